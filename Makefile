@@ -1,0 +1,245 @@
+# make          builds the examples       make help     lists the rest
+#
+# Yours to set: CXX, CXXFLAGS (examples and bench; the tests have TEST_CXXFLAGS), LDFLAGS, LDLIBS and BUILD.
+
+ifeq ($(origin CXX),default)  # make's own default is g++, which a machine with clang alone does not have
+CXX := c++
+endif
+CXXFLAGS ?= -O2
+# The tests are compiled many times over, so that compile time counts for more than speed.
+TEST_CXXFLAGS ?= -O0
+BUILD ?= build
+CLANGXX ?= clang++
+CLANG_FORMAT ?= clang-format
+# Test programs that run at the same time: few, for they measure time and start processes of their own.
+TEST_JOBS ?= 2
+
+# A hand-copied picojson.h or doctest/doctest.h is found in third_party/include, as a system header.
+COMMON := -std=c++17 -pthread -isystem third_party/include
+SEPARATE := -DOJS_SHUTDOWN_SEPARATE=1
+OBJ := $(BUILD)/obj
+RESULTS := $(BUILD)/results
+TALLY := python3 tools/tally.py
+# Sub-makes use all cores, unless the caller said -j.
+JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell getconf _NPROCESSORS_ONLN))
+
+.DELETE_ON_ERROR:
+.SECONDARY:
+.PHONY: examples demo test check bench deps deps-check header amalgamate format clean help FORCE
+
+# ---- examples: examples/NAME.cpp -> build/NAME -----------------------------------------------------------------------
+
+EXAMPLES := $(patsubst examples/%.cpp,$(BUILD)/%,$(wildcard examples/*.cpp))
+
+examples: $(EXAMPLES)  ## every example, as build/NAME (the default)
+
+# One object holds the definitions for all of them, which spares each the time to compile them. Only hello_worker, which
+# shows the header-only form, has its own.
+FORM := $(SEPARATE)
+$(OBJ)/examples/hello_worker.o: FORM :=
+$(BUILD)/hello_worker: $(OBJ)/examples/hello_worker.o
+	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
+$(filter-out $(BUILD)/hello_worker,$(EXAMPLES)): $(BUILD)/%: $(OBJ)/examples/%.o $(OBJ)/tests/link/implementation.o
+	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
+$(BUILD)/bench: $(patsubst %.cpp,$(OBJ)/%.o,$(wildcard tests/bench/*.cpp)) $(OBJ)/tests/link/implementation.o
+	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
+$(OBJ)/%.o: %.cpp $(OBJ)/flags
+	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) -I. $(FORM))
+$(OBJ)/flags: FORCE
+	$(call remember,$(CXX) $(COMMON) $(CXXFLAGS))
+
+demo: deps  ## the demo: a backend, a worker, a SIGTERM, and what became of every job
+	@$(MAKE) -s $(JOBS) examples
+	@$(BUILD)/demo
+
+bench: deps  ## measurements, each beside a floor measured in the same run
+	@$(MAKE) -s $(JOBS) examples $(BUILD)/bench
+	@$(BUILD)/bench
+
+# $(call compile,COMMAND): the source to an object; the headers it read are noted in a .d file beside it.
+define compile
+	@mkdir -p $(@D)
+	@echo "compile $@"
+	@$(1) -MMD -MP -MF $(basename $@).d -MT $@ -c $< -o $@
+endef
+
+# $(call link,COMMAND): all objects among the prerequisites to one program.
+define link
+	@mkdir -p $(@D)
+	@echo "link    $@"
+	@$(1) $(filter %.o %.so,$^) $(LDFLAGS) $(LDLIBS) -o $@
+endef
+
+# $(call remember,TEXT): a file that changes only when TEXT does, so that what was built with other flags is out of date.
+define remember
+	@mkdir -p $(@D)
+	@echo '$(1)' | cmp -s - $@ || echo '$(1)' >$@
+endef
+
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+
+# ---- test programs: the same sources in many configurations ----------------------------------------------------------
+#
+# build/test/CONFIGURATION/ holds `unit`, `process`, the programs that the latter starts, and the link tests. In the
+# pattern rules of this part, % is the configuration.
+
+TEST := $(COMMON) $(TEST_CXXFLAGS) -Itests
+SANITIZED := g++ $(COMMON) -Itests -O1 -g -I. -fno-sanitize-recover=all
+compiler.src             := $(CXX) $(TEST) -Isrc
+compiler.src-separate    := $(CXX) $(TEST) -Isrc $(SEPARATE)
+compiler.src-hidden      := $(CXX) $(TEST) -Isrc -fPIC -fvisibility=hidden
+compiler.header          := $(CXX) $(TEST) -I.
+compiler.header-separate := $(CXX) $(TEST) -I. $(SEPARATE)
+compiler.header-hidden   := $(CXX) $(TEST) -I. -fPIC -fvisibility=hidden
+compiler.fallback        := $(CXX) $(TEST) -I. -DOJS_SHUTDOWN_USE_EVENTFD=0 -DOJS_SHUTDOWN_USE_PROC=0
+compiler.clang           := $(CLANGXX) $(TEST) -I.
+compiler.asan            := $(SANITIZED) -fsanitize=address -fsanitize=undefined
+compiler.tsan            := $(SANITIZED) -fsanitize=thread
+CONFIGURATIONS := $(patsubst compiler.%,%,$(filter compiler.%,$(.VARIABLES)))
+
+ROOMS := base core net worker launcher
+UNIT_TESTS := $(foreach room,$(ROOMS),$(wildcard tests/$(room)/*.cpp tests/$(room)/*/*.cpp))
+PROCESS_TESTS := $(wildcard tests/process/*.cpp)
+STARTED := $(patsubst tests/process/programs/%.cpp,%,$(wildcard tests/process/programs/*.cpp))
+
+T := $(BUILD)/test/%
+O := $(BUILD)/test/%/obj
+# Every program links implementation.cpp. In the separate form it holds the definitions; else it is one more file that
+# includes the header.
+$T/unit: $(addprefix $O/,tests/main.o tests/link/implementation.o $(UNIT_TESTS:.cpp=.o))
+	$(call link,$(compiler.$*))
+$T/process: $(addprefix $O/,tests/main.o tests/link/implementation.o $(PROCESS_TESTS:.cpp=.o)) \
+            | $(addprefix $T/,dev_backend $(STARTED))
+	$(call link,$(compiler.$*))
+$T/dev_backend: $O/examples/dev_backend.o $O/tests/link/implementation.o
+	$(call link,$(compiler.$*))
+
+# Two files that must share one process-wide state: both header-only; one of each form; the second in a shared library,
+# all with hidden visibility.
+$T/two_units: $O/tests/link/first.o $O/tests/link/second.o
+	$(call link,$(compiler.$*))
+$T/mixed: $O/tests/link/first.o $T-separate/obj/tests/link/second.o $T-separate/obj/tests/link/implementation.o
+	$(call link,$(compiler.$*))
+$T/libsecond.so: $T-hidden/obj/tests/link/second.o
+	$(call link,$(compiler.$*) -shared)
+$T/hidden: $T-hidden/obj/tests/link/first.o $T/libsecond.so
+	$(call link,$(compiler.$*))
+
+# The tests include test.hpp precompiled, which takes about half off their compile time. -w: as the main file of a
+# compilation a header is warned about for its `#pragma once`.
+$T/test.hpp.gch: tests/test.hpp $T/flags
+	$(call compile,$(compiler.$*) -w -x c++-header)
+$T/flags: FORCE
+	$(call remember,$(compiler.$*))
+
+# What has two stems, the configuration and the file, is a template: $(1) is the configuration.
+define object_rules
+$(BUILD)/test/$(1)/obj/%.o: %.cpp $(BUILD)/test/$(1)/flags
+	$$(call compile,$$(compiler.$(1)))
+$(patsubst %.cpp,$(BUILD)/test/$(1)/obj/%.o,$(UNIT_TESTS) $(PROCESS_TESTS)): \
+$(BUILD)/test/$(1)/obj/%.o: %.cpp $(BUILD)/test/$(1)/test.hpp.gch
+	$$(call compile,$$(compiler.$(1)) -include $(BUILD)/test/$(1)/test.hpp)
+$(addprefix $(BUILD)/test/$(1)/,$(STARTED)): \
+$(BUILD)/test/$(1)/%: $(addprefix $(BUILD)/test/$(1)/obj/tests/,process/programs/%.o link/implementation.o)
+	$$(call link,$$(compiler.$(1)))
+endef
+$(foreach configuration,$(CONFIGURATIONS),$(eval $(call object_rules,$(configuration))))
+
+# ---- make test -------------------------------------------------------------------------------------------------------
+#
+# Each check runs under tally.py, which leaves its counts in build/results/CHECK.
+
+# $(call each,CONFIGURATIONS,NAMES): every pair, as CONFIGURATION/NAME.
+each = $(foreach configuration,$(1),$(addprefix $(configuration)/,$(2)))
+SUITES := $(if $(UNIT_TESTS),unit) $(if $(PROCESS_TESTS),process)
+COMPILE_TESTS := $(patsubst tests/compile/%.cpp,compile/%,$(wildcard tests/compile/*.cpp))
+
+TEST_PROGRAMS := $(call each,src header,two_units mixed hidden) \
+                 $(call each,src src-separate header header-separate,$(SUITES))
+TEST_CHECKS := amalgamation tools $(call each,src header,$(COMPILE_TESTS)) $(TEST_PROGRAMS)
+
+test: deps  ## all tests, on src/ and on the generated header, header-only and separate
+	$(call run_checks,$(TEST_PROGRAMS),$(TEST_CHECKS))
+
+# $(call run_checks,PROGRAMS,CHECKS): builds everything, runs everything, sums up, whatever fails on the way. Building
+# comes first, so that no compiler disturbs a test that measures time.
+define run_checks
+	@rm -rf $(RESULTS)
+	@$(MAKE) -s -k $(JOBS) $(addprefix $(BUILD)/test/,$(1)) || true
+	@$(MAKE) -s -k -j$(TEST_JOBS) $(addprefix $(RESULTS)/,$(2)) || true
+	@$(TALLY) sum $(addprefix $(RESULTS)/,$(2))
+endef
+
+# ThreadSanitizer of GCC before 14 does not start where addresses are strongly randomised.
+run.tsan := $(shell setarch -R true 2>/dev/null && echo setarch -R)
+
+# --duration: after a crash, the last case named is the last one that came to its end.
+$(RESULTS)/%: $(BUILD)/test/% FORCE
+	@OJS_TEST_BIN=$(abspath $(<D)) $(TALLY) run $@ $(run.$(*D)) $< --duration=true
+$(RESULTS)/src/compile/%: tests/compile/%.cpp FORCE
+	@$(TALLY) run $@ tests/compile/compile.sh $< $(CXX) $(COMMON) -Isrc
+$(RESULTS)/header/compile/%: tests/compile/%.cpp FORCE
+	@$(TALLY) run $@ tests/compile/compile.sh $< $(CXX) $(COMMON) -I.
+$(RESULTS)/amalgamation: FORCE
+	@$(TALLY) run $@ python3 tools/amalgamate.py --check
+$(RESULTS)/tools: FORCE
+	@$(TALLY) run $@ python3 -B -m unittest discover -s tests/tools
+
+# ---- make check ------------------------------------------------------------------------------------------------------
+
+CHECK_PROGRAMS := $(TEST_PROGRAMS) $(call each,fallback clang,$(filter unit,$(SUITES))) $(call each,asan tsan,$(SUITES))
+CHECKS := format variants $(addprefix warnings/g++/,c++17 c++20 c++2b src optimised) \
+          $(addprefix warnings/clang++/,c++17 c++20 c++2b src) warnings/no-eventfd warnings/no-proc \
+          $(filter-out $(TEST_PROGRAMS),$(TEST_CHECKS)) $(CHECK_PROGRAMS)
+
+check: deps-check  ## what CI runs: format, warnings, the tests, and the tests again under the sanitizers
+	$(call run_checks,$(CHECK_PROGRAMS),$(CHECKS))
+
+WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast -Wundef \
+            -Wnull-dereference -Wzero-as-null-pointer-constant -Wextra-semi -Wswitch-enum -Werror
+# $(call warnings,COMPILER AND FLAGS,MORE FILES): the header-only form, then the separate form.
+warnings = $(1) $(WARNINGS) tests/link/first.cpp $(2) && $(1) $(WARNINGS) $(SEPARATE) tests/link/implementation.cpp
+SYNTAX := $(COMMON) -fsyntax-only
+# Not src/ojs_shutdown.hpp: the order of its includes is the order of the parts, which clang-format would sort.
+HAND_WRITTEN := $(filter-out src/ojs_shutdown.hpp,$(shell find src tests examples -name '*.[chi]pp' 2>/dev/null))
+
+$(RESULTS)/warnings/g++/%: FORCE
+	@$(TALLY) run $@ sh -c '$(call warnings,g++ $(SYNTAX) -I. -std=$*,$(wildcard examples/*.cpp))'
+$(RESULTS)/warnings/clang++/%: FORCE
+	@$(TALLY) run $@ sh -c '$(call warnings,$(CLANGXX) $(SYNTAX) -I. -std=$*,$(wildcard examples/*.cpp))'
+$(RESULTS)/warnings/g++/src: FORCE
+	@$(TALLY) run $@ sh -c '$(call warnings,g++ $(SYNTAX) -Isrc)'
+$(RESULTS)/warnings/clang++/src: FORCE
+	@$(TALLY) run $@ sh -c '$(call warnings,$(CLANGXX) $(SYNTAX) -Isrc)'
+# Some warnings (null dereference, uninitialised values) come from the optimiser alone.
+$(RESULTS)/warnings/g++/optimised: FORCE
+	@$(TALLY) run $@ g++ $(COMMON) -I. $(WARNINGS) -O2 $(SEPARATE) -c tests/link/implementation.cpp -o /dev/null
+$(RESULTS)/warnings/no-eventfd: FORCE
+	@$(TALLY) run $@ sh -c '$(call warnings,g++ $(SYNTAX) -I. -DOJS_SHUTDOWN_USE_EVENTFD=0)'
+$(RESULTS)/warnings/no-proc: FORCE
+	@$(TALLY) run $@ sh -c '$(call warnings,g++ $(SYNTAX) -I. -DOJS_SHUTDOWN_USE_PROC=0)'
+$(RESULTS)/format: FORCE
+	@$(TALLY) run $@ $(CLANG_FORMAT) --dry-run -Werror $(HAND_WRITTEN)
+$(RESULTS)/variants: FORCE
+	@$(TALLY) run $@ tests/tools/variants.sh $(BUILD)/variants $(CXX) $(COMMON)
+
+# ---- the rest --------------------------------------------------------------------------------------------------------
+
+# The header is not made on the way to anything else: a stale one must fail the amalgamation check, not heal unseen.
+header amalgamate:  ## ojs_shutdown.hpp anew from src/
+	python3 tools/amalgamate.py
+
+format:  ## clang-format over everything written by hand
+	$(CLANG_FORMAT) -i $(HAND_WRITTEN)
+
+deps:  ## what is missing to build and test, installed by apt-get or named
+	@CXX='$(CXX)' tools/deps.sh
+deps-check:  ## the same for `make check`: clang and clang-format as well
+	@CXX='$(CXX)' tools/deps.sh check
+
+clean:  ## take away build/
+	rm -rf $(BUILD)
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\)[a-z -]*:.*  ## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r target what; do \
+	    printf '%-18s %s\n' "$$target" "$$what"; done

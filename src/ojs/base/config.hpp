@@ -1,0 +1,35 @@
+// Version, and every macro of the library: the table below is complete.
+//
+//   macro                          default   meaning
+//   OJS_SHUTDOWN_SEPARATE          0         1 in all translation units: declarations only (compile once,
+//   link) OJS_SHUTDOWN_IMPLEMENTATION    0         1 in exactly one of them: the definitions as well
+//   OJS_SHUTDOWN_USE_EVENTFD       1, Linux  0: wake-ups go through a pipe (a kernel or sandbox without
+//   eventfd) OJS_SHUTDOWN_USE_PROC          1, Linux  0: /proc is not read to name the sender of a signal
+//
+// No macro changes the layout of a type, so translation units with different settings link.
+#pragma once
+
+#define OJS_SHUTDOWN_VERSION_MAJOR 0
+#define OJS_SHUTDOWN_VERSION_MINOR 1
+#define OJS_SHUTDOWN_VERSION_PATCH 0
+#define OJS_SHUTDOWN_VERSION "0.1.0"
+
+#ifndef OJS_SHUTDOWN_SEPARATE
+#define OJS_SHUTDOWN_SEPARATE 0
+#endif
+
+#ifndef OJS_SHUTDOWN_USE_EVENTFD
+#ifdef __linux__
+#define OJS_SHUTDOWN_USE_EVENTFD 1
+#else
+#define OJS_SHUTDOWN_USE_EVENTFD 0
+#endif
+#endif
+
+#ifndef OJS_SHUTDOWN_USE_PROC
+#ifdef __linux__
+#define OJS_SHUTDOWN_USE_PROC 1
+#else
+#define OJS_SHUTDOWN_USE_PROC 0
+#endif
+#endif

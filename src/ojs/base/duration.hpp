@@ -1,0 +1,26 @@
+// Durations as people write them in the environment: 500ms, 30s, 1m30s, 1h.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+
+#include "error.hpp"
+
+namespace ojs {
+inline namespace v1 {
+
+// The one clock of the library: steady, so that setting the time of day moves no deadline.
+using steady_clock = std::chrono::steady_clock;
+using time_point = steady_clock::time_point;
+
+// Parses a non-negative duration: a sequence of number+unit, each unit (h, m, s, ms) at most once and in that
+// order, or a plain integer, which means seconds. Anything else (empty, a sign, a blank, "1e9s", more than
+// 24 days) is errc::invalid_argument. Thread-safe. [GS 6.1]
+result<std::chrono::milliseconds> parse_duration(std::string_view text);
+
+// The shortest form parse_duration reads back: "1m30s", "250ms", "0s".
+std::string format_duration(std::chrono::milliseconds duration);
+
+}  // namespace v1
+}  // namespace ojs

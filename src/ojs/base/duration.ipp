@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+
+#include "duration.hpp"
+#include "text.hpp"
+
+namespace ojs {
+inline namespace v1 {
+namespace detail {
+
+struct duration_unit {
+    std::string_view name;
+    std::uint64_t milliseconds;
+};
+
+// In the order they may appear.
+inline constexpr duration_unit duration_units[] = {{"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
+inline constexpr std::uint64_t longest_duration_ms = 0x7fffffff;  // what poll(2) can wait: about 24 days
+
+// Takes one number and its unit off the front of `text`; `first_unit` moves past the unit.
+OJS_SHUTDOWN_INLINE bool take_duration_part(std::string_view& text, std::size_t& first_unit,
+                                            std::uint64_t& total) {
+    const std::size_t digits = text.find_first_not_of("0123456789");
+    if (digits == 0 || digits == std::string_view::npos) return false;
+    std::string_view unit = text.substr(digits);
+    unit = unit.substr(0, unit.find_first_of("0123456789"));
+    std::uint64_t number = 0;
+    for (; first_unit < std::size(duration_units); ++first_unit) {
+        const duration_unit& known = duration_units[first_unit];
+        if (unit != known.name) continue;
+        if (!parse_number(text.substr(0, digits), (longest_duration_ms - total) / known.milliseconds,
+                          number)) {
+            return false;
+        }
+        total += number * known.milliseconds;
+        text.remove_prefix(digits + unit.size());
+        ++first_unit;
+        return true;
+    }
+    return false;
+}
+
+}  // namespace detail
+
+OJS_SHUTDOWN_INLINE result<std::chrono::milliseconds> parse_duration(std::string_view text) {
+    std::uint64_t total = 0;
+    if (detail::parse_number(text, detail::longest_duration_ms / 1000, total)) {
+        return std::chrono::milliseconds(total * 1000);
+    }
+    std::string_view rest = text;
+    std::size_t unit = 0;
+    do {
+        if (!detail::take_duration_part(rest, unit, total)) {
+            return error{errc::invalid_argument, 0,
+                         detail::cat("'", detail::printable(text, 40),
+                                     "' is not a duration (write 500ms, 30s, 1m30s, 1h, or whole seconds)")};
+        }
+    } while (!rest.empty());
+    return std::chrono::milliseconds(total);
+}
+
+OJS_SHUTDOWN_INLINE std::string format_duration(std::chrono::milliseconds duration) {
+    std::string out;
+    auto left = static_cast<std::uint64_t>(duration.count() > 0 ? duration.count() : 0);
+    for (const detail::duration_unit& unit : detail::duration_units) {
+        if (left >= unit.milliseconds)
+            detail::append(out, left / unit.milliseconds), detail::append(out, unit.name);
+        left %= unit.milliseconds;
+    }
+    return out.empty() ? "0s" : out;
+}
+
+}  // namespace v1
+}  // namespace ojs

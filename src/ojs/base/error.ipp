@@ -1,0 +1,26 @@
+#pragma once
+
+#include "error.hpp"
+
+namespace ojs {
+inline namespace v1 {
+
+OJS_SHUTDOWN_INLINE const char* to_string(errc code) noexcept {
+    switch (code) {
+        case errc::invalid_argument: return "invalid_argument";
+        case errc::unsupported: return "unsupported";
+        case errc::busy: return "busy";
+        case errc::system: return "system";
+        case errc::timed_out: return "timed_out";
+        case errc::unreachable: return "unreachable";
+        case errc::disconnected: return "disconnected";
+        case errc::bad_answer: return "bad_answer";
+        case errc::unavailable: return "unavailable";
+        case errc::rejected: return "rejected";
+        case errc::cancelled: return "cancelled";
+    }
+    return "unknown";
+}
+
+}  // namespace v1
+}  // namespace ojs

@@ -1,0 +1,75 @@
+// Log records, the hook that receives them, and the default sink (one line a record on standard error).
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "memory.hpp"
+#include "text.hpp"
+
+namespace ojs {
+inline namespace v1 {
+
+enum class log_level { debug, info, warn, error, off };
+enum class log_format { text, logfmt, json };
+
+// "debug", "info", "warn", "error", "off". Never null. Thread-safe.
+const char* to_string(log_level level) noexcept;
+
+struct log_field {
+    std::string name;
+    std::string value;
+    bool is_number = false;
+};
+
+// What happened, as data. `message` is fixed text to search for; what varies is in the fields. Job arguments
+// and tokens are never in a record.
+struct log_record {
+    log_level level = log_level::info;
+    std::string message;
+    std::vector<log_field> fields;
+};
+
+// Receives every record at or above the level. May be called from several threads at once, never from a
+// signal handler; must not call back into the worker.
+using log_hook = function<void(const log_record&)>;
+
+struct log_options {
+    log_level level = log_level::info;
+    log_format format = log_format::text;
+    log_hook hook;  // empty: standard error, in `format`
+};
+
+// The record as one line without its newline, in the given format, with the time in UTC. Thread-safe.
+std::string format_log_record(const log_record& record, log_format format);
+
+namespace detail {
+
+inline log_field field(std::string_view name, std::string_view value) {
+    return {std::string(name), std::string(value), false};
+}
+template <class Number, typename only_if<std::is_arithmetic<Number>::value>::type = 0>
+log_field field(std::string_view name, Number value) {
+    return {std::string(name), cat(value), true};
+}
+
+// Filters by level and passes on: logger.write(log_level::info, "worker started", {field("queues", 2)}).
+class logger {
+  public:
+    explicit logger(log_options options = {}) : options_(std::move(options)) {}
+    bool enabled(log_level level) const noexcept {
+        return level >= options_.level && level != log_level::off;
+    }
+    void write(log_level level, std::string_view message, std::vector<log_field> fields = {}) const;
+
+  private:
+    log_options options_;
+};
+
+// One write(2) a line, so that lines of several threads and processes do not mix.
+void write_line(int fd, std::string line);
+
+}  // namespace detail
+}  // namespace v1
+}  // namespace ojs

@@ -1,0 +1,174 @@
+#pragma once
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "log.hpp"
+
+namespace ojs {
+inline namespace v1 {
+
+OJS_SHUTDOWN_INLINE const char* to_string(log_level level) noexcept {
+    static const char* const names[] = {"debug", "info", "warn", "error", "off"};
+    return names[static_cast<std::size_t>(level)];
+}
+
+namespace detail {
+
+OJS_SHUTDOWN_INLINE std::string utc_timestamp() {
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    tm utc{};
+    gmtime_r(&now.tv_sec, &utc);
+    char text[32];
+    const std::size_t length = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
+    char millis[8];
+    std::snprintf(millis, sizeof millis, ".%03uZ", static_cast<unsigned>(now.tv_nsec / 1000000) % 1000U);
+    return std::string(text, length) + millis;
+}
+
+OJS_SHUTDOWN_INLINE void append_json_string(std::string& out, std::string_view text) {
+    out += '"';
+    for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (c == '"' || c == '\\') {
+            out += '\\';
+            out += c;
+        } else if (byte < 0x20) {
+            char escaped[8];
+            std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(byte));
+            out += escaped;
+        } else {
+            out += c;
+        }
+    }
+    out += '"';
+}
+
+// A value that logfmt can carry bare, or quoted.
+OJS_SHUTDOWN_INLINE void append_logfmt_value(std::string& out, std::string_view text) {
+    const bool bare = !text.empty() && text.find_first_of(" =\"\\\n\t\r") == std::string_view::npos;
+    if (bare) {
+        out += printable(text, text.size());
+    } else {
+        append_json_string(out, text);
+    }
+}
+
+OJS_SHUTDOWN_INLINE std::string format_text(const log_record& record, const std::string& time) {
+    std::string out = cat(time, " ", to_string(record.level), record.level >= log_level::warn ? "  " : "   ");
+    out.resize(time.size() + 7, ' ');
+    append(out, printable(record.message, record.message.size()));
+    for (const log_field& f : record.fields) {
+        append(out, cat("  ", f.name, "="));
+        append_logfmt_value(out, f.value);
+    }
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE std::string format_logfmt(const log_record& record, const std::string& time) {
+    std::string out = cat("time=", time, " level=", to_string(record.level), " msg=");
+    append_json_string(out, record.message);
+    for (const log_field& f : record.fields) {
+        append(out, cat(" ", f.name, "="));
+        append_logfmt_value(out, f.value);
+    }
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE std::string format_json(const log_record& record, const std::string& time) {
+    std::string out =
+        cat("{\"timestamp\":\"", time, "\",\"level\":\"", to_string(record.level), "\",\"message\":");
+    append_json_string(out, record.message);
+    for (const log_field& f : record.fields) {
+        out += ',';
+        append_json_string(out, f.name);
+        out += ':';
+        if (f.is_number) {
+            out += f.value;
+        } else {
+            append_json_string(out, f.value);
+        }
+    }
+    return out + "}";
+}
+
+// Keeps SIGPIPE from this thread for a scope, without touching what the process does with it: a signal that
+// the scope itself raised is taken back before it can be delivered.
+class no_sigpipe {
+  public:
+    no_sigpipe() noexcept {
+        sigemptyset(&sigpipe_);
+        sigaddset(&sigpipe_, SIGPIPE);
+        sigset_t pending;
+        sigpending(&pending);
+        was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+        pthread_sigmask(SIG_BLOCK, &sigpipe_, &previous_);
+    }
+    no_sigpipe(const no_sigpipe&) = delete;
+    no_sigpipe& operator=(const no_sigpipe&) = delete;
+    ~no_sigpipe() {
+        sigset_t pending;
+        sigpending(&pending);
+        if (!was_pending_ && sigismember(&pending, SIGPIPE) == 1) {
+            int taken = 0;
+            sigwait(&sigpipe_, &taken);
+        }
+        pthread_sigmask(SIG_SETMASK, &previous_, nullptr);
+    }
+
+  private:
+    sigset_t sigpipe_;
+    sigset_t previous_;
+    bool was_pending_;
+};
+
+OJS_SHUTDOWN_INLINE void write_line(int fd, std::string line) {
+    line += '\n';
+    const no_sigpipe quiet;
+    std::string_view left = line;
+    while (!left.empty()) {
+        // A log nobody reads must not stop the worker: a pipe that stays full for a second costs the line.
+        pollfd ready{fd, POLLOUT, 0};
+        const int polled = ::poll(&ready, 1, 1000);
+        if (polled < 0 && errno == EINTR) continue;
+        if (polled <= 0) return;
+        const ssize_t wrote = ::write(fd, left.data(), left.size() < PIPE_BUF ? left.size() : PIPE_BUF);
+        if (wrote < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (wrote <= 0) return;
+        left.remove_prefix(static_cast<std::size_t>(wrote));
+    }
+}
+
+OJS_SHUTDOWN_INLINE void logger::write(log_level level, std::string_view message,
+                                       std::vector<log_field> fields) const {
+    if (!enabled(level)) return;
+    const log_record record{level, std::string(message), std::move(fields)};
+    if (options_.hook) {
+        options_.hook(record);
+    } else {
+        write_line(STDERR_FILENO, format_log_record(record, options_.format));
+    }
+}
+
+}  // namespace detail
+
+OJS_SHUTDOWN_INLINE std::string format_log_record(const log_record& record, log_format format) {
+    const std::string time = detail::utc_timestamp();
+    switch (format) {
+        case log_format::logfmt: return detail::format_logfmt(record, time);
+        case log_format::json: return detail::format_json(record, time);
+        case log_format::text: break;
+    }
+    return detail::format_text(record, time);
+}
+
+}  // namespace v1
+}  // namespace ojs

@@ -1,0 +1,135 @@
+// ref<T> and function<R(A...)>: what is needed of <memory> and <functional>, at a fraction of their compile
+// time.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <utility>
+
+namespace ojs {
+inline namespace v1 {
+namespace detail {
+
+// Base of everything shared between threads whose lifetimes differ.
+class ref_counted {
+  public:
+    ref_counted() = default;
+    ref_counted(const ref_counted&) = delete;
+    ref_counted& operator=(const ref_counted&) = delete;
+    virtual ~ref_counted() = default;
+
+    void retain() noexcept { uses_.fetch_add(1, std::memory_order_relaxed); }
+    void release() noexcept {
+        if (uses_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+    }
+
+  private:
+    std::atomic<long> uses_{0};
+};
+
+// A counted reference to a T derived from ref_counted; copying one is thread-safe, changing one is not.
+template <class T>
+class ref {
+  public:
+    ref() = default;
+    explicit ref(T* target) noexcept : target_(target) {
+        if (target_ != nullptr) target_->retain();
+    }
+    ref(const ref& other) noexcept : ref(other.target_) {}
+    ref(ref&& other) noexcept : target_(std::exchange(other.target_, nullptr)) {}
+    ref& operator=(ref other) noexcept {
+        std::swap(target_, other.target_);
+        return *this;
+    }
+    ~ref() {
+        if (target_ != nullptr) target_->release();
+    }
+
+    T* get() const noexcept { return target_; }
+    T* operator->() const noexcept { return target_; }
+    T& operator*() const noexcept { return *target_; }
+    explicit operator bool() const noexcept { return target_ != nullptr; }
+    bool operator==(const ref& other) const noexcept { return target_ == other.target_; }
+
+  private:
+    T* target_ = nullptr;
+};
+
+template <class T, class... Args>
+ref<T> make_ref(Args&&... args) {
+    return ref<T>(new T(std::forward<Args>(args)...));
+}
+
+template <bool Condition>
+struct only_if {};
+template <>
+struct only_if<true> {
+    using type = int;
+};
+
+template <class A, class B>
+inline constexpr bool same_type = false;
+template <class A>
+inline constexpr bool same_type<A, A> = true;
+
+template <class T>
+struct bare_type {
+    using type = T;
+};
+template <class T>
+struct bare_type<T&> : bare_type<T> {};
+template <class T>
+struct bare_type<T&&> : bare_type<T> {};
+template <class T>
+struct bare_type<const T> : bare_type<T> {};
+template <class R, class... Args>
+struct bare_type<R(Args...)> {
+    using type = R (*)(Args...);
+};
+template <class R, class... Args>
+struct bare_type<R(Args...) noexcept> {
+    using type = R (*)(Args...) noexcept;
+};
+
+}  // namespace detail
+
+template <class Signature>
+class function;
+
+// A callable, or nothing. Copies share one callable, which may therefore be move-only. Calling it is as
+// thread-safe as the callable; copying it is thread-safe.
+template <class R, class... Args>
+class function<R(Args...)> {
+  public:
+    function() = default;
+    function(std::nullptr_t) {}
+    template <class F, typename detail::only_if<
+                           !detail::same_type<typename detail::bare_type<F>::type, function>>::type = 0>
+    function(F&& callable)
+        : body_(new holder<typename detail::bare_type<F>::type>(std::forward<F>(callable))) {}
+
+    explicit operator bool() const noexcept { return static_cast<bool>(body_); }
+    R operator()(Args... args) const { return body_->call(std::forward<Args>(args)...); }
+
+  private:
+    struct body : detail::ref_counted {
+        virtual R call(Args... args) = 0;
+    };
+    template <class F>
+    struct holder final : body {
+        explicit holder(F target) : callable(std::move(target)) {}
+        R call(Args... args) override {
+            if constexpr (detail::same_type<R, void>) {
+                callable(std::forward<Args>(args)...);
+            } else {
+                return callable(std::forward<Args>(args)...);
+            }
+        }
+        F callable;
+    };
+
+    detail::ref<body> body_;
+};
+
+}  // namespace v1
+}  // namespace ojs

@@ -1,0 +1,97 @@
+// Mutex, condition and thread on pthreads: waits on the steady clock, a stack size, and little to compile.
+#pragma once
+
+#include <pthread.h>
+
+#include "duration.hpp"
+#include "memory.hpp"
+
+namespace ojs {
+inline namespace v1 {
+namespace detail {
+
+class mutex {
+  public:
+    mutex() noexcept { pthread_mutex_init(&native_, nullptr); }
+    mutex(const mutex&) = delete;
+    mutex& operator=(const mutex&) = delete;
+    ~mutex() { pthread_mutex_destroy(&native_); }
+
+    void lock() noexcept { pthread_mutex_lock(&native_); }
+    void unlock() noexcept { pthread_mutex_unlock(&native_); }
+    pthread_mutex_t* native() noexcept { return &native_; }
+
+  private:
+    pthread_mutex_t native_;
+};
+
+// Holds a mutex for a scope; unlock() and lock() open a gap in it.
+class lock_guard {
+  public:
+    explicit lock_guard(mutex& m) noexcept : mutex_(m) { mutex_.lock(); }
+    lock_guard(const lock_guard&) = delete;
+    lock_guard& operator=(const lock_guard&) = delete;
+    ~lock_guard() {
+        if (held_) mutex_.unlock();
+    }
+
+    void unlock() noexcept {
+        held_ = false;
+        mutex_.unlock();
+    }
+    void lock() noexcept {
+        mutex_.lock();
+        held_ = true;
+    }
+    mutex& owner() noexcept { return mutex_; }
+
+  private:
+    mutex& mutex_;
+    bool held_ = true;
+};
+
+class condition {
+  public:
+    condition() noexcept;
+    condition(const condition&) = delete;
+    condition& operator=(const condition&) = delete;
+    ~condition() { pthread_cond_destroy(&native_); }
+
+    void wait(lock_guard& held) noexcept { pthread_cond_wait(&native_, held.owner().native()); }
+    // False once `deadline` has passed; time_point::max() never does.
+    bool wait_until(lock_guard& held, time_point deadline) noexcept;
+    void notify_one() noexcept { pthread_cond_signal(&native_); }
+    void notify_all() noexcept { pthread_cond_broadcast(&native_); }
+
+  private:
+    pthread_cond_t native_;
+};
+
+struct thread_options {
+    std::size_t stack_size = 0;  // bytes; 0: the platform's default
+    bool takes_signals = false;  // false: every signal is blocked in the thread
+    const char* name = "ojs";    // at most 15 characters, shown by ps and debuggers
+};
+
+// A joinable thread. Destroying one that was neither joined nor detached joins it.
+class thread {
+  public:
+    thread() = default;
+    thread(thread&& other) noexcept
+        : native_(other.native_), joinable_(std::exchange(other.joinable_, false)) {}
+    thread& operator=(thread&& other) noexcept;
+    ~thread() { join(); }
+
+    static result<thread> start(function<void()> body, thread_options options = {});
+    void join() noexcept;
+    void detach() noexcept;
+    bool joinable() const noexcept { return joinable_; }
+
+  private:
+    pthread_t native_{};
+    bool joinable_ = false;
+};
+
+}  // namespace detail
+}  // namespace v1
+}  // namespace ojs

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "sync.hpp"
+#include "text.hpp"
+
+namespace ojs {
+inline namespace v1 {
+namespace detail {
+
+inline timespec to_timespec(std::chrono::nanoseconds duration) noexcept {
+    timespec out{};
+    out.tv_sec = static_cast<time_t>(duration.count() / 1000000000);
+    out.tv_nsec = static_cast<long>(duration.count() % 1000000000);
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE condition::condition() noexcept {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+#ifndef __APPLE__
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+#endif
+    pthread_cond_init(&native_, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+OJS_SHUTDOWN_INLINE bool condition::wait_until(lock_guard& held, time_point deadline) noexcept {
+    if (deadline == time_point::max()) {
+        wait(held);
+        return true;
+    }
+#ifdef __APPLE__
+    const time_point now = steady_clock::now();
+    const timespec left = to_timespec(deadline > now ? deadline - now : steady_clock::duration::zero());
+    return pthread_cond_timedwait_relative_np(&native_, held.owner().native(), &left) != ETIMEDOUT;
+#else
+    // steady_clock is CLOCK_MONOTONIC on every other POSIX system's standard library.
+    const timespec until = to_timespec(deadline.time_since_epoch());
+    return pthread_cond_timedwait(&native_, held.owner().native(), &until) != ETIMEDOUT;
+#endif
+}
+
+struct thread_start : ref_counted {
+    function<void()> body;
+    const char* name = "";
+};
+
+extern "C" {
+inline void* ojs_shutdown_thread_main(void* argument) {
+    auto* start = static_cast<thread_start*>(argument);
+#ifdef __linux__
+    pthread_setname_np(pthread_self(), start->name);
+#endif
+    start->body();
+    start->release();
+    return nullptr;
+}
+}
+
+inline std::size_t usable_stack_size(std::size_t wanted) {
+    const long page = sysconf(_SC_PAGESIZE);
+    const std::size_t unit = page > 0 ? static_cast<std::size_t>(page) : 4096;
+    const auto least = static_cast<std::size_t>(PTHREAD_STACK_MIN);
+    const std::size_t size = wanted < least ? least : wanted;
+    return (size + unit - 1) / unit * unit;
+}
+
+OJS_SHUTDOWN_INLINE result<thread> thread::start(function<void()> body, thread_options options) {
+    ref<thread_start> start = make_ref<thread_start>();
+    start->body = std::move(body);
+    start->name = options.name;
+    start->retain();  // the thread's own reference, given back when it ends
+
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    if (options.stack_size != 0)
+        pthread_attr_setstacksize(&attributes, usable_stack_size(options.stack_size));
+    sigset_t all;
+    sigset_t previous;
+    sigfillset(&all);
+    if (!options.takes_signals) pthread_sigmask(SIG_SETMASK, &all, &previous);
+    thread out;
+    const int failed = pthread_create(&out.native_, &attributes, ojs_shutdown_thread_main, start.get());
+    if (!options.takes_signals) pthread_sigmask(SIG_SETMASK, &previous, nullptr);
+    pthread_attr_destroy(&attributes);
+    if (failed != 0) {
+        start->release();
+        return error{errc::system, failed, cat("cannot start a thread: ", errno_text(failed))};
+    }
+    out.joinable_ = true;
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE thread& thread::operator=(thread&& other) noexcept {
+    join();
+    native_ = other.native_;
+    joinable_ = std::exchange(other.joinable_, false);
+    return *this;
+}
+
+OJS_SHUTDOWN_INLINE void thread::join() noexcept {
+    if (std::exchange(joinable_, false)) pthread_join(native_, nullptr);
+}
+
+OJS_SHUTDOWN_INLINE void thread::detach() noexcept {
+    if (std::exchange(joinable_, false)) pthread_detach(native_);
+}
+
+}  // namespace detail
+}  // namespace v1
+}  // namespace ojs

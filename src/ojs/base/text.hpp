@@ -1,0 +1,61 @@
+// Text helpers, so that no stream is needed: concatenation, whole-number parsing, errno texts.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+namespace ojs {
+inline namespace v1 {
+namespace detail {
+
+// One part of a concatenation: text, or a number to be written in decimal.
+class text_part {
+  public:
+    text_part(std::string_view text) noexcept : text_(text), kind_(kind::text) {}
+    text_part(const std::string& text) noexcept : text_(text), kind_(kind::text) {}
+    text_part(const char* text) noexcept : text_(text), kind_(kind::text) {}
+    text_part(long long number) noexcept : number_(static_cast<unsigned long long>(number)), kind_(kind::integer) {}
+    text_part(unsigned long long number) noexcept : number_(number), kind_(kind::natural) {}
+    text_part(int number) noexcept : text_part(static_cast<long long>(number)) {}
+    text_part(long number) noexcept : text_part(static_cast<long long>(number)) {}
+    text_part(unsigned number) noexcept : text_part(static_cast<unsigned long long>(number)) {}
+    text_part(unsigned long number) noexcept : text_part(static_cast<unsigned long long>(number)) {}
+
+    void append_to(std::string& out) const;
+
+  private:
+    enum class kind : unsigned char { text, integer, natural };
+    std::string_view text_;
+    unsigned long long number_ = 0;
+    kind kind_;
+};
+
+void append_all(std::string& out, std::initializer_list<text_part> parts);
+
+// append(out, "job ", 7, " lost"); cat("job ", 7, " lost") == "job 7 lost"
+template <class... Parts>
+void append(std::string& out, const Parts&... parts) {
+    append_all(out, {text_part(parts)...});
+}
+template <class... Parts>
+std::string cat(const Parts&... parts) {
+    std::string out;
+    append_all(out, {text_part(parts)...});
+    return out;
+}
+
+// The whole of `text` as a decimal number in [0, max]; false if it is anything else.
+bool parse_number(std::string_view text, std::uint64_t max, std::uint64_t& out) noexcept;
+
+// "Connection refused (errno 111)"
+std::string errno_text(int sys_errno);
+
+// At most `max` bytes of `text`, control characters made visible: what a peer sent, fit for a log line.
+std::string printable(std::string_view text, std::size_t max = 200);
+
+}  // namespace detail
+}  // namespace v1
+}  // namespace ojs

@@ -1,0 +1,88 @@
+// cancel_source and cancel_token: asking a piece of work to return, with waits that end at once and
+// callbacks.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "../base/duration.hpp"
+#include "../base/memory.hpp"
+
+namespace ojs {
+inline namespace v1 {
+
+enum class cancel_reason : std::uint8_t { none, grace_period_expired, forced, spot_reclaim, cancelled };
+
+// "grace_period_expired", ... as they appear in `details.reason` of a FAIL. Never null. Thread-safe.
+const char* to_string(cancel_reason reason) noexcept;
+
+namespace detail {
+class cancel_state;
+}
+
+// A callback's place in a token. Destroying it takes the callback back, and waits for it if it is running on
+// another thread; so what the callback captured by reference may go out of scope after it.
+class [[nodiscard]] cancel_registration {
+  public:
+    cancel_registration() noexcept;
+    cancel_registration(cancel_registration&& other) noexcept;
+    cancel_registration& operator=(cancel_registration&& other) noexcept;
+    ~cancel_registration();
+
+  private:
+    friend class cancel_token;
+    detail::ref<detail::cancel_state> state_;
+    std::uint64_t id_ = 0;
+};
+
+// The receiving end. Copies share one state. Every member is thread-safe; none is async-signal-safe.
+class cancel_token {
+  public:
+    cancel_token() noexcept;  // never cancelled
+    cancel_token(const cancel_token& other) noexcept;
+    cancel_token(cancel_token&& other) noexcept;
+    cancel_token& operator=(cancel_token other) noexcept;
+    ~cancel_token();
+
+    bool cancelled() const noexcept;
+    cancel_reason reason() const noexcept;
+    // Sleeps; true when the time passed, false (at once) when cancelled.
+    bool sleep_until(time_point deadline) const;
+    bool sleep_for(std::chrono::nanoseconds duration) const;
+    // Calls `callback` once, from the cancelling thread; right here and now if cancelled already. It must be
+    // short, and what it throws is dropped.
+    cancel_registration on_cancel(function<void()> callback) const;
+    // True once any member above has told someone of the cancellation: the work knew.
+    bool seen() const noexcept;
+
+  private:
+    friend class cancel_source;
+    explicit cancel_token(detail::ref<detail::cancel_state> state) noexcept;
+    detail::ref<detail::cancel_state> state_;
+};
+
+// The asking end. Every member is thread-safe; none is async-signal-safe.
+class cancel_source {
+  public:
+    cancel_source();
+    cancel_source(cancel_source&& other) noexcept;
+    cancel_source& operator=(cancel_source&& other) noexcept;
+    ~cancel_source();
+
+    cancel_token token() const noexcept;
+    // Sets the flag and ends the waits, without calling anyone. True the first time; the first reason stays.
+    bool request(cancel_reason reason);
+    // Whether run_callbacks() would call anyone.
+    bool callbacks_due() const;
+    // Calls the callbacks that are still due, in the order they were registered.
+    void run_callbacks();
+    // Both.
+    bool cancel(cancel_reason reason);
+
+  private:
+    friend class cancel_token;
+    detail::ref<detail::cancel_state> state_;
+};
+
+}  // namespace v1
+}  // namespace ojs

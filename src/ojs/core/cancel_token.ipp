@@ -1,0 +1,187 @@
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "../base/sync.hpp"
+#include "cancel_token.hpp"
+
+namespace ojs {
+inline namespace v1 {
+
+OJS_SHUTDOWN_INLINE const char* to_string(cancel_reason reason) noexcept {
+    constexpr const char* names[] = {"none", "grace_period_expired", "forced", "spot_reclaim", "cancelled"};
+    return names[static_cast<std::size_t>(reason)];
+}
+
+namespace detail {
+
+class cancel_state : public ref_counted {
+  public:
+    cancel_reason reason() const noexcept { return reason_.load(std::memory_order_acquire); }
+    bool seen() const noexcept { return seen_.load(std::memory_order_acquire); }
+
+    cancel_reason look() noexcept {
+        const cancel_reason why = reason();
+        if (why != cancel_reason::none) seen_.store(true, std::memory_order_release);
+        return why;
+    }
+
+    bool request(cancel_reason why) {
+        const lock_guard held(mutex_);
+        if (reason() != cancel_reason::none) return false;
+        reason_.store(why, std::memory_order_release);
+        changed_.notify_all();
+        return true;
+    }
+
+    bool sleep_until(time_point deadline) {
+        lock_guard held(mutex_);
+        while (reason() == cancel_reason::none) {
+            if (!changed_.wait_until(held, deadline)) break;
+        }
+        return look() == cancel_reason::none;
+    }
+
+    std::uint64_t add(function<void()> callback) {
+        const lock_guard held(mutex_);
+        callbacks_.push_back({++last_id_, std::move(callback)});
+        return last_id_;
+    }
+
+    void remove(std::uint64_t id) {
+        lock_guard held(mutex_);
+        for (auto due = callbacks_.begin(); due != callbacks_.end(); ++due) {
+            if (due->id == id) {
+                callbacks_.erase(due);
+                return;
+            }
+        }
+        // A callback may drop its own registration; anyone else waits until it is through.
+        while (running_id_ == id && !pthread_equal(runner_, pthread_self())) changed_.wait(held);
+    }
+
+    bool callbacks_due() {
+        const lock_guard held(mutex_);
+        return !callbacks_.empty();
+    }
+
+    void run_callbacks() {
+        lock_guard held(mutex_);
+        while (!callbacks_.empty() && running_id_ == 0) {
+            const entry due = callbacks_.front();
+            callbacks_.erase(callbacks_.begin());
+            running_id_ = due.id;
+            runner_ = pthread_self();
+            held.unlock();
+            call(due.callback);
+            held.lock();
+            running_id_ = 0;
+            changed_.notify_all();
+        }
+    }
+
+  private:
+    struct entry {
+        std::uint64_t id;
+        function<void()> callback;
+    };
+
+    void call(const function<void()>& callback) noexcept {
+        seen_.store(true, std::memory_order_release);
+        try {
+            callback();
+        } catch (...) {  // documented: a callback's exception has nowhere to go
+        }
+    }
+
+    mutex mutex_;
+    condition changed_;
+    std::atomic<cancel_reason> reason_{cancel_reason::none};
+    std::atomic<bool> seen_{false};
+    std::vector<entry> callbacks_;
+    std::uint64_t last_id_ = 0;
+    std::uint64_t running_id_ = 0;
+    pthread_t runner_{};
+};
+
+}  // namespace detail
+
+OJS_SHUTDOWN_INLINE cancel_registration::cancel_registration() noexcept = default;
+OJS_SHUTDOWN_INLINE cancel_registration::cancel_registration(cancel_registration&& other) noexcept
+    : state_(std::move(other.state_)), id_(std::exchange(other.id_, 0)) {}
+OJS_SHUTDOWN_INLINE cancel_registration& cancel_registration::operator=(
+    cancel_registration&& other) noexcept {
+    if (state_) state_->remove(id_);
+    state_ = std::move(other.state_);
+    id_ = std::exchange(other.id_, 0);
+    return *this;
+}
+OJS_SHUTDOWN_INLINE cancel_registration::~cancel_registration() {
+    if (state_) state_->remove(id_);
+}
+
+OJS_SHUTDOWN_INLINE cancel_token::cancel_token() noexcept = default;
+OJS_SHUTDOWN_INLINE cancel_token::cancel_token(const cancel_token& other) noexcept = default;
+OJS_SHUTDOWN_INLINE cancel_token::cancel_token(cancel_token&& other) noexcept = default;
+OJS_SHUTDOWN_INLINE cancel_token::cancel_token(detail::ref<detail::cancel_state> state) noexcept
+    : state_(std::move(state)) {}
+OJS_SHUTDOWN_INLINE cancel_token& cancel_token::operator=(cancel_token other) noexcept {
+    state_ = std::move(other.state_);
+    return *this;
+}
+OJS_SHUTDOWN_INLINE cancel_token::~cancel_token() = default;
+
+OJS_SHUTDOWN_INLINE bool cancel_token::cancelled() const noexcept {
+    return reason() != cancel_reason::none;
+}
+OJS_SHUTDOWN_INLINE cancel_reason cancel_token::reason() const noexcept {
+    return state_ ? state_->look() : cancel_reason::none;
+}
+OJS_SHUTDOWN_INLINE bool cancel_token::seen() const noexcept {
+    return state_ && state_->seen();
+}
+
+OJS_SHUTDOWN_INLINE bool cancel_token::sleep_until(time_point deadline) const {
+    // A token of no source still has to sleep.
+    return state_ ? state_->sleep_until(deadline) : cancel_source().state_->sleep_until(deadline);
+}
+
+OJS_SHUTDOWN_INLINE bool cancel_token::sleep_for(std::chrono::nanoseconds duration) const {
+    const time_point now = steady_clock::now();
+    return sleep_until(duration > time_point::max() - now ? time_point::max() : now + duration);
+}
+
+OJS_SHUTDOWN_INLINE cancel_registration cancel_token::on_cancel(function<void()> callback) const {
+    cancel_registration out;
+    if (!state_) return out;
+    out.state_ = state_;
+    out.id_ = state_->add(std::move(callback));
+    if (state_->reason() != cancel_reason::none) state_->run_callbacks();
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE cancel_source::cancel_source() : state_(detail::make_ref<detail::cancel_state>()) {}
+OJS_SHUTDOWN_INLINE cancel_source::cancel_source(cancel_source&& other) noexcept = default;
+OJS_SHUTDOWN_INLINE cancel_source& cancel_source::operator=(cancel_source&& other) noexcept = default;
+OJS_SHUTDOWN_INLINE cancel_source::~cancel_source() = default;
+OJS_SHUTDOWN_INLINE cancel_token cancel_source::token() const noexcept {
+    return cancel_token(state_);
+}
+OJS_SHUTDOWN_INLINE bool cancel_source::request(cancel_reason reason) {
+    return state_->request(reason);
+}
+OJS_SHUTDOWN_INLINE bool cancel_source::callbacks_due() const {
+    return state_->callbacks_due();
+}
+OJS_SHUTDOWN_INLINE void cancel_source::run_callbacks() {
+    state_->run_callbacks();
+}
+OJS_SHUTDOWN_INLINE bool cancel_source::cancel(cancel_reason reason) {
+    const bool first = request(reason);
+    run_callbacks();
+    return first;
+}
+
+}  // namespace v1
+}  // namespace ojs

@@ -1,0 +1,90 @@
+// drain_barrier: a gate with a count. Nothing enters after close() returned, and the last one out wakes the
+// waiter.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+#include "../base/sync.hpp"
+
+namespace ojs {
+inline namespace v1 {
+
+class drain_barrier {
+  public:
+    // One entry. Leaves when destroyed; empty if the barrier was closed.
+    class ticket {
+      public:
+        ticket() = default;
+        ticket(ticket&& other) noexcept : barrier_(std::exchange(other.barrier_, nullptr)) {}
+        ticket& operator=(ticket&& other) noexcept {
+            std::swap(barrier_, other.barrier_);
+            return *this;
+        }
+        ~ticket() { leave(); }
+
+        explicit operator bool() const noexcept { return barrier_ != nullptr; }
+        // Leaves now. True when this was the last one out of a closed barrier.
+        bool leave() noexcept { return barrier_ != nullptr && std::exchange(barrier_, nullptr)->leave(); }
+        // One more entry, also after close(): whoever is inside may bring others in. Empty if this one is
+        // empty.
+        ticket split() const noexcept;
+
+      private:
+        friend class drain_barrier;
+        explicit ticket(drain_barrier* barrier) noexcept : barrier_(barrier) {}
+        drain_barrier* barrier_ = nullptr;
+    };
+
+    drain_barrier() = default;
+    drain_barrier(const drain_barrier&) = delete;
+    drain_barrier& operator=(const drain_barrier&) = delete;
+    // No ticket may be left. It is safe to destroy the barrier as soon as wait_until() returned 0.
+    ~drain_barrier() = default;
+
+    // Lock-free while the barrier is open. Thread-safe.
+    ticket enter() noexcept {
+        std::uint64_t word = word_.load(std::memory_order_relaxed);
+        while ((word & closed_bit) == 0) {
+            if (word_.compare_exchange_weak(word, word + one, std::memory_order_acquire,
+                                            std::memory_order_relaxed)) {
+                return ticket(this);
+            }
+        }
+        return ticket();
+    }
+
+    // Nothing enters once this returned. Idempotent, thread-safe; not for signal handlers (it wakes the
+    // waiter of a barrier that is empty already).
+    void close() noexcept;
+    bool closed() const noexcept { return (word_.load(std::memory_order_acquire) & closed_bit) != 0; }
+    std::uint64_t count() const noexcept { return word_.load(std::memory_order_acquire) / one; }
+
+    // Waits until a closed barrier is empty, or until `deadline` on the steady clock. Returns how many are
+    // still inside: 0 means drained. Never polls. Thread-safe.
+    std::uint64_t wait_until(time_point deadline) noexcept;
+
+  private:
+    static constexpr std::uint64_t closed_bit = 1;
+    static constexpr std::uint64_t one = 2;
+
+    bool leave() noexcept {
+        std::uint64_t word = word_.load(std::memory_order_relaxed);
+        while ((word & closed_bit) == 0) {
+            if (word_.compare_exchange_weak(word, word - one, std::memory_order_release,
+                                            std::memory_order_relaxed)) {
+                return false;
+            }
+        }
+        return leave_closed();
+    }
+    bool leave_closed() noexcept;
+
+    std::atomic<std::uint64_t> word_{0};
+    detail::mutex mutex_;
+    detail::condition emptied_;
+};
+
+}  // namespace v1
+}  // namespace ojs

@@ -1,0 +1,165 @@
+// lifecycle: the one word of truth about where a process stands between running and terminated.
+//
+// Every event (a signal, a directive, a call) goes through one table, `transitions` below, and is applied to
+// one lock-free 64-bit atomic by compare-exchange, so it can be applied in a signal handler. [GS 4, 5]
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include "../base/duration.hpp"
+
+namespace ojs {
+inline namespace v1 {
+
+enum class phase : std::uint8_t {
+    running,    // fetches and works
+    quiet,      // fetches nothing, works on; the only phase that can go back
+    draining,   // waits for jobs in flight, at most the grace period
+    stopping,   // interrupts and reports what is left
+    terminated  // all done
+};
+inline constexpr int phase_count = 5;
+
+enum class event : std::uint8_t {
+    stop_signal,     // SIGTERM, SIGINT
+    stop_request,    // directive `terminate`, stop(), RPC Shutdown
+    quiet_request,   // SIGTSTP, directive `quiet`, quiet()
+    resume_request,  // SIGCONT, resume(); never a directive
+    reclaim,         // SIGUSR1 or the mode file, where the spot policy is on
+    cancel_request,  // stop_and_cancel()
+    grace_expired,   // the drain took longer than the grace period
+    drained,         // the last job in flight is settled
+    finished         // everything is reported
+};
+inline constexpr int event_count = 9;
+
+// How the stop goes about jobs in flight. Only ever rises.
+enum class stop_mode : std::uint8_t { graceful, forced, reclaim };
+
+enum class cause_kind : std::uint8_t { none, signal, directive, api, rpc };
+
+// Who asked. `signal` is the signal's number, 0 for anything else.
+struct cause {
+    cause_kind kind = cause_kind::none;
+    int signal = 0;
+};
+
+// One cell of the event table: what an event does in a phase. By default, nothing.
+struct transition {
+    bool moves = false;  // to the phase `next`
+    phase next = phase::running;
+    stop_mode mode = stop_mode::graceful;  // the mode afterwards, if that is higher than now
+    bool cancels = false;                  // jobs in flight are asked to return at once
+    bool third_exits = false;              // from the third stop signal on: exit at once with 128+n
+};
+
+namespace detail {
+namespace cells {
+inline constexpr transition none{};
+inline constexpr transition quieten{true, phase::quiet};
+inline constexpr transition resume{true, phase::running};
+inline constexpr transition drain{true, phase::draining};
+inline constexpr transition force{true, phase::stopping, stop_mode::forced};
+inline constexpr transition hasten{false, phase::stopping, stop_mode::forced, false, true};
+inline constexpr transition reclaim{true, phase::stopping, stop_mode::reclaim};
+inline constexpr transition cancel{true, phase::draining, stop_mode::graceful, true};
+inline constexpr transition stop{true, phase::stopping};
+inline constexpr transition end{true, phase::terminated};
+
+// clang-format off
+inline constexpr transition table[event_count][phase_count] = {
+    //                   running  quiet    draining stopping terminated
+    /* stop_signal    */ {drain,   drain,   force,   hasten,  none},
+    /* stop_request   */ {drain,   drain,   none,    none,    none},
+    /* quiet_request  */ {quieten, none,    none,    none,    none},
+    /* resume_request */ {none,    resume,  none,    none,    none},
+    /* reclaim        */ {reclaim, reclaim, reclaim, none,    none},
+    /* cancel_request */ {cancel,  cancel,  cancel,  none,    none},
+    /* grace_expired  */ {none,    none,    stop,    none,    none},
+    /* drained        */ {none,    none,    stop,    none,    none},
+    /* finished       */ {none,    none,    none,    end,     none},
+};
+// clang-format on
+}  // namespace cells
+}  // namespace detail
+
+// The event table: what `what` does in phase `now`. Everything that ever changes a lifecycle is in it.
+constexpr const transition& transition_for(event what, phase now) noexcept {
+    return detail::cells::table[static_cast<int>(what)][static_cast<int>(now)];
+}
+
+// The word, unpacked.
+struct lifecycle_state {
+    ojs::phase phase = ojs::phase::running;
+    stop_mode mode = stop_mode::graceful;
+    event last_event = event::finished;  // what changed it last; meaningless while sequence is 0
+    ojs::cause cause;                    // who asked for that
+    bool cancel_requested = false;       // stop_and_cancel() was called
+    bool exit_now = false;               // the third stop signal came
+    unsigned stop_signals = 0;           // stop signals counted so far, at most 3
+    std::uint8_t sequence = 0;           // changes so far, modulo 256
+    std::uint32_t changed_ms = 0;        // when, in milliseconds of the steady clock modulo 2^32
+};
+
+// "running", "quiet", ... Never null. Thread-safe, async-signal-safe.
+const char* to_string(phase value) noexcept;
+const char* to_string(event value) noexcept;
+const char* to_string(stop_mode value) noexcept;
+const char* to_string(cause_kind value) noexcept;
+
+class lifecycle {
+  public:
+    // Two stop signals closer together than `repeat_signal_gap` are one stop event: some supervisors and
+    // runtimes send each one twice.
+    explicit lifecycle(std::chrono::milliseconds repeat_signal_gap = std::chrono::milliseconds(250)) noexcept;
+    lifecycle(const lifecycle&) = delete;
+    lifecycle& operator=(const lifecycle&) = delete;
+
+    // Applies one event. Returns whether it changed anything. Thread-safe, async-signal-safe, keeps errno.
+    bool apply(event what, cause why) noexcept;
+
+    // Thread-safe, async-signal-safe.
+    ojs::phase phase() const noexcept {
+        return static_cast<ojs::phase>(word_.load(std::memory_order_acquire) & 7U);
+    }
+    lifecycle_state state() const noexcept { return unpack(word_.load(std::memory_order_acquire)); }
+
+    void set_repeat_signal_gap(std::chrono::milliseconds gap) noexcept;
+
+    // Writes to `notify_fd` (8 bytes, an eventfd or a pipe) after every change, until unsubscribe() returns.
+    // False when all 16 places are taken. Thread-safe.
+    bool subscribe(int notify_fd) noexcept;
+    void unsubscribe(int notify_fd) noexcept;
+
+    // Reads the change after number `sequence` and moves `sequence` on; false when there is none yet. A
+    // reader that falls more than 15 changes behind misses the oldest. Thread-safe for one `sequence` a
+    // thread.
+    bool next_change(std::uint8_t& sequence, lifecycle_state& out) const noexcept;
+
+    // The steady-clock moment of a state's `changed_ms`, right for states younger than 24 days.
+    static time_point changed_at(const lifecycle_state& state) noexcept;
+
+  private:
+    using word = std::uint64_t;
+    static constexpr int history_size = 16;
+    static constexpr int subscriber_limit = 16;
+    static_assert(std::atomic<word>::is_always_lock_free, "a signal handler needs a lock-free 64-bit atomic");
+    static_assert(std::atomic<int>::is_always_lock_free, "a signal handler needs a lock-free int");
+
+    static word pack(const lifecycle_state& state) noexcept;
+    static lifecycle_state unpack(word packed) noexcept;
+    bool next_state(lifecycle_state& state, event what, cause why) const noexcept;
+    bool repeats_last_signal(const lifecycle_state& state, std::uint32_t now_ms) const noexcept;
+    void notify_subscribers() noexcept;
+
+    std::atomic<word> word_{0};
+    std::atomic<std::uint32_t> repeat_gap_ms_;
+    std::atomic<int> notifying_{0};
+    std::atomic<word> history_[history_size] = {};
+    std::atomic<int> subscribers_[subscriber_limit];
+};
+
+}  // namespace v1
+}  // namespace ojs

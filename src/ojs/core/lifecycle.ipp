@@ -1,0 +1,198 @@
+#pragma once
+
+#include <errno.h>
+#include <sched.h>
+#include <time.h>
+
+#include "lifecycle.hpp"
+#include "wake.hpp"
+
+namespace ojs {
+inline namespace v1 {
+
+OJS_SHUTDOWN_INLINE const char* to_string(phase value) noexcept {
+    constexpr const char* names[] = {"running", "quiet", "draining", "stopping", "terminated"};
+    return names[static_cast<std::size_t>(value)];
+}
+
+OJS_SHUTDOWN_INLINE const char* to_string(event value) noexcept {
+    constexpr const char* names[] = {"stop_signal",    "stop_request", "quiet_request",
+                                     "resume_request", "reclaim",      "cancel_request",
+                                     "grace_expired",  "drained",      "finished"};
+    return names[static_cast<std::size_t>(value)];
+}
+
+OJS_SHUTDOWN_INLINE const char* to_string(stop_mode value) noexcept {
+    constexpr const char* names[] = {"graceful", "forced", "reclaim"};
+    return names[static_cast<std::size_t>(value)];
+}
+
+OJS_SHUTDOWN_INLINE const char* to_string(cause_kind value) noexcept {
+    constexpr const char* names[] = {"none", "signal", "directive", "api", "rpc"};
+    return names[static_cast<std::size_t>(value)];
+}
+
+namespace detail {
+
+// The steady clock in milliseconds modulo 2^32, by the call POSIX allows in signal handlers.
+OJS_SHUTDOWN_INLINE std::uint32_t steady_ms() noexcept {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<std::uint32_t>(static_cast<std::uint64_t>(now.tv_sec) * 1000U +
+                                      static_cast<std::uint64_t>(now.tv_nsec) / 1000000U);
+}
+
+// Where each field sits in the word.
+struct word_field {
+    unsigned shift;
+    std::uint64_t mask;
+
+    constexpr std::uint64_t put(std::uint64_t value) const noexcept { return (value & mask) << shift; }
+    constexpr std::uint64_t get(std::uint64_t word) const noexcept { return (word >> shift) & mask; }
+};
+inline constexpr word_field phase_field{0, 7};
+inline constexpr word_field mode_field{3, 3};
+inline constexpr word_field cause_field{5, 7};
+inline constexpr word_field cancel_field{8, 1};
+inline constexpr word_field exit_field{9, 1};
+inline constexpr word_field stop_signals_field{10, 3};
+inline constexpr word_field signal_field{12, 0xff};
+inline constexpr word_field sequence_field{20, 0xff};
+inline constexpr word_field event_field{28, 0xf};
+inline constexpr word_field changed_field{32, 0xffffffff};
+
+}  // namespace detail
+
+OJS_SHUTDOWN_INLINE lifecycle::lifecycle(std::chrono::milliseconds repeat_signal_gap) noexcept {
+    set_repeat_signal_gap(repeat_signal_gap);
+    for (std::atomic<int>& place : subscribers_) place.store(-1, std::memory_order_relaxed);
+}
+
+OJS_SHUTDOWN_INLINE void lifecycle::set_repeat_signal_gap(std::chrono::milliseconds gap) noexcept {
+    repeat_gap_ms_.store(static_cast<std::uint32_t>(gap.count()), std::memory_order_relaxed);
+}
+
+OJS_SHUTDOWN_INLINE lifecycle::word lifecycle::pack(const lifecycle_state& state) noexcept {
+    using namespace detail;
+    return phase_field.put(static_cast<word>(state.phase)) | mode_field.put(static_cast<word>(state.mode)) |
+           cause_field.put(static_cast<word>(state.cause.kind)) |
+           signal_field.put(static_cast<word>(state.cause.signal)) |
+           cancel_field.put(state.cancel_requested ? 1 : 0) | exit_field.put(state.exit_now ? 1 : 0) |
+           stop_signals_field.put(state.stop_signals) | sequence_field.put(state.sequence) |
+           event_field.put(static_cast<word>(state.last_event)) | changed_field.put(state.changed_ms);
+}
+
+OJS_SHUTDOWN_INLINE lifecycle_state lifecycle::unpack(word packed) noexcept {
+    using namespace detail;
+    lifecycle_state out;
+    out.phase = static_cast<ojs::phase>(phase_field.get(packed));
+    out.mode = static_cast<stop_mode>(mode_field.get(packed));
+    out.cause.kind = static_cast<cause_kind>(cause_field.get(packed));
+    out.cause.signal = static_cast<int>(signal_field.get(packed));
+    out.cancel_requested = cancel_field.get(packed) != 0;
+    out.exit_now = exit_field.get(packed) != 0;
+    out.stop_signals = static_cast<unsigned>(stop_signals_field.get(packed));
+    out.sequence = static_cast<std::uint8_t>(sequence_field.get(packed));
+    out.last_event = static_cast<event>(event_field.get(packed));
+    out.changed_ms = static_cast<std::uint32_t>(changed_field.get(packed));
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE bool lifecycle::repeats_last_signal(const lifecycle_state& state,
+                                                        std::uint32_t now_ms) const noexcept {
+    return state.stop_signals > 0 &&
+           now_ms - state.changed_ms < repeat_gap_ms_.load(std::memory_order_relaxed);
+}
+
+// Looks the event up in the table; false when it changes nothing.
+OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, event what, cause why) const noexcept {
+    const std::uint32_t now_ms = detail::steady_ms();
+    const transition& cell = transition_for(what, state.phase);
+    lifecycle_state next = state;
+    if (what == event::stop_signal && state.phase != phase::terminated) {
+        if (repeats_last_signal(state, now_ms)) return false;
+        if (next.stop_signals < 3) ++next.stop_signals;
+    }
+    if (cell.moves) next.phase = cell.next;
+    if (cell.mode > next.mode) next.mode = cell.mode;
+    next.cancel_requested = next.cancel_requested || cell.cancels;
+    next.exit_now = next.exit_now || (cell.third_exits && next.stop_signals >= 3);
+
+    const bool changed = next.phase != state.phase || next.mode != state.mode ||
+                         next.cancel_requested != state.cancel_requested || next.exit_now != state.exit_now ||
+                         next.stop_signals != state.stop_signals;
+    // The last job settling is no new cause: the log still says which signal ended the worker.
+    if (why.kind != cause_kind::none) next.cause = why;
+    next.last_event = what;
+    next.sequence = static_cast<std::uint8_t>(state.sequence + 1);
+    next.changed_ms = now_ms;
+    state = next;
+    return changed;
+}
+
+OJS_SHUTDOWN_INLINE bool lifecycle::apply(event what, cause why) noexcept {
+    const int saved = errno;
+    word current = word_.load(std::memory_order_acquire);
+    lifecycle_state next;
+    do {
+        next = unpack(current);
+        if (!next_state(next, what, why)) {
+            errno = saved;
+            return false;
+        }
+    } while (!word_.compare_exchange_weak(current, pack(next), std::memory_order_acq_rel,
+                                          std::memory_order_acquire));
+    history_[next.sequence % history_size].store(pack(next), std::memory_order_release);
+    notify_subscribers();
+    errno = saved;
+    return true;
+}
+
+OJS_SHUTDOWN_INLINE void lifecycle::notify_subscribers() noexcept {
+    notifying_.fetch_add(1);  // sequentially consistent with unsubscribe(): one of the two sees the other
+    for (const std::atomic<int>& place : subscribers_) {
+        const int fd = place.load();
+        if (fd >= 0) detail::wake::notify(fd);
+    }
+    notifying_.fetch_sub(1);
+}
+
+OJS_SHUTDOWN_INLINE bool lifecycle::subscribe(int notify_fd) noexcept {
+    for (std::atomic<int>& place : subscribers_) {
+        int expected = -1;
+        if (place.compare_exchange_strong(expected, notify_fd)) return true;
+    }
+    return false;
+}
+
+OJS_SHUTDOWN_INLINE void lifecycle::unsubscribe(int notify_fd) noexcept {
+    for (std::atomic<int>& place : subscribers_) {
+        int expected = notify_fd;
+        if (place.compare_exchange_strong(expected, -1)) break;
+    }
+    while (notifying_.load() != 0)
+        sched_yield();  // a handler on another thread may still hold the descriptor
+}
+
+OJS_SHUTDOWN_INLINE bool lifecycle::next_change(std::uint8_t& sequence, lifecycle_state& out) const noexcept {
+    const auto newest = state().sequence;
+    const auto behind = static_cast<std::uint8_t>(newest - sequence);
+    if (behind == 0) return false;
+    const auto oldest_kept = static_cast<std::uint8_t>(newest - (history_size - 1));
+    const auto wanted = behind < history_size ? static_cast<std::uint8_t>(sequence + 1) : oldest_kept;
+    const lifecycle_state found = unpack(history_[wanted % history_size].load(std::memory_order_acquire));
+    // Its writer is between the exchange and the store, and will notify after it; or it was overwritten
+    // meanwhile.
+    if (found.sequence != wanted) return false;
+    sequence = wanted;
+    out = found;
+    return true;
+}
+
+OJS_SHUTDOWN_INLINE time_point lifecycle::changed_at(const lifecycle_state& state) noexcept {
+    const auto age_ms = static_cast<std::int32_t>(detail::steady_ms() - state.changed_ms);
+    return steady_clock::now() - std::chrono::milliseconds(age_ms);
+}
+
+}  // namespace v1
+}  // namespace ojs

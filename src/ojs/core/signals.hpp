@@ -1,0 +1,71 @@
+// signals: turns SIGTERM, SIGINT, SIGTSTP and SIGCONT into events of a lifecycle, and gives them back.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "lifecycle.hpp"
+
+namespace ojs {
+inline namespace v1 {
+
+struct signal_options {
+    // What to do about a signal that already has a handler from elsewhere: false refuses with errc::busy,
+    // true installs ours and calls the other one after it, in the handler.
+    bool chain_foreign = false;
+};
+
+// A signal that arrived. `number` is 0 where wait() ended at its deadline.
+struct received_signal {
+    int number = 0;
+    pid_t sender_pid = 0;  // 0: the kernel, the terminal, or a process outside our PID namespace
+    uid_t sender_uid = 0;
+    std::string sender_name;  // comm of the sender, where it still runs and /proc tells; else empty
+};
+
+// The one signal installer of a process. Claim the signals in the first line of main, and a SIGTERM that
+// comes while the program still starts is kept: the worker built later finds its lifecycle draining.
+//
+//     ojs::lifecycle lifecycle;
+//     auto signals = ojs::signals::install(lifecycle);
+//
+// The handler applies one event to the lifecycle and writes to one descriptor; it does nothing else. A signal
+// that was ignored when the process started stays ignored (ignored() lists it). A child made by fork()
+// without exec gets the previous dispositions back, so it can be stopped like any process.
+class [[nodiscard]] signals {
+  public:
+    // Thread-safe. errc::busy: another installer is active in this process, or a signal has a foreign
+    // handler. The signals are unblocked in the calling thread. `target` must outlive the returned object.
+    // [GS 4.1]
+    static result<signals> install(lifecycle& target, signal_options options = {});
+    // True while an installer is active for this very lifecycle. Thread-safe.
+    static bool installed_for(const lifecycle& target) noexcept;
+
+    signals() = default;  // holds nothing
+    signals(signals&& other) noexcept;
+    signals& operator=(signals&& other) noexcept;
+    ~signals();  // restores the previous dispositions, whole
+
+    // Readable while there are signals that wait() has not returned yet: for your own poll loop. Do not read
+    // it.
+    int fd() const noexcept;
+    // The next signal, or number 0 at the deadline (time_point::max(): never). For one thread at a time.
+    received_signal wait(time_point deadline = time_point::max());
+    // The last signal of that number, without waiting for or taking anything; number 0 if none came.
+    // Thread-safe.
+    static received_signal last_received(int number);
+    // Numbers of the signals left alone because the process was started with them ignored.
+    const std::vector<int>& ignored() const noexcept { return ignored_; }
+
+  private:
+    bool active_ = false;
+    std::vector<int> ignored_;
+};
+
+// "SIGTERM", ... or "signal 7" for those this library does not handle. Thread-safe.
+std::string signal_name(int number);
+
+}  // namespace v1
+}  // namespace ojs

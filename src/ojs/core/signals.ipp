@@ -1,0 +1,270 @@
+#pragma once
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../base/text.hpp"
+#include "signals.hpp"
+#include "wake.hpp"
+
+namespace ojs {
+inline namespace v1 {
+namespace detail {
+
+struct signal_rule {
+    int number;
+    event what;
+    const char* name;
+};
+
+// Which signal is which event. [GS 4.1]
+inline constexpr signal_rule signal_rules[] = {
+    {SIGTERM, event::stop_signal, "SIGTERM"},
+    {SIGINT, event::stop_signal, "SIGINT"},
+    {SIGTSTP, event::quiet_request, "SIGTSTP"},
+    {SIGCONT, event::resume_request, "SIGCONT"},
+};
+inline constexpr std::size_t signal_rule_count = sizeof signal_rules / sizeof signal_rules[0];
+
+// The process-wide state of the library, all of it. Constant-initialised, so a handler always finds it whole.
+struct process_state {
+    static constexpr std::uint32_t log_size = 16;
+
+    std::atomic<bool> claimed{false};         // an installer is active, or about to be
+    std::atomic<lifecycle*> target{nullptr};  // what the handler drives
+    std::atomic<int> notify_fd{-1};           // the installer's own wake-up
+    std::atomic<int> handlers_running{0};
+    std::atomic<bool> fork_handler_set{false};
+    std::atomic<std::uint32_t> received{0};         // signals so far
+    std::atomic<std::uint64_t> log[log_size] = {};  // the last of them, packed; 0: taken, or being written
+    std::atomic<std::uint64_t> last[signal_rule_count] = {};  // the last of each number, packed
+    // Written before the handler is installed, read by it and after fork.
+    std::uint32_t taken = 0;  // signals wait() has returned or skipped
+    wake* waker = nullptr;
+    bool installed[signal_rule_count] = {};
+    struct sigaction previous[signal_rule_count] = {};
+};
+__attribute__((visibility("default"))) inline process_state process;
+
+inline std::uint64_t pack_signal(int number, const siginfo_t* info) noexcept {
+    const bool sent_by_process = info->si_code == SI_USER || info->si_code == SI_QUEUE
+#ifdef SI_TKILL
+                                 || info->si_code == SI_TKILL
+#endif
+        ;
+    const std::uint64_t pid = sent_by_process ? static_cast<std::uint64_t>(info->si_pid) & 0xffffff : 0;
+    const std::uint64_t uid = sent_by_process ? static_cast<std::uint32_t>(info->si_uid) : 0;
+    return static_cast<std::uint64_t>(number) << 56 | pid << 32 | uid;
+}
+
+inline void call_previous(const struct sigaction& previous, int number, siginfo_t* info, void* context) {
+    if ((previous.sa_flags & SA_SIGINFO) != 0) {
+        previous.sa_sigaction(number, info, context);
+    } else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
+        previous.sa_handler(number);
+    }
+}
+
+// Everything that ever runs in signal context.
+extern "C" {
+inline void ojs_shutdown_on_signal(int number, siginfo_t* info, void* context) {
+    const int saved = errno;
+    process.handlers_running.fetch_add(1);  // sequentially consistent with uninstall()
+    lifecycle* target = process.target.load();
+    for (std::size_t i = 0; target != nullptr && i < signal_rule_count; ++i) {
+        if (signal_rules[i].number != number) continue;
+        const std::uint32_t place = process.received.fetch_add(1) % process_state::log_size;
+        const std::uint64_t packed = pack_signal(number, info);
+        process.log[place].store(packed);
+        process.last[i].store(packed);
+        target->apply(signal_rules[i].what, {cause_kind::signal, number});
+        wake::notify(process.notify_fd.load());
+        call_previous(process.previous[i], number, info, context);
+    }
+    process.handlers_running.fetch_sub(1);
+    errno = saved;
+}
+
+// In the child of a fork: our threads are not there, so its signals must do what they did before us.
+inline void ojs_shutdown_after_fork() {
+    if (process.target.exchange(nullptr) == nullptr) return;
+    for (std::size_t i = 0; i < signal_rule_count; ++i) {
+        if (process.installed[i]) ::sigaction(signal_rules[i].number, &process.previous[i], nullptr);
+    }
+}
+}
+
+inline bool is_ours(const struct sigaction& action) noexcept {
+    return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == ojs_shutdown_on_signal;
+}
+
+inline bool is_foreign(const struct sigaction& action) noexcept {
+    return (action.sa_flags & SA_SIGINFO) != 0 ||
+           (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
+}
+
+inline void install_handlers(std::vector<int>& ignored) {
+    struct sigaction ours {};
+    ours.sa_sigaction = ojs_shutdown_on_signal;
+    ours.sa_flags = SA_SIGINFO | SA_RESTART;
+    sigset_t unblocked;
+    sigemptyset(&ours.sa_mask);
+    sigemptyset(&unblocked);
+    for (const signal_rule& rule : signal_rules) sigaddset(&ours.sa_mask, rule.number);
+    for (std::size_t i = 0; i < signal_rule_count; ++i) {
+        const bool is_ignored = !is_foreign(process.previous[i]) && process.previous[i].sa_handler == SIG_IGN;
+        process.installed[i] = !is_ignored && ::sigaction(signal_rules[i].number, &ours, nullptr) == 0;
+        if (is_ignored) ignored.push_back(signal_rules[i].number);
+        if (process.installed[i]) sigaddset(&unblocked, signal_rules[i].number);
+    }
+    pthread_sigmask(SIG_UNBLOCK, &unblocked, nullptr);
+}
+
+inline void uninstall_handlers() {
+    for (std::size_t i = 0; i < signal_rule_count; ++i) {
+        struct sigaction current {};
+        // A handler set on top of ours since is its owner's to keep.
+        if (process.installed[i] && ::sigaction(signal_rules[i].number, nullptr, &current) == 0 &&
+            is_ours(current)) {
+            ::sigaction(signal_rules[i].number, &process.previous[i], nullptr);
+        }
+        process.installed[i] = false;
+    }
+    process.target.store(nullptr);
+    while (process.handlers_running.load() != 0) sched_yield();
+}
+
+inline error installer_busy(std::string text) {
+    return {errc::busy, 0, std::move(text)};
+}
+
+inline result<void> remember_previous(const signal_options& options) {
+    for (std::size_t i = 0; i < signal_rule_count; ++i) {
+        ::sigaction(signal_rules[i].number, nullptr, &process.previous[i]);
+        if (is_foreign(process.previous[i]) && !options.chain_foreign) {
+            return installer_busy(cat(signal_rules[i].name,
+                                      " already has a handler from elsewhere in this process; set "
+                                      "signal_options::chain_foreign to run both"));
+        }
+    }
+    return {};
+}
+
+inline std::string process_name(pid_t pid) {
+    std::string name;
+#if OJS_SHUTDOWN_USE_PROC
+    const unique_fd file(
+        ::open(cat("/proc/", static_cast<long long>(pid), "/comm").c_str(), O_RDONLY | O_CLOEXEC));
+    char text[64];
+    const ssize_t got = file ? ::read(file.get(), text, sizeof text) : -1;
+    if (got > 0) name.assign(text, static_cast<std::size_t>(got));
+    while (!name.empty() && name.back() == '\n') name.pop_back();
+#else
+    static_cast<void>(pid);
+#endif
+    return name;
+}
+
+inline received_signal unpack_signal(std::uint64_t packed) {
+    received_signal out;
+    out.number = static_cast<int>(packed >> 56);
+    out.sender_pid = static_cast<pid_t>(packed >> 32 & 0xffffff);
+    out.sender_uid = static_cast<uid_t>(packed & 0xffffffff);
+    if (out.sender_pid != 0) out.sender_name = process_name(out.sender_pid);
+    return out;
+}
+
+// The next signal of the log, or 0: none, or one whose handler is still at work and will notify.
+inline std::uint64_t take_signal() {
+    const std::uint32_t received = process.received.load();
+    if (received - process.taken > process_state::log_size)
+        process.taken = received - process_state::log_size;
+    if (received == process.taken) return 0;
+    const std::uint64_t packed = process.log[process.taken % process_state::log_size].exchange(0);
+    if (packed != 0) ++process.taken;
+    return packed;
+}
+
+}  // namespace detail
+
+OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_options options) {
+    using detail::process;
+    bool expected = false;
+    if (!process.claimed.compare_exchange_strong(expected, true)) {
+        return detail::installer_busy(
+            "the signals of this process already have an installer; share its lifecycle");
+    }
+    result<void> remembered = detail::remember_previous(options);
+    result<detail::wake> waker = detail::wake::create();
+    if (!remembered || !waker) {
+        process.claimed.store(false);
+        return remembered ? waker.error() : remembered.error();
+    }
+    if (!process.fork_handler_set.exchange(true))
+        pthread_atfork(nullptr, nullptr, detail::ojs_shutdown_after_fork);
+    process.waker = new detail::wake(std::move(*waker));
+    process.taken = process.received.load();
+    process.notify_fd.store(process.waker->notify_fd());
+    process.target.store(&target);
+    signals out;
+    out.active_ = true;
+    detail::install_handlers(out.ignored_);
+    return result<signals>(std::move(out));
+}
+
+OJS_SHUTDOWN_INLINE bool signals::installed_for(const lifecycle& target) noexcept {
+    return detail::process.target.load() == &target;
+}
+
+OJS_SHUTDOWN_INLINE signals::signals(signals&& other) noexcept
+    : active_(std::exchange(other.active_, false)), ignored_(std::move(other.ignored_)) {}
+
+OJS_SHUTDOWN_INLINE signals& signals::operator=(signals&& other) noexcept {
+    std::swap(active_, other.active_);
+    std::swap(ignored_, other.ignored_);
+    return *this;
+}
+
+OJS_SHUTDOWN_INLINE signals::~signals() {
+    if (!active_) return;
+    detail::uninstall_handlers();
+    delete std::exchange(detail::process.waker, nullptr);
+    detail::process.claimed.store(false);
+}
+
+OJS_SHUTDOWN_INLINE int signals::fd() const noexcept {
+    return detail::process.waker->fd();
+}
+
+OJS_SHUTDOWN_INLINE received_signal signals::wait(time_point deadline) {
+    detail::process.waker->clear();
+    std::uint64_t packed = detail::take_signal();
+    while (packed == 0) {
+        if (!detail::process.waker->wait_until(deadline)) return {};
+        packed = detail::take_signal();
+    }
+    detail::process.waker->notify();  // fd() stays readable until a wait() finds nothing left
+    return detail::unpack_signal(packed);
+}
+
+OJS_SHUTDOWN_INLINE received_signal signals::last_received(int number) {
+    for (std::size_t i = 0; i < detail::signal_rule_count; ++i) {
+        if (detail::signal_rules[i].number == number)
+            return detail::unpack_signal(detail::process.last[i].load());
+    }
+    return {};
+}
+
+OJS_SHUTDOWN_INLINE std::string signal_name(int number) {
+    for (const detail::signal_rule& rule : detail::signal_rules) {
+        if (rule.number == number) return rule.name;
+    }
+    return detail::cat("signal ", number);
+}
+
+}  // namespace v1
+}  // namespace ojs

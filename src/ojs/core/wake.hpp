@@ -1,0 +1,31 @@
+// wake: a descriptor that becomes readable, written to from anywhere, a signal handler included.
+#pragma once
+
+#include "../base/error.hpp"
+#include "../base/fd.hpp"
+#include "../base/sync.hpp"
+
+namespace ojs {
+inline namespace v1 {
+namespace detail {
+
+// An eventfd, or a pipe where there is none. Non-blocking and close-on-exec.
+class wake {
+  public:
+    static result<wake> create();
+
+    int fd() const noexcept { return reader_.get(); }      // to poll for reading
+    int notify_fd() const noexcept;                        // what notify(int) takes
+    void notify() const noexcept { notify(notify_fd()); }  // thread-safe, async-signal-safe
+    static void notify(int notify_fd) noexcept;            // keeps errno; async-signal-safe
+    void clear() const noexcept;                           // forget every notify() so far
+    bool wait_until(time_point deadline) const noexcept;   // true: notified (and cleared); false: deadline
+
+  private:
+    unique_fd reader_;
+    unique_fd writer_;  // only with a pipe
+};
+
+}  // namespace detail
+}  // namespace v1
+}  // namespace ojs

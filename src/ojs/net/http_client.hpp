@@ -1,0 +1,59 @@
+// http_client: HTTP/1.1 on raw sockets, with one absolute deadline a request and a pool of kept connections.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "../base/duration.hpp"
+#include "../base/error.hpp"
+#include "../base/memory.hpp"
+#include "http_message.hpp"
+
+namespace ojs {
+inline namespace v1 {
+
+struct http_client_options {
+    std::string bearer_token;  // sent as "Authorization: Bearer ..."; empty: not sent
+    http_headers headers;      // sent with every request
+    http_limits limits;
+    std::size_t max_idle_connections = 16;  // kept open between requests
+};
+
+// When a request may be sent again on a new connection after its connection broke.
+enum class resend {
+    if_unsent,  // only where the peer cannot have processed it (the connection was dead before the first byte)
+    always      // once more in any case: the request is harmless to repeat (ACK, FAIL)
+};
+
+struct http_call {
+    time_point deadline = time_point::max();  // covers name resolution, connect, write and read
+    resend policy = resend::if_unsent;
+    // Asked right before the first byte is written; false ends the call with errc::cancelled, nothing sent.
+    function<bool()> still_wanted;
+};
+
+class http_client {
+  public:
+    // `url` is http://HOST[:PORT][/BASE] (HOST a name, an IPv4 address or an IPv6 address in brackets) or
+    // unix:/PATH. Opens nothing yet. errc::invalid_argument: not such a URL, or CR, LF or NUL in a header or the
+    // token; errc::unsupported: https:// (give the worker a transport of your own for TLS).
+    static result<http_client> create(std::string_view url, http_client_options options = {});
+
+    http_client(http_client&& other) noexcept;
+    http_client& operator=(http_client&& other) noexcept;
+    ~http_client();  // closes the kept connections; no call may be under way
+
+    // Sends one request (BASE goes before its target) and reads the whole answer; 1xx are skipped, redirects are
+    // answers like any other. An answer of any status is a value, not an error. Errors: timed_out, unreachable
+    // (never sent), disconnected (perhaps processed), bad_answer, invalid_argument, cancelled. Thread-safe: each
+    // call under way has a connection of its own.
+    result<http_response> send(const http_request& request, const http_call& call);
+
+  private:
+    class impl;
+    explicit http_client(detail::ref<impl> body) noexcept;
+    detail::ref<impl> impl_;
+};
+
+}  // namespace v1
+}  // namespace ojs

@@ -1,0 +1,297 @@
+#include <errno.h>
+
+#include <exception>
+
+#include "../base/text.hpp"
+#include "http_client.hpp"
+#include "http_parser.hpp"
+#include "socket.hpp"
+#include "url.hpp"
+
+namespace ojs {
+inline namespace v1 {
+namespace detail {
+
+inline constexpr int most_interim_answers = 16;
+
+// Null, or what is wrong with the header.
+inline const char* header_fault(const http_header& header) noexcept {
+    if (!is_token(header.name)) return "a header name is empty or holds a character HTTP does not allow";
+    if (!is_field_value(header.value)) return "a header value holds CR, LF, NUL or another control character";
+    return nullptr;
+}
+
+// Null, or what keeps the request from being sent.
+inline const char* request_fault(const http_request& request) noexcept {
+    if (!is_token(request.method)) return "the method is empty or holds a character HTTP does not allow";
+    if (!is_target(request.target) || request.target.front() != '/') {
+        return "the target does not start with '/', or holds a blank or control character";
+    }
+    for (const http_header& header : request.headers) {
+        if (const char* fault = header_fault(header)) return fault;
+    }
+    return nullptr;
+}
+
+// How far one try to send a request and read its answer came.
+struct http_attempt {
+    result<http_response> answer;
+    bool nothing_sent = false;  // so the peer cannot have processed it
+    bool broke = false;         // the connection was lost before the answer was complete
+
+    bool found_dead() const noexcept { return nothing_sent && broke; }
+};
+
+}  // namespace detail
+
+class http_client::impl final : public detail::ref_counted {
+  public:
+    impl(detail::endpoint target, http_client_options options)
+        : target_(std::move(target)), options_(std::move(options)) {}
+
+    void prepare_head();
+    result<http_response> send(const http_request& request, const http_call& call);
+
+  private:
+    std::string compose(const http_request& request) const;
+    result<http_response> send_text(const std::string& text, bool is_head, const http_call& call);
+    detail::http_attempt try_kept(const std::string& text, bool is_head, const http_call& call);
+    detail::http_attempt try_fresh(const std::string& text, bool is_head, const http_call& call);
+    detail::http_attempt try_on(detail::unique_fd connection, const std::string& text, bool is_head,
+                                const http_call& call);
+    detail::http_attempt receive(detail::unique_fd connection, bool is_head, bool may_keep,
+                                 time_point deadline);
+    detail::http_attempt finish(detail::http_parser& parser, detail::unique_fd connection, bool may_keep);
+    result<detail::unique_fd> connect(const http_call& call);
+    detail::unique_fd take_kept();
+    void keep(detail::unique_fd connection);
+    error failure(errc code, std::string_view what, int sys_errno = 0) const;
+
+    const detail::endpoint target_;
+    const http_client_options options_;
+    std::string fixed_head_;  // the header lines that every request has
+    detail::resolver resolver_;
+    detail::mutex mutex_;
+    std::vector<detail::unique_fd> kept_;  // the last one is the most recently used
+};
+
+OJS_SHUTDOWN_INLINE error http_client::impl::failure(errc code, std::string_view what, int sys_errno) const {
+    error out{code, sys_errno, detail::cat(target_.name, ": ", what)};
+    if (sys_errno != 0) detail::append(out.text, detail::cat(": ", detail::errno_text(sys_errno)));
+    return out;
+}
+
+// ---- composing the request ----
+
+OJS_SHUTDOWN_INLINE void http_client::impl::prepare_head() {
+    detail::append_header(fixed_head_, "Host", target_.unix_path.empty() ? target_.name : "localhost");
+    if (!options_.bearer_token.empty()) {
+        detail::append_header(fixed_head_, "Authorization", "Bearer " + options_.bearer_token);
+    }
+    for (const http_header& header : options_.headers) {
+        if (!detail::is_framing_header(header.name))
+            detail::append_header(fixed_head_, header.name, header.value);
+    }
+}
+
+OJS_SHUTDOWN_INLINE std::string http_client::impl::compose(const http_request& request) const {
+    std::string text;
+    text.reserve(fixed_head_.size() + request.target.size() + request.body.size() + 512);
+    for (const std::string_view part : {std::string_view(request.method), std::string_view(" "),
+                                        std::string_view(target_.base), std::string_view(request.target),
+                                        std::string_view(" HTTP/1.1\r\n"), std::string_view(fixed_head_)}) {
+        detail::append(text, part);
+    }
+    for (const http_header& header : request.headers) {
+        const bool ours = detail::is_framing_header(header.name) || detail::same_word(header.name, "Host") ||
+                          (detail::same_word(header.name, "Authorization") && !options_.bearer_token.empty());
+        if (!ours) detail::append_header(text, header.name, header.value);
+    }
+    if (!request.body.empty() || (request.method != "GET" && request.method != "HEAD")) {
+        detail::append_header(text, "Content-Length", detail::cat(request.body.size()));
+    }
+    detail::append(text, "\r\n");
+    detail::append(text, request.body);
+    return text;
+}
+
+// ---- connections ----
+
+OJS_SHUTDOWN_INLINE detail::unique_fd http_client::impl::take_kept() {
+    for (;;) {
+        detail::unique_fd candidate;
+        {
+            const detail::lock_guard held(mutex_);
+            if (kept_.empty()) return candidate;
+            candidate = std::move(kept_.back());
+            kept_.pop_back();
+        }
+        if (!detail::is_stale(candidate.get())) return candidate;
+    }
+}
+
+OJS_SHUTDOWN_INLINE void http_client::impl::keep(detail::unique_fd connection) {
+    const detail::lock_guard held(mutex_);
+    if (kept_.size() < options_.max_idle_connections) kept_.push_back(std::move(connection));
+}
+
+OJS_SHUTDOWN_INLINE result<detail::unique_fd> http_client::impl::connect(const http_call& call) {
+    const result<detail::socket_addresses> addresses = resolver_.resolve(target_, call.deadline);
+    if (!addresses) return addresses.error();
+    result<detail::unique_fd> out = detail::connect_socket(*addresses, call.deadline, target_.name);
+    if (!out) resolver_.forget();
+    return out;
+}
+
+// ---- one request ----
+
+OJS_SHUTDOWN_INLINE result<http_response> http_client::impl::send(const http_request& request,
+                                                                  const http_call& call) {
+    if (const char* fault = detail::request_fault(request)) {
+        return error{errc::invalid_argument, 0, detail::cat("request to ", target_.name, ": ", fault)};
+    }
+    return send_text(compose(request), request.method == "HEAD", call);
+}
+
+OJS_SHUTDOWN_INLINE result<http_response> http_client::impl::send_text(const std::string& text, bool is_head,
+                                                                       const http_call& call) {
+    if (steady_clock::now() >= call.deadline) {
+        return failure(errc::timed_out, "the deadline had passed before anything was sent");
+    }
+    detail::http_attempt first = try_kept(text, is_head, call);
+    if (first.found_dead()) first = try_fresh(text, is_head, call);
+    if (!first.broke || call.policy != resend::always) return std::move(first.answer);
+    detail::http_attempt second = try_fresh(text, is_head, call);
+    // What was sent once is never again "not sent", whatever becomes of the second try.
+    return std::move(second.nothing_sent && !first.nothing_sent ? first.answer : second.answer);
+}
+
+// On the kept connections, until one of them takes the request; found_dead() if none does.
+OJS_SHUTDOWN_INLINE detail::http_attempt http_client::impl::try_kept(const std::string& text, bool is_head,
+                                                                     const http_call& call) {
+    for (;;) {
+        detail::unique_fd connection = take_kept();
+        if (!connection) return {failure(errc::unreachable, "no kept connection"), true, true};
+        detail::http_attempt tried = try_on(std::move(connection), text, is_head, call);
+        if (!tried.found_dead()) return tried;
+    }
+}
+
+OJS_SHUTDOWN_INLINE detail::http_attempt http_client::impl::try_fresh(const std::string& text, bool is_head,
+                                                                      const http_call& call) {
+    if (call.still_wanted && !call.still_wanted()) {
+        return {failure(errc::cancelled, "the request is no longer wanted"), true, false};
+    }
+    result<detail::unique_fd> connection = connect(call);
+    if (!connection) return {connection.error(), true, false};
+    return try_on(std::move(*connection), text, is_head, call);
+}
+
+OJS_SHUTDOWN_INLINE detail::http_attempt http_client::impl::try_on(detail::unique_fd connection,
+                                                                   const std::string& text, bool is_head,
+                                                                   const http_call& call) {
+    if (call.still_wanted && !call.still_wanted()) {
+        keep(std::move(connection));
+        return {failure(errc::cancelled, "the request is no longer wanted"), true, false};
+    }
+    const detail::io_result sent = detail::send_all(connection.get(), text, call.deadline);
+    if (sent.status == detail::io_status::timed_out) {
+        return {failure(errc::timed_out, "the deadline passed while the request was sent"), false, false};
+    }
+    const bool all_sent = sent.status == detail::io_status::ok;
+    if (!all_sent && sent.bytes == 0) {
+        return {
+            failure(errc::unreachable, "the connection broke before the request was sent", sent.sys_errno),
+            true, true};
+    }
+    // A peer that closes in the middle of a request may have said why (413), so its answer is read in any
+    // case.
+    return receive(std::move(connection), is_head, all_sent, call.deadline);
+}
+
+OJS_SHUTDOWN_INLINE detail::http_attempt http_client::impl::receive(detail::unique_fd connection,
+                                                                    bool is_head, bool may_keep,
+                                                                    time_point deadline) {
+    using status = detail::http_parser::status;
+    detail::http_parser parser(detail::http_parser::role::answer, options_.limits);
+    parser.begin(is_head);
+    char buffer[16 * 1024];
+    for (int interim = 0;;) {
+        const detail::io_result got = detail::recv_some(connection.get(), buffer, sizeof buffer, deadline);
+        if (got.status == detail::io_status::timed_out) {
+            return {failure(errc::timed_out, "no complete answer before the deadline"), false, false};
+        }
+        if (got.status == detail::io_status::failed) {
+            return {failure(errc::disconnected, "the connection broke before the answer was complete",
+                            got.sys_errno),
+                    false, true};
+        }
+        const bool open = got.status == detail::io_status::ok;
+        status reached = open ? parser.feed({buffer, got.bytes}) : parser.finish();
+        if (!open && reached != status::complete) {
+            return {failure(errc::disconnected, "the peer closed before the answer was complete"), false,
+                    true};
+        }
+        while (reached == status::complete && parser.code() < 200) {
+            if (parser.code() == 101 || ++interim > detail::most_interim_answers) {
+                return {failure(errc::bad_answer, "bad answer: a 101, or too many other 1xx"), false, false};
+            }
+            parser.begin(is_head);
+            reached = parser.feed({});
+        }
+        if (reached == status::failed) {
+            return {failure(errc::bad_answer, detail::cat("bad answer: ", parser.failure())), false, false};
+        }
+        if (reached == status::complete) return finish(parser, std::move(connection), may_keep && open);
+    }
+}
+
+OJS_SHUTDOWN_INLINE detail::http_attempt http_client::impl::finish(detail::http_parser& parser,
+                                                                   detail::unique_fd connection,
+                                                                   bool may_keep) {
+    // Bytes nobody asked for would be taken for the next answer.
+    if (may_keep && parser.keeps_alive() && !parser.has_surplus()) keep(std::move(connection));
+    http_response answer;
+    answer.status = parser.code();
+    answer.headers = std::move(parser.message().headers);
+    answer.body = std::move(parser.message().body);
+    return {std::move(answer), false, false};
+}
+
+// ---- http_client ----
+
+OJS_SHUTDOWN_INLINE http_client::http_client(detail::ref<impl> body) noexcept : impl_(std::move(body)) {}
+OJS_SHUTDOWN_INLINE http_client::http_client(http_client&& other) noexcept = default;
+OJS_SHUTDOWN_INLINE http_client& http_client::operator=(http_client&& other) noexcept = default;
+OJS_SHUTDOWN_INLINE http_client::~http_client() = default;
+
+OJS_SHUTDOWN_INLINE result<http_client> http_client::create(std::string_view url,
+                                                            http_client_options options) {
+    result<detail::endpoint> target = detail::parse_url(url);
+    if (!target) return target.error();
+    if (!detail::is_field_value(options.bearer_token)) {
+        return error{errc::invalid_argument, 0,
+                     "the bearer token holds CR, LF, NUL or another control character"};
+    }
+    for (const http_header& header : options.headers) {
+        if (const char* fault = detail::header_fault(header)) {
+            return error{errc::invalid_argument, 0,
+                         detail::cat("header '", detail::printable(header.name, 40), "': ", fault)};
+        }
+    }
+    detail::ref<impl> body = detail::make_ref<impl>(std::move(*target), std::move(options));
+    body->prepare_head();
+    return http_client(std::move(body));
+}
+
+OJS_SHUTDOWN_INLINE result<http_response> http_client::send(const http_request& request,
+                                                            const http_call& call) {
+    try {
+        return impl_->send(request, call);
+    } catch (const std::exception& thrown) {  // out of memory, or thrown by still_wanted
+        return error{errc::system, 0, detail::cat("request failed: ", thrown.what())};
+    }
+}
+
+}  // namespace v1
+}  // namespace ojs

@@ -1,0 +1,432 @@
+#include <errno.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../base/text.hpp"
+#include "../core/wake.hpp"
+#include "http_parser.hpp"
+#include "http_server.hpp"
+#include "socket.hpp"
+#include "url.hpp"
+
+namespace ojs {
+inline namespace v1 {
+namespace detail {
+
+inline constexpr auto linger_time = std::chrono::seconds(1);
+inline constexpr auto accept_retry_time = std::chrono::milliseconds(50);
+
+inline const char* reason_phrase(int status) noexcept {
+    switch (status) {
+        case 200: return "OK";
+        case 201: return "Created";
+        case 202: return "Accepted";
+        case 204: return "No Content";
+        case 304: return "Not Modified";
+        case 400: return "Bad Request";
+        case 401: return "Unauthorized";
+        case 403: return "Forbidden";
+        case 404: return "Not Found";
+        case 405: return "Method Not Allowed";
+        case 408: return "Request Timeout";
+        case 409: return "Conflict";
+        case 413: return "Content Too Large";
+        case 422: return "Unprocessable Content";
+        case 429: return "Too Many Requests";
+        case 431: return "Request Header Fields Too Large";
+        case 500: return "Internal Server Error";
+        case 501: return "Not Implemented";
+        case 503: return "Service Unavailable";
+        case 505: return "HTTP Version Not Supported";
+        default: return "";
+    }
+}
+
+inline http_response plain_answer(int status, std::string_view text) {
+    http_response out;
+    out.status = status;
+    out.headers.push_back({"Content-Type", "text/plain; charset=utf-8"});
+    out.body = cat(text, "\n");
+    return out;
+}
+
+inline bool can_be_sent(const http_response& answer) noexcept {
+    if (answer.status < 200 || answer.status > 599) return false;
+    for (const http_header& header : answer.headers) {
+        if (!is_token(header.name) || !is_field_value(header.value)) return false;
+    }
+    return true;
+}
+
+inline std::string compose_answer(const http_response& answer, bool to_head, bool closes) {
+    std::string text;
+    text.reserve(answer.body.size() + 512);
+    append(text, cat("HTTP/1.1 ", answer.status, " ", reason_phrase(answer.status), "\r\n"));
+    for (const http_header& header : answer.headers) {
+        if (!is_framing_header(header.name)) append_header(text, header.name, header.value);
+    }
+    const bool bodiless = answer.status == 204 || answer.status == 304;
+    if (!bodiless) append_header(text, "Content-Length", cat(answer.body.size()));
+    append_header(text, "Connection", closes ? "close" : "keep-alive");
+    append(text, "\r\n");
+    if (!bodiless && !to_head) append(text, answer.body);
+    return text;
+}
+
+// What the connections share with the server.
+struct http_server_context {
+    http_handler handler;
+    http_server_options options;
+    std::atomic<bool> stopping{false};
+};
+
+// One accepted connection, served by a thread of its own.
+class http_connection final : public ref_counted {
+  public:
+    http_connection(unique_fd socket, http_server_context& server)
+        : socket_(std::move(socket)),
+          server_(server),
+          parser_(http_parser::role::request, server.options.limits) {}
+
+    void serve();
+
+    // For stop(), from another thread, while the server's list holds the connection.
+    void close_if_idle() noexcept {
+        if (idle_.load()) ::shutdown(socket_.get(), SHUT_RD);
+    }
+    bool cut() noexcept {
+        const bool under_way = !idle_.load();  // asked first: the shutdown itself ends it
+        ::shutdown(socket_.get(), SHUT_RDWR);
+        return under_way;
+    }
+
+    void close() noexcept { socket_.reset(); }  // once the list no longer holds it
+    void turn_away() noexcept;                  // 503, for want of a thread
+
+    thread runner;  // guarded by the server's mutex
+
+  private:
+    bool serve_request();
+    bool await_request(http_parser::status& reached);
+    io_status read_request(http_parser::status& reached);
+    io_status read_more(time_point deadline, http_parser::status& reached);
+    bool answer(const http_request& request);
+    http_response call_handler(const http_request& request) noexcept;
+    bool refuse(int status, std::string_view why);
+    bool send_answer(const http_response& answer, bool to_head, bool closes);
+    void linger() noexcept;
+
+    unique_fd socket_;
+    http_server_context& server_;
+    http_parser parser_;
+    bool lingers_ = false;  // see linger()
+    // No request is under way. Set here before `stopping` is read; stop() does it the other way round, so
+    // that one of the two always sees the other.
+    std::atomic<bool> idle_{true};
+};
+
+inline time_point after(std::chrono::milliseconds duration) noexcept {
+    return duration.count() > 0x7fffffff ? time_point::max() : steady_clock::now() + duration;
+}
+
+OJS_SHUTDOWN_INLINE void http_connection::serve() {
+    try {
+        while (serve_request()) {
+        }
+    } catch (...) {  // out of memory: this connection ends, the server goes on
+    }
+    idle_.store(true);
+    if (lingers_) linger();
+}
+
+// False once the connection is to be closed.
+OJS_SHUTDOWN_INLINE bool http_connection::serve_request() {
+    parser_.begin();
+    http_parser::status reached = parser_.feed({});  // a pipelined request may be here already
+    while (parser_.untouched()) {
+        if (!await_request(reached)) return false;
+    }
+    const io_status read = read_request(reached);
+    if (reached == http_parser::status::complete) return answer(parser_.message());
+    if (reached == http_parser::status::failed) return refuse(parser_.failure_code(), parser_.failure());
+    return read == io_status::timed_out && refuse(408, "the request did not arrive in time");
+}
+
+// Waits for more bytes while no request is under way; false if none come.
+OJS_SHUTDOWN_INLINE bool http_connection::await_request(http_parser::status& reached) {
+    idle_.store(true);
+    if (server_.stopping.load()) return false;
+    const bool came = read_more(after(server_.options.idle_timeout), reached) == io_status::ok;
+    idle_.store(false);
+    return came;
+}
+
+// The rest of the request, against one deadline however slowly the bytes come.
+OJS_SHUTDOWN_INLINE io_status http_connection::read_request(http_parser::status& reached) {
+    const time_point deadline = after(server_.options.request_timeout);
+    bool told_to_continue = false;
+    io_status read = io_status::ok;
+    while (reached == http_parser::status::need_more && read == io_status::ok) {
+        if (!told_to_continue && parser_.head_complete() && parser_.expects_continue()) {
+            told_to_continue = true;
+            read = send_all(socket_.get(), "HTTP/1.1 100 Continue\r\n\r\n", deadline).status;
+        }
+        if (read == io_status::ok) read = read_more(deadline, reached);
+    }
+    return read;
+}
+
+OJS_SHUTDOWN_INLINE io_status http_connection::read_more(time_point deadline, http_parser::status& reached) {
+    char buffer[16 * 1024];
+    const io_result got = recv_some(socket_.get(), buffer, sizeof buffer, deadline);
+    if (got.status == io_status::ok) reached = parser_.feed({buffer, got.bytes});
+    return got.status;
+}
+
+OJS_SHUTDOWN_INLINE bool http_connection::answer(const http_request& request) {
+    const http_response made = call_handler(request);
+    if (made.drop) return false;
+    const bool closes = server_.stopping.load() || !parser_.keeps_alive() ||
+                        has_list_word(made.headers, "Connection", "close");
+    lingers_ = closes && parser_.has_surplus();
+    return send_answer(made, request.method == "HEAD", closes);
+}
+
+OJS_SHUTDOWN_INLINE http_response http_connection::call_handler(const http_request& request) noexcept {
+    try {
+        http_response made = server_.handler(request);
+        if (made.drop || can_be_sent(made)) return made;
+    } catch (...) {  // what went wrong is the handler's to log, not a stranger's to read
+    }
+    return plain_answer(500, "internal error");
+}
+
+OJS_SHUTDOWN_INLINE bool http_connection::refuse(int status, std::string_view why) {
+    lingers_ = true;
+    return send_answer(plain_answer(status, why), false, true);
+}
+
+OJS_SHUTDOWN_INLINE bool http_connection::send_answer(const http_response& answer, bool to_head,
+                                                      bool closes) {
+    const std::string text = compose_answer(answer, to_head, closes);
+    return send_all(socket_.get(), text, after(server_.options.request_timeout)).status == io_status::ok &&
+           !closes;
+}
+
+// Closing while the peer still sends would reset the connection, and the peer could lose the answer unread.
+OJS_SHUTDOWN_INLINE void http_connection::linger() noexcept {
+    ::shutdown(socket_.get(), SHUT_WR);
+    const time_point deadline = steady_clock::now() + linger_time;
+    char discarded[16 * 1024];
+    while (!server_.stopping.load() &&
+           recv_some(socket_.get(), discarded, sizeof discarded, deadline).status == io_status::ok) {
+    }
+}
+
+OJS_SHUTDOWN_INLINE void http_connection::turn_away() noexcept {
+    const std::string_view text =
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    send_all(socket_.get(), text, steady_clock::now());
+}
+
+}  // namespace detail
+
+class http_server::impl final : public detail::ref_counted {
+  public:
+    impl(http_handler handler, http_server_options options) {
+        context_.handler = std::move(handler);
+        context_.options = options;
+    }
+    ~impl() override { stop(steady_clock::now()); }
+
+    result<void> start(detail::endpoint where);
+    std::size_t stop(time_point deadline);
+    const detail::endpoint& where() const noexcept { return where_; }
+
+  private:
+    void accept_until_stopped() noexcept;
+    bool has_room();
+    bool await_peer() noexcept;
+    void accept_one() noexcept;
+    void admit(detail::unique_fd socket);
+    void retire(detail::http_connection& connection);
+    void close_listener() noexcept;
+
+    detail::http_server_context context_;
+    detail::endpoint where_;
+    detail::unique_fd listener_;
+    struct stat socket_file_ {};  // of a unix socket: to remove ours and no other
+    detail::wake wake_;           // wakes the acceptor: stop, or room for a connection
+    detail::thread acceptor_;
+
+    detail::mutex stop_mutex_;  // one stop() at a time
+    detail::mutex mutex_;       // guards what follows
+    detail::condition emptied_;
+    std::vector<detail::ref<detail::http_connection>> connections_;
+    detail::thread last_ended_;  // each connection's thread, as it ends, joins the one that ended before
+};
+
+OJS_SHUTDOWN_INLINE result<void> http_server::impl::start(detail::endpoint where) {
+    where_ = std::move(where);
+    result<detail::unique_fd> listener = detail::listen_socket(where_);
+    if (!listener) return listener.error();
+    listener_ = std::move(*listener);
+    if (where_.unix_path.empty()) {
+        where_.port = detail::local_port(listener_.get());
+        where_.name = detail::host_port(where_.host, where_.port);
+    } else {
+        ::lstat(where_.unix_path.c_str(), &socket_file_);
+    }
+    result<detail::wake> waker = detail::wake::create();
+    if (!waker) return waker.error();
+    wake_ = std::move(*waker);
+    detail::thread_options options;
+    options.name = "ojs-http-accept";
+    result<detail::thread> acceptor = detail::thread::start([this] { accept_until_stopped(); }, options);
+    if (!acceptor) return acceptor.error();
+    acceptor_ = std::move(*acceptor);
+    return {};
+}
+
+// ---- accepting ----
+
+OJS_SHUTDOWN_INLINE void http_server::impl::accept_until_stopped() noexcept {
+    while (!context_.stopping.load()) {
+        if (!has_room()) {
+            wake_.wait_until(time_point::max());  // the others stay in the listen queue meanwhile
+        } else if (await_peer()) {
+            accept_one();
+        }
+    }
+}
+
+OJS_SHUTDOWN_INLINE bool http_server::impl::has_room() {
+    const detail::lock_guard held(mutex_);
+    return connections_.size() < context_.options.max_connections;
+}
+
+OJS_SHUTDOWN_INLINE bool http_server::impl::await_peer() noexcept {
+    pollfd waiting[2] = {{listener_.get(), POLLIN, 0}, {wake_.fd(), POLLIN, 0}};
+    if (::poll(waiting, 2, -1) <= 0) return false;
+    if (waiting[1].revents != 0) wake_.clear();
+    return waiting[0].revents != 0;
+}
+
+OJS_SHUTDOWN_INLINE void http_server::impl::accept_one() noexcept {
+    detail::unique_fd socket = detail::accept_socket(listener_.get());
+    const int failed = socket ? 0 : errno;
+    // The peer gave up, or a signal came: nothing to wait for.
+    if (failed == ECONNABORTED || failed == EINTR || failed == EPROTO || detail::would_block(failed)) return;
+    try {
+        if (socket) return admit(std::move(socket));
+    } catch (...) {  // out of memory: treated like being out of descriptors
+    }
+    // Out of something (EMFILE, ENFILE, ENOBUFS, ENOMEM): the listener stays readable, so poll would spin.
+    wake_.wait_until(steady_clock::now() + detail::accept_retry_time);
+}
+
+OJS_SHUTDOWN_INLINE void http_server::impl::admit(detail::unique_fd socket) {
+    detail::ref<detail::http_connection> connection =
+        detail::make_ref<detail::http_connection>(std::move(socket), context_);
+    const auto body = [this, connection] {
+        connection->serve();
+        retire(*connection);
+    };
+    detail::thread_options options;
+    options.name = "ojs-http";
+    options.stack_size = context_.options.thread_stack_size;
+    detail::lock_guard held(mutex_);  // the thread cannot retire before it is listed and its handle is stored
+    connections_.reserve(connections_.size() + 1);
+    result<detail::thread> started = detail::thread::start(body, options);
+    if (!started) {
+        held.unlock();
+        return connection->turn_away();
+    }
+    connection->runner = std::move(*started);
+    connections_.push_back(std::move(connection));
+}
+
+// The last thing a connection's thread does.
+OJS_SHUTDOWN_INLINE void http_server::impl::retire(detail::http_connection& connection) {
+    detail::thread ended_before;
+    {
+        const detail::lock_guard held(mutex_);
+        if (connections_.size() == context_.options.max_connections) wake_.notify();
+        for (detail::ref<detail::http_connection>& listed : connections_) {
+            if (listed.get() != &connection) continue;
+            std::swap(listed, connections_.back());
+            connections_.pop_back();
+            break;
+        }
+        ended_before = std::move(last_ended_);
+        last_ended_ = std::move(connection.runner);
+        if (connections_.empty()) emptied_.notify_all();
+    }
+    connection.close();
+    ended_before.join();
+}
+
+// ---- stopping ----
+
+OJS_SHUTDOWN_INLINE std::size_t http_server::impl::stop(time_point deadline) {
+    const detail::lock_guard alone(stop_mutex_);
+    context_.stopping.store(true);
+    if (acceptor_.joinable()) wake_.notify();
+    acceptor_.join();
+    close_listener();
+
+    detail::lock_guard held(mutex_);
+    for (const auto& connection : connections_) connection->close_if_idle();
+    while (!connections_.empty() && steady_clock::now() < deadline) emptied_.wait_until(held, deadline);
+    std::size_t cut = 0;
+    for (const auto& connection : connections_) cut += connection->cut() ? 1U : 0U;
+    while (!connections_.empty()) emptied_.wait(held);
+    detail::thread last = std::move(last_ended_);
+    held.unlock();
+    last.join();
+    return cut;
+}
+
+OJS_SHUTDOWN_INLINE void http_server::impl::close_listener() noexcept {
+    if (!listener_) return;
+    listener_.reset();
+    struct stat found {};
+    if (where_.unix_path.empty() || ::lstat(where_.unix_path.c_str(), &found) != 0) return;
+    if (found.st_dev == socket_file_.st_dev && found.st_ino == socket_file_.st_ino) {
+        ::unlink(where_.unix_path.c_str());
+    }
+}
+
+// ---- http_server ----
+
+OJS_SHUTDOWN_INLINE http_server::http_server(detail::ref<impl> body) noexcept : impl_(std::move(body)) {}
+OJS_SHUTDOWN_INLINE http_server::http_server(http_server&& other) noexcept = default;
+OJS_SHUTDOWN_INLINE http_server& http_server::operator=(http_server&& other) noexcept = default;
+OJS_SHUTDOWN_INLINE http_server::~http_server() = default;  // impl stops when its last owner goes
+
+OJS_SHUTDOWN_INLINE result<http_server> http_server::start(std::string_view address, http_handler handler,
+                                                           http_server_options options) {
+    if (!handler || options.max_connections == 0) {
+        return error{errc::invalid_argument, 0, "an HTTP server needs a handler and at least one connection"};
+    }
+    result<detail::endpoint> where = detail::parse_listen_address(address);
+    if (!where) return where.error();
+    detail::ref<impl> body = detail::make_ref<impl>(std::move(handler), options);
+    const result<void> started = body->start(std::move(*where));
+    if (!started) return started.error();
+    return http_server(std::move(body));
+}
+
+OJS_SHUTDOWN_INLINE const std::string& http_server::address() const noexcept {
+    return impl_->where().name;
+}
+OJS_SHUTDOWN_INLINE std::uint16_t http_server::port() const noexcept {
+    return impl_->where().port;
+}
+OJS_SHUTDOWN_INLINE std::size_t http_server::stop(time_point deadline) {
+    return impl_->stop(deadline);
+}
+
+}  // namespace v1
+}  // namespace ojs

@@ -1,0 +1,261 @@
+#pragma once
+
+#include <locale.h>
+#ifdef __APPLE__
+#include <xlocale.h>
+#endif
+
+#include <exception>
+
+#ifndef PICOJSON_USE_LOCALE
+#define PICOJSON_USE_LOCALE 0
+#endif
+#include <picojson.h>
+
+#include "../base/text.hpp"
+#include "json.hpp"
+
+namespace ojs {
+inline namespace v1 {
+namespace detail {
+
+inline constexpr std::size_t deepest_nesting = 100;
+
+// Numbers are read and written with a point, whatever locale the program has set. Only this thread is
+// affected.
+class c_locale_scope {
+  public:
+    c_locale_scope() noexcept : previous_(::uselocale(c_locale())) {}
+    c_locale_scope(const c_locale_scope&) = delete;
+    c_locale_scope& operator=(const c_locale_scope&) = delete;
+    ~c_locale_scope() { ::uselocale(previous_); }
+
+  private:
+    static locale_t c_locale() noexcept {
+        static const locale_t plain = ::newlocale(LC_ALL_MASK, "C", static_cast<locale_t>(nullptr));
+        return plain;
+    }
+    const locale_t previous_;
+};
+
+// ---- walking over JSON text ----
+
+inline bool is_json_blank(char c) noexcept {
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+inline std::size_t skip_json_blanks(std::string_view text, std::size_t at) noexcept {
+    while (at < text.size() && is_json_blank(text[at])) ++at;
+    return at;
+}
+
+// One past the closing quote of the string whose opening quote is at `at`; the size of `text` if there is
+// none.
+inline std::size_t json_string_end(std::string_view text, std::size_t at) noexcept {
+    for (++at; at < text.size(); ++at) {
+        if (text[at] == '\\') {
+            ++at;
+        } else if (text[at] == '"') {
+            return at + 1;
+        }
+    }
+    return text.size();
+}
+
+// One past the value that starts at `at`. `deepest` is told the nesting that was met.
+inline std::size_t json_value_end(std::string_view text, std::size_t at,
+                                  std::size_t* deepest = nullptr) noexcept {
+    std::size_t depth = 0;
+    while (at < text.size()) {
+        const char c = text[at];
+        if (depth == 0 && (c == ',' || c == ']' || c == '}' || is_json_blank(c))) return at;
+        if (c == '[' || c == '{') ++depth;
+        if (c == ']' || c == '}') --depth;
+        if (deepest != nullptr && depth > *deepest) *deepest = depth;
+        at = c == '"' ? json_string_end(text, at) : at + 1;
+        const bool closed = c == ']' || c == '}' || c == '"';
+        if (closed && depth == 0) return at;
+    }
+    return at;
+}
+
+OJS_SHUTDOWN_INLINE bool next_raw_element(std::string_view& rest, std::string_view& element) {
+    std::size_t at = skip_json_blanks(rest, 0);
+    // '[' starts the array on the first call; later ones find the comma, or the closing bracket.
+    if (at >= rest.size() || (rest[at] != '[' && rest[at] != ',')) return false;
+    at = skip_json_blanks(rest, at + 1);
+    const std::size_t end = json_value_end(rest, at);
+    if (end == at) return false;
+    element = rest.substr(at, end - at);
+    rest.remove_prefix(end);
+    return true;
+}
+
+inline bool json_key_is(std::string_view quoted, std::string_view key) {
+    if (quoted.size() < 2) return false;
+    if (quoted.find('\\') == std::string_view::npos) return quoted.substr(1, quoted.size() - 2) == key;
+    picojson::value unescaped;
+    return parse_json(quoted, unescaped) && unescaped.is<std::string>() &&
+           unescaped.get<std::string>() == key;
+}
+
+OJS_SHUTDOWN_INLINE std::string_view raw_member(std::string_view object, std::string_view key) {
+    std::string_view found;
+    std::size_t at = skip_json_blanks(object, 0);
+    if (at >= object.size() || object[at] != '{') return found;
+    do {
+        at = skip_json_blanks(object, at + 1);
+        if (at >= object.size() || object[at] != '"') break;
+        const std::size_t key_end = json_string_end(object, at);
+        const std::string_view name = object.substr(at, key_end - at);
+        at = skip_json_blanks(object, key_end);
+        if (at >= object.size() || object[at] != ':') break;
+        at = skip_json_blanks(object, at + 1);
+        const std::size_t end = json_value_end(object, at);
+        if (json_key_is(name, key)) found = object.substr(at, end - at);  // of several, the last one counts
+        at = skip_json_blanks(object, end);
+    } while (at < object.size() && object[at] == ',');
+    return found;
+}
+
+// ---- parsing ----
+
+inline error bad_json(std::string_view why) {
+    return error{errc::bad_answer, 0, cat("invalid JSON: ", why)};
+}
+
+inline result<void> parse_with_picojson(std::string_view text, picojson::value& out) {
+    const c_locale_scope plain;
+    picojson::input<const char*> in(text.data(), text.data() + text.size());
+    picojson::default_parse_context context(&out, deepest_nesting);
+    if (!picojson::_parse(context, in)) return bad_json(cat("syntax error in line ", in.line()));
+    in.skip_ws();
+    if (in.getc() != -1) return bad_json(cat("something follows the value in line ", in.line()));
+    return {};
+}
+
+OJS_SHUTDOWN_INLINE result<void> parse_json(std::string_view text, picojson::value& out) {
+    out = picojson::value();
+    const std::size_t start = skip_json_blanks(text, 0);
+    if (start == text.size()) return bad_json("there is nothing");
+    // picojson counts arrays but not objects, and recurses for both: nesting is checked before it sees the
+    // text.
+    std::size_t deepest = 0;
+    json_value_end(text, start, &deepest);
+    if (deepest > deepest_nesting) return bad_json("nested deeper than 100");
+    result<void> parsed;
+    try {
+        parsed = parse_with_picojson(text, out);
+    } catch (const std::exception&) {  // picojson throws on a number that is no finite double
+        parsed = bad_json("a number is too large");
+    }
+    if (!parsed) out = picojson::value();
+    return parsed;
+}
+
+// ---- writing ----
+
+// How many bytes the UTF-8 sequence at the front takes; 0 if it is not one.
+inline std::size_t utf8_length(std::string_view text) noexcept {
+    const auto byte = [text](std::size_t i) {
+        return static_cast<unsigned char>(i < text.size() ? text[i] : 0);
+    };
+    const unsigned first = byte(0);
+    if (first < 0x80) return 1;
+    if (first < 0xc2 || first > 0xf4) return 0;
+    const std::size_t length = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+    for (std::size_t i = 1; i < length; ++i) {
+        if ((byte(i) & 0xc0U) != 0x80) return 0;
+    }
+    const unsigned second = byte(1);
+    const bool overlong = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
+    const bool surrogate = first == 0xed && second > 0x9f;
+    const bool too_large = first == 0xf4 && second > 0x8f;
+    return overlong || surrogate || too_large ? 0 : length;
+}
+
+// Takes one character off the front: itself, or U+FFFD for a byte that belongs to none.
+inline std::string_view take_utf8(std::string_view& text) noexcept {
+    const std::size_t length = utf8_length(text);
+    const std::string_view out = length > 0 ? text.substr(0, length) : std::string_view("\xef\xbf\xbd");
+    text.remove_prefix(length > 0 ? length : 1);
+    return out;
+}
+
+inline void append_json_char(std::string& out, char c) {
+    static const char digits[] = "0123456789abcdef";
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+        out += '\\';
+        out += c;
+    } else if (byte < 0x20 || byte == 0x7f) {
+        append(out, "\\u00");
+        out += digits[byte >> 4U];
+        out += digits[byte & 0xfU];
+    } else {
+        out += c;
+    }
+}
+
+OJS_SHUTDOWN_INLINE std::string json_quote(std::string_view text) {
+    std::string out = "\"";
+    out.reserve(text.size() + 2);
+    while (!text.empty()) {
+        const std::string_view character = take_utf8(text);
+        if (character.size() == 1) {
+            append_json_char(out, character.front());
+        } else {
+            append(out, character);
+        }
+    }
+    out += '"';
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE std::string to_json(const picojson::value& value) {
+    try {
+        const c_locale_scope plain;
+        const std::string written = value.serialize();
+        // Only strings can hold bytes that are not ASCII, so repairing the whole text repairs them.
+        std::string out;
+        out.reserve(written.size());
+        for (std::string_view rest = written; !rest.empty();) append(out, take_utf8(rest));
+        return out;
+    } catch (const std::exception&) {
+        return "null";
+    }
+}
+
+// ---- members ----
+
+OJS_SHUTDOWN_INLINE const picojson::value* json_member(const picojson::value& object, const char* key) {
+    if (!object.is<picojson::object>()) return nullptr;
+    const picojson::object& members = object.get<picojson::object>();
+    const auto found = members.find(key);
+    return found == members.end() ? nullptr : &found->second;
+}
+
+OJS_SHUTDOWN_INLINE bool json_string(const picojson::value& object, const char* key, std::string& out) {
+    const picojson::value* member = json_member(object, key);
+    if (member == nullptr || !member->is<std::string>()) return false;
+    out = member->get<std::string>();
+    return true;
+}
+
+OJS_SHUTDOWN_INLINE bool json_integer(const picojson::value& object, const char* key, std::int64_t min,
+                                      std::int64_t max, std::int64_t& out) {
+    const picojson::value* member = json_member(object, key);
+    if (member == nullptr || !member->is<double>()) return false;
+    const double number = member->get<double>();
+    const double limit = 9223372036854775808.0;  // 2^63: what does not fit must not be converted
+    if (!(number >= -limit && number < limit)) return false;
+    const auto whole = static_cast<std::int64_t>(number);
+    if (static_cast<double>(whole) < number || static_cast<double>(whole) > number) return false;
+    if (whole < min || whole > max) return false;
+    out = whole;
+    return true;
+}
+
+}  // namespace detail
+}  // namespace v1
+}  // namespace ojs

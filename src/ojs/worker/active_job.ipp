@@ -1,0 +1,92 @@
+#pragma once
+
+#include <atomic>
+
+#include "../base/sync.hpp"
+#include "../core/drain_barrier.hpp"
+#include "job.hpp"
+#include "worker.hpp"
+
+namespace ojs {
+inline namespace v1 {
+namespace detail {
+
+struct registered_handler : ref_counted {
+    std::string type;
+    job_handler call;
+    handler_options options;
+};
+
+// Who may report a job: the first to take it, and nobody after.
+enum class settler : std::uint8_t { nobody, handler, stop };
+
+// A claimed job until it is settled, shared by the thread that runs it, the table and the stop.
+class active_job : public ref_counted {
+  public:
+    // `lease` is how long the claim holds, unless the job itself says.
+    active_job(ojs::job claimed, time_point when, std::chrono::milliseconds lease)
+        : job(std::move(claimed)),
+          claimed_at(when),
+          lease_(job.visibility_timeout.count() > 0 ? job.visibility_timeout : lease) {
+        extend_lease(when);
+    }
+
+    // The one settlement: true for one caller ever.
+    bool take(settler who) noexcept {
+        settler expected = settler::nobody;
+        return settler_.compare_exchange_strong(expected, who, std::memory_order_acq_rel);
+    }
+    bool taken() const noexcept { return settler_.load(std::memory_order_acquire) != settler::nobody; }
+
+    void extend_lease(time_point from) noexcept {
+        lease_until_.store((from + lease_).time_since_epoch().count(), std::memory_order_relaxed);
+    }
+    bool lease_expired(time_point now) const noexcept {
+        return now.time_since_epoch().count() >= lease_until_.load(std::memory_order_relaxed);
+    }
+
+    const ojs::job job;
+    const time_point claimed_at;
+    ref<registered_handler> handler;  // none: no handler of that type
+    cancel_source cancel;
+    drain_barrier::ticket ticket;  // held until settled
+
+  private:
+    const std::chrono::milliseconds lease_;
+    std::atomic<settler> settler_{settler::nobody};
+    std::atomic<steady_clock::rep> lease_until_{0};
+};
+
+// The jobs claimed and not settled.
+class job_table {
+  public:
+    void add(const ref<active_job>& job) {
+        const lock_guard held(mutex_);
+        jobs_.push_back(job);
+    }
+    void remove(const active_job& job) {
+        const lock_guard held(mutex_);
+        for (ref<active_job>& each : jobs_) {
+            if (each.get() != &job) continue;
+            std::swap(each, jobs_.back());
+            jobs_.pop_back();
+            return;
+        }
+    }
+    std::size_t size() const {
+        const lock_guard held(mutex_);
+        return jobs_.size();
+    }
+    std::vector<ref<active_job>> snapshot() const {
+        const lock_guard held(mutex_);
+        return jobs_;
+    }
+
+  private:
+    mutable mutex mutex_;
+    std::vector<ref<active_job>> jobs_;
+};
+
+}  // namespace detail
+}  // namespace v1
+}  // namespace ojs

@@ -1,0 +1,135 @@
+// job, job_context and outcome: what a handler gets, and what it may answer.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "../core/cancel_token.hpp"
+
+namespace picojson {
+class value;
+}
+
+namespace ojs {
+inline namespace v1 {
+
+// A claimed job as the backend sent it. [WP FETCH]
+struct job {
+    std::string id;
+    std::string type;
+    std::string queue;
+    std::string args_json = "[]";  // source text: numbers keep every digit. Never logged.
+    std::string meta_json = "{}";
+    std::int64_t attempt = 1;                         // 1 on the first run
+    std::int64_t max_attempts = 0;                    // 0: not said
+    std::chrono::milliseconds timeout{0};             // 0: none
+    std::chrono::milliseconds visibility_timeout{0};  // 0: the worker's
+    std::string envelope_json;                        // the whole source text, unknown fields included
+    std::string malformed;                            // why it cannot be run; empty for a good job
+};
+
+// What a handler says about its job. Returning nothing means done(), unless the handler saw that it was
+// cancelled: then it means interrupted().
+class outcome {
+  public:
+    enum class kind { unspoken, done, retry, discard, interrupted };
+
+    outcome() = default;
+    outcome(std::string result_json) : kind_(kind::done), text_(std::move(result_json)) {}
+    outcome(const char* result_json) : outcome(std::string(result_json)) {}
+    outcome(const picojson::value& result);
+
+    static outcome done(std::string result_json = {}) { return outcome(std::move(result_json)); }  // ACK
+    static outcome retry(std::string why) { return {kind::retry, std::move(why)}; }  // FAIL, retryable
+    static outcome discard(std::string why) {
+        return {kind::discard, std::move(why)};
+    }  // FAIL, not retryable
+    static outcome interrupted(std::string why = {}) { return {kind::interrupted, std::move(why)}; }
+
+    kind what() const noexcept { return kind_; }
+    const std::string& text() const noexcept { return text_; }  // the result, or why
+
+  private:
+    outcome(kind what, std::string text) : kind_(what), text_(std::move(text)) {}
+
+    kind kind_ = kind::unspoken;
+    std::string text_;
+};
+
+namespace detail {
+class active_job;
+class worker_context;
+result<std::string> string_argument(const std::string& args_json, std::size_t index);
+result<std::int64_t> integer_argument(const std::string& args_json, std::size_t index);
+result<double> number_argument(const std::string& args_json, std::size_t index);
+result<bool> bool_argument(const std::string& args_json, std::size_t index);
+}  // namespace detail
+
+// A handler's view of its job. Valid until the handler returns; every member is thread-safe meanwhile.
+class job_context {
+  public:
+    job_context(const job_context&) = delete;
+    job_context& operator=(const job_context&) = delete;
+
+    const std::string& id() const noexcept;
+    const std::string& type() const noexcept;
+    const std::string& queue() const noexcept;
+    std::int64_t attempt() const noexcept;
+    const ojs::job& job() const noexcept;
+
+    // The arguments as JSON text (an array), and one of them: std::string, std::int64_t, double or bool;
+    // errc::invalid_argument when there is no such argument or it is of another type. A string argument that
+    // is not a string comes as its JSON text.
+    const std::string& args_json() const noexcept;
+    template <class T>
+    result<T> arg(std::size_t index) const {
+        if constexpr (detail::same_type<T, std::string>) {
+            return detail::string_argument(args_json(), index);
+        } else if constexpr (detail::same_type<T, bool>) {
+            return detail::bool_argument(args_json(), index);
+        } else if constexpr (detail::same_type<T, double>) {
+            return detail::number_argument(args_json(), index);
+        } else {
+            static_assert(detail::same_type<T, std::int64_t>,
+                          "arg<T>: std::string, std::int64_t, double or bool");
+            return detail::integer_argument(args_json(), index);
+        }
+    }
+    // A member of `meta`: a string as it is, anything else as JSON text, empty if absent.
+    std::string meta(std::string_view key) const;
+
+    // The worker is draining: finish soon, start nothing long.
+    bool stop_requested() const noexcept;
+    // This job is cancelled: return now.
+    bool cancel_requested() const noexcept;
+    // Calls back once on cancellation; see cancel_token::on_cancel. Keep the result while it should hold.
+    cancel_registration on_cancel(function<void()> callback) const;
+    // Sleeps; false, at once, when cancelled.
+    bool sleep_for(std::chrono::nanoseconds duration) const;
+    ojs::cancel_token token() const noexcept;
+    // When the drain will interrupt the job; time_point::max() while none is under way.
+    time_point deadline() const noexcept;
+    // Asks for a heartbeat now, which renews this job's visibility timeout. Returns at once.
+    void heartbeat() const noexcept;
+
+  private:
+    friend class detail::worker_context;
+    job_context(detail::worker_context& worker, detail::active_job& job) noexcept
+        : worker_(worker), job_(job) {}
+    detail::worker_context& worker_;
+    detail::active_job& job_;
+};
+
+struct handler_options {
+    bool long_running = false;  // interrupted jobs are reported as ShutdownTimeout [GS 7.2]
+};
+
+// Called on several threads at once. What it throws becomes a retryable FAIL.
+using job_handler = function<outcome(job_context&)>;
+
+}  // namespace v1
+}  // namespace ojs

@@ -1,0 +1,343 @@
+#pragma once
+
+#include <exception>
+
+#include "settlement.ipp"
+
+namespace ojs {
+inline namespace v1 {
+namespace detail {
+
+// The threads that run jobs. One idle thread leads: it fetches, hands out what came and runs one job itself,
+// after another has taken the lead. So there are at most `concurrency` threads, each with at most one job,
+// and with one slot a job costs no change of threads at all.
+class job_pool : public ref_counted {
+  public:
+    job_pool(ref<worker_context> context, std::vector<ref<registered_handler>> handlers)
+        : context_(std::move(context)),
+          worker_(*context_),
+          handlers_(std::move(handlers)),
+          reports_(worker_) {}
+
+    result<void> start() {
+        const lock_guard held(mutex_);
+        return add_job_thread();
+    }
+
+    // Something the leader decides by has changed: the phase, or a slot that came free.
+    void wake() {
+        const lock_guard held(mutex_);
+        if (!backing_off_) next_fetch_ = time_point::min();
+        lead_.notify_one();
+    }
+
+    // The intake is closed: threads without a job end.
+    void close() {
+        const lock_guard held(mutex_);
+        closed_ = true;
+        lead_.notify_one();
+        work_.notify_all();
+    }
+
+    // Reports a job the stop has taken.
+    void report(ref<active_job> job, verdict report) { reports_.submit(std::move(job), std::move(report)); }
+
+    // Calls back those who asked to be told, on a thread of their own, since what they do is not ours to
+    // know.
+    void run_cancel_callbacks(const std::vector<ref<active_job>>& jobs) {
+        std::vector<ref<active_job>> due;
+        for (const ref<active_job>& each : jobs) {
+            if (each->cancel.callbacks_due()) due.push_back(each);
+        }
+        if (due.empty()) return;
+        const ref<job_pool> self(this);
+        thread_options options;
+        options.name = "ojs-cancel";
+        const lock_guard held(mutex_);
+        const result<void> added = add_thread(
+            [self, due] {
+                for (const ref<active_job>& each : due) each->cancel.run_callbacks();
+                self->thread_ended();
+            },
+            options);
+        if (!added)
+            worker_.log.write(log_level::error, "cancel callbacks not called",
+                              {field("error", added.error().text)});
+    }
+
+    // True once every report is made and every thread has ended, which joins them.
+    bool end_threads(time_point deadline) {
+        reports_.join();
+        lock_guard held(mutex_);
+        while (live_ > 0) {
+            if (!ended_.wait_until(held, deadline) && live_ > 0) return false;
+        }
+        std::vector<thread> ended;
+        std::swap(ended, threads_);
+        held.unlock();
+        return true;
+    }
+
+    // Leaves threads that do not come back to themselves; each holds what it uses.
+    void abandon_threads() {
+        const lock_guard held(mutex_);
+        for (thread& each : threads_) each.detach();
+        threads_.clear();
+    }
+
+    std::vector<std::string> jobs_in_handlers() {
+        const lock_guard held(mutex_);
+        return ids_of(running_);
+    }
+
+  private:
+    result<void> add_job_thread() {
+        thread_options options;
+        options.stack_size = worker_.options.thread_stack_size;
+        options.takes_signals = true;  // a handler may start programs, and those inherit the mask
+        options.name = "ojs-job";
+        const ref<job_pool> self(this);
+        return add_thread([self] { self->work(); }, options);
+    }
+
+    result<void> add_thread(function<void()> body, thread_options options) {
+        result<thread> started = thread::start(std::move(body), options);
+        if (!started) return started.error();
+        threads_.push_back(std::move(*started));
+        ++live_;
+        return {};
+    }
+
+    void work() {
+        lock_guard held(mutex_);
+        while (const ref<active_job> job = next_job(held)) {
+            running_.push_back(job);
+            pass_lead();
+            held.unlock();
+            run(*job);
+            held.lock();
+            drop(running_, *job);
+        }
+        held.unlock();
+        thread_ended();
+    }
+
+    void thread_ended() {
+        const lock_guard held(mutex_);
+        --live_;
+        ended_.notify_all();
+    }
+
+    static void drop(std::vector<ref<active_job>>& jobs, const active_job& job) {
+        for (ref<active_job>& each : jobs) {
+            if (each.get() != &job) continue;
+            std::swap(each, jobs.back());
+            jobs.pop_back();
+            return;
+        }
+    }
+
+    // The next job to run, or none when the pool has closed.
+    ref<active_job> next_job(lock_guard& held) {
+        for (;;) {
+            if (!ready_.empty()) {
+                const ref<active_job> job = ready_.back();
+                ready_.pop_back();
+                return job;
+            }
+            if (closed_) return {};
+            if (leading_) {
+                ++idle_;
+                work_.wait(held);
+                --idle_;
+            } else {
+                leading_ = true;
+                lead(held);
+                leading_ = false;
+            }
+        }
+    }
+
+    // Someone must lead while this thread is busy: an idle one, or a new one.
+    void pass_lead() {
+        if (leading_ || closed_) return;
+        if (idle_ > 0) {
+            work_.notify_one();
+        } else if (live_ < static_cast<std::size_t>(worker_.options.concurrency)) {
+            const result<void> added = add_job_thread();
+            if (!added)
+                worker_.log.write(log_level::warn, "fewer threads than jobs",
+                                  {field("error", added.error().text)});
+        }
+    }
+
+    // Waits and fetches until there is a job or no more to come.
+    void lead(lock_guard& held) {
+        while (ready_.empty() && !closed_) {
+            const std::size_t used = worker_.jobs.size();
+            const auto slots = static_cast<std::size_t>(worker_.options.concurrency);
+            if (!worker_.may_fetch() || used >= slots) {
+                lead_.wait(held);
+            } else if (steady_clock::now() < next_fetch_) {
+                lead_.wait_until(held, next_fetch_);
+            } else {
+                next_fetch_ = time_point::max();
+                fetch(held, slots - used);
+            }
+        }
+    }
+
+    void fetch(lock_guard& held, std::size_t count) {
+        held.unlock();
+        const result<std::size_t> got = fetch_jobs(count, held);
+        const time_point now = steady_clock::now();
+        backing_off_ = !got && got.error().code != errc::cancelled;
+        if (backing_off_) {
+            const std::chrono::milliseconds pause = pauses_.next();
+            next_fetch_ = now + (got.error().retry_after > pause ? got.error().retry_after : pause);
+            worker_.log.write(log_level::warn, "FETCH failed", {field("error", got.error().text)});
+            return;
+        }
+        pauses_.reset();
+        // next_fetch_ is still "never" unless wake() was called meanwhile; that must not be forgotten.
+        if (next_fetch_ == time_point::max()) {
+            next_fetch_ = got && *got > 0 ? time_point::min() : now + worker_.options.poll_interval;
+        }
+    }
+
+    // One FETCH, and everything it brought put where it belongs. Locks again before it returns.
+    result<std::size_t> fetch_jobs(std::size_t count, lock_guard& held) {
+        const drain_barrier::ticket ticket = worker_.claims.enter();
+        if (!ticket) {
+            held.lock();
+            return error{errc::cancelled, 0, "the intake is closed"};
+        }
+        const time_point sent = steady_clock::now();
+        fetch_request request;
+        request.worker = &worker_.identity;
+        request.count = count;
+        request.still_wanted = [this] { return worker_.may_fetch(); };
+        result<std::vector<job>> answer =
+            worker_.transport->fetch(request, sent + worker_.options.request_timeout);
+        std::vector<ref<active_job>> runnable;
+        if (answer) runnable = accept(std::move(*answer), sent, ticket);
+        held.lock();
+        if (!answer) return answer.error();
+        // Taken from the back, so that the backend's order is kept. Nothing else is ready: a leader fetches
+        // only then.
+        while (!runnable.empty()) {
+            ready_.push_back(std::move(runnable.back()));
+            runnable.pop_back();
+        }
+        invite_helpers();
+        return answer->size();
+    }
+
+    // All ready jobs but one are for other threads.
+    void invite_helpers() {
+        std::size_t wanted = ready_.empty() ? 0 : ready_.size() - 1;
+        for (std::size_t i = 0; i < idle_ && wanted > 0; ++i, --wanted) work_.notify_one();
+        const auto limit = static_cast<std::size_t>(worker_.options.concurrency);
+        for (; wanted > 0 && live_ < limit && add_job_thread(); --wanted) {
+        }
+    }
+
+    // Claimed jobs become active ones; returns those to run. The others are reported at once.
+    std::vector<ref<active_job>> accept(std::vector<job> claimed, time_point sent,
+                                        const drain_barrier::ticket& ticket) {
+        std::vector<ref<active_job>> runnable;
+        for (job& each : claimed) {
+            if (each.id.empty()) {
+                worker_.log.write(log_level::warn, "a job without an id was skipped",
+                                  {field("job_type", each.type)});
+                continue;
+            }
+            ref<active_job> job =
+                make_ref<active_job>(std::move(each), sent, worker_.options.visibility_timeout);
+            job->ticket = ticket.split();
+            job->handler = find_handler(job->job.type);
+            worker_.jobs.add(job);
+            worker_.claimed.fetch_add(1, std::memory_order_relaxed);
+            if (worker_.past_intake()) {
+                report_unstarted(job, handed_back(worker_));
+            } else if (!job->job.malformed.empty()) {
+                report_unstarted(job, failed({"invalid_payload", job->job.malformed, false, "{}"}));
+            } else if (!job->handler) {
+                report_unstarted(
+                    job,
+                    failed({"unsupported",
+                            cat("no handler is registered for job type '", printable(job->job.type), "'"),
+                            false, "{}"}));
+            } else {
+                runnable.push_back(job);
+            }
+        }
+        return runnable;
+    }
+
+    void report_unstarted(const ref<active_job>& job, verdict report) {
+        if (job->take(settler::handler)) reports_.submit(job, std::move(report));
+    }
+
+    ref<registered_handler> find_handler(const std::string& type) const {
+        for (const ref<registered_handler>& each : handlers_) {
+            if (each->type == type) return each;
+        }
+        return {};
+    }
+
+    void run(active_job& job) {
+        if (job.taken()) return;  // the stop was faster
+        const verdict report = call(job);
+        if (getpid() != worker_.owner) leave_forked_child();
+        if (job.take(settler::handler)) settle(worker_, job, report);
+    }
+
+    // Runs user code: whatever it throws is a FAIL.
+    verdict call(active_job& job) {
+        try {
+            return judge(worker_, job, worker_context::call_handler(worker_, job));
+        } catch (const std::exception& thrown) {
+            return judge_exception(job, printable(thrown.what(), 2000));
+        } catch (...) {
+            return judge_exception(job, "the handler threw something that is not a std::exception");
+        }
+    }
+
+    // Throwing is also a way to return on cancellation.
+    verdict judge_exception(const active_job& job, std::string message) const {
+        const cancel_token token = job.cancel.token();
+        if (token.seen()) return interrupted(worker_, job, token.reason(), message);
+        return failed({"handler_error", std::move(message), true, "{}"});
+    }
+
+    // A handler called fork() and its child came back here. Two processes must not report one job.
+    [[noreturn]] static void leave_forked_child() {
+        write_line(STDERR_FILENO,
+                   "error: a child made by fork() in a job handler returned from it; the child ends here");
+        _exit(70);
+    }
+
+    const ref<worker_context> context_;
+    worker_context& worker_;
+    const std::vector<ref<registered_handler>> handlers_;
+    mutex mutex_;
+    condition work_;   // idle threads: a ready job, the lead to take, or the end
+    condition lead_;   // the leader: a slot or a phase changed
+    condition ended_;  // a thread ended
+    std::vector<ref<active_job>> ready_;
+    std::vector<ref<active_job>> running_;
+    std::vector<thread> threads_;
+    std::size_t live_ = 0;
+    std::size_t idle_ = 0;
+    bool leading_ = false;
+    bool closed_ = false;
+    bool backing_off_ = false;
+    time_point next_fetch_ = time_point::min();
+    backoff pauses_{std::chrono::milliseconds(100), std::chrono::milliseconds(10000)};
+    reporters reports_;
+};
+
+}  // namespace detail
+}  // namespace v1
+}  // namespace ojs

@@ -1,0 +1,257 @@
+#pragma once
+
+#include "worker_context.ipp"
+
+namespace ojs {
+inline namespace v1 {
+namespace detail {
+
+// What to tell the backend about a job, and which counter that belongs to.
+struct verdict {
+    bool ack = false;
+    std::string result_json;  // ACK
+    job_error failure;        // FAIL
+    bool requeue = false;     // FAIL
+    std::atomic<std::uint64_t> worker_context::*counter = &worker_context::completed;
+    const char* message = "job completed";
+};
+
+inline verdict completed(std::string result_json) {
+    verdict out;
+    out.ack = true;
+    out.result_json = std::move(result_json);
+    return out;
+}
+
+inline verdict failed(job_error failure) {
+    verdict out;
+    out.failure = std::move(failure);
+    out.counter = &worker_context::failed;
+    out.message = "job failed";
+    return out;
+}
+
+// A job that came after the intake was closed, and never started.
+inline verdict handed_back(const worker_context& worker) {
+    verdict out;
+    out.failure = {worker.options.dialect.interrupted_error,
+                   "the worker is shutting down; the job was not started", true,
+                   "{\"reason\":\"not_started\"}"};
+    out.requeue = true;
+    out.counter = &worker_context::handed_back;
+    out.message = "job handed back";
+    return out;
+}
+
+// A job the stop interrupted. [GS-005, GS 7.2]
+inline verdict interrupted(const worker_context& worker, const active_job& job, cancel_reason why,
+                           std::string_view message) {
+    const lifecycle_state state = worker.life.state();
+    const ojs::dialect& dialect = worker.options.dialect;
+    const bool long_running = job.handler && job.handler->options.long_running;
+    verdict out;
+    out.failure.code = long_running ? dialect.long_running_error : dialect.interrupted_error;
+    out.failure.message =
+        message.empty() ? "the worker is shutting down; the job was interrupted" : std::string(message);
+    out.failure.details_json = cat(
+        "{\"reason\":\"", to_string(why), "\",\"elapsed_ms\":", milliseconds_since(job.claimed_at),
+        ",\"grace_period_ms\":", worker.options.shutdown_grace_period.count(), ",\"signal\":",
+        state.cause.kind == cause_kind::signal ? cat("\"", signal_name(state.cause.signal), "\"") : "null",
+        "}");
+    out.requeue = dialect.requeue_interrupted || why == cancel_reason::spot_reclaim;
+    out.counter = &worker_context::interrupted;
+    out.message = "job interrupted";
+    return out;
+}
+
+// A result must be JSON; anything else a handler returns is sent as a JSON string.
+inline std::string as_result_json(const worker_context& worker, const active_job& job,
+                                  const std::string& text) {
+    picojson::value value;
+    if (text.empty() || parse_json(text, value)) return text;
+    worker.log.write(log_level::warn, "the handler's result is not JSON and is sent as a string",
+                     {field("job_id", job.job.id), field("job_type", job.job.type)});
+    return json_quote(text);
+}
+
+// What a handler's answer means. Silence after a cancellation it knew of is an interruption, not success.
+inline verdict judge(const worker_context& worker, const active_job& job, const outcome& said) {
+    const cancel_token token = job.cancel.token();
+    const bool knew = token.seen();
+    switch (said.what()) {
+        case outcome::kind::unspoken:
+            if (knew) return interrupted(worker, job, token.reason(), "");
+            return completed("");
+        case outcome::kind::interrupted:
+            return interrupted(worker, job, knew ? token.reason() : cancel_reason::cancelled, said.text());
+        case outcome::kind::retry: return failed({"handler_error", said.text(), true, "{}"});
+        case outcome::kind::discard: return failed({"handler_error", said.text(), false, "{}"});
+        case outcome::kind::done: break;
+    }
+    return completed(as_result_json(worker, job, said.text()));
+}
+
+// Asks the backend whether a claim whose lease ran out (a frozen process, a long outage) is still ours.
+inline bool renew_lease(worker_context& worker, active_job& job, time_point deadline) {
+    const time_point sent = steady_clock::now();
+    const result<heartbeat_answer> answer = worker.transport->heartbeat(
+        {&worker.identity, worker.past_intake() ? worker.options.dialect.drain_state : "running",
+         ids_of(worker.jobs.snapshot())},
+        deadline);
+    if (!answer) return false;
+    for (const std::string& id : answer->jobs_extended) {
+        if (id == job.job.id) job.extend_lease(sent);
+    }
+    return true;
+}
+
+enum class settle_end { accepted, gone, lease_lost, rejected, out_of_time };
+
+// When one try must end: in a stop, half of what is left, so that a lost answer leaves time for another try.
+inline time_point try_deadline(const worker_context& worker) {
+    const time_point now = steady_clock::now();
+    const time_point ordinary = now + worker.options.request_timeout;
+    const time_point last = worker.report_deadline();
+    if (last == time_point::max()) return ordinary;
+    const time_point half = now + (last - now) / 2;
+    const time_point least = now + std::chrono::milliseconds(100);
+    const time_point soon = half > least ? half : least;
+    return soon < ordinary ? soon : ordinary;
+}
+
+inline result<settled> send_verdict(worker_context& worker, const active_job& job, const verdict& report) {
+    if (report.ack) return worker.transport->ack({job.job.id, report.result_json}, try_deadline(worker));
+    return worker.transport->fail({job.job.id, report.failure, report.requeue}, try_deadline(worker));
+}
+
+// Tells the backend until it answers. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]
+inline settle_end report_until_answered(worker_context& worker, active_job& job, verdict& report) {
+    backoff pauses(std::chrono::milliseconds(50), std::chrono::milliseconds(2000));
+    while (steady_clock::now() < worker.report_deadline()) {
+        error failure;
+        if (job.lease_expired(steady_clock::now())) {
+            const bool asked = renew_lease(worker, job, try_deadline(worker));
+            if (asked && job.lease_expired(steady_clock::now())) return settle_end::lease_lost;
+            if (!asked) failure = {errc::unreachable, 0, "the lease ran out and could not be renewed"};
+        }
+        if (failure.text.empty()) {
+            const result<settled> answer = send_verdict(worker, job, report);
+            if (answer) return *answer == settled::accepted ? settle_end::accepted : settle_end::gone;
+            failure = answer.error();
+        }
+        worker.log.write(log_level::warn, report.ack ? "ACK failed" : "FAIL failed",
+                         {field("job_id", job.job.id), field("error", failure.text)});
+        if (failure.code == errc::rejected && report.result_json.empty()) return settle_end::rejected;
+        if (failure.code == errc::rejected) {
+            report.result_json.clear();  // perhaps the result was too large; the work is done all the same
+        } else {
+            const std::chrono::milliseconds pause = pauses.next();
+            worker.pause_before_retry(failure.retry_after > pause ? failure.retry_after : pause);
+        }
+    }
+    return settle_end::out_of_time;
+}
+
+inline void log_job(const worker_context& worker, const active_job& job, log_level level,
+                    std::string_view message) {
+    if (!worker.log.enabled(level)) return;
+    worker.log.write(level, message,
+                     {field("job_id", job.job.id), field("job_type", job.job.type),
+                      field("elapsed_ms", milliseconds_since(job.claimed_at))});
+}
+
+// Settles a job this caller has taken: reports it, counts it, and lets it go.
+inline void settle(worker_context& worker, active_job& job, verdict report) {
+    switch (report_until_answered(worker, job, report)) {
+        case settle_end::accepted:
+            (worker.*report.counter).fetch_add(1, std::memory_order_relaxed);
+            log_job(worker, job, report.ack ? log_level::debug : log_level::info, report.message);
+            break;
+        case settle_end::gone:
+        case settle_end::lease_lost:
+            worker.gone.fetch_add(1, std::memory_order_relaxed);
+            log_job(worker, job, log_level::warn, "the job's reservation is gone; settled elsewhere");
+            break;
+        case settle_end::rejected:
+        case settle_end::out_of_time:
+            log_job(worker, job, log_level::error, "job could not be reported");
+            worker.mark_unreported(job.job.id);
+            break;
+    }
+    worker.forget(job);
+}
+
+// Settles jobs beside the threads that run them: many round trips at once, because a stop has little time.
+class reporters {
+  public:
+    explicit reporters(worker_context& worker) : worker_(worker) {}
+    ~reporters() { join(); }
+
+    // The caller must have taken the job. Order does not matter: a stop sends all it has at once.
+    void submit(ref<active_job> job, verdict report) {
+        lock_guard held(mutex_);
+        queue_.push_back({std::move(job), std::move(report)});
+        work_.notify_one();
+        if (idle_ >= queue_.size() || threads_.size() >= thread_limit) return;
+        thread_options options;
+        options.stack_size = 256 * 1024;
+        options.name = "ojs-report";
+        result<thread> started = thread::start([this] { work(); }, options);
+        if (started) {
+            threads_.push_back(std::move(*started));
+        } else if (threads_.empty()) {
+            work_off(held);  // no thread to be had: this one does it
+        }
+    }
+
+    // Waits for every report so far, each bounded by the report deadline, and ends the threads.
+    void join() {
+        lock_guard held(mutex_);
+        closed_ = true;
+        work_.notify_all();
+        std::vector<thread> ending;
+        std::swap(ending, threads_);
+        held.unlock();
+    }
+
+  private:
+    struct entry {
+        ref<active_job> job;
+        verdict report;
+    };
+    static constexpr std::size_t thread_limit = 128;
+
+    void work() {
+        lock_guard held(mutex_);
+        for (;;) {
+            work_off(held);
+            if (closed_) return;
+            ++idle_;
+            work_.wait(held);
+            --idle_;
+        }
+    }
+
+    void work_off(lock_guard& held) {
+        while (!queue_.empty()) {
+            entry next = std::move(queue_.back());
+            queue_.pop_back();
+            held.unlock();
+            settle(worker_, *next.job, std::move(next.report));
+            next = entry();
+            held.lock();
+        }
+    }
+
+    worker_context& worker_;
+    mutex mutex_;
+    condition work_;
+    std::vector<entry> queue_;
+    std::vector<thread> threads_;
+    std::size_t idle_ = 0;
+    bool closed_ = false;
+};
+
+}  // namespace detail
+}  // namespace v1
+}  // namespace ojs

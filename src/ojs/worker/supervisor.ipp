@@ -1,0 +1,284 @@
+#pragma once
+
+#include "heartbeat.ipp"
+#include "job_pool.ipp"
+
+namespace ojs {
+inline namespace v1 {
+namespace detail {
+
+// Runs one worker from its first heartbeat to its last. Sleeps on one descriptor; makes no slow call itself,
+// so it notices every signal at once. Listeners are called from here.
+class supervisor {
+  public:
+    // `owns_process`: run() was called, and where a handler is stuck the process may be ended.
+    supervisor(ref<worker_context> context, ref<job_pool> pool, bool owns_process)
+        : context_(std::move(context)),
+          worker_(*context_),
+          pool_(std::move(pool)),
+          heart_(make_ref<heartbeat>(worker_)),
+          owns_process_(owns_process) {}
+
+    result<void> start() {
+        worker_.beat_now = [heart = heart_] { heart->beat_now(); };
+        worker_.slot_freed = [pool = pool_.get()] { pool->wake(); };
+        result<void> started = pool_->start();
+        if (!started) return started;
+        started = heart_->start();
+        if (!started) pool_->close();
+        return started;
+    }
+
+    int supervise() {
+        log_start();
+        if (worker_.followed != nullptr) catch_up(worker_.followed->state());
+        await(time_point::max(), [this] { return phase() >= phase::draining; });
+        drain();
+        stop();
+        return end();
+    }
+
+  private:
+    ojs::phase phase() const noexcept { return worker_.life.phase(); }
+    bool idle() const noexcept { return worker_.claims.count() == 0; }
+
+    // Sleeps until `holds()`, noticing every change of phase meanwhile; false at the deadline.
+    template <class Condition>
+    bool await(time_point deadline, Condition holds) {
+        for (;;) {
+            notice_changes();
+            if (holds()) return true;
+            const time_point now = steady_clock::now();
+            if (now >= deadline) return false;
+            if (now >= next_progress_) log_progress(now);
+            worker_.supervisor.wait_until(next_progress_ < deadline ? next_progress_ : deadline);
+        }
+    }
+
+    // Events that follow from the state of one worker's jobs; nobody asks for them.
+    static bool of_its_own(event what) noexcept {
+        return what == event::drained || what == event::finished || what == event::grace_expired;
+    }
+
+    void notice_changes() {
+        lifecycle_state change;
+        while (worker_.followed != nullptr && worker_.followed->next_change(followed_sequence_, change)) {
+            if (!of_its_own(change.last_event)) worker_.life.apply(change.last_event, change.cause);
+        }
+        while (worker_.life.next_change(sequence_, change)) on_change(change);
+    }
+
+    // Brings this worker to where an outside lifecycle stood when the worker began.
+    void catch_up(const lifecycle_state& outside) {
+        followed_sequence_ = outside.sequence;
+        const event stop = outside.stop_signals > 0 ? event::stop_signal : event::stop_request;
+        if (outside.phase == phase::quiet) worker_.life.apply(event::quiet_request, outside.cause);
+        if (outside.phase >= phase::draining) worker_.life.apply(stop, outside.cause);
+        if (outside.cancel_requested) worker_.life.apply(event::cancel_request, outside.cause);
+        if (outside.mode == stop_mode::forced) worker_.life.apply(event::stop_signal, outside.cause);
+        if (outside.mode == stop_mode::reclaim) worker_.life.apply(event::reclaim, outside.cause);
+    }
+
+    void on_change(const lifecycle_state& now) {
+        const ojs::phase before = std::exchange(phase_seen_, now.phase);
+        log_change(before, now);
+        if (before != now.phase) {
+            if (before == phase::running || now.phase == phase::running) heart_->beat_now();
+            if (now.phase >= phase::draining && before < phase::draining) close_intake(now);
+            pool_->wake();
+            tell_listener(now);
+        }
+        if (now.cancel_requested && now.phase < phase::stopping) cancel_jobs(cancel_reason::cancelled);
+        if (now.exit_now) give_up(now);
+    }
+
+    void tell_listener(const lifecycle_state& now) const {
+        if (!worker_.options.on_transition) return;
+        try {
+            worker_.options.on_transition(now);
+        } catch (...) {
+            worker_.log.write(log_level::error, "on_transition threw; ignored");
+        }
+    }
+
+    // The clock of the grace period starts here, not at an earlier quiet. [WIRE]
+    void close_intake(const lifecycle_state& now) {
+        const time_point deadline = lifecycle::changed_at(now) + worker_.options.shutdown_grace_period;
+        worker_.drain_deadline.store(deadline.time_since_epoch().count(), std::memory_order_relaxed);
+        next_progress_ = steady_clock::now() + worker_.options.progress_interval;
+        worker_.claims.close();
+        pool_->close();
+    }
+
+    void drain() {
+        const time_point deadline(
+            steady_clock::duration(worker_.drain_deadline.load(std::memory_order_relaxed)));
+        const bool ended = await(deadline, [this] { return idle() || phase() >= phase::stopping; });
+        worker_.life.apply(ended ? event::drained : event::grace_expired, {});
+        notice_changes();
+    }
+
+    void stop() {
+        const time_point began = steady_clock::now();
+        const std::chrono::milliseconds total = worker_.options.stop_timeout;
+        const std::chrono::milliseconds for_last_beat =
+            total / 5 < last_beat_share ? total / 5 : last_beat_share;
+        const time_point report_deadline = began + (total - for_last_beat);
+        worker_.set_report_deadline(report_deadline);
+        if (!idle()) interrupt_jobs(report_deadline);
+        // The extra moment lets a call that ends at the deadline say so.
+        if (!await(report_deadline + for_last_beat / 4, [this] { return idle(); })) name_unreported();
+        heart_->finish(began + total);
+        await(began + total + for_last_beat / 4, [this] { return heart_->finished(); });
+        worker_.life.apply(event::finished, {});
+        notice_changes();
+    }
+
+    cancel_reason stop_reason() const noexcept {
+        const lifecycle_state state = worker_.life.state();
+        if (state.mode == stop_mode::reclaim) return cancel_reason::spot_reclaim;
+        if (state.mode == stop_mode::forced) return cancel_reason::forced;
+        return state.cancel_requested ? cancel_reason::cancelled : cancel_reason::grace_period_expired;
+    }
+
+    // Cancels everything in flight, lets handlers return for a moment, and reports the rest.
+    void interrupt_jobs(time_point report_deadline) {
+        const cancel_reason why = stop_reason();
+        cancel_jobs(why);
+        if (worker_.options.cancel_wait.count() > 0 && why != cancel_reason::spot_reclaim) {
+            const time_point until = steady_clock::now() + worker_.options.cancel_wait;
+            const unsigned signals = worker_.life.state().stop_signals;
+            await(until < report_deadline ? until : report_deadline,
+                  [&] { return idle() || worker_.life.state().stop_signals > signals; });
+        }
+        for (const ref<active_job>& job : worker_.jobs.snapshot()) {
+            if (job->take(settler::stop)) pool_->report(job, interrupted(worker_, *job, why, ""));
+        }
+    }
+
+    // The flags first, for all; the callbacks, which are user code, on a thread of their own.
+    void cancel_jobs(cancel_reason why) {
+        const std::vector<ref<active_job>> jobs = worker_.jobs.snapshot();
+        for (const ref<active_job>& job : jobs) job->cancel.request(why);
+        pool_->run_cancel_callbacks(jobs);
+    }
+
+    void name_unreported() {
+        const std::vector<ref<active_job>> left = worker_.jobs.snapshot();
+        for (const ref<active_job>& job : left) {
+            worker_.mark_unreported(job->job.id);
+            log_job(worker_, *job, log_level::error, "job could not be reported in time");
+        }
+        if (left.empty()) {
+            worker_.log.write(log_level::warn,
+                              "a FETCH is still unanswered; jobs it may have claimed come back after their "
+                              "visibility timeout");
+        }
+    }
+
+    // A third stop signal: leave now. A worker that does not own its process at least stops waiting.
+    void give_up(const lifecycle_state& now) {
+        const std::vector<std::string> left = ids_of(worker_.jobs.snapshot());
+        worker_.log.write(log_level::error, "third stop signal: leaving at once",
+                          {field("signal", signal_name(now.cause.signal)),
+                           field("unreported_jobs", left.size()), field("job_ids", join_ids(left))});
+        if (owns_process_) _exit(exit_status::signal_base + now.cause.signal);
+        worker_.set_report_deadline(steady_clock::now());
+    }
+
+    // Everything is reported; what remains is to get the threads home.
+    int end() {
+        const bool all_home = heart_->finished() && pool_->end_threads(steady_clock::now() + stuck_wait);
+        const int status = worker_.exit_code();
+        if (!all_home) {
+            const std::vector<std::string> stuck = pool_->jobs_in_handlers();
+            worker_.log.write(log_level::warn, "handlers have not returned; leaving without them",
+                              {field("job_ids", join_ids(stuck))});
+            const lock_guard held(worker_.report_mutex);
+            worker_.stuck = stuck;
+        }
+        log_end(status);
+        if (!all_home && owns_process_) _exit(status);
+        if (!all_home) pool_->abandon_threads();
+        heart_->join();
+        return status;
+    }
+
+    static std::string join_ids(const std::vector<std::string>& ids) {
+        std::string out;
+        for (std::size_t i = 0; i < ids.size() && i < 20; ++i)
+            append(out, cat(i == 0 ? "" : ",", printable(ids[i], 64)));
+        return ids.size() > 20 ? cat(out, ",... ", ids.size() - 20, " more") : out;
+    }
+
+    void log_start() const {
+        worker_.log.write(log_level::info, "worker started",
+                          {field("worker_id", worker_.identity.worker_id), field("pid", worker_.identity.pid),
+                           field("concurrency", worker_.options.concurrency),
+                           field("grace_period", format_duration(worker_.options.shutdown_grace_period))});
+    }
+
+    void log_change(ojs::phase before, const lifecycle_state& now) const {
+        std::vector<log_field> fields = {
+            field("phase", to_string(now.phase)), field("before", to_string(before)),
+            field("event", to_string(now.last_event)), field("mode", to_string(now.mode)),
+            field("active_jobs", worker_.jobs.size())};
+        const bool asked_for = !of_its_own(now.last_event);
+        if (asked_for) fields.push_back(field("cause", to_string(now.cause.kind)));
+        if (asked_for && now.cause.kind == cause_kind::signal) {
+            const received_signal from = signals::last_received(now.cause.signal);
+            fields.push_back(field("signal", signal_name(now.cause.signal)));
+            fields.push_back(field("sender_pid", from.sender_pid));
+            fields.push_back(field("sender_uid", from.sender_uid));
+            if (!from.sender_name.empty()) fields.push_back(field("sender", from.sender_name));
+        }
+        worker_.log.write(log_level::info, before == now.phase ? "stop event" : "phase changed",
+                          std::move(fields));
+    }
+
+    // Which jobs hold up the drain, oldest first. [GS-R003]
+    void log_progress(time_point now) {
+        next_progress_ = now + worker_.options.progress_interval;
+        std::string list;
+        const std::vector<ref<active_job>> jobs = worker_.jobs.snapshot();
+        for (std::size_t i = 0; i < jobs.size() && i < 20; ++i) {
+            append(list, cat(i == 0 ? "" : ",", printable(jobs[i]->job.id, 64), ":",
+                             milliseconds_since(jobs[i]->claimed_at) / 1000, "s"));
+        }
+        if (jobs.size() > 20) append(list, cat(",... ", jobs.size() - 20, " more"));
+        const time_point deadline(
+            steady_clock::duration(worker_.drain_deadline.load(std::memory_order_relaxed)));
+        worker_.log.write(log_level::info, "draining",
+                          {field("active_jobs", jobs.size()), field("jobs", list),
+                           field("grace_left_ms", deadline > now ? -milliseconds_since(deadline) : 0)});
+    }
+
+    void log_end(int status) const {
+        const lock_guard held(worker_.report_mutex);
+        worker_.log.write(
+            log_level::info, "worker stopped",
+            {field("status", status), field("claimed", worker_.claimed.load()),
+             field("completed", worker_.completed.load()), field("failed", worker_.failed.load()),
+             field("interrupted", worker_.interrupted.load()),
+             field("handed_back", worker_.handed_back.load()), field("gone", worker_.gone.load()),
+             field("unreported", worker_.unreported.size())});
+    }
+
+    static constexpr std::chrono::milliseconds last_beat_share{500};
+    // How long handlers of reported jobs may take to come back before the process leaves without them.
+    static constexpr std::chrono::milliseconds stuck_wait{100};
+
+    const ref<worker_context> context_;
+    worker_context& worker_;
+    const ref<job_pool> pool_;
+    const ref<heartbeat> heart_;
+    const bool owns_process_;
+    std::uint8_t sequence_ = 0;
+    std::uint8_t followed_sequence_ = 0;
+    ojs::phase phase_seen_ = phase::running;
+    time_point next_progress_ = time_point::max();
+};
+
+}  // namespace detail
+}  // namespace v1
+}  // namespace ojs

@@ -1,0 +1,89 @@
+// transport: the six operations between a worker and whatever holds its jobs. Derive from it to bring your
+// own.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "job.hpp"
+
+namespace ojs {
+inline namespace v1 {
+
+struct worker_identity {
+    std::string worker_id;
+    std::string hostname;
+    std::int64_t pid = 0;
+    std::vector<std::string> queues;
+    std::int64_t concurrency = 0;
+    std::vector<std::string> labels;
+    std::string started_at;  // ISO 8601, UTC
+    std::chrono::milliseconds visibility_timeout{0};
+};
+
+struct fetch_request {
+    const worker_identity* worker = nullptr;
+    std::size_t count = 1;          // at most so many jobs
+    function<bool()> still_wanted;  // ask right before sending; false: return errc::cancelled, send nothing
+};
+
+struct ack_request {
+    std::string job_id;
+    std::string result_json;  // empty: no result
+};
+
+struct job_error {
+    std::string code;  // also sent as `type`
+    std::string message;
+    bool retryable = true;
+    std::string details_json = "{}";
+};
+
+struct fail_request {
+    std::string job_id;
+    job_error error;
+    bool requeue = false;  // hand back: available at once, no attempt used up
+};
+
+struct heartbeat_request {
+    const worker_identity* worker = nullptr;
+    std::string state;
+    std::vector<std::string> active_jobs;
+};
+
+enum class directive { none, quiet, terminate };
+
+struct heartbeat_answer {
+    ojs::directive directive = ojs::directive::none;
+    std::vector<std::string> jobs_extended;  // leases the backend says it renewed
+};
+
+// Answer to ACK and FAIL. `gone`: the reservation is no longer ours (409, 404); nothing more to do about the
+// job.
+enum class settled { accepted, gone };
+
+// Every call returns by its deadline. All may be called from several threads at once. errc tells the worker
+// what to do: rejected is final; unavailable (with retry_after), unreachable, disconnected, timed_out are
+// tried again.
+class transport {
+  public:
+    transport() = default;
+    transport(const transport&) = delete;
+    transport& operator=(const transport&) = delete;
+    virtual ~transport();
+
+    // Claims jobs; an empty vector means there is no work. A request whose answer was lost must not be
+    // repeated: it may have claimed jobs.
+    virtual result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) = 0;
+    // Both may be repeated by the transport: the second time the answer is `gone`.
+    virtual result<settled> ack(const ack_request& request, time_point deadline) = 0;
+    virtual result<settled> fail(const fail_request& request, time_point deadline) = 0;
+    virtual result<heartbeat_answer> heartbeat(const heartbeat_request& request, time_point deadline) = 0;
+    // Before the first and after the last heartbeat. By default they do nothing: the heartbeats say it all.
+    virtual result<void> register_worker(const worker_identity& worker, time_point deadline);
+    virtual result<void> deregister_worker(const worker_identity& worker, time_point deadline);
+};
+
+}  // namespace v1
+}  // namespace ojs

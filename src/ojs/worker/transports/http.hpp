@@ -1,0 +1,29 @@
+// http_transport: the OJS worker protocol over HTTP/1.1. [WP, HTTP binding]
+#pragma once
+
+#include "../../net/http_client.hpp"
+#include "../transport.hpp"
+
+namespace ojs {
+inline namespace v1 {
+
+class http_transport : public transport {
+  public:
+    // The routes below /ojs/v1 are appended to the client's URL.
+    explicit http_transport(http_client client);
+    ~http_transport() override;
+
+    result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override;
+    result<settled> ack(const ack_request& request, time_point deadline) override;
+    result<settled> fail(const fail_request& request, time_point deadline) override;
+    result<heartbeat_answer> heartbeat(const heartbeat_request& request, time_point deadline) override;
+
+  private:
+    result<http_response> post(std::string_view route, std::string body, const http_call& call);
+    result<settled> settle(std::string_view route, std::string body, time_point deadline);
+
+    http_client client_;
+};
+
+}  // namespace v1
+}  // namespace ojs

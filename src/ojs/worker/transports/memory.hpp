@@ -1,0 +1,41 @@
+// memory_transport: a queue in this process, for tests and for trying things out.
+#pragma once
+
+#include "../transport.hpp"
+
+namespace ojs {
+inline namespace v1 {
+
+// A job as the queue sees it.
+struct memory_job {
+    ojs::job job;
+    std::string state = "available";  // available, active, completed, discarded
+    std::string result_json;
+    job_error error;      // of the last FAIL
+    int settlements = 0;  // ACKs and FAILs accepted, over all attempts
+};
+
+class memory_transport : public transport {
+  public:
+    memory_transport();
+    ~memory_transport() override;
+
+    // Adds a job and returns its id. Thread-safe, like everything here.
+    std::string push(std::string type, std::string args_json = "[]", std::int64_t max_attempts = 3,
+                     std::string queue = "default");
+    std::vector<memory_job> jobs() const;
+
+    result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override;
+    result<settled> ack(const ack_request& request, time_point deadline) override;
+    result<settled> fail(const fail_request& request, time_point deadline) override;
+    result<heartbeat_answer> heartbeat(const heartbeat_request& request, time_point deadline) override;
+
+  private:
+    memory_job* find_active(const std::string& id);
+
+    mutable detail::mutex mutex_;
+    std::vector<memory_job> jobs_;
+};
+
+}  // namespace v1
+}  // namespace ojs

@@ -1,0 +1,106 @@
+// worker: fetches jobs, runs them on threads, and stops without losing one: quiet -> drain -> stop. [GS 4, 5]
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "../core/lifecycle.hpp"
+#include "transport.hpp"
+#include "worker_options.hpp"
+
+namespace ojs {
+inline namespace v1 {
+
+// What became of the jobs a worker claimed.
+struct worker_report {
+    std::uint64_t claimed = 0;
+    std::uint64_t completed = 0;          // ACK
+    std::uint64_t failed = 0;             // FAIL: the handler's own verdict, an unknown type, a malformed job
+    std::uint64_t interrupted = 0;        // FAIL because of the stop
+    std::uint64_t handed_back = 0;        // came too late and never started
+    std::uint64_t gone = 0;               // the backend had taken it back already, or its lease ran out
+    std::vector<std::string> unreported;  // ids nobody could be told about
+    std::vector<std::string> stuck;       // ids of reported jobs whose handler has not returned
+};
+
+// Exit statuses of run(), and so of a program that returns them from main.
+namespace exit_status {
+inline constexpr int settled = 0;        // every claimed job was acked, failed or handed back
+inline constexpr int usage = 64;         // a bad option, no handler, no signals: nothing was started
+inline constexpr int unreported = 75;    // some job could not be reported; the log names it
+inline constexpr int signal_base = 128;  // plus the number of the third stop signal
+}  // namespace exit_status
+
+namespace detail {
+class worker_body;
+
+template <class F>
+job_handler make_handler(F&& callable) {
+    using body = typename bare_type<F>::type;
+    return job_handler([body = body(std::forward<F>(callable))](job_context& job) mutable -> outcome {
+        if constexpr (same_type<decltype(body(job)), void>) {
+            body(job);
+            return outcome();
+        } else {
+            return outcome(body(job));
+        }
+    });
+}
+}  // namespace detail
+
+class worker {
+  public:
+    // The scheme of options.url picks the transport. A transport given here is used instead, and must outlive
+    // the worker. A lifecycle given here is followed: several workers may share one, with one signal
+    // installer. Nothing is opened or started; what is wrong with the options is said by run() or start().
+    explicit worker(worker_options options);
+    worker(worker_options options, lifecycle& shared);
+    worker(worker_options options, ojs::transport& outside);
+    worker(worker_options options, ojs::transport& outside, lifecycle& shared);
+    worker(const worker&) = delete;
+    worker& operator=(const worker&) = delete;
+    // A worker still running is stopped first, as by stop(). A handler that never returns keeps what it uses.
+    ~worker();
+
+    // Runs `handler(job_context&)` for jobs of this type, on several threads at once. It returns void, a
+    // result (JSON text or picojson::value) or an outcome. Before run() or start().
+    template <class F>
+    void register_handler(std::string type, F&& handler, handler_options options = {}) {
+        add_handler(std::move(type), detail::make_handler(std::forward<F>(handler)), options);
+    }
+
+    // Works until stopped, in the calling thread, and returns main's exit status (see exit_status). Takes the
+    // signals for that long unless someone installed them for the shared lifecycle. Where a handler does not
+    // return, or on a third stop signal, it ends the process with _exit().
+    int run();
+
+    // The same in the background, without signals and without ever ending the process.
+    // errc::invalid_argument, unsupported, busy (started before) or system.
+    result<void> start();
+    // Waits until the worker has ended; false at the deadline. Thread-safe.
+    bool wait(time_point deadline = time_point::max());
+    bool stopped() const noexcept;
+    // run()'s status, once stopped() is true.
+    int exit_code() const noexcept;
+
+    // Thread-safe, and callable from handlers. True if it changed anything. [GS 4.2]
+    bool quiet();   // fetch no more, work on
+    bool resume();  // undo quiet
+    // Drains, waiting up to `timeout` for the worker to have ended; true if it has. The grace period of the
+    // options applies whatever the timeout. Not to be waited for by a handler of this worker.
+    bool stop(std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
+    // The same, and cancels jobs in flight at once. [River StopAndCancel]
+    bool stop_and_cancel(std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
+
+    ojs::phase phase() const noexcept;
+    std::size_t active_jobs() const;  // claimed and not settled
+    worker_report report() const;
+
+  private:
+    void add_handler(std::string type, job_handler handler, handler_options options);
+    detail::ref<detail::worker_body> body_;
+    detail::thread background_;  // start()'s; joined when the worker is destroyed
+};
+
+}  // namespace v1
+}  // namespace ojs

@@ -1,0 +1,296 @@
+#pragma once
+
+#include "worker.hpp"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "../net/http_client.hpp"
+#include "supervisor.ipp"
+#include "transports/http.hpp"
+#include "transports/memory.hpp"
+
+namespace ojs {
+inline namespace v1 {
+namespace detail {
+
+// "worker_" and a UUIDv7: unique, and sortable by start time.
+inline std::string make_worker_id() {
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    const std::uint64_t millis =
+        static_cast<std::uint64_t>(now.tv_sec) * 1000U + static_cast<std::uint64_t>(now.tv_nsec) / 1000000U;
+    std::uint64_t random[2] = {static_cast<std::uint64_t>(now.tv_nsec), static_cast<std::uint64_t>(getpid())};
+    static_cast<void>(getentropy(random, sizeof random));
+    char text[64];
+    std::snprintf(text, sizeof text, "worker_%08llx-%04llx-7%03llx-%04llx-%012llx",
+                  static_cast<unsigned long long>(millis >> 16 & 0xffffffff),
+                  static_cast<unsigned long long>(millis & 0xffff),
+                  static_cast<unsigned long long>(random[0] & 0xfff),
+                  static_cast<unsigned long long>((random[0] >> 16 & 0x3fff) | 0x8000),
+                  static_cast<unsigned long long>(random[1] & 0xffffffffffff));
+    return text;
+}
+
+inline worker_identity make_identity(const worker_options& options) {
+    worker_identity out;
+    out.worker_id = options.worker_id.empty() ? make_worker_id() : options.worker_id;
+    char host[256] = "";
+    if (gethostname(host, sizeof host - 1) == 0) out.hostname = host;
+    out.pid = getpid();
+    out.queues = options.queues;
+    out.concurrency = options.concurrency;
+    out.labels = options.labels;
+    out.started_at = utc_timestamp();
+    out.visibility_timeout = options.visibility_timeout;
+    return out;
+}
+
+inline http_client_options client_options(const worker_options& options) {
+    http_client_options out;
+    out.bearer_token = options.auth_token;
+    out.headers = options.headers;
+    // One for each job thread, and some for heartbeats and reports; more than that are not worth keeping.
+    const auto wanted = static_cast<std::size_t>(options.concurrency) + 4;
+    out.max_idle_connections = wanted < 160 ? wanted : 160;
+    return out;
+}
+
+// The transport the URL's scheme asks for; the caller owns it.
+inline result<transport*> make_transport(const worker_options& options) {
+    if (options.url == "memory:") return static_cast<transport*>(new memory_transport);
+    result<http_client> client = http_client::create(options.url, client_options(options));
+    if (!client) return client.error();
+    return static_cast<transport*>(new http_transport(std::move(*client)));
+}
+
+// What a worker object holds on to, shared with whoever still waits for it.
+class worker_body : public ref_counted {
+  public:
+    worker_body(worker_options options, transport* outside, lifecycle* shared)
+        : context_(make_ref<worker_context>(std::move(options), outside, shared)) {}
+
+    worker_context& context() noexcept { return *context_; }
+
+    void add_handler(std::string type, job_handler handler, handler_options options) {
+        ref<registered_handler> added = make_ref<registered_handler>();
+        added->type = std::move(type);
+        added->call = std::move(handler);
+        added->options = options;
+        handlers_.push_back(std::move(added));
+    }
+
+    int run() {
+        result<void> begun = prepare();
+        signals taken;
+        if (begun && !signals::installed_for(signalled())) {
+            result<signals> installed = signals::install(signalled());
+            if (installed) {
+                taken = std::move(*installed);
+            } else {
+                begun = not_started(installed.error());
+            }
+        }
+        if (begun) begun = begin(true);
+        if (!begun) {
+            context_->log.write(log_level::error, "worker not started", {field("error", begun.error().text)});
+            return exit_status::usage;
+        }
+        log_ignored(taken);
+        supervise();
+        return exit_code();
+    }
+
+    result<thread> start() {
+        result<void> begun = prepare();
+        if (begun) begun = begin(false);
+        if (!begun) return begun.error();
+        thread_options options;
+        options.name = "ojs-worker";
+        const ref<worker_body> self(this);
+        return thread::start([self] { self->supervise(); }, options);
+    }
+
+    bool wait(time_point deadline) {
+        lock_guard held(mutex_);
+        while (started_ && !ended_) {
+            if (!changed_.wait_until(held, deadline)) return !started_ || ended_;
+        }
+        return true;
+    }
+    bool stopped() const noexcept { return ended_.load(std::memory_order_acquire); }
+    bool started() const noexcept { return started_.load(std::memory_order_acquire); }
+    int exit_code() const noexcept { return exit_code_.load(std::memory_order_acquire); }
+
+  private:
+    // Everything that can fail before anything runs.
+    result<void> prepare() {
+        worker_context& worker = *context_;
+        result<void> valid = validate(worker.options);
+        if (!valid) return valid;
+        if (handlers_.empty()) return error{errc::invalid_argument, 0, "no handler is registered"};
+        {
+            const lock_guard held(mutex_);
+            if (started_) return error{errc::busy, 0, "this worker was started before"};
+            started_ = true;
+        }
+        return prepare_parts();
+    }
+
+    result<void> prepare_parts() {
+        worker_context& worker = *context_;
+        result<wake> waker = wake::create();
+        if (!waker) return not_started(waker.error());
+        if (worker.transport == nullptr) {
+            const result<transport*> made = make_transport(worker.options);
+            if (!made) return not_started(made.error());
+            worker.transport = *made;
+            worker.owns_transport = true;
+        }
+        worker.supervisor = std::move(*waker);
+        worker.identity = make_identity(worker.options);
+        return {};
+    }
+
+    error not_started(const error& why) {
+        started_ = false;
+        return why;
+    }
+
+    lifecycle& signalled() noexcept {
+        return context_->followed != nullptr ? *context_->followed : context_->life;
+    }
+
+    void log_ignored(const signals& taken) const {
+        for (const int number : taken.ignored()) {
+            context_->log.write(log_level::info, "signal was ignored when the process started, and stays so",
+                                {field("signal", signal_name(number))});
+        }
+    }
+
+    result<void> begin(bool owns_process) {
+        worker_context& worker = *context_;
+        const int notify_fd = worker.supervisor.notify_fd();
+        if (!worker.life.subscribe(notify_fd) ||
+            (worker.followed != nullptr && !worker.followed->subscribe(notify_fd))) {
+            return not_started({errc::busy, 0, "too many workers follow one lifecycle (at most 16)"});
+        }
+        supervisor_ = new supervisor(context_, make_ref<job_pool>(context_, handlers_), owns_process);
+        result<void> begun = supervisor_->start();
+        if (!begun) let_go();
+        return begun;
+    }
+
+    void supervise() {
+        const int status = supervisor_->supervise();
+        let_go();
+        const lock_guard held(mutex_);
+        exit_code_ = status;
+        ended_ = true;
+        changed_.notify_all();
+    }
+
+    void let_go() {
+        worker_context& worker = *context_;
+        if (worker.followed != nullptr) worker.followed->unsubscribe(worker.supervisor.notify_fd());
+        worker.life.unsubscribe(worker.supervisor.notify_fd());
+        delete std::exchange(supervisor_, nullptr);
+    }
+
+    const ref<worker_context> context_;
+    std::vector<ref<registered_handler>> handlers_;
+    supervisor* supervisor_ = nullptr;
+    mutex mutex_;
+    condition changed_;
+    std::atomic<bool> started_{false};
+    std::atomic<bool> ended_{false};
+    std::atomic<int> exit_code_{0};
+};
+
+}  // namespace detail
+
+OJS_SHUTDOWN_INLINE worker::worker(worker_options options)
+    : body_(detail::make_ref<detail::worker_body>(std::move(options), nullptr, nullptr)) {}
+OJS_SHUTDOWN_INLINE worker::worker(worker_options options, lifecycle& shared)
+    : body_(detail::make_ref<detail::worker_body>(std::move(options), nullptr, &shared)) {}
+OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport& outside)
+    : body_(detail::make_ref<detail::worker_body>(std::move(options), &outside, nullptr)) {}
+OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport& outside, lifecycle& shared)
+    : body_(detail::make_ref<detail::worker_body>(std::move(options), &outside, &shared)) {}
+
+OJS_SHUTDOWN_INLINE worker::~worker() {
+    if (getpid() != body_->context().owner) {  // a child made by fork(): the threads are the parent's
+        background_.detach();
+        body_->retain();
+        return;
+    }
+    if (body_->started() && !body_->stopped()) {
+        stop();
+        wait();
+    }
+}
+
+OJS_SHUTDOWN_INLINE void worker::add_handler(std::string type, job_handler handler, handler_options options) {
+    body_->add_handler(std::move(type), std::move(handler), options);
+}
+
+OJS_SHUTDOWN_INLINE int worker::run() {
+    return body_->run();
+}
+
+OJS_SHUTDOWN_INLINE result<void> worker::start() {
+    result<detail::thread> started = body_->start();
+    if (!started) return started.error();
+    background_ = std::move(*started);
+    return {};
+}
+
+OJS_SHUTDOWN_INLINE bool worker::wait(time_point deadline) {
+    return body_->wait(deadline);
+}
+OJS_SHUTDOWN_INLINE bool worker::stopped() const noexcept {
+    return body_->stopped();
+}
+OJS_SHUTDOWN_INLINE int worker::exit_code() const noexcept {
+    return body_->exit_code();
+}
+
+OJS_SHUTDOWN_INLINE bool worker::quiet() {
+    return body_->context().life.apply(event::quiet_request, {cause_kind::api, 0});
+}
+OJS_SHUTDOWN_INLINE bool worker::resume() {
+    return body_->context().life.apply(event::resume_request, {cause_kind::api, 0});
+}
+OJS_SHUTDOWN_INLINE bool worker::stop(std::chrono::milliseconds timeout) {
+    body_->context().life.apply(event::stop_request, {cause_kind::api, 0});
+    return wait(steady_clock::now() + timeout);
+}
+OJS_SHUTDOWN_INLINE bool worker::stop_and_cancel(std::chrono::milliseconds timeout) {
+    body_->context().life.apply(event::cancel_request, {cause_kind::api, 0});
+    return wait(steady_clock::now() + timeout);
+}
+
+OJS_SHUTDOWN_INLINE phase worker::phase() const noexcept {
+    return body_->context().life.phase();
+}
+OJS_SHUTDOWN_INLINE std::size_t worker::active_jobs() const {
+    return body_->context().jobs.size();
+}
+
+OJS_SHUTDOWN_INLINE worker_report worker::report() const {
+    const detail::worker_context& context = body_->context();
+    worker_report out;
+    out.claimed = context.claimed.load();
+    out.completed = context.completed.load();
+    out.failed = context.failed.load();
+    out.interrupted = context.interrupted.load();
+    out.handed_back = context.handed_back.load();
+    out.gone = context.gone.load();
+    const detail::lock_guard held(context.report_mutex);
+    out.unreported = context.unreported;
+    out.stuck = context.stuck;
+    return out;
+}
+
+}  // namespace v1
+}  // namespace ojs

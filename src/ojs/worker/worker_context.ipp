@@ -1,0 +1,157 @@
+#pragma once
+
+#include <unistd.h>
+
+#include <atomic>
+
+#include "../core/signals.hpp"
+#include "../core/wake.hpp"
+#include "../net/json.ipp"
+#include "active_job.ipp"
+
+namespace ojs {
+inline namespace v1 {
+namespace detail {
+
+// What the parts of one worker share. It lives as long as the last thread that uses it.
+class worker_context : public ref_counted {
+  public:
+    explicit worker_context(worker_options given, ojs::transport* outside, lifecycle* shared)
+        : options(std::move(given)),
+          log(options.log),
+          transport(outside),
+          followed(shared),
+          life(shared == nullptr ? options.repeat_signal_gap : std::chrono::milliseconds(0)) {}
+    ~worker_context() override {
+        if (owns_transport) delete transport;
+    }
+
+    // No FETCH begins once a stop or quiet was asked for, even before the supervisor has noticed.
+    bool may_fetch() const noexcept {
+        return life.phase() == phase::running && (followed == nullptr || followed->phase() == phase::running);
+    }
+    bool past_intake() const noexcept {
+        return life.phase() >= phase::draining ||
+               (followed != nullptr && followed->phase() >= phase::draining);
+    }
+
+    // Settling calls give up at this moment; set when the stop begins.
+    time_point report_deadline() const noexcept {
+        return time_point(steady_clock::duration(report_deadline_.load(std::memory_order_acquire)));
+    }
+    void set_report_deadline(time_point when) {
+        const lock_guard held(retry_mutex_);
+        report_deadline_.store(when.time_since_epoch().count(), std::memory_order_release);
+        retry_changed_.notify_all();
+    }
+    // Between two tries of a settling call. Ends early when the stop begins.
+    void pause_before_retry(std::chrono::milliseconds pause) {
+        lock_guard held(retry_mutex_);
+        const time_point deadline = report_deadline();
+        const time_point until = steady_clock::now() + pause;
+        while (report_deadline() == deadline &&
+               retry_changed_.wait_until(held, until < deadline ? until : deadline)) {
+        }
+    }
+
+    // A settled job leaves here, and nowhere else.
+    void forget(active_job& job) {
+        jobs.remove(job);
+        if (job.ticket.leave()) supervisor.notify();
+        slot_freed();
+    }
+
+    // Names a job nobody could be told about, once.
+    void mark_unreported(const std::string& id) {
+        const lock_guard held(report_mutex);
+        for (const std::string& known : unreported) {
+            if (known == id) return;
+        }
+        unreported.push_back(id);
+    }
+
+    int exit_code() const {
+        const lock_guard held(report_mutex);
+        return unreported.empty() ? exit_status::settled : exit_status::unreported;
+    }
+
+    // Here because a friend of job_context may make one.
+    static outcome call_handler(worker_context& worker, active_job& job) {
+        job_context context(worker, job);
+        return job.handler->call(context);
+    }
+
+    const worker_options options;
+    const logger log;
+    worker_identity identity;
+    ojs::transport* transport;
+    bool owns_transport = false;
+    lifecycle* const followed;  // an outside lifecycle, or null
+    lifecycle life;             // this worker's own
+    wake supervisor;
+    drain_barrier claims;  // every FETCH under way and every claimed job holds a ticket
+    job_table jobs;
+    // Set once, before any thread starts; what they call lives as long as those who may call.
+    function<void()> slot_freed;  // wakes the fetching thread
+    function<void()> beat_now;    // asks for a heartbeat
+    std::atomic<steady_clock::rep> drain_deadline{time_point::max().time_since_epoch().count()};
+    const pid_t owner = getpid();
+
+    std::atomic<std::uint64_t> claimed{0};
+    std::atomic<std::uint64_t> completed{0};
+    std::atomic<std::uint64_t> failed{0};
+    std::atomic<std::uint64_t> interrupted{0};
+    std::atomic<std::uint64_t> handed_back{0};
+    std::atomic<std::uint64_t> gone{0};
+    mutable mutex report_mutex;
+    std::vector<std::string> unreported;  // guarded by report_mutex
+    std::vector<std::string> stuck;       // guarded by report_mutex
+
+  private:
+    std::atomic<steady_clock::rep> report_deadline_{time_point::max().time_since_epoch().count()};
+    mutex retry_mutex_;
+    condition retry_changed_;
+};
+
+// Pauses that double from `first` to `last`, each cut by a random part of its half, so that workers that
+// failed together do not come back together.
+class backoff {
+  public:
+    backoff(std::chrono::milliseconds first, std::chrono::milliseconds last) : first_(first), last_(last) {}
+
+    std::chrono::milliseconds next() noexcept {
+        pause_ = pause_.count() == 0 ? first_ : pause_ * 2 < last_ ? pause_ * 2 : last_;
+        return pause_ - pause_ * (random() % 512) / 1024;
+    }
+    void reset() noexcept { pause_ = std::chrono::milliseconds(0); }
+
+  private:
+    // xorshift64, seeded by where and when: spread is all it is for.
+    std::uint64_t random() noexcept {
+        state_ ^= state_ << 13;
+        state_ ^= state_ >> 7;
+        state_ ^= state_ << 17;
+        return state_;
+    }
+
+    const std::chrono::milliseconds first_;
+    const std::chrono::milliseconds last_;
+    std::chrono::milliseconds pause_{0};
+    std::uint64_t state_ = (static_cast<std::uint64_t>(steady_clock::now().time_since_epoch().count()) ^
+                            static_cast<std::uint64_t>(getpid()) << 32) |
+                           1;
+};
+
+inline std::vector<std::string> ids_of(const std::vector<ref<active_job>>& jobs) {
+    std::vector<std::string> out;
+    for (const ref<active_job>& each : jobs) out.push_back(each->job.id);
+    return out;
+}
+
+inline long long milliseconds_since(time_point then) {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - then).count();
+}
+
+}  // namespace detail
+}  // namespace v1
+}  // namespace ojs

@@ -1,0 +1,58 @@
+// worker_options: everything about a worker that can be set, in code or from the environment.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "../base/log.hpp"
+#include "../core/lifecycle.hpp"
+#include "../net/http_message.hpp"
+#include "dialect.hpp"
+
+namespace ojs {
+inline namespace v1 {
+
+// Finds an environment variable; null if unset.
+using environment_lookup = function<const char*(const char* name)>;
+
+struct worker_options {
+    std::string url = "http://127.0.0.1:8080";  // http://..., unix:/..., memory:
+    std::vector<std::string> queues = {"default"};
+    std::int64_t concurrency = 10;  // jobs at a time, 1 to 10000
+    // From SIGTERM until jobs in flight are interrupted. [GS 6.1]
+    std::chrono::milliseconds shutdown_grace_period{30000};
+    std::chrono::milliseconds heartbeat_interval{5000};
+    std::chrono::milliseconds poll_interval{1000};        // between FETCHes that found nothing
+    std::chrono::milliseconds visibility_timeout{30000};  // how long a claim holds without a heartbeat
+    std::chrono::milliseconds request_timeout{5000};      // one request, from connect to the last byte
+    // Everything after the drain: interrupting, reporting, the last heartbeat.
+    std::chrono::milliseconds stop_timeout{5000};
+    // How long cancelled jobs may take to return before they are reported as interrupted.
+    std::chrono::milliseconds cancel_wait{0};
+    // Two stop signals closer together are one stop event.
+    std::chrono::milliseconds repeat_signal_gap{250};
+    std::chrono::milliseconds progress_interval{5000};  // between progress lines of the drain [GS 5.2]
+    std::vector<std::string> labels;
+    std::string worker_id;   // empty: worker_ and a UUIDv7
+    std::string auth_token;  // sent as a bearer token; never logged
+    http_headers headers;    // sent with every request
+    ojs::dialect dialect;
+    log_options log;
+    std::size_t thread_stack_size = 0;  // bytes, of the threads that run jobs; 0: the platform's default
+    // Called after every change of phase, from the supervising thread, in order.
+    function<void(const lifecycle_state&)> on_transition;
+
+    // The defaults, overridden by the environment (README has the table). The first error is returned, naming
+    // variable and value. `lookup` is for tests; empty: the process's environment.
+    static result<worker_options> from_environment(const environment_lookup& lookup = nullptr);
+};
+
+// Why options cannot be used, if so.
+result<void> validate(const worker_options& options);
+
+// Prints the error on standard error as "error: ..." and returns 64, for main to return.
+int report_usage(const error& failure);
+
+}  // namespace v1
+}  // namespace ojs

@@ -1,0 +1,187 @@
+#pragma once
+
+#include <cstdlib>
+
+#include "worker_options.hpp"
+
+namespace ojs {
+inline namespace v1 {
+namespace detail {
+
+inline error bad_variable(const char* name, std::string_view value, std::string_view why) {
+    return {errc::invalid_argument, 0, cat(name, "='", printable(value, 60), "': ", why)};
+}
+
+inline std::vector<std::string> split_list(std::string_view text) {
+    std::vector<std::string> out;
+    while (!text.empty()) {
+        const std::size_t comma = text.find(',');
+        std::string_view item = text.substr(0, comma);
+        while (!item.empty() && item.front() == ' ') item.remove_prefix(1);
+        while (!item.empty() && item.back() == ' ') item.remove_suffix(1);
+        out.emplace_back(item);
+        text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
+    }
+    return out;
+}
+
+// Reads variables into options; the first one that cannot be read is kept as the error.
+class environment_reader {
+  public:
+    explicit environment_reader(const environment_lookup& lookup) : lookup_(lookup) {}
+
+    // The first of the names that is set, or null. The name found is kept for the error text.
+    const char* find(const char* first, const char* second = nullptr, const char* third = nullptr) {
+        for (const char* name : {first, second, third}) {
+            const char* value = name == nullptr ? nullptr : lookup_ ? lookup_(name) : std::getenv(name);
+            name_ = name;
+            if (value != nullptr) return value;
+        }
+        return nullptr;
+    }
+
+    void text(std::string& out, const char* value) {
+        if (value == nullptr) return;
+        if (*value == '\0') fail(value, "must not be empty");
+        out = value;
+    }
+
+    void list(std::vector<std::string>& out, const char* value) {
+        if (value == nullptr) return;
+        out = split_list(value);
+        if (out.empty()) fail(value, "must name at least one");
+        for (const std::string& item : out) {
+            if (item.empty()) fail(value, "has an empty name between commas");
+        }
+    }
+
+    void duration(std::chrono::milliseconds& out, const char* value) {
+        if (value == nullptr) return;
+        const result<std::chrono::milliseconds> parsed = parse_duration(value);
+        if (parsed) {
+            out = *parsed;
+        } else {
+            fail(value, "not a duration (write 500ms, 30s, 1m30s, 1h, or whole seconds)");
+        }
+    }
+
+    void number(std::int64_t& out, const char* value, std::uint64_t min, std::uint64_t max) {
+        if (value == nullptr) return;
+        std::uint64_t parsed = 0;
+        if (parse_number(value, max, parsed) && parsed >= min) {
+            out = static_cast<std::int64_t>(parsed);
+        } else {
+            fail(value, cat("not a whole number from ", min, " to ", max));
+        }
+    }
+
+    template <class Choice, std::size_t Count>
+    void choice(Choice& out, const char* value, const char* const (&names)[Count]) {
+        if (value == nullptr) return;
+        std::string known;
+        for (std::size_t i = 0; i < Count; ++i) {
+            if (std::string_view(value) == names[i]) {
+                out = static_cast<Choice>(i);
+                return;
+            }
+            append(known, cat(i == 0 ? "" : ", ", names[i]));
+        }
+        fail(value, cat("not one of: ", known));
+    }
+
+    result<void> done() const { return failed_ ? result<void>(failure_) : result<void>(); }
+
+  private:
+    void fail(std::string_view value, std::string_view why) {
+        if (!failed_) failure_ = bad_variable(name_, value, why);
+        failed_ = true;
+    }
+
+    const environment_lookup& lookup_;
+    const char* name_ = "";
+    bool failed_ = false;
+    error failure_;
+};
+
+}  // namespace detail
+
+OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(
+    const environment_lookup& lookup) {
+    static constexpr const char* level_names[] = {"debug", "info", "warn", "error", "off"};
+    static constexpr const char* format_names[] = {"text", "logfmt", "json"};
+    worker_options out;
+    detail::environment_reader read(lookup);
+    read.text(out.url, read.find("OJS_URL", "OJS_BACKEND_URL"));
+    read.list(out.queues, read.find("OJS_QUEUES", "OJS_QUEUE"));
+    read.number(out.concurrency, read.find("OJS_CONCURRENCY"), 1, 10000);
+    read.duration(out.shutdown_grace_period,
+                  read.find("OJS_SHUTDOWN_GRACE_PERIOD", "OJS_GRACE_PERIOD", "OJS_SHUTDOWN_TIMEOUT"));
+    read.duration(out.heartbeat_interval, read.find("OJS_HEARTBEAT_INTERVAL"));
+    read.duration(out.poll_interval, read.find("OJS_POLL_INTERVAL"));
+    read.duration(out.visibility_timeout, read.find("OJS_VISIBILITY_TIMEOUT"));
+    read.duration(out.request_timeout, read.find("OJS_REQUEST_TIMEOUT"));
+    read.duration(out.stop_timeout, read.find("OJS_STOP_TIMEOUT"));
+    read.duration(out.cancel_wait, read.find("OJS_CANCEL_WAIT"));
+    read.duration(out.repeat_signal_gap, read.find("OJS_REPEAT_SIGNAL_GAP"));
+    read.duration(out.progress_interval, read.find("OJS_PROGRESS_INTERVAL"));
+    read.list(out.labels, read.find("OJS_LABELS"));
+    read.text(out.worker_id, read.find("OJS_WORKER_ID"));
+    read.text(out.auth_token, read.find("OJS_AUTH_TOKEN"));
+    read.choice(out.log.level, read.find("OJS_LOG_LEVEL"), level_names);
+    read.choice(out.log.format, read.find("OJS_LOG_FORMAT"), format_names);
+    const result<void> read_all = read.done();
+    if (!read_all) return read_all.error();
+    const result<void> valid = validate(out);
+    if (!valid) return valid.error();
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
+    const auto invalid = [](std::string_view text) {
+        return error{errc::invalid_argument, 0, std::string(text)};
+    };
+    if (options.concurrency < 1 || options.concurrency > 10000)
+        return invalid("concurrency must be 1 to 10000");
+    if (options.queues.empty()) return invalid("queues must name at least one queue");
+    for (const std::string& queue : options.queues) {
+        if (queue.empty()) return invalid("a queue's name must not be empty");
+    }
+    struct named_duration {
+        const char* name;
+        std::chrono::milliseconds value;
+        std::chrono::milliseconds least;
+    };
+    const std::chrono::milliseconds none{0};
+    const named_duration durations[] = {
+        {"shutdown_grace_period", options.shutdown_grace_period, none},
+        {"heartbeat_interval", options.heartbeat_interval, std::chrono::milliseconds(10)},
+        {"poll_interval", options.poll_interval, std::chrono::milliseconds(1)},
+        {"visibility_timeout", options.visibility_timeout, std::chrono::milliseconds(1000)},
+        {"request_timeout", options.request_timeout, std::chrono::milliseconds(10)},
+        {"stop_timeout", options.stop_timeout, std::chrono::milliseconds(100)},
+        {"cancel_wait", options.cancel_wait, none},
+        {"repeat_signal_gap", options.repeat_signal_gap, none},
+        {"progress_interval", options.progress_interval, std::chrono::milliseconds(10)},
+    };
+    for (const named_duration& each : durations) {
+        if (each.value < each.least || each.value > std::chrono::milliseconds(detail::longest_duration_ms)) {
+            return invalid(detail::cat(each.name, " is ", each.value.count(), " ms; it must be ",
+                                       each.least.count(), " ms to 24 days"));
+        }
+    }
+    if (options.heartbeat_interval >= options.visibility_timeout) {
+        return invalid(detail::cat("heartbeat_interval (", format_duration(options.heartbeat_interval),
+                                   ") must be shorter than visibility_timeout (",
+                                   format_duration(options.visibility_timeout),
+                                   "), or claims expire between beats"));
+    }
+    return {};
+}
+
+OJS_SHUTDOWN_INLINE int report_usage(const error& failure) {
+    detail::write_line(STDERR_FILENO, detail::cat("error: ", failure.text));
+    return 64;
+}
+
+}  // namespace v1
+}  // namespace ojs

@@ -1,0 +1,9 @@
+// flags: -std=c++20
+// Options are plain structs.
+#include <ojs_shutdown.hpp>
+
+int main() {
+    ojs::lifecycle lifecycle;
+    const auto installed = ojs::signals::install(lifecycle, {.chain_foreign = true});
+    return installed ? 0 : 1;
+}

@@ -1,0 +1,8 @@
+// expect: bind
+// The lifecycle must outlive its signals, so a temporary one is refused.
+#include <ojs_shutdown.hpp>
+
+int main() {
+    const auto installed = ojs::signals::install(ojs::lifecycle());
+    return installed ? 0 : 1;
+}

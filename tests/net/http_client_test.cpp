@@ -1,0 +1,385 @@
+#include <stdexcept>
+#include <string>
+
+#include "peer.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
+
+namespace {
+
+// What comes back when the peer answers the one request with `raw` and closes.
+result<http_response> answered(const std::string& raw, const std::string& method = "GET",
+                               bool byte_by_byte = false) {
+    peer::server server([&](int fd, int) {
+        peer::read_message(fd);
+        for (std::size_t at = 0; at < raw.size(); at += byte_by_byte ? 1 : raw.size()) {
+            if (!peer::send_text(fd, raw.substr(at, byte_by_byte ? 1 : raw.size()))) return;
+        }
+    });
+    http_client client = peer::make_client(server.url());
+    http_request request = peer::get();
+    request.method = method;
+    return client.send(request, peer::call());
+}
+
+errc fault(const std::string& raw) {
+    const result<http_response> got = answered(raw);
+    REQUIRE_FALSE(got);
+    CHECK(got.error().text.find("127.0.0.1:") != std::string::npos);
+    CHECK(got.error().text.size() < 200);
+    return got.error().code;
+}
+
+}  // namespace
+
+TEST_CASE("client: what a request looks like") {
+    std::string seen;
+    peer::server server([&](int fd, int) {
+        seen = peer::read_message(fd);
+        peer::send_text(fd, peer::ok());
+    });
+    http_client_options options;
+    options.bearer_token = "t0k";
+    options.headers = {{"X-All", "1"}};
+    http_client client = peer::make_client(server.url() + "/base/", options);
+    http_request request = peer::post("/x?y", "body");
+    request.headers = {{"X-One", "2"},
+                       {"content-length", "999"},
+                       {"Transfer-Encoding", "chunked"},
+                       {"Host", "evil"},
+                       {"Authorization", "Basic evil"}};
+    REQUIRE(client.send(request, peer::call()));
+    CHECK(seen ==
+          "POST /base/x?y HTTP/1.1\r\nHost: " + server.url().substr(7) +
+              "\r\nAuthorization: Bearer t0k\r\nX-All: 1\r\nX-One: 2\r\nContent-Length: 4\r\n\r\nbody");
+}
+
+TEST_CASE("client: nothing can be smuggled into a request") {
+    http_client client = peer::make_client("http://127.0.0.1:1");
+    const auto refused = [&](const http_request& request) {
+        const result<http_response> got = client.send(request, peer::call());
+        return !got && got.error().code == errc::invalid_argument;
+    };
+    for (const char* bad : {"", "x", "/a b", "/a\r\nX: y", "/a\n", "/\x7f"}) CHECK(refused(peer::get(bad)));
+    CHECK(refused(peer::get(std::string("/a\0", 3))));
+    for (const char* bad : {"", "GET /", "G\r\n", "GET\n"}) {
+        http_request request = peer::get();
+        request.method = bad;
+        CHECK(refused(request));
+    }
+    for (const http_header& bad :
+         {http_header{"A", "b\r\nC: d"}, http_header{"A", "b\n"}, http_header{"A\r\n", "b"},
+          http_header{"", "b"}, http_header{"A:", "b"}, http_header{"A", std::string(1, '\0')}}) {
+        http_request request = peer::get();
+        request.headers = {bad};
+        CHECK(refused(request));
+        http_client_options options;
+        options.headers = {bad};
+        CHECK_FALSE(http_client::create("http://h", options));
+    }
+    http_client_options options;
+    options.bearer_token = "a\r\nb";
+    CHECK_FALSE(http_client::create("http://h", options));
+}
+
+TEST_CASE("client: answers of every status and shape are values") {
+    for (const bool byte_by_byte : {false, true}) {
+        result<http_response> got = answered(peer::ok("hello", "X-Y: z\r\n"), "GET", byte_by_byte);
+        REQUIRE(got);
+        CHECK(got->status == 200);
+        CHECK(got->body == "hello");
+        CHECK(find_header(got->headers, "x-y") == "z");
+        got = answered(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x\r\nab\r\n1\r\nc\r\n0\r\nT: t\r\n\r\n",
+            "GET", byte_by_byte);
+        REQUIRE(got);
+        CHECK(got->body == "abc");
+        got = answered("HTTP/1.0 200\r\n\r\nuntil the end", "GET", byte_by_byte);
+        REQUIRE(got);
+        CHECK(got->body == "until the end");
+    }
+    CHECK(answered("HTTP/1.1 302 Found\r\nLocation: http://other/\r\nContent-Length: 0\r\n\r\n")->status ==
+          302);
+    CHECK(answered("HTTP/1.1 204 No Content\r\n\r\n")->status == 204);
+    CHECK(answered("HTTP/1.1 304 Not Modified\r\nContent-Length: 99\r\n\r\n")->status == 304);
+    CHECK(answered("HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", "HEAD")->body == "");
+    CHECK(answered("HTTP/1.1 503 No\r\nRetry-After: 3\r\nContent-Length: 0\r\n\r\n")->status == 503);
+    CHECK(answered("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nA: b\r\n\r\n" + peer::ok("x"))->body ==
+          "x");
+    const result<http_response> number = answered(peer::ok("1e999"));
+    REQUIRE(number);
+    picojson::value parsed;
+    CHECK_FALSE(detail::parse_json(number->body, parsed));
+}
+
+TEST_CASE("client: hostile answers are errors") {
+    CHECK(fault("") == errc::disconnected);
+    CHECK(fault("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort") == errc::disconnected);
+    CHECK(fault("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab") == errc::disconnected);
+    CHECK(fault("HTTP/1.1 200 OK\r\nConte") == errc::disconnected);
+    for (const char* raw : {"garbage\r\n\r\n", "HTTP/1.1 2x0 OK\r\n\r\n", "HTTP/1.1 099 X\r\n\r\n",
+                            "HTTP/1.1 600 X\r\n\r\n", "HTTP/2.0 200 X\r\n\r\n", "HTTP/1.1  200 X\r\n\r\n",
+                            "HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
+                            "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
+                            "HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n",
+                            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+                            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+                            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+                            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff1\r\n",
+                            "HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n", "HTTP/1.1 200 OK\nA: b\n\n",
+                            "HTTP/1.1 200 OK\r\nA b\r\n\r\n", "HTTP/1.1 101 Switching\r\n\r\n"}) {
+        CAPTURE(raw);
+        CHECK(fault(raw) == errc::bad_answer);
+    }
+    std::string flood;
+    for (int i = 0; i < 1000; ++i) flood += "HTTP/1.1 100 Continue\r\n\r\n";
+    CHECK(fault(flood) == errc::bad_answer);
+}
+
+TEST_CASE("client: endless heads and bodies are cut off") {
+    for (const char* start : {"HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\n\r\n",
+                              "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"}) {
+        const bool chunked = std::string(start).find("chunked") != std::string::npos;
+        peer::server server([&](int fd, int) {
+            peer::read_message(fd);
+            peer::send_text(fd, start);
+            while (peer::send_text(fd, chunked ? "4\r\naaaa\r\n" : "Endless: header\r\n")) {
+            }
+        });
+        http_client_options options;
+        options.limits.body = 100000;
+        http_client client = peer::make_client(server.url(), options);
+        const result<http_response> got = client.send(peer::get(), peer::call());
+        REQUIRE_FALSE(got);
+        CHECK(got.error().code == errc::bad_answer);
+    }
+}
+
+TEST_CASE("client: a deadline holds against slow bytes and silence") {
+    for (const bool silent : {false, true}) {
+        std::atomic<bool> done{false};
+        peer::server server([&](int fd, int) {
+            peer::read_message(fd);
+            while (!done && (silent || peer::send_text(fd, "H"))) std::this_thread::sleep_for(5ms);
+        });
+        http_client client = peer::make_client(server.url());
+        const result<http_response> got = client.send(peer::get(), peer::call(steady_clock::now() + 100ms));
+        done = true;
+        REQUIRE_FALSE(got);
+        CHECK(got.error().code == (silent ? errc::timed_out : errc::timed_out));
+    }
+}
+
+TEST_CASE("client: a deadline that has passed sends nothing") {
+    peer::server server([](int, int) {});
+    http_client client = peer::make_client(server.url());
+    const result<http_response> got = client.send(peer::get(), peer::call(steady_clock::now()));
+    REQUIRE_FALSE(got);
+    CHECK(got.error().code == errc::timed_out);
+    CHECK(server.connections() == 0);
+}
+
+TEST_CASE("client: nobody there is unreachable") {
+    std::string url;
+    {
+        peer::server gone([](int, int) {});
+        url = gone.url();
+    }
+    result<http_response> got = peer::make_client(url).send(peer::get(), peer::call());
+    REQUIRE_FALSE(got);
+    CHECK(got.error().code == errc::unreachable);
+    CHECK(got.error().sys_errno == ECONNREFUSED);
+    CHECK(got.error().text.find(url.substr(7)) != std::string::npos);
+    got = peer::make_client("unix:/nonexistent/socket").send(peer::get(), peer::call());
+    REQUIRE_FALSE(got);
+    CHECK(got.error().code == errc::unreachable);
+    got = peer::make_client("http://does-not-exist.invalid")
+              .send(peer::get(), peer::call(steady_clock::now() + 2s));
+    REQUIRE_FALSE(got);
+    CHECK(got.error().code == errc::unreachable);
+}
+
+TEST_CASE("client: many lookups of a name that does not resolve share their threads") {
+    http_client client = peer::make_client("http://does-not-exist.invalid");
+    std::vector<std::thread> callers;
+    for (int i = 0; i < 8; ++i) {
+        callers.emplace_back([&] {
+            const result<http_response> got =
+                client.send(peer::get(), peer::call(steady_clock::now() + 50ms));
+            CHECK_FALSE(got);
+        });
+    }
+    for (std::thread& caller : callers) caller.join();
+}
+
+TEST_CASE("client: a connection is kept and used again") {
+    peer::server server([](int fd, int) {
+        while (!peer::read_message(fd).empty()) peer::send_text(fd, peer::ok());
+    });
+    {
+        http_client client = peer::make_client(server.url());
+        for (int i = 0; i < 5; ++i) CHECK(client.send(peer::get(), peer::call()));
+    }
+    CHECK(server.connections() == 1);
+}
+
+TEST_CASE("client: connections that must not be used again are not") {
+    for (const std::string& answer :
+         {peer::ok("x", "Connection: close\r\n"), peer::ok("x", "Connection: Foo, CLOSE\r\n"),
+          std::string("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx"), peer::ok("x") + "surplus",
+          peer::ok("x") + peer::ok("HTTP/1.1 nobody asked for this")}) {
+        CAPTURE(answer);
+        peer::server server([&](int fd, int) {
+            peer::read_message(fd);
+            peer::send_text(fd, answer);
+            peer::read_to_end(fd);  // the client closes first
+        });
+        {
+            http_client client = peer::make_client(server.url());
+            for (int i = 0; i < 2; ++i) {
+                const result<http_response> got = client.send(peer::get(), peer::call());
+                REQUIRE(got);
+                CHECK(got->body == "x");
+            }
+        }
+        CHECK(server.connections() == 2);
+    }
+}
+
+TEST_CASE("client: a stale connection is noticed before a byte is written") {
+    std::atomic<int> requests{0};
+    std::atomic<bool> closed{false};
+    peer::server server([&](int fd, int connection) {
+        requests += peer::read_message(fd).empty() ? 0 : 1;
+        peer::send_text(fd, peer::ok());
+        if (connection == 0) {
+            ::shutdown(fd, SHUT_RDWR);  // without a word
+            closed = true;
+        }
+    });
+    http_client client = peer::make_client(server.url());
+    REQUIRE(client.send(peer::get(), peer::call()));
+    while (!closed) std::this_thread::yield();
+    CHECK(client.send(peer::post("/", "not to be sent twice"), peer::call()));
+    CHECK(requests == 2);
+    CHECK(server.connections() == 2);
+}
+
+TEST_CASE("client: what is sent again, and what is not") {
+    struct {
+        resend policy;
+        int answers_on;  // the connection that gets an answer; the ones before break
+        bool with_reset;
+        bool partial;
+        int requests;
+        bool ok;
+    } const rows[] = {
+        {resend::if_unsent, 1, false, false, 1, false}, {resend::if_unsent, 1, true, false, 1, false},
+        {resend::always, 1, false, false, 2, true},     {resend::always, 1, true, false, 2, true},
+        {resend::always, 1, false, true, 2, true},      {resend::always, 2, false, false, 2, false},
+        {resend::always, 2, true, true, 2, false},      {resend::if_unsent, 0, false, false, 1, true},
+    };
+    for (const auto& row : rows) {
+        CAPTURE(&row - rows);
+        std::atomic<int> requests{0};
+        peer::server server([&](int fd, int connection) {
+            requests += peer::read_message(fd).empty() ? 0 : 1;
+            if (connection == row.answers_on) peer::send_text(fd, peer::ok());
+            if (connection != row.answers_on && row.partial)
+                peer::send_text(fd, "HTTP/1.1 200 OK\r\nContent-Le");
+            if (connection != row.answers_on && row.with_reset) peer::reset(fd);
+        });
+        http_client client = peer::make_client(server.url());
+        const result<http_response> got =
+            client.send(peer::post("/", "x"), peer::call(peer::soon(), row.policy));
+        CHECK(got.has_value() == row.ok);
+        if (!got) CHECK(got.error().code == errc::disconnected);
+        CHECK(requests == row.requests);
+    }
+}
+
+TEST_CASE("client: neither a timeout nor a bad answer is sent again") {
+    std::atomic<int> requests{0};
+    peer::server server([&](int fd, int) {
+        ++requests;
+        peer::read_message(fd);
+        peer::send_text(fd, "garbage\r\n");
+    });
+    http_client client = peer::make_client(server.url());
+    CHECK_FALSE(client.send(peer::get(), peer::call(peer::soon(), resend::always)));
+    CHECK(requests == 1);
+}
+
+TEST_CASE("client: a second try that cannot be made does not hide that the first was sent") {
+    http_client client = peer::make_client("http://127.0.0.1:1");
+    std::atomic<int> asked{0};
+    peer::server server([&](int fd, int) { peer::read_message(fd); });
+    client = peer::make_client(server.url());
+    http_call call = peer::call(peer::soon(), resend::always);
+    call.still_wanted = [&] { return ++asked <= 2; };  // before connecting and before sending
+    const result<http_response> got = client.send(peer::get(), call);
+    REQUIRE_FALSE(got);
+    CHECK(got.error().code == errc::disconnected);
+    CHECK(asked == 3);
+}
+
+TEST_CASE("client: what is no longer wanted is not sent") {
+    std::atomic<int> requests{0};
+    peer::server server([&](int fd, int) {
+        while (!peer::read_message(fd).empty()) {
+            ++requests;
+            peer::send_text(fd, peer::ok());
+        }
+    });
+    {
+        http_client client = peer::make_client(server.url());
+        http_call call = peer::call();
+        for (const int until : {0, 1}) {  // given up before connecting; after it
+            int asked = 0;
+            call.still_wanted = [&asked, until] { return asked++ < until; };
+            const result<http_response> got = client.send(peer::get(), call);
+            REQUIRE_FALSE(got);
+            CHECK(got.error().code == errc::cancelled);
+        }
+        call.still_wanted = []() -> bool { throw std::runtime_error("oops"); };
+        CHECK_FALSE(client.send(peer::get(), call));
+        CHECK(client.send(peer::get(), peer::call()));
+    }
+    CHECK(requests == 1);
+}
+
+TEST_CASE("client: an early refusal of a large body is read") {
+    peer::server server([](int fd, int) {
+        std::string head;
+        peer::read_some(fd, head);
+        peer::send_text(fd, "HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        ::shutdown(fd, SHUT_WR);
+        peer::read_to_end(fd);
+    });
+    http_client client = peer::make_client(server.url());
+    const result<http_response> got = client.send(peer::post("/", std::string(4000000, 'x')), peer::call());
+    REQUIRE(got);
+    CHECK(got->status == 413);
+}
+
+TEST_CASE("client: calls of many threads each have a connection of their own") {
+    result<http_server> server = http_server::start("0", [](const http_request& request) {
+        return http_response{200, {}, request.body, false};
+    });
+    REQUIRE(server);
+    http_client client = peer::make_client("http://localhost:" + std::to_string(server->port()));
+    std::vector<std::thread> callers;
+    std::atomic<int> good{0};
+    for (int t = 0; t < 4; ++t) {
+        callers.emplace_back([&, t] {
+            for (int i = 0; i < 100; ++i) {
+                const std::string body = std::to_string(t * 1000 + i);
+                const result<http_response> got = client.send(peer::post("/", body), peer::call());
+                good += got && got->body == body ? 1 : 0;
+            }
+        });
+    }
+    for (std::thread& caller : callers) caller.join();
+    CHECK(good == 400);
+}

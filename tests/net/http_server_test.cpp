@@ -1,0 +1,417 @@
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "peer.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
+
+namespace {
+
+http_response echo(const http_request& request) {
+    return {200, {}, request.method + " " + request.target + " " + request.body, false};
+}
+
+http_server start(http_handler handler = &echo, http_server_options options = {},
+                  const std::string& address = "0") {
+    result<http_server> started = http_server::start(address, std::move(handler), options);
+    if (!started) MESSAGE(started.error().text);
+    REQUIRE(started);
+    return std::move(*started);
+}
+
+const std::string host = "Host: h\r\n";
+
+std::string status_of(const std::string& answer) {
+    return answer.size() > 12 ? answer.substr(9, 3) : answer;
+}
+
+// What the server answers to `raw`; it must close afterwards.
+std::string verdict(const http_server& server, const std::string& raw) {
+    peer::client client(server.port());
+    client.send(raw);
+    return status_of(client.rest());
+}
+
+std::string temporary_path(const char* name) {
+    return "/tmp/ojs-net-test-" + std::to_string(::getpid()) + "-" + name;
+}
+
+}  // namespace
+
+TEST_CASE("server: requests on one connection, in order, pipelined or not") {
+    const http_server server = start();
+    peer::client client(server.port());
+    client.send("GET /1 HTTP/1.1\r\n" + host + "\r\n");
+    CHECK(client.answer() == "HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: keep-alive\r\n\r\nGET /1 ");
+    client.send("POST /2 HTTP/1.1\r\nContent-Length: 2\r\n" + host + "\r\nabGET /3 HTTP/1.1\r\n" + host +
+                "\r\nGET /4 HTTP/1.1\r\nConnection: close\r\n" + host + "\r\n");
+    const std::string rest = client.rest();
+    const std::size_t second = rest.find("POST /2 ab");
+    const std::size_t third = rest.find("GET /3 ");
+    const std::size_t fourth = rest.find("GET /4 ");
+    CHECK(second < third);
+    CHECK(third < fourth);
+    CHECK(fourth != std::string::npos);
+    CHECK(rest.find("Connection: close") != std::string::npos);
+}
+
+TEST_CASE("server: HEAD, HTTP/1.0 and answers without a body") {
+    const http_server server = start([](const http_request& request) {
+        return http_response{request.target == "/none" ? 204 : 200, {{"X-A", "b"}}, "hello", false};
+    });
+    peer::client client(server.port());
+    client.send("HEAD / HTTP/1.1\r\n" + host + "\r\nGET /none HTTP/1.1\r\n" + host +
+                "\r\nGET / HTTP/1.0\r\n\r\n");
+    CHECK(client.rest() ==
+          "HTTP/1.1 200 OK\r\nX-A: b\r\nContent-Length: 5\r\nConnection: keep-alive\r\n\r\n"
+          "HTTP/1.1 204 No Content\r\nX-A: b\r\nConnection: keep-alive\r\n\r\n"
+          "HTTP/1.1 200 OK\r\nX-A: b\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello");
+}
+
+TEST_CASE("server: bytes one by one make the same request") {
+    const http_server server = start();
+    peer::client client(server.port());
+    for (const char c :
+         "POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + host + "\r\n3\r\nabc\r\n0\r\n\r\n") {
+        client.send(std::string(1, c));
+    }
+    CHECK(client.answer().find("POST /x abc") != std::string::npos);
+}
+
+TEST_CASE("server: Expect: 100-continue is answered before the body is sent") {
+    const http_server server = start();
+    peer::client client(server.port());
+    client.send("POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n" + host + "\r\n");
+    CHECK(client.answer() == "HTTP/1.1 100 Continue\r\n\r\n");
+    client.send("ok");
+    CHECK(status_of(client.answer()) == "200");
+}
+
+TEST_CASE("server: bad input is answered and the connection closed") {
+    http_server_options options;
+    options.limits.head = 2000;
+    options.limits.body = 1000;
+    const http_server server = start(&echo, options);
+    CHECK(verdict(server, "nonsense\r\n\r\n") == "400");
+    CHECK(verdict(server, "GET / HTTP/1.1\r\n\r\n") == "400");
+    CHECK(verdict(server, "GET / HTTP/1.1\r\nContent-Length: -1\r\n" + host + "\r\n") == "400");
+    CHECK(verdict(server, "GET / HTTP/3.0\r\n" + host + "\r\n") == "505");
+    CHECK(verdict(server, "GET / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n" + host + "\r\n") == "501");
+    CHECK(verdict(server, "GET / HTTP/1.1\r\nX: " + std::string(100000, 'x')) == "431");
+    CHECK(verdict(server, "GET / HTTP/1.1\r\nContent-Length: 100000\r\n" + host + "\r\n" +
+                              std::string(100000, 'x')) == "413");
+    CHECK(verdict(server, std::string("\x16\x03\x01\x02\x00\x01\x00\n", 8)) ==
+          "400");  // TLS at the wrong port
+}
+
+TEST_CASE("server: handlers that fail, and answers that cannot be sent, become a 500") {
+    const http_server server = start([](const http_request& request) -> http_response {
+        if (request.target == "/throw") throw std::runtime_error("secret");
+        if (request.target == "/int") throw 7;
+        if (request.target == "/split") return {200, {{"X", "a\r\nSet-Cookie: b"}}, "", false};
+        if (request.target == "/status") return {100, {}, "", false};
+        return {200, {{"Content-Length", "999"}, {"Transfer-Encoding", "chunked"}}, "x", false};
+    });
+    peer::client client(server.port());
+    for (const char* target : {"/throw", "/int", "/split", "/status"}) {
+        CAPTURE(target);
+        client.send(std::string("GET ") + target + " HTTP/1.1\r\n" + host + "\r\n");
+        const std::string answer = client.answer();
+        CHECK(status_of(answer) == "500");
+        CHECK(answer.find("secret") == std::string::npos);
+        CHECK(answer.find("Set-Cookie") == std::string::npos);
+    }
+    client.send("GET /framing HTTP/1.1\r\n" + host + "\r\n");
+    CHECK(client.answer() == "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: keep-alive\r\n\r\nx");
+}
+
+TEST_CASE("server: drop closes without an answer") {
+    const http_server server = start([](const http_request&) { return http_response{200, {}, "x", true}; });
+    CHECK(verdict(server, "GET / HTTP/1.1\r\n" + host + "\r\n") == "");
+}
+
+TEST_CASE("server: slow requests end in time, however the bytes trickle") {
+    http_server_options options;
+    options.request_timeout = 100ms;
+    const http_server server = start(&echo, options);
+    peer::client client(server.port());
+    client.send("GET / HTTP/1.1\r\n");
+    const time_point give_up = peer::soon();
+    while (!peer::readable(client.fd, 5) && steady_clock::now() < give_up)
+        peer::send_text(client.fd, "X: y\r\n");
+    CHECK(steady_clock::now() < give_up);
+    CHECK(status_of(client.rest()) == "408");
+}
+
+TEST_CASE("server: an empty line after a request does not make the connection busy") {
+    http_server server = start();
+    peer::client client(server.port());
+    const std::string request = "GET / HTTP/1.1\r\n" + host + "\r\n";
+    client.send(request);
+    CHECK(status_of(client.answer()) == "200");
+    client.send("\r\n" + request);
+    CHECK(status_of(client.answer()) == "200");
+    client.send("\r\n");
+    CHECK(server.stop(peer::soon()) == 0);
+    CHECK(client.closed());
+}
+
+TEST_CASE("server: idle connections are closed in time") {
+    http_server_options options;
+    options.idle_timeout = 50ms;
+    const http_server server = start(&echo, options);
+    peer::client silent(server.port());
+    CHECK(silent.closed());
+    peer::client kept(server.port());
+    kept.send("GET / HTTP/1.1\r\n" + host + "\r\n");
+    CHECK(status_of(kept.answer()) == "200");
+    CHECK(kept.closed());
+}
+
+TEST_CASE("server: a peer that does not read its answer is given up") {
+    http_server_options options;
+    options.request_timeout = 100ms;
+    http_server server = start(
+        [](const http_request&) {
+            return http_response{200, {}, std::string(50000000, 'x'), false};
+        },
+        options);
+    peer::client client(server.port());
+    client.send("GET / HTTP/1.1\r\n" + host + "\r\n");
+    CHECK(peer::readable(client.fd));
+    CHECK(client.rest().size() < 50000000);
+}
+
+TEST_CASE("server: no more connections at a time than allowed, and the others wait their turn") {
+    http_server_options options;
+    options.max_connections = 2;
+    const http_server server = start(&echo, options);
+    const std::string request = "GET / HTTP/1.1\r\n" + host + "\r\n";
+    peer::client third_in_time(server.port());
+    {
+        peer::client first(server.port());
+        first.send(request);
+        third_in_time.send(request);
+        CHECK(status_of(first.answer()) == "200");
+        CHECK(status_of(third_in_time.answer()) == "200");
+        peer::client waiting(server.port());
+        waiting.send(request);
+        CHECK_FALSE(peer::readable(waiting.fd, 100));
+    }
+    std::vector<std::thread> callers;
+    std::atomic<int> good{0};
+    for (int i = 0; i < 8; ++i) {
+        callers.emplace_back([&] {
+            for (int n = 0; n < 20; ++n) {
+                peer::client caller(server.port());
+                peer::send_text(caller.fd, request);
+                good += status_of(caller.answer()) == "200" ? 1 : 0;
+            }
+        });
+    }
+    for (std::thread& caller : callers) caller.join();
+    CHECK(good == 160);
+}
+
+TEST_CASE("server: out of descriptors, it waits without spinning and goes on") {
+    const http_server server = start();
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    rlimit limit{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    rlimit tight = limit;
+    const int lowest_free = ::dup(fd);
+    ::close(lowest_free);
+    tight.rlim_cur = static_cast<rlim_t>(lowest_free);
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &tight) == 0);
+    const sockaddr_in address = peer::loopback(server.port());
+    const bool connected = ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    peer::send_text(fd, "GET / HTTP/1.1\r\n" + host + "\r\n");
+    const std::clock_t before = std::clock();
+    const bool early = peer::readable(fd, 500);
+    const std::clock_t used = std::clock() - before;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    CHECK(connected);
+    CHECK_FALSE(early);
+    CHECK(used < CLOCKS_PER_SEC / 4);
+    CHECK(status_of(peer::read_message(fd)) == "200");
+    ::close(fd);
+}
+
+TEST_CASE("server: stop lets requests under way finish, closes idle ones, and says Connection: close") {
+    std::atomic<bool> entered{false};
+    std::atomic<bool> may_go{false};
+    http_server server = start([&](const http_request& request) {
+        entered = true;
+        while (!may_go) std::this_thread::yield();
+        return echo(request);
+    });
+    peer::client idle(server.port());
+    peer::client busy(server.port());
+    busy.send("GET /busy HTTP/1.1\r\n" + host + "\r\n");
+    while (!entered) std::this_thread::yield();
+    std::size_t cut = 99;
+    std::thread stopper([&] { cut = server.stop(peer::soon()); });
+    CHECK(idle.closed());  // so stop() is past the idle ones
+    may_go = true;
+    const std::string answer = busy.rest();
+    CHECK(answer.find("Connection: close") != std::string::npos);
+    CHECK(answer.find("GET /busy") != std::string::npos);
+    stopper.join();
+    CHECK(cut == 0);
+    CHECK(server.stop(peer::soon()) == 0);
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const sockaddr_in address = peer::loopback(server.port());
+    CHECK(::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0);
+    ::close(fd);
+}
+
+TEST_CASE("server: stop cuts what is not done at its deadline, and waits for the handler") {
+    std::atomic<bool> entered{false};
+    std::atomic<bool> may_go{false};
+    http_server server = start([&](const http_request& request) {
+        entered = true;
+        while (!may_go) std::this_thread::yield();
+        return echo(request);
+    });
+    peer::client busy(server.port());
+    busy.send("GET / HTTP/1.1\r\n" + host + "\r\n");
+    while (!entered) std::this_thread::yield();
+    std::atomic<bool> stopped{false};
+    std::size_t cut = 0;
+    std::thread stopper([&] {
+        cut = server.stop(time_point{});
+        stopped = true;
+    });
+    CHECK(busy.rest() == "");  // cut
+    CHECK_FALSE(stopped);
+    may_go = true;
+    stopper.join();
+    CHECK(cut == 1);
+}
+
+TEST_CASE("server: a half-sent request does not hold up a stop for longer than its deadline") {
+    http_server server = start();
+    peer::client client(server.port());
+    client.send("GET / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 5\r\n" + host + "\r\n");
+    CHECK(status_of(client.answer()) == "100");  // so the server is in the middle of the request
+    CHECK(server.stop(steady_clock::now() + 50ms) == 1);
+    CHECK(client.closed());
+}
+
+TEST_CASE("server: destroyed under load, nothing is left behind") {
+    for (int round = 0; round < 20; ++round) {
+        std::vector<std::thread> callers;
+        {
+            const http_server server = start();
+            http_client client = peer::make_client("http://" + server.address());
+            std::atomic<int> answered{0};
+            for (int i = 0; i < 3; ++i) {
+                callers.emplace_back(
+                    [client = peer::make_client("http://" + server.address()), &answered]() mutable {
+                        while (client.send(peer::get(), peer::call())) ++answered;
+                    });
+            }
+            while (answered < 10) std::this_thread::yield();
+            // `answered` must outlive the callers, so the server goes first by hand.
+            const_cast<http_server&>(server).stop(steady_clock::now());
+            for (std::thread& caller : callers) caller.join();
+        }
+    }
+}
+
+TEST_CASE("server: addresses") {
+    http_server server = start();
+    CHECK(server.address() == "127.0.0.1:" + std::to_string(server.port()));
+    const result<http_server> second = http_server::start(server.address(), &echo);
+    REQUIRE_FALSE(second);
+    CHECK(second.error().code == errc::busy);
+    CHECK(second.error().text.find(server.address()) != std::string::npos);
+    for (const char* address : {"", "nowhere", "host:80", "1.2.3.4:99999"}) {
+        const result<http_server> bad = http_server::start(address, &echo);
+        REQUIRE_FALSE(bad);
+        CHECK(bad.error().code == errc::invalid_argument);
+    }
+    CHECK_FALSE(http_server::start("0", nullptr));
+    server = start();  // the first one stops
+    CHECK(peer::make_client("http://" + server.address()).send(peer::get("/x"), peer::call())->body ==
+          "GET /x ");
+}
+
+TEST_CASE("server and client: IPv6") {
+    const result<http_server> server = http_server::start("[::1]:0", &echo);
+    if (!server) {
+        MESSAGE("skipped: ", server.error().text);
+        return;
+    }
+    CHECK(server->address() == "[::1]:" + std::to_string(server->port()));
+    const http_request request = peer::get("/six");
+    CHECK(peer::make_client("http://" + server->address()).send(request, peer::call())->body == "GET /six ");
+    // localhost is 127.0.0.1 first, where nobody listens, and then ::1
+    const std::string url = "http://localhost:" + std::to_string(server->port());
+    CHECK(peer::make_client(url).send(request, peer::call())->body == "GET /six ");
+}
+
+TEST_CASE("server and client: unix sockets") {
+    const std::string path = temporary_path("sock");
+    ::unlink(path.c_str());
+    {
+        const http_server server = start(&echo, {}, "unix:" + path);
+        CHECK(server.address() == "unix:" + path);
+        CHECK(server.port() == 0);
+        struct stat found {};
+        REQUIRE(::stat(path.c_str(), &found) == 0);
+        CHECK((found.st_mode & 0777U) == 0600U);
+        http_client client = peer::make_client("unix:" + path);
+        for (int i = 0; i < 3; ++i) CHECK(client.send(peer::get("/u"), peer::call())->body == "GET /u ");
+        const result<http_server> second = http_server::start("unix:" + path, &echo);
+        REQUIRE_FALSE(second);
+        CHECK(second.error().code == errc::busy);
+        CHECK(client.send(peer::get("/u"), peer::call()));
+    }
+    CHECK(::access(path.c_str(), F_OK) != 0);
+}
+
+TEST_CASE("server: the socket file of a dead process is replaced, any other file is not") {
+    const std::string path = temporary_path("dead");
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    REQUIRE(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    ::close(fd);
+    { CHECK(http_server::start("unix:" + path, &echo)); }
+    FILE* file = std::fopen(path.c_str(), "w");
+    REQUIRE(file != nullptr);
+    std::fclose(file);
+    const result<http_server> refused = http_server::start("unix:" + path, &echo);
+    CHECK_FALSE(refused);
+    CHECK(::unlink(path.c_str()) == 0);
+}
+
+TEST_CASE("client: a full listen queue of a unix socket is waited for, until the deadline") {
+    const std::string path = temporary_path("full");
+    const int listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    REQUIRE(::bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    REQUIRE(::listen(listener, 0) == 0);
+    std::vector<int> fillers;
+    for (bool room = true; room && fillers.size() < 16;) {
+        fillers.push_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        room = ::connect(fillers.back(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    }
+    http_client client = peer::make_client("unix:" + path);
+    const result<http_response> got = client.send(peer::get(), peer::call(steady_clock::now() + 100ms));
+    REQUIRE_FALSE(got);
+    CHECK(got.error().code == errc::unreachable);
+    CHECK(got.error().sys_errno == ETIMEDOUT);
+    for (const int filler : fillers) ::close(filler);
+    ::close(listener);
+    ::unlink(path.c_str());
+}

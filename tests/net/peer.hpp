@@ -1,0 +1,176 @@
+// Raw sockets for both ends of a conversation that no decent HTTP library would have.
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "test.hpp"
+
+namespace peer {
+
+using namespace std::chrono_literals;
+
+inline ojs::time_point soon() {
+    return ojs::steady_clock::now() + 20s;
+}
+
+inline sockaddr_in loopback(std::uint16_t port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return address;
+}
+
+inline bool readable(int fd, int timeout_ms = 20000) {
+    pollfd waiting{fd, POLLIN, 0};
+    return ::poll(&waiting, 1, timeout_ms) > 0;
+}
+
+inline bool send_text(int fd, const std::string& text) {
+    return ::send(fd, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
+}
+
+// Appends what is there; false at the end of the stream.
+inline bool read_some(int fd, std::string& into) {
+    char buffer[4096];
+    if (!readable(fd)) return false;
+    const ssize_t got = ::recv(fd, buffer, sizeof buffer, 0);
+    if (got <= 0) return false;
+    into.append(buffer, static_cast<std::size_t>(got));
+    return true;
+}
+
+inline std::string read_to_end(int fd) {
+    std::string out;
+    while (read_some(fd, out)) {
+    }
+    return out;
+}
+
+// One message with a Content-Length or without a body; empty at the end of the stream.
+inline std::string read_message(int fd) {
+    std::string out;
+    for (;;) {
+        const std::size_t head_end = out.find("\r\n\r\n");
+        if (head_end != std::string::npos) {
+            const std::size_t at = out.find("Content-Length: ");
+            const std::size_t body = at < head_end ? std::stoul(out.substr(at + 16)) : 0;
+            if (out.size() >= head_end + 4 + body) return out;
+        }
+        if (!read_some(fd, out)) return std::string();
+    }
+}
+
+// Makes close() send a reset instead of an orderly end.
+inline void reset(int fd) {
+    const linger now{1, 0};
+    ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+}
+
+inline std::string ok(const std::string& body = "ok", const std::string& headers = "") {
+    return "HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(body.size()) + "\r\n" + headers + "\r\n" +
+           body;
+}
+
+// A server that does to its connections, one after the other, whatever the script says.
+class server {
+  public:
+    using script = std::function<void(int fd, int connection)>;
+
+    explicit server(script play) : play_(std::move(play)) {
+        listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        sockaddr_in address = loopback(0);
+        socklen_t size = sizeof address;
+        REQUIRE(::bind(listener_, reinterpret_cast<sockaddr*>(&address), size) == 0);
+        REQUIRE(::listen(listener_, 16) == 0);
+        ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
+        port_ = ntohs(address.sin_port);
+        thread_ = std::thread([this] { run(); });
+    }
+    ~server() {
+        ::shutdown(listener_, SHUT_RDWR);
+        thread_.join();
+        ::close(listener_);
+    }
+
+    std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
+    int connections() const { return connections_; }
+
+  private:
+    void run() {
+        for (;;) {
+            const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+            if (fd < 0) return;
+            play_(fd, connections_++);
+            ::close(fd);
+        }
+    }
+
+    script play_;
+    int listener_ = -1;
+    std::uint16_t port_ = 0;
+    std::atomic<int> connections_{0};
+    std::thread thread_;
+};
+
+// A connection to a server under test.
+class client {
+  public:
+    explicit client(std::uint16_t port) : fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        const sockaddr_in address = loopback(port);
+        REQUIRE(::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    }
+    client(const client&) = delete;
+    client& operator=(const client&) = delete;
+    ~client() { ::close(fd); }
+
+    void send(const std::string& text) { CHECK(send_text(fd, text)); }
+    std::string answer() { return read_message(fd); }
+    std::string rest() { return read_to_end(fd); }
+    bool closed() {
+        std::string more;
+        return readable(fd) && !read_some(fd, more);
+    }
+
+    const int fd;
+};
+
+inline ojs::http_client make_client(const std::string& url, ojs::http_client_options options = {}) {
+    ojs::result<ojs::http_client> made = ojs::http_client::create(url, std::move(options));
+    REQUIRE(made);
+    return std::move(*made);
+}
+
+inline ojs::http_request get(const std::string& target = "/") {
+    ojs::http_request out;
+    out.target = target;
+    return out;
+}
+
+inline ojs::http_request post(const std::string& target, const std::string& body) {
+    ojs::http_request out;
+    out.method = "POST";
+    out.target = target;
+    out.body = body;
+    return out;
+}
+
+inline ojs::http_call call(ojs::time_point deadline = soon(), ojs::resend policy = ojs::resend::if_unsent) {
+    ojs::http_call out;
+    out.deadline = deadline;
+    out.policy = policy;
+    return out;
+}
+
+}  // namespace peer

@@ -1,0 +1,95 @@
+#include "test.hpp"
+
+using namespace ojs;
+using detail::endpoint;
+using detail::parse_listen_address;
+using detail::parse_url;
+
+namespace {
+
+errc fault(std::string_view url) {
+    const result<endpoint> parsed = parse_url(url);
+    REQUIRE_FALSE(parsed);
+    CHECK_FALSE(parsed.error().text.empty());
+    CHECK(parsed.error().text.find('\n') == std::string::npos);
+    return parsed.error().code;
+}
+
+}  // namespace
+
+TEST_CASE("url: host, port and base") {
+    result<endpoint> url = parse_url("http://backend.example:8080/api/v2/");
+    REQUIRE(url);
+    CHECK(url->host == "backend.example");
+    CHECK(url->port == 8080);
+    CHECK(url->base == "/api/v2");
+    CHECK(url->name == "backend.example:8080");
+    url = parse_url("HTTP://127.0.0.1");
+    REQUIRE(url);
+    CHECK(url->port == 80);
+    CHECK(url->base.empty());
+    url = parse_url("http://[::1]:1/");
+    REQUIRE(url);
+    CHECK(url->host == "::1");
+    CHECK(url->name == "[::1]:1");
+    CHECK(url->base.empty());
+    url = parse_url("unix:/run/ojs.sock");
+    REQUIRE(url);
+    CHECK(url->unix_path == "/run/ojs.sock");
+    CHECK(url->name == "unix:/run/ojs.sock");
+}
+
+TEST_CASE("url: what cannot be used says so") {
+    for (const char* url : {"",
+                            "host:80",
+                            "ftp://host",
+                            "http://",
+                            "http:///x",
+                            "http://:80",
+                            "http://h:",
+                            "http://h:0",
+                            "http://h:65536",
+                            "http://h:8a",
+                            "http://h:-1",
+                            "http://h:99999999999999999999",
+                            "http://::1",
+                            "http://[::1",
+                            "http://[]",
+                            "http://[zz]",
+                            "http://[::1]8",
+                            "http://u@h",
+                            "http://u:p@h/",
+                            "http://h\r\nX: y",
+                            "http://h/a b",
+                            "http://h/\r\n",
+                            "http://h/?q",
+                            "http://h#f",
+                            "http://h o",
+                            "unix:",
+                            "unix:relative"}) {
+        CAPTURE(url);
+        CHECK(fault(url) == errc::invalid_argument);
+    }
+    CHECK(fault(std::string_view("http://h\0x", 10)) == errc::invalid_argument);
+    CHECK(fault(std::string_view("unix:/a\0b", 9)) == errc::invalid_argument);
+    CHECK(fault("unix:/" + std::string(200, 'x')) == errc::invalid_argument);
+    CHECK(fault("https://h") == errc::unsupported);
+    CHECK(parse_url("https://h").error().text.find("ojs::transport") != std::string::npos);
+    CHECK(parse_url("http://u:hunter2@h").error().text.find("hunter2") == std::string::npos);
+}
+
+TEST_CASE("listen address: every form") {
+    CHECK(parse_listen_address("8080")->name == "127.0.0.1:8080");
+    CHECK(parse_listen_address(":0")->name == "127.0.0.1:0");
+    CHECK(parse_listen_address("0.0.0.0:80")->name == "0.0.0.0:80");
+    CHECK(parse_listen_address("localhost:80")->name == "127.0.0.1:80");
+    CHECK(parse_listen_address("[::]:80")->name == "[::]:80");
+    CHECK(parse_listen_address("unix:/tmp/x")->name == "unix:/tmp/x");
+    for (const char* address : {"", ":", "x", "1.2.3.4", "1.2.3.4:", "name:80", "[::1]", "::1:80", "*:80",
+                                "1.2.3.4:65536", "unix:x"}) {
+        CAPTURE(address);
+        const result<endpoint> parsed = parse_listen_address(address);
+        CHECK_FALSE(parsed);
+        if (!parsed) CHECK(parsed.error().code == errc::invalid_argument);
+    }
+}

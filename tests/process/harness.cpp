@@ -1,0 +1,442 @@
+#include "harness.hpp"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+
+extern char** environ;
+
+namespace test {
+namespace {
+
+// ---- JSON ----
+
+class json_reader {
+  public:
+    explicit json_reader(const std::string& text) : at_(text.data()), end_(at_ + text.size()) {}
+
+    bool read_all(json& out) {
+        if (!read(out)) return false;
+        skip_blanks();
+        return at_ == end_;
+    }
+
+  private:
+    void skip_blanks() {
+        while (at_ != end_ && std::strchr(" \t\r\n", *at_) != nullptr) ++at_;
+    }
+    bool take(char wanted) {
+        skip_blanks();
+        if (at_ == end_ || *at_ != wanted) return false;
+        ++at_;
+        return true;
+    }
+    bool take_word(const char* word) {
+        const std::size_t length = std::strlen(word);
+        if (static_cast<std::size_t>(end_ - at_) < length || std::strncmp(at_, word, length) != 0) return false;
+        at_ += length;
+        return true;
+    }
+
+    bool read(json& out) {
+        skip_blanks();
+        if (at_ == end_) return false;
+        if (*at_ == '{') return read_object(out);
+        if (*at_ == '[') return read_array(out);
+        if (*at_ == '"') {
+            out.what = json::kind::string;
+            return read_string(out.text);
+        }
+        if (take_word("null")) return true;
+        out.flag = take_word("true");
+        out.what = json::kind::boolean;
+        return out.flag || take_word("false") || read_number(out);
+    }
+
+    bool read_object(json& out) {
+        out.what = json::kind::object;
+        ++at_;
+        if (take('}')) return true;
+        do {
+            std::pair<std::string, json> member;
+            skip_blanks();
+            if (at_ == end_ || *at_ != '"' || !read_string(member.first)) return false;
+            if (!take(':') || !read(member.second)) return false;
+            out.members.push_back(std::move(member));
+        } while (take(','));
+        return take('}');
+    }
+
+    bool read_array(json& out) {
+        out.what = json::kind::array;
+        ++at_;
+        if (take(']')) return true;
+        do {
+            json item;
+            if (!read(item)) return false;
+            out.items.push_back(std::move(item));
+        } while (take(','));
+        return take(']');
+    }
+
+    // Escapes other than those of one character stay as they are: no test looks at them.
+    bool read_string(std::string& out) {
+        for (++at_; at_ != end_ && *at_ != '"'; ++at_) {
+            if (*at_ != '\\') {
+                out += *at_;
+                continue;
+            }
+            if (++at_ == end_) return false;
+            if (*at_ == 'n') {
+                out += '\n';
+            } else if (*at_ == 'u') {
+                out += "\\u";
+            } else {
+                out += *at_;
+            }
+        }
+        return at_ != end_ && *at_++ == '"';
+    }
+
+    bool read_number(json& out) {
+        out.what = json::kind::number;
+        const char* begin = at_;
+        while (at_ != end_ && std::strchr("+-.0123456789eE", *at_) != nullptr) ++at_;
+        out.text.assign(begin, at_);
+        out.number = std::strtoll(out.text.c_str(), nullptr, 10);
+        return at_ != begin;
+    }
+
+    const char* at_;
+    const char* end_;
+};
+
+// ---- files ----
+
+class scratch_folder {
+  public:
+    scratch_folder() {
+        char pattern[] = "/tmp/ojs-process-XXXXXX";
+        path_ = ::mkdtemp(pattern) == nullptr ? "/tmp" : pattern;
+    }
+    ~scratch_folder() {
+        if (::getenv("OJS_TEST_KEEP") != nullptr || path_ == "/tmp") return;
+        if (DIR* folder = ::opendir(path_.c_str())) {
+            while (const dirent* entry = ::readdir(folder)) ::unlink((path_ + "/" + entry->d_name).c_str());
+            ::closedir(folder);
+        }
+        ::rmdir(path_.c_str());
+    }
+    const std::string& path() const { return path_; }
+
+  private:
+    std::string path_;
+};
+
+// What was added to a file since `offset`.
+std::string read_from(const std::string& path, std::size_t offset) {
+    std::string out;
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return out;
+    char buffer[65536];
+    for (ssize_t got = 1; got > 0;) {
+        got = ::pread(fd, buffer, sizeof buffer, static_cast<off_t>(offset + out.size()));
+        if (got > 0) out.append(buffer, static_cast<std::size_t>(got));
+    }
+    ::close(fd);
+    return out;
+}
+
+// ---- starting programs ----
+
+std::vector<char*> pointers(std::vector<std::string>& strings) {
+    std::vector<char*> out;
+    for (std::string& each : strings) out.push_back(&each[0]);
+    out.push_back(nullptr);
+    return out;
+}
+
+// Ours without anything of OJS_* and TEST_*, and with `extra`.
+std::vector<std::string> child_environment(const environment& extra) {
+    std::vector<std::string> out;
+    for (char** each = environ; *each != nullptr; ++each) {
+        if (std::strncmp(*each, "OJS_", 4) != 0 && std::strncmp(*each, "TEST_", 5) != 0) out.emplace_back(*each);
+    }
+    for (const auto& [name, value] : extra) out.push_back(name + "=" + value);
+    return out;
+}
+
+pid_t spawn(std::vector<std::string> command, const environment& extra, const std::string& output) {
+    std::vector<std::string> variables = child_environment(extra);
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&files, 1, output.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    posix_spawn_file_actions_adddup2(&files, 1, 2);
+    // A shell may have started us with SIGINT ignored or signals blocked; the programs start clean.
+    sigset_t defaults;
+    sigset_t none;
+    sigemptyset(&none);
+    sigemptyset(&defaults);
+    for (const int number : {SIGTERM, SIGINT, SIGTSTP, SIGCONT, SIGPIPE}) sigaddset(&defaults, number);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setpgroup(&attributes, 0);
+    posix_spawnattr_setsigdefault(&attributes, &defaults);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setflags(&attributes,
+                             POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+    pid_t pid = 0;
+    const int failed = ::posix_spawnp(&pid, command.front().c_str(), &files, &attributes,
+                                      pointers(command).data(), pointers(variables).data());
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&files);
+    REQUIRE_MESSAGE(failed == 0, command.front() << ": " << std::strerror(failed));
+    return pid;
+}
+
+}  // namespace
+
+const json& json::operator[](const char* key) const {
+    static const json absent;
+    for (const auto& [name, value] : members) {
+        if (name == key) return value;
+    }
+    return absent;
+}
+
+bool json::holds(const std::string& wanted) const {
+    for (const json& item : items) {
+        if (item.text == wanted) return true;
+    }
+    return false;
+}
+
+json json::parse(const std::string& text) {
+    json out;
+    return json_reader(text).read_all(out) ? out : json();
+}
+
+std::string program(const std::string& name) {
+    if (const char* folder = ::getenv("OJS_TEST_BIN")) return std::string(folder) + "/" + name;
+    char self[4096];
+    const ssize_t length = ::readlink("/proc/self/exe", self, sizeof self);
+    const std::string path(self, length > 0 ? static_cast<std::size_t>(length) : 0);
+    return path.substr(0, path.rfind('/') + 1) + name;
+}
+
+std::int64_t monotonic_ns() {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now().time_since_epoch()).count();
+}
+
+std::string scratch_file(const std::string& name) {
+    static const scratch_folder folder;
+    static int number = 0;
+    return folder.path() + "/" + std::to_string(++number) + "-" + name;
+}
+
+// ---- process ----
+
+// test_worker, given a command, makes it die with us.
+process::process(const std::vector<std::string>& command, const environment& extra)
+    : path_(scratch_file("output")) {
+    std::vector<std::string> whole = command;
+    if (command.front() != program("test_worker")) whole.insert(whole.begin(), program("test_worker"));
+    pid_ = spawn(std::move(whole), extra, path_);
+}
+
+process::~process() {
+    if (pid_ == 0) return;
+    ::kill(-pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+}
+
+void process::swap(process& other) noexcept {
+    std::swap(pid_, other.pid_);
+    std::swap(path_, other.path_);
+    std::swap(output_, other.output_);
+}
+
+void process::signal(int number) const { ::kill(pid_, number); }
+
+int process::wait(milliseconds limit) const {
+    int status = running;
+    eventually(
+        [&] {
+            siginfo_t info{};
+            if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0) return true;
+            if (info.si_pid == 0) return false;
+            status = info.si_code == CLD_EXITED ? info.si_status : -info.si_status;
+            return true;
+        },
+        limit);
+    return status;
+}
+
+const std::string& process::output() {
+    output_ += read_from(path_, output_.size());
+    return output_;
+}
+
+bool process::prints(const std::string& text, milliseconds limit) {
+    return eventually([&] { return output().find(text) != std::string::npos; }, limit);
+}
+
+int process::count(const std::string& text) {
+    int found = 0;
+    const std::string& all = output();
+    for (std::size_t at = all.find(text); at != std::string::npos; at = all.find(text, at + 1)) ++found;
+    return found;
+}
+
+// ---- backend ----
+
+backend::backend(std::vector<std::string> flags) : ledger_(scratch_file("ledger")) {
+    std::vector<std::string> command = {program("dev_backend"), "--port", "0", "--ledger", ledger_};
+    command.insert(command.end(), flags.begin(), flags.end());
+    process_ = process(command, {});
+    const std::string greeting = "listening on ";
+    REQUIRE_MESSAGE(eventually([&] {
+                        const std::size_t at = process_.output().find(greeting);
+                        return at != std::string::npos && process_.output().find('\n', at) != std::string::npos;
+                    }),
+                    "dev_backend says: " << process_.output());
+    const std::string& said = process_.output();
+    const std::size_t begin = said.find(greeting) + greeting.size();
+    url_ = "http://" + said.substr(begin, said.find('\n', begin) - begin);
+}
+
+const std::vector<json>& backend::events() {
+    const std::string fresh = read_from(ledger_, read_);
+    std::size_t begin = 0;
+    for (std::size_t end = 0; (end = fresh.find('\n', begin)) != std::string::npos; begin = end + 1) {
+        events_.push_back(json::parse(fresh.substr(begin, end - begin)));
+    }
+    read_ += begin;
+    return events_;
+}
+
+json backend::call(const char* method, const std::string& path, const std::string& body) {
+    ojs::result<ojs::http_client> client = ojs::http_client::create(url_);
+    REQUIRE(client);
+    ojs::http_request request;
+    request.method = method;
+    request.target = path;
+    request.headers = {{"Content-Type", "application/openjobspec+json"}};
+    request.body = body;
+    const ojs::result<ojs::http_response> answer = client->send(request, {clock::now() + guard, ojs::resend::if_unsent, nullptr});
+    REQUIRE_MESSAGE(answer, path << ": " << answer.error().text);
+    REQUIRE_MESSAGE(answer->status < 300, path << ": " << answer->status << " " << answer->body);
+    return json::parse(answer->body);
+}
+
+json backend::post(const std::string& path, const std::string& body) { return call("POST", path, body); }
+json backend::summary() { return call("GET", "/dev/summary", ""); }
+
+json backend::job(const std::string& id) {
+    const json answer = call("GET", "/ojs/v1/jobs/" + id, "");
+    return answer.has("job") ? answer["job"] : answer;
+}
+
+std::vector<std::string> backend::push(const std::string& type, const std::string& args, int count,
+                                       const std::string& more) {
+    std::string body = "{\"jobs\":[";
+    for (int i = 0; i < count; ++i) {
+        body += std::string(i == 0 ? "" : ",") + "{\"type\":\"" + type + "\",\"args\":" + args + more + "}";
+    }
+    const json answer = post("/ojs/v1/jobs/batch", body + "]}");
+    std::vector<std::string> ids;
+    for (const json& each : answer["jobs"].items) ids.push_back(each["id"].text);
+    REQUIRE(ids.size() == static_cast<std::size_t>(count));
+    return ids;
+}
+
+// ---- workers ----
+
+process start_worker(const std::string& url, const std::string& id, const environment& extra) {
+    environment settings = {{"OJS_URL", url},
+                            {"OJS_WORKER_ID", id},
+                            {"OJS_HEARTBEAT_INTERVAL", "100ms"},
+                            {"OJS_POLL_INTERVAL", "20ms"},
+                            {"OJS_REPEAT_SIGNAL_GAP", "50ms"}};
+    for (const auto& [name, value] : extra) settings[name] = value;
+    return process({program("test_worker")}, settings);
+}
+
+std::int64_t phase_moment(process& worker, const std::string& phase) {
+    const std::string line = "phase " + phase + " ";
+    const std::string& all = worker.output();
+    const std::size_t at = all.find(line);
+    if (at == std::string::npos) return 0;
+    return std::strtoll(all.c_str() + all.find(' ', at + line.size()), nullptr, 10);
+}
+
+// ---- raw_server ----
+
+raw_server::raw_server() {
+    listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in where{};
+    where.sin_family = AF_INET;
+    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof where;
+    REQUIRE(::bind(listener_, reinterpret_cast<sockaddr*>(&where), size) == 0);
+    REQUIRE(::listen(listener_, 64) == 0);
+    ::getsockname(listener_, reinterpret_cast<sockaddr*>(&where), &size);
+    port_ = ntohs(where.sin_port);
+    thread_ = std::thread([this] { serve(); });
+}
+
+raw_server::~raw_server() {
+    ending_ = true;
+    ::shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    ::close(listener_);
+}
+
+void raw_server::answer_with(std::string bytes) {
+    const std::lock_guard<std::mutex> held(mutex_);
+    bytes_ = std::move(bytes);
+}
+
+void raw_server::serve() {
+    while (!ending_) {
+        const int connection = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+        if (connection < 0) continue;
+        char request[65536];
+        timeval limit{1, 0};
+        ::setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+        ::setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+        std::string bytes;
+        {
+            const std::lock_guard<std::mutex> held(mutex_);
+            bytes = bytes_;
+        }
+        if (::recv(connection, request, sizeof request, 0) > 0) {
+            std::size_t sent = 0;
+            while (sent < bytes.size()) {
+                const ssize_t more = ::send(connection, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+                if (more <= 0) break;
+                sent += static_cast<std::size_t>(more);
+            }
+            ++answered_;
+        }
+        // Not a reset: what is left of the request is read first.
+        ::shutdown(connection, SHUT_WR);
+        pollfd readable{connection, POLLIN, 0};
+        while (::poll(&readable, 1, 100) > 0 && ::recv(connection, request, sizeof request, 0) > 0) {
+        }
+        ::close(connection);
+    }
+}
+
+}  // namespace test

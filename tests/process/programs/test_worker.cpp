@@ -1,0 +1,189 @@
+// The worker that the process tests start, signal and watch. Configured from the environment:
+//
+//   OJS_*           as every worker
+//   TEST_MODE       what main() does; see the table at the end
+//   TEST_IGNORE     INT, TERM, ...: started with that signal ignored, as by nohup
+//
+// Handlers print "start JOB_ID", changes of phase print "phase NAME EVENT NANOSECONDS" (steady clock), both on
+// standard output; the log goes to standard error.
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <ojs_shutdown.hpp>
+#include <stdexcept>
+#include <string>
+
+namespace {
+
+// One write(2) a line, so that lines of several threads do not mix.
+void print(std::string line) {
+    line += '\n';
+    if (::write(STDOUT_FILENO, line.data(), line.size()) < 0) _exit(99);
+}
+
+std::chrono::milliseconds milliseconds_argument(ojs::job_context& job) {
+    return std::chrono::milliseconds(job.arg<std::int64_t>(0).value_or(0));
+}
+
+std::string wait_text(pid_t child) {
+    int status = 0;
+    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    return WIFSIGNALED(status) ? "\"signal " + std::to_string(WTERMSIG(status)) + "\""
+                               : "\"exit " + std::to_string(WEXITSTATUS(status)) + "\"";
+}
+
+// Returns nothing when cancelled: the job counts as interrupted.
+void sleep_handler(ojs::job_context& job) {
+    print("start " + job.id());
+    if (!job.sleep_for(milliseconds_argument(job))) print("cancelled " + job.id());
+}
+
+// Works on, whatever is asked of it, and returns in the end.
+void stubborn_handler(ojs::job_context& job) {
+    print("start " + job.id());
+    const ojs::time_point until = ojs::steady_clock::now() + milliseconds_argument(job);
+    while (ojs::steady_clock::now() < until) ::usleep(1000);
+}
+
+void deaf_handler(ojs::job_context& job) {
+    print("start " + job.id());
+    for (;;) ::pause();
+}
+
+// The child of a fork comes back from the handler, which must not report the job a second time.
+std::string fork_handler(ojs::job_context& job) {
+    print("start " + job.id());
+    const pid_t child = ::fork();
+    if (child == 0) return "\"from the child\"";
+    return wait_text(child);
+}
+
+// The child of a fork waits for a signal, which must end it as it would any program.
+std::string fork_pause_handler(ojs::job_context& job) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        for (;;) ::pause();
+    }
+    print("start " + job.id());
+    print("child " + std::to_string(child));
+    return wait_text(child);
+}
+
+std::string big_handler(ojs::job_context& job) {
+    return "\"" + std::string(static_cast<std::size_t>(job.arg<std::int64_t>(0).value_or(0)), 'x') + "\"";
+}
+
+void register_handlers(ojs::worker& worker) {
+    worker.register_handler("test.sleep", &sleep_handler);
+    worker.register_handler("test.long", &sleep_handler, ojs::handler_options{true});
+    worker.register_handler("test.stubborn", &stubborn_handler);
+    worker.register_handler("test.deaf", &deaf_handler);
+    worker.register_handler("test.fork", &fork_handler);
+    worker.register_handler("test.fork_pause", &fork_pause_handler);
+    worker.register_handler("test.big", &big_handler);
+    worker.register_handler("test.result", [](ojs::job_context& job) { return job.args_json(); });
+    worker.register_handler("test.not_json", [](ojs::job_context&) { return "not { json"; });
+    worker.register_handler("test.throw",
+                            [](ojs::job_context&) { throw std::runtime_error("thrown on purpose"); });
+    worker.register_handler("test.throw_int", [](ojs::job_context&) { throw 7; });
+    worker.register_handler("test.discard", [](ojs::job_context&) { return ojs::outcome::discard("bad"); });
+}
+
+void print_transition(const ojs::lifecycle_state& state) {
+    const auto when = ojs::lifecycle::changed_at(state).time_since_epoch();
+    print(std::string("phase ") + ojs::to_string(state.phase) + " " + ojs::to_string(state.last_event) + " " +
+          std::to_string(std::chrono::duration_cast<std::chrono::nanoseconds>(when).count()));
+}
+
+int run(const ojs::worker_options& options) {
+    ojs::worker worker(options);
+    register_handlers(worker);
+    return worker.run();
+}
+
+int run_without_handler(const ojs::worker_options& options) {
+    ojs::worker worker(options);
+    return worker.run();
+}
+
+// Signals claimed in the first line of main; `raised` comes while the program still starts.
+int run_claimed(const ojs::worker_options& options, ojs::lifecycle& lifecycle, int raised) {
+    if (raised != 0) ::raise(raised);
+    print("claimed");
+    ojs::worker worker(options, lifecycle);
+    register_handlers(worker);
+    return worker.run();
+}
+
+// A worker wants the signals of a process in which someone else has them already.
+int run_second_installer(const ojs::worker_options& options) {
+    ojs::lifecycle other;
+    const auto taken = ojs::signals::install(other);
+    return taken ? run(options) : 98;
+}
+
+// A handler from elsewhere: the worker refuses to replace it, and it still works.
+volatile sig_atomic_t foreign_called = 0;
+int run_foreign_handler(const ojs::worker_options& options) {
+    ::signal(SIGTERM, [](int) { foreign_called = 1; });
+    const int status = run(options);
+    ::raise(SIGTERM);
+    print(foreign_called != 0 ? "foreign handler kept" : "foreign handler lost");
+    return status;
+}
+
+int signal_number(const std::string& name) {
+    if (name == "INT") return SIGINT;
+    if (name == "TSTP") return SIGTSTP;
+    return SIGTERM;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+#ifdef __linux__
+    // A test that is killed leaves nobody behind. In a PID namespace of its own the parent is out of sight.
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+#endif
+    if (argc > 1) {  // only the line above, for any program
+        ::execvp(argv[1], argv + 1);
+        return 127;
+    }
+    if (const char* ignored = ::getenv("TEST_IGNORE")) {
+        ::signal(signal_number(ignored), SIG_IGN);
+        ::unsetenv("TEST_IGNORE");
+        ::execv("/proc/self/exe", argv);
+        return 127;
+    }
+    const char* set = ::getenv("TEST_MODE");
+    const std::string mode = set == nullptr ? "" : set;
+
+    ojs::lifecycle lifecycle;
+    ojs::signals taken;
+    const bool claims = mode == "claimed" || mode == "early_term" || mode == "early_tstp";
+    if (claims) {
+        auto installed = ojs::signals::install(lifecycle);
+        if (!installed) return 98;
+        taken = std::move(*installed);
+    }
+    auto options = ojs::worker_options::from_environment();
+    if (!options) return ojs::report_usage(options.error());
+    options->on_transition = &print_transition;
+    lifecycle.set_repeat_signal_gap(options->repeat_signal_gap);
+
+    if (mode == "claimed") return run_claimed(*options, lifecycle, 0);
+    if (mode == "early_term") return run_claimed(*options, lifecycle, SIGTERM);
+    if (mode == "early_tstp") return run_claimed(*options, lifecycle, SIGTSTP);
+    if (mode == "no_handler") return run_without_handler(*options);
+    if (mode == "second_installer") return run_second_installer(*options);
+    if (mode == "foreign_handler") return run_foreign_handler(*options);
+    return run(*options);
+}

@@ -1,0 +1,294 @@
+"""tools/amalgamate.py, run on little trees made for each test."""
+
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+SCRIPT = Path(__file__).resolve().parents[2] / "tools" / "amalgamate.py"
+
+UMBRELLA = """\
+// This comment is for readers of src/ only.
+#ifndef OJS_SHUTDOWN_HPP
+#define OJS_SHUTDOWN_HPP
+
+#include "ojs/base/config.hpp"
+#include "ojs/base/text.hpp"
+
+#include "ojs/core/gate.hpp"
+
+#include "ojs/net/json.hpp"
+
+#endif  // OJS_SHUTDOWN_HPP
+
+#include "ojs/base/text.ipp"
+#include "ojs/core/gate.ipp"
+#include "ojs/net/json.ipp"
+
+#undef OJS_SHUTDOWN_INLINE
+"""
+
+FILES = {
+    "base/config.hpp": '// Version.\n#pragma once\n#define OJS_SHUTDOWN_VERSION "1.2.3"\n',
+    "base/text.hpp": "// Texts. Fast ones.\n#pragma once\n\n#include <string>\n#include <errno.h>\n\nint text();\n",
+    "base/text.ipp": '#include <cstdio>\n#include <string>\n\n#include "text.hpp"\n\nint text() { return 1; }\n',
+    "core/gate.hpp": '// gate: a door.\n#pragma once\n\n#include <atomic>\n\n#include "../base/text.hpp"\n\nint gate();\n',
+    "core/gate.ipp": '#include "gate.hpp"\n#if FANCY\n#include <sys/fancy.h>\n#endif\n\nint gate() { return text(); }\n',
+    "net/json.hpp": '// JSON.\n#pragma once\n\n#include "../base/text.hpp"\n\nint json();\n',
+    "net/json.ipp": '#define PICOJSON_USE_LOCALE 0\n#include <picojson.h>\n\n#include "json.hpp"\n\nint json() { return 3; }\n',
+}
+
+
+class AmalgamateTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        self.write("src/ojs_shutdown.hpp", UMBRELLA)
+        for name, text in FILES.items():
+            self.write(f"src/ojs/{name}", text)
+
+    def write(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def replace(self, name, old, new):
+        text = (self.root / name).read_text(encoding="utf-8")
+        self.assertIn(old, text)
+        self.write(name, text.replace(old, new, 1))
+
+    def call(self, *arguments):
+        return subprocess.run(
+            [sys.executable, str(SCRIPT), "--root", str(self.root), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+        )
+
+    def header(self, *arguments):
+        done = self.call("--output", "-", *arguments)
+        self.assertEqual(done.stderr, "")
+        self.assertEqual(done.returncode, 0)
+        return done.stdout
+
+    def assert_refused(self, where, what, fix):
+        done = self.call()
+        self.assertEqual(done.returncode, 1, done.stdout)
+        first, second = done.stderr.rstrip("\n").split("\n")
+        self.assertTrue(first.startswith(where + ": "), first)
+        self.assertIn(what, first)
+        self.assertTrue(second.startswith("  fix: "), second)
+        self.assertIn(fix, second)
+        self.assertFalse((self.root / "ojs_shutdown.hpp").exists())
+
+
+class OutputTest(AmalgamateTest):
+    def test_parts_come_in_the_order_of_the_template_under_markers(self):
+        lines = self.header().split("\n")
+        markers = [line for line in lines if line.startswith("// ==== ")]
+        names = [line[len('#include "ojs/') : -1] for line in UMBRELLA.split("\n") if line.startswith("#include")]
+        self.assertEqual(markers, [f"// ==== {name} ====" for name in names])
+
+    def test_only_pragmas_and_local_includes_are_taken_out(self):
+        text = self.header()
+        self.assertNotIn("#pragma once", text)
+        code = text.split("#ifndef OJS_SHUTDOWN_HPP")[1]
+        self.assertNotIn('#include "', code)
+        for kept in ("int text() { return 1; }", "// gate: a door.", "#undef OJS_SHUTDOWN_INLINE"):
+            self.assertIn(kept, code)
+        self.assertNotIn("readers of src/ only", text)
+
+    def test_system_includes_are_sorted_and_unique_at_the_top_of_their_block(self):
+        declarations, definitions = self.header().split("#endif  // OJS_SHUTDOWN_HPP")
+        head = declarations.split("// ==== base/config.hpp")[0]
+        self.assertTrue(head.endswith("\n#include <errno.h>\n\n#include <atomic>\n#include <string>\n\n"), head)
+        head = definitions.split("// ==== base/text.ipp")[0]
+        self.assertEqual(head.strip(), "#include <cstdio>")
+
+    def test_includes_of_a_private_header_go_to_the_definitions(self):
+        self.write("src/ojs/core/hidden.hpp", "// Hidden.\n#pragma once\n#include <poll.h>\n")
+        self.replace("src/ojs_shutdown.hpp", '#include "ojs/core/gate.ipp"', '#include "ojs/core/hidden.hpp"')
+        (self.root / "src/ojs/core/gate.ipp").unlink()
+        declarations, definitions = self.header().split("#endif  // OJS_SHUTDOWN_HPP")
+        self.assertNotIn("<poll.h>", declarations)
+        self.assertTrue(definitions.lstrip().startswith("#include <poll.h>\n\n#include <cstdio>\n"), definitions)
+
+    def test_purpose_may_be_wrapped(self):
+        self.replace("src/ojs/core/gate.hpp", "// gate: a door.\n", "// gate: a door\n// to somewhere. And more.\n//\n// More.\n")
+        self.assertRegex(self.header(), r"//   core/gate.hpp +a door to somewhere\n")
+
+    def test_conditional_includes_and_picojson_stay_where_they_are(self):
+        text = self.header()
+        self.assertIn("#if FANCY\n#include <sys/fancy.h>\n#endif\n", text)
+        self.assertIn("#define PICOJSON_USE_LOCALE 0\n#include <picojson.h>\n", text)
+        self.assertEqual(text.count("<picojson.h>\n"), 1)
+
+    def test_banner(self):
+        text = self.header().split("#ifndef")[0]
+        self.assertIn("ojs_shutdown.hpp 1.2.3", text)
+        self.assertIn("SPDX-License-Identifier: Apache-2.0", text)
+        self.assertIn("GENERATED by tools/amalgamate.py from src/; do not edit", text)
+        self.assertRegex(text, r"SHA-256 of the inputs: [0-9a-f]{64}\n")
+        self.assertRegex(text, r"//   base/text.hpp +Texts\n")
+        self.assertRegex(text, r"//   core/gate.hpp +a door\n")
+        self.assertNotIn(str(self.root), text)
+
+    def test_deterministic_and_hash_follows_every_input(self):
+        first = self.header()
+        self.assertEqual(first, self.header())
+        self.replace("src/ojs/net/json.ipp", "return 3", "return 4")
+        hashes = [text.split("inputs: ")[1][:64] for text in (first, self.header())]
+        self.assertNotEqual(*hashes)
+
+    def test_modules_are_closed_over_includes_and_definitions(self):
+        text = self.header("--modules", "core")
+        for name in ("base/config.hpp", "base/text.hpp", "base/text.ipp", "core/gate.hpp", "core/gate.ipp"):
+            self.assertIn(f"// ==== {name} ====", text)
+        self.assertNotIn("json", text)
+        self.assertEqual(self.header("--modules", "core,net").count("// ==== "), len(FILES))
+
+    def test_module_that_is_not_there(self):
+        done = self.call("--modules", "launcher", "--output", "-")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no such module", done.stderr)
+
+    def test_bundle_picojson(self):
+        picojson = self.write("copy/picojson.h", "/* its license */\n#ifndef picojson_h\n#include <map>\n#endif\n")
+        text = self.header("--bundle-picojson", str(picojson))
+        self.assertNotIn("<picojson.h>", text)
+        self.assertNotIn(str(self.root), text)
+        self.assertIn("/* its license */\n#ifndef picojson_h\n#include <map>\n#endif\n", text)
+        self.assertLess(text.index("#define PICOJSON_USE_LOCALE 0"), text.index("/* its license */"))
+        self.assertEqual(self.call("--bundle-picojson", "nowhere/picojson.h", "--output", "-").returncode, 1)
+
+
+class CheckTest(AmalgamateTest):
+    def test_current(self):
+        self.assertEqual(self.call().returncode, 0)
+        done = self.call("--check")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+
+    def test_first_difference_and_fix_are_named(self):
+        self.assertEqual(self.call().returncode, 0)
+        path = self.root / "ojs_shutdown.hpp"
+        number = path.read_text(encoding="utf-8").split("\n").index("int gate();") + 1
+        self.replace("ojs_shutdown.hpp", "int gate();", "int gate(); // edited")
+        before = path.read_bytes()
+        done = self.call("--check")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(f"ojs_shutdown.hpp:{number}:", done.stderr)
+        self.assertIn("file: int gate(); // edited\n", done.stderr)
+        self.assertIn("src/: int gate();\n", done.stderr)
+        self.assertIn("fix: python3 tools/amalgamate.py", done.stderr)
+        self.assertEqual(path.read_bytes(), before)
+
+    def test_every_byte_counts(self):
+        self.assertEqual(self.call().returncode, 0)
+        path = self.root / "ojs_shutdown.hpp"
+        current = path.read_bytes()
+        for other in (current + b"\n", current[:-1], current.replace(b"\n", b"\r\n"), b"\xff" + current, b""):
+            path.write_bytes(other)
+            self.assertEqual(self.call("--check").returncode, 1)
+        path.unlink()
+        self.assertEqual(self.call("--check").returncode, 1)
+
+
+class RefusalTest(AmalgamateTest):
+    def test_cycle(self):
+        self.replace("src/ojs/base/text.hpp", "#include <errno.h>", '#include "config.hpp"')
+        self.replace("src/ojs/base/config.hpp", "#pragma once\n", '#pragma once\n#include "text.hpp"\n')
+        self.assert_refused("src/ojs/base/text.hpp:5", "include cycle: ", "file of its own")
+
+    def test_upward_include(self):
+        self.replace("src/ojs/base/text.ipp", '"text.hpp"', '"../core/gate.hpp"')
+        self.assert_refused("src/ojs/base/text.ipp:4", "upward include", "move what is needed to base/")
+
+    def test_orphan(self):
+        self.write("src/ojs/core/lost.ipp", "int lost();\n")
+        self.assert_refused("src/ojs/core/lost.ipp:1", "not part of the header", '#include "ojs/core/lost.ipp"')
+
+    def test_listed_but_missing(self):
+        (self.root / "src/ojs/net/json.ipp").unlink()
+        self.assert_refused("src/ojs_shutdown.hpp:16", "net/json.ipp does not exist", "add the file")
+
+    def test_included_but_missing(self):
+        self.replace("src/ojs/net/json.ipp", '"json.hpp"', '"jason.hpp"')
+        self.assert_refused("src/ojs/net/json.ipp:4", "net/jason.hpp does not exist", "correct the path")
+
+    def test_listed_twice(self):
+        self.replace("src/ojs_shutdown.hpp", '"ojs/net/json.ipp"', '"ojs/core/gate.ipp"')
+        self.assert_refused("src/ojs_shutdown.hpp:16", "listed twice", "take one")
+
+    def test_used_before_it_is_emitted(self):
+        self.write("src/ojs/base/extra.hpp", "// Extra.\n")
+        self.replace("src/ojs/base/text.hpp", "#include <errno.h>", '#include "extra.hpp"')
+        self.replace("src/ojs_shutdown.hpp", '#include "ojs/core', '#include "ojs/base/extra.hpp"\n#include "ojs/core')
+        self.assert_refused("src/ojs/base/text.hpp:5", "uses base/extra.hpp", "list base/extra.hpp before base/text.hpp")
+
+    def test_leftover_local_include(self):
+        self.replace("src/ojs/base/text.ipp", '#include "text', '#  include "text')
+        self.assert_refused("src/ojs/base/text.ipp:4", "left over", "from column one")
+
+    def test_leftover_local_include_in_the_template(self):
+        self.replace("src/ojs_shutdown.hpp", '#include "ojs/core/gate.hpp"', '#include "gate.hpp"')
+        self.replace("src/ojs_shutdown.hpp", '#include "ojs/core/gate.ipp"\n', "")
+        for name in ("core/gate.hpp", "core/gate.ipp"):
+            (self.root / "src/ojs" / name).unlink()
+        self.assert_refused("src/ojs_shutdown.hpp:8", "left over", "ojs/ROOM/FILE")
+
+    def test_unprefixed_macro(self):
+        self.replace("src/ojs/core/gate.ipp", "#if FANCY", "#define FANCY 1\n#if FANCY")
+        self.assert_refused("src/ojs/core/gate.ipp:2", "macro FANCY", "OJS_SHUTDOWN_")
+
+    def test_using_namespace(self):
+        self.replace("src/ojs/core/gate.ipp", "int gate()", "using namespace std;\nint gate()")
+        self.assert_refused("src/ojs/core/gate.ipp:6", "using namespace", "where it is used")
+
+    def test_using_namespace_in_a_function_is_allowed(self):
+        self.replace("src/ojs/core/gate.ipp", "{ return", "{\n    using namespace std;\n    return")
+        self.assertIn("    using namespace std;\n", self.header())
+
+    def test_heavy_includes(self):
+        for name in "iostream sstream fstream iomanip functional memory mutex thread condition_variable map regex".split():
+            with self.subTest(name):
+                self.write("src/ojs/core/gate.hpp", f"// gate: a door.\n#include <{name}>\n")
+                self.assert_refused("src/ojs/core/gate.hpp:2", f"<{name}>", "move it to the .ipp")
+
+    def test_heavy_includes_in_a_definition_file(self):
+        self.replace("src/ojs/base/text.ipp", "<cstdio>", "<map>")
+        self.assertIn("#include <map>\n", self.header())
+        self.replace("src/ojs/base/text.ipp", "<map>", "<sstream>")
+        self.assert_refused("src/ojs/base/text.ipp:1", "<sstream>", "base/text")
+
+    def test_no_include_guard(self):
+        self.replace("src/ojs_shutdown.hpp", "#endif  // OJS_SHUTDOWN_HPP", "#endif")
+        self.assert_refused("src/ojs_shutdown.hpp:1", "no include guard", "#ifndef OJS_SHUTDOWN_HPP")
+
+    def test_unknown_room(self):
+        self.write("src/ojs/attic/old.hpp", "// Old.\n")
+        self.assert_refused("src/ojs/attic/old.hpp:1", "unknown room 'attic'", "base, core, net, worker, launcher")
+
+    def test_file_without_a_purpose(self):
+        self.replace("src/ojs/core/gate.hpp", "// gate: a door.\n", "")
+        self.assert_refused("src/ojs/core/gate.hpp:1", "no purpose", "what it is for")
+
+    def test_no_version(self):
+        self.replace("src/ojs/base/config.hpp", '"1.2.3"', "123")
+        self.assert_refused("src/ojs/base/config.hpp:1", "no version", "OJS_SHUTDOWN_VERSION")
+
+
+class UsageTest(AmalgamateTest):
+    def test_wrong_flags_exit_2_with_usage(self):
+        for flags in (["--frobnicate"], ["--modules", "attic", "--output", "-"], ["--modules", "core"], ["extra"]):
+            with self.subTest(flags):
+                done = self.call(*flags)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn("usage:", done.stderr)
+                self.assertEqual(done.stdout, "")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,57 @@
+#!/bin/sh
+# Installs what is missing to build and test (with "check": also what `make check` needs), and only that.
+# Says nothing and touches no network when everything is there.
+set -eu
+CXX=${CXX:-c++}
+LOCAL=third_party/include  # headers copied by hand are found here; git ignores the folder
+
+has_program() { command -v "$1" >/dev/null 2>&1; }
+has_header() { echo "#include <$1>" | "$CXX" -std=c++17 -isystem "$LOCAL" -x c++ -E -o /dev/null - 2>/dev/null; }
+
+# Two columns: package, what it is for.
+missing() {
+    # ${CXX} may hold a launcher and its compiler ("ccache g++"): the first word decides.
+    if has_program "${CXX%% *}"; then
+        has_header picojson.h || echo "picojson-dev <picojson.h>"
+        has_header doctest/doctest.h || echo "doctest-dev <doctest/doctest.h>"
+    else
+        # Without a compiler there is no asking it for headers; apt-get skips what is installed.
+        echo "g++ the compiler $CXX"
+        echo "picojson-dev <picojson.h>"
+        echo "doctest-dev <doctest/doctest.h>"
+    fi
+    has_program python3 || echo "python3 python3"
+    if [ "${1:-}" = check ]; then
+        has_program g++ || echo "g++ g++"
+        has_program clang++ || echo "clang clang++"
+        has_program clang-format || echo "clang-format clang-format"
+    fi
+}
+
+explain() {
+    echo "Missing:"
+    missing "$@" | sed 's/\([^ ]*\) \(.*\)/  \2  (Debian package \1)/'
+    echo "Headers may also be copied by hand: $LOCAL/picojson.h, $LOCAL/doctest/doctest.h"
+}
+
+packages=$(missing "$@" | cut -d' ' -f1 | sort -u)
+[ -n "$packages" ] || exit 0
+
+as_root=
+[ "$(id -u)" -eq 0 ] || as_root=sudo
+if ! has_program apt-get || { [ -n "$as_root" ] && ! has_program sudo; }; then
+    explain "$@" >&2
+    exit 1
+fi
+echo "installing:" $packages
+# The lists of a fresh machine are empty or old; they are fetched once, where the first try fails.
+# $packages is a list of words.
+install() { $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $packages; }
+install >/dev/null 2>&1 || { $as_root apt-get update -q && install -q; } >&2 || {
+    explain "$@" >&2
+    exit 1
+}
+if [ -n "$(missing "$@")" ]; then
+    explain "$@" >&2
+    exit 1
+fi

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Runs one check and writes down how many cases passed and failed; sums up what was written down.
+
+    tally.py run [--limit SECONDS] FILE COMMAND...   always exits 0, so that make goes on with the next check
+    tally.py sum FILE...                             ends with the line "N passed, N failed"; exits 1 on failures
+
+The Makefile runs every check through this, each with a result file of its own, so checks may run at the same time and
+one that fails, crashes, hangs or cannot even be built does not hide the others.
+"""
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+DOCTEST = re.compile(r"\[doctest\] test cases:\s*\d+ \|\s*(\d+) passed \|\s*(\d+) failed")
+UNITTEST = re.compile(r"^Ran (\d+) tests? in ", re.MULTILINE)
+UNITTEST_BAD = re.compile(r"(?:failures|errors)=(\d+)")
+
+
+def count(output, status):
+    """(passed, failed) as the output of doctest or unittest tells; any other program is one case."""
+    found = DOCTEST.search(output)
+    ran = UNITTEST.search(output)
+    if found:
+        passed, failed = int(found.group(1)), int(found.group(2))
+    elif ran:
+        bad = output[ran.end() :].strip().splitlines()[0] if output[ran.end() :].strip() else ""
+        failed = sum(map(int, UNITTEST_BAD.findall(bad)))
+        passed = int(ran.group(1)) - failed
+    else:
+        return (1, 0) if status == 0 else (0, 1)
+    # A test program that ran nothing proves nothing; one that fails without a failed case crashed on its way out, or
+    # a sanitizer spoke up.
+    if failed == 0 and (passed == 0 or status != 0):
+        failed = 1
+    return passed, failed
+
+
+def name(result):
+    """build/results/header/unit -> header/unit"""
+    return result.as_posix().split("results/")[-1]
+
+
+def run(result, limit, command):
+    started = time.monotonic()
+    result.parent.mkdir(parents=True, exist_ok=True)
+    # A group of its own, so that a test which hangs, or is interrupted with us, ends together with its children. Not
+    # a session: there SIGTSTP would no longer stop anything.
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=os.setpgrp
+    )
+    try:
+        output = process.communicate(timeout=limit)[0].decode("utf-8", "replace")
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        try:
+            output = process.communicate(timeout=5)[0].decode("utf-8", "replace")
+        except subprocess.TimeoutExpired:  # a child that left the group still holds the pipe
+            output = ""
+        output += f"\nkilled: still running after {limit:.0f} s\n"
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    status = process.returncode
+    if status is not None and status < 0:
+        output += f"\nended by signal {-status}\n"
+    passed, failed = count(output, status)
+    seconds = time.monotonic() - started
+    verdict = "FAILED" if failed else "ok"
+    head = f"{verdict:6} {name(result)}: {passed} passed, {failed} failed ({seconds:.1f} s)"
+    print((output + "\n" if failed else "") + head, flush=True)
+    result.write_text(f"{passed} {failed}\n")
+
+
+def total(results):
+    passed = failed = 0
+    for result in results:
+        if result.exists():
+            good, bad = map(int, result.read_text().split())
+        else:
+            good, bad = 0, 1
+            print(f"FAILED {name(result)}: could not be built or started")
+        passed += good
+        failed += bad
+    print(f"{passed} passed, {failed} failed", flush=True)
+    return 1 if failed or not passed else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Runs checks and sums them up.")
+    commands = parser.add_subparsers(dest="what", required=True)
+    runner = commands.add_parser("run")
+    runner.add_argument("--limit", type=float, default=600, metavar="SECONDS")
+    runner.add_argument("result", type=Path)
+    runner.add_argument("command", nargs=argparse.REMAINDER)
+    summer = commands.add_parser("sum")
+    summer.add_argument("results", type=Path, nargs="+")
+    options = parser.parse_args()
+    if options.what == "sum":
+        return total(options.results)
+    run(options.result, options.limit, options.command)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
