@@ -26,6 +26,9 @@ class wake {
     unique_fd writer_;  // only with a pipe
 };
 
+// Milliseconds until `deadline` as poll(2) wants them, rounded up; -1 for never.
+int poll_timeout(time_point deadline) noexcept;
+
 }  // namespace detail
 }  // namespace v1
 }  // namespace ojs

@@ -57,7 +57,6 @@ OJS_SHUTDOWN_INLINE void wake::clear() const noexcept {
     }
 }
 
-// Milliseconds until `deadline` as poll(2) wants them, rounded up; -1 for never.
 OJS_SHUTDOWN_INLINE int poll_timeout(time_point deadline) noexcept {
     if (deadline == time_point::max()) return -1;
     const auto left = deadline - steady_clock::now();

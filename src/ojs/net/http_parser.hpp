@@ -42,9 +42,8 @@ class http_parser {
     // The peer closed: completes an answer whose body ends with the connection; anything else has failed.
     status finish();
 
-    bool untouched() const noexcept {
-        return state_ == state::start_line && head_bytes_ == 0 && !has_surplus();
-    }
+    // Nothing of the message is here yet, but perhaps empty lines before it.
+    bool untouched() const noexcept { return state_ == state::start_line && !has_surplus(); }
     bool head_complete() const noexcept { return state_ > state::header_line && state_ != state::failed; }
     bool has_surplus() const noexcept { return at_ < input_.size(); }  // bytes beyond the complete message
 

@@ -15,10 +15,11 @@ inline namespace v1 {
 
 struct http_server_options {
     http_limits limits;
-    std::size_t max_connections = 64;                     // one thread each; more wait in the listen queue
-    std::chrono::milliseconds idle_timeout{60000};        // a kept connection without a request
-    std::chrono::milliseconds request_timeout{10000};     // from a request's first byte to its last; and to write
-    std::size_t thread_stack_size = 256 * 1024;           // bytes
+    std::size_t max_connections = 64;               // one thread each; more wait in the listen queue
+    std::chrono::milliseconds idle_timeout{60000};  // a kept connection without a request
+    std::chrono::milliseconds request_timeout{
+        10000};                                  // from a request's first byte to its last; and to write
+    std::size_t thread_stack_size = 256 * 1024;  // bytes
 };
 
 // Answers one request. Called from several threads at once. What it throws becomes a 500.

@@ -189,7 +189,35 @@ class job_pool : public ref_counted {
 
     void fetch(lock_guard& held, std::size_t count) {
         held.unlock();
-        const result<std::size_t> got = fetch_jobs(count, held);
+        std::vector<ref<active_job>> runnable;
+        const result<std::size_t> got = claim(count, runnable);
+        held.lock();
+        // Taken from the back, so that the backend's order is kept. Nothing else is ready: a leader fetches only
+        // then.
+        for (; !runnable.empty(); runnable.pop_back()) ready_.push_back(std::move(runnable.back()));
+        invite_helpers();
+        plan_next_fetch(got);
+    }
+
+    // One FETCH. Returns how many jobs came, and those to run; the others are being reported.
+    result<std::size_t> claim(std::size_t count, std::vector<ref<active_job>>& runnable) {
+        drain_barrier::ticket ticket = worker_.claims.enter();
+        if (!ticket) return error{errc::cancelled, 0, "the intake is closed"};
+        const time_point sent = steady_clock::now();
+        fetch_request request;
+        request.worker = &worker_.identity;
+        request.count = count;
+        request.still_wanted = [this] { return worker_.may_fetch(); };
+        result<std::vector<job>> answer =
+            worker_.transport->fetch(request, sent + worker_.options.request_timeout);
+        const std::size_t came = answer ? answer->size() : 0;
+        if (answer) runnable = accept(std::move(*answer), sent, ticket);
+        worker_.leave(ticket);
+        if (!answer) return answer.error();
+        return came;
+    }
+
+    void plan_next_fetch(const result<std::size_t>& got) {
         const time_point now = steady_clock::now();
         backing_off_ = !got && got.error().code != errc::cancelled;
         if (backing_off_) {
@@ -203,34 +231,6 @@ class job_pool : public ref_counted {
         if (next_fetch_ == time_point::max()) {
             next_fetch_ = got && *got > 0 ? time_point::min() : now + worker_.options.poll_interval;
         }
-    }
-
-    // One FETCH, and everything it brought put where it belongs. Locks again before it returns.
-    result<std::size_t> fetch_jobs(std::size_t count, lock_guard& held) {
-        const drain_barrier::ticket ticket = worker_.claims.enter();
-        if (!ticket) {
-            held.lock();
-            return error{errc::cancelled, 0, "the intake is closed"};
-        }
-        const time_point sent = steady_clock::now();
-        fetch_request request;
-        request.worker = &worker_.identity;
-        request.count = count;
-        request.still_wanted = [this] { return worker_.may_fetch(); };
-        result<std::vector<job>> answer =
-            worker_.transport->fetch(request, sent + worker_.options.request_timeout);
-        std::vector<ref<active_job>> runnable;
-        if (answer) runnable = accept(std::move(*answer), sent, ticket);
-        held.lock();
-        if (!answer) return answer.error();
-        // Taken from the back, so that the backend's order is kept. Nothing else is ready: a leader fetches
-        // only then.
-        while (!runnable.empty()) {
-            ready_.push_back(std::move(runnable.back()));
-            runnable.pop_back();
-        }
-        invite_helpers();
-        return answer->size();
     }
 
     // All ready jobs but one are for other threads.

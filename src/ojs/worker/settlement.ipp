@@ -120,8 +120,9 @@ inline time_point try_deadline(const worker_context& worker) {
 }
 
 inline result<settled> send_verdict(worker_context& worker, const active_job& job, const verdict& report) {
-    if (report.ack) return worker.transport->ack({job.job.id, report.result_json}, try_deadline(worker));
-    return worker.transport->fail({job.job.id, report.failure, report.requeue}, try_deadline(worker));
+    const time_point deadline = try_deadline(worker);
+    if (report.ack) return worker.transport->ack({job.job.id, report.result_json}, deadline);
+    return worker.transport->fail({job.job.id, report.failure, report.requeue}, deadline);
 }
 
 // Tells the backend until it answers. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]

@@ -46,10 +46,12 @@ inline worker_identity make_identity(const worker_options& options) {
     return out;
 }
 
-inline http_client_options client_options(const worker_options& options) {
+inline http_client_options client_options(const worker_options& options, const std::string& worker_id) {
     http_client_options out;
     out.bearer_token = options.auth_token;
     out.headers = options.headers;
+    // ACK and FAIL name no worker; with this a backend can tell whose a late repetition of one is.
+    out.headers.push_back({"X-OJS-Worker-ID", worker_id});
     // One for each job thread, and some for heartbeats and reports; more than that are not worth keeping.
     const auto wanted = static_cast<std::size_t>(options.concurrency) + 4;
     out.max_idle_connections = wanted < 160 ? wanted : 160;
@@ -57,9 +59,9 @@ inline http_client_options client_options(const worker_options& options) {
 }
 
 // The transport the URL's scheme asks for; the caller owns it.
-inline result<transport*> make_transport(const worker_options& options) {
+inline result<transport*> make_transport(const worker_options& options, const std::string& worker_id) {
     if (options.url == "memory:") return static_cast<transport*>(new memory_transport);
-    result<http_client> client = http_client::create(options.url, client_options(options));
+    result<http_client> client = http_client::create(options.url, client_options(options, worker_id));
     if (!client) return client.error();
     return static_cast<transport*>(new http_transport(std::move(*client)));
 }
@@ -141,14 +143,14 @@ class worker_body : public ref_counted {
         worker_context& worker = *context_;
         result<wake> waker = wake::create();
         if (!waker) return not_started(waker.error());
+        worker.identity = make_identity(worker.options);
         if (worker.transport == nullptr) {
-            const result<transport*> made = make_transport(worker.options);
+            const result<transport*> made = make_transport(worker.options, worker.identity.worker_id);
             if (!made) return not_started(made.error());
             worker.transport = *made;
             worker.owns_transport = true;
         }
         worker.supervisor = std::move(*waker);
-        worker.identity = make_identity(worker.options);
         return {};
     }
 

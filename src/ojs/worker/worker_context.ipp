@@ -54,10 +54,13 @@ class worker_context : public ref_counted {
         }
     }
 
-    // A settled job leaves here, and nowhere else.
+    // Every ticket of `claims` is given back here: the last one ends the drain.
+    void leave(drain_barrier::ticket& ticket) {
+        if (ticket.leave()) supervisor.notify();
+    }
     void forget(active_job& job) {
         jobs.remove(job);
-        if (job.ticket.leave()) supervisor.notify();
+        leave(job.ticket);
         slot_freed();
     }
 
