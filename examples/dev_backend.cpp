@@ -16,9 +16,8 @@
 // other processes compare), event, and what belongs to it. Every ACK and FAIL is there with the status answered,
 // and "lost":true where a fault dropped the answer.
 #include <picojson.h>
-#include <sys/types.h>
+#include <sys/resource.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -131,17 +130,21 @@ class json_object {
     std::string text_ = "{";
 };
 
-picojson::value parse_object(const std::string& body) {
-    picojson::value out;
+// Whether the whole of `text` is one JSON value that picojson can hold.
+bool parse_whole(const std::string& text, picojson::value& out) {
     std::string why;
     try {
-        const auto end = picojson::parse(out, body.begin(), body.end(), &why);
-        const bool trailing = std::any_of(end, body.end(), [](char c) { return c > ' ' || c < 0; });
-        if (trailing) why = "trailing bytes";
-    } catch (const std::exception& failure) {  // picojson throws on numbers that no double holds
-        why = failure.what();
+        const auto end = picojson::parse(out, text.begin(), text.end(), &why);
+        const auto is_blank = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; };
+        return why.empty() && std::all_of(end, text.end(), is_blank);
+    } catch (const std::exception&) {  // a number that no double holds
+        return false;
     }
-    if (!why.empty()) throw refusal{400, "INVALID_PAYLOAD", "the body is not JSON"};
+}
+
+picojson::value parse_object(const std::string& body) {
+    picojson::value out;
+    if (!parse_whole(body, out)) refuse_shape("the body is not JSON, or has a number that no double holds");
     if (!out.is<picojson::object>()) refuse_shape("the body is not a JSON object");
     return out;
 }
@@ -910,6 +913,8 @@ std::vector<job*> backend::claim(worker& by, const std::vector<std::string>& que
 template <class Settle>
 ojs::http_response backend::settle(const char* event, const incoming& in, Settle apply) {
     json_object fields;
+    const std::string from(ojs::find_header(in.request.headers, "X-OJS-Worker-ID"));
+    if (!from.empty()) fields.text("from", from);
     ojs::http_response out;
     lock held(mutex_, std::defer_lock);
     try {
@@ -919,6 +924,10 @@ ojs::http_response backend::settle(const char* event, const incoming& in, Settle
         held.lock();
         job& found = find_job(id);
         if (found.owner != nullptr) fields.text("worker_id", found.owner->id);
+        // A late repetition must not settle what meanwhile is another worker's.
+        if (!from.empty() && found.owner != nullptr && found.owner->id != from) {
+            throw refusal{409, "INVALID_STATE_TRANSITION", "another worker holds the job"};
+        }
         out = apply(body, found, fields);
     } catch (const refusal& why) {
         out = error_answer(why);
@@ -1261,6 +1270,14 @@ ojs::result<settings> read_flags(int argc, char** argv) {
     return out;
 }
 
+// Some systems allow 1024 descriptors, fewer than the connections this may have to hold.
+void raise_descriptor_limit() {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 void print_line(const std::string& text) {
     std::fputs((text + "\n").c_str(), stdout);
     std::fflush(stdout);
@@ -1279,6 +1296,7 @@ int main(int argc, char** argv) {
         return 0;
     }
 
+    raise_descriptor_limit();
     backend jobs(*options);
     if (!jobs.open_ledger())
         return ojs::report_usage(wrong_flag("--ledger: cannot write " + options->ledger_path));

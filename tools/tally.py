@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 
 DOCTEST = re.compile(r"\[doctest\] test cases:\s*\d+ \|\s*(\d+) passed \|\s*(\d+) failed")
+# With --duration, doctest puts a heading above the one line that tells how long a case took.
+DURATION_HEADING = re.compile(r"={79}\n(?:[^\n]+\n)+\n(?=[\d.]+ s: )")
 UNITTEST = re.compile(r"^Ran (\d+) tests? in ", re.MULTILINE)
 UNITTEST_BAD = re.compile(r"(?:failures|errors)=(\d+)")
 
@@ -73,7 +75,7 @@ def run(result, limit, command):
     seconds = time.monotonic() - started
     verdict = "FAILED" if failed else "ok"
     head = f"{verdict:6} {name(result)}: {passed} passed, {failed} failed ({seconds:.1f} s)"
-    print((output + "\n" if failed else "") + head, flush=True)
+    print((DURATION_HEADING.sub("", output) + "\n" if failed else "") + head, flush=True)
     result.write_text(f"{passed} {failed}\n")
 
 

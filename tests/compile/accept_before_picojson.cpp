@@ -1,5 +1,8 @@
 // ... or after.
 #include <ojs_shutdown.hpp>
+
 #include <picojson.h>
 
-picojson::value number() { return picojson::value(1.0); }
+picojson::value number() {
+    return picojson::value(1.0);
+}

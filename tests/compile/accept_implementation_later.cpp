@@ -8,4 +8,6 @@
 #error OJS_SHUTDOWN_INLINE leaks
 #endif
 
-const char* name_of_busy() { return ojs::to_string(ojs::errc::busy); }
+const char* name_of_busy() {
+    return ojs::to_string(ojs::errc::busy);
+}

@@ -3,4 +3,6 @@
 #define OJS_SHUTDOWN_SEPARATE 1
 #include <ojs_shutdown.hpp>
 
-const char* name_of_busy() { return ojs::to_string(ojs::errc::busy); }
+const char* name_of_busy() {
+    return ojs::to_string(ojs::errc::busy);
+}

@@ -1,5 +1,6 @@
 // The header may come any number of times, and leaves no internal macro behind.
 #include <ojs_shutdown.hpp>
+
 #include <ojs_shutdown.hpp>
 
 #ifdef OJS_SHUTDOWN_INLINE
@@ -9,4 +10,6 @@
 #error OJS_SHUTDOWN_DEFINE leaks
 #endif
 
-int main() { return ojs::to_string(ojs::errc::busy) == nullptr; }
+int main() {
+    return ojs::to_string(ojs::errc::busy) == nullptr;
+}

@@ -3,4 +3,6 @@
 #include <chrono>
 #include <ojs_shutdown.hpp>
 
-std::chrono::milliseconds grace() { return ojs::parse_duration("30s"); }
+std::chrono::milliseconds grace() {
+    return ojs::parse_duration("30s");
+}

@@ -14,6 +14,16 @@ inline namespace v1 {
 using steady_clock = std::chrono::steady_clock;
 using time_point = steady_clock::time_point;
 
+// The moment `duration` from now; time_point::max(), "never", where that is beyond the clock's range.
+template <class Rep, class Period>
+time_point deadline_after(std::chrono::duration<Rep, Period> duration) noexcept {
+    const time_point now = steady_clock::now();
+    // Compared in seconds, as the finer units may not be able to hold the longest durations.
+    const auto longest = std::chrono::duration_cast<std::chrono::seconds>(time_point::max() - now);
+    if (duration >= longest) return time_point::max();
+    return duration <= duration.zero() ? now : now + duration;
+}
+
 // Parses a non-negative duration: a sequence of number+unit, each unit (h, m, s, ms) at most once and in that
 // order, or a plain integer, which means seconds. Anything else (empty, a sign, a blank, "1e9s", more than
 // 24 days) is errc::invalid_argument. Thread-safe. [GS 6.1]

@@ -11,6 +11,7 @@
 #include <cstdio>
 
 #include "log.hpp"
+#include "sync.hpp"
 
 namespace ojs {
 inline namespace v1 {
@@ -130,15 +131,28 @@ class no_sigpipe {
     bool was_pending_;
 };
 
+// Shared by all loggers of the process: who writes now, and whether the last line found nobody reading.
+struct log_outlet {
+    mutex writing;
+    bool stuck = false;
+};
+inline log_outlet& outlet() {
+    static log_outlet* shared = new log_outlet;  // never destroyed: threads may log while the process exits
+    return *shared;
+}
+
 OJS_SHUTDOWN_INLINE void write_line(int fd, std::string line) {
     line += '\n';
     const no_sigpipe quiet;
+    const lock_guard alone(outlet().writing);  // or two writers could both see the last free place of a pipe
     std::string_view left = line;
     while (!left.empty()) {
-        // A log nobody reads must not stop the worker: a pipe that stays full for a second costs the line.
+        // A log nobody reads must not stop the worker: a pipe that stays full for a second costs the line, and the
+        // next ones at once.
         pollfd ready{fd, POLLOUT, 0};
-        const int polled = ::poll(&ready, 1, 1000);
+        const int polled = ::poll(&ready, 1, outlet().stuck ? 0 : 1000);
         if (polled < 0 && errno == EINTR) continue;
+        outlet().stuck = polled == 0;
         if (polled <= 0) return;
         const ssize_t wrote = ::write(fd, left.data(), left.size() < PIPE_BUF ? left.size() : PIPE_BUF);
         if (wrote < 0 && (errno == EINTR || errno == EAGAIN)) continue;

@@ -41,7 +41,8 @@ OJS_SHUTDOWN_INLINE bool condition::wait_until(lock_guard& held, time_point dead
     return pthread_cond_timedwait_relative_np(&native_, held.owner().native(), &left) != ETIMEDOUT;
 #else
     // steady_clock is CLOCK_MONOTONIC on every other POSIX system's standard library.
-    const timespec until = to_timespec(deadline.time_since_epoch());
+    const timespec until =
+        to_timespec(deadline < time_point() ? time_point().time_since_epoch() : deadline.time_since_epoch());
     return pthread_cond_timedwait(&native_, held.owner().native(), &until) != ETIMEDOUT;
 #endif
 }

@@ -17,7 +17,8 @@ class text_part {
     text_part(std::string_view text) noexcept : text_(text), kind_(kind::text) {}
     text_part(const std::string& text) noexcept : text_(text), kind_(kind::text) {}
     text_part(const char* text) noexcept : text_(text), kind_(kind::text) {}
-    text_part(long long number) noexcept : number_(static_cast<unsigned long long>(number)), kind_(kind::integer) {}
+    text_part(long long number) noexcept
+        : number_(static_cast<unsigned long long>(number)), kind_(kind::integer) {}
     text_part(unsigned long long number) noexcept : number_(number), kind_(kind::natural) {}
     text_part(int number) noexcept : text_part(static_cast<long long>(number)) {}
     text_part(long number) noexcept : text_part(static_cast<long long>(number)) {}

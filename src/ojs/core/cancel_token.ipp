@@ -53,7 +53,9 @@ class cancel_state : public ref_counted {
         lock_guard held(mutex_);
         for (auto due = callbacks_.begin(); due != callbacks_.end(); ++due) {
             if (due->id == id) {
+                const entry dropped = std::move(*due);
                 callbacks_.erase(due);
+                held.unlock();  // before what the callback holds goes
                 return;
             }
         }
@@ -69,12 +71,13 @@ class cancel_state : public ref_counted {
     void run_callbacks() {
         lock_guard held(mutex_);
         while (!callbacks_.empty() && running_id_ == 0) {
-            const entry due = callbacks_.front();
+            entry due = std::move(callbacks_.front());
             callbacks_.erase(callbacks_.begin());
             running_id_ = due.id;
             runner_ = pthread_self();
             held.unlock();
             call(due.callback);
+            due = entry();  // what the callback holds may itself deregister: not under the mutex
             held.lock();
             running_id_ = 0;
             changed_.notify_all();
@@ -83,7 +86,7 @@ class cancel_state : public ref_counted {
 
   private:
     struct entry {
-        std::uint64_t id;
+        std::uint64_t id = 0;
         function<void()> callback;
     };
 
@@ -148,8 +151,7 @@ OJS_SHUTDOWN_INLINE bool cancel_token::sleep_until(time_point deadline) const {
 }
 
 OJS_SHUTDOWN_INLINE bool cancel_token::sleep_for(std::chrono::nanoseconds duration) const {
-    const time_point now = steady_clock::now();
-    return sleep_until(duration > time_point::max() - now ? time_point::max() : now + duration);
+    return sleep_until(deadline_after(duration));
 }
 
 OJS_SHUTDOWN_INLINE cancel_registration cancel_token::on_cancel(function<void()> callback) const {

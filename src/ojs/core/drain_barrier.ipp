@@ -11,9 +11,8 @@ OJS_SHUTDOWN_INLINE drain_barrier::ticket drain_barrier::ticket::split() const n
 }
 
 OJS_SHUTDOWN_INLINE void drain_barrier::close() noexcept {
-    if (word_.fetch_or(closed_bit, std::memory_order_acq_rel) != 0) return;
     const detail::lock_guard held(mutex_);
-    emptied_.notify_all();
+    if (word_.fetch_or(closed_bit, std::memory_order_acq_rel) == 0) emptied_.notify_all();
 }
 
 // Once closed, every departure happens under the mutex, so a waiter that saw 0 knows nobody is still in here.

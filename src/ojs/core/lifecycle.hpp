@@ -133,6 +133,9 @@ class lifecycle {
     bool subscribe(int notify_fd) noexcept;
     void unsubscribe(int notify_fd) noexcept;
 
+    // In the child of a fork(): forgets notifications that other threads had under way. Async-signal-safe.
+    void after_fork() noexcept { notifying_.store(0); }
+
     // Reads the change after number `sequence` and moves `sequence` on; false when there is none yet. A
     // reader that falls more than 15 changes behind misses the oldest. Thread-safe for one `sequence` a
     // thread.

@@ -175,12 +175,15 @@ OJS_SHUTDOWN_INLINE void lifecycle::unsubscribe(int notify_fd) noexcept {
 }
 
 OJS_SHUTDOWN_INLINE bool lifecycle::next_change(std::uint8_t& sequence, lifecycle_state& out) const noexcept {
-    const auto newest = state().sequence;
+    const lifecycle_state current = state();
+    const std::uint8_t newest = current.sequence;
     const auto behind = static_cast<std::uint8_t>(newest - sequence);
     if (behind == 0) return false;
     const auto oldest_kept = static_cast<std::uint8_t>(newest - (history_size - 1));
     const auto wanted = behind < history_size ? static_cast<std::uint8_t>(sequence + 1) : oldest_kept;
-    const lifecycle_state found = unpack(history_[wanted % history_size].load(std::memory_order_acquire));
+    // The newest is read from the word itself, so that a reader never lags behind state().
+    const lifecycle_state found =
+        wanted == newest ? current : unpack(history_[wanted % history_size].load(std::memory_order_acquire));
     // Its writer is between the exchange and the store, and will notify after it; or it was overwritten
     // meanwhile.
     if (found.sequence != wanted) return false;

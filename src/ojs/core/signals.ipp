@@ -91,7 +91,10 @@ inline void ojs_shutdown_on_signal(int number, siginfo_t* info, void* context) {
 
 // In the child of a fork: our threads are not there, so its signals must do what they did before us.
 inline void ojs_shutdown_after_fork() {
-    if (process.target.exchange(nullptr) == nullptr) return;
+    lifecycle* target = process.target.exchange(nullptr);
+    if (target == nullptr) return;
+    process.handlers_running.store(0);  // those of other threads, which are not here
+    target->after_fork();
     for (std::size_t i = 0; i < signal_rule_count; ++i) {
         if (process.installed[i]) ::sigaction(signal_rules[i].number, &process.previous[i], nullptr);
     }

@@ -14,7 +14,9 @@ class heartbeat : public ref_counted {
     result<void> start() {
         thread_options options;
         options.name = "ojs-heartbeat";
-        result<thread> started = thread::start([this] { run(); }, options);
+        const ref<heartbeat> self(this);
+        const ref<worker_context> context(&worker_);
+        result<thread> started = thread::start([self, context] { self->run(); }, options);
         if (!started) return started.error();
         thread_ = std::move(*started);
         return {};
@@ -23,6 +25,7 @@ class heartbeat : public ref_counted {
     // A beat at once, besides the regular ones.
     void beat_now() {
         const lock_guard held(mutex_);
+        if (finishing_) return;  // a handler that keeps asking must not hold up the last beat
         due_ = true;
         changed_.notify_one();
     }
@@ -38,7 +41,14 @@ class heartbeat : public ref_counted {
         const lock_guard held(mutex_);
         return finished_;
     }
-    void join() { thread_.join(); }
+    // Joins the thread, or leaves it to end by itself where a call to the backend still holds it.
+    void end() {
+        if (finished()) {
+            thread_.join();
+        } else {
+            thread_.detach();
+        }
+    }
 
   private:
     void run() {
@@ -46,9 +56,9 @@ class heartbeat : public ref_counted {
         beat_now();  // the first beat is the registration where there is no route for it
         while (wait_for_beat()) {
             if (!registered_) registered_ = register_worker();
-            beat(false);
+            static_cast<void>(beat(false));  // a beat that failed is logged; the next one is due soon
         }
-        beat(true);
+        last_beat();
         deregister_worker();
         const lock_guard held(mutex_);
         finished_ = true;
@@ -77,26 +87,42 @@ class heartbeat : public ref_counted {
         return worker_.may_fetch() ? "running" : worker_.options.dialect.drain_state;
     }
 
-    void beat(bool last) {
+    // Tried again, for a moment, only where it was not processed: the backend gets one last beat.
+    void last_beat() {
+        const time_point give_up = deadline_after(last_beat_tries);
+        backoff pauses(std::chrono::milliseconds(20), std::chrono::milliseconds(200));
+        for (;;) {
+            const result<void> sent = beat(true);
+            if (sent || (sent.error().code != errc::unavailable && sent.error().code != errc::unreachable))
+                return;
+            const time_point next = steady_clock::now() + pauses.next();
+            lock_guard held(mutex_);
+            if (next >= give_up || next >= last_deadline_) return;
+            while (changed_.wait_until(held, next)) {
+            }
+        }
+    }
+
+    result<void> beat(bool last) {
         const std::vector<ref<active_job>> jobs = worker_.jobs.snapshot();
         const time_point sent = steady_clock::now();
-        const result<heartbeat_answer> answer = worker_.transport->heartbeat(
-            {&worker_.identity, state_name(last), ids_of(jobs)}, call_deadline());
+        const heartbeat_request request = {&worker_.identity, state_name(last), ids_of(jobs)};
+        const result<heartbeat_answer> answer = worker_.call(
+            [&](ojs::transport& transport) { return transport.heartbeat(request, call_deadline()); });
         if (!answer) {
             worker_.log.write(log_level::warn, "heartbeat failed", {field("error", answer.error().text)});
-            return;
+            return answer.error();
         }
         renew_leases(jobs, *answer, sent);
         obey(answer->directive);
+        return {};
     }
 
     // A lease that ran out before the beat is ours again only if the backend says so by name.
     static void renew_leases(const std::vector<ref<active_job>>& jobs, const heartbeat_answer& answer,
                              time_point sent) {
         for (const ref<active_job>& each : jobs) {
-            bool named = false;
-            for (const std::string& id : answer.jobs_extended) named = named || id == each->job.id;
-            if (named || !each->lease_expired(sent)) each->extend_lease(sent);
+            if (!each->lease_expired(sent) || answer.extends(each->job.id)) each->extend_lease(sent);
         }
     }
 
@@ -108,17 +134,23 @@ class heartbeat : public ref_counted {
     }
 
     bool register_worker() {
-        const result<void> done = worker_.transport->register_worker(worker_.identity, call_deadline());
+        const result<void> done = worker_.call([&](ojs::transport& transport) {
+            return transport.register_worker(worker_.identity, call_deadline());
+        });
         if (!done)
             worker_.log.write(log_level::warn, "registration failed", {field("error", done.error().text)});
         return done.has_value();
     }
 
     void deregister_worker() {
-        const result<void> done = worker_.transport->deregister_worker(worker_.identity, call_deadline());
+        const result<void> done = worker_.call([&](ojs::transport& transport) {
+            return transport.deregister_worker(worker_.identity, call_deadline());
+        });
         if (!done)
             worker_.log.write(log_level::warn, "deregistration failed", {field("error", done.error().text)});
     }
+
+    static constexpr std::chrono::milliseconds last_beat_tries{500};
 
     worker_context& worker_;
     thread thread_;

@@ -39,8 +39,12 @@ class job_pool : public ref_counted {
         work_.notify_all();
     }
 
-    // Reports a job the stop has taken.
-    void report(ref<active_job> job, verdict report) { reports_.submit(std::move(job), std::move(report)); }
+    // Reports a job the caller has taken, on a thread beside those that run jobs.
+    void report(ref<active_job> job, verdict report) {
+        if (!reports_.add(std::move(job), std::move(report))) return;
+        const ref<job_pool> self(this);
+        if (!add_thread("ojs-report", [self] { self->reports_.work(); })) reports_.no_thread();
+    }
 
     // Calls back those who asked to be told, on a thread of their own, since what they do is not ours to
     // know.
@@ -50,24 +54,18 @@ class job_pool : public ref_counted {
             if (each->cancel.callbacks_due()) due.push_back(each);
         }
         if (due.empty()) return;
-        const ref<job_pool> self(this);
-        thread_options options;
-        options.name = "ojs-cancel";
-        const lock_guard held(mutex_);
-        const result<void> added = add_thread(
-            [self, due] {
-                for (const ref<active_job>& each : due) each->cancel.run_callbacks();
-                self->thread_ended();
-            },
-            options);
-        if (!added)
+        const result<void> added = add_thread("ojs-cancel", [due] {
+            for (const ref<active_job>& each : due) each->cancel.run_callbacks();
+        });
+        if (!added) {
             worker_.log.write(log_level::error, "cancel callbacks not called",
                               {field("error", added.error().text)});
+        }
     }
 
     // True once every report is made and every thread has ended, which joins them.
     bool end_threads(time_point deadline) {
-        reports_.join();
+        reports_.close();
         lock_guard held(mutex_);
         while (live_ > 0) {
             if (!ended_.wait_until(held, deadline) && live_ > 0) return false;
@@ -91,23 +89,47 @@ class job_pool : public ref_counted {
     }
 
   private:
+    // With the mutex held.
     result<void> add_job_thread() {
         thread_options options;
         options.stack_size = worker_.options.thread_stack_size;
         options.takes_signals = true;  // a handler may start programs, and those inherit the mask
         options.name = "ojs-job";
         const ref<job_pool> self(this);
-        return add_thread([self] { self->work(); }, options);
+        const result<void> added = keep_thread(options, [self] { self->work(); });
+        if (added) ++job_threads_;
+        return added;
     }
 
-    result<void> add_thread(function<void()> body, thread_options options) {
-        result<thread> started = thread::start(std::move(body), options);
+    result<void> add_thread(const char* name, function<void()> body) {
+        thread_options options;
+        options.stack_size = 256 * 1024;
+        options.name = name;
+        const lock_guard held(mutex_);
+        return keep_thread(options, std::move(body));
+    }
+
+    result<void> keep_thread(thread_options options, function<void()> body) {
+        const ref<job_pool> self(this);
+        result<thread> started = thread::start(
+            [self, body] {
+                body();
+                self->thread_ended();
+            },
+            options);
         if (!started) return started.error();
         threads_.push_back(std::move(*started));
         ++live_;
         return {};
     }
 
+    void thread_ended() {
+        const lock_guard held(mutex_);
+        --live_;
+        ended_.notify_all();
+    }
+
+    // What a job thread does until close().
     void work() {
         lock_guard held(mutex_);
         while (const ref<active_job> job = next_job(held)) {
@@ -118,14 +140,6 @@ class job_pool : public ref_counted {
             held.lock();
             drop(running_, *job);
         }
-        held.unlock();
-        thread_ended();
-    }
-
-    void thread_ended() {
-        const lock_guard held(mutex_);
-        --live_;
-        ended_.notify_all();
     }
 
     static void drop(std::vector<ref<active_job>>& jobs, const active_job& job) {
@@ -163,7 +177,7 @@ class job_pool : public ref_counted {
         if (leading_ || closed_) return;
         if (idle_ > 0) {
             work_.notify_one();
-        } else if (live_ < static_cast<std::size_t>(worker_.options.concurrency)) {
+        } else if (job_threads_ < static_cast<std::size_t>(worker_.options.concurrency)) {
             const result<void> added = add_job_thread();
             if (!added)
                 worker_.log.write(log_level::warn, "fewer threads than jobs",
@@ -208,8 +222,9 @@ class job_pool : public ref_counted {
         request.worker = &worker_.identity;
         request.count = count;
         request.still_wanted = [this] { return worker_.may_fetch(); };
-        result<std::vector<job>> answer =
-            worker_.transport->fetch(request, sent + worker_.options.request_timeout);
+        result<std::vector<job>> answer = worker_.call([&](ojs::transport& transport) {
+            return transport.fetch(request, sent + worker_.options.request_timeout);
+        });
         const std::size_t came = answer ? answer->size() : 0;
         if (answer) runnable = accept(std::move(*answer), sent, ticket);
         worker_.leave(ticket);
@@ -238,7 +253,7 @@ class job_pool : public ref_counted {
         std::size_t wanted = ready_.empty() ? 0 : ready_.size() - 1;
         for (std::size_t i = 0; i < idle_ && wanted > 0; ++i, --wanted) work_.notify_one();
         const auto limit = static_cast<std::size_t>(worker_.options.concurrency);
-        for (; wanted > 0 && live_ < limit && add_job_thread(); --wanted) {
+        for (; wanted > 0 && job_threads_ < limit && add_job_thread(); --wanted) {
         }
     }
 
@@ -275,8 +290,20 @@ class job_pool : public ref_counted {
         return runnable;
     }
 
+    // A job whose claim had run out and that came to us again while it still runs here: running it twice helps nobody.
+    bool renews_running_job(const std::string& id, time_point sent) {
+        for (const ref<active_job>& known : worker_.jobs.snapshot()) {
+            if (known->job.id != id || known->taken()) continue;
+            known->extend_lease(sent);
+            worker_.log.write(log_level::warn, "a job that runs here was claimed again",
+                              {field("job_id", id)});
+            return true;
+        }
+        return false;
+    }
+
     void report_unstarted(const ref<active_job>& job, verdict report) {
-        if (job->take(settler::handler)) reports_.submit(job, std::move(report));
+        if (job->take(settler::handler)) this->report(job, std::move(report));
     }
 
     ref<registered_handler> find_handler(const std::string& type) const {
@@ -313,8 +340,10 @@ class job_pool : public ref_counted {
 
     // A handler called fork() and its child came back here. Two processes must not report one job.
     [[noreturn]] static void leave_forked_child() {
-        write_line(STDERR_FILENO,
-                   "error: a child made by fork() in a job handler returned from it; the child ends here");
+        constexpr std::string_view text =
+            "error: a child made by fork() in a job handler returned from it; the child ends here\n";
+        if (::write(STDERR_FILENO, text.data(), text.size()) < 0)
+            _exit(70);  // not by the log, whose mutex may be held
         _exit(70);
     }
 
@@ -328,14 +357,15 @@ class job_pool : public ref_counted {
     std::vector<ref<active_job>> ready_;
     std::vector<ref<active_job>> running_;
     std::vector<thread> threads_;
-    std::size_t live_ = 0;
+    std::size_t live_ = 0;         // threads that have not ended
+    std::size_t job_threads_ = 0;  // of them, those that run jobs
     std::size_t idle_ = 0;
     bool leading_ = false;
     bool closed_ = false;
     bool backing_off_ = false;
     time_point next_fetch_ = time_point::min();
     backoff pauses_{std::chrono::milliseconds(100), std::chrono::milliseconds(10000)};
-    reporters reports_;
+    report_queue reports_;
 };
 
 }  // namespace detail

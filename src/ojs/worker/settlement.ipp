@@ -52,7 +52,8 @@ inline verdict interrupted(const worker_context& worker, const active_job& job, 
     verdict out;
     out.failure.code = long_running ? dialect.long_running_error : dialect.interrupted_error;
     out.failure.message =
-        message.empty() ? "the worker is shutting down; the job was interrupted" : std::string(message);
+        cat(out.failure.code, ": ",
+            message.empty() ? "the worker is shutting down; the job was interrupted" : message);
     out.failure.details_json = cat(
         "{\"reason\":\"", to_string(why), "\",\"elapsed_ms\":", milliseconds_since(job.claimed_at),
         ",\"grace_period_ms\":", worker.options.shutdown_grace_period.count(), ",\"signal\":",
@@ -94,14 +95,13 @@ inline verdict judge(const worker_context& worker, const active_job& job, const 
 // Asks the backend whether a claim whose lease ran out (a frozen process, a long outage) is still ours.
 inline bool renew_lease(worker_context& worker, active_job& job, time_point deadline) {
     const time_point sent = steady_clock::now();
-    const result<heartbeat_answer> answer = worker.transport->heartbeat(
-        {&worker.identity, worker.past_intake() ? worker.options.dialect.drain_state : "running",
-         ids_of(worker.jobs.snapshot())},
-        deadline);
+    const heartbeat_request request = {&worker.identity,
+                                       worker.past_intake() ? worker.options.dialect.drain_state : "running",
+                                       ids_of(worker.jobs.snapshot())};
+    const result<heartbeat_answer> answer =
+        worker.call([&](ojs::transport& transport) { return transport.heartbeat(request, deadline); });
     if (!answer) return false;
-    for (const std::string& id : answer->jobs_extended) {
-        if (id == job.job.id) job.extend_lease(sent);
-    }
+    if (answer->extends(job.job.id)) job.extend_lease(sent);
     return true;
 }
 
@@ -121,8 +121,10 @@ inline time_point try_deadline(const worker_context& worker) {
 
 inline result<settled> send_verdict(worker_context& worker, const active_job& job, const verdict& report) {
     const time_point deadline = try_deadline(worker);
-    if (report.ack) return worker.transport->ack({job.job.id, report.result_json}, deadline);
-    return worker.transport->fail({job.job.id, report.failure, report.requeue}, deadline);
+    return worker.call([&](ojs::transport& transport) {
+        return report.ack ? transport.ack({job.job.id, report.result_json}, deadline)
+                          : transport.fail({job.job.id, report.failure, report.requeue}, deadline);
+    });
 }
 
 // Tells the backend until it answers. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]
@@ -154,11 +156,12 @@ inline settle_end report_until_answered(worker_context& worker, active_job& job,
 }
 
 inline void log_job(const worker_context& worker, const active_job& job, log_level level,
-                    std::string_view message) {
+                    std::string_view message, std::string_view code = {}) {
     if (!worker.log.enabled(level)) return;
-    worker.log.write(level, message,
-                     {field("job_id", job.job.id), field("job_type", job.job.type),
-                      field("elapsed_ms", milliseconds_since(job.claimed_at))});
+    std::vector<log_field> fields = {field("job_id", job.job.id), field("job_type", job.job.type),
+                                     field("elapsed_ms", milliseconds_since(job.claimed_at))};
+    if (!code.empty()) fields.push_back(field("error", code));  // not its text: that may quote arguments
+    worker.log.write(level, message, std::move(fields));
 }
 
 // Settles a job this caller has taken: reports it, counts it, and lets it go.
@@ -166,7 +169,8 @@ inline void settle(worker_context& worker, active_job& job, verdict report) {
     switch (report_until_answered(worker, job, report)) {
         case settle_end::accepted:
             (worker.*report.counter).fetch_add(1, std::memory_order_relaxed);
-            log_job(worker, job, report.ack ? log_level::debug : log_level::info, report.message);
+            log_job(worker, job, report.ack ? log_level::debug : log_level::info, report.message,
+                    report.failure.code);
             break;
         case settle_end::gone:
         case settle_end::lease_lost:
@@ -182,46 +186,23 @@ inline void settle(worker_context& worker, active_job& job, verdict report) {
     worker.forget(job);
 }
 
-// Settles jobs beside the threads that run them: many round trips at once, because a stop has little time.
-class reporters {
+// Jobs to be settled beside the threads that run them: many round trips at once, because a stop has little time.
+class report_queue {
   public:
-    explicit reporters(worker_context& worker) : worker_(worker) {}
-    ~reporters() { join(); }
+    explicit report_queue(worker_context& worker) : worker_(worker) {}
 
-    // The caller must have taken the job. Order does not matter: a stop sends all it has at once.
-    void submit(ref<active_job> job, verdict report) {
-        lock_guard held(mutex_);
+    // The caller must have taken the job. True if the caller should start one more thread in work(). Order does not
+    // matter: a stop sends all it has at once.
+    bool add(ref<active_job> job, verdict report) {
+        const lock_guard held(mutex_);
         queue_.push_back({std::move(job), std::move(report)});
         work_.notify_one();
-        if (idle_ >= queue_.size() || threads_.size() >= thread_limit) return;
-        thread_options options;
-        options.stack_size = 256 * 1024;
-        options.name = "ojs-report";
-        result<thread> started = thread::start([this] { work(); }, options);
-        if (started) {
-            threads_.push_back(std::move(*started));
-        } else if (threads_.empty()) {
-            work_off(held);  // no thread to be had: this one does it
-        }
+        if (idle_ >= queue_.size() || threads_ >= most_threads) return false;
+        ++threads_;
+        return true;
     }
 
-    // Waits for every report so far, each bounded by the report deadline, and ends the threads.
-    void join() {
-        lock_guard held(mutex_);
-        closed_ = true;
-        work_.notify_all();
-        std::vector<thread> ending;
-        std::swap(ending, threads_);
-        held.unlock();
-    }
-
-  private:
-    struct entry {
-        ref<active_job> job;
-        verdict report;
-    };
-    static constexpr std::size_t thread_limit = 128;
-
+    // What such a thread does until close().
     void work() {
         lock_guard held(mutex_);
         for (;;) {
@@ -232,6 +213,25 @@ class reporters {
             --idle_;
         }
     }
+
+    // The thread could not be started. Where there is no other, the caller does its work.
+    void no_thread() {
+        lock_guard held(mutex_);
+        if (--threads_ == 0) work_off(held);
+    }
+
+    void close() {
+        const lock_guard held(mutex_);
+        closed_ = true;
+        work_.notify_all();
+    }
+
+  private:
+    struct entry {
+        ref<active_job> job;
+        verdict report;
+    };
+    static constexpr std::size_t most_threads = 128;
 
     void work_off(lock_guard& held) {
         while (!queue_.empty()) {
@@ -248,7 +248,7 @@ class reporters {
     mutex mutex_;
     condition work_;
     std::vector<entry> queue_;
-    std::vector<thread> threads_;
+    std::size_t threads_ = 0;
     std::size_t idle_ = 0;
     bool closed_ = false;
 };

@@ -22,10 +22,10 @@ class supervisor {
     result<void> start() {
         worker_.beat_now = [heart = heart_] { heart->beat_now(); };
         worker_.slot_freed = [pool = pool_.get()] { pool->wake(); };
-        result<void> started = pool_->start();
+        result<void> started = heart_->start();
         if (!started) return started;
-        started = heart_->start();
-        if (!started) pool_->close();
+        started = pool_->start();
+        if (!started) heart_->finish(steady_clock::now());
         return started;
     }
 
@@ -39,7 +39,8 @@ class supervisor {
     }
 
   private:
-    ojs::phase phase() const noexcept { return worker_.life.phase(); }
+    // The phase as noticed: what follows from it has been done. The lifecycle itself may be ahead.
+    ojs::phase phase() const noexcept { return phase_seen_; }
     bool idle() const noexcept { return worker_.claims.count() == 0; }
 
     // Sleeps until `holds()`, noticing every change of phase meanwhile; false at the deadline.
@@ -64,6 +65,7 @@ class supervisor {
         lifecycle_state change;
         while (worker_.followed != nullptr && worker_.followed->next_change(followed_sequence_, change)) {
             if (!of_its_own(change.last_event)) worker_.life.apply(change.last_event, change.cause);
+            pool_->wake();  // what it may do hangs on both lifecycles
         }
         while (worker_.life.next_change(sequence_, change)) on_change(change);
     }
@@ -130,6 +132,7 @@ class supervisor {
         if (!await(report_deadline + for_last_beat / 4, [this] { return idle(); })) name_unreported();
         heart_->finish(began + total);
         await(began + total + for_last_beat / 4, [this] { return heart_->finished(); });
+        worker_.calls.close();
         worker_.life.apply(event::finished, {});
         notice_changes();
     }
@@ -188,20 +191,22 @@ class supervisor {
 
     // Everything is reported; what remains is to get the threads home.
     int end() {
-        const bool all_home = heart_->finished() && pool_->end_threads(steady_clock::now() + stuck_wait);
+        const bool all_home = pool_->end_threads(steady_clock::now() + stuck_wait) && heart_->finished();
         const int status = worker_.exit_code();
-        if (!all_home) {
-            const std::vector<std::string> stuck = pool_->jobs_in_handlers();
-            worker_.log.write(log_level::warn, "handlers have not returned; leaving without them",
-                              {field("job_ids", join_ids(stuck))});
-            const lock_guard held(worker_.report_mutex);
-            worker_.stuck = stuck;
-        }
+        if (!all_home) name_stuck();
         log_end(status);
+        pool_->abandon_threads();
+        heart_->end();
         if (!all_home && owns_process_) _exit(status);
-        if (!all_home) pool_->abandon_threads();
-        heart_->join();
         return status;
+    }
+
+    void name_stuck() {
+        const std::vector<std::string> stuck = pool_->jobs_in_handlers();
+        worker_.log.write(log_level::warn, "handlers have not returned; leaving without them",
+                          {field("job_ids", join_ids(stuck))});
+        const lock_guard held(worker_.report_mutex);
+        worker_.stuck = stuck;
     }
 
     static std::string join_ids(const std::vector<std::string>& ids) {

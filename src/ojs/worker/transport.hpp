@@ -57,6 +57,13 @@ enum class directive { none, quiet, terminate };
 struct heartbeat_answer {
     ojs::directive directive = ojs::directive::none;
     std::vector<std::string> jobs_extended;  // leases the backend says it renewed
+
+    bool extends(const std::string& job_id) const {
+        for (const std::string& id : jobs_extended) {
+            if (id == job_id) return true;
+        }
+        return false;
+    }
 };
 
 // Answer to ACK and FAIL. `gone`: the reservation is no longer ours (409, 404); nothing more to do about the

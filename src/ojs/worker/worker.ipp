@@ -110,7 +110,12 @@ class worker_body : public ref_counted {
         thread_options options;
         options.name = "ojs-worker";
         const ref<worker_body> self(this);
-        return thread::start([self] { self->supervise(); }, options);
+        result<thread> started = thread::start([self] { self->supervise(); }, options);
+        if (!started) {  // what has begun is ended in order, here
+            context_->life.apply(event::cancel_request, {cause_kind::api, 0});
+            supervise();
+        }
+        return started;
     }
 
     bool wait(time_point deadline) {
@@ -173,14 +178,16 @@ class worker_body : public ref_counted {
     result<void> begin(bool owns_process) {
         worker_context& worker = *context_;
         const int notify_fd = worker.supervisor.notify_fd();
-        if (!worker.life.subscribe(notify_fd) ||
-            (worker.followed != nullptr && !worker.followed->subscribe(notify_fd))) {
+        worker.life.subscribe(notify_fd);  // its first subscriber: there is a place
+        if (worker.followed != nullptr && !worker.followed->subscribe(notify_fd)) {
+            worker.life.unsubscribe(notify_fd);
             return not_started({errc::busy, 0, "too many workers follow one lifecycle (at most 16)"});
         }
         supervisor_ = new supervisor(context_, make_ref<job_pool>(context_, handlers_), owns_process);
-        result<void> begun = supervisor_->start();
-        if (!begun) let_go();
-        return begun;
+        const result<void> begun = supervisor_->start();
+        if (begun) return begun;
+        let_go();
+        return not_started(begun.error());
     }
 
     void supervise() {
@@ -230,6 +237,8 @@ OJS_SHUTDOWN_INLINE worker::~worker() {
         stop();
         wait();
     }
+    // Threads left behind may still be in a call to the transport, which is about to go; each has its deadline.
+    if (body_->started()) body_->context().calls.wait_until(time_point::max());
 }
 
 OJS_SHUTDOWN_INLINE void worker::add_handler(std::string type, job_handler handler, handler_options options) {
@@ -265,11 +274,11 @@ OJS_SHUTDOWN_INLINE bool worker::resume() {
 }
 OJS_SHUTDOWN_INLINE bool worker::stop(std::chrono::milliseconds timeout) {
     body_->context().life.apply(event::stop_request, {cause_kind::api, 0});
-    return wait(steady_clock::now() + timeout);
+    return wait(deadline_after(timeout));
 }
 OJS_SHUTDOWN_INLINE bool worker::stop_and_cancel(std::chrono::milliseconds timeout) {
     body_->context().life.apply(event::cancel_request, {cause_kind::api, 0});
-    return wait(steady_clock::now() + timeout);
+    return wait(deadline_after(timeout));
 }
 
 OJS_SHUTDOWN_INLINE phase worker::phase() const noexcept {

@@ -54,6 +54,19 @@ class worker_context : public ref_counted {
         }
     }
 
+    // Every call to the backend is made through here: none begins once `calls` is closed, so that nothing follows the
+    // last heartbeat, and whoever owns the transport can wait until nobody is in it.
+    template <class Call>
+    auto call(Call make) -> decltype(make(std::declval<ojs::transport&>())) {
+        const drain_barrier::ticket ticket = calls.enter();
+        if (!ticket) return error{errc::cancelled, 0, "the worker has stopped"};
+        try {
+            return make(*transport);
+        } catch (...) {
+            return error{errc::disconnected, 0, "the transport threw an exception"};
+        }
+    }
+
     // Every ticket of `claims` is given back here: the last one ends the drain.
     void leave(drain_barrier::ticket& ticket) {
         if (ticket.leave()) supervisor.notify();
@@ -93,6 +106,7 @@ class worker_context : public ref_counted {
     lifecycle life;             // this worker's own
     wake supervisor;
     drain_barrier claims;  // every FETCH under way and every claimed job holds a ticket
+    drain_barrier calls;   // see call()
     job_table jobs;
     // Set once, before any thread starts; what they call lives as long as those who may call.
     function<void()> slot_freed;  // wakes the fetching thread

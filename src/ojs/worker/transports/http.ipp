@@ -108,20 +108,34 @@ inline job read_job(const picojson::value& parsed, std::string_view source) {
     return out;
 }
 
+// A job that is not valid JSON, or not JSON we can hold (1e999): its id is enough to FAIL it.
+inline job unreadable_job(std::string_view source, const std::string& why) {
+    job out;
+    picojson::value id;
+    if (parse_json(raw_member(source, "id"), id) && id.is<std::string>()) out.id = id.get<std::string>();
+    out.malformed = why;
+    return out;
+}
+
+// Each job is parsed by itself: one that is not valid must not cost the others, which are claimed all the same.
 inline result<std::vector<job>> read_jobs(const std::string& body) {
+    const std::string_view list = raw_member(body, "jobs");
     picojson::value parsed;
-    const result<void> valid = parse_json(body, parsed);
-    if (!valid) return valid.error();
-    const picojson::value* list = json_member(parsed, "jobs");
-    if (list == nullptr || !list->is<picojson::array>()) {
-        return error{errc::bad_answer, 0, "the answer to FETCH has no array `jobs`"};
+    if (list.empty() || list.front() != '[') {
+        const result<void> valid = parse_json(body, parsed);
+        return error{errc::bad_answer, 0,
+                     valid ? "the answer to FETCH has no array `jobs`" : valid.error().text};
     }
     std::vector<job> jobs;
-    std::string_view rest = raw_member(body, "jobs");
+    std::string_view rest = list;
     std::string_view source;
-    for (const picojson::value& each : list->get<picojson::array>()) {
-        next_raw_element(rest, source);
-        jobs.push_back(read_job(each, source));
+    while (next_raw_element(rest, source)) {
+        const result<void> valid = parse_json(source, parsed);
+        if (valid) {
+            jobs.push_back(read_job(parsed, source));
+        } else {
+            jobs.push_back(unreadable_job(source, valid.error().text));
+        }
     }
     return jobs;
 }
