@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "../net/url.hpp"
 #include "worker_options.hpp"
 
 namespace ojs {
@@ -10,6 +11,18 @@ namespace detail {
 
 inline error bad_variable(const char* name, std::string_view value, std::string_view why) {
     return {errc::invalid_argument, 0, cat(name, "='", printable(value, 60), "': ", why)};
+}
+
+// Whether there is a transport for the URL.
+inline result<void> check_url(const std::string& url) {
+    if (url == "memory:") return {};
+    const result<endpoint> target = parse_url(url);
+    return target ? result<void>() : result<void>(target.error());
+}
+
+// The URL for an error text; one that may hold a password is not repeated.
+inline std::string shown_url(std::string_view url) {
+    return url.find('@') == std::string_view::npos ? printable(url, 100) : "(not shown: it holds an @)";
 }
 
 inline std::vector<std::string> split_list(std::string_view text) {
@@ -44,6 +57,12 @@ class environment_reader {
         if (value == nullptr) return;
         if (*value == '\0') fail(value, "must not be empty");
         out = value;
+    }
+
+    void url(std::string& out, const char* value) {
+        text(out, value);
+        const result<void> usable = value == nullptr ? result<void>() : check_url(value);
+        if (!usable) fail(shown_url(value), usable.error().text);
     }
 
     void list(std::vector<std::string>& out, const char* value) {
@@ -111,7 +130,7 @@ OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(
     static constexpr const char* format_names[] = {"text", "logfmt", "json"};
     worker_options out;
     detail::environment_reader read(lookup);
-    read.text(out.url, read.find("OJS_URL", "OJS_BACKEND_URL"));
+    read.url(out.url, read.find("OJS_URL", "OJS_BACKEND_URL"));
     read.list(out.queues, read.find("OJS_QUEUES", "OJS_QUEUE"));
     read.number(out.concurrency, read.find("OJS_CONCURRENCY"), 1, 10000);
     read.duration(out.shutdown_grace_period,
@@ -142,6 +161,11 @@ OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
     };
     if (options.concurrency < 1 || options.concurrency > 10000)
         return invalid("concurrency must be 1 to 10000");
+    const result<void> usable = detail::check_url(options.url);
+    if (!usable) {
+        return error{usable.error().code, 0,
+                     detail::cat("url '", detail::shown_url(options.url), "': ", usable.error().text)};
+    }
     if (options.queues.empty()) return invalid("queues must name at least one queue");
     for (const std::string& queue : options.queues) {
         if (queue.empty()) return invalid("a queue's name must not be empty");
