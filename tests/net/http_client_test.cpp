@@ -1,6 +1,8 @@
 #include <stdexcept>
 #include <string>
 
+#include <picojson.h>
+
 #include "peer.hpp"
 
 using namespace ojs;

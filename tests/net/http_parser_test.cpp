@@ -2,6 +2,8 @@
 
 #include "test.hpp"
 
+#if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
+
 using namespace ojs;
 using detail::http_parser;
 using status = detail::http_parser::status;
@@ -150,3 +152,5 @@ TEST_CASE("parser: a head has a limit, with and without line ends") {
     for (int i = 0; i < 1000; ++i) empty_lines += "\r\n";
     CHECK(verdict(empty_lines, {1000, 5}) == 431);
 }
+
+#endif

@@ -1,6 +1,8 @@
 #include <clocale>
 #include <string>
 
+#include <picojson.h>
+
 #include "test.hpp"
 
 using namespace ojs;

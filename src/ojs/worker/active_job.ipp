@@ -1,3 +1,4 @@
+// active_job: a claimed job until it is settled, and the table of all of them.
 #pragma once
 
 #include <atomic>

@@ -1,3 +1,4 @@
+// heartbeat: the thread that beats, to the very last request of the worker.
 #pragma once
 
 #include "worker_context.ipp"

@@ -1,3 +1,4 @@
+// job_pool: the threads that run jobs and, one at a time, fetch them.
 #pragma once
 
 #include <exception>

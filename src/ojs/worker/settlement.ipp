@@ -1,3 +1,4 @@
+// settle: tells the backend what became of a job, until it answers; and the queue of jobs a stop reports.
 #pragma once
 
 #include "worker_context.ipp"

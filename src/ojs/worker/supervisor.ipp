@@ -1,3 +1,4 @@
+// supervisor: follows the lifecycle and does what each change asks for: quiet, drain, stop.
 #pragma once
 
 #include "heartbeat.ipp"

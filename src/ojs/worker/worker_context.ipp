@@ -1,3 +1,4 @@
+// worker_context: what the parts of one worker share.
 #pragma once
 
 #include <unistd.h>
