@@ -1,5 +1,4 @@
-// ref<T> and function<R(A...)>: what is needed of <memory> and <functional>, at a fraction of their compile
-// time.
+// ref<T> and function<R(A...)>: what is needed of <memory> and <functional>, at a fraction of their compile time.
 #pragma once
 
 #include <atomic>

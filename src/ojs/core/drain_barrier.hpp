@@ -1,5 +1,4 @@
-// drain_barrier: a gate with a count. Nothing enters after close() returned, and the last one out wakes the
-// waiter.
+// drain_barrier: a gate with a count. Nothing enters after close() returned, and the last one out wakes the waiter.
 #pragma once
 
 #include <atomic>
@@ -27,8 +26,7 @@ class drain_barrier {
         explicit operator bool() const noexcept { return barrier_ != nullptr; }
         // Leaves now. True when this was the last one out of a closed barrier.
         bool leave() noexcept { return barrier_ != nullptr && std::exchange(barrier_, nullptr)->leave(); }
-        // One more entry, also after close(): whoever is inside may bring others in. Empty if this one is
-        // empty.
+        // One more entry, also after close(): whoever is inside may bring others in. Empty if this one is empty.
         ticket split() const noexcept;
 
       private:

@@ -137,8 +137,7 @@ class lifecycle {
     void after_fork() noexcept { notifying_.store(0); }
 
     // Reads the change after number `sequence` and moves `sequence` on; false when there is none yet. A
-    // reader that falls more than 15 changes behind misses the oldest. Thread-safe for one `sequence` a
-    // thread.
+    // reader that falls more than 15 changes behind misses the oldest. Thread-safe for one `sequence` a thread.
     bool next_change(std::uint8_t& sequence, lifecycle_state& out) const noexcept;
 
     // The steady-clock moment of a state's `changed_ms`, right for states younger than 24 days.

@@ -184,8 +184,7 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_change(std::uint8_t& sequence, lifecycl
     // The newest is read from the word itself, so that a reader never lags behind state().
     const lifecycle_state found =
         wanted == newest ? current : unpack(history_[wanted % history_size].load(std::memory_order_acquire));
-    // Its writer is between the exchange and the store, and will notify after it; or it was overwritten
-    // meanwhile.
+    // Its writer is between the exchange and the store, and will notify after it; or it was overwritten meanwhile.
     if (found.sequence != wanted) return false;
     sequence = wanted;
     out = found;

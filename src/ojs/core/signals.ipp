@@ -43,6 +43,7 @@ struct process_state {
     std::atomic<std::uint64_t> log[log_size] = {};  // the last of them, packed; 0: taken, or being written
     std::atomic<std::uint64_t> last[signal_rule_count] = {};  // the last of each number, packed
     // Written before the handler is installed, read by it and after fork.
+    pid_t owner = 0;          // the process that installed them
     std::uint32_t taken = 0;  // signals wait() has returned or skipped
     wake* waker = nullptr;
     bool installed[signal_rule_count] = {};
@@ -70,20 +71,33 @@ inline void call_previous(const struct sigaction& previous, int number, siginfo_
 }
 
 // Everything that ever runs in signal context.
+inline void handle_signal(std::size_t rule, int number, siginfo_t* info, void* context) {
+    lifecycle* target = process.target.load();
+    if (target == nullptr) return;
+    const std::uint64_t packed = pack_signal(number, info);
+    process.log[process.received.fetch_add(1) % process_state::log_size].store(packed);
+    process.last[rule].store(packed);
+    target->apply(signal_rules[rule].what, {cause_kind::signal, number});
+    wake::notify(process.notify_fd.load());
+    call_previous(process.previous[rule], number, info, context);
+}
+
+inline void restore_previous(std::size_t rule) {
+    if (process.installed[rule]) ::sigaction(signal_rules[rule].number, &process.previous[rule], nullptr);
+}
+
 extern "C" {
 inline void ojs_shutdown_on_signal(int number, siginfo_t* info, void* context) {
     const int saved = errno;
     process.handlers_running.fetch_add(1);  // sequentially consistent with uninstall()
-    lifecycle* target = process.target.load();
-    for (std::size_t i = 0; target != nullptr && i < signal_rule_count; ++i) {
-        if (signal_rules[i].number != number) continue;
-        const std::uint32_t place = process.received.fetch_add(1) % process_state::log_size;
-        const std::uint64_t packed = pack_signal(number, info);
-        process.log[place].store(packed);
-        process.last[i].store(packed);
-        target->apply(signal_rules[i].what, {cause_kind::signal, number});
-        wake::notify(process.notify_fd.load());
-        call_previous(process.previous[i], number, info, context);
+    for (std::size_t rule = 0; rule < signal_rule_count; ++rule) {
+        if (signal_rules[rule].number != number) continue;
+        if (getpid() == process.owner) {
+            handle_signal(rule, number, info, context);
+        } else {  // a child whose fork ran no atfork handlers, or has yet to: it takes the signal as it would without us
+            restore_previous(rule);
+            raise(number);
+        }
     }
     process.handlers_running.fetch_sub(1);
     errno = saved;
@@ -95,9 +109,7 @@ inline void ojs_shutdown_after_fork() {
     if (target == nullptr) return;
     process.handlers_running.store(0);  // those of other threads, which are not here
     target->after_fork();
-    for (std::size_t i = 0; i < signal_rule_count; ++i) {
-        if (process.installed[i]) ::sigaction(signal_rules[i].number, &process.previous[i], nullptr);
-    }
+    for (std::size_t rule = 0; rule < signal_rule_count; ++rule) restore_previous(rule);
 }
 }
 
@@ -211,6 +223,7 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
         pthread_atfork(nullptr, nullptr, detail::ojs_shutdown_after_fork);
     process.waker = new detail::wake(std::move(*waker));
     process.taken = process.received.load();
+    process.owner = getpid();
     process.notify_fd.store(process.waker->notify_fd());
     process.target.store(&target);
     signals out;

@@ -43,8 +43,7 @@ OJS_SHUTDOWN_INLINE int wake::notify_fd() const noexcept {
 
 OJS_SHUTDOWN_INLINE void wake::notify(int notify_fd) noexcept {
     const int saved = errno;
-    // Eight bytes suit an eventfd and a pipe alike. EAGAIN means it is readable already, which is all we
-    // want.
+    // Eight bytes suit an eventfd and a pipe alike. EAGAIN means it is readable already, which is all we want.
     const std::uint64_t one = 1;
     while (::write(notify_fd, &one, sizeof one) < 0 && errno == EINTR) {
     }

@@ -204,8 +204,7 @@ OJS_SHUTDOWN_INLINE detail::http_attempt http_client::impl::try_on(detail::uniqu
             failure(errc::unreachable, "the connection broke before the request was sent", sent.sys_errno),
             true, true};
     }
-    // A peer that closes in the middle of a request may have said why (413), so its answer is read in any
-    // case.
+    // A peer that closes in the middle of a request may have said why (413), so its answer is read in any case.
     return receive(std::move(connection), is_head, all_sent, call.deadline);
 }
 

@@ -21,8 +21,7 @@ namespace detail {
 
 inline constexpr std::size_t deepest_nesting = 100;
 
-// Numbers are read and written with a point, whatever locale the program has set. Only this thread is
-// affected.
+// Numbers are read and written with a point, whatever locale the program has set. Only this thread is affected.
 class c_locale_scope {
   public:
     c_locale_scope() noexcept : previous_(::uselocale(c_locale())) {}
@@ -49,8 +48,7 @@ inline std::size_t skip_json_blanks(std::string_view text, std::size_t at) noexc
     return at;
 }
 
-// One past the closing quote of the string whose opening quote is at `at`; the size of `text` if there is
-// none.
+// One past the closing quote of the string whose opening quote is at `at`; the size of `text` if there is none.
 inline std::size_t json_string_end(std::string_view text, std::size_t at) noexcept {
     for (++at; at < text.size(); ++at) {
         if (text[at] == '\\') {
@@ -138,8 +136,7 @@ OJS_SHUTDOWN_INLINE result<void> parse_json(std::string_view text, picojson::val
     out = picojson::value();
     const std::size_t start = skip_json_blanks(text, 0);
     if (start == text.size()) return bad_json("there is nothing");
-    // picojson counts arrays but not objects, and recurses for both: nesting is checked before it sees the
-    // text.
+    // picojson counts arrays but not objects, and recurses for both: nesting is checked before it sees the text.
     std::size_t deepest = 0;
     json_value_end(text, start, &deepest);
     if (deepest > deepest_nesting) return bad_json("nested deeper than 100");

@@ -1,5 +1,4 @@
-// Sockets with deadlines: resolve, connect, listen, send, receive. Every socket is non-blocking and
-// close-on-exec.
+// Sockets with deadlines: resolve, connect, listen, send, receive. Every socket is non-blocking and close-on-exec.
 #pragma once
 
 #include <sys/socket.h>

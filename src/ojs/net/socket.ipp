@@ -122,8 +122,7 @@ OJS_SHUTDOWN_INLINE io_result recv_some(int fd, char* buffer, std::size_t size,
                                         time_point deadline) noexcept {
     io_result out;
     while (out.bytes == 0 && out.status == io_status::ok) {
-        // Waiting first costs two calls an answer; receiving first would cost three, for it is never there
-        // yet.
+        // Waiting first costs two calls an answer; receiving first would cost three, for it is never there yet.
         const int ready = wait_ready(fd, POLLIN, deadline);
         if (ready <= 0) {
             out.sys_errno = errno;

@@ -66,8 +66,7 @@ class heartbeat : public ref_counted {
         worker_.supervisor.notify();
     }
 
-    // False when it is time for the last beat. A beat that is due by then is still sent: it announces
-    // `quiet`.
+    // False when it is time for the last beat. A beat that is due by then is still sent: it announces `quiet`.
     bool wait_for_beat() {
         lock_guard held(mutex_);
         while (!due_ && !finishing_) {

@@ -18,6 +18,7 @@ class job_pool : public ref_counted {
         : context_(std::move(context)),
           worker_(*context_),
           handlers_(std::move(handlers)),
+          slots_(static_cast<std::size_t>(worker_.options.concurrency)),
           reports_(worker_) {}
 
     result<void> start() {
@@ -47,8 +48,7 @@ class job_pool : public ref_counted {
         if (!add_thread("ojs-report", [self] { self->reports_.work(); })) reports_.no_thread();
     }
 
-    // Calls back those who asked to be told, on a thread of their own, since what they do is not ours to
-    // know.
+    // Calls back those who asked to be told, on a thread of their own, since what they do is not ours to know.
     void run_cancel_callbacks(const std::vector<ref<active_job>>& jobs) {
         std::vector<ref<active_job>> due;
         for (const ref<active_job>& each : jobs) {
@@ -178,26 +178,33 @@ class job_pool : public ref_counted {
         if (leading_ || closed_) return;
         if (idle_ > 0) {
             work_.notify_one();
-        } else if (job_threads_ < static_cast<std::size_t>(worker_.options.concurrency)) {
-            const result<void> added = add_job_thread();
-            if (!added)
-                worker_.log.write(log_level::warn, "fewer threads than jobs",
-                                  {field("error", added.error().text)});
+        } else {
+            add_helper();
         }
+    }
+
+    // One more job thread, up to the concurrency; where the system has no more, that is the concurrency from now on.
+    bool add_helper() {
+        if (job_threads_ >= slots_) return false;
+        const result<void> added = add_job_thread();
+        if (added) return true;
+        slots_ = job_threads_;
+        worker_.log.write(log_level::warn, "no more threads to be had; concurrency lowered",
+                          {field("concurrency", slots_), field("error", added.error().text)});
+        return false;
     }
 
     // Waits and fetches until there is a job or no more to come.
     void lead(lock_guard& held) {
         while (ready_.empty() && !closed_) {
             const std::size_t used = worker_.jobs.size();
-            const auto slots = static_cast<std::size_t>(worker_.options.concurrency);
-            if (!worker_.may_fetch() || used >= slots) {
+            if (!worker_.may_fetch() || used >= slots_) {
                 lead_.wait(held);
             } else if (steady_clock::now() < next_fetch_) {
                 lead_.wait_until(held, next_fetch_);
             } else {
                 next_fetch_ = time_point::max();
-                fetch(held, slots - used);
+                fetch(held, slots_ - used);
             }
         }
     }
@@ -207,8 +214,7 @@ class job_pool : public ref_counted {
         std::vector<ref<active_job>> runnable;
         const result<std::size_t> got = claim(count, runnable);
         held.lock();
-        // Taken from the back, so that the backend's order is kept. Nothing else is ready: a leader fetches only
-        // then.
+        // Taken from the back, so that the backend's order is kept. Nothing else is ready: a leader fetches only then.
         for (; !runnable.empty(); runnable.pop_back()) ready_.push_back(std::move(runnable.back()));
         invite_helpers();
         plan_next_fetch(got);
@@ -253,8 +259,7 @@ class job_pool : public ref_counted {
     void invite_helpers() {
         std::size_t wanted = ready_.empty() ? 0 : ready_.size() - 1;
         for (std::size_t i = 0; i < idle_ && wanted > 0; ++i, --wanted) work_.notify_one();
-        const auto limit = static_cast<std::size_t>(worker_.options.concurrency);
-        for (; wanted > 0 && job_threads_ < limit && add_job_thread(); --wanted) {
+        for (; wanted > 0 && add_helper(); --wanted) {
         }
     }
 
@@ -361,6 +366,7 @@ class job_pool : public ref_counted {
     std::size_t live_ = 0;         // threads that have not ended
     std::size_t job_threads_ = 0;  // of them, those that run jobs
     std::size_t idle_ = 0;
+    std::size_t slots_;  // jobs at a time
     bool leading_ = false;
     bool closed_ = false;
     bool backing_off_ = false;

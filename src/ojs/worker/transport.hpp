@@ -1,5 +1,4 @@
-// transport: the six operations between a worker and whatever holds its jobs. Derive from it to bring your
-// own.
+// transport: the six operations between a worker and whatever holds its jobs. Derive from it to bring your own.
 #pragma once
 
 #include <cstdint>
@@ -66,13 +65,11 @@ struct heartbeat_answer {
     }
 };
 
-// Answer to ACK and FAIL. `gone`: the reservation is no longer ours (409, 404); nothing more to do about the
-// job.
+// Answer to ACK and FAIL. `gone`: the reservation is no longer ours (409, 404); nothing more to do about the job.
 enum class settled { accepted, gone };
 
 // Every call returns by its deadline. All may be called from several threads at once. errc tells the worker
-// what to do: rejected is final; unavailable (with retry_after), unreachable, disconnected, timed_out are
-// tried again.
+// what to do: rejected is final; unavailable (with retry_after), unreachable, disconnected, timed_out are tried again.
 class transport {
   public:
     transport() = default;
