@@ -72,9 +72,13 @@ json shutdown_details(backend& jobs, const std::string& id) {
 
 }  // namespace
 
-TEST_CASE("GS-001 SIGTERM: quiet, drain, stop") { drain_on(SIGTERM, "SIGTERM"); }
+TEST_CASE("GS-001 SIGTERM: quiet, drain, stop") {
+    drain_on(SIGTERM, "SIGTERM");
+}
 
-TEST_CASE("GS-002 SIGINT does the same as SIGTERM") { drain_on(SIGINT, "SIGINT"); }
+TEST_CASE("GS-002 SIGINT does the same as SIGTERM") {
+    drain_on(SIGINT, "SIGINT");
+}
 
 TEST_CASE("GS-003 the grace period is 30 seconds, or as configured") {
     backend jobs;
@@ -88,7 +92,8 @@ TEST_CASE("GS-003 the grace period is 30 seconds, or as configured") {
     says({{"OJS_SHUTDOWN_GRACE_PERIOD", "1m30s"}}, "1m30s");
     says({{"OJS_GRACE_PERIOD", "500ms"}}, "500ms");
     says({{"OJS_SHUTDOWN_TIMEOUT", "45"}}, "45s");
-    says({{"OJS_SHUTDOWN_GRACE_PERIOD", "7s"}, {"OJS_GRACE_PERIOD", "8s"}, {"OJS_SHUTDOWN_TIMEOUT", "9"}}, "7s");
+    says({{"OJS_SHUTDOWN_GRACE_PERIOD", "7s"}, {"OJS_GRACE_PERIOD", "8s"}, {"OJS_SHUTDOWN_TIMEOUT", "9"}},
+         "7s");
 }
 
 TEST_CASE("GS-004 heartbeats go on during the drain") {
@@ -100,7 +105,8 @@ TEST_CASE("GS-004 heartbeats go on during the drain") {
     CHECK(worker.wait() == 0);
     // 20 would be the full number; a busy machine may swallow many, but not nearly all.
     const int beats = jobs.count([&](const json& event) {
-        return beat_in_state("w", "quiet")(event) && event["active"].holds(ids[0]) && event["active"].holds(ids[1]);
+        return beat_in_state("w", "quiet")(event) && event["active"].holds(ids[0]) &&
+               event["active"].holds(ids[1]);
     });
     MESSAGE(beats << " beats in a drain of 1 s, one due every 50 ms");
     CHECK(beats >= 5);
@@ -202,7 +208,8 @@ TEST_CASE("GS-R002 a second SIGTERM forces the stop, unless it follows at once")
         // The FAIL of the forced stop stays unanswered, so that the third signal finds the worker in it.
         jobs.post("/dev/delay", "{\"ms\":0}");
         process worker = start_worker(
-            jobs.url(), "w", {{"OJS_REPEAT_SIGNAL_GAP", "1ms"}, {"OJS_STOP_TIMEOUT", "20s"}, {"OJS_CANCEL_WAIT", "20s"}});
+            jobs.url(), "w",
+            {{"OJS_REPEAT_SIGNAL_GAP", "1ms"}, {"OJS_STOP_TIMEOUT", "20s"}, {"OJS_CANCEL_WAIT", "20s"}});
         const std::string id = jobs.push_one("test.stubborn", "[600000]");
         REQUIRE(worker.prints("start " + id));
         for (const char* phase : {"phase draining", "phase stopping"}) {

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <sstream>
 
 extern char** environ;
 
@@ -43,7 +44,8 @@ class json_reader {
     }
     bool take_word(const char* word) {
         const std::size_t length = std::strlen(word);
-        if (static_cast<std::size_t>(end_ - at_) < length || std::strncmp(at_, word, length) != 0) return false;
+        if (static_cast<std::size_t>(end_ - at_) < length || std::strncmp(at_, word, length) != 0)
+            return false;
         at_ += length;
         return true;
     }
@@ -166,11 +168,17 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
     return out;
 }
 
-// Ours without anything of OJS_* and TEST_*, and with `extra`.
-std::vector<std::string> child_environment(const environment& extra) {
+// Ours without anything of OJS_* and TEST_*, and with `extra`. ThreadSanitizer is told that threads left behind in
+// _exit() are meant to be, and not to sleep for a second at every exit.
+std::vector<std::string> child_environment(environment extra) {
+    std::string& tsan = extra["TSAN_OPTIONS"];
+    if (const char* set = ::getenv("TSAN_OPTIONS")) tsan = set;
+    tsan += ":report_thread_leaks=0:atexit_sleep_ms=0";
     std::vector<std::string> out;
     for (char** each = environ; *each != nullptr; ++each) {
-        if (std::strncmp(*each, "OJS_", 4) != 0 && std::strncmp(*each, "TEST_", 5) != 0) out.emplace_back(*each);
+        const std::string name(*each, std::strcspn(*each, "="));
+        const bool ours = name.compare(0, 4, "OJS_") == 0 || name.compare(0, 5, "TEST_") == 0;
+        if (!ours && extra.count(name) == 0) out.emplace_back(*each);
     }
     for (const auto& [name, value] : extra) out.push_back(name + "=" + value);
     return out;
@@ -267,14 +275,17 @@ void process::swap(process& other) noexcept {
     std::swap(output_, other.output_);
 }
 
-void process::signal(int number) const { ::kill(pid_, number); }
+void process::signal(int number) const {
+    ::kill(pid_, number);
+}
 
 int process::wait(milliseconds limit) const {
     int status = running;
     eventually(
         [&] {
             siginfo_t info{};
-            if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0) return true;
+            if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0)
+                return true;
             if (info.si_pid == 0) return false;
             status = info.si_code == CLD_EXITED ? info.si_status : -info.si_status;
             return true;
@@ -308,7 +319,8 @@ backend::backend(std::vector<std::string> flags) : ledger_(scratch_file("ledger"
     const std::string greeting = "listening on ";
     REQUIRE_MESSAGE(eventually([&] {
                         const std::size_t at = process_.output().find(greeting);
-                        return at != std::string::npos && process_.output().find('\n', at) != std::string::npos;
+                        return at != std::string::npos &&
+                               process_.output().find('\n', at) != std::string::npos;
                     }),
                     "dev_backend says: " << process_.output());
     const std::string& said = process_.output();
@@ -326,6 +338,15 @@ const std::vector<json>& backend::events() {
     return events_;
 }
 
+std::string backend::history(const std::string& id) const {
+    std::istringstream lines(read_from(ledger_, 0));
+    std::string out;
+    for (std::string line; std::getline(lines, line);) {
+        if (line.find('"' + id + '"') != std::string::npos) out += line + '\n';
+    }
+    return out;
+}
+
 json backend::call(const char* method, const std::string& path, const std::string& body) {
     ojs::result<ojs::http_client> client = ojs::http_client::create(url_);
     REQUIRE(client);
@@ -334,14 +355,19 @@ json backend::call(const char* method, const std::string& path, const std::strin
     request.target = path;
     request.headers = {{"Content-Type", "application/openjobspec+json"}};
     request.body = body;
-    const ojs::result<ojs::http_response> answer = client->send(request, {clock::now() + guard, ojs::resend::if_unsent, nullptr});
+    const ojs::result<ojs::http_response> answer =
+        client->send(request, {clock::now() + guard, ojs::resend::if_unsent, nullptr});
     REQUIRE_MESSAGE(answer, path << ": " << answer.error().text);
     REQUIRE_MESSAGE(answer->status < 300, path << ": " << answer->status << " " << answer->body);
     return json::parse(answer->body);
 }
 
-json backend::post(const std::string& path, const std::string& body) { return call("POST", path, body); }
-json backend::summary() { return call("GET", "/dev/summary", ""); }
+json backend::post(const std::string& path, const std::string& body) {
+    return call("POST", path, body);
+}
+json backend::summary() {
+    return call("GET", "/dev/summary", "");
+}
 
 json backend::job(const std::string& id) {
     const json answer = call("GET", "/ojs/v1/jobs/" + id, "");
@@ -424,7 +450,8 @@ void raw_server::serve() {
         if (::recv(connection, request, sizeof request, 0) > 0) {
             std::size_t sent = 0;
             while (sent < bytes.size()) {
-                const ssize_t more = ::send(connection, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+                const ssize_t more =
+                    ::send(connection, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
                 if (more <= 0) break;
                 sent += static_cast<std::size_t>(more);
             }

@@ -96,11 +96,14 @@ class backend {
     explicit backend(std::vector<std::string> flags = {});
 
     const std::string& url() const { return url_; }
-    const std::vector<json>& events();  // the ledger so far
+    const std::vector<json>& events();                 // the ledger so far
+    std::string history(const std::string& id) const;  // its lines that name a job or a worker
     // Ids of `count` new jobs; `more` is added to each, such as `,"max_attempts":1`.
     std::vector<std::string> push(const std::string& type, const std::string& args, int count = 1,
                                   const std::string& more = "");
-    std::string push_one(const std::string& type, const std::string& args) { return push(type, args).front(); }
+    std::string push_one(const std::string& type, const std::string& args) {
+        return push(type, args).front();
+    }
     json summary();
     json job(const std::string& id);
     std::string state_of(const std::string& id) { return job(id)["state"].text; }

@@ -1,0 +1,353 @@
+// What became of every job, over hundreds of workers signalled at random moments, with a backend that delays, resets,
+// answers 500 and loses answers. Settings from the environment:
+//
+//   OJS_TEST_SEED       repeats a run's random choices (it is printed)
+//   OJS_TEST_WORKERS    how many workers; default 300
+#include <signal.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+#include "harness.hpp"
+
+using namespace test;
+
+namespace {
+
+std::uint64_t number_from(const char* variable, std::uint64_t fallback) {
+    const char* set = ::getenv(variable);
+    return set == nullptr ? fallback : std::strtoull(set, nullptr, 10);
+}
+
+class choices {
+  public:
+    explicit choices(std::uint64_t seed) : random_(seed) {}
+    int below(int end) { return static_cast<int>(random_() % static_cast<std::uint64_t>(end)); }
+    milliseconds up_to(int most) { return milliseconds(below(most + 1)); }
+
+  private:
+    std::mt19937_64 random_;
+};
+
+const std::vector<std::vector<int>> scenarios = {{SIGTERM},          {SIGINT},
+                                                 {SIGTERM, SIGTERM}, {SIGTSTP, SIGTERM},
+                                                 {SIGTERM, SIGCONT}, {SIGTSTP, SIGCONT, SIGTERM}};
+
+// One worker on its way from its start, through its signals, to its end.
+struct patient {
+    std::string id;
+    process worker;
+    std::vector<int> signals;
+    std::vector<milliseconds> gaps;  // before each of the signals
+    std::string trigger;             // the first gap begins when this is printed
+    std::size_t sent = 0;
+    clock::time_point due = clock::time_point::max();
+    clock::time_point last_sent = clock::time_point::max();
+};
+
+patient admit(const std::string& url, int number, choices& pick) {
+    patient out;
+    out.id = "w" + std::to_string(number);
+    out.signals = scenarios[static_cast<std::size_t>(pick.below(static_cast<int>(scenarios.size())))];
+    for (std::size_t i = 0; i < out.signals.size(); ++i) out.gaps.push_back(pick.up_to(60));
+    // Half of them claim the signals in the first line of main, and may get one while they start.
+    const bool claims = pick.below(2) == 0;
+    out.trigger = pick.below(3) == 0 ? "start " : claims ? "claimed" : "worker started";
+    out.worker =
+        start_worker(url, out.id,
+                     {{"TEST_MODE", claims ? "claimed" : ""},
+                      // A signal in the middle of LeakSanitizer's search, at the exit, would hang it.
+                      {"ASAN_OPTIONS", "detect_leaks=0"},
+                      {"OJS_CONCURRENCY", std::to_string(1 + pick.below(8))},
+                      {"OJS_HEARTBEAT_INTERVAL", "50ms"},
+                      {"OJS_POLL_INTERVAL", "5ms"},
+                      {"OJS_VISIBILITY_TIMEOUT", "1s"},
+                      {"OJS_REPEAT_SIGNAL_GAP", "20ms"},
+                      {"OJS_STOP_TIMEOUT", "4s"},
+                      {"OJS_CANCEL_WAIT", pick.below(2) == 0 ? "0" : "20ms"},
+                      {"OJS_SHUTDOWN_GRACE_PERIOD", std::to_string(5 + pick.below(60)) + "ms"}});
+    return out;
+}
+
+// Sends what is due. False once everything is sent.
+void treat(patient& one) {
+    const auto now = clock::now();
+    if (one.due == clock::time_point::max() && one.sent == 0 &&
+        one.worker.prints(one.trigger, milliseconds(0))) {
+        one.due = now + one.gaps.front();
+    }
+    if (one.sent == one.signals.size() || now < one.due) return;
+    one.worker.signal(one.signals[one.sent]);
+    one.last_sent = now;
+    if (++one.sent < one.signals.size()) one.due = now + one.gaps[one.sent];
+}
+
+// How the workers ended.
+struct outcomes {
+    int settled = 0;
+    int by_signal = 0;  // in the moment between run() giving the signals back and the end of main
+    std::map<std::string, std::int64_t> draining_since;
+    std::set<std::string> ended_by_signal;
+    double slowest_ms = 0;
+};
+
+void discharge(patient& one, outcomes& out) {
+    const int status = one.worker.wait(milliseconds(0));
+    const int last = one.signals.back() == SIGCONT ? SIGTERM : one.signals.back();
+    const bool by_signal = status == -last && one.worker.prints("worker stopped", milliseconds(0));
+    out.settled += status == 0 ? 1 : 0;
+    out.by_signal += by_signal ? 1 : 0;
+    if (by_signal) out.ended_by_signal.insert(one.id);
+    const bool good = status == 0 || by_signal;
+    CHECK_MESSAGE(good, one.id << " ended with " << status << "\n" << one.worker.output());
+    out.draining_since[one.id] = phase_moment(one.worker, "draining");
+    const double took = std::chrono::duration<double, std::milli>(clock::now() - one.last_sent).count();
+    out.slowest_ms = std::max(out.slowest_ms, took);
+}
+
+void push_random_jobs(backend& jobs, choices& pick, int count) {
+    for (int i = 0; i < count; i += 10) {
+        const char* type = pick.below(3) == 0 ? "test.stubborn" : "test.sleep";
+        jobs.push(type, "[" + std::to_string(pick.below(51)) + "]", 10);
+    }
+}
+
+outcomes run_workers(backend& jobs, choices& pick, int total) {
+    constexpr std::size_t at_a_time = 12;
+    outcomes out;
+    std::vector<patient> ward;
+    int admitted = 0;
+    auto next_look = clock::now();
+    while (admitted < total || !ward.empty()) {
+        if (clock::now() >= next_look) {  // there is always something to do
+            if (jobs.summary()["available"].number < 60) push_random_jobs(jobs, pick, 60);
+            next_look = clock::now() + milliseconds(20);
+        }
+        while (admitted < total && ward.size() < at_a_time)
+            ward.push_back(admit(jobs.url(), ++admitted, pick));
+        for (std::size_t i = 0; i < ward.size();) {
+            treat(ward[i]);
+            if (ward[i].worker.ended()) {
+                discharge(ward[i], out);
+                std::swap(ward[i], ward.back());
+                ward.pop_back();
+                continue;
+            }
+            const bool stuck =
+                ward[i].last_sent != clock::time_point::max() && clock::now() - ward[i].last_sent > guard;
+            REQUIRE_MESSAGE(!stuck, ward[i].id << " does not end\n" << ward[i].worker.output());
+            ++i;
+        }
+        std::this_thread::sleep_for(milliseconds(1));
+    }
+    return out;
+}
+
+// ---- the audit ----
+
+// From a FETCH to whatever took the job from that worker.
+struct claim {
+    claim(std::string by, bool lost) : worker(std::move(by)), answer_lost(lost) {}
+
+    std::string worker;
+    bool answer_lost;
+    bool open = true;
+    std::string reported_as;  // "ack" or "nack", by the worker itself
+    bool may_repeat = true;   // nothing was reported yet, or the answer to it was lost
+};
+
+class audit {
+  public:
+    audit(const outcomes& ends, backend& jobs) : ends_(ends), jobs_(jobs) {
+        for (const json& event : jobs.events()) {
+            look_at(event);
+            note_try(event);
+        }
+        for (const lapse& each : lapses_) {
+            const bool tried = tries_.count(each.job + each.worker) != 0 || tries_.count(each.job) != 0;
+            CHECK_MESSAGE(tried, each.job << " of " << each.worker << ": " << each.what
+                                          << ", nobody had reported it\n"
+                                          << jobs_.history(each.job));
+        }
+        late = static_cast<int>(lapses_.size());
+    }
+
+    void look_at(const json& event) {
+        const std::string& what = event["event"].text;
+        if (what == "push") ++pushed_;
+        if (what == "fetch" || what == "refused_fetch") on_fetch(event);
+        if (what == "beat") on_request(event["worker_id"].text, event);
+        if (what == "beat" && event["state"].is("terminate")) said_goodbye_.insert(event["worker_id"].text);
+        if (what == "ack" || what == "nack") on_report(what, event);
+        if (what == "expired" || what == "requeued_from_dead" || what == "requeued_at_deregistration") {
+            on_expired(what, event);
+        }
+    }
+
+    int pushed() const { return pushed_; }
+    int completed() const { return static_cast<int>(completed_.size()); }
+    int goodbyes() const { return static_cast<int>(said_goodbye_.size()); }
+    double latest_fetch_ms() const { return static_cast<double>(latest_fetch_ns_) / 1e6; }
+    int claims = 0;
+    int handed_back = 0;
+    int interrupted = 0;
+    int repeats = 0;
+    int recovered = 0;
+    int late = 0;  // leases that ended before the report got through
+
+  private:
+    void on_request(const std::string& worker, const json& event) {
+        if (worker.empty()) return;
+        CHECK_MESSAGE(said_goodbye_.count(worker) == 0,
+                      worker << " sent " << event["event"].text << " after its last heartbeat");
+    }
+
+    void on_fetch(const json& event) {
+        const std::string& worker = event["worker_id"].text;
+        on_request(worker, event);
+        const auto draining = ends_.draining_since.find(worker);
+        if (draining != ends_.draining_since.end() && draining->second > 0) {
+            latest_fetch_ns_ = std::max(latest_fetch_ns_, event["recv_mono_ns"].number - draining->second);
+        }
+        for (const json& id : event["jobs"].items) {
+            std::vector<claim>& history = claims_[id.text];
+            CHECK_MESSAGE((history.empty() || !history.back().open), id.text << " was claimed while active\n"
+                                                                             << jobs_.history(id.text));
+            CHECK_MESSAGE(completed_.count(id.text) == 0, id.text << " was claimed after it was completed");
+            history.emplace_back(worker, event["lost"].flag);
+            ++claims;
+        }
+    }
+
+    void on_report(const std::string& what, const json& event) {
+        const std::string& id = event["job_id"].text;
+        std::vector<claim>& history = claims_[id];
+        const bool accepted = event["status"].number == 200;
+        CHECK((accepted || event["status"].number == 409));
+        REQUIRE_MESSAGE(!history.empty(), id << " was reported but never claimed");
+        const std::string& sender = event["from"].text;
+        CHECK_MESSAGE(!sender.empty(), what << " names no worker");
+        on_request(sender, event);
+        claim* own = last_claim_of(history, sender);
+        if (own != nullptr) note_report(*own, what, event);
+        if (accepted) {
+            claim& now = history.back();
+            CHECK_MESSAGE(now.open, id << " was settled while not active\n" << jobs_.history(id));
+            CHECK_MESSAGE(own == &now, id << " of " << now.worker << " was settled by " << sender << "\n"
+                                          << jobs_.history(id));
+            now.open = false;
+            if (what == "ack")
+                CHECK_MESSAGE(completed_.insert(id).second, id << " was completed twice\n"
+                                                               << jobs_.history(id));
+            if (what == "nack" && event["details"]["reason"].is("not_started")) ++handed_back;
+            if (what == "nack" && !event["details"]["reason"].is("not_started")) ++interrupted;
+            if (what == "nack") CHECK(event["requeue"].flag);
+        }
+    }
+
+    static claim* last_claim_of(std::vector<claim>& history, const std::string& worker) {
+        for (auto each = history.rbegin(); each != history.rend(); ++each) {
+            if (each->worker == worker) return &*each;
+        }
+        return nullptr;
+    }
+
+    // One worker settles its claim in one way, and again only where it cannot know that it was heard.
+    void note_report(claim& own, const std::string& what, const json& event) {
+        const std::string& id = event["job_id"].text;
+        CHECK_MESSAGE((own.reported_as.empty() || own.reported_as == what),
+                      own.worker << " reported " << id << " as " << own.reported_as << " and as " << what
+                                 << "\n"
+                                 << jobs_.history(id));
+        CHECK_MESSAGE(own.may_repeat, own.worker << " repeated the " << what << " of " << id
+                                                 << " that was answered\n"
+                                                 << jobs_.history(id));
+        if (!own.reported_as.empty()) ++repeats;
+        own.reported_as = what;
+        own.may_repeat = event["lost"].flag;
+    }
+
+    void on_expired(const std::string& what, const json& event) {
+        const std::string& id = event["job_id"].text;
+        claim& now = claims_[id].back();
+        now.open = false;
+        ++recovered;
+        if (!now.answer_lost && ends_.ended_by_signal.count(now.worker) == 0)
+            lapses_.push_back({id, now.worker, what});
+    }
+
+    // Only what a lost answer to FETCH claimed, or a worker that was ended in its last moment, needs the backend's
+    // help. On a machine that stands still for a second a lease may also end before a report gets through; then there
+    // are traces of the report.
+    void note_try(const json& event) {
+        const std::string& job = event["job_id"].text;
+        const bool tried =
+            event["event"].is("ack") || event["event"].is("nack") || event["event"].is("fault");
+        if (tried) tries_.insert(job + event["from"].text);
+        if (tried && event["event"].is("fault")) tries_.insert(job);
+    }
+
+    struct lapse {
+        std::string job;
+        std::string worker;
+        std::string what;
+    };
+    std::vector<lapse> lapses_;
+    std::set<std::string> tries_;  // job, or job and worker
+    const outcomes& ends_;
+    const backend& jobs_;
+    std::map<std::string, std::vector<claim>> claims_;
+    std::set<std::string> completed_;
+    std::set<std::string> said_goodbye_;
+    std::int64_t latest_fetch_ns_ = 0;
+    int pushed_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "accounting: every job ends exactly once, whenever which signal comes and whatever the backend does") {
+    const std::uint64_t seed = number_from("OJS_TEST_SEED", std::random_device{}());
+    const auto total = static_cast<int>(number_from("OJS_TEST_WORKERS", 300));
+    MESSAGE("OJS_TEST_SEED=" << seed << " OJS_TEST_WORKERS=" << total);
+    choices pick(seed);
+    backend jobs({"--faults", "delay:100,reset:40,e500:40,lose:40", "--seed", std::to_string(seed),
+                  "--retry-delay", "50ms", "--dead-after", "30s", "--quiet"});
+    const auto began = clock::now();
+    const outcomes ends = run_workers(jobs, pick, total);
+    const double took = std::chrono::duration<double>(clock::now() - began).count();
+
+    // What lost answers to FETCH claimed comes back when its lease ends; nothing else is active now.
+    jobs.post("/dev/faults", "{\"faults\":\"\"}");
+    CHECK(eventually([&] { return jobs.summary()["active"].number == 0; }));
+    const json before = jobs.summary();
+    const audit books(ends, jobs);
+    MESSAGE(total << " workers in " << took << " s: " << ends.settled << " exited 0, " << ends.by_signal
+                  << " ended by a signal after run(); slowest end " << ends.slowest_ms
+                  << " ms after the last signal; last FETCH received " << books.latest_fetch_ms()
+                  << " ms after the stop signal");
+    MESSAGE(books.pushed() << " jobs, " << books.claims << " claims: " << books.completed() << " completed, "
+                           << books.interrupted << " interrupted, " << books.handed_back << " handed back, "
+                           << books.recovered << " recovered by the backend (" << books.late
+                           << " reported too late), " << books.repeats << " repeated reports; "
+                           << books.goodbyes() << " last heartbeats arrived");
+    CHECK(ends.by_signal * 50 <= total);
+    CHECK(books.latest_fetch_ms() < 250);
+    CHECK(before["pushed"].number == books.pushed());
+    CHECK(before["completed"].number == books.completed());
+    CHECK(before["completed"].number + before["available"].number == before["pushed"].number);
+    CHECK(before["discarded"].number == 0);
+    CHECK(before["cancelled"].number == 0);
+
+    // And one worker without trouble completes the rest.
+    process last = start_worker(jobs.url(), "last", {{"OJS_CONCURRENCY", "50"}});
+    CHECK(eventually([&] { return jobs.summary()["completed"].number == books.pushed(); }));
+    last.signal(SIGTERM);
+    CHECK(last.wait() == 0);
+    const audit final_books(ends, jobs);
+    CHECK(final_books.completed() == final_books.pushed());
+    CHECK(jobs.summary()["active"].number == 0);
+}

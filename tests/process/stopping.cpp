@@ -1,0 +1,265 @@
+// Stops that meet trouble: handlers that never return, a backend that is gone or loses answers, supervisors with
+// habits of their own, frozen and killed workers.
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "harness.hpp"
+
+using namespace test;
+
+namespace {
+
+double milliseconds_between(clock::time_point from, clock::time_point to) {
+    return std::chrono::duration<double, std::milli>(to - from).count();
+}
+
+// Returns once the first beat of `worker` is in the ledger: it runs, and the backend knows it.
+void await_beat(backend& jobs, const std::string& worker) {
+    REQUIRE(jobs.event(worker_event(worker, "beat")).what == json::kind::object);
+}
+
+}  // namespace
+
+TEST_CASE("a job deaf to its cancellation does not hold up the exit") {
+    backend jobs;
+    process worker = start_worker(jobs.url(), "w", {{"OJS_SHUTDOWN_GRACE_PERIOD", "300ms"}});
+    const std::string id = jobs.push_one("test.deaf", "[]");
+    REQUIRE(worker.prints("start " + id));
+    worker.signal(SIGTERM);
+    const auto sent = clock::now();
+    CHECK(worker.wait() == 0);
+    const double over = milliseconds_between(sent, clock::now()) - 300;
+    MESSAGE("exit " << over << " ms after the grace deadline; at most 250 are wanted");
+    CHECK(over < 1500);
+    const json failed = jobs.event(job_event(id, "nack"));
+    CHECK(failed["details"]["reason"].is("grace_period_expired"));
+    CHECK(jobs.state_of(id) == "available");
+    CHECK(jobs.count(beat_in_state("w", "terminate")) == 1);
+    CHECK(worker.prints("handlers have not returned"));
+}
+
+TEST_CASE("the backend is gone during the drain: bounded, status 75, the job named") {
+    auto jobs = std::make_unique<backend>();
+    process worker = start_worker(jobs->url(), "w",
+                                  {{"OJS_STOP_TIMEOUT", "500ms"}, {"OJS_SHUTDOWN_GRACE_PERIOD", "200ms"}});
+    const std::string id = jobs->push_one("test.sleep", "[600000]");
+    REQUIRE(worker.prints("start " + id));
+    worker.signal(SIGTERM);
+    REQUIRE(worker.prints("phase draining"));
+    jobs.reset();
+    const auto gone = clock::now();
+    CHECK(worker.wait() == 75);
+    CHECK(milliseconds_between(gone, clock::now()) < 5000);
+    INFO(worker.output());
+    const std::string& log = worker.output();
+    const std::size_t named = log.find("job could not be reported");
+    REQUIRE(named != std::string::npos);
+    CHECK(log.find(id, named) < log.find('\n', named));
+}
+
+TEST_CASE("a FETCH on the wire at SIGTERM: what it claims is handed back") {
+    backend jobs({"--delay", "300ms"});
+    const std::vector<std::string> ids = jobs.push("test.sleep", "[0]", 3);
+    process worker = start_worker(jobs.url(), "w");
+    // The claim is in the ledger, its answer is held back.
+    REQUIRE(jobs.event(worker_event("w", "fetch"))["jobs"].items.size() == 3);
+    worker.signal(SIGTERM);
+    CHECK(worker.wait() == 0);
+    INFO(worker.output());
+    for (const std::string& id : ids) {
+        const json returned = jobs.event(job_event(id, "nack"));
+        CHECK(returned["requeue"].flag);
+        CHECK(returned["details"]["reason"].is("not_started"));
+        CHECK(jobs.state_of(id) == "available");
+        CHECK(jobs.job(id)["attempt"].number == 0);
+        CHECK(worker.count("start " + id) == 0);
+    }
+    CHECK(jobs.summary()["handed_back"].number == 3);
+    CHECK(jobs.count(beat_in_state("w", "terminate")) == 1);
+}
+
+TEST_CASE("an empty FETCH on the wire at SIGTERM does not delay the exit") {
+    backend jobs;
+    for (int round = 0; round < 10; ++round) {
+        process worker = start_worker(jobs.url(), "w",
+                                      {{"OJS_POLL_INTERVAL", "1ms"},
+                                       {"OJS_SHUTDOWN_GRACE_PERIOD", "1h"},
+                                       {"OJS_PROGRESS_INTERVAL", "1h"}});
+        REQUIRE(worker.prints("worker started"));
+        worker.signal(SIGTERM);
+        REQUIRE(worker.wait() == 0);
+    }
+}
+
+TEST_CASE("the answer to an ACK is lost: the second gets 409, and the job counts as settled") {
+    backend jobs;
+    process worker =
+        start_worker(jobs.url(), "w", {{"OJS_HEARTBEAT_INTERVAL", "1s"}, {"OJS_VISIBILITY_TIMEOUT", "60s"}});
+    const std::string id = jobs.push_one("test.stubborn", "[300]");
+    REQUIRE(worker.prints("start " + id));
+    jobs.post("/dev/faults", "{\"faults\":\"lose:1000\"}");
+    worker.signal(SIGTERM);
+    CHECK(eventually([&] { return jobs.count(job_event(id, "ack")) >= 2; }));
+    jobs.post("/dev/faults", "{\"faults\":\"\"}");
+    CHECK(worker.wait() == 0);
+    INFO(worker.output());
+    CHECK(jobs.state_of(id) == "completed");
+    CHECK(jobs.event(job_event(id, "ack"))["status"].number == 200);
+    CHECK(jobs.count([&](const json& event) {
+        return job_event(id, "ack")(event) && event["status"].number == 409;
+    }) >= 1);
+    CHECK(jobs.count(job_event(id, "nack")) == 0);
+}
+
+TEST_CASE("SIGTERM while the program starts: exit 0 without a FETCH") {
+    backend jobs;
+    const std::string id = jobs.push_one("test.sleep", "[0]");
+    process worker = start_worker(jobs.url(), "w", {{"TEST_MODE", "early_term"}});
+    CHECK(worker.wait() == 0);
+    INFO(worker.output());
+    CHECK(jobs.count(worker_event("w", "fetch")) == 0);
+    CHECK(jobs.count(worker_event("w", "refused_fetch")) == 0);
+    CHECK(jobs.state_of(id) == "available");
+}
+
+TEST_CASE("SIGTSTP while the program starts: it begins quiet, and SIGCONT lets it work") {
+    backend jobs;
+    const std::string id = jobs.push_one("test.sleep", "[0]");
+    process worker = start_worker(jobs.url(), "w", {{"TEST_MODE", "early_tstp"}});
+    await_beat(jobs, "w");
+    CHECK(eventually([&] { return jobs.count(beat_in_state("w", "quiet")) >= 3; }));
+    CHECK(jobs.count(worker_event("w", "fetch")) == 0);
+    worker.signal(SIGCONT);
+    CHECK(jobs.reaches(id, "completed"));
+    worker.signal(SIGTERM);
+    CHECK(worker.wait() == 0);
+}
+
+TEST_CASE("SIGCONT right after SIGTERM, as systemd sends it: the drain goes on") {
+    backend jobs;
+    process worker = start_worker(jobs.url(), "w");
+    const std::string id = jobs.push_one("test.sleep", "[200]");
+    REQUIRE(worker.prints("start " + id));
+    worker.signal(SIGTERM);
+    worker.signal(SIGCONT);
+    CHECK(worker.wait() == 0);
+    CHECK(jobs.state_of(id) == "completed");
+    CHECK(phase_moment(worker, "running") == 0);
+}
+
+TEST_CASE("directives of the backend: quiet and terminate are obeyed, running does not un-quiet") {
+    backend jobs;
+    process worker = start_worker(jobs.url(), "w");
+    await_beat(jobs, "w");
+    jobs.post("/dev/directive", "{\"worker_id\":\"w\",\"directive\":\"quiet\"}");
+    REQUIRE(worker.prints("phase quiet"));
+    jobs.post("/dev/directive", "{\"worker_id\":\"w\",\"directive\":\"running\"}");
+    const int beats = jobs.count(beat_in_state("w", "quiet"));
+    CHECK(eventually([&] { return jobs.count(beat_in_state("w", "quiet")) >= beats + 3; }));
+    CHECK_FALSE(worker.ended());
+    CHECK(phase_moment(worker, "running") == 0);
+    // But the operator's SIGCONT does.
+    worker.signal(SIGCONT);
+    const std::string id = jobs.push_one("test.sleep", "[200]");
+    REQUIRE(worker.prints("start " + id));
+    jobs.post("/dev/directive", "{\"worker_id\":\"*\",\"directive\":\"terminate\"}");
+    CHECK(worker.wait() == 0);
+    CHECK(jobs.state_of(id) == "completed");
+    CHECK(worker.prints("cause=directive"));
+}
+
+TEST_CASE("a signal ignored when the program started stays ignored") {
+    backend jobs;
+    process worker = start_worker(jobs.url(), "w", {{"TEST_IGNORE", "INT"}});
+    REQUIRE(worker.prints("stays so  signal=SIGINT"));
+    worker.signal(SIGINT);
+    await_beat(jobs, "w");
+    const int beats = jobs.count(beat_in_state("w", "running"));
+    CHECK(eventually([&] { return jobs.count(beat_in_state("w", "running")) >= beats + 3; }));
+    worker.signal(SIGTERM);
+    CHECK(worker.wait() == 0);
+    CHECK(worker.prints("signal=SIGTERM"));
+}
+
+TEST_CASE("a worker frozen past its lease does not report the job that another one has by now") {
+    backend jobs;
+    process frozen = start_worker(jobs.url(), "frozen", {{"OJS_VISIBILITY_TIMEOUT", "1s"}});
+    const std::string id = jobs.push_one("test.stubborn", "[500]");
+    REQUIRE(frozen.prints("start " + id));
+    frozen.signal(SIGSTOP);
+    REQUIRE(jobs.event(job_event(id, "expired")).what == json::kind::object);
+    process heir = start_worker(jobs.url(), "heir");
+    SUBCASE("the other one still works on it") {
+        REQUIRE(heir.prints("start " + id));
+        frozen.signal(SIGCONT);
+        CHECK(frozen.prints("reservation is gone"));
+        CHECK(jobs.reaches(id, "completed"));
+    }
+    SUBCASE("the other one is through with it") {
+        CHECK(jobs.reaches(id, "completed"));
+        frozen.signal(SIGCONT);
+        CHECK(frozen.prints("reservation is gone"));
+    }
+    CHECK(jobs.count(job_event(id, "ack")) == 1);
+    CHECK(jobs.count(job_event(id, "nack")) == 0);
+    CHECK(jobs.event(job_event(id, "ack"))["worker_id"].is("heir"));
+    for (process* worker : {&frozen, &heir}) {
+        worker->signal(SIGTERM);
+        CHECK(worker->wait() == 0);
+    }
+}
+
+TEST_CASE("a worker killed with SIGKILL: the backend takes its jobs back, another one completes them") {
+    backend jobs({"--dead-after", "300ms"});
+    process victim = start_worker(jobs.url(), "victim", {{"OJS_CONCURRENCY", "3"}});
+    const std::vector<std::string> ids = jobs.push("test.sleep", "[200]", 3);
+    for (const std::string& id : ids) REQUIRE(victim.prints("start " + id));
+    await_beat(jobs, "victim");  // the backend misses only whom it has heard
+    victim.signal(SIGKILL);
+    CHECK(victim.wait() == -SIGKILL);
+    process heir = start_worker(jobs.url(), "heir");
+    for (const std::string& id : ids) CHECK(jobs.reaches(id, "completed"));
+    CHECK(jobs.count(worker_event("heir", "ack")) == 3);
+    heir.signal(SIGTERM);
+    CHECK(heir.wait() == 0);
+}
+
+#ifdef __linux__
+namespace {
+
+// The one child of a process; 0 while there is none.
+pid_t child_of(pid_t parent) {
+    std::ifstream list("/proc/" + std::to_string(parent) + "/task/" + std::to_string(parent) + "/children");
+    pid_t child = 0;
+    list >> child;
+    return child;
+}
+
+}  // namespace
+
+TEST_CASE("as PID 1 of a PID namespace: SIGTERM drains and ends it") {
+    process probe({"unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "true"}, {});
+    if (probe.wait() != 0) {
+        MESSAGE("skipped, a PID namespace is not permitted here: " << probe.output());
+        return;
+    }
+    backend jobs;
+    const environment settings = {
+        {"OJS_URL", jobs.url()}, {"OJS_WORKER_ID", "one"}, {"OJS_POLL_INTERVAL", "20ms"}};
+    process outside({"unshare", "--pid", "--fork", "--mount-proc", "--kill-child", program("test_worker")},
+                    settings);
+    const std::string id = jobs.push_one("test.sleep", "[300]");
+    REQUIRE(outside.prints("start " + id));
+    CHECK(outside.prints("pid=1 "));
+    const pid_t worker = child_of(outside.pid());
+    REQUIRE(worker > 0);
+    ::kill(worker, SIGTERM);
+    CHECK(outside.wait() == 0);
+    CHECK(jobs.state_of(id) == "completed");
+    CHECK(jobs.count(beat_in_state("one", "terminate")) == 1);
+}
+#endif
