@@ -59,8 +59,8 @@ class heartbeat : public ref_counted {
             if (!registered_) registered_ = register_worker();
             static_cast<void>(beat(false));  // a beat that failed is logged; the next one is due soon
         }
-        last_beat();
         deregister_worker();
+        last_beat();  // the very last request
         const lock_guard held(mutex_);
         finished_ = true;
         worker_.supervisor.notify();

@@ -273,6 +273,7 @@ class job_pool : public ref_counted {
                                   {field("job_type", each.type)});
                 continue;
             }
+            if (renews_running_job(each.id, sent)) continue;
             ref<active_job> job =
                 make_ref<active_job>(std::move(each), sent, worker_.options.visibility_timeout);
             job->ticket = ticket.split();

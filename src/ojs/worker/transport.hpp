@@ -84,7 +84,8 @@ class transport {
     virtual result<settled> ack(const ack_request& request, time_point deadline) = 0;
     virtual result<settled> fail(const fail_request& request, time_point deadline) = 0;
     virtual result<heartbeat_answer> heartbeat(const heartbeat_request& request, time_point deadline) = 0;
-    // Before the first and after the last heartbeat. By default they do nothing: the heartbeats say it all.
+    // Before the first heartbeat, and before the last one, which is the last request of all. By default they do
+    // nothing: the heartbeats say it all.
     virtual result<void> register_worker(const worker_identity& worker, time_point deadline);
     virtual result<void> deregister_worker(const worker_identity& worker, time_point deadline);
 };

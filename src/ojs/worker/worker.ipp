@@ -63,7 +63,7 @@ inline result<transport*> make_transport(const worker_options& options, const st
     if (options.url == "memory:") return static_cast<transport*>(new memory_transport);
     result<http_client> client = http_client::create(options.url, client_options(options, worker_id));
     if (!client) return client.error();
-    return static_cast<transport*>(new http_transport(std::move(*client)));
+    return static_cast<transport*>(new http_transport(std::move(*client), options.registration_path));
 }
 
 // What a worker object holds on to, shared with whoever still waits for it.

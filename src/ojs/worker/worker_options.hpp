@@ -34,9 +34,10 @@ struct worker_options {
     std::chrono::milliseconds repeat_signal_gap{250};
     std::chrono::milliseconds progress_interval{5000};  // between progress lines of the drain [GS 5.2]
     std::vector<std::string> labels;
-    std::string worker_id;   // empty: worker_ and a UUIDv7
-    std::string auth_token;  // sent as a bearer token; never logged
-    http_headers headers;    // sent with every request
+    std::string worker_id;          // empty: worker_ and a UUIDv7
+    std::string auth_token;         // sent as a bearer token; never logged
+    http_headers headers;           // sent with every request
+    std::string registration_path;  // below /ojs/v1, for backends that have one; empty: heartbeats register
     ojs::dialect dialect;
     log_options log;
     std::size_t thread_stack_size = 0;  // bytes, of the threads that run jobs; 0: the platform's default

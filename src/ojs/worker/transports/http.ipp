@@ -41,17 +41,21 @@ inline std::string fail_body(const fail_request& request) {
                "}", request.requeue ? ",\"requeue\":true}" : "}");
 }
 
+// The members that say who a worker is, without the braces.
+inline std::string identity_members(const worker_identity& worker) {
+    return cat("\"worker_id\":", json_quote(worker.worker_id), ",\"hostname\":", json_quote(worker.hostname),
+               ",\"pid\":", worker.pid, ",\"queues\":", json_strings(worker.queues),
+               ",\"concurrency\":", worker.concurrency, ",\"labels\":", json_strings(worker.labels),
+               ",\"started_at\":", json_quote(worker.started_at));
+}
+
 // Both shapes of the active jobs, since documents disagree on which of the two names is the list. [WIRE]
 inline std::string heartbeat_body(const heartbeat_request& request) {
-    const worker_identity& worker = *request.worker;
     const std::string ids = json_strings(request.active_jobs);
-    return cat("{\"worker_id\":", json_quote(worker.worker_id), ",\"state\":", json_quote(request.state),
+    return cat("{", identity_members(*request.worker), ",\"state\":", json_quote(request.state),
                ",\"active_jobs\":", ids, ",\"active_job_ids\":", ids,
                ",\"active_job_count\":", request.active_jobs.size(),
-               ",\"hostname\":", json_quote(worker.hostname), ",\"pid\":", worker.pid,
-               ",\"queues\":", json_strings(worker.queues), ",\"concurrency\":", worker.concurrency,
-               ",\"labels\":", json_strings(worker.labels), ",\"started_at\":", json_quote(worker.started_at),
-               ",\"visibility_timeout_ms\":", worker.visibility_timeout.count(), "}");
+               ",\"visibility_timeout_ms\":", request.worker->visibility_timeout.count(), "}");
 }
 
 // Retry-After in whole seconds; the date form, and anything over an hour, count as not said.
@@ -167,7 +171,8 @@ inline result<heartbeat_answer> read_heartbeat(const std::string& body) {
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE http_transport::http_transport(http_client client) : client_(std::move(client)) {}
+OJS_SHUTDOWN_INLINE http_transport::http_transport(http_client client, std::string registration_path)
+    : client_(std::move(client)), registration_path_(std::move(registration_path)) {}
 OJS_SHUTDOWN_INLINE http_transport::~http_transport() = default;
 
 OJS_SHUTDOWN_INLINE result<http_response> http_transport::post(std::string_view route, std::string body,
@@ -219,6 +224,17 @@ OJS_SHUTDOWN_INLINE result<heartbeat_answer> http_transport::heartbeat(const hea
     if (answer->status == 204) return heartbeat_answer();
     if (answer->status != 200) return detail::status_error(route, *answer);
     return detail::read_heartbeat(answer->body);
+}
+
+OJS_SHUTDOWN_INLINE result<void> http_transport::register_worker(const worker_identity& worker,
+                                                                 time_point deadline) {
+    if (registration_path_.empty()) return {};
+    const result<http_response> answer =
+        post(registration_path_, detail::cat("{", detail::identity_members(worker), "}"),
+             {deadline, resend::always, nullptr});
+    if (!answer) return answer.error();
+    const bool fine = answer->status < 300 || answer->status == 404 || answer->status == 405;
+    return fine ? result<void>() : result<void>(detail::status_error(registration_path_, *answer));
 }
 
 }  // namespace v1
