@@ -33,11 +33,15 @@ bool json_string(const picojson::value& object, const char* key, std::string& ou
 bool json_integer(const picojson::value& object, const char* key, std::int64_t min, std::int64_t max,
                   std::int64_t& out);
 
-// The source text of a member of an object, or of the next element of an array, of JSON that parsed: what a number
-// was written as is kept, where a double would lose digits. Empty when there is none. Iterative, so no nesting
-// overflows the stack. next_raw_element: pass the whole array text first; it moves `rest` on.
+// The source text of a member of an object, or of the next element of an array: what a number was written as is
+// kept, where a double would lose digits. Empty or false when there is none. Iterative, so no nesting overflows the
+// stack. Made for JSON that parsed; of anything else they find something or nothing, safely. The next_ forms get the
+// whole text first and move `rest` on; `key` comes with its quotes.
 std::string_view raw_member(std::string_view object, std::string_view key);
+bool next_raw_member(std::string_view& rest, std::string_view& key, std::string_view& value);
 bool next_raw_element(std::string_view& rest, std::string_view& element);
+// The string that `source` writes; false if it is none.
+bool raw_string(std::string_view source, std::string& out);
 
 }  // namespace detail
 }  // namespace v1

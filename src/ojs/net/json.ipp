@@ -90,30 +90,49 @@ OJS_SHUTDOWN_INLINE bool next_raw_element(std::string_view& rest, std::string_vi
 }
 
 inline bool json_key_is(std::string_view quoted, std::string_view key) {
-    if (quoted.size() < 2) return false;
+    std::string unescaped;
     if (quoted.find('\\') == std::string_view::npos) return quoted.substr(1, quoted.size() - 2) == key;
-    picojson::value unescaped;
-    return parse_json(quoted, unescaped) && unescaped.is<std::string>() &&
-           unescaped.get<std::string>() == key;
+    return raw_string(quoted, unescaped) && unescaped == key;
+}
+
+OJS_SHUTDOWN_INLINE bool next_raw_member(std::string_view& rest, std::string_view& key,
+                                         std::string_view& value) {
+    std::size_t at = skip_json_blanks(rest, 0);
+    // '{' starts the object on the first call; later ones find the comma, or the closing brace.
+    if (at >= rest.size() || (rest[at] != '{' && rest[at] != ',')) return false;
+    at = skip_json_blanks(rest, at + 1);
+    if (at >= rest.size() || rest[at] != '"') return false;
+    const std::size_t key_end = json_string_end(rest, at);
+    key = rest.substr(at, key_end - at);
+    at = skip_json_blanks(rest, key_end);
+    if (at >= rest.size() || rest[at] != ':') return false;
+    at = skip_json_blanks(rest, at + 1);
+    const std::size_t end = json_value_end(rest, at);
+    value = rest.substr(at, end - at);
+    rest.remove_prefix(end);
+    return true;
 }
 
 OJS_SHUTDOWN_INLINE std::string_view raw_member(std::string_view object, std::string_view key) {
     std::string_view found;
-    std::size_t at = skip_json_blanks(object, 0);
-    if (at >= object.size() || object[at] != '{') return found;
-    do {
-        at = skip_json_blanks(object, at + 1);
-        if (at >= object.size() || object[at] != '"') break;
-        const std::size_t key_end = json_string_end(object, at);
-        const std::string_view name = object.substr(at, key_end - at);
-        at = skip_json_blanks(object, key_end);
-        if (at >= object.size() || object[at] != ':') break;
-        at = skip_json_blanks(object, at + 1);
-        const std::size_t end = json_value_end(object, at);
-        if (json_key_is(name, key)) found = object.substr(at, end - at);  // of several, the last one counts
-        at = skip_json_blanks(object, end);
-    } while (at < object.size() && object[at] == ',');
+    std::string_view name;
+    std::string_view value;
+    while (next_raw_member(object, name, value)) {
+        if (json_key_is(name, key)) found = value;  // of several, the last one counts
+    }
     return found;
+}
+
+OJS_SHUTDOWN_INLINE bool raw_string(std::string_view source, std::string& out) {
+    if (source.size() < 2 || source.front() != '"' || source.back() != '"') return false;
+    if (source.find('\\') == std::string_view::npos) {
+        out = std::string(source.substr(1, source.size() - 2));
+        return true;
+    }
+    picojson::value unescaped;
+    if (!parse_json(source, unescaped) || !unescaped.is<std::string>()) return false;
+    out = unescaped.get<std::string>();
+    return true;
 }
 
 // ---- parsing ----
@@ -179,18 +198,20 @@ inline std::string_view take_utf8(std::string_view& text) noexcept {
     return out;
 }
 
-inline void append_json_char(std::string& out, char c) {
+inline bool is_plain_in_json(char c) noexcept {
+    return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
+}
+
+inline void append_json_escape(std::string& out, char c) {
     static const char digits[] = "0123456789abcdef";
     const auto byte = static_cast<unsigned char>(c);
     if (c == '"' || c == '\\') {
         out += '\\';
         out += c;
-    } else if (byte < 0x20 || byte == 0x7f) {
+    } else {
         append(out, "\\u00");
         out += digits[byte >> 4U];
         out += digits[byte & 0xfU];
-    } else {
-        out += c;
     }
 }
 
@@ -198,9 +219,14 @@ OJS_SHUTDOWN_INLINE std::string json_quote(std::string_view text) {
     std::string out = "\"";
     out.reserve(text.size() + 2);
     while (!text.empty()) {
+        std::size_t plain = 0;
+        while (plain < text.size() && is_plain_in_json(text[plain])) ++plain;
+        out.append(text.data(), plain);
+        text.remove_prefix(plain);
+        if (text.empty()) break;
         const std::string_view character = take_utf8(text);
         if (character.size() == 1) {
-            append_json_char(out, character.front());
+            append_json_escape(out, character.front());
         } else {
             append(out, character);
         }

@@ -74,6 +74,14 @@ class job_table {
             return;
         }
     }
+    // The job of that id that nobody has taken to report, or none.
+    ref<active_job> find_open(const std::string& id) const {
+        const lock_guard held(mutex_);
+        for (const ref<active_job>& each : jobs_) {
+            if (each->job.id == id && !each->taken()) return each;
+        }
+        return {};
+    }
     std::size_t size() const {
         const lock_guard held(mutex_);
         return jobs_.size();

@@ -9,9 +9,8 @@ namespace ojs {
 inline namespace v1 {
 namespace detail {
 
-// The threads that run jobs. One idle thread leads: it fetches, hands out what came and runs one job itself,
-// after another has taken the lead. So there are at most `concurrency` threads, each with at most one job,
-// and with one slot a job costs no change of threads at all.
+// The threads that run jobs, at most `concurrency`, each with at most one job. They FETCH for themselves, and hand what
+// they cannot run to others; so a busy worker changes threads rarely, and with one slot never.
 class job_pool : public ref_counted {
   public:
     job_pool(ref<worker_context> context, std::vector<ref<registered_handler>> handlers)
@@ -19,17 +18,17 @@ class job_pool : public ref_counted {
           worker_(*context_),
           handlers_(std::move(handlers)),
           slots_(static_cast<std::size_t>(worker_.options.concurrency)),
-          reports_(worker_) {}
+          reports_(worker_, [this] { wake(); }) {}
 
     result<void> start() {
         const lock_guard held(mutex_);
         return add_job_thread();
     }
 
-    // Something the leader decides by has changed: the phase, or a slot that came free.
+    // Something a FETCH depends on has changed: the phase, or a slot that came free.
     void wake() {
         const lock_guard held(mutex_);
-        if (!backing_off_) next_fetch_ = time_point::min();
+        expect_work();
         lead_.notify_one();
     }
 
@@ -140,6 +139,7 @@ class job_pool : public ref_counted {
             run(*job);
             held.lock();
             drop(running_, *job);
+            expect_work();  // its slot is free, and this very thread will ask for a job
         }
     }
 
@@ -152,7 +152,8 @@ class job_pool : public ref_counted {
         }
     }
 
-    // The next job to run, or none when the pool has closed.
+    // The next job to run, or none when the pool has closed. A thread FETCHes for the slots nobody asks for yet; where
+    // that has to wait, one thread waits for the moment, the leader, and the others wait for it.
     ref<active_job> next_job(lock_guard& held) {
         for (;;) {
             if (!ready_.empty()) {
@@ -161,16 +162,35 @@ class job_pool : public ref_counted {
                 return job;
             }
             if (closed_) return {};
-            if (leading_) {
+            const std::size_t free = free_slots();
+            const bool may_fetch = free > 0 && worker_.may_fetch();
+            const bool now = may_fetch && steady_clock::now() >= next_fetch_;
+            if (leading_ && !now) {
                 ++idle_;
                 work_.wait(held);
                 --idle_;
-            } else {
-                leading_ = true;
-                lead(held);
-                leading_ = false;
+                continue;
             }
+            const bool leads = !std::exchange(leading_, true);
+            if (now) {
+                fetch(held, free);
+            } else {
+                lead_.wait_until(held, may_fetch ? next_fetch_ : time_point::max());
+            }
+            if (leads) leading_ = false;
+            if (!leads) lead_.notify_one();  // what the leader waits for may have changed
         }
+    }
+
+    std::size_t free_slots() const {
+        const std::size_t taken = worker_.jobs.size() + asked_for_;
+        return taken < slots_ ? slots_ - taken : 0;
+    }
+
+    // There may be work before the time set for the next FETCH; not while the backend is failing.
+    void expect_work() {
+        ++news_;
+        if (!backing_off_) next_fetch_ = time_point::min();
     }
 
     // Someone must lead while this thread is busy: an idle one, or a new one.
@@ -194,33 +214,21 @@ class job_pool : public ref_counted {
         return false;
     }
 
-    // Waits and fetches until there is a job or no more to come.
-    void lead(lock_guard& held) {
-        while (ready_.empty() && !closed_) {
-            const std::size_t used = worker_.jobs.size();
-            if (!worker_.may_fetch() || used >= slots_) {
-                lead_.wait(held);
-            } else if (steady_clock::now() < next_fetch_) {
-                lead_.wait_until(held, next_fetch_);
-            } else {
-                next_fetch_ = time_point::max();
-                fetch(held, slots_ - used);
-            }
-        }
-    }
-
     void fetch(lock_guard& held, std::size_t count) {
+        const std::uint64_t news = news_;
+        asked_for_ += count;
         held.unlock();
         std::vector<ref<active_job>> runnable;
         const result<std::size_t> got = claim(count, runnable);
         held.lock();
-        // Taken from the back, so that the backend's order is kept. Nothing else is ready: a leader fetches only then.
+        asked_for_ -= count;
+        // Taken from the back, so that the backend's order is kept.
         for (; !runnable.empty(); runnable.pop_back()) ready_.push_back(std::move(runnable.back()));
         invite_helpers();
-        plan_next_fetch(got);
+        plan_next_fetch(got, news != news_);
     }
 
-    // One FETCH. Returns how many jobs came, and those to run; the others are being reported.
+    // One FETCH. Returns how many jobs came, and in `runnable` those to run; the others are being reported.
     result<std::size_t> claim(std::size_t count, std::vector<ref<active_job>>& runnable) {
         drain_barrier::ticket ticket = worker_.claims.enter();
         if (!ticket) return error{errc::cancelled, 0, "the intake is closed"};
@@ -232,14 +240,13 @@ class job_pool : public ref_counted {
         result<std::vector<job>> answer = worker_.call([&](ojs::transport& transport) {
             return transport.fetch(request, sent + worker_.options.request_timeout);
         });
-        const std::size_t came = answer ? answer->size() : 0;
-        if (answer) runnable = accept(std::move(*answer), sent, ticket);
+        const std::size_t came = answer ? accept(std::move(*answer), sent, ticket, runnable) : 0;
         worker_.leave(ticket);
         if (!answer) return answer.error();
         return came;
     }
 
-    void plan_next_fetch(const result<std::size_t>& got) {
+    void plan_next_fetch(const result<std::size_t>& got, bool had_news) {
         const time_point now = steady_clock::now();
         backing_off_ = !got && got.error().code != errc::cancelled;
         if (backing_off_) {
@@ -249,10 +256,8 @@ class job_pool : public ref_counted {
             return;
         }
         pauses_.reset();
-        // next_fetch_ is still "never" unless wake() was called meanwhile; that must not be forgotten.
-        if (next_fetch_ == time_point::max()) {
-            next_fetch_ = got && *got > 0 ? time_point::min() : now + worker_.options.poll_interval;
-        }
+        const bool more_to_expect = had_news || (got && *got > 0);
+        next_fetch_ = more_to_expect ? time_point::min() : now + worker_.options.poll_interval;
     }
 
     // All ready jobs but one are for other threads.
@@ -263,16 +268,17 @@ class job_pool : public ref_counted {
         }
     }
 
-    // Claimed jobs become active ones; returns those to run. The others are reported at once.
-    std::vector<ref<active_job>> accept(std::vector<job> claimed, time_point sent,
-                                        const drain_barrier::ticket& ticket) {
-        std::vector<ref<active_job>> runnable;
+    // Claimed jobs become active ones, ready to run or reported at once. Returns how many there were.
+    std::size_t accept(std::vector<job> claimed, time_point sent, const drain_barrier::ticket& ticket,
+                       std::vector<ref<active_job>>& runnable) {
+        std::size_t came = 0;
         for (job& each : claimed) {
             if (each.id.empty()) {
                 worker_.log.write(log_level::warn, "a job without an id was skipped",
                                   {field("job_type", each.type)});
                 continue;
             }
+            ++came;
             if (renews_running_job(each.id, sent)) continue;
             ref<active_job> job =
                 make_ref<active_job>(std::move(each), sent, worker_.options.visibility_timeout);
@@ -294,19 +300,16 @@ class job_pool : public ref_counted {
                 runnable.push_back(job);
             }
         }
-        return runnable;
+        return came;
     }
 
     // A job whose claim had run out and that came to us again while it still runs here: running it twice helps nobody.
     bool renews_running_job(const std::string& id, time_point sent) {
-        for (const ref<active_job>& known : worker_.jobs.snapshot()) {
-            if (known->job.id != id || known->taken()) continue;
-            known->extend_lease(sent);
-            worker_.log.write(log_level::warn, "a job that runs here was claimed again",
-                              {field("job_id", id)});
-            return true;
-        }
-        return false;
+        const ref<active_job> known = worker_.jobs.find_open(id);
+        if (!known) return false;
+        known->extend_lease(sent);
+        worker_.log.write(log_level::warn, "a job that runs here was claimed again", {field("job_id", id)});
+        return true;
     }
 
     void report_unstarted(const ref<active_job>& job, verdict report) {
@@ -367,7 +370,9 @@ class job_pool : public ref_counted {
     std::size_t live_ = 0;         // threads that have not ended
     std::size_t job_threads_ = 0;  // of them, those that run jobs
     std::size_t idle_ = 0;
-    std::size_t slots_;  // jobs at a time
+    std::size_t slots_;          // jobs at a time
+    std::size_t asked_for_ = 0;  // by FETCHes under way
+    std::uint64_t news_ = 0;     // see expect_work()
     bool leading_ = false;
     bool closed_ = false;
     bool backing_off_ = false;

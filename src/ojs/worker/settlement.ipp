@@ -190,7 +190,9 @@ inline void settle(worker_context& worker, active_job& job, verdict report) {
 // Jobs to be settled beside the threads that run them: many round trips at once, because a stop has little time.
 class report_queue {
   public:
-    explicit report_queue(worker_context& worker) : worker_(worker) {}
+    // `settled_one` is called after each.
+    report_queue(worker_context& worker, function<void()> settled_one)
+        : worker_(worker), settled_one_(std::move(settled_one)) {}
 
     // The caller must have taken the job. True if the caller should start one more thread in work(). Order does not
     // matter: a stop sends all it has at once.
@@ -241,11 +243,13 @@ class report_queue {
             held.unlock();
             settle(worker_, *next.job, std::move(next.report));
             next = entry();
+            settled_one_();
             held.lock();
         }
     }
 
     worker_context& worker_;
+    const function<void()> settled_one_;
     mutex mutex_;
     condition work_;
     std::vector<entry> queue_;

@@ -22,7 +22,6 @@ class supervisor {
 
     result<void> start() {
         worker_.beat_now = [heart = heart_] { heart->beat_now(); };
-        worker_.slot_freed = [pool = pool_.get()] { pool->wake(); };
         result<void> started = heart_->start();
         if (!started) return started;
         started = pool_->start();
@@ -32,7 +31,11 @@ class supervisor {
 
     int supervise() {
         log_start();
-        if (worker_.followed != nullptr) catch_up(worker_.followed->state());
+        if (worker_.followed != nullptr) {
+            const lifecycle_state outside = worker_.followed->state();
+            followed_sequence_ = outside.sequence;
+            follow(outside);
+        }
         await(time_point::max(), [this] { return phase() >= phase::draining; });
         drain();
         stop();
@@ -57,29 +60,29 @@ class supervisor {
         }
     }
 
-    // Events that follow from the state of one worker's jobs; nobody asks for them.
-    static bool of_its_own(event what) noexcept {
-        return what == event::drained || what == event::finished || what == event::grace_expired;
-    }
-
     void notice_changes() {
         lifecycle_state change;
         while (worker_.followed != nullptr && worker_.followed->next_change(followed_sequence_, change)) {
-            if (!of_its_own(change.last_event)) worker_.life.apply(change.last_event, change.cause);
-            pool_->wake();  // what it may do hangs on both lifecycles
+            if (change.last_event == event::resume_request)
+                worker_.life.apply(event::resume_request, change.cause);
+            follow(change);
         }
         while (worker_.life.next_change(sequence_, change)) on_change(change);
     }
 
-    // Brings this worker to where an outside lifecycle stood when the worker began.
-    void catch_up(const lifecycle_state& outside) {
-        followed_sequence_ = outside.sequence;
-        const event stop = outside.stop_signals > 0 ? event::stop_signal : event::stop_request;
-        if (outside.phase == phase::quiet) worker_.life.apply(event::quiet_request, outside.cause);
-        if (outside.phase >= phase::draining) worker_.life.apply(stop, outside.cause);
-        if (outside.cancel_requested) worker_.life.apply(event::cancel_request, outside.cause);
-        if (outside.mode == stop_mode::forced) worker_.life.apply(event::stop_signal, outside.cause);
-        if (outside.mode == stop_mode::reclaim) worker_.life.apply(event::reclaim, outside.cause);
+    // Brings this worker to where an outside lifecycle stands. By its state, not its events: this worker may be
+    // further already, and one SIGTERM must not be its second.
+    void follow(const lifecycle_state& outside) {
+        lifecycle& own = worker_.life;
+        if (outside.phase == phase::quiet) own.apply(event::quiet_request, outside.cause);
+        if (outside.phase >= phase::draining) own.apply(event::stop_request, outside.cause);
+        if (outside.cancel_requested) own.apply(event::cancel_request, outside.cause);
+        if (outside.last_event == event::stop_signal && outside.mode == stop_mode::forced) {
+            own.apply(event::stop_signal, outside.cause);
+        }
+        if (outside.mode == stop_mode::reclaim) own.apply(event::reclaim, outside.cause);
+        pool_->wake();  // what it may do hangs on both lifecycles
+        if (outside.exit_now) give_up(outside);
     }
 
     void on_change(const lifecycle_state& now) {
@@ -229,7 +232,9 @@ class supervisor {
             field("phase", to_string(now.phase)), field("before", to_string(before)),
             field("event", to_string(now.last_event)), field("mode", to_string(now.mode)),
             field("active_jobs", worker_.jobs.size())};
-        const bool asked_for = !of_its_own(now.last_event);
+        // These follow from the worker's own jobs; nobody asked for them.
+        const bool asked_for = now.last_event != event::drained && now.last_event != event::finished &&
+                               now.last_event != event::grace_expired;
         if (asked_for) fields.push_back(field("cause", to_string(now.cause.kind)));
         if (asked_for && now.cause.kind == cause_kind::signal) {
             const received_signal from = signals::last_received(now.cause.signal);

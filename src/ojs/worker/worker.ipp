@@ -61,7 +61,7 @@ inline http_client_options client_options(const worker_options& options, const s
 // The transport the URL's scheme asks for; the caller owns it.
 inline result<transport*> make_transport(const worker_options& options, const std::string& worker_id) {
     if (options.url == "memory:") return static_cast<transport*>(new memory_transport);
-    result<http_client> client = http_client::create(options.url, client_options(options, worker_id));
+    result<http_client> client = http_transport::make_client(options.url, client_options(options, worker_id));
     if (!client) return client.error();
     return static_cast<transport*>(new http_transport(std::move(*client), options.registration_path));
 }

@@ -75,7 +75,6 @@ class worker_context : public ref_counted {
     void forget(active_job& job) {
         jobs.remove(job);
         leave(job.ticket);
-        slot_freed();
     }
 
     // Names a job nobody could be told about, once.
@@ -109,9 +108,7 @@ class worker_context : public ref_counted {
     drain_barrier claims;  // every FETCH under way and every claimed job holds a ticket
     drain_barrier calls;   // see call()
     job_table jobs;
-    // Set once, before any thread starts; what they call lives as long as those who may call.
-    function<void()> slot_freed;  // wakes the fetching thread
-    function<void()> beat_now;    // asks for a heartbeat
+    function<void()> beat_now;  // asks for a heartbeat; set once, before any thread starts
     std::atomic<steady_clock::rep> drain_deadline{time_point::max().time_since_epoch().count()};
     const pid_t owner = getpid();
 
@@ -144,8 +141,12 @@ class backoff {
     void reset() noexcept { pause_ = std::chrono::milliseconds(0); }
 
   private:
-    // xorshift64, seeded by where and when: spread is all it is for.
+    // xorshift64, seeded by where and when at the first use: spread is all it is for.
     std::uint64_t random() noexcept {
+        if (state_ == 0) {
+            const auto now = static_cast<std::uint64_t>(steady_clock::now().time_since_epoch().count());
+            state_ = (now ^ static_cast<std::uint64_t>(getpid()) << 32) | 1;
+        }
         state_ ^= state_ << 13;
         state_ ^= state_ >> 7;
         state_ ^= state_ << 17;
@@ -155,9 +156,7 @@ class backoff {
     const std::chrono::milliseconds first_;
     const std::chrono::milliseconds last_;
     std::chrono::milliseconds pause_{0};
-    std::uint64_t state_ = (static_cast<std::uint64_t>(steady_clock::now().time_since_epoch().count()) ^
-                            static_cast<std::uint64_t>(getpid()) << 32) |
-                           1;
+    std::uint64_t state_ = 0;
 };
 
 inline std::vector<std::string> ids_of(const std::vector<ref<active_job>>& jobs) {

@@ -86,61 +86,67 @@ inline error status_error(std::string_view route, const http_response& answer) {
             answer.status, retry_after(answer)};
 }
 
-inline job read_job(const picojson::value& parsed, std::string_view source) {
+inline void read_integer(std::string_view source, std::int64_t& out) {
+    std::uint64_t number = 0;
+    if (parse_number(source, any_integer, number)) out = static_cast<std::int64_t>(number);
+}
+
+// A count of `unit` milliseconds. A month and more all count as 24 days, which every deadline can hold.
+inline void read_duration(std::string_view source, std::uint64_t unit, std::chrono::milliseconds& out) {
+    std::uint64_t number = 0;
+    if (!parse_number(source, any_integer, number)) return;
+    const std::uint64_t longest = longest_duration_ms / unit;
+    out = std::chrono::milliseconds((number < longest ? number : longest) * unit);
+}
+
+// One member of a job; `key` has its quotes. `args` is kept as source text, to be judged when all is read.
+inline void read_job_member(job& out, std::string_view& args, std::string_view key, std::string_view value) {
+    if (key == "\"id\"") raw_string(value, out.id);
+    if (key == "\"type\"") raw_string(value, out.type);
+    if (key == "\"queue\"") raw_string(value, out.queue);
+    if (key == "\"args\"") args = value;
+    if (key == "\"meta\"" && value.substr(0, 1) == "{") out.meta_json = std::string(value);
+    if (key == "\"attempt\"") read_integer(value, out.attempt);
+    if (key == "\"max_attempts\"") read_integer(value, out.max_attempts);
+    if (key == "\"timeout_ms\"") read_duration(value, 1, out.timeout);
+    if (key == "\"timeout\"" && out.timeout.count() == 0) read_duration(value, 1000, out.timeout);
+    if (key == "\"visibility_timeout_ms\"") read_duration(value, 1, out.visibility_timeout);
+}
+
+// Why a job with these arguments cannot be run; empty if it can.
+inline std::string args_fault(std::string_view args) {
+    picojson::value parsed;
+    const result<void> valid = parse_json(args, parsed);
+    if (!valid) return cat("args: ", args.empty() ? "missing" : valid.error().text);
+    return parsed.is<picojson::array>() ? "" : "args is not an array";
+}
+
+// Reads what it can: a claimed job with an id can at least be FAILed.
+inline job read_job(std::string_view source) {
     job out;
-    json_string(parsed, "id", out.id);
-    json_string(parsed, "type", out.type);
-    json_string(parsed, "queue", out.queue);
-    json_integer(parsed, "attempt", 0, any_integer, out.attempt);
-    json_integer(parsed, "max_attempts", 0, any_integer, out.max_attempts);
-    std::int64_t number = 0;
-    if (json_integer(parsed, "timeout_ms", 0, any_integer, number)) {
-        out.timeout = std::chrono::milliseconds(number);
-    } else if (json_integer(parsed, "timeout", 0, any_integer / 1000, number)) {
-        out.timeout = std::chrono::seconds(number);
-    }
-    if (json_integer(parsed, "visibility_timeout_ms", 0, any_integer, number)) {
-        out.visibility_timeout = std::chrono::milliseconds(number);
-    }
-    const picojson::value* args = json_member(parsed, "args");
-    if (args == nullptr || !args->is<picojson::array>()) out.malformed = "args is not an array";
-    if (out.type.empty()) out.malformed = "type is missing or not a string";
-    if (out.malformed.empty()) out.args_json = std::string(raw_member(source, "args"));
-    const std::string_view meta = raw_member(source, "meta");
-    if (!meta.empty() && meta.front() == '{') out.meta_json = std::string(meta);
+    std::string_view args;
+    std::string_view rest = source;
+    std::string_view key;
+    std::string_view value;
+    while (next_raw_member(rest, key, value)) read_job_member(out, args, key, value);
+    out.malformed = out.type.empty() ? "type is missing or not a string" : args_fault(args);
+    if (out.malformed.empty()) out.args_json = std::string(args);
     out.envelope_json = std::string(source);
     return out;
 }
 
-// A job that is not valid JSON, or not JSON we can hold (1e999): its id is enough to FAIL it.
-inline job unreadable_job(std::string_view source, const std::string& why) {
-    job out;
-    picojson::value id;
-    if (parse_json(raw_member(source, "id"), id) && id.is<std::string>()) out.id = id.get<std::string>();
-    out.malformed = why;
-    return out;
-}
-
-// Each job is parsed by itself: one that is not valid must not cost the others, which are claimed all the same.
+// Each job is read by itself: one that is not valid must not cost the others, which are claimed all the same.
 inline result<std::vector<job>> read_jobs(const std::string& body) {
-    const std::string_view list = raw_member(body, "jobs");
-    picojson::value parsed;
-    if (list.empty() || list.front() != '[') {
+    std::string_view rest = raw_member(body, "jobs");
+    if (rest.empty() || rest.front() != '[') {
+        picojson::value parsed;
         const result<void> valid = parse_json(body, parsed);
         return error{errc::bad_answer, 0,
                      valid ? "the answer to FETCH has no array `jobs`" : valid.error().text};
     }
     std::vector<job> jobs;
-    std::string_view rest = list;
     std::string_view source;
-    while (next_raw_element(rest, source)) {
-        const result<void> valid = parse_json(source, parsed);
-        if (valid) {
-            jobs.push_back(read_job(parsed, source));
-        } else {
-            jobs.push_back(unreadable_job(source, valid.error().text));
-        }
-    }
+    while (next_raw_element(rest, source)) jobs.push_back(read_job(source));
     return jobs;
 }
 
@@ -175,14 +181,19 @@ OJS_SHUTDOWN_INLINE http_transport::http_transport(http_client client, std::stri
     : client_(std::move(client)), registration_path_(std::move(registration_path)) {}
 OJS_SHUTDOWN_INLINE http_transport::~http_transport() = default;
 
+OJS_SHUTDOWN_INLINE result<http_client> http_transport::make_client(std::string_view url,
+                                                                    http_client_options options) {
+    options.headers.push_back({"Content-Type", "application/openjobspec+json"});
+    options.headers.push_back({"Accept", "application/openjobspec+json"});
+    options.headers.push_back({"OJS-Version", "1.0"});
+    return http_client::create(url, std::move(options));
+}
+
 OJS_SHUTDOWN_INLINE result<http_response> http_transport::post(std::string_view route, std::string body,
                                                                const http_call& call) {
     http_request request;
     request.method = "POST";
     request.target = detail::cat("/ojs/v1", route);
-    request.headers = {{"Content-Type", "application/openjobspec+json"},
-                       {"Accept", "application/openjobspec+json"},
-                       {"OJS-Version", "1.0"}};
     request.body = std::move(body);
     return client_.send(request, call);
 }
