@@ -54,7 +54,7 @@ demo: deps  ## the demo: a backend, a worker, a SIGTERM, and what became of ever
 
 bench: deps  ## measurements, each beside a floor measured in the same run
 	@$(MAKE) -s $(JOBS) examples $(BUILD)/bench
-	@$(BUILD)/bench
+	@CXX='$(CXX)' $(BUILD)/bench
 
 # $(call compile,COMMAND): the source to an object; the headers it read are noted in a .d file beside it.
 define compile

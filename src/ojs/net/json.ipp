@@ -143,7 +143,9 @@ inline error bad_json(std::string_view why) {
 
 inline result<void> parse_with_picojson(std::string_view text, picojson::value& out) {
     const c_locale_scope plain;
-    picojson::input<const char*> in(text.data(), text.data() + text.size());
+    // Over a std::string, as in picojson's own functions: another iterator would compile its parser once more.
+    const std::string copy(text);
+    picojson::input<std::string::const_iterator> in(copy.begin(), copy.end());
     picojson::default_parse_context context(&out, deepest_nesting);
     if (!picojson::_parse(context, in)) return bad_json(cat("syntax error in line ", in.line()));
     in.skip_ws();

@@ -1,0 +1,150 @@
+// Measurements, each beside a floor measured in the same run, alternating with it. Figures, never a test: the exit
+// status is 0 whatever they are, and 1 only where something could not be measured. Linux only; run from the repository.
+//
+//   bench [--only NAME]...      OJS_BENCH_INCLUDE: the folder of ojs_shutdown.hpp (default .)      CXX: the compiler
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "bench.hpp"
+
+namespace bench {
+namespace {
+
+// clang-format off: two lines of text each
+constexpr measurement measurements[] = {
+    {"signal_to_phase",
+     "pthread_kill() of TSTP, CONT, ... to this thread until it reads the new phase, the handler included; "
+     "medians of\n"
+     "400 signals, a fresh lifecycle each round. Floor: a handler that stores an atomic and writes an "
+     "eventfd.",
+     signal_to_phase},
+    {"signal_to_awake",
+     "pthread_kill() until another thread, asleep in poll() on signals::fd(), runs again; medians of 400 "
+     "signals.\n"
+     "medians of 400 signals. Floor: the same with the bare handler and its eventfd.",
+     signal_to_awake},
+    {"barrier",
+     "drain_barrier::enter() and its ticket's end, a million times on one thread, then on two at once.\n"
+     "Floor: fetch_add(1) and fetch_sub(1) on one atomic.",
+     barrier},
+    {"throughput",
+     "jobs a second of a worker process whose handler does nothing, from its 500th job to its 8500th, on "
+     "dev_backend.\n"
+     "Floor: threads with a blocking socket each, as many, that send the same FETCH (count 1) and ACK; same "
+     "process set-up.",
+     throughput},
+    {"settled_to_gone",
+     "a drain whose only job ends on SIGTERM: from the ACK in the backend's ledger until the parent sees the "
+     "process\n"
+     "end, by pidfd. The last heartbeat and all clean-up are in it.",
+     settled_to_gone},
+    {"term_to_gone",
+     "SIGTERM to an idle worker until the parent sees the process end. Floor: a process of the same program "
+     "that polls\n"
+     "an eventfd which its SIGTERM handler writes, and returns from main.",
+     term_to_gone},
+    {"forced_stop",
+     "1,000 jobs asleep on their token, SIGTERM, and a second one: from that until the backend has received "
+     "the last\n"
+     "of 1,000 FAILs. Answers come at once, or 50 ms late.",
+     forced_stop},
+    {"idle_wakeups",
+     "context switches of all threads of an idle worker in 20 s, scaled to a minute, default intervals. Each "
+     "beat and\n"
+     "each poll counts two, which are taken off: its thread sleeps until it is due, and again until it is "
+     "answered.",
+     idle_wakeups},
+    {"memory",
+     "VmRSS, and its peak, of programs/noop_worker.cpp at concurrency 10 after 500 jobs, once it is idle "
+     "again;\n"
+     "linked dynamically and statically, at -O2.",
+     memory},
+    {"binary_size",
+     "bytes of examples/hello_worker.cpp, header-only, linked with -static -s: at -O2, and at -Os.",
+     binary_size},
+    {"compile_time",
+     "user and system time of `$CXX -std=c++17 -fsyntax-only` on a file that includes the header alone: "
+     "header-only and\n"
+     "with OJS_SHUTDOWN_SEPARATE. Floor: a file that includes <picojson.h> alone.",
+     compile_time},
+};
+// clang-format on
+
+void print_usage() {
+    std::puts("usage: bench [--only NAME]...\n");
+    for (const measurement& each : measurements) std::printf("%s\n%s\n\n", each.name, each.how);
+}
+
+// A shell or a supervisor may have left them ignored or blocked, and children would inherit that.
+void reset_signals() {
+    for (const int number : {SIGTERM, SIGINT, SIGTSTP, SIGCONT, SIGPIPE}) ::signal(number, SIG_DFL);
+    sigset_t none;
+    sigemptyset(&none);
+    ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
+}
+
+// Workers are configured by the environment, and only as a measurement wants them.
+void forget_worker_settings() {
+    std::vector<std::string> names;
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+        const std::string_view text = *entry;
+        const bool ours = text.substr(0, 4) == "OJS_" && text.substr(0, 10) != "OJS_BENCH_";
+        if (ours) names.emplace_back(text.substr(0, text.find('=')));
+    }
+    for (const std::string& name : names) ::unsetenv(name.c_str());
+}
+
+// False where it could not be made.
+bool make(const measurement& one, table& out) {
+    progress(one.name);
+    try {
+        one.run(out);
+        return true;
+    } catch (const std::exception& why) {
+        out.add_failed(one.name, why.what());
+        return false;
+    }
+}
+
+int measure(const std::vector<std::string>& only) {
+    forget_worker_settings();
+    table out;
+    bool made_all = true;
+    for (const measurement& each : measurements) {
+        const bool wanted = only.empty() || std::find(only.begin(), only.end(), each.name) != only.end();
+        if (wanted) made_all = make(each, out) && made_all;
+    }
+    out.print();
+    return made_all ? 0 : 1;
+}
+
+bool is_known(const std::string& name) {
+    return std::any_of(std::begin(measurements), std::end(measurements),
+                       [&](const measurement& each) { return each.name == name; });
+}
+
+int run(const std::vector<std::string>& arguments) {
+    if (arguments.size() > 1 && arguments[0] == "--as")
+        return run_as(arguments[1], {arguments.begin() + 2, arguments.end()});
+    std::vector<std::string> only;
+    for (std::size_t i = 0; i < arguments.size(); i += 2) {
+        if (arguments[i] != "--only" || i + 1 == arguments.size() || !is_known(arguments[i + 1])) {
+            print_usage();
+            return arguments[i] == "--help" ? 0 : 64;
+        }
+        only.push_back(arguments[i + 1]);
+    }
+    return measure(only);
+}
+
+}  // namespace
+}  // namespace bench
+
+int main(int argc, char** argv) {
+    bench::reset_signals();
+    return bench::run({argv + 1, argv + argc});
+}
