@@ -48,8 +48,8 @@ class cancel_token {
     // Sleeps; true when the time passed, false (at once) when cancelled.
     bool sleep_until(time_point deadline) const;
     bool sleep_for(std::chrono::nanoseconds duration) const;
-    // Calls `callback` once, from the cancelling thread; right here and now if cancelled already. It must be
-    // short, and what it throws is dropped.
+    // Calls `callback` once, from the cancelling thread; if cancelled already, right here and now, unless callbacks
+    // are being called at this moment: then from there. It must be short, and what it throws is dropped.
     cancel_registration on_cancel(function<void()> callback) const;
     // True once any member above has told someone of the cancellation: the work knew.
     bool seen() const noexcept;

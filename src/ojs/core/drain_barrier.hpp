@@ -59,8 +59,8 @@ class drain_barrier {
     bool closed() const noexcept { return (word_.load(std::memory_order_acquire) & closed_bit) != 0; }
     std::uint64_t count() const noexcept { return word_.load(std::memory_order_acquire) / one; }
 
-    // Waits until a closed barrier is empty, or until `deadline` on the steady clock. Returns how many are
-    // still inside: 0 means drained. Never polls. Thread-safe.
+    // Waits until the barrier is closed and empty, or until `deadline` on the steady clock. Returns how many are
+    // still inside: of a closed barrier, 0 means drained. Never polls. Thread-safe.
     std::uint64_t wait_until(time_point deadline) noexcept;
 
   private:

@@ -136,8 +136,9 @@ class lifecycle {
     // In the child of a fork(): forgets notifications that other threads had under way. Async-signal-safe.
     void after_fork() noexcept { notifying_.store(0); }
 
-    // Reads the change after number `sequence` and moves `sequence` on; false when there is none yet. A
-    // reader that falls more than 15 changes behind misses the oldest. Thread-safe for one `sequence` a thread.
+    // Reads the change after number `sequence` and moves `sequence` on; false when there is none yet. A reader
+    // that falls more than 15 changes behind misses the oldest, and one that is 256 behind all of them. Thread-safe
+    // for one `sequence` a thread.
     bool next_change(std::uint8_t& sequence, lifecycle_state& out) const noexcept;
 
     // The steady-clock moment of a state's `changed_ms`, right for states younger than 24 days.
@@ -154,10 +155,12 @@ class lifecycle {
     static lifecycle_state unpack(word packed) noexcept;
     bool next_state(lifecycle_state& state, event what, cause why) const noexcept;
     bool repeats_last_signal(const lifecycle_state& state, std::uint32_t now_ms) const noexcept;
+    void remember(const lifecycle_state& change) noexcept;
     void notify_subscribers() noexcept;
 
     std::atomic<word> word_{0};
     std::atomic<std::uint32_t> repeat_gap_ms_;
+    std::atomic<std::uint32_t> last_stop_signal_ms_{0};
     std::atomic<int> notifying_{0};
     std::atomic<word> history_[history_size] = {};
     std::atomic<int> subscribers_[subscriber_limit];

@@ -69,7 +69,9 @@ OJS_SHUTDOWN_INLINE lifecycle::lifecycle(std::chrono::milliseconds repeat_signal
 }
 
 OJS_SHUTDOWN_INLINE void lifecycle::set_repeat_signal_gap(std::chrono::milliseconds gap) noexcept {
-    repeat_gap_ms_.store(static_cast<std::uint32_t>(gap.count()), std::memory_order_relaxed);
+    const auto longest = std::chrono::milliseconds(0xffffffff);
+    const auto in_range = gap.count() < 0 ? std::chrono::milliseconds(0) : gap < longest ? gap : longest;
+    repeat_gap_ms_.store(static_cast<std::uint32_t>(in_range.count()), std::memory_order_relaxed);
 }
 
 OJS_SHUTDOWN_INLINE lifecycle::word lifecycle::pack(const lifecycle_state& state) noexcept {
@@ -100,8 +102,9 @@ OJS_SHUTDOWN_INLINE lifecycle_state lifecycle::unpack(word packed) noexcept {
 
 OJS_SHUTDOWN_INLINE bool lifecycle::repeats_last_signal(const lifecycle_state& state,
                                                         std::uint32_t now_ms) const noexcept {
-    return state.stop_signals > 0 &&
-           now_ms - state.changed_ms < repeat_gap_ms_.load(std::memory_order_relaxed);
+    const std::uint32_t last_ms =
+        state.last_event == event::stop_signal ? state.changed_ms : last_stop_signal_ms_.load();
+    return state.stop_signals > 0 && now_ms - last_ms < repeat_gap_ms_.load(std::memory_order_relaxed);
 }
 
 // Looks the event up in the table; false when it changes nothing.
@@ -142,10 +145,21 @@ OJS_SHUTDOWN_INLINE bool lifecycle::apply(event what, cause why) noexcept {
         }
     } while (!word_.compare_exchange_weak(current, pack(next), std::memory_order_acq_rel,
                                           std::memory_order_acquire));
-    history_[next.sequence % history_size].store(pack(next), std::memory_order_release);
+    if (what == event::stop_signal) last_stop_signal_ms_.store(next.changed_ms);
+    remember(next);
     notify_subscribers();
     errno = saved;
     return true;
+}
+
+// A handler may make many changes between another one's exchange and this; the newest one stays.
+OJS_SHUTDOWN_INLINE void lifecycle::remember(const lifecycle_state& change) noexcept {
+    std::atomic<word>& place = history_[change.sequence % history_size];
+    word kept = place.load(std::memory_order_relaxed);
+    while (static_cast<std::int8_t>(change.sequence - unpack(kept).sequence) > 0 &&
+           !place.compare_exchange_weak(kept, pack(change), std::memory_order_release,
+                                        std::memory_order_relaxed)) {
+    }
 }
 
 OJS_SHUTDOWN_INLINE void lifecycle::notify_subscribers() noexcept {

@@ -48,7 +48,7 @@ class [[nodiscard]] signals {
     signals& operator=(signals&& other) noexcept;
     ~signals();  // restores the previous dispositions, whole
 
-    // Readable while there are signals that wait() has not returned yet: for your own poll loop. Do not read it.
+    // -1 if this holds nothing. Readable while there are signals that wait() has not returned yet: for your own poll loop. Do not read it.
     int fd() const noexcept;
     // The next signal, or number 0 at the deadline (time_point::max(): never). For one thread at a time.
     received_signal wait(time_point deadline = time_point::max());

@@ -39,8 +39,8 @@ struct process_state {
     std::atomic<int> notify_fd{-1};           // the installer's own wake-up
     std::atomic<int> handlers_running{0};
     std::atomic<bool> fork_handler_set{false};
-    std::atomic<std::uint32_t> received{0};         // signals so far
-    std::atomic<std::uint64_t> log[log_size] = {};  // the last of them, packed; 0: taken, or being written
+    std::atomic<std::uint32_t> received{0};                   // signals so far
+    std::atomic<std::uint64_t> log[log_size] = {};            // the last of them, packed, with their lap_bit
     std::atomic<std::uint64_t> last[signal_rule_count] = {};  // the last of each number, packed
     // Written before the handler is installed, read by it and after fork.
     pid_t owner = 0;          // the process that installed them
@@ -62,6 +62,11 @@ inline std::uint64_t pack_signal(int number, const siginfo_t* info) noexcept {
     return static_cast<std::uint64_t>(number) << 56 | pid << 32 | uid;
 }
 
+// Tells one round through the log from the next, and both from a place never written.
+inline std::uint64_t lap_bit(std::uint32_t place) noexcept {
+    return static_cast<std::uint64_t>(1 - (place / process_state::log_size & 1)) << 63;
+}
+
 inline void call_previous(const struct sigaction& previous, int number, siginfo_t* info, void* context) {
     if ((previous.sa_flags & SA_SIGINFO) != 0) {
         previous.sa_sigaction(number, info, context);
@@ -75,7 +80,8 @@ inline void handle_signal(std::size_t rule, int number, siginfo_t* info, void* c
     lifecycle* target = process.target.load();
     if (target == nullptr) return;
     const std::uint64_t packed = pack_signal(number, info);
-    process.log[process.received.fetch_add(1) % process_state::log_size].store(packed);
+    const std::uint32_t place = process.received.fetch_add(1);
+    process.log[place % process_state::log_size].store(packed | lap_bit(place));
     process.last[rule].store(packed);
     target->apply(signal_rules[rule].what, {cause_kind::signal, number});
     wake::notify(process.notify_fd.load());
@@ -195,13 +201,20 @@ inline received_signal unpack_signal(std::uint64_t packed) {
 
 // The next signal of the log, or 0: none, or one whose handler is still at work and will notify.
 inline std::uint64_t take_signal() {
-    const std::uint32_t received = process.received.load();
-    if (received - process.taken > process_state::log_size)
-        process.taken = received - process_state::log_size;
-    if (received == process.taken) return 0;
-    const std::uint64_t packed = process.log[process.taken % process_state::log_size].exchange(0);
-    if (packed != 0) ++process.taken;
-    return packed;
+    constexpr std::uint64_t lap_mask = std::uint64_t{1} << 63;
+    for (;;) {
+        const std::uint32_t received = process.received.load();
+        if (received - process.taken > process_state::log_size)
+            process.taken = received - process_state::log_size;
+        if (received == process.taken) return 0;
+        const std::uint64_t packed = process.log[process.taken % process_state::log_size].load();
+        if ((packed & lap_mask) == lap_bit(process.taken) && packed != 0) {
+            ++process.taken;
+            return packed & ~lap_mask;
+        }
+        // Not written yet, or overwritten meanwhile: then the log has moved on.
+        if (process.received.load() - process.taken <= process_state::log_size) return 0;
+    }
 }
 
 }  // namespace detail
@@ -253,10 +266,11 @@ OJS_SHUTDOWN_INLINE signals::~signals() {
 }
 
 OJS_SHUTDOWN_INLINE int signals::fd() const noexcept {
-    return detail::process.waker->fd();
+    return active_ ? detail::process.waker->fd() : -1;
 }
 
 OJS_SHUTDOWN_INLINE received_signal signals::wait(time_point deadline) {
+    if (!active_) return {};
     detail::process.waker->clear();
     std::uint64_t packed = detail::take_signal();
     while (packed == 0) {

@@ -1,0 +1,392 @@
+// Durations, results, text helpers, shared callables.
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "test.hpp"
+
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST_CASE("parse_duration reads every form people write") {
+    struct form {
+        const char* text;
+        std::int64_t expected_ms;
+    };
+    const form forms[] = {
+        {"500ms", 500},
+        {"30s", 30000},
+        {"1m30s", 90000},
+        {"1h", 3600000},
+        {"1h2m3s4ms", 3723004},
+        {"1m5ms", 60005},
+        {"1h1ms", 3600001},
+        {"0", 0},
+        {"0s", 0},
+        {"0ms", 0},
+        {"5", 5000},
+        {"005", 5000},
+        {"90m", 5400000},
+        {"1500ms", 1500},
+        {"2147483647ms", 2147483647},
+        {"2147483s647ms", 2147483647},
+        {"2147483", 2147483000},
+        {"596h31m23s647ms", 2147483647},
+    };
+    for (const form& each : forms) {
+        CAPTURE(each.text);
+        const auto parsed = ojs::parse_duration(each.text);
+        REQUIRE(parsed);
+        CHECK(parsed->count() == each.expected_ms);
+    }
+}
+
+TEST_CASE("parse_duration refuses everything else and says what it was given") {
+    const std::string_view bad[] = {
+        "",
+        " ",
+        "-1s",
+        "-0",
+        "+5s",
+        "+5",
+        "30 s",
+        " 30s",
+        "30s ",
+        "30s\n",
+        "1e9s",
+        "1.5s",
+        "0x10",
+        "1s1m",
+        "1m1m",
+        "1ms1s",
+        "1ms1ms",
+        "ms",
+        "s",
+        "h",
+        "1d",
+        "1us",
+        "1S",
+        "1min",
+        "1sec",
+        "1hh",
+        "1m30",
+        "30s5",
+        "5 5",
+        "1,5s",
+        "2147483648ms",
+        "2147484",
+        "2147484s",
+        "597h",
+        "596h31m23s648ms",
+        "18446744073709551616",
+        "18446744073709551617ms",
+        "99999999999999999999999999h",
+        "9223372036854775807h",
+        "\xd9\xa3s",
+        std::string_view("30s\0", 4),
+        std::string_view("3\0s", 3),
+        std::string_view("\0", 1),
+    };
+    for (const std::string_view text : bad) {
+        CAPTURE(std::string(text));
+        const auto parsed = ojs::parse_duration(text);
+        REQUIRE_FALSE(parsed);
+        CHECK(parsed.error().code == ojs::errc::invalid_argument);
+        CHECK(parsed.error().text.find("30s, 1m30s") != std::string::npos);
+        CHECK(parsed.error().text.find('\0') == std::string::npos);
+        CHECK(parsed.error().text.find('\n') == std::string::npos);
+    }
+    CHECK(ojs::parse_duration("30 s").error().text.find("'30 s'") == 0);
+    CHECK(ojs::parse_duration(std::string(100000, '9')).error().text.size() < 200);
+}
+
+TEST_CASE("format_duration writes the shortest form, and parse_duration reads it back") {
+    CHECK(ojs::format_duration(milliseconds(0)) == "0s");
+    CHECK(ojs::format_duration(milliseconds(-5)) == "0s");
+    CHECK(ojs::format_duration(milliseconds(250)) == "250ms");
+    CHECK(ojs::format_duration(milliseconds(90000)) == "1m30s");
+    CHECK(ojs::format_duration(milliseconds(3600000)) == "1h");
+    CHECK(ojs::format_duration(milliseconds(3600001)) == "1h1ms");
+    std::uint64_t seed = 20240601;
+    for (int i = 0; i < 2000; ++i) {
+        seed = seed * 6364136223846793005U + 1442695040888963407U;
+        const milliseconds value(static_cast<std::int64_t>((seed >> 33) >> (seed % 31)));
+        const std::string text = ojs::format_duration(value);
+        CAPTURE(text);
+        const auto back = ojs::parse_duration(text);
+        REQUIRE(back);
+        CHECK(*back == value);
+    }
+}
+
+// Counts the objects of its kind that live, and owns memory, so that a double or missing destruction shows.
+struct counted {
+    static int living;
+    std::unique_ptr<std::string> text;
+
+    explicit counted(std::string value) : text(new std::string(std::move(value))) { ++living; }
+    counted(const counted& other) : text(new std::string(*other.text)) { ++living; }
+    counted(counted&& other) noexcept : text(std::move(other.text)) { ++living; }
+    counted& operator=(const counted&) = delete;
+    ~counted() { --living; }
+};
+int counted::living = 0;
+
+ojs::error some_error(const char* text = "a text that is longer than any small string buffer") {
+    return {ojs::errc::rejected, 7, text, 409, milliseconds(3)};
+}
+
+void check_is_that_error(const ojs::error& found) {
+    CHECK(found.code == ojs::errc::rejected);
+    CHECK(found.sys_errno == 7);
+    CHECK(found.text == "a text that is longer than any small string buffer");
+    CHECK(found.http_status == 409);
+    CHECK(found.retry_after == milliseconds(3));
+}
+
+TEST_CASE("result copies, moves and assigns in both states, and destroys what it held exactly once") {
+    REQUIRE(counted::living == 0);
+    {
+        const std::string long_text(100, 'x');
+        ojs::result<counted> value = counted(long_text);
+        ojs::result<counted> failure = some_error();
+        REQUIRE(value.has_value());
+        REQUIRE_FALSE(failure.has_value());
+        CHECK(counted::living == 1);
+
+        ojs::result<counted> value_copy = value;
+        ojs::result<counted> failure_copy = failure;
+        CHECK(*value_copy->text == long_text);
+        CHECK(value_copy->text.get() != value->text.get());
+        check_is_that_error(failure_copy.error());
+        CHECK(counted::living == 2);
+
+        ojs::result<counted> value_moved = std::move(value_copy);
+        ojs::result<counted> failure_moved = std::move(failure_copy);
+        CHECK(*value_moved->text == long_text);
+        check_is_that_error(failure_moved.error());
+
+        failure_copy = value;  // error to value
+        CHECK(static_cast<bool>(failure_copy));
+        CHECK(*failure_copy->text == long_text);
+        value_copy = failure;  // value to error
+        REQUIRE_FALSE(value_copy);
+        check_is_that_error(value_copy.error());
+        value_moved = counted("other");  // value to value
+        CHECK(*value_moved->text == "other");
+        failure_moved = some_error("short");  // error to error
+        CHECK(failure_moved.error().text == "short");
+        const ojs::result<counted>& same = value_moved;
+        value_moved = same;  // itself
+        CHECK(*value_moved->text == "other");
+    }
+    CHECK(counted::living == 0);
+}
+
+TEST_CASE("result carries a move-only value in and out") {
+    ojs::result<std::unique_ptr<int>> made = std::make_unique<int>(5);
+    REQUIRE(made);
+    ojs::result<std::unique_ptr<int>> moved = std::move(made);
+    CHECK(**moved == 5);
+    moved = std::make_unique<int>(6);
+    std::unique_ptr<int> out = *std::move(moved);
+    CHECK(*out == 6);
+    moved = some_error();
+    REQUIRE_FALSE(moved);
+    check_is_that_error(moved.error());
+}
+
+TEST_CASE("result: value_or, and result<void>") {
+    CHECK(ojs::result<int>(3).value_or(9) == 3);
+    CHECK(ojs::result<int>(some_error()).value_or(9) == 9);
+    ojs::result<void> done;
+    CHECK(done.has_value());
+    done = some_error();
+    REQUIRE_FALSE(done);
+    check_is_that_error(done.error());
+    done = ojs::result<void>();
+    CHECK(done);
+}
+
+TEST_CASE("errc names are distinct and are the enumerators' own") {
+    const std::vector<std::string> names = {"invalid_argument", "unsupported", "busy",         "system",
+                                            "timed_out",        "unreachable", "disconnected", "bad_answer",
+                                            "unavailable",      "rejected",    "cancelled"};
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        CHECK(ojs::to_string(static_cast<ojs::errc>(i)) == names[i]);
+    }
+    CHECK(ojs::to_string(ojs::errc::cancelled) == std::string("cancelled"));
+}
+
+TEST_CASE("cat writes text and every kind of whole number") {
+    using ojs::detail::cat;
+    CHECK(cat() == "");
+    CHECK(cat("job ", 7, " lost") == "job 7 lost");
+    CHECK(cat(0, "|", -1, "|", 2147483647, "|", -2147483647 - 1) == "0|-1|2147483647|-2147483648");
+    CHECK(cat(INT64_MIN) == "-9223372036854775808");
+    CHECK(cat(INT64_MAX) == "9223372036854775807");
+    CHECK(cat(UINT64_MAX) == "18446744073709551615");
+    CHECK(cat(std::string("a"), std::string_view("b\0c", 3)) == std::string("ab\0c", 4));
+    std::string out = "x";
+    ojs::detail::append(out, 1, "y");
+    CHECK(out == "x1y");
+}
+
+TEST_CASE("parse_number takes whole decimal numbers up to its limit and nothing else") {
+    using ojs::detail::parse_number;
+    std::uint64_t out = 77;
+    CHECK(parse_number("0", 0, out));
+    CHECK(out == 0);
+    CHECK(parse_number("10000", 10000, out));
+    CHECK(out == 10000);
+    CHECK(parse_number("18446744073709551615", UINT64_MAX, out));
+    CHECK(out == UINT64_MAX);
+    out = 77;
+    for (const char* bad : {"", "-1", "+1", " 1", "1 ", "1.0", "1e3", "0x1", "a"}) {
+        CAPTURE(bad);
+        CHECK_FALSE(parse_number(bad, UINT64_MAX, out));
+    }
+    CHECK_FALSE(parse_number("18446744073709551616", UINT64_MAX, out));
+    CHECK_FALSE(parse_number("10001", 10000, out));
+    CHECK_FALSE(parse_number("9", 8, out));
+    CHECK_FALSE(parse_number("18446744073709551615", 3, out));
+    CHECK(out == 77);
+}
+
+TEST_CASE("printable shows control characters and cuts") {
+    using ojs::detail::printable;
+    CHECK(printable(std::string_view("a\0b\x1b[31m\n\x7f", 10), 100) == "a\\x00b\\x1b[31m\\x0a\\x7f");
+    CHECK(printable("gr\xc3\xbc\xc3\x9f") == "gr\xc3\xbc\xc3\x9f");
+    CHECK(printable("abcdef", 3) == "abc...");
+    CHECK(printable("abc", 3) == "abc");
+    CHECK(printable(std::string(1000, 'x')).size() == 203);
+    CHECK(ojs::detail::errno_text(ECONNREFUSED) == "Connection refused (errno 111)");
+}
+
+int free_function(int x) {
+    return x + 1;
+}
+
+TEST_CASE("function: empty, from a function, a lambda, a move-only lambda; void drops what is returned") {
+    ojs::function<int(int)> empty;
+    CHECK_FALSE(static_cast<bool>(empty));
+    CHECK_FALSE(static_cast<bool>(ojs::function<int(int)>(nullptr)));
+
+    const ojs::function<int(int)> plain = free_function;
+    CHECK(plain(1) == 2);
+    auto owned = std::make_unique<int>(40);
+    const ojs::function<int(int)> move_only = [owned = std::move(owned)](int x) { return *owned + x; };
+    CHECK(move_only(2) == 42);
+    int calls = 0;
+    const ojs::function<void(int)> dropping = [&calls](int x) { return calls += x; };
+    dropping(3);
+    CHECK(calls == 3);
+    const ojs::function<std::unique_ptr<int>(std::unique_ptr<int>)> passing = [](std::unique_ptr<int> in) {
+        ++*in;
+        return in;
+    };
+    CHECK(*passing(std::make_unique<int>(1)) == 2);
+}
+
+TEST_CASE("function: copies share one callable, which dies with the last of them") {
+    const auto witness = std::make_shared<int>(0);
+    {
+        ojs::function<int()> first = [witness, n = 0]() mutable { return ++n; };
+        CHECK(witness.use_count() == 2);
+        ojs::function<int()> second = first;
+        const ojs::function<int()> third = std::move(first);
+        CHECK(witness.use_count() == 2);
+        CHECK(second() == 1);
+        CHECK(third() == 2);
+        second = nullptr;
+        CHECK(witness.use_count() == 2);
+        CHECK(third() == 3);
+    }
+    CHECK(witness.use_count() == 1);
+}
+
+TEST_CASE("function: copied and dropped on many threads at once") {
+    const auto witness = std::make_shared<int>(0);
+    const ojs::function<int()> shared = [witness] { return 1; };
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&shared] {
+            for (int i = 0; i < 2000; ++i) {
+                const ojs::function<int()> mine = shared;
+                static_cast<void>(mine());
+            }
+        });
+    }
+    for (std::thread& each : threads) each.join();
+    CHECK(witness.use_count() == 2);
+}
+
+struct referenced : ojs::detail::ref_counted {
+    explicit referenced(int& count) : living(count) { ++living; }
+    ~referenced() override { --living; }
+    int& living;
+};
+
+TEST_CASE("ref: counts, moves, assigns over itself") {
+    int living = 0;
+    {
+        auto first = ojs::detail::make_ref<referenced>(living);
+        auto second = first;
+        CHECK(first == second);
+        auto third = std::move(first);
+        CHECK_FALSE(static_cast<bool>(first));
+        const auto& same = third;
+        third = same;
+        CHECK(living == 1);
+        second = ojs::detail::make_ref<referenced>(living);
+        CHECK(living == 2);
+        third = second;
+        CHECK(living == 1);
+    }
+    CHECK(living == 0);
+}
+
+TEST_CASE("thread: runs its body, with its name, all signals blocked unless asked otherwise") {
+    for (const bool takes_signals : {false, true}) {
+        CAPTURE(takes_signals);
+        bool term_blocked = !takes_signals;
+        ojs::detail::thread_options options;
+        options.takes_signals = takes_signals;
+        options.stack_size = 1;  // less than a thread can have: the least is taken
+        auto started = ojs::detail::thread::start(
+            [&term_blocked] {
+                sigset_t mask;
+                pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+                term_blocked = sigismember(&mask, SIGTERM) == 1;
+            },
+            options);
+        REQUIRE(started);
+        CHECK(started->joinable());
+        started->join();
+        CHECK_FALSE(started->joinable());
+        CHECK(term_blocked == !takes_signals);
+    }
+    sigset_t mask;
+    pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+    CHECK(sigismember(&mask, SIGTERM) == 0);
+}
+
+TEST_CASE("thread: one that cannot be started is an error, not a crash") {
+    ojs::detail::thread_options options;
+    options.stack_size = std::size_t{1} << 50;
+    const auto witness = std::make_shared<int>(0);
+    const auto started = ojs::detail::thread::start([witness] {}, options);
+    REQUIRE_FALSE(started);
+    CHECK(started.error().code == ojs::errc::system);
+    CHECK(started.error().sys_errno != 0);
+    CHECK(witness.use_count() == 1);
+}
+
+}  // namespace

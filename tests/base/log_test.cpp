@@ -1,0 +1,220 @@
+// Log records as lines, the filter and the hook, and writing to an end that nobody reads.
+#include <fcntl.h>
+#include <picojson.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "test.hpp"
+
+namespace {
+
+using ojs::log_format;
+using ojs::log_level;
+using ojs::detail::field;
+
+ojs::log_record nasty_record() {
+    return {
+        log_level::warn,
+        "a \"quoted\"\nmessage\\",
+        {field("plain", "value"), field("count", 12), field("negative", -3LL), field("spaced", "two words"),
+         field("empty", ""), field("escape", "\x1b[31m"), field("line", "one\ntwo"),
+         field("nul", std::string_view("a\0b", 3)), field("utf8", "gr\xc3\xbc\xc3\x9f")}};
+}
+
+bool has_raw_control_character(const std::string& line) {
+    for (const char c : line) {
+        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return true;
+    }
+    return false;
+}
+
+TEST_CASE("the json format is one object a line, and every field comes back whole") {
+    const std::string line = ojs::format_log_record(nasty_record(), log_format::json);
+    CHECK_FALSE(has_raw_control_character(line));
+    picojson::value parsed;
+    const std::string problem = picojson::parse(parsed, line);
+    REQUIRE(problem.empty());
+    const picojson::object& found = parsed.get<picojson::object>();
+    const auto text = [&found](const char* key) { return found.at(key).get<std::string>(); };
+    CHECK(text("level") == "warn");
+    CHECK(text("message") == "a \"quoted\"\nmessage\\");
+    CHECK(text("plain") == "value");
+    CHECK(found.at("count").get<double>() == 12);
+    CHECK(found.at("negative").get<double>() == -3);
+    CHECK(text("spaced") == "two words");
+    CHECK(text("empty").empty());
+    CHECK(text("escape") == "\x1b[31m");
+    CHECK(text("line") == "one\ntwo");
+    CHECK(text("nul") == std::string("a\0b", 3));
+    CHECK(text("utf8") == "gr\xc3\xbc\xc3\x9f");
+    CHECK(found.size() == 12);
+    const std::string time = text("timestamp");  // 2024-06-01T12:00:00.000Z
+    REQUIRE(time.size() == 24);
+    CHECK(time[10] == 'T');
+    CHECK(time[19] == '.');
+    CHECK(time[23] == 'Z');
+}
+
+TEST_CASE("logfmt and text quote what needs it and let no control character through") {
+    const std::string logfmt = ojs::format_log_record(nasty_record(), log_format::logfmt);
+    CHECK_FALSE(has_raw_control_character(logfmt));
+    CHECK(logfmt.find("time=") == 0);
+    CHECK(
+        logfmt.find(" level=warn msg=\"a \\\"quoted\\\"\\u000amessage\\\\\" plain=value count=12 negative=-3 "
+                    "spaced=\"two words\" empty=\"\" ") != std::string::npos);
+    CHECK(logfmt.find("line=\"one\\u000atwo\"") != std::string::npos);
+
+    const std::string text = ojs::format_log_record(nasty_record(), log_format::text);
+    CHECK_FALSE(has_raw_control_character(text));
+    CHECK(text.find("warn") != std::string::npos);
+    CHECK(text.find("  plain=value  count=12") != std::string::npos);
+    CHECK(text.find("  spaced=\"two words\"") != std::string::npos);
+}
+
+TEST_CASE("levels filter, `off` lets nothing through, and the hook gets the record as it is") {
+    const log_level levels[] = {log_level::debug, log_level::info, log_level::warn, log_level::error};
+    for (const log_level least :
+         {log_level::debug, log_level::info, log_level::warn, log_level::error, log_level::off}) {
+        CAPTURE(ojs::to_string(least));
+        std::vector<ojs::log_record> seen;
+        ojs::log_options options;
+        options.level = least;
+        options.hook = [&seen](const ojs::log_record& record) { seen.push_back(record); };
+        const ojs::detail::logger logger(options);
+        for (const log_level level : levels) {
+            logger.write(level, "said", {field("n", 1), field("s", "x")});
+            CHECK(logger.enabled(level) == (level >= least));
+        }
+        CHECK_FALSE(logger.enabled(log_level::off));
+        logger.write(log_level::off, "never");
+        CHECK(seen.size() == 4 - static_cast<std::size_t>(least));
+        for (const ojs::log_record& record : seen) {
+            CHECK(record.level >= least);
+            CHECK(record.message == "said");
+            REQUIRE(record.fields.size() == 2);
+            CHECK(record.fields[0].is_number);
+            CHECK_FALSE(record.fields[1].is_number);
+            CHECK(record.fields[1].value == "x");
+        }
+    }
+    CHECK(ojs::to_string(log_level::debug) == std::string("debug"));
+    CHECK(ojs::to_string(log_level::off) == std::string("off"));
+}
+
+struct pipe_ends {
+    pipe_ends() { REQUIRE(::pipe(fds) == 0); }
+    ~pipe_ends() {
+        close_reader();
+        ::close(fds[1]);
+    }
+    void close_reader() {
+        if (fds[0] >= 0) ::close(fds[0]);
+        fds[0] = -1;
+    }
+    std::string read_all_there_is() const {
+        ::fcntl(fds[0], F_SETFL, O_NONBLOCK);
+        std::string out;
+        char bytes[65536];
+        ssize_t got = 0;
+        while ((got = ::read(fds[0], bytes, sizeof bytes)) > 0)
+            out.append(bytes, static_cast<std::size_t>(got));
+        return out;
+    }
+    int fds[2] = {-1, -1};
+};
+
+TEST_CASE("a line arrives whole, with one newline, also one longer than a pipe takes at once") {
+    const pipe_ends pipe;
+    const std::string long_line(60000, 'y');
+    ojs::detail::write_line(pipe.fds[1], "first");
+    ojs::detail::write_line(pipe.fds[1], long_line);
+    CHECK(pipe.read_all_there_is() == "first\n" + long_line + "\n");
+}
+
+TEST_CASE("writing to a closed pipe raises no SIGPIPE, leaves its disposition and mask alone, and returns") {
+    struct sigaction before {};
+    struct sigaction after {};
+    struct sigaction counting {};
+    static std::atomic<int> raised{0};
+    raised = 0;
+    counting.sa_handler = [](int) { ++raised; };
+    sigaction(SIGPIPE, &counting, &before);
+    {
+        pipe_ends pipe;
+        pipe.close_reader();
+        for (int i = 0; i < 10; ++i) ojs::detail::write_line(pipe.fds[1], "nobody reads this");
+        CHECK(raised == 0);
+        // Someone else's SIGPIPE still arrives: before, while and after ours were swallowed.
+        raise(SIGPIPE);
+        CHECK(raised == 1);
+        sigset_t mask;
+        pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+        CHECK(sigismember(&mask, SIGPIPE) == 0);
+        // One that was pending when the write began stays pending.
+        sigset_t only_pipe;
+        sigemptyset(&only_pipe);
+        sigaddset(&only_pipe, SIGPIPE);
+        pthread_sigmask(SIG_BLOCK, &only_pipe, nullptr);
+        raise(SIGPIPE);
+        ojs::detail::write_line(pipe.fds[1], "nobody reads this");
+        sigset_t pending;
+        sigpending(&pending);
+        CHECK(sigismember(&pending, SIGPIPE) == 1);
+        pthread_sigmask(SIG_UNBLOCK, &only_pipe, nullptr);
+        CHECK(raised == 2);
+    }
+    sigaction(SIGPIPE, &before, &after);
+    CHECK((after.sa_handler == counting.sa_handler));
+    ojs::detail::write_line(-1, "no such descriptor");
+}
+
+// Fills a pipe so that `free_bytes` are left, page by page as the kernel does.
+void fill(int writer, int free_pages) {
+    const int size = ::fcntl(writer, F_GETPIPE_SZ);
+    const std::string page(4096, 'z');
+    for (int i = 0; i < size / 4096 - free_pages; ++i)
+        REQUIRE(::write(writer, page.data(), page.size()) == 4096);
+}
+
+TEST_CASE("a full pipe that nobody reads costs the line, not the program") {
+    const pipe_ends pipe;
+    fill(pipe.fds[1], 0);
+    const auto began = ojs::steady_clock::now();
+    ojs::detail::write_line(pipe.fds[1], "no room for this");
+    CHECK(ojs::steady_clock::now() - began < std::chrono::seconds(20));
+    CHECK(pipe.read_all_there_is().find("no room") == std::string::npos);
+}
+
+TEST_CASE("several threads writing to a pipe that is about to be full: none of them stays in it") {
+    // A thread that sees room and loses it to another before it writes would block for as long as nobody reads.
+    for (int round = 0; round < 5; ++round) {
+        auto pipe = std::make_shared<pipe_ends>();
+        fill(pipe->fds[1], 1);
+        std::atomic<int> ready{0};
+        std::atomic<int> back{0};
+        std::vector<std::thread> threads;
+        for (int t = 0; t < 4; ++t) {
+            threads.emplace_back([&, pipe] {
+                ++ready;
+                while (ready < 4) std::this_thread::yield();
+                ojs::detail::write_line(pipe->fds[1], std::string(3000, 'w'));
+                ++back;
+            });
+        }
+        const auto until = ojs::steady_clock::now() + std::chrono::seconds(20);
+        while (back < 4 && ojs::steady_clock::now() < until)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        CHECK(back == 4);
+        if (back < 4) pipe->read_all_there_is();  // frees whoever is stuck
+        for (std::thread& each : threads) each.join();
+        if (back < 4) break;
+    }
+}
+
+}  // namespace

@@ -1,0 +1,302 @@
+// The gate with a count: who gets in, who is the last one out, and when the barrier may go.
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "test.hpp"
+
+using namespace std::chrono_literals;
+using ojs::drain_barrier;
+using ojs::time_point;
+
+namespace {
+
+// A hang guard: far beyond what any wait below takes.
+time_point guard() {
+    return ojs::deadline_after(20s);
+}
+
+time_point passed() {
+    return ojs::steady_clock::now() - 1s;
+}
+
+// Lets all threads that came here go at once.
+class start_line {
+  public:
+    explicit start_line(int threads) : missing_(threads) {}
+    void wait() {
+        --missing_;
+        while (missing_ > 0) std::this_thread::yield();
+    }
+
+  private:
+    std::atomic<int> missing_;
+};
+
+}  // namespace
+
+TEST_CASE("drain_barrier: counts who is inside, and a closed one lets nobody in") {
+    drain_barrier barrier;
+    CHECK_FALSE(barrier.closed());
+    CHECK(barrier.count() == 0);
+    const drain_barrier::ticket first = barrier.enter();
+    CHECK(static_cast<bool>(first));
+    {
+        const drain_barrier::ticket second = barrier.enter();
+        CHECK(barrier.count() == 2);
+    }
+    CHECK(barrier.count() == 1);
+    barrier.close();
+    CHECK(barrier.closed());
+    CHECK(barrier.count() == 1);
+    for (int i = 0; i < 3; ++i) {
+        drain_barrier::ticket refused = barrier.enter();
+        CHECK_FALSE(static_cast<bool>(refused));
+        CHECK_FALSE(refused.leave());
+    }
+    CHECK(barrier.count() == 1);
+    barrier.close();  // once more does nothing
+    CHECK(barrier.closed());
+    CHECK(barrier.count() == 1);
+}
+
+TEST_CASE("drain_barrier: leave() is true exactly for the last one out of a closed barrier") {
+    drain_barrier barrier;
+    drain_barrier::ticket before_close = barrier.enter();
+    CHECK_FALSE(before_close.leave());  // the last one, but the barrier is open
+    CHECK_FALSE(static_cast<bool>(before_close));
+    CHECK_FALSE(before_close.leave());  // left already
+    CHECK(barrier.count() == 0);
+
+    drain_barrier::ticket first = barrier.enter();
+    drain_barrier::ticket second = barrier.enter();
+    drain_barrier::ticket third = barrier.enter();
+    CHECK_FALSE(first.leave());
+    barrier.close();
+    CHECK_FALSE(second.leave());
+    CHECK(barrier.count() == 1);
+    CHECK(third.leave());
+    CHECK_FALSE(third.leave());
+    CHECK(barrier.count() == 0);
+    CHECK_FALSE(drain_barrier::ticket().leave());
+}
+
+TEST_CASE("drain_barrier: a ticket moves, and only its last holder leaves") {
+    drain_barrier barrier;
+    drain_barrier::ticket first = barrier.enter();
+    drain_barrier::ticket moved = std::move(first);
+    CHECK_FALSE(static_cast<bool>(first));
+    CHECK(static_cast<bool>(moved));
+    CHECK(barrier.count() == 1);
+    CHECK_FALSE(first.leave());
+    CHECK(barrier.count() == 1);
+    {
+        drain_barrier::ticket other = barrier.enter();
+        CHECK(barrier.count() == 2);
+        other = std::move(moved);
+        static_cast<void>(moved.leave());
+        CHECK(barrier.count() == 1);
+        CHECK(static_cast<bool>(other));
+    }
+    CHECK(barrier.count() == 0);
+    {
+        drain_barrier::ticket none;
+        drain_barrier::ticket inside = barrier.enter();
+        none = std::move(inside);
+        CHECK(static_cast<bool>(none));
+        CHECK(barrier.count() == 1);
+        none = drain_barrier::ticket();
+        CHECK(barrier.count() == 0);
+    }
+    CHECK(barrier.count() == 0);
+}
+
+TEST_CASE("drain_barrier: whoever is inside may bring others in, also after close") {
+    drain_barrier barrier;
+    drain_barrier::ticket inside = barrier.enter();
+    drain_barrier::ticket before = inside.split();
+    CHECK(static_cast<bool>(before));
+    CHECK(barrier.count() == 2);
+    barrier.close();
+    drain_barrier::ticket after = inside.split();
+    CHECK(static_cast<bool>(after));
+    CHECK(barrier.count() == 3);
+    CHECK(barrier.closed());
+    CHECK_FALSE(inside.leave());
+    CHECK_FALSE(static_cast<bool>(inside.split()));
+    CHECK(barrier.count() == 2);
+    CHECK_FALSE(before.leave());
+    CHECK(barrier.wait_until(passed()) == 1);
+    CHECK(after.leave());
+    CHECK(barrier.wait_until(guard()) == 0);
+}
+
+TEST_CASE("drain_barrier: wait_until says at a passed deadline what is left, and 0 once drained") {
+    drain_barrier barrier;
+    drain_barrier::ticket first = barrier.enter();
+    drain_barrier::ticket second = barrier.enter();
+    CHECK(barrier.wait_until(passed()) == 2);
+    CHECK(barrier.wait_until(time_point()) == 2);
+    CHECK(barrier.wait_until(time_point::min()) == 2);
+    barrier.close();
+    CHECK(barrier.wait_until(passed()) == 2);
+    CHECK(barrier.wait_until(ojs::deadline_after(5ms)) == 2);
+    static_cast<void>(first.leave());
+    CHECK(barrier.wait_until(passed()) == 1);
+    static_cast<void>(second.leave());
+    CHECK(barrier.wait_until(passed()) == 0);  // drained counts more than a deadline
+    CHECK(barrier.wait_until(time_point::max()) == 0);
+}
+
+TEST_CASE("drain_barrier: an empty barrier is drained by close alone, also for someone who waits already") {
+    for (int round = 0; round < 50; ++round) {
+        drain_barrier barrier;
+        start_line line(2);
+        std::uint64_t left = 99;
+        std::thread waiter([&] {
+            line.wait();
+            left = barrier.wait_until(guard());
+        });
+        line.wait();
+        if (round % 2 == 1) std::this_thread::yield();
+        barrier.close();
+        waiter.join();
+        CHECK(left == 0);
+        CHECK(barrier.closed());  // and not the guard
+    }
+}
+
+TEST_CASE("drain_barrier: the last one out wakes everyone who waits, with and without a deadline") {
+    for (int round = 0; round < 50; ++round) {
+        drain_barrier barrier;
+        drain_barrier::ticket first = barrier.enter();
+        drain_barrier::ticket second = barrier.enter();
+        start_line line(4);
+        std::atomic<unsigned> woken_with{0};
+        std::atomic<int> woken{0};
+        std::vector<std::thread> waiters;
+        for (int w = 0; w < 3; ++w) {
+            waiters.emplace_back([&, w] {
+                const time_point deadline = w == 0 ? time_point::max() : guard();
+                line.wait();
+                woken_with += static_cast<unsigned>(barrier.wait_until(deadline));
+                ++woken;
+            });
+        }
+        line.wait();
+        CHECK_FALSE(first.leave());
+        barrier.close();
+        CHECK(woken == 0);  // one is inside
+        CHECK(second.leave());
+        for (std::thread& each : waiters) each.join();
+        CHECK(woken == 3);
+        CHECK(woken_with == 0);
+    }
+}
+
+TEST_CASE(
+    "drain_barrier: under contention nothing enters after close returned, and exactly one is the last out") {
+    for (int round = 0; round < 40; ++round) {
+        drain_barrier barrier;
+        constexpr int threads = 3;
+        start_line line(threads + 1);
+        std::atomic<bool> close_returned{false};
+        std::atomic<int> inside{0};
+        std::atomic<int> entered_late{0};
+        std::atomic<int> last_ones{0};
+        std::atomic<int> empty_tickets{0};
+        std::vector<std::thread> workers;
+        for (int t = 0; t < threads; ++t) {
+            workers.emplace_back([&] {
+                line.wait();
+                for (;;) {
+                    const bool late = close_returned;
+                    drain_barrier::ticket ticket = barrier.enter();
+                    if (!ticket) break;
+                    if (late) ++entered_late;
+                    ++inside;
+                    drain_barrier::ticket extra = ticket.split();
+                    if (!extra) ++empty_tickets;
+                    if (ticket.leave()) ++last_ones;  // never: the other one is still inside
+                    --inside;
+                    if (extra.leave()) ++last_ones;
+                }
+            });
+        }
+        drain_barrier::ticket own = barrier.enter();
+        line.wait();
+        for (int i = 0; i < round % 8; ++i) std::this_thread::yield();
+        barrier.close();
+        close_returned = true;
+        if (own.leave()) ++last_ones;
+        CHECK(barrier.wait_until(guard()) == 0);
+        CHECK(inside == 0);  // what they did inside happened before the wait ended
+        CHECK(barrier.count() == 0);
+        for (std::thread& each : workers) each.join();
+        CHECK(entered_late == 0);
+        CHECK(empty_tickets == 0);
+        CHECK(last_ones == 1);
+        CHECK(barrier.count() == 0);
+    }
+}
+
+TEST_CASE("drain_barrier: what was done inside is seen by the one who waited, without any other lock") {
+    for (int round = 0; round < 200; ++round) {
+        drain_barrier barrier;
+        int plain[2] = {0, 0};  // a race detector would tell
+        std::vector<std::thread> workers;
+        for (int& mine : plain) {
+            auto ticket = std::make_shared<drain_barrier::ticket>(barrier.enter());
+            workers.emplace_back([&mine, ticket] {
+                mine = 1;
+                static_cast<void>(ticket->leave());
+            });
+        }
+        barrier.close();
+        CHECK(barrier.wait_until(guard()) == 0);
+        CHECK(plain[0] + plain[1] == 2);
+        for (std::thread& each : workers) each.join();
+    }
+}
+
+TEST_CASE(
+    "drain_barrier: may be destroyed as soon as wait_until returned 0, while the last are still on their way "
+    "out") {
+    constexpr int rounds = 3000;
+    constexpr int leavers = 3;
+    // The leavers live through all rounds; each round has a barrier of its own on the heap.
+    drain_barrier::ticket tickets[leavers];
+    std::atomic<int> published[leavers];
+    for (std::atomic<int>& each : published) each = 0;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < leavers; ++t) {
+        threads.emplace_back([&, t] {
+            for (int round = 1; round <= rounds; ++round) {
+                while (published[t] != round) std::this_thread::yield();
+                drain_barrier::ticket mine = std::move(tickets[t]);
+                static_cast<void>(mine.leave());
+                published[t] = -round;
+            }
+        });
+    }
+    std::uint64_t left = 0;
+    for (int round = 1; round <= rounds; ++round) {
+        auto barrier = std::make_unique<drain_barrier>();
+        for (int t = 0; t < leavers; ++t) {
+            tickets[t] = barrier->enter();
+            published[t] = round;
+        }
+        barrier->close();
+        left += barrier->wait_until(guard());
+        barrier.reset();
+        // The tickets of the next round may only be placed once those of this one were taken.
+        for (std::atomic<int>& each : published) {
+            while (each != -round) std::this_thread::yield();
+        }
+    }
+    for (std::thread& each : threads) each.join();
+    CHECK(left == 0);
+}

@@ -1,0 +1,586 @@
+// Claiming the process's signals and giving them back: dispositions, waiting, storms, forks.
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "test.hpp"
+
+using namespace std::chrono_literals;
+using ojs::event;
+using ojs::lifecycle;
+using ojs::phase;
+using ojs::received_signal;
+using ojs::signal_options;
+using ojs::signals;
+using ojs::time_point;
+
+namespace {
+
+constexpr int claimed[] = {SIGTERM, SIGINT, SIGTSTP, SIGCONT};
+
+time_point guard() {
+    return ojs::deadline_after(20s);
+}
+time_point passed() {
+    return ojs::steady_clock::now() - 1s;
+}
+
+signals claim(lifecycle& target, signal_options options = {}) {
+    ojs::result<signals> installed = signals::install(target, options);
+    if (!installed) MESSAGE(installed.error().text);
+    REQUIRE(installed);
+    return std::move(*installed);
+}
+
+bool readable(int fd) {
+    pollfd polled{fd, POLLIN, 0};
+    return ::poll(&polled, 1, 0) == 1;
+}
+
+struct sigaction disposition_of(int number) {
+    struct sigaction out {};
+    REQUIRE(::sigaction(number, nullptr, &out) == 0);
+    return out;
+}
+
+// Sets a disposition for as long as it lives.
+class with_disposition {
+  public:
+    with_disposition(int number, const struct sigaction& action) : number_(number) {
+        REQUIRE(::sigaction(number, &action, &previous_) == 0);
+    }
+    with_disposition(int number, void (*handler)(int)) : number_(number) {
+        struct sigaction action {};
+        action.sa_handler = handler;
+        REQUIRE(::sigaction(number, &action, &previous_) == 0);
+    }
+    with_disposition(const with_disposition&) = delete;
+    with_disposition& operator=(const with_disposition&) = delete;
+    ~with_disposition() { ::sigaction(number_, &previous_, nullptr); }
+
+  private:
+    int number_;
+    struct sigaction previous_ {};
+};
+
+bool same_mask(const sigset_t& a, const sigset_t& b) {
+    for (int number = 1; number < 32; ++number) {
+        if (sigismember(&a, number) != sigismember(&b, number)) return false;
+    }
+    return true;
+}
+
+std::atomic<int> foreign_calls{0};
+std::atomic<int> foreign_sender{0};
+std::atomic<bool> lifecycle_was_driven_first{false};
+std::atomic<lifecycle*> watched{nullptr};
+
+void foreign_handler(int) {
+    lifecycle_was_driven_first = watched.load() != nullptr && watched.load()->phase() != phase::running;
+    ++foreign_calls;
+}
+void foreign_sigaction(int number, siginfo_t* info, void* context) {
+    if (number == SIGTERM && info != nullptr && context != nullptr) foreign_sender = info->si_pid;
+    ++foreign_calls;
+}
+
+void send_self(int number) {
+    REQUIRE(::kill(::getpid(), number) == 0);
+}
+
+}  // namespace
+
+TEST_CASE("signals: each of the four drives the lifecycle, and wait() gives number and sender") {
+    struct {
+        int number;
+        phase before;
+        phase after;
+        event what;
+    } const rules[] = {
+        {SIGTERM, phase::running, phase::draining, event::stop_signal},
+        {SIGINT, phase::running, phase::draining, event::stop_signal},
+        {SIGTSTP, phase::running, phase::quiet, event::quiet_request},
+        {SIGCONT, phase::quiet, phase::running, event::resume_request},
+        {SIGTERM, phase::quiet, phase::draining, event::stop_signal},
+    };
+    for (const auto& rule : rules) {
+        CAPTURE(rule.number);
+        lifecycle target(0ms);
+        if (rule.before == phase::quiet) REQUIRE(target.apply(event::quiet_request, {}));
+        signals installed = claim(target);
+        CHECK_FALSE(readable(installed.fd()));
+        send_self(rule.number);
+        CHECK(readable(installed.fd()));
+        const received_signal received = installed.wait(guard());
+        CHECK(received.number == rule.number);
+        CHECK(received.sender_pid == ::getpid());
+        CHECK(received.sender_uid == ::getuid());
+        CHECK(target.phase() == rule.after);
+        CHECK(target.state().last_event == rule.what);
+        CHECK(target.state().cause.kind == ojs::cause_kind::signal);
+        CHECK(target.state().cause.signal == rule.number);
+        const received_signal last = signals::last_received(rule.number);
+        CHECK(last.number == rule.number);
+        CHECK(last.sender_pid == ::getpid());
+        CHECK(installed.wait(passed()).number == 0);
+        CHECK_FALSE(readable(installed.fd()));
+    }
+}
+
+TEST_CASE("signals: the second forces, the third exits, as the lifecycle says") {
+    lifecycle target(0ms);
+    signals installed = claim(target);
+    send_self(SIGTERM);
+    send_self(SIGINT);
+    CHECK(target.phase() == phase::stopping);
+    CHECK(target.state().mode == ojs::stop_mode::forced);
+    send_self(SIGTERM);
+    CHECK(target.state().exit_now);
+    CHECK(target.state().cause.signal == SIGTERM);
+    send_self(SIGCONT);
+    CHECK(target.phase() == phase::stopping);
+    for (const int expected : {SIGTERM, SIGINT, SIGTERM, SIGCONT}) {
+        CHECK(readable(installed.fd()));
+        CHECK(installed.wait(guard()).number == expected);
+    }
+    CHECK(installed.wait(passed()).number == 0);
+    CHECK_FALSE(readable(installed.fd()));
+}
+
+TEST_CASE("signals: wait() ends at its deadline with number 0, and wakes for a signal that comes later") {
+    lifecycle target;
+    signals installed = claim(target);
+    CHECK(installed.wait(passed()).number == 0);
+    const auto before = ojs::steady_clock::now();
+    const received_signal none = installed.wait(before + 20ms);
+    CHECK(none.number == 0);
+    CHECK(none.sender_pid == 0);
+    CHECK(none.sender_name.empty());
+    CHECK(ojs::steady_clock::now() >= before + 20ms);
+    std::atomic<bool> waiting{false};
+    std::thread sender([&waiting] {
+        while (!waiting) std::this_thread::yield();
+        ::kill(::getpid(), SIGTSTP);
+    });
+    waiting = true;
+    const received_signal received = installed.wait();
+    sender.join();
+    CHECK(received.number == SIGTSTP);
+    CHECK(target.phase() == phase::quiet);
+}
+
+#if OJS_SHUTDOWN_USE_PROC
+TEST_CASE("signals: the sender is named where /proc tells") {
+    lifecycle target;
+    signals installed = claim(target);
+    send_self(SIGTSTP);
+    const received_signal received = installed.wait(guard());
+    CHECK_FALSE(received.sender_name.empty());
+    CHECK(received.sender_name.find('\n') == std::string::npos);
+}
+#endif
+
+TEST_CASE("signals: a signal of another process comes with that process's pid") {
+    lifecycle target;
+    signals installed = claim(target);
+    const pid_t parent = ::getpid();
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        ::kill(parent, SIGTERM);
+        ::_exit(0);
+    }
+    const received_signal received = installed.wait(guard());
+    CHECK(received.number == SIGTERM);
+    CHECK(received.sender_pid == child);
+    CHECK(received.sender_uid == ::getuid());
+    int status = 0;
+    CHECK(::waitpid(child, &status, 0) == child);
+}
+
+TEST_CASE("signals: what was there before comes back whole: handler, flags and mask") {
+    struct sigaction special {};
+    special.sa_sigaction = foreign_sigaction;
+    special.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART;
+    sigemptyset(&special.sa_mask);
+    sigaddset(&special.sa_mask, SIGUSR1);
+    sigaddset(&special.sa_mask, SIGHUP);
+    const with_disposition term(SIGTERM, special);
+    const with_disposition interrupt(SIGINT, foreign_handler);
+    const with_disposition stop(SIGTSTP, SIG_IGN);
+    std::vector<struct sigaction> before;
+    for (const int number : claimed) before.push_back(disposition_of(number));
+    {
+        lifecycle target;
+        const signals installed = claim(target, {true});
+        CHECK((disposition_of(SIGTERM).sa_sigaction != foreign_sigaction));
+        CHECK((disposition_of(SIGINT).sa_handler != foreign_handler));
+        CHECK((disposition_of(SIGCONT).sa_handler != SIG_DFL));
+    }
+    for (std::size_t i = 0; i < before.size(); ++i) {
+        CAPTURE(claimed[i]);
+        const struct sigaction after = disposition_of(claimed[i]);
+        CHECK(after.sa_flags == before[i].sa_flags);
+        CHECK(same_mask(after.sa_mask, before[i].sa_mask));
+        if ((before[i].sa_flags & SA_SIGINFO) != 0) {
+            CHECK((after.sa_sigaction == before[i].sa_sigaction));
+        } else {
+            CHECK((after.sa_handler == before[i].sa_handler));
+        }
+    }
+}
+
+TEST_CASE("signals: a handler set over ours stays its owner's when we go") {
+    const struct sigaction before = disposition_of(SIGTERM);
+    {
+        lifecycle target;
+        const signals installed = claim(target);
+        struct sigaction theirs {};
+        theirs.sa_handler = foreign_handler;
+        REQUIRE(::sigaction(SIGTERM, &theirs, nullptr) == 0);
+    }
+    CHECK((disposition_of(SIGTERM).sa_handler == foreign_handler));
+    CHECK((disposition_of(SIGINT).sa_handler == SIG_DFL));
+    REQUIRE(::sigaction(SIGTERM, &before, nullptr) == 0);
+}
+
+TEST_CASE("signals: a foreign handler is refused with busy, named, and left untouched") {
+    for (const int number : claimed) {
+        CAPTURE(number);
+        foreign_calls = 0;
+        lifecycle target(0ms);
+        const with_disposition theirs(number, foreign_handler);
+        const ojs::result<signals> refused = signals::install(target);
+        REQUIRE_FALSE(refused);
+        CHECK(refused.error().code == ojs::errc::busy);
+        CHECK(refused.error().text.find(ojs::signal_name(number)) != std::string::npos);
+        CHECK((disposition_of(number).sa_handler == foreign_handler));
+        CHECK_FALSE(signals::installed_for(target));
+        send_self(number);
+        CHECK(foreign_calls == 1);
+        CHECK(target.state().sequence == 0);
+        for (const int other : claimed) {
+            if (other != number) CHECK((disposition_of(other).sa_handler == SIG_DFL));
+        }
+    }
+    lifecycle target;
+    const signals works_now = claim(target);  // the refusal kept nothing claimed
+    CHECK(signals::installed_for(target));
+}
+
+TEST_CASE("signals: chain_foreign drives the lifecycle and calls the other handler after it") {
+    foreign_calls = 0;
+    foreign_sender = 0;
+    struct sigaction with_info {};
+    with_info.sa_sigaction = foreign_sigaction;
+    with_info.sa_flags = SA_SIGINFO;
+    lifecycle target(0ms);
+    watched = &target;
+    const with_disposition term(SIGTERM, with_info);
+    const with_disposition interrupt(SIGINT, foreign_handler);
+    signals installed = claim(target, {true});
+    send_self(SIGINT);
+    CHECK(foreign_calls == 1);
+    CHECK(lifecycle_was_driven_first);
+    CHECK(target.phase() == phase::draining);
+    send_self(SIGTERM);
+    CHECK(foreign_calls == 2);
+    CHECK(foreign_sender == ::getpid());
+    CHECK(target.phase() == phase::stopping);
+    send_self(SIGTSTP);  // has no other handler
+    CHECK(foreign_calls == 2);
+    CHECK(installed.wait(guard()).number == SIGINT);
+    CHECK(installed.wait(guard()).number == SIGTERM);
+    watched = nullptr;
+}
+
+TEST_CASE("signals: what was ignored stays ignored, and is listed") {
+    const with_disposition interrupt(SIGINT, SIG_IGN);
+    const with_disposition stop(SIGTSTP, SIG_IGN);
+    lifecycle target;
+    {
+        signals installed = claim(target);
+        CHECK(installed.ignored() == std::vector<int>{SIGINT, SIGTSTP});
+        CHECK((disposition_of(SIGINT).sa_handler == SIG_IGN));
+        send_self(SIGINT);
+        send_self(SIGTSTP);
+        CHECK(target.phase() == phase::running);
+        CHECK(installed.wait(passed()).number == 0);
+        signals moved = std::move(installed);
+        CHECK(moved.ignored() == std::vector<int>{SIGINT, SIGTSTP});
+        send_self(SIGTERM);
+        CHECK(target.phase() == phase::draining);
+        CHECK(moved.wait(guard()).number == SIGTERM);
+    }
+    CHECK((disposition_of(SIGINT).sa_handler == SIG_IGN));
+}
+
+TEST_CASE("signals: one installer a process, whoever holds it; free again when the last holder went") {
+    lifecycle first;
+    lifecycle second;
+    CHECK_FALSE(signals::installed_for(first));
+    {
+        signals moved;
+        {
+            signals installed = claim(first);
+            CHECK(signals::installed_for(first));
+            CHECK_FALSE(signals::installed_for(second));
+            const ojs::result<signals> refused = signals::install(second);
+            REQUIRE_FALSE(refused);
+            CHECK(refused.error().code == ojs::errc::busy);
+            CHECK_FALSE(signals::install(first));
+            moved = std::move(installed);
+        }
+        CHECK(signals::installed_for(first));  // the holder moved, the installation stayed
+        CHECK_FALSE(signals::install(second));
+        send_self(SIGTERM);
+        CHECK(first.phase() == phase::draining);
+        CHECK(second.phase() == phase::running);
+        CHECK(moved.wait(guard()).number == SIGTERM);
+    }
+    CHECK_FALSE(signals::installed_for(first));
+    for (const int number : claimed) CHECK((disposition_of(number).sa_handler == SIG_DFL));
+    signals again = claim(second);
+    CHECK(signals::installed_for(second));
+    CHECK(again.wait(passed()).number == 0);  // nothing left over from the first
+    send_self(SIGTSTP);
+    CHECK(second.phase() == phase::quiet);
+}
+
+TEST_CASE("signals: of many threads that install at once one gets it") {
+    for (int round = 0; round < 50; ++round) {
+        lifecycle target;
+        std::atomic<int> ready{0};
+        std::atomic<int> tried{0};
+        std::atomic<int> got_it{0};
+        std::vector<std::thread> threads;
+        for (int t = 0; t < 4; ++t) {
+            threads.emplace_back([&] {
+                ++ready;
+                while (ready < 4) std::this_thread::yield();
+                const ojs::result<signals> installed = signals::install(target);
+                if (installed) ++got_it;
+                ++tried;
+                while (tried < 4) std::this_thread::yield();
+            });
+        }
+        for (std::thread& each : threads) each.join();
+        CHECK(got_it == 1);
+        CHECK_FALSE(signals::installed_for(target));
+    }
+}
+
+TEST_CASE("signals: blocked ones are unblocked in the installing thread, and one that was pending is kept") {
+    sigset_t ours;
+    sigset_t previous;
+    sigemptyset(&ours);
+    for (const int number : claimed) sigaddset(&ours, number);
+    sigaddset(&ours, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &ours, &previous);
+    send_self(SIGTERM);
+    lifecycle target;
+    {
+        signals installed = claim(target);
+        sigset_t now;
+        pthread_sigmask(SIG_SETMASK, nullptr, &now);
+        for (const int number : claimed) CHECK(sigismember(&now, number) == 0);
+        CHECK(sigismember(&now, SIGUSR1) == 1);  // none of ours
+        CHECK(target.phase() == phase::draining);
+        CHECK(installed.wait(guard()).number == SIGTERM);
+    }
+    pthread_sigmask(SIG_SETMASK, &previous, nullptr);
+}
+
+TEST_CASE("signals: last_received knows each number by itself, and nothing of foreign ones") {
+    lifecycle target(0ms);
+    signals installed = claim(target);
+    send_self(SIGTSTP);
+    send_self(SIGTERM);
+    CHECK(signals::last_received(SIGTSTP).number == SIGTSTP);
+    CHECK(signals::last_received(SIGTERM).number == SIGTERM);
+    CHECK(signals::last_received(SIGUSR1).number == 0);
+    CHECK(signals::last_received(0).number == 0);
+    CHECK(signals::last_received(-1).number == 0);
+    CHECK(installed.wait(guard()).number == SIGTSTP);  // it took nothing
+    CHECK(installed.wait(guard()).number == SIGTERM);
+}
+
+TEST_CASE("signals: names") {
+    CHECK(ojs::signal_name(SIGTERM) == "SIGTERM");
+    CHECK(ojs::signal_name(SIGINT) == "SIGINT");
+    CHECK(ojs::signal_name(SIGTSTP) == "SIGTSTP");
+    CHECK(ojs::signal_name(SIGCONT) == "SIGCONT");
+    CHECK(ojs::signal_name(7) == "signal 7");
+}
+
+TEST_CASE("signals: the handler keeps errno") {
+    lifecycle target(0ms);
+    signals installed = claim(target);
+    REQUIRE(target.subscribe(1000000));  // no such descriptor: the write in the handler fails
+    unsigned spoilt = 0;
+    for (int i = 0; i < 100; ++i) {
+        errno = EDOM;
+        static_cast<void>(raise(i % 2 == 0 ? SIGTSTP : SIGCONT));
+        if (errno != EDOM) ++spoilt;
+    }
+    CHECK(spoilt == 0);
+    CHECK(target.state().sequence == 100);
+    CHECK(installed.wait(guard()).number != 0);
+}
+
+TEST_CASE(
+    "signals: a storm of them while others allocate: nothing hangs, none is torn, the last one is not "
+    "missed") {
+    constexpr int total = 20000;
+    lifecycle target(0ms);
+    signals installed = claim(target);
+    std::atomic<bool> over{false};
+    std::vector<std::thread> others;
+    for (int t = 0; t < 2; ++t) {
+        others.emplace_back([&over, t] {
+            std::vector<std::string> texts;
+            for (unsigned i = 0; !over; ++i) {
+                texts.emplace_back(100 + i % 1000, static_cast<char>('a' + t));
+                if (texts.size() > 100) texts.clear();
+            }
+        });
+    }
+    const pid_t self = ::getpid();
+    std::thread storm([self, &over] {
+        for (int i = 0; i < total; ++i) ::kill(self, i % 2 == 0 ? SIGTSTP : SIGCONT);
+        ::kill(self, SIGTERM);
+        over = true;
+    });
+    unsigned torn = 0;
+    int newest = 0;
+    while (!over) {
+        const received_signal received = installed.wait(ojs::deadline_after(1ms));
+        if (received.number == 0) continue;
+        newest = received.number;
+        if (newest != SIGTSTP && newest != SIGCONT && newest != SIGTERM) ++torn;
+        if (received.sender_pid != self) ++torn;
+    }
+    storm.join();
+    for (std::thread& each : others) each.join();
+    // Every handler is through: the SIGTERM, and what came before and was not read, is there to be taken now.
+    CHECK(target.phase() == phase::draining);
+    for (received_signal received; (received = installed.wait(passed())).number != 0;)
+        newest = received.number;
+    CHECK(torn == 0);
+    CHECK(newest == SIGTERM);
+    CHECK_FALSE(readable(installed.fd()));
+}
+
+namespace {
+
+// What became of a child that is sent SIGTERM after it said that it is there. `make` forks.
+template <class Make>
+int fate_of_child(Make make, bool check_dispositions) {
+    int ready[2];
+    REQUIRE(::pipe(ready) == 0);
+    const pid_t child = make();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        // Async-signal-safe calls only.
+        char verdict = 'y';
+        for (const int number : claimed) {
+            struct sigaction action {};
+            ::sigaction(number, nullptr, &action);
+            if (check_dispositions && action.sa_handler != SIG_DFL) verdict = 'n';
+        }
+        static_cast<void>(!::write(ready[1], &verdict, 1));
+        ::alarm(20);  // a hang guard: SIGALRM is another death
+        for (;;) ::pause();
+    }
+    char verdict = 0;
+    CHECK(::read(ready[0], &verdict, 1) == 1);
+    CHECK(verdict == 'y');
+    ::close(ready[0]);
+    ::close(ready[1]);
+    CHECK(::kill(child, SIGTERM) == 0);
+    int status = 0;
+    CHECK(::waitpid(child, &status, 0) == child);
+    return status;
+}
+
+void check_died_of_term(int status) {
+    CHECK(WIFSIGNALED(status));
+    CHECK(WTERMSIG(status) == SIGTERM);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "signals: the child of a fork has the previous dispositions, and dies of SIGTERM like any process") {
+    lifecycle target;
+    signals installed = claim(target);
+    check_died_of_term(fate_of_child([] { return ::fork(); }, true));
+    CHECK(target.phase() == phase::running);  // the parent's own is as it was
+    CHECK(installed.wait(passed()).number == 0);
+    CHECK(signals::installed_for(target));
+    send_self(SIGTERM);
+    CHECK(target.phase() == phase::draining);
+}
+
+TEST_CASE("signals: the child of a fork may claim the signals anew") {
+    lifecycle target;
+    signals installed = claim(target);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        ::alarm(20);
+        if (signals::installed_for(target)) ::_exit(1);
+        { const signals given_up = std::move(installed); }
+        lifecycle own;
+        ojs::result<signals> again = signals::install(own);
+        if (!again) ::_exit(2);
+        ::kill(::getpid(), SIGTERM);
+        if (own.phase() != phase::draining) ::_exit(3);
+        if (target.phase() != phase::running) ::_exit(4);
+        if (again->wait(passed()).number != SIGTERM) ::_exit(5);
+        ::_exit(0);
+    }
+    int status = 0;
+    CHECK(::waitpid(child, &status, 0) == child);
+    REQUIRE(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+    send_self(SIGTERM);
+    CHECK(target.phase() == phase::draining);
+    CHECK(installed.wait(guard()).number == SIGTERM);
+}
+
+#ifdef __linux__
+TEST_CASE("signals: a child made behind the C library's back dies of SIGTERM as well") {
+    lifecycle target;
+    signals installed = claim(target);
+    // clone(2) with nothing shared: a fork that runs no atfork handler.
+    const auto raw_fork = [] { return static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, 0L, 0L, 0L, 0L)); };
+    check_died_of_term(fate_of_child(raw_fork, false));
+    CHECK(target.phase() == phase::running);
+    CHECK(installed.wait(passed()).number == 0);
+    send_self(SIGTERM);
+    CHECK(target.phase() == phase::draining);
+}
+#endif
+
+#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 34)
+TEST_CASE("signals: a child of _Fork, which runs no atfork handlers, dies of SIGTERM as well") {
+    lifecycle target;
+    const signals installed = claim(target);
+    check_died_of_term(fate_of_child([] { return ::_Fork(); }, false));
+    CHECK(target.phase() == phase::running);
+}
+#endif
