@@ -465,12 +465,13 @@ TEST_CASE(
         over = true;
     });
     unsigned torn = 0;
-    int newest = 0;
+    bool saw_term = false;
     while (!over) {
         const received_signal received = installed.wait(ojs::deadline_after(1ms));
         if (received.number == 0) continue;
-        newest = received.number;
-        if (newest != SIGTSTP && newest != SIGCONT && newest != SIGTERM) ++torn;
+        const int number = received.number;
+        saw_term = saw_term || number == SIGTERM;
+        if (number != SIGTSTP && number != SIGCONT && number != SIGTERM) ++torn;
         if (received.sender_pid != self) ++torn;
     }
     storm.join();
@@ -478,9 +479,9 @@ TEST_CASE(
     // Every handler is through: the SIGTERM, and what came before and was not read, is there to be taken now.
     CHECK(target.phase() == phase::draining);
     for (received_signal received; (received = installed.wait(passed())).number != 0;)
-        newest = received.number;
+        saw_term = saw_term || received.number == SIGTERM;
     CHECK(torn == 0);
-    CHECK(newest == SIGTERM);
+    CHECK(saw_term);  // not always the newest: other threads' handlers may still have been under way
     CHECK_FALSE(readable(installed.fd()));
 }
 

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 
 #include "log.hpp"
@@ -133,26 +134,37 @@ class no_sigpipe {
 
 // Shared by all loggers of the process: who writes now, and whether the last line found nobody reading.
 struct log_outlet {
+    const pid_t owner = getpid();
     mutex writing;
     bool stuck = false;
 };
+
+// Never destroyed: threads may log while the process exits. A child made by fork() gets its own, as the mutex of the
+// parent's may be held for ever.
 inline log_outlet& outlet() {
-    static log_outlet* shared = new log_outlet;  // never destroyed: threads may log while the process exits
-    return *shared;
+    static std::atomic<log_outlet*> shared{new log_outlet};
+    log_outlet* found = shared.load();
+    if (found->owner != getpid()) {
+        auto* own = new log_outlet;
+        if (shared.compare_exchange_strong(found, own)) return *own;
+        delete own;
+    }
+    return *found;
 }
 
 OJS_SHUTDOWN_INLINE void write_line(int fd, std::string line) {
     line += '\n';
     const no_sigpipe quiet;
-    const lock_guard alone(outlet().writing);  // or two writers could both see the last free place of a pipe
+    log_outlet& out = outlet();
+    const lock_guard alone(out.writing);  // or two writers could both see the last free place of a pipe
     std::string_view left = line;
     while (!left.empty()) {
         // A log nobody reads must not stop the worker: a pipe that stays full for a second costs the line, and the
         // next ones at once.
         pollfd ready{fd, POLLOUT, 0};
-        const int polled = ::poll(&ready, 1, outlet().stuck ? 0 : 1000);
+        const int polled = ::poll(&ready, 1, out.stuck ? 0 : 1000);
         if (polled < 0 && errno == EINTR) continue;
-        outlet().stuck = polled == 0;
+        out.stuck = polled == 0;
         if (polled <= 0) return;
         const ssize_t wrote = ::write(fd, left.data(), left.size() < PIPE_BUF ? left.size() : PIPE_BUF);
         if (wrote < 0 && (errno == EINTR || errno == EAGAIN)) continue;

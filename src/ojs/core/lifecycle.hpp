@@ -126,6 +126,10 @@ class lifecycle {
     }
     lifecycle_state state() const noexcept { return unpack(word_.load(std::memory_order_acquire)); }
 
+    // How often resume was asked for, also where it changed nothing: a worker that follows this lifecycle may have
+    // been quieted by itself. Thread-safe, async-signal-safe.
+    std::uint32_t resume_requests() const noexcept { return resume_requests_.load(); }
+
     void set_repeat_signal_gap(std::chrono::milliseconds gap) noexcept;
 
     // Writes to `notify_fd` (8 bytes, an eventfd or a pipe) after every change, until unsubscribe() returns.
@@ -161,6 +165,7 @@ class lifecycle {
     std::atomic<word> word_{0};
     std::atomic<std::uint32_t> repeat_gap_ms_;
     std::atomic<std::uint32_t> last_stop_signal_ms_{0};
+    std::atomic<std::uint32_t> resume_requests_{0};
     std::atomic<int> notifying_{0};
     std::atomic<word> history_[history_size] = {};
     std::atomic<int> subscribers_[subscriber_limit];

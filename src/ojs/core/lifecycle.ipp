@@ -135,11 +135,14 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, event wha
 
 OJS_SHUTDOWN_INLINE bool lifecycle::apply(event what, cause why) noexcept {
     const int saved = errno;
+    const bool resumes = what == event::resume_request;
+    if (resumes) resume_requests_.fetch_add(1);
     word current = word_.load(std::memory_order_acquire);
     lifecycle_state next;
     do {
         next = unpack(current);
         if (!next_state(next, what, why)) {
+            if (resumes) notify_subscribers();
             errno = saved;
             return false;
         }

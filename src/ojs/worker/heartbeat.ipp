@@ -42,6 +42,7 @@ class heartbeat : public ref_counted {
         const lock_guard held(mutex_);
         return finished_;
     }
+    void join() { thread_.join(); }
     // Joins the thread, or leaves it to end by itself where a call to the backend still holds it.
     void end() {
         if (finished()) {
@@ -82,11 +83,6 @@ class heartbeat : public ref_counted {
         return finishing_ && last_deadline_ < ordinary ? last_deadline_ : ordinary;
     }
 
-    std::string state_name(bool last) const {
-        if (last) return worker_.options.dialect.last_state;
-        return worker_.may_fetch() ? "running" : worker_.options.dialect.drain_state;
-    }
-
     // Tried again, for a moment, only where it was not processed: the backend gets one last beat.
     void last_beat() {
         const time_point give_up = deadline_after(last_beat_tries);
@@ -106,7 +102,9 @@ class heartbeat : public ref_counted {
     result<void> beat(bool last) {
         const std::vector<ref<active_job>> jobs = worker_.jobs.snapshot();
         const time_point sent = steady_clock::now();
-        const heartbeat_request request = {&worker_.identity, state_name(last), ids_of(jobs)};
+        const heartbeat_request request = {&worker_.identity,
+                                           last ? worker_.options.dialect.last_state : worker_.beat_state(),
+                                           ids_of(jobs)};
         const result<heartbeat_answer> answer = worker_.call(
             [&](ojs::transport& transport) { return transport.heartbeat(request, call_deadline()); });
         if (!answer) {

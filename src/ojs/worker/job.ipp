@@ -40,13 +40,12 @@ OJS_SHUTDOWN_INLINE result<std::int64_t> integer_argument(const std::string& arg
     if (!source) return source.error();
     // From the text, not from the double, which is exact only up to 2^53.
     const bool negative = !source->empty() && source->front() == '-';
+    const std::uint64_t largest = std::uint64_t{0x7fffffffffffffff} + (negative ? 1 : 0);
     std::uint64_t magnitude = 0;
-    if (!value.is<double>() ||
-        !parse_number(source->substr(negative ? 1 : 0), 0x7fffffffffffffff, magnitude)) {
+    if (!value.is<double>() || !parse_number(source->substr(negative ? 1 : 0), largest, magnitude)) {
         return wrong_type(index, "a whole number of 64 bits");
     }
-    const auto number = static_cast<std::int64_t>(magnitude);
-    return negative ? -number : number;
+    return static_cast<std::int64_t>(negative ? 0 - magnitude : magnitude);
 }
 
 OJS_SHUTDOWN_INLINE result<double> number_argument(const std::string& args_json, std::size_t index) {

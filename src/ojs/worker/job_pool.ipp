@@ -47,19 +47,12 @@ class job_pool : public ref_counted {
         if (!add_thread("ojs-report", [self] { self->reports_.work(); })) reports_.no_thread();
     }
 
-    // Calls back those who asked to be told, on a thread of their own, since what they do is not ours to know.
+    // Calls back those who asked to be told, each job's on a thread of its own: what they do is not ours to know.
     void run_cancel_callbacks(const std::vector<ref<active_job>>& jobs) {
-        std::vector<ref<active_job>> due;
-        for (const ref<active_job>& each : jobs) {
-            if (each->cancel.callbacks_due()) due.push_back(each);
-        }
-        if (due.empty()) return;
-        const result<void> added = add_thread("ojs-cancel", [due] {
-            for (const ref<active_job>& each : due) each->cancel.run_callbacks();
-        });
-        if (!added) {
-            worker_.log.write(log_level::error, "cancel callbacks not called",
-                              {field("error", added.error().text)});
+        for (const ref<active_job>& job : jobs) {
+            if (!job->cancel.callbacks_due()) continue;
+            const result<void> added = add_thread("ojs-cancel", [job] { job->cancel.run_callbacks(); });
+            if (!added) log_job(worker_, *job, log_level::error, "cancel callbacks not called");
         }
     }
 
@@ -248,6 +241,8 @@ class job_pool : public ref_counted {
 
     void plan_next_fetch(const result<std::size_t>& got, bool had_news) {
         const time_point now = steady_clock::now();
+        if (backing_off_ && now < next_fetch_)
+            return;  // another FETCH, that overlapped with this one, failed
         backing_off_ = !got && got.error().code != errc::cancelled;
         if (backing_off_) {
             const std::chrono::milliseconds pause = pauses_.next();
@@ -278,8 +273,8 @@ class job_pool : public ref_counted {
                                   {field("job_type", each.type)});
                 continue;
             }
-            ++came;
             if (renews_running_job(each.id, sent)) continue;
+            ++came;
             ref<active_job> job =
                 make_ref<active_job>(std::move(each), sent, worker_.options.visibility_timeout);
             job->ticket = ticket.split();

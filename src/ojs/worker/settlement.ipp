@@ -94,16 +94,15 @@ inline verdict judge(const worker_context& worker, const active_job& job, const 
 }
 
 // Asks the backend whether a claim whose lease ran out (a frozen process, a long outage) is still ours.
-inline bool renew_lease(worker_context& worker, active_job& job, time_point deadline) {
+inline result<bool> renew_lease(worker_context& worker, active_job& job, time_point deadline) {
     const time_point sent = steady_clock::now();
-    const heartbeat_request request = {&worker.identity,
-                                       worker.past_intake() ? worker.options.dialect.drain_state : "running",
-                                       ids_of(worker.jobs.snapshot())};
+    const heartbeat_request request = {&worker.identity, worker.beat_state(), ids_of(worker.jobs.snapshot())};
     const result<heartbeat_answer> answer =
         worker.call([&](ojs::transport& transport) { return transport.heartbeat(request, deadline); });
-    if (!answer) return false;
-    if (answer->extends(job.job.id)) job.extend_lease(sent);
-    return true;
+    if (!answer) return answer.error();
+    const bool ours = answer->extends(job.job.id);
+    if (ours) job.extend_lease(sent);
+    return ours;
 }
 
 enum class settle_end { accepted, gone, lease_lost, rejected, out_of_time };
@@ -128,21 +127,26 @@ inline result<settled> send_verdict(worker_context& worker, const active_job& jo
     });
 }
 
+// One try. A claim whose lease ran out is not reported unless the backend says that it is still ours.
+inline result<settle_end> report_once(worker_context& worker, active_job& job, const verdict& report) {
+    if (job.lease_expired(steady_clock::now())) {
+        const result<bool> ours = renew_lease(worker, job, try_deadline(worker));
+        if (!ours) return ours.error();
+        if (!*ours) return settle_end::lease_lost;
+        if (steady_clock::now() >= worker.report_deadline()) return settle_end::out_of_time;
+    }
+    const result<settled> answer = send_verdict(worker, job, report);
+    if (!answer) return answer.error();
+    return *answer == settled::accepted ? settle_end::accepted : settle_end::gone;
+}
+
 // Tells the backend until it answers. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]
 inline settle_end report_until_answered(worker_context& worker, active_job& job, verdict& report) {
     backoff pauses(std::chrono::milliseconds(50), std::chrono::milliseconds(2000));
     while (steady_clock::now() < worker.report_deadline()) {
-        error failure;
-        if (job.lease_expired(steady_clock::now())) {
-            const bool asked = renew_lease(worker, job, try_deadline(worker));
-            if (asked && job.lease_expired(steady_clock::now())) return settle_end::lease_lost;
-            if (!asked) failure = {errc::unreachable, 0, "the lease ran out and could not be renewed"};
-        }
-        if (failure.text.empty()) {
-            const result<settled> answer = send_verdict(worker, job, report);
-            if (answer) return *answer == settled::accepted ? settle_end::accepted : settle_end::gone;
-            failure = answer.error();
-        }
+        const result<settle_end> end = report_once(worker, job, report);
+        if (end) return *end;
+        const error& failure = end.error();
         worker.log.write(log_level::warn, report.ack ? "ACK failed" : "FAIL failed",
                          {field("job_id", job.job.id), field("error", failure.text)});
         if (failure.code == errc::rejected && report.result_json.empty()) return settle_end::rejected;

@@ -25,7 +25,10 @@ class supervisor {
         result<void> started = heart_->start();
         if (!started) return started;
         started = pool_->start();
-        if (!started) heart_->finish(steady_clock::now());
+        if (!started) {
+            heart_->finish(steady_clock::now());
+            heart_->join();
+        }
         return started;
     }
 
@@ -34,6 +37,7 @@ class supervisor {
         if (worker_.followed != nullptr) {
             const lifecycle_state outside = worker_.followed->state();
             followed_sequence_ = outside.sequence;
+            resumes_seen_ = worker_.followed->resume_requests();
             follow(outside);
         }
         await(time_point::max(), [this] { return phase() >= phase::draining; });
@@ -62,12 +66,18 @@ class supervisor {
 
     void notice_changes() {
         lifecycle_state change;
-        while (worker_.followed != nullptr && worker_.followed->next_change(followed_sequence_, change)) {
-            if (change.last_event == event::resume_request)
-                worker_.life.apply(event::resume_request, change.cause);
-            follow(change);
+        if (worker_.followed != nullptr) {
+            while (worker_.followed->next_change(followed_sequence_, change)) follow(change);
+            follow_resumes();
         }
         while (worker_.life.next_change(sequence_, change)) on_change(change);
+    }
+
+    // SIGCONT also undoes a quiet that was this worker's alone, of which the outside lifecycle knows nothing.
+    void follow_resumes() {
+        const std::uint32_t requests = worker_.followed->resume_requests();
+        if (std::exchange(resumes_seen_, requests) == requests) return;
+        if (worker_.followed->phase() == phase::running) worker_.life.apply(event::resume_request, {});
     }
 
     // Brings this worker to where an outside lifecycle stands. By its state, not its events: this worker may be
@@ -129,7 +139,10 @@ class supervisor {
         const std::chrono::milliseconds total = worker_.options.stop_timeout;
         const std::chrono::milliseconds for_last_beat =
             total / 5 < last_beat_share ? total / 5 : last_beat_share;
-        const time_point report_deadline = began + (total - for_last_beat);
+        // An earlier one was set by a third stop signal.
+        const time_point set_before = worker_.report_deadline();
+        const time_point in_full = began + (total - for_last_beat);
+        const time_point report_deadline = set_before < in_full ? set_before : in_full;
         worker_.set_report_deadline(report_deadline);
         if (!idle()) interrupt_jobs(report_deadline);
         // The extra moment lets a call that ends at the deadline say so.
@@ -153,9 +166,12 @@ class supervisor {
         const cancel_reason why = stop_reason();
         cancel_jobs(why);
         if (worker_.options.cancel_wait.count() > 0 && why != cancel_reason::spot_reclaim) {
-            const time_point until = steady_clock::now() + worker_.options.cancel_wait;
+            // At most half of the time there is: what they do not say has to be reported for them.
+            const time_point now = steady_clock::now();
+            const time_point half = now + (report_deadline - now) / 2;
+            const time_point until = deadline_after(worker_.options.cancel_wait);
             const unsigned signals = worker_.life.state().stop_signals;
-            await(until < report_deadline ? until : report_deadline,
+            await(until < half ? until : half,
                   [&] { return idle() || worker_.life.state().stop_signals > signals; });
         }
         for (const ref<active_job>& job : worker_.jobs.snapshot()) {
@@ -286,6 +302,7 @@ class supervisor {
     const bool owns_process_;
     std::uint8_t sequence_ = 0;
     std::uint8_t followed_sequence_ = 0;
+    std::uint32_t resumes_seen_ = 0;
     ojs::phase phase_seen_ = phase::running;
     time_point next_progress_ = time_point::max();
 };

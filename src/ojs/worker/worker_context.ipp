@@ -31,6 +31,8 @@ class worker_context : public ref_counted {
     bool may_fetch() const noexcept {
         return life.phase() == phase::running && (followed == nullptr || followed->phase() == phase::running);
     }
+    // What a heartbeat says, except for the last one.
+    std::string beat_state() const { return may_fetch() ? "running" : options.dialect.drain_state; }
     bool past_intake() const noexcept {
         return life.phase() >= phase::draining ||
                (followed != nullptr && followed->phase() >= phase::draining);

@@ -9,9 +9,10 @@ namespace ojs {
 inline namespace v1 {
 namespace detail {
 
-inline error bad_variable(const char* name, std::string_view value, std::string_view why) {
-    return {errc::invalid_argument, 0, cat(name, "='", printable(value, 60), "': ", why)};
-}
+inline constexpr std::chrono::milliseconds least_poll_interval{1};
+inline constexpr std::chrono::milliseconds least_interval{10};
+inline constexpr std::chrono::milliseconds least_stop_timeout{100};
+inline constexpr std::chrono::milliseconds least_visibility_timeout{1000};  // the protocol's own
 
 // Whether there is a transport for the URL.
 inline result<void> check_url(const std::string& url) {
@@ -27,13 +28,13 @@ inline std::string shown_url(std::string_view url) {
 
 inline std::vector<std::string> split_list(std::string_view text) {
     std::vector<std::string> out;
-    while (!text.empty()) {
-        const std::size_t comma = text.find(',');
+    for (std::size_t comma = 0; comma != std::string_view::npos;) {
+        comma = text.find(',');
         std::string_view item = text.substr(0, comma);
         while (!item.empty() && item.front() == ' ') item.remove_prefix(1);
         while (!item.empty() && item.back() == ' ') item.remove_suffix(1);
         out.emplace_back(item);
-        text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
+        if (comma != std::string_view::npos) text.remove_prefix(comma + 1);
     }
     return out;
 }
@@ -62,25 +63,26 @@ class environment_reader {
     void url(std::string& out, const char* value) {
         text(out, value);
         const result<void> usable = value == nullptr ? result<void>() : check_url(value);
-        if (!usable) fail(shown_url(value), usable.error().text);
+        if (!usable) fail(shown_url(value), usable.error().text, usable.error().code);
     }
 
     void list(std::vector<std::string>& out, const char* value) {
         if (value == nullptr) return;
         out = split_list(value);
-        if (out.empty()) fail(value, "must name at least one");
         for (const std::string& item : out) {
-            if (item.empty()) fail(value, "has an empty name between commas");
+            if (item.empty()) fail(value, out.size() == 1 ? "must name at least one" : "has an empty name");
         }
     }
 
-    void duration(std::chrono::milliseconds& out, const char* value) {
+    void duration(std::chrono::milliseconds& out, const char* value, std::chrono::milliseconds least = {}) {
         if (value == nullptr) return;
         const result<std::chrono::milliseconds> parsed = parse_duration(value);
-        if (parsed) {
-            out = *parsed;
-        } else {
+        if (!parsed) {
             fail(value, "not a duration (write 500ms, 30s, 1m30s, 1h, or whole seconds)");
+        } else if (*parsed < least) {
+            fail(value, cat("too short: at least ", format_duration(least)));
+        } else {
+            out = *parsed;
         }
     }
 
@@ -111,8 +113,8 @@ class environment_reader {
     result<void> done() const { return failed_ ? result<void>(failure_) : result<void>(); }
 
   private:
-    void fail(std::string_view value, std::string_view why) {
-        if (!failed_) failure_ = bad_variable(name_, value, why);
+    void fail(std::string_view value, std::string_view why, errc code = errc::invalid_argument) {
+        if (!failed_) failure_ = {code, 0, cat(name_, "='", printable(value, 120), "': ", why)};
         failed_ = true;
     }
 
@@ -135,14 +137,15 @@ OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(
     read.number(out.concurrency, read.find("OJS_CONCURRENCY"), 1, 10000);
     read.duration(out.shutdown_grace_period,
                   read.find("OJS_SHUTDOWN_GRACE_PERIOD", "OJS_GRACE_PERIOD", "OJS_SHUTDOWN_TIMEOUT"));
-    read.duration(out.heartbeat_interval, read.find("OJS_HEARTBEAT_INTERVAL"));
-    read.duration(out.poll_interval, read.find("OJS_POLL_INTERVAL"));
-    read.duration(out.visibility_timeout, read.find("OJS_VISIBILITY_TIMEOUT"));
-    read.duration(out.request_timeout, read.find("OJS_REQUEST_TIMEOUT"));
-    read.duration(out.stop_timeout, read.find("OJS_STOP_TIMEOUT"));
+    read.duration(out.heartbeat_interval, read.find("OJS_HEARTBEAT_INTERVAL"), detail::least_interval);
+    read.duration(out.poll_interval, read.find("OJS_POLL_INTERVAL"), detail::least_poll_interval);
+    read.duration(out.visibility_timeout, read.find("OJS_VISIBILITY_TIMEOUT"),
+                  detail::least_visibility_timeout);
+    read.duration(out.request_timeout, read.find("OJS_REQUEST_TIMEOUT"), detail::least_interval);
+    read.duration(out.stop_timeout, read.find("OJS_STOP_TIMEOUT"), detail::least_stop_timeout);
     read.duration(out.cancel_wait, read.find("OJS_CANCEL_WAIT"));
     read.duration(out.repeat_signal_gap, read.find("OJS_REPEAT_SIGNAL_GAP"));
-    read.duration(out.progress_interval, read.find("OJS_PROGRESS_INTERVAL"));
+    read.duration(out.progress_interval, read.find("OJS_PROGRESS_INTERVAL"), detail::least_interval);
     read.list(out.labels, read.find("OJS_LABELS"));
     read.text(out.worker_id, read.find("OJS_WORKER_ID"));
     read.text(out.auth_token, read.find("OJS_AUTH_TOKEN"));
@@ -178,14 +181,14 @@ OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
     const std::chrono::milliseconds none{0};
     const named_duration durations[] = {
         {"shutdown_grace_period", options.shutdown_grace_period, none},
-        {"heartbeat_interval", options.heartbeat_interval, std::chrono::milliseconds(10)},
-        {"poll_interval", options.poll_interval, std::chrono::milliseconds(1)},
-        {"visibility_timeout", options.visibility_timeout, std::chrono::milliseconds(1000)},
-        {"request_timeout", options.request_timeout, std::chrono::milliseconds(10)},
-        {"stop_timeout", options.stop_timeout, std::chrono::milliseconds(100)},
+        {"heartbeat_interval", options.heartbeat_interval, detail::least_interval},
+        {"poll_interval", options.poll_interval, detail::least_poll_interval},
+        {"visibility_timeout", options.visibility_timeout, detail::least_visibility_timeout},
+        {"request_timeout", options.request_timeout, detail::least_interval},
+        {"stop_timeout", options.stop_timeout, detail::least_stop_timeout},
         {"cancel_wait", options.cancel_wait, none},
         {"repeat_signal_gap", options.repeat_signal_gap, none},
-        {"progress_interval", options.progress_interval, std::chrono::milliseconds(10)},
+        {"progress_interval", options.progress_interval, detail::least_interval},
     };
     for (const named_duration& each : durations) {
         if (each.value < each.least || each.value > std::chrono::milliseconds(detail::longest_duration_ms)) {

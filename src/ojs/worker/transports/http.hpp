@@ -12,7 +12,7 @@ class http_transport : public transport {
     // A client for the protocol: http_client::create(), with the headers every OJS request has.
     static result<http_client> make_client(std::string_view url, http_client_options options = {});
 
-    // The routes below /ojs/v1 are appended to the client's URL.
+    // `client` should be from make_client(), or have those headers. The routes below /ojs/v1 are appended to its URL.
     // `registration_path`, if not empty, is where register_worker() POSTs the worker's particulars: no published
     // binding has such a route, but some backends do. A 404 or 405 from it is no error.
     explicit http_transport(http_client client, std::string registration_path = {});

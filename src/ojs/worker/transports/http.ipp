@@ -111,6 +111,9 @@ inline void read_job_member(job& out, std::string_view& args, std::string_view k
     if (key == "\"timeout_ms\"") read_duration(value, 1, out.timeout);
     if (key == "\"timeout\"" && out.timeout.count() == 0) read_duration(value, 1000, out.timeout);
     if (key == "\"visibility_timeout_ms\"") read_duration(value, 1, out.visibility_timeout);
+    if (key == "\"visibility_timeout\"" && out.visibility_timeout.count() == 0) {
+        read_duration(value, 1000, out.visibility_timeout);
+    }
 }
 
 // Why a job with these arguments cannot be run; empty if it can.

@@ -1,0 +1,412 @@
+#ifndef PICOJSON_USE_LOCALE
+#define PICOJSON_USE_LOCALE 0
+#endif
+#include <picojson.h>
+#include <unistd.h>
+
+#include "recorder.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
+
+namespace {
+
+// A backend that keeps every request and answers what the test says.
+class backend {
+  public:
+    explicit backend(std::function<http_response(const http_request&)> answer) : answer_(std::move(answer)) {
+        result<http_server> started = http_server::start("127.0.0.1:0", [this](const http_request& request) {
+            {
+                const std::lock_guard<std::mutex> held(mutex_);
+                requests_.push_back(request);
+                changed_.notify_all();
+            }
+            return answer_(request);
+        });
+        REQUIRE(started);
+        server_ = std::make_unique<http_server>(std::move(*started));
+    }
+    explicit backend(int status, const std::string& body = "", http_headers headers = {})
+        : backend([=](const http_request&) {
+              return http_response{status, headers, body, false};
+          }) {}
+
+    std::string url() const { return "http://" + server_->address(); }
+    std::vector<http_request> requests() const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return requests_;
+    }
+    http_request last() const {
+        REQUIRE(!requests().empty());
+        return requests().back();
+    }
+    bool wait_for(const std::string& target) const {
+        std::unique_lock<std::mutex> held(mutex_);
+        return changed_.wait_for(held, recorder::guard, [&] {
+            return std::any_of(requests_.begin(), requests_.end(),
+                               [&](const http_request& each) { return each.target == target; });
+        });
+    }
+
+  private:
+    std::function<http_response(const http_request&)> answer_;
+    mutable std::mutex mutex_;
+    mutable std::condition_variable changed_;
+    std::vector<http_request> requests_;
+    std::unique_ptr<http_server> server_;
+};
+
+std::unique_ptr<http_transport> connect(const backend& to, const std::string& registration_path = "",
+                                        http_client_options options = {}) {
+    result<http_client> client = http_transport::make_client(to.url(), std::move(options));
+    REQUIRE(client);
+    return std::make_unique<http_transport>(std::move(*client), registration_path);
+}
+
+time_point soon() {
+    return deadline_after(recorder::guard);
+}
+
+worker_identity identity() {
+    worker_identity out;
+    out.worker_id = "w\"1";
+    out.hostname = "h";
+    out.pid = 7;
+    out.queues = {"a", "b"};
+    out.concurrency = 3;
+    out.labels = {"x"};
+    out.started_at = "2026-01-02T03:04:05.000Z";
+    out.visibility_timeout = 30s;
+    return out;
+}
+
+picojson::value parse(const std::string& text) {
+    picojson::value out;
+    const std::string failure = picojson::parse(out, text);
+    CHECK(failure.empty());
+    REQUIRE(out.is<picojson::object>());
+    return out;
+}
+
+result<std::vector<job>> fetch(transport& wire, std::size_t count = 1) {
+    const worker_identity who = identity();
+    fetch_request request;
+    request.worker = &who;
+    request.count = count;
+    return wire.fetch(request, soon());
+}
+
+result<heartbeat_answer> beat(transport& wire) {
+    const worker_identity who = identity();
+    return wire.heartbeat({&who, "running", {"j1", "j2"}}, soon());
+}
+
+void check_identity(const picojson::value& body) {
+    CHECK(body.get("worker_id").to_str() == "w\"1");
+    CHECK(body.get("hostname").to_str() == "h");
+    CHECK(body.get("pid").get<double>() == doctest::Approx(7));
+    CHECK(body.get("queues").serialize() == "[\"a\",\"b\"]");
+    CHECK(body.get("concurrency").get<double>() == doctest::Approx(3));
+    CHECK(body.get("labels").serialize() == "[\"x\"]");
+    CHECK(body.get("started_at").to_str() == "2026-01-02T03:04:05.000Z");
+}
+
+}  // namespace
+
+TEST_CASE("http: FETCH") {
+    const backend peer(200, "{\"jobs\":[]}");
+    const result<std::vector<job>> got = fetch(*connect(peer), 4);
+    REQUIRE(got);
+    CHECK(got->empty());
+    const http_request sent = peer.last();
+    CHECK(sent.method == "POST");
+    CHECK(sent.target == "/ojs/v1/workers/fetch");
+    CHECK(parse(sent.body).serialize() ==
+          "{\"count\":4,\"queues\":[\"a\",\"b\"],\"visibility_timeout_ms\":30000,\"worker_id\":\"w\\\"1\"}");
+}
+
+TEST_CASE("http: the headers of every request") {
+    const backend peer(200, "{}");
+    http_client_options options;
+    options.bearer_token = "t0k";
+    options.headers = {{"X-OJS-Extra", "e"}};
+    const std::unique_ptr<http_transport> wire = connect(peer, "/workers/register", options);
+    const worker_identity who = identity();
+    CHECK(!fetch(*wire));  // {} holds no jobs
+    CHECK(wire->ack({"j", ""}, soon()));
+    CHECK(wire->fail({"j", {}, false}, soon()));
+    CHECK(beat(*wire));
+    CHECK(wire->register_worker(who, soon()));
+    REQUIRE(peer.requests().size() == 5);
+    for (const http_request& each : peer.requests()) {
+        CAPTURE(each.target);
+        CHECK(each.method == "POST");
+        CHECK(find_header(each.headers, "Content-Type") == "application/openjobspec+json");
+        CHECK(find_header(each.headers, "Accept") == "application/openjobspec+json");
+        CHECK(find_header(each.headers, "OJS-Version") == "1.0");
+        CHECK(find_header(each.headers, "Authorization") == "Bearer t0k");
+        CHECK(find_header(each.headers, "X-OJS-Extra") == "e");
+    }
+}
+
+TEST_CASE("http: FETCH is not sent when no longer wanted") {
+    const backend peer(200, "{\"jobs\":[]}");
+    const worker_identity who = identity();
+    fetch_request request;
+    request.worker = &who;
+    request.still_wanted = [] { return false; };
+    const result<std::vector<job>> got = connect(peer)->fetch(request, soon());
+    REQUIRE(!got);
+    CHECK(got.error().code == errc::cancelled);
+    CHECK(peer.requests().empty());
+}
+
+TEST_CASE("http: ACK and FAIL") {
+    const backend peer(200, "{\"state\":\"completed\"}");
+    const std::unique_ptr<http_transport> wire = connect(peer);
+    REQUIRE(wire->ack({"j\n1", "{\"n\":9007199254740993}"}, soon()));
+    CHECK(peer.last().target == "/ojs/v1/workers/ack");
+    CHECK(parse(peer.last().body).get("job_id").to_str() == "j\n1");
+    CHECK(peer.last().body.find("9007199254740993") != std::string::npos);
+    REQUIRE(wire->ack({"j", ""}, soon()));
+    CHECK(!parse(peer.last().body).contains("result"));
+
+    job_error failure{"ShutdownError", "\"quoted\" \xff", true, "{\"reason\":\"forced\"}"};
+    const result<settled> failed = wire->fail({"j", failure, true}, soon());
+    REQUIRE(failed);
+    CHECK(*failed == settled::accepted);
+    CHECK(peer.last().target == "/ojs/v1/workers/nack");
+    const picojson::value body = parse(peer.last().body);
+    CHECK(body.get("job_id").to_str() == "j");
+    CHECK(body.get("requeue").get<bool>());
+    CHECK(body.get("error").get("code").to_str() == "ShutdownError");
+    CHECK(body.get("error").get("type").to_str() == "ShutdownError");
+    CHECK(body.get("error").get("message").to_str() == "\"quoted\" \xef\xbf\xbd");
+    CHECK(body.get("error").get("retryable").get<bool>());
+    CHECK(body.get("error").get("details").get("reason").to_str() == "forced");
+    failure.retryable = false;
+    REQUIRE(wire->fail({"j", failure, false}, soon()));
+    CHECK(!parse(peer.last().body).contains("requeue"));
+    CHECK(!parse(peer.last().body).get("error").get("retryable").get<bool>());
+}
+
+TEST_CASE("http: BEAT and registration") {
+    const backend peer(200,
+                       "{\"state\":\"running\",\"jobs_extended\":[\"j1\",7,\"j3\"],\"server_time\":\"x\"}");
+    const std::unique_ptr<http_transport> wire = connect(peer, "/workers/register");
+    const result<heartbeat_answer> got = beat(*wire);
+    REQUIRE(got);
+    CHECK(got->directive == directive::none);
+    CHECK(got->jobs_extended == std::vector<std::string>{"j1", "j3"});
+    CHECK(got->extends("j3"));
+    CHECK(!got->extends("j2"));
+    CHECK(peer.last().target == "/ojs/v1/workers/heartbeat");
+    const picojson::value body = parse(peer.last().body);
+    check_identity(body);
+    CHECK(body.get("state").to_str() == "running");
+    CHECK(body.get("active_jobs").serialize() == "[\"j1\",\"j2\"]");
+    CHECK(body.get("active_job_ids").serialize() == "[\"j1\",\"j2\"]");
+    CHECK(body.get("active_job_count").get<double>() == doctest::Approx(2));
+    CHECK(body.get("visibility_timeout_ms").get<double>() == doctest::Approx(30000));
+
+    REQUIRE(wire->register_worker(identity(), soon()));
+    CHECK(peer.last().target == "/ojs/v1/workers/register");
+    check_identity(parse(peer.last().body));
+    const std::size_t requests = peer.requests().size();
+    CHECK(wire->deregister_worker(identity(), soon()));
+    CHECK(connect(peer)->register_worker(identity(), soon()));
+    CHECK(peer.requests().size() == requests);
+    for (const int status : {404, 405}) {
+        CHECK(connect(backend(status), "/r")->register_worker(identity(), soon()));
+    }
+    CHECK(!connect(backend(500), "/r")->register_worker(identity(), soon()));
+}
+
+TEST_CASE("http: directives, by either name") {
+    const auto directive_of = [](const std::string& body) {
+        const result<heartbeat_answer> got = beat(*connect(backend(200, body)));
+        REQUIRE(got);
+        return got->directive;
+    };
+    CHECK(directive_of("{\"state\":\"quiet\"}") == directive::quiet);
+    CHECK(directive_of("{\"directive\":\"quiet\"}") == directive::quiet);
+    CHECK(directive_of("{\"state\":\"terminate\"}") == directive::terminate);
+    CHECK(directive_of("{\"directive\":\"terminate\",\"state\":\"running\"}") == directive::terminate);
+    CHECK(directive_of("{\"directive\":\"terminate\",\"state\":\"quiet\"}") == directive::terminate);
+    CHECK(directive_of("{\"directive\":\"running\",\"state\":\"quiet\"}") == directive::quiet);
+    for (const char* other : {"running", "active", "continue", "", "QUIET", "stop"}) {
+        CHECK(directive_of(std::string("{\"state\":\"") + other + "\"}") == directive::none);
+    }
+    CHECK(directive_of("{\"state\":7,\"jobs_extended\":{}}") == directive::none);
+    CHECK(directive_of("{}") == directive::none);
+    const result<heartbeat_answer> empty = beat(*connect(backend(204)));
+    REQUIRE(empty);
+    CHECK(empty->directive == directive::none);
+}
+
+TEST_CASE("http: what a status means") {
+    struct meaning {
+        int status;
+        errc code;
+    };
+    for (const meaning& each :
+         {meaning{400, errc::rejected}, meaning{410, errc::rejected}, meaning{413, errc::rejected},
+          meaning{422, errc::rejected}, meaning{429, errc::unavailable}, meaning{408, errc::unavailable},
+          meaning{500, errc::unavailable}, meaning{503, errc::unavailable}, meaning{401, errc::unavailable},
+          meaning{301, errc::bad_answer}}) {
+        CAPTURE(each.status);
+        const backend peer(each.status, "{}", {{"Retry-After", "7"}});
+        const std::unique_ptr<http_transport> wire = connect(peer);
+        const result<settled> acked = wire->ack({"j", ""}, soon());
+        REQUIRE(!acked);
+        CHECK(acked.error().code == each.code);
+        CHECK(acked.error().http_status == each.status);
+        CHECK(acked.error().retry_after == 7s);
+        const result<std::vector<job>> fetched = fetch(*wire);
+        REQUIRE(!fetched);
+        CHECK(fetched.error().code == each.code);
+        CHECK(fetched.error().retry_after == 7s);
+        const result<heartbeat_answer> beaten = beat(*wire);
+        REQUIRE(!beaten);
+        CHECK(beaten.error().code == each.code);
+    }
+    for (const int status : {404, 409}) {
+        const backend peer(status);
+        const result<settled> acked = connect(peer)->ack({"j", ""}, soon());
+        REQUIRE(acked);
+        CHECK(*acked == settled::gone);
+        const result<settled> failed = connect(peer)->fail({"j", {}, true}, soon());
+        REQUIRE(failed);
+        CHECK(*failed == settled::gone);
+        CHECK(!fetch(*connect(peer)));
+    }
+    const backend none(204);
+    const result<std::vector<job>> got = fetch(*connect(none));
+    REQUIRE(got);
+    CHECK(got->empty());
+    CHECK(*connect(none)->ack({"j", ""}, soon()) == settled::accepted);
+    for (const char* header : {"-1", "soon", "99999999999", "Wed, 21 Oct 2015 07:28:00 GMT", ""}) {
+        const backend peer(503, "", {{"Retry-After", header}});
+        CHECK(connect(peer)->ack({"j", ""}, soon()).error().retry_after == 0s);
+    }
+}
+
+TEST_CASE("http: answers that are no answers") {
+    for (const char* body : {"", "nonsense", "[]", "{\"jobs\":7}", "{\"jobs\":", "{\"job\":[]}", "7"}) {
+        CAPTURE(body);
+        const result<std::vector<job>> got = fetch(*connect(backend(200, body)));
+        REQUIRE(!got);
+        CHECK(got.error().code == errc::bad_answer);
+    }
+    CHECK(!beat(*connect(backend(200, "{"))));
+    const result<std::vector<job>> deep =
+        fetch(*connect(backend(200, "{\"jobs\":[" + std::string(200000, '['))));
+    CHECK((!deep || (deep->size() == 1 && deep->front().id.empty())));
+    result<http_client> nobody = http_transport::make_client("http://127.0.0.1:1");
+    REQUIRE(nobody);
+    http_transport wire(std::move(*nobody));
+    CHECK(wire.ack({"j", ""}, soon()).error().code == errc::unreachable);
+}
+
+TEST_CASE("http: a job's fields, with numbers digit for digit") {
+    const std::string envelope =
+        "{\"id\":\"j1\",\"type\":\"t\",\"queue\":\"q\",\"args\":[9007199254740993, "
+        "1.10,{\"a\":\"]\"}],\"attempt\":2,"
+        "\"max_attempts\":5,\"timeout_ms\":1500,\"visibility_timeout_ms\":60000,"
+        "\"meta\":{\"n\":18446744073709551615},\"custom\":[1]}";
+    const result<std::vector<job>> got = fetch(*connect(backend(200, "{\"jobs\":[" + envelope + "]}")));
+    REQUIRE(got);
+    REQUIRE(got->size() == 1);
+    const job& first = got->front();
+    CHECK(first.id == "j1");
+    CHECK(first.type == "t");
+    CHECK(first.queue == "q");
+    CHECK(first.args_json == "[9007199254740993, 1.10,{\"a\":\"]\"}]");
+    CHECK(first.meta_json == "{\"n\":18446744073709551615}");
+    CHECK(first.attempt == 2);
+    CHECK(first.max_attempts == 5);
+    CHECK(first.timeout == 1500ms);
+    CHECK(first.visibility_timeout == 60s);
+    CHECK(first.envelope_json == envelope);
+    CHECK(first.malformed.empty());
+    const result<std::vector<job>> seconds =
+        fetch(*connect(backend(200, "{\"jobs\":[{\"id\":\"j\",\"type\":\"t\",\"args\":[],\"timeout\":3}]}")));
+    REQUIRE(seconds);
+    CHECK(seconds->front().timeout == 3s);
+    CHECK(seconds->front().attempt == 1);
+    CHECK(seconds->front().meta_json == "{}");
+}
+
+TEST_CASE("http: one unreadable job costs the others nothing") {
+    const result<std::vector<job>> got = fetch(
+        *connect(backend(
+            200,
+            "{\"jobs\":[{\"id\":\"a\",\"type\":\"t\",\"args\":[1]},{\"id\":\"huge\",\"type\":\"t\",\"args\":"
+            "[1e999]},{\"id\":\"noargs\",\"type\":\"t\"},{\"id\":\"notype\",\"args\":[]},7,"
+            "{\"id\":\"objargs\",\"type\":\"t\",\"args\":{}},{\"id\":\"z\",\"type\":\"t\",\"args\":[]}]}")),
+        9);
+    REQUIRE(got);
+    REQUIRE(got->size() == 7);
+    CHECK((*got)[0].malformed.empty());
+    CHECK((*got)[1].id == "huge");
+    CHECK(!(*got)[1].malformed.empty());
+    CHECK((*got)[2].id == "noargs");
+    CHECK(!(*got)[2].malformed.empty());
+    CHECK((*got)[3].id == "notype");
+    CHECK(!(*got)[3].malformed.empty());
+    CHECK((*got)[4].id.empty());
+    CHECK(!(*got)[5].malformed.empty());
+    CHECK((*got)[6].id == "z");
+    CHECK((*got)[6].malformed.empty());
+}
+
+TEST_CASE("http: a worker from its first request to its last") {
+    recorder::counter fetches;
+    const backend peer([&](const http_request& request) -> http_response {
+        if (request.target == "/base/ojs/v1/workers/fetch" && fetches.add() == 1) {
+            return {200,
+                    {},
+                    "{\"jobs\":[{\"id\":\"j1\",\"type\":\"work\",\"args\":[9007199254740993]},"
+                    "{\"id\":\"j2\",\"type\":\"work\",\"args\":[1e999]}]}",
+                    false};
+        }
+        if (request.target == "/base/ojs/v1/workers/fetch") return {200, {}, "{\"jobs\":[]}", false};
+        return {200, {}, "{\"state\":\"running\"}", false};
+    });
+    worker_options options = recorder::options(2);
+    options.url = peer.url() + "/base";
+    options.worker_id = "me";
+    options.auth_token = "t0k";
+    options.headers = {{"X-OJS-Extra", "e"}};
+    {
+        worker worker(options);
+        worker.register_handler("work", [](job_context& job) { return *job.arg<std::string>(0); });
+        REQUIRE(worker.start());
+        REQUIRE(peer.wait_for("/base/ojs/v1/workers/ack"));
+        REQUIRE(peer.wait_for("/base/ojs/v1/workers/nack"));
+        REQUIRE(worker.stop(recorder::guard));
+        CHECK(worker.report().completed == 1);
+        CHECK(worker.report().failed == 1);
+        CHECK(worker.exit_code() == 0);
+    }
+    for (const http_request& each : peer.requests()) {
+        CHECK(find_header(each.headers, "X-OJS-Worker-ID") == "me");
+        CHECK(find_header(each.headers, "Authorization") == "Bearer t0k");
+        CHECK(find_header(each.headers, "X-OJS-Extra") == "e");
+        const picojson::value body = parse(each.body);
+        if (each.target == "/base/ojs/v1/workers/ack") {
+            CHECK(body.get("job_id").to_str() == "j1");
+            CHECK(each.body.find("\"result\":9007199254740993}") != std::string::npos);
+        }
+        if (each.target == "/base/ojs/v1/workers/nack") {
+            CHECK(body.get("job_id").to_str() == "j2");
+            CHECK(body.get("error").get("code").to_str() == "invalid_payload");
+            CHECK(!body.get("error").get("retryable").get<bool>());
+        }
+    }
+    const http_request last = peer.last();
+    CHECK(last.target == "/base/ojs/v1/workers/heartbeat");
+    CHECK(parse(last.body).get("state").to_str() == "terminate");
+    CHECK(parse(last.body).get("active_jobs").serialize() == "[]");
+    CHECK(parse(last.body).get("pid").get<double>() == doctest::Approx(::getpid()));
+}

@@ -1,0 +1,276 @@
+#include <unistd.h>
+
+#include <cstdio>
+#include <map>
+#include <string>
+
+#include "test.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
+
+namespace {
+
+using variables = std::map<std::string, std::string>;
+
+result<worker_options> read(const variables& set) {
+    return worker_options::from_environment([&set](const char* name) -> const char* {
+        const auto found = set.find(name);
+        return found == set.end() ? nullptr : found->second.c_str();
+    });
+}
+
+worker_options good(const variables& set) {
+    const result<worker_options> out = read(set);
+    if (!out) MESSAGE(out.error().text);
+    REQUIRE(out);
+    return *out;
+}
+
+bool holds(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
+
+// The value is refused, and the text names the variable and the value.
+void check_bad(const std::string& name, const std::string& value, errc code = errc::invalid_argument) {
+    CAPTURE(name);
+    CAPTURE(value);
+    const result<worker_options> out = read({{name, value}});
+    REQUIRE(!out);
+    CAPTURE(out.error().text);
+    CHECK(out.error().code == code);
+    CHECK(holds(out.error().text, name + "='" + value + "'"));
+}
+
+struct duration_variable {
+    const char* name;
+    std::chrono::milliseconds worker_options::*member;
+};
+const duration_variable duration_variables[] = {
+    {"OJS_SHUTDOWN_GRACE_PERIOD", &worker_options::shutdown_grace_period},
+    {"OJS_GRACE_PERIOD", &worker_options::shutdown_grace_period},
+    {"OJS_SHUTDOWN_TIMEOUT", &worker_options::shutdown_grace_period},
+    {"OJS_HEARTBEAT_INTERVAL", &worker_options::heartbeat_interval},
+    {"OJS_POLL_INTERVAL", &worker_options::poll_interval},
+    {"OJS_VISIBILITY_TIMEOUT", &worker_options::visibility_timeout},
+    {"OJS_REQUEST_TIMEOUT", &worker_options::request_timeout},
+    {"OJS_STOP_TIMEOUT", &worker_options::stop_timeout},
+    {"OJS_CANCEL_WAIT", &worker_options::cancel_wait},
+    {"OJS_REPEAT_SIGNAL_GAP", &worker_options::repeat_signal_gap},
+    {"OJS_PROGRESS_INTERVAL", &worker_options::progress_interval},
+};
+
+}  // namespace
+
+TEST_CASE("options: the defaults") {
+    const worker_options out = good({});
+    CHECK(out.url == "http://127.0.0.1:8080");
+    CHECK(out.queues == std::vector<std::string>{"default"});
+    CHECK(out.concurrency == 10);
+    CHECK(out.shutdown_grace_period == 30s);
+    CHECK(out.heartbeat_interval == 5s);
+    CHECK(out.poll_interval == 1s);
+    CHECK(out.visibility_timeout == 30s);
+    CHECK(out.request_timeout == 5s);
+    CHECK(out.stop_timeout == 5s);
+    CHECK(out.cancel_wait == 0ms);
+    CHECK(out.repeat_signal_gap == 250ms);
+    CHECK(out.labels.empty());
+    CHECK(out.worker_id.empty());
+    CHECK(out.auth_token.empty());
+    CHECK(out.log.level == log_level::info);
+    CHECK(out.log.format == log_format::text);
+    CHECK(out.dialect.interrupted_error == "ShutdownError");
+    CHECK(out.dialect.last_state == "terminate");
+    CHECK(validate(out));
+    CHECK(validate(worker_options()));
+}
+
+TEST_CASE("options: every variable is read") {
+    const worker_options out = good({{"OJS_URL", "http://backend:81/base"},
+                                     {"OJS_QUEUES", "a, b ,c"},
+                                     {"OJS_CONCURRENCY", "10000"},
+                                     {"OJS_LABELS", "x,y"},
+                                     {"OJS_WORKER_ID", "w-1"},
+                                     {"OJS_AUTH_TOKEN", "s3cret"},
+                                     {"OJS_LOG_LEVEL", "error"},
+                                     {"OJS_LOG_FORMAT", "json"}});
+    CHECK(out.url == "http://backend:81/base");
+    CHECK(out.queues == std::vector<std::string>{"a", "b", "c"});
+    CHECK(out.concurrency == 10000);
+    CHECK(out.labels == std::vector<std::string>{"x", "y"});
+    CHECK(out.worker_id == "w-1");
+    CHECK(out.auth_token == "s3cret");
+    CHECK(out.log.level == log_level::error);
+    CHECK(out.log.format == log_format::json);
+    CHECK(good({{"OJS_CONCURRENCY", "1"}}).concurrency == 1);
+    CHECK(good({{"OJS_URL", "memory:"}}).url == "memory:");
+    CHECK(good({{"OJS_URL", "unix:/run/ojs.sock"}}).url == "unix:/run/ojs.sock");
+    for (const duration_variable& each : duration_variables) {
+        CAPTURE(each.name);
+        // Longer than the shortest beat and shorter than the longest lease, so every one of them may have it.
+        const std::string name = each.name;
+        const bool is_beat = name == "OJS_HEARTBEAT_INTERVAL";
+        CHECK(good({{name, is_beat ? "2500ms" : "1m1s500ms"}}).*each.member == (is_beat ? 2500ms : 61500ms));
+        CHECK(good({{name, "7"}, {"OJS_VISIBILITY_TIMEOUT", name == "OJS_VISIBILITY_TIMEOUT" ? "7" : "1h"}}).*
+                  each.member ==
+              7s);
+    }
+}
+
+TEST_CASE("options: every level and format has its name") {
+    const log_level levels[] = {log_level::debug, log_level::info, log_level::warn, log_level::error,
+                                log_level::off};
+    for (const log_level each : levels) CHECK(good({{"OJS_LOG_LEVEL", to_string(each)}}).log.level == each);
+    CHECK(good({{"OJS_LOG_FORMAT", "text"}}).log.format == log_format::text);
+    CHECK(good({{"OJS_LOG_FORMAT", "logfmt"}}).log.format == log_format::logfmt);
+}
+
+TEST_CASE("options: the first of several names counts, also for errors") {
+    CHECK(good({{"OJS_BACKEND_URL", "http://b"}}).url == "http://b");
+    CHECK(good({{"OJS_BACKEND_URL", "http://b"}, {"OJS_URL", "http://a"}}).url == "http://a");
+    CHECK(good({{"OJS_QUEUE", "q"}}).queues == std::vector<std::string>{"q"});
+    CHECK(good({{"OJS_QUEUE", "q"}, {"OJS_QUEUES", "p"}}).queues == std::vector<std::string>{"p"});
+    variables grace = {{"OJS_SHUTDOWN_TIMEOUT", "3"}};
+    CHECK(good(grace).shutdown_grace_period == 3s);
+    grace["OJS_GRACE_PERIOD"] = "2";
+    CHECK(good(grace).shutdown_grace_period == 2s);
+    grace["OJS_SHUTDOWN_GRACE_PERIOD"] = "1";
+    CHECK(good(grace).shutdown_grace_period == 1s);
+    grace["OJS_GRACE_PERIOD"] = "nonsense";  // hidden by the first one
+    CHECK(good(grace).shutdown_grace_period == 1s);
+    check_bad("OJS_SHUTDOWN_TIMEOUT", "nonsense");
+    check_bad("OJS_BACKEND_URL", "nonsense");
+    check_bad("OJS_QUEUE", "");
+}
+
+TEST_CASE("options: a bad value is refused, naming variable and value") {
+    for (const duration_variable& each : duration_variables) {
+        for (const char* value : {"", "-1", "30 s", "1e9s", "1.5s", "s", "5x", "1s1m", "99999999999999999999",
+                                  "2000000h", " 5", "5 ", "+5"}) {
+            check_bad(each.name, value);
+        }
+    }
+    for (const char* value : {"", "0", "-1", "10001", "ten", "1.0", "0x10", "18446744073709551617", " 1"}) {
+        check_bad("OJS_CONCURRENCY", value);
+    }
+    for (const char* name : {"OJS_QUEUES", "OJS_QUEUE", "OJS_LABELS"}) {
+        for (const char* value : {"", ",", "a,,b", ",a", "a, ,b"}) check_bad(name, value);
+    }
+    for (const char* value : {"", "nonsense", "ftp://host", "http://", "http://h:0x1", "http://h:99999"}) {
+        check_bad("OJS_URL", value);
+    }
+    check_bad("OJS_WORKER_ID", "");
+    check_bad("OJS_AUTH_TOKEN", "");
+    for (const char* value : {"", "INFO", "verbose", "info "}) check_bad("OJS_LOG_LEVEL", value);
+    for (const char* value : {"", "xml"}) check_bad("OJS_LOG_FORMAT", value);
+}
+
+TEST_CASE("options: https is somebody else's business, and is said so") {
+    for (const char* name : {"OJS_URL", "OJS_BACKEND_URL"}) {
+        const result<worker_options> out = read({{name, "https://h"}});
+        REQUIRE(!out);
+        CHECK(holds(out.error().text, std::string(name) + "='https://h'"));
+    }
+    worker_options options;
+    options.url = "https://h";
+    const result<void> valid = validate(options);
+    REQUIRE(!valid);
+    CHECK(valid.error().code == errc::unsupported);
+    CHECK(holds(valid.error().text, "https://h"));
+}
+
+TEST_CASE("options: https from the environment is errc::unsupported, as from validate()") {
+    CHECK(read({{"OJS_URL", "https://h"}}).error().code == errc::unsupported);
+}
+
+TEST_CASE("options: the first of several errors is told, and no password") {
+    const result<worker_options> two = read({{"OJS_CONCURRENCY", "x"}, {"OJS_POLL_INTERVAL", "y"}});
+    REQUIRE(!two);
+    CHECK(holds(two.error().text, "OJS_CONCURRENCY"));
+    CHECK(!holds(two.error().text, "OJS_POLL_INTERVAL"));
+    const result<worker_options> password = read({{"OJS_URL", "http://me:pa55@h"}});
+    REQUIRE(!password);
+    CHECK(holds(password.error().text, "OJS_URL"));
+    CHECK(!holds(password.error().text, "pa55"));
+    worker_options options;
+    options.url = "http://me:pa55@h";
+    REQUIRE(!validate(options));
+    CHECK(!holds(validate(options).error().text, "pa55"));
+}
+
+TEST_CASE("options: out of range together or alone") {
+    const auto refused = [](const char* part, auto change) {
+        CAPTURE(part);
+        worker_options options;
+        change(options);
+        const result<void> valid = validate(options);
+        REQUIRE(!valid);
+        CHECK(valid.error().code == errc::invalid_argument);
+        CHECK(holds(valid.error().text, part));
+    };
+    refused("concurrency", [](worker_options& o) { o.concurrency = 0; });
+    refused("concurrency", [](worker_options& o) { o.concurrency = 10001; });
+    refused("queues", [](worker_options& o) { o.queues.clear(); });
+    refused("queue", [](worker_options& o) { o.queues = {"a", ""}; });
+    refused("shutdown_grace_period is -1 ms", [](worker_options& o) { o.shutdown_grace_period = -1ms; });
+    refused("shutdown_grace_period is 2147483648 ms",
+            [](worker_options& o) { o.shutdown_grace_period = 2147483648ms; });
+    refused("heartbeat_interval is 9 ms", [](worker_options& o) { o.heartbeat_interval = 9ms; });
+    refused("poll_interval is 0 ms", [](worker_options& o) { o.poll_interval = 0ms; });
+    refused("visibility_timeout is 999 ms", [](worker_options& o) { o.visibility_timeout = 999ms; });
+    refused("request_timeout is 9 ms", [](worker_options& o) { o.request_timeout = 9ms; });
+    refused("stop_timeout is 99 ms", [](worker_options& o) { o.stop_timeout = 99ms; });
+    refused("cancel_wait is -1 ms", [](worker_options& o) { o.cancel_wait = -1ms; });
+    refused("repeat_signal_gap is -1 ms", [](worker_options& o) { o.repeat_signal_gap = -1ms; });
+    refused("progress_interval is 9 ms", [](worker_options& o) { o.progress_interval = 9ms; });
+    refused("heartbeat_interval (30s)", [](worker_options& o) { o.heartbeat_interval = 30s; });
+    worker_options least;
+    least.heartbeat_interval = 10ms;
+    least.visibility_timeout = 1000ms;
+    least.stop_timeout = 100ms;
+    least.shutdown_grace_period = 0ms;
+    least.poll_interval = 1ms;
+    CHECK(validate(least));
+    least.shutdown_grace_period = 2147483647ms;
+    CHECK(validate(least));
+    // What parses but does not fit is refused from the environment too.
+    const result<worker_options> out = read({{"OJS_STOP_TIMEOUT", "99ms"}});
+    REQUIRE(!out);
+    CHECK(holds(out.error().text, "99"));
+}
+
+TEST_CASE("options: without a lookup the process's own environment is read") {
+    REQUIRE(::setenv("OJS_CONCURRENCY", "17", 1) == 0);
+    const result<worker_options> out = worker_options::from_environment();
+    ::unsetenv("OJS_CONCURRENCY");
+    REQUIRE(out);
+    CHECK(out->concurrency == 17);
+}
+
+TEST_CASE("options: report_usage prints the error and returns 64") {
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    const int saved = ::dup(STDERR_FILENO);
+    ::dup2(ends[1], STDERR_FILENO);
+    const int status = report_usage({errc::invalid_argument, 0, "OJS_X='y': no"});
+    ::dup2(saved, STDERR_FILENO);
+    ::close(saved);
+    ::close(ends[1]);
+    char text[200] = "";
+    const ssize_t got = ::read(ends[0], text, sizeof text);
+    ::close(ends[0]);
+    CHECK(status == 64);
+    REQUIRE(got > 0);
+    CHECK(std::string(text, static_cast<std::size_t>(got)) == "error: OJS_X='y': no\n");
+}
+
+TEST_CASE("dialects: the presets") {
+    CHECK(dialect::graceful_shutdown().long_running_error == "ShutdownTimeout");
+    CHECK(dialect::graceful_shutdown().drain_state == "quiet");
+    CHECK(dialect::graceful_shutdown().requeue_interrupted);
+    CHECK(dialect::website().interrupted_error == "shutdown");
+    CHECK(dialect::website().long_running_error == "shutdown");
+    CHECK(dialect::website().last_state == "terminated");
+    CHECK(!dialect::website().requeue_interrupted);
+}

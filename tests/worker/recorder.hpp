@@ -1,0 +1,282 @@
+// A transport that writes down every call in order and answers what the test tells it to; events to wait for.
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "test.hpp"
+
+namespace recorder {
+
+using namespace std::chrono_literals;
+
+// Only a hang ever takes this long.
+inline constexpr std::chrono::seconds guard{30};
+
+// Set once; waited for by anyone. False: the hang guard ended the wait.
+class event {
+  public:
+    void set() {
+        const std::lock_guard<std::mutex> held(mutex_);
+        set_ = true;
+        changed_.notify_all();
+    }
+    bool is_set() const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return set_;
+    }
+    bool wait() const { return wait_until(std::chrono::steady_clock::now() + guard); }
+    bool wait_until(std::chrono::steady_clock::time_point deadline) const {
+        std::unique_lock<std::mutex> held(mutex_);
+        return changed_.wait_until(held, deadline, [this] { return set_; });
+    }
+
+  private:
+    mutable std::mutex mutex_;
+    mutable std::condition_variable changed_;
+    bool set_ = false;
+};
+
+// Counts up; waited for by anyone.
+class counter {
+  public:
+    int add(int by = 1) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        count_ += by;
+        highest_ = std::max(highest_, count_);
+        changed_.notify_all();
+        return count_;
+    }
+    int count() const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return count_;
+    }
+    int highest() const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return highest_;
+    }
+    bool wait_for(int wanted) const {
+        std::unique_lock<std::mutex> held(mutex_);
+        return changed_.wait_for(held, guard, [&] { return count_ >= wanted; });
+    }
+
+  private:
+    mutable std::mutex mutex_;
+    mutable std::condition_variable changed_;
+    int count_ = 0;
+    int highest_ = 0;
+};
+
+// One call to the transport, as it began.
+struct call {
+    std::string what;  // register, fetch, ack, fail, beat, deregister
+    std::string id;    // ack, fail
+    std::string state;
+    std::size_t count = 0;  // fetch
+    std::string result_json;
+    ojs::job_error error;
+    bool requeue = false;
+    std::vector<std::string> active;
+    ojs::time_point at;
+};
+
+class transport : public ojs::transport {
+  public:
+    using settling = ojs::result<ojs::settled>;
+
+    // Called inside the call, without any lock. Set before the worker starts.
+    struct hooks {
+        std::function<void(std::size_t)> fetch;    // before the jobs are taken
+        std::function<void(std::size_t)> fetched;  // after
+        std::function<settling(const ojs::ack_request&, ojs::time_point)> ack;
+        std::function<settling(const ojs::fail_request&, ojs::time_point)> fail;
+        std::function<ojs::result<ojs::heartbeat_answer>(const ojs::heartbeat_request&)> beat;
+    } on;
+
+    void give(ojs::job added) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        waiting_.push_back(std::move(added));
+    }
+    // The next `times` calls of that kind are answered with the error.
+    void refuse(const std::string& what, int times, ojs::error why) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        for (int i = 0; i < times; ++i) refusals_[what].push_back(why);
+    }
+
+    std::vector<call> calls() const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return calls_;
+    }
+    std::vector<call> calls(const std::string& what) const {
+        std::vector<call> out;
+        for (const call& each : calls()) {
+            if (each.what == what) out.push_back(each);
+        }
+        return out;
+    }
+    std::vector<call> settlements(const std::string& id) const {
+        std::vector<call> out;
+        for (const call& each : calls()) {
+            if (each.id == id && (each.what == "ack" || each.what == "fail")) out.push_back(each);
+        }
+        return out;
+    }
+    // FETCHes given up because still_wanted said no.
+    int unwanted() const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return unwanted_;
+    }
+    // Waits until so many calls of that kind have begun (for beats: with that state, if one is given).
+    bool wait_for(const std::string& what, std::size_t times, const std::string& state = "") const {
+        std::unique_lock<std::mutex> held(mutex_);
+        return changed_.wait_for(held, guard, [&] {
+            std::size_t seen = 0;
+            for (const call& each : calls_) {
+                if (each.what == what && (state.empty() || each.state == state)) ++seen;
+            }
+            return seen >= times;
+        });
+    }
+
+    ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request,
+                                             ojs::time_point /*deadline*/) override {
+        ojs::error why;
+        {
+            const std::lock_guard<std::mutex> held(mutex_);
+            if (request.still_wanted && !request.still_wanted()) {
+                ++unwanted_;
+                return ojs::error{ojs::errc::cancelled, 0, "no longer wanted"};
+            }
+            call begun = named("fetch");
+            begun.count = request.count;
+            if (note(std::move(begun), why)) return why;
+        }
+        if (on.fetch) on.fetch(request.count);
+        std::vector<ojs::job> taken;
+        {
+            const std::lock_guard<std::mutex> held(mutex_);
+            while (taken.size() < request.count && !waiting_.empty()) {
+                taken.push_back(std::move(waiting_.front()));
+                waiting_.pop_front();
+            }
+        }
+        if (on.fetched) on.fetched(taken.size());
+        return taken;
+    }
+
+    settling ack(const ojs::ack_request& request, ojs::time_point deadline) override {
+        call begun = named("ack");
+        begun.id = request.job_id;
+        begun.result_json = request.result_json;
+        ojs::error why;
+        if (note_locked(std::move(begun), why)) return why;
+        return on.ack ? on.ack(request, deadline) : settling(ojs::settled::accepted);
+    }
+
+    settling fail(const ojs::fail_request& request, ojs::time_point deadline) override {
+        call begun = named("fail");
+        begun.id = request.job_id;
+        begun.error = request.error;
+        begun.requeue = request.requeue;
+        ojs::error why;
+        if (note_locked(std::move(begun), why)) return why;
+        return on.fail ? on.fail(request, deadline) : settling(ojs::settled::accepted);
+    }
+
+    ojs::result<ojs::heartbeat_answer> heartbeat(const ojs::heartbeat_request& request,
+                                                 ojs::time_point /*deadline*/) override {
+        call begun = named("beat");
+        begun.state = request.state;
+        begun.active = request.active_jobs;
+        ojs::error why;
+        if (note_locked(std::move(begun), why)) return why;
+        if (on.beat) return on.beat(request);
+        ojs::heartbeat_answer answer;
+        answer.jobs_extended = request.active_jobs;
+        return answer;
+    }
+
+    ojs::result<void> register_worker(const ojs::worker_identity& /*worker*/,
+                                      ojs::time_point /*deadline*/) override {
+        return simple("register");
+    }
+    ojs::result<void> deregister_worker(const ojs::worker_identity& /*worker*/,
+                                        ojs::time_point /*deadline*/) override {
+        return simple("deregister");
+    }
+
+  private:
+    static call named(const char* what) {
+        call out;
+        out.what = what;
+        out.at = ojs::steady_clock::now();
+        return out;
+    }
+    // With the mutex held. True if the call is to be refused.
+    bool note(call begun, ojs::error& why) {
+        std::deque<ojs::error>& refusals = refusals_[begun.what];
+        calls_.push_back(std::move(begun));
+        changed_.notify_all();
+        if (refusals.empty()) return false;
+        why = refusals.front();
+        refusals.pop_front();
+        return true;
+    }
+    bool note_locked(call begun, ojs::error& why) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return note(std::move(begun), why);
+    }
+    ojs::result<void> simple(const char* what) {
+        ojs::error why;
+        return note_locked(named(what), why) ? ojs::result<void>(why) : ojs::result<void>();
+    }
+
+    mutable std::mutex mutex_;
+    mutable std::condition_variable changed_;
+    std::vector<call> calls_;
+    std::deque<ojs::job> waiting_;
+    std::map<std::string, std::deque<ojs::error>> refusals_;
+    int unwanted_ = 0;
+};
+
+inline ojs::job make_job(std::string id, std::string type = "work", std::string args_json = "[]") {
+    ojs::job out;
+    out.id = std::move(id);
+    out.type = std::move(type);
+    out.queue = "default";
+    out.args_json = std::move(args_json);
+    return out;
+}
+
+// Nothing happens by the clock: what a test sees happened because of an event.
+inline ojs::worker_options options(std::int64_t concurrency = 1) {
+    ojs::worker_options out;
+    out.url = "memory:";
+    out.concurrency = concurrency;
+    out.log.level = ojs::log_level::off;
+    out.shutdown_grace_period = 1h;
+    out.poll_interval = 1h;
+    out.heartbeat_interval = 1h;
+    out.visibility_timeout = 2h;
+    out.progress_interval = 1h;
+    out.request_timeout = 20s;
+    out.stop_timeout = 5s;
+    return out;
+}
+
+// The one check every stopped worker must pass: it said goodbye once, and that was its last word.
+inline void check_last_word(const transport& wire, const std::string& state = "terminate") {
+    const std::vector<call> all = wire.calls();
+    REQUIRE(!all.empty());
+    CHECK(all.back().what == "beat");
+    CHECK(all.back().state == state);
+    CHECK(std::count_if(all.begin(), all.end(), [&](const call& each) { return each.state == state; }) == 1);
+}
+
+}  // namespace recorder

@@ -1,0 +1,384 @@
+#include <signal.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <thread>
+
+#include "recorder.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
+using recorder::make_job;
+
+namespace {
+
+const cause sigterm{cause_kind::signal, SIGTERM};
+
+// One worker, one job whose handler returns `result`, stopped once the slot is free again.
+struct settled_job {
+    explicit settled_job(recorder::transport& wire, const char* result = "\"result\"",
+                         job given = make_job("a"))
+        : body(recorder::options(), wire) {
+        wire.give(std::move(given));
+        body.register_handler("work", [result](job_context&) { return result; });
+        REQUIRE(body.start());
+        REQUIRE(wire.wait_for("fetch", 2));  // asked for again only when the slot is free
+        REQUIRE(body.stop(recorder::guard));
+        recorder::check_last_word(wire);
+    }
+    worker body;
+};
+
+}  // namespace
+
+TEST_CASE("settlement: an ACK that may not have arrived is repeated until it is answered") {
+    for (const errc code : {errc::unreachable, errc::unavailable, errc::timed_out, errc::disconnected}) {
+        recorder::transport wire;
+        wire.refuse("ack", 2, {code, 0, "no"});
+        const settled_job done(wire);
+        const std::vector<recorder::call> tries = wire.settlements("a");
+        REQUIRE(tries.size() == 3);
+        for (const recorder::call& each : tries) {
+            CHECK(each.what == "ack");
+            CHECK(each.result_json == "\"result\"");
+        }
+        CHECK(done.body.report().completed == 1);
+        CHECK(done.body.exit_code() == 0);
+    }
+}
+
+TEST_CASE("settlement: Retry-After of an ACK is waited for") {
+    recorder::transport wire;
+    error later{errc::unavailable, 0, "later"};
+    later.retry_after = 300ms;
+    wire.refuse("ack", 1, later);
+    const settled_job done(wire);
+    REQUIRE(wire.calls("ack").size() == 2);
+    CHECK(wire.calls("ack")[1].at - wire.calls("ack")[0].at >= 300ms);
+}
+
+TEST_CASE("settlement: a reservation that is gone is counted and left alone") {
+    recorder::transport wire;
+    wire.on.ack = [](const ack_request&, time_point) { return settled::gone; };
+    const settled_job done(wire);
+    CHECK(wire.settlements("a").size() == 1);
+    CHECK(done.body.report().gone == 1);
+    CHECK(done.body.report().completed == 0);
+    CHECK(done.body.report().unreported.empty());
+    CHECK(done.body.exit_code() == 0);
+}
+
+TEST_CASE("settlement: a refused result is left out, the ACK is not") {
+    recorder::transport wire;
+    wire.refuse("ack", 1, {errc::rejected, 0, "too large"});
+    const settled_job done(wire);
+    const std::vector<recorder::call> tries = wire.settlements("a");
+    REQUIRE(tries.size() == 2);
+    CHECK(tries[0].result_json == "\"result\"");
+    CHECK(tries[1].what == "ack");
+    CHECK(tries[1].result_json.empty());
+    CHECK(done.body.report().completed == 1);
+}
+
+TEST_CASE("settlement: what is refused for good is named, and is in the exit status") {
+    std::mutex mutex;
+    std::string errors;
+    recorder::transport wire;
+    wire.refuse("ack", 9, {errc::rejected, 0, "no"});
+    wire.refuse("fail", 9, {errc::rejected, 0, "no"});
+    wire.give(make_job("with-result"));
+    wire.give(make_job("without"));
+    wire.give(make_job("unknown", "no such type"));
+    worker_options options = recorder::options(3);
+    options.log.level = log_level::error;
+    options.log.hook = [&](const log_record& record) {
+        const std::lock_guard<std::mutex> held(mutex);
+        errors += format_log_record(record, log_format::logfmt) + "\n";
+    };
+    worker worker(options, wire);
+    worker.register_handler("work",
+                            [](job_context& job) { return std::string(job.id() == "without" ? "" : "[1]"); });
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("ack", 3));
+    REQUIRE(wire.wait_for("fail", 1));
+    REQUIRE(worker.stop(recorder::guard));
+    CHECK(wire.settlements("with-result").size() == 2);
+    CHECK(wire.settlements("without").size() == 1);
+    CHECK(wire.settlements("unknown").size() == 1);
+    std::vector<std::string> unreported = worker.report().unreported;
+    std::sort(unreported.begin(), unreported.end());
+    CHECK(unreported == std::vector<std::string>{"unknown", "with-result", "without"});
+    CHECK(worker.exit_code() == exit_status::unreported);
+    CHECK(exit_status::unreported == 75);
+    for (const char* id : {"job_id=with-result", "job_id=without", "job_id=unknown"}) {
+        CHECK(errors.find(id) != std::string::npos);
+    }
+    recorder::check_last_word(wire);
+}
+
+TEST_CASE("settlement: an ACK that is never answered does not hold up the stop") {
+    recorder::transport wire;
+    recorder::event let_go;
+    wire.on.ack = [&](const ack_request&, time_point deadline) {
+        let_go.wait_until(deadline);
+        return recorder::transport::settling(error{errc::timed_out, 0, "no answer"});
+    };
+    wire.give(make_job("a"));
+    worker_options options = recorder::options();
+    options.stop_timeout = 300ms;
+    options.request_timeout = 20s;
+    options.shutdown_grace_period = 0ms;
+    worker worker(options, wire);
+    worker.register_handler("work", [](job_context&) {});
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("ack", 1));
+    const time_point asked = steady_clock::now();
+    REQUIRE(worker.stop(recorder::guard));
+    CHECK(steady_clock::now() - asked < 10s);  // and not the 20 s of the call
+    CHECK(worker.exit_code() == exit_status::unreported);
+    CHECK(worker.report().unreported == std::vector<std::string>{"a"});
+    CHECK(wire.calls("ack").size() == 1);
+    recorder::check_last_word(wire);
+    let_go.set();  // or the worker waits for the call before it lets go of the transport
+}
+
+TEST_CASE("settlement: tries in the stop have deadlines that leave room for another") {
+    recorder::transport wire;
+    std::mutex mutex;
+    std::vector<std::chrono::milliseconds> given;
+    recorder::event began;
+    wire.on.fail = [&](const fail_request&, time_point deadline) {
+        const std::lock_guard<std::mutex> held(mutex);
+        given.push_back(
+            std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now()));
+        if (given.size() == 1) return recorder::transport::settling(error{errc::timed_out, 0, "lost"});
+        return recorder::transport::settling(settled::gone);  // the first one did arrive
+    };
+    wire.give(make_job("a"));
+    worker_options options = recorder::options();
+    options.shutdown_grace_period = 0ms;
+    worker worker(options, wire);
+    worker.register_handler("work", [&](job_context& job) {
+        began.set();
+        CHECK(!job.sleep_for(1h));
+    });
+    REQUIRE(worker.start());
+    REQUIRE(began.wait());
+    REQUIRE(worker.stop(recorder::guard));
+    REQUIRE(given.size() == 2);
+    CHECK(given[0] <= 2500ms);  // half of the 5 s, where a request may otherwise take 20 s
+    CHECK(given[1] <= 2500ms);
+    CHECK(worker.report().gone == 1);
+    CHECK(worker.exit_code() == 0);
+}
+
+TEST_CASE("settlement: backend down in the stop: bounded, named, 75") {
+    for (const errc code : {errc::unreachable, errc::unavailable, errc::disconnected}) {
+        recorder::transport wire;
+        wire.refuse("fail", 100000, {code, 0, "down"});
+        wire.refuse("beat", 100000, {code, 0, "down"});
+        for (int i = 0; i < 5; ++i) wire.give(make_job("j" + std::to_string(i)));
+        recorder::counter began;
+        worker_options options = recorder::options(5);
+        options.stop_timeout = 200ms;
+        options.shutdown_grace_period = 0ms;
+        worker worker(options, wire);
+        worker.register_handler("work", [&](job_context& job) {
+            began.add();
+            CHECK(!job.sleep_for(1h));
+        });
+        REQUIRE(worker.start());
+        REQUIRE(began.wait_for(5));
+        REQUIRE(worker.stop(recorder::guard));
+        CHECK(worker.report().unreported.size() == 5);
+        CHECK(worker.report().interrupted == 0);
+        CHECK(worker.exit_code() == exit_status::unreported);
+    }
+}
+
+TEST_CASE("settlement: jobs that return at the moment of a forced stop are settled once") {
+    constexpr int slots = 48;
+    constexpr int rounds = 40;
+    int by_handler = 0;
+    int by_stop = 0;
+    for (int round = 0; round < rounds; ++round) {
+        lifecycle life(0ms);
+        recorder::transport wire;
+        for (int i = 0; i < slots; ++i) wire.give(make_job("j" + std::to_string(i)));
+        std::atomic<bool> go{false};
+        recorder::counter ready;
+        worker worker(recorder::options(slots), wire, life);
+        worker.register_handler("work", [&](job_context&) {
+            const int place = ready.add();
+            while (!go.load()) std::this_thread::yield();
+            for (int spin = 0; spin < place * round; ++spin)
+                std::atomic_signal_fence(std::memory_order_seq_cst);
+        });
+        REQUIRE(worker.start());
+        REQUIRE(ready.wait_for(slots));
+        life.apply(event::stop_signal, sigterm);
+        if (round % 2 == 0) go = true;
+        life.apply(event::stop_signal, sigterm);
+        go = true;
+        REQUIRE(worker.wait(deadline_after(recorder::guard)));
+        std::map<std::string, int> settlements;
+        for (const recorder::call& each : wire.calls()) {
+            if (each.what != "ack" && each.what != "fail") continue;
+            ++settlements[each.id];
+            ++(each.what == "ack" ? by_handler : by_stop);
+        }
+        CHECK(settlements.size() == slots);
+        for (const auto& each : settlements) CHECK(each.second == 1);
+        const worker_report report = worker.report();
+        CHECK(report.claimed == slots);
+        CHECK(report.completed + report.interrupted == slots);
+        CHECK(worker.exit_code() == 0);
+        recorder::check_last_word(wire);
+    }
+    CHECK(by_handler + by_stop == slots * rounds);
+}
+
+TEST_CASE("settlement: a job whose lease ran out is reported only if a beat renews it by name") {
+    recorder::transport wire;
+    job given = make_job("a");
+    bool renews = false;
+    SUBCASE("renewed") {
+        renews = true;
+    }
+    SUBCASE("not renewed") {}
+    given.visibility_timeout = renews ? 500ms : 1ms;
+    const time_point expired = steady_clock::now() + given.visibility_timeout + 500ms;
+    wire.on.beat = [&](const heartbeat_request& request) {
+        heartbeat_answer answer;
+        answer.jobs_extended = {"another"};
+        if (renews)
+            answer.jobs_extended.insert(answer.jobs_extended.end(), request.active_jobs.begin(),
+                                        request.active_jobs.end());
+        return answer;
+    };
+    wire.give(given);
+    worker worker(recorder::options(), wire);
+    worker.register_handler("work", [&](job_context& job) {
+        if (!renews) job.sleep_for(20ms);  // it is the passing of time that is meant
+        if (renews) CHECK(job.token().sleep_until(expired));
+    });
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("fetch", 2));
+    REQUIRE(worker.stop(recorder::guard));
+    const std::vector<recorder::call> beats = wire.calls("beat");
+    CHECK(std::any_of(beats.begin(), beats.end(), [](const recorder::call& each) {
+        return each.active == std::vector<std::string>{"a"};
+    }));
+    CHECK(wire.settlements("a").size() == (renews ? 1 : 0));
+    CHECK(worker.report().completed == (renews ? 1 : 0));
+    CHECK(worker.report().gone == (renews ? 0 : 1));
+    CHECK(worker.exit_code() == 0);
+    recorder::check_last_word(wire);
+}
+
+TEST_CASE("settlement: while nobody can say whether the lease holds, nothing is reported") {
+    recorder::transport wire;
+    job given = make_job("a");
+    given.visibility_timeout = 1ms;
+    recorder::counter asked;
+    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_answer> {
+        if (request.active_jobs.empty()) return heartbeat_answer();
+        if (asked.add() < 3) return error{errc::unreachable, 0, "down"};
+        return heartbeat_answer();
+    };
+    wire.give(given);
+    worker worker(recorder::options(), wire);
+    worker.register_handler("work", [&](job_context& job) { CHECK(job.sleep_for(20ms)); });
+    REQUIRE(worker.start());
+    REQUIRE(asked.wait_for(3));
+    REQUIRE(worker.stop(recorder::guard));
+    CHECK(wire.settlements("a").empty());
+    CHECK(worker.report().gone == 1);
+}
+
+TEST_CASE("settlement: a job claimed again while it runs here is not run twice") {
+    recorder::transport wire;
+    recorder::event let_go;
+    recorder::counter runs;
+    wire.give(make_job("a"));
+    wire.give(make_job("a"));  // in the same answer
+    wire.give(make_job("a"));
+    worker_options options = recorder::options(2);
+    options.poll_interval = 1ms;
+    worker worker(options, wire);
+    worker.register_handler("work", [&](job_context&) {
+        runs.add();
+        CHECK(let_go.wait());
+    });
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("fetch", 3));  // the third copy came with the second FETCH, alone
+    CHECK(runs.count() == 1);
+    CHECK(worker.active_jobs() == 1);
+    let_go.set();
+    REQUIRE(worker.stop(recorder::guard));
+    CHECK(runs.count() == 1);
+    CHECK(worker.report().claimed == 1);
+    CHECK(wire.settlements("a").size() == 1);
+}
+
+TEST_CASE("settlement: a job that comes again after it was settled is another job") {
+    recorder::transport wire;
+    recorder::counter runs;
+    wire.give(make_job("a"));
+    wire.give(make_job("a"));
+    worker worker(recorder::options(1), wire);
+    worker.register_handler("work", [&](job_context&) { runs.add(); });
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("ack", 2));
+    REQUIRE(worker.stop(recorder::guard));
+    CHECK(runs.count() == 2);
+    CHECK(worker.report().completed == 2);
+}
+
+TEST_CASE("settlement: a transport that throws ends nobody") {
+    struct throwing : recorder::transport {
+        std::atomic<int> left[6] = {{1}, {2}, {2}, {1}, {1}, {1}};
+        void maybe(int which) {
+            if (left[which].fetch_sub(1) > 0) throw std::runtime_error("from the transport");
+        }
+        result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
+            maybe(0);
+            return recorder::transport::fetch(request, deadline);
+        }
+        settling ack(const ack_request& request, time_point deadline) override {
+            maybe(1);
+            return recorder::transport::ack(request, deadline);
+        }
+        settling fail(const fail_request& request, time_point deadline) override {
+            maybe(2);
+            return recorder::transport::fail(request, deadline);
+        }
+        result<heartbeat_answer> heartbeat(const heartbeat_request& request, time_point deadline) override {
+            maybe(3);
+            return recorder::transport::heartbeat(request, deadline);
+        }
+        result<void> register_worker(const worker_identity& who, time_point deadline) override {
+            maybe(4);
+            return recorder::transport::register_worker(who, deadline);
+        }
+        result<void> deregister_worker(const worker_identity& who, time_point deadline) override {
+            maybe(5);
+            return recorder::transport::deregister_worker(who, deadline);
+        }
+    } wire;
+    wire.give(make_job("a"));
+    wire.give(make_job("b", "unknown"));
+    worker worker(recorder::options(2), wire);
+    worker.register_handler("work", [](job_context&) {});
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("ack", 1));
+    REQUIRE(wire.wait_for("fail", 1));
+    REQUIRE(worker.stop(recorder::guard));
+    CHECK(worker.report().completed == 1);
+    CHECK(worker.report().failed == 1);
+    CHECK(worker.exit_code() == 0);
+    for (const std::atomic<int>& each : wire.left) CHECK(each.load() <= 0);
+    recorder::check_last_word(wire);
+}

@@ -1,0 +1,594 @@
+#ifndef PICOJSON_USE_LOCALE
+#define PICOJSON_USE_LOCALE 0
+#endif
+#include <picojson.h>
+
+#include <limits>
+#include <memory>
+#include <stdexcept>
+
+#include "recorder.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
+using recorder::make_job;
+
+namespace {
+
+bool holds(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
+
+// Runs one job of type "work" with this handler in a worker of its own; returns what settled it.
+template <class Handler>
+recorder::call run_one(job given, Handler handler) {
+    recorder::transport wire;
+    const std::string id = given.id;
+    recorder::event second_fetch;
+    recorder::counter fetches;
+    wire.on.fetch = [&](std::size_t) {
+        if (fetches.add() == 2) second_fetch.set();
+    };
+    wire.give(std::move(given));
+    worker worker(recorder::options(), wire);
+    worker.register_handler("work", std::move(handler));
+    REQUIRE(worker.start());
+    REQUIRE(second_fetch.wait());  // one slot: it is free again only when the job is settled
+    REQUIRE(worker.stop(recorder::guard));
+    CHECK(worker.exit_code() == 0);
+    CHECK(worker.report().claimed == 1);
+    recorder::check_last_word(wire);
+    REQUIRE(wire.settlements(id).size() == 1);
+    return wire.settlements(id).front();
+}
+
+std::string plain_function(job_context& job) {
+    return "\"" + job.id() + "\"";
+}
+
+}  // namespace
+
+TEST_CASE("worker: jobs run and are settled, in the backend's order") {
+    recorder::transport wire;
+    for (int i = 0; i < 50; ++i) wire.give(make_job("j" + std::to_string(i)));
+    std::vector<std::string> order;  // one slot: one handler at a time
+    recorder::counter done;
+    worker worker(recorder::options(), wire);
+    worker.register_handler("work", [&](job_context& job) {
+        order.push_back(job.id());
+        done.add();
+    });
+    REQUIRE(worker.start());
+    REQUIRE(done.wait_for(50));
+    REQUIRE(wire.wait_for("fetch", 51));
+    REQUIRE(worker.stop(recorder::guard));
+    REQUIRE(order.size() == 50);
+    for (std::size_t i = 0; i < 50; ++i) CHECK(order[i] == "j" + std::to_string(i));
+    for (const std::string& id : order) {
+        REQUIRE(wire.settlements(id).size() == 1);
+        CHECK(wire.settlements(id)[0].what == "ack");
+        CHECK(wire.settlements(id)[0].result_json.empty());
+    }
+    const worker_report report = worker.report();
+    CHECK(report.claimed == 50);
+    CHECK(report.completed == 50);
+    CHECK(report.failed + report.interrupted + report.handed_back + report.gone == 0);
+    CHECK(report.unreported.empty());
+    CHECK(report.stuck.empty());
+    CHECK(worker.stopped());
+    CHECK(worker.exit_code() == exit_status::settled);
+    CHECK(worker.active_jobs() == 0);
+    CHECK(worker.phase() == phase::terminated);
+    CHECK(wire.calls("register").front().at <= wire.calls("beat").front().at);
+    CHECK(wire.calls("register").size() == 1);
+    CHECK(wire.calls("deregister").size() == 1);
+    recorder::check_last_word(wire);
+}
+
+TEST_CASE("worker: a batch fills all slots at once") {
+    recorder::transport wire;
+    for (int i = 0; i < 3; ++i) wire.give(make_job("j" + std::to_string(i)));
+    recorder::counter running;
+    worker worker(recorder::options(3), wire);
+    worker.register_handler("work", [&](job_context&) { running.add(), running.wait_for(3); });
+    REQUIRE(worker.start());
+    REQUIRE(running.wait_for(3));
+    REQUIRE(wire.wait_for("fetch", 2));
+    REQUIRE(worker.stop(recorder::guard));
+    CHECK(wire.calls("fetch")[0].count == 3);
+}
+
+TEST_CASE("worker: never more jobs at a time than slots, and FETCH asks for exactly the free ones") {
+    for (const int slots : {1, 3, 10}) {
+        CAPTURE(slots);
+        recorder::transport wire;
+        const int total = slots * 20;
+        for (int i = 0; i < total; ++i) wire.give(make_job("j" + std::to_string(i)));
+        recorder::counter running;
+        recorder::counter done;
+        recorder::event all_busy;
+        std::mutex mutex;
+        std::vector<std::size_t> free_at_fetch;
+        worker worker(recorder::options(slots), wire);
+        wire.on.fetch = [&](std::size_t count) {
+            const std::lock_guard<std::mutex> held(mutex);
+            // Other FETCHes may have added their jobs meanwhile, but only to slots this one did not ask for.
+            free_at_fetch.push_back(static_cast<std::size_t>(slots) - worker.active_jobs());
+            CHECK(count <= free_at_fetch.back());
+            CHECK(count >= 1);
+        };
+        worker.register_handler("work", [&](job_context&) {
+            if (running.add() == slots) all_busy.set();
+            CHECK(all_busy.wait());  // the first batch fills every slot
+            running.add(-1);
+            done.add();
+        });
+        REQUIRE(worker.start());
+        REQUIRE(done.wait_for(total));
+        REQUIRE(worker.stop(recorder::guard));
+        CHECK(running.highest() == slots);
+        CHECK(wire.calls("fetch")[0].count == static_cast<std::size_t>(slots));
+        CHECK(worker.report().completed == static_cast<std::uint64_t>(total));
+        recorder::check_last_word(wire);
+    }
+}
+
+TEST_CASE("worker: a backend that hands out more than it was asked for") {
+    struct generous : recorder::transport {
+        result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
+            fetch_request more = request;
+            more.count = 10;
+            return recorder::transport::fetch(more, deadline);
+        }
+    } wire;
+    for (int i = 0; i < 10; ++i) wire.give(make_job("j" + std::to_string(i)));
+    recorder::counter running;
+    recorder::counter done;
+    worker worker(recorder::options(2), wire);
+    worker.register_handler("work", [&](job_context&) { running.add(), running.add(-1), done.add(); });
+    REQUIRE(worker.start());
+    REQUIRE(done.wait_for(10));
+    REQUIRE(worker.stop(recorder::guard));
+    CHECK(running.highest() <= 2);
+    CHECK(worker.report().completed == 10);
+}
+
+TEST_CASE("worker: a slot that comes free is filled at once, however long the poll interval") {
+    recorder::transport wire;
+    recorder::event let_go;
+    recorder::counter fetched;
+    wire.on.fetched = [&](std::size_t) { fetched.add(); };
+    wire.give(make_job("first"));
+    worker worker(recorder::options(3), wire);
+    worker.register_handler("work", [&](job_context& job) {
+        if (job.id() == "first") CHECK(let_go.wait());
+    });
+    REQUIRE(worker.start());
+    REQUIRE(fetched.wait_for(2));  // the second of which found nothing: an hour until the next
+    CHECK(wire.calls("fetch")[1].count == 2);
+    wire.give(make_job("second"));
+    let_go.set();
+    REQUIRE(wire.wait_for("ack", 2));
+    REQUIRE(worker.stop(recorder::guard));
+    CHECK(wire.calls("fetch").size() >= 3);
+    CHECK(wire.settlements("second").size() == 1);
+}
+
+TEST_CASE("worker: nothing to do is asked again after the poll interval") {
+    recorder::transport wire;
+    worker_options options = recorder::options();
+    options.poll_interval = 1ms;
+    worker worker(options, wire);
+    worker.register_handler("work", [](job_context&) {});
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("fetch", 5));
+    wire.give(make_job("late"));
+    REQUIRE(wire.wait_for("ack", 1));
+    REQUIRE(worker.stop(recorder::guard));
+    CHECK(worker.report().completed == 1);
+}
+
+TEST_CASE("worker: jobs that cannot be run are failed for good, and none is skipped") {
+    recorder::transport wire;
+    wire.give(make_job("unknown", "no.such\ntype"));
+    job bad = make_job("bad");
+    bad.malformed = "args is not an array";
+    wire.give(bad);
+    bad.id.clear();
+    wire.give(bad);  // nobody could be told about it
+    wire.give(make_job("good"));
+    recorder::counter ran;
+    worker worker(recorder::options(4), wire);
+    worker.register_handler("work", [&](job_context&) { ran.add(); });
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("fail", 2));
+    REQUIRE(wire.wait_for("ack", 1));
+    REQUIRE(worker.stop(recorder::guard));
+    REQUIRE(wire.settlements("unknown").size() == 1);
+    const recorder::call unknown = wire.settlements("unknown")[0];
+    CHECK(unknown.what == "fail");
+    CHECK(unknown.error.code == "unsupported");
+    CHECK(!unknown.error.retryable);
+    CHECK(!unknown.requeue);
+    CHECK(holds(unknown.error.message, "no.such"));
+    CHECK(!holds(unknown.error.message, "\n"));
+    REQUIRE(wire.settlements("bad").size() == 1);
+    CHECK(wire.settlements("bad")[0].error.code == "invalid_payload");
+    CHECK(wire.settlements("bad")[0].error.message == "args is not an array");
+    CHECK(!wire.settlements("bad")[0].error.retryable);
+    CHECK(wire.settlements("good").size() == 1);
+    CHECK(wire.settlements("").empty());
+    CHECK(ran.count() == 1);
+    CHECK(worker.report().claimed == 3);
+    CHECK(worker.report().failed == 2);
+    CHECK(worker.report().completed == 1);
+}
+
+TEST_CASE("worker: the first handler registered for a type runs its jobs") {
+    recorder::transport wire;
+    wire.give(make_job("a", "first"));
+    wire.give(make_job("b", "second"));
+    worker worker(recorder::options(2), wire);
+    worker.register_handler("first", [](job_context&) { return "1"; });
+    worker.register_handler("second", [](job_context&) { return "2"; });
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("ack", 2));
+    REQUIRE(worker.stop(recorder::guard));
+    CHECK(wire.settlements("a")[0].result_json == "1");
+    CHECK(wire.settlements("b")[0].result_json == "2");
+}
+
+TEST_CASE("worker: what a handler throws is a retryable FAIL") {
+    const recorder::call thrown =
+        run_one(make_job("a"), [](job_context&) { throw std::runtime_error("disk\x01 full"); });
+    CHECK(thrown.what == "fail");
+    CHECK(thrown.error.code == "handler_error");
+    CHECK(holds(thrown.error.message, "full"));
+    CHECK(!holds(thrown.error.message, "\x01"));
+    CHECK(thrown.error.retryable);
+    CHECK(!thrown.requeue);
+    const recorder::call number = run_one(make_job("a"), [](job_context&) { throw 7; });
+    CHECK(number.what == "fail");
+    CHECK(number.error.retryable);
+    CHECK(!number.error.message.empty());
+    const recorder::call endless =
+        run_one(make_job("a"), [](job_context&) { throw std::runtime_error(std::string(1000000, 'x')); });
+    CHECK(endless.error.message.size() < 10000);
+}
+
+TEST_CASE("worker: every kind of outcome") {
+    const recorder::call done =
+        run_one(make_job("a"), [](job_context&) { return outcome::done("{\"a\":1}"); });
+    CHECK(done.what == "ack");
+    CHECK(done.result_json == "{\"a\":1}");
+    const recorder::call nothing = run_one(make_job("a"), [](job_context&) { return outcome::done(); });
+    CHECK(nothing.what == "ack");
+    CHECK(nothing.result_json.empty());
+    const recorder::call unspoken = run_one(make_job("a"), [](job_context&) { return outcome(); });
+    CHECK(unspoken.what == "ack");
+    const recorder::call retry = run_one(make_job("a"), [](job_context&) { return outcome::retry("later"); });
+    CHECK(retry.what == "fail");
+    CHECK(retry.error.retryable);
+    CHECK(retry.error.message == "later");
+    const recorder::call discard =
+        run_one(make_job("a"), [](job_context&) { return outcome::discard("never"); });
+    CHECK(discard.what == "fail");
+    CHECK(!discard.error.retryable);
+    CHECK(discard.error.message == "never");
+    const recorder::call given_up =
+        run_one(make_job("a"), [](job_context&) { return outcome::interrupted("no disk"); });
+    CHECK(given_up.what == "fail");
+    CHECK(given_up.error.code == "ShutdownError");
+    CHECK(given_up.error.message == "ShutdownError: no disk");
+    CHECK(given_up.requeue);
+    CHECK(outcome().what() == outcome::kind::unspoken);
+    CHECK(outcome::interrupted("x").what() == outcome::kind::interrupted);
+    CHECK(outcome::discard("x").text() == "x");
+}
+
+TEST_CASE("worker: results are JSON, and text that is not becomes a JSON string") {
+    const auto result_of = [](auto handler) { return run_one(make_job("a"), handler).result_json; };
+    CHECK(result_of([](job_context&) { return "[1,2]"; }) == "[1,2]");
+    CHECK(result_of([](job_context&) { return std::string("9007199254740993"); }) == "9007199254740993");
+    CHECK(result_of([](job_context&) { return "say \"hi\"\n"; }) == "\"say \\\"hi\\\"\\u000a\"");
+    CHECK(result_of([](job_context&) { return "[1,"; }) == "\"[1,\"");
+    CHECK(result_of([](job_context&) { return "1e999"; }) == "\"1e999\"");
+    CHECK(result_of([](job_context&) { return "\xff"; }) == "\"\xef\xbf\xbd\"");
+    CHECK(result_of([](job_context&) {
+              picojson::object out;
+              out["n"] = picojson::value(2.0);
+              return picojson::value(out);
+          }) == "{\"n\":2}");
+    CHECK(result_of([](job_context&) -> outcome { return picojson::value("text"); }) == "\"text\"");
+}
+
+TEST_CASE("worker: plain functions, members of the job and copies of callables are fine as handlers") {
+    CHECK(run_one(make_job("abc"), plain_function).result_json == "\"abc\"");
+    CHECK(run_one(make_job("abc"), &plain_function).result_json == "\"abc\"");
+    struct counting {
+        int* calls;
+        void operator()(job_context&) const { ++*calls; }
+    };
+    int calls = 0;
+    const counting callable{&calls};
+    CHECK(run_one(make_job("abc"), callable).what == "ack");
+    CHECK(calls == 1);
+    // Move-only, and with a state of its own.
+    auto owned = std::make_unique<int>(3);
+    CHECK(run_one(make_job("abc"), [owned = std::move(owned)](job_context&) mutable {
+              return std::to_string(++*owned);
+          }).result_json == "4");
+}
+
+TEST_CASE("worker: a handler sees its job") {
+    job given = make_job("id-1", "work", "[1]");
+    given.queue = "mail";
+    given.attempt = 3;
+    given.envelope_json = "{\"x\":1}";
+    given.meta_json =
+        "{\"who\":\"me\",\"n\":12345678901234567890,\"o\":{\"a\":[1]},\"nothing\":null,\"esc\":\"a\\nb\"}";
+    const recorder::call settled = run_one(given, [](job_context& job) {
+        CHECK(job.id() == "id-1");
+        CHECK(job.type() == "work");
+        CHECK(job.queue() == "mail");
+        CHECK(job.attempt() == 3);
+        CHECK(job.args_json() == "[1]");
+        CHECK(job.job().envelope_json == "{\"x\":1}");
+        CHECK(job.meta("who") == "me");
+        CHECK(job.meta("n") == "12345678901234567890");
+        CHECK(job.meta("o") == "{\"a\":[1]}");
+        CHECK(job.meta("nothing") == "null");
+        CHECK(job.meta("esc") == "a\nb");
+        CHECK(job.meta("absent").empty());
+        CHECK(!job.stop_requested());
+        CHECK(!job.cancel_requested());
+        CHECK(job.deadline() == time_point::max());
+        CHECK(job.sleep_for(1ms));
+    });
+    CHECK(settled.what == "ack");
+}
+
+TEST_CASE("worker: arguments by type, digit for digit") {
+    const char* args =
+        "[ \"text\" , 9223372036854775807,-9223372036854775807, 9007199254740993, 1.5, true,"
+        "{\"a\": [1, 2]}, null, -0, 9223372036854775808, \"7\", 1e3 ]";
+    const recorder::call settled = run_one(make_job("a", "work", args), [](job_context& job) {
+        CHECK(*job.arg<std::string>(0) == "text");
+        CHECK(*job.arg<std::int64_t>(1) == 9223372036854775807);
+        CHECK(*job.arg<std::int64_t>(2) == -9223372036854775807);
+        CHECK(*job.arg<std::int64_t>(3) == 9007199254740993);
+        CHECK(*job.arg<std::string>(3) == "9007199254740993");
+        CHECK(*job.arg<double>(4) == doctest::Approx(1.5));
+        CHECK(*job.arg<bool>(5));
+        CHECK(*job.arg<std::string>(6) == "{\"a\": [1, 2]}");
+        CHECK(*job.arg<std::string>(7) == "null");
+        CHECK(*job.arg<std::int64_t>(8) == 0);
+        CHECK(*job.arg<double>(1) > 9e18);
+        const auto refused = [](const auto& answer) {
+            return !answer && answer.error().code == errc::invalid_argument;
+        };
+        CHECK(refused(job.arg<std::int64_t>(9)));
+        CHECK(refused(job.arg<std::int64_t>(4)));
+        CHECK(refused(job.arg<std::int64_t>(0)));
+        CHECK(refused(job.arg<std::int64_t>(10)));
+        CHECK(refused(job.arg<double>(10)));
+        CHECK(refused(job.arg<double>(7)));
+        CHECK(refused(job.arg<bool>(7)));
+        CHECK(refused(job.arg<bool>(4)));
+        CHECK(refused(job.arg<std::string>(12)));
+        CHECK(refused(job.arg<std::int64_t>(12)));
+        CHECK(refused(job.arg<double>(static_cast<std::size_t>(-1))));
+        CHECK(refused(job.arg<bool>(99)));
+        CHECK(holds(job.arg<bool>(99).error().text, "99"));
+    });
+    CHECK(settled.what == "ack");
+    run_one(make_job("a", "work", "[]"), [](job_context& job) { CHECK(!job.arg<std::string>(0)); });
+}
+
+TEST_CASE("worker: the smallest 64-bit integer is one") {
+    run_one(make_job("a", "work", "[-9223372036854775808]"), [](job_context& job) {
+        CHECK(job.arg<std::int64_t>(0).value_or(0) == std::numeric_limits<std::int64_t>::min());
+    });
+}
+
+TEST_CASE("worker: without a handler nothing starts") {
+    recorder::transport wire;
+    worker idle(recorder::options(), wire);
+    const result<void> started = idle.start();
+    REQUIRE(!started);
+    CHECK(started.error().code == errc::invalid_argument);
+    CHECK(holds(started.error().text, "handler"));
+    CHECK(idle.run() == exit_status::usage);
+    CHECK(wire.calls().empty());
+    CHECK(!idle.stopped());
+    CHECK(idle.wait());
+    idle.register_handler("work", [](job_context&) {});  // it can still be put right
+    REQUIRE(idle.start());
+    CHECK(idle.stop(recorder::guard));
+    recorder::check_last_word(wire);
+}
+
+TEST_CASE("worker: starting twice is refused, while it runs and after it ended") {
+    recorder::transport wire;
+    worker worker(recorder::options(), wire);
+    worker.register_handler("work", [](job_context&) {});
+    REQUIRE(worker.start());
+    const auto busy = [&] {
+        const result<void> again = worker.start();
+        return !again && again.error().code == errc::busy;
+    };
+    CHECK(busy());
+    CHECK(worker.run() == exit_status::usage);
+    CHECK(!worker.stopped());
+    REQUIRE(worker.stop(recorder::guard));
+    CHECK(busy());
+    CHECK(worker.run() == exit_status::usage);
+    CHECK(worker.exit_code() == 0);
+    recorder::check_last_word(wire);
+}
+
+TEST_CASE("worker: run() works in this thread until stopped, and says 64 where it cannot") {
+    recorder::transport wire;
+    wire.give(make_job("a"));
+    worker worker(recorder::options(), wire);
+    worker.register_handler("work", [&](job_context&) { worker.stop(); });
+    CHECK(worker.run() == exit_status::settled);
+    CHECK(worker.stopped());
+    CHECK(wire.settlements("a").size() == 1);
+    recorder::check_last_word(wire);
+
+    worker_options bad = recorder::options();
+    bad.concurrency = 0;
+    recorder::transport untouched;
+    ojs::worker refused(bad, untouched);
+    refused.register_handler("work", [](job_context&) {});
+    CHECK(refused.run() == exit_status::usage);
+    CHECK(!refused.start());
+    bad = recorder::options();
+    bad.url = "https://h";
+    ojs::worker tls(bad);
+    tls.register_handler("work", [](job_context&) {});
+    CHECK(tls.run() == exit_status::usage);
+    REQUIRE(!tls.start());
+    CHECK(tls.start().error().code == errc::unsupported);
+    CHECK(untouched.calls().empty());
+}
+
+TEST_CASE("worker: memory: works by itself") {
+    recorder::event began;
+    worker worker(recorder::options());
+    worker.register_handler("work", [](job_context&) {});
+    REQUIRE(worker.start());
+    CHECK(worker.stop(recorder::guard));
+    memory_transport queue;
+    const std::string id = queue.push("work", "[5]");
+    ojs::worker other(recorder::options(), queue);
+    other.register_handler("work", [&](job_context& job) {
+        began.set();
+        return job.args_json();
+    });
+    REQUIRE(other.start());
+    REQUIRE(began.wait());
+    CHECK(other.stop(recorder::guard));
+    REQUIRE(queue.jobs().size() == 1);
+    CHECK(queue.jobs()[0].job.id == id);
+    CHECK(queue.jobs()[0].state == "completed");
+    CHECK(queue.jobs()[0].result_json == "[5]");
+    CHECK(queue.jobs()[0].settlements == 1);
+}
+
+TEST_CASE("worker: FETCH that failed is tried again, not before Retry-After") {
+    recorder::transport wire;
+    error later{errc::unavailable, 0, "later"};
+    later.retry_after = 400ms;
+    wire.refuse("fetch", 1, later);
+    wire.give(make_job("a"));
+    worker worker(recorder::options(), wire);
+    worker.register_handler("work", [](job_context&) {});
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("ack", 1));
+    REQUIRE(worker.stop(recorder::guard));
+    CHECK(wire.calls("fetch")[1].at - wire.calls("fetch")[0].at >= 400ms);
+    CHECK(worker.exit_code() == 0);
+}
+
+TEST_CASE("worker: a slot that comes free does not cut a Retry-After short") {
+    recorder::transport wire;
+    error later{errc::unavailable, 0, "later"};
+    later.retry_after = 1h;
+    recorder::event let_go;
+    recorder::counter fetches;
+    wire.on.fetch = [&](std::size_t) {
+        if (fetches.add() == 1) wire.refuse("fetch", 100, later);
+    };
+    wire.give(make_job("a"));
+    worker_options options = recorder::options(2);
+    options.heartbeat_interval = 50ms;
+    recorder::event backing_off;  // only then is it known that nobody shall ask
+    options.log.level = log_level::warn;
+    options.log.hook = [&](const log_record& record) {
+        if (record.message == "FETCH failed") backing_off.set();
+    };
+    worker worker(options, wire);
+    worker.register_handler("work", [&](job_context&) { CHECK(let_go.wait()); });
+    REQUIRE(worker.start());
+    REQUIRE(backing_off.wait());
+    let_go.set();
+    REQUIRE(wire.wait_for("ack", 1));
+    REQUIRE(wire.wait_for("beat", wire.calls("beat").size() + 3));
+    CHECK(wire.calls("fetch").size() == 2);
+    REQUIRE(worker.stop(recorder::guard));
+    CHECK(wire.calls("fetch").size() == 2);
+}
+
+TEST_CASE("worker: errors of every kind from FETCH end nobody") {
+    for (const errc code : {errc::unreachable, errc::timed_out, errc::disconnected, errc::bad_answer,
+                            errc::rejected, errc::system}) {
+        recorder::transport wire;
+        wire.refuse("fetch", 1, {code, 0, "no"});
+        wire.refuse("beat", 1, {code, 0, "no"});
+        wire.refuse("register", 1, {code, 0, "no"});
+        wire.give(make_job("a"));
+        worker worker(recorder::options(), wire);
+        worker.register_handler("work", [](job_context&) {});
+        REQUIRE(worker.start());
+        REQUIRE(wire.wait_for("ack", 1));
+        REQUIRE(worker.stop(recorder::guard));
+        CHECK(worker.exit_code() == 0);
+        CHECK(wire.calls("register").size() == 2);
+        recorder::check_last_word(wire);
+    }
+}
+
+TEST_CASE("worker: what a beat carries") {
+    recorder::transport wire;
+    wire.give(make_job("a"));
+    wire.give(make_job("b"));
+    recorder::event let_go;
+    recorder::counter running;
+    worker worker(recorder::options(2), wire);
+    worker.register_handler("work", [&](job_context& job) {
+        if (running.add() == 2) job.heartbeat();
+        CHECK(let_go.wait());
+    });
+    REQUIRE(wire.calls().empty());
+    REQUIRE(worker.start());
+    REQUIRE(running.wait_for(2));
+    REQUIRE(wire.wait_for("beat", 1));
+    for (;;) {  // the first beat may have been sent before the jobs came, or after and for both
+        std::vector<std::string> active = wire.calls("beat").back().active;
+        std::sort(active.begin(), active.end());
+        if (active == std::vector<std::string>{"a", "b"}) break;
+        REQUIRE(wire.wait_for("beat", wire.calls("beat").size() + 1));
+    }
+    CHECK(wire.calls("beat").back().state == "running");
+    CHECK(worker.active_jobs() == 2);
+    CHECK(worker.phase() == phase::running);
+    let_go.set();
+    REQUIRE(worker.stop(recorder::guard));
+    CHECK(wire.calls("beat").back().active.empty());
+}
+
+TEST_CASE("worker: the log never holds arguments") {
+    std::mutex mutex;
+    std::string all;
+    recorder::transport wire;
+    wire.give(make_job("a", "work", "[\"hush-hush\"]"));
+    wire.give(make_job("b", "unknown", "[\"hush-hush\"]"));
+    worker_options options = recorder::options();
+    options.auth_token = "t0ken";
+    options.log.level = log_level::debug;
+    options.log.hook = [&](const log_record& record) {
+        const std::lock_guard<std::mutex> held(mutex);
+        all += format_log_record(record, log_format::logfmt) + "\n";
+    };
+    worker worker(options, wire);
+    worker.register_handler("work",
+                            [](job_context& job) { throw std::runtime_error("bad " + job.args_json()); });
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("fail", 2));
+    REQUIRE(worker.stop(recorder::guard));
+    CHECK(holds(all, "job_id=a"));
+    CHECK(!holds(all, "hush"));
+    CHECK(!holds(all, "t0ken"));
+}
