@@ -36,31 +36,13 @@ OJS_SHUTDOWN_INLINE std::string utc_timestamp() {
     return std::string(text, length) + millis;
 }
 
-OJS_SHUTDOWN_INLINE void append_json_string(std::string& out, std::string_view text) {
-    out += '"';
-    for (const char c : text) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (c == '"' || c == '\\') {
-            out += '\\';
-            out += c;
-        } else if (byte < 0x20) {
-            char escaped[8];
-            std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(byte));
-            out += escaped;
-        } else {
-            out += c;
-        }
-    }
-    out += '"';
-}
-
 // A value that logfmt can carry bare, or quoted.
 OJS_SHUTDOWN_INLINE void append_logfmt_value(std::string& out, std::string_view text) {
     const bool bare = !text.empty() && text.find_first_of(" =\"\\\n\t\r") == std::string_view::npos;
     if (bare) {
         out += printable(text, text.size());
     } else {
-        append_json_string(out, text);
+        append(out, json_quote(text));
     }
 }
 
@@ -77,7 +59,7 @@ OJS_SHUTDOWN_INLINE std::string format_text(const log_record& record, const std:
 
 OJS_SHUTDOWN_INLINE std::string format_logfmt(const log_record& record, const std::string& time) {
     std::string out = cat("time=", time, " level=", to_string(record.level), " msg=");
-    append_json_string(out, record.message);
+    append(out, json_quote(record.message));
     for (const log_field& f : record.fields) {
         append(out, cat(" ", f.name, "="));
         append_logfmt_value(out, f.value);
@@ -88,15 +70,15 @@ OJS_SHUTDOWN_INLINE std::string format_logfmt(const log_record& record, const st
 OJS_SHUTDOWN_INLINE std::string format_json(const log_record& record, const std::string& time) {
     std::string out =
         cat("{\"timestamp\":\"", time, "\",\"level\":\"", to_string(record.level), "\",\"message\":");
-    append_json_string(out, record.message);
+    append(out, json_quote(record.message));
     for (const log_field& f : record.fields) {
         out += ',';
-        append_json_string(out, f.name);
+        append(out, json_quote(f.name));
         out += ':';
         if (f.is_number) {
             out += f.value;
         } else {
-            append_json_string(out, f.value);
+            append(out, json_quote(f.value));
         }
     }
     return out + "}";

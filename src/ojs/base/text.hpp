@@ -57,6 +57,12 @@ std::string errno_text(int sys_errno);
 // At most `max` bytes of `text`, control characters made visible: what a peer sent, fit for a log line.
 std::string printable(std::string_view text, std::size_t max = 200);
 
+// Takes one character off the front: itself, or U+FFFD for a byte that belongs to none.
+std::string_view take_utf8(std::string_view& text) noexcept;
+
+// A string as JSON, with its quotes. Bytes that are not UTF-8 become U+FFFD.
+std::string json_quote(std::string_view text);
+
 }  // namespace detail
 }  // namespace v1
 }  // namespace ojs

@@ -73,6 +73,69 @@ OJS_SHUTDOWN_INLINE std::string printable(std::string_view text, std::size_t max
     return out;
 }
 
+// How many bytes the UTF-8 sequence at the front takes; 0 if it is not one.
+inline std::size_t utf8_length(std::string_view text) noexcept {
+    const auto byte = [text](std::size_t i) {
+        return static_cast<unsigned char>(i < text.size() ? text[i] : 0);
+    };
+    const unsigned first = byte(0);
+    if (first < 0x80) return 1;
+    if (first < 0xc2 || first > 0xf4) return 0;
+    const std::size_t length = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+    for (std::size_t i = 1; i < length; ++i) {
+        if ((byte(i) & 0xc0U) != 0x80) return 0;
+    }
+    const unsigned second = byte(1);
+    const bool overlong = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
+    const bool surrogate = first == 0xed && second > 0x9f;
+    const bool too_large = first == 0xf4 && second > 0x8f;
+    return overlong || surrogate || too_large ? 0 : length;
+}
+
+OJS_SHUTDOWN_INLINE std::string_view take_utf8(std::string_view& text) noexcept {
+    const std::size_t length = utf8_length(text);
+    const std::string_view out = length > 0 ? text.substr(0, length) : std::string_view("\xef\xbf\xbd");
+    text.remove_prefix(length > 0 ? length : 1);
+    return out;
+}
+
+inline bool is_plain_in_json(char c) noexcept {
+    return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
+}
+
+inline void append_json_escape(std::string& out, char c) {
+    static const char digits[] = "0123456789abcdef";
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+        out += '\\';
+        out += c;
+    } else {
+        append(out, "\\u00");
+        out += digits[byte >> 4U];
+        out += digits[byte & 0xfU];
+    }
+}
+
+OJS_SHUTDOWN_INLINE std::string json_quote(std::string_view text) {
+    std::string out = "\"";
+    out.reserve(text.size() + 2);
+    while (!text.empty()) {
+        std::size_t plain = 0;
+        while (plain < text.size() && is_plain_in_json(text[plain])) ++plain;
+        out.append(text.data(), plain);
+        text.remove_prefix(plain);
+        if (text.empty()) break;
+        const std::string_view character = take_utf8(text);
+        if (character.size() == 1) {
+            append_json_escape(out, character.front());
+        } else {
+            append(out, character);
+        }
+    }
+    out += '"';
+    return out;
+}
+
 }  // namespace detail
 }  // namespace v1
 }  // namespace ojs

@@ -22,9 +22,6 @@ result<void> parse_json(std::string_view text, picojson::value& out);
 // Compact JSON; never throws.
 std::string to_json(const picojson::value& value);
 
-// A string as JSON, with its quotes. Bytes that are not UTF-8 become U+FFFD.
-std::string json_quote(std::string_view text);
-
 // Members of a parsed object; null, false or the fallback when absent or of another type. The value stays owned by
 // `object`.
 const picojson::value* json_member(const picojson::value& object, const char* key);

@@ -263,7 +263,7 @@ class supervisor {
                           std::move(fields));
     }
 
-    // Which jobs hold up the drain, oldest first. [GS-R003]
+    // Which jobs hold up the drain, and for how long they have run. [GS-R003]
     void log_progress(time_point now) {
         next_progress_ = now + worker_.options.progress_interval;
         std::string list;
