@@ -80,6 +80,7 @@ TEST_CASE("stopping: quiet and resume, each announced at once") {
     worker.register_handler("work", [](job_context&) {});
     REQUIRE(worker.start());
     REQUIRE(wire.wait_for("fetch", 1));
+    REQUIRE(wire.wait_for("beat", 1, "running"));  // the first one, which could else say `quiet` as well
     CHECK(!worker.resume());
     CHECK(worker.quiet());
     CHECK(!worker.quiet());
