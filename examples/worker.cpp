@@ -5,6 +5,8 @@
 //   sleep      [ms]            sleeps
 //   noop       []              does nothing
 //   fail       []              throws
+//   probe.sleep [ms]           sleeps, and returns at once when cancelled (as shutdown-probe asks of a worker)
+//   probe.spin  [ms]           keeps a processor busy and does not look whether it is cancelled
 //
 // Try it: build/dev_backend &  then  OJS_URL=http://127.0.0.1:8080 build/worker
 #include <picojson.h>
@@ -134,6 +136,15 @@ ojs::outcome sleep_a_while(ojs::job_context& job) {
     return ojs::outcome::done();
 }
 
+ojs::outcome spin(ojs::job_context& job) {
+    const auto ms = job.arg<std::int64_t>(0);
+    if (!ms || *ms < 0) return ojs::outcome::discard("probe.spin needs a number of milliseconds");
+    const auto until = ojs::steady_clock::now() + std::chrono::milliseconds(*ms);
+    while (ojs::steady_clock::now() < until) {
+    }
+    return ojs::outcome::done();
+}
+
 int refuse_flag(const std::string& flag) {
     return ojs::report_usage(
         {ojs::errc::invalid_argument, 0, "unknown flag " + flag + "; --help tells more"});
@@ -153,6 +164,8 @@ int main(int argc, char** argv) {
     ojs::worker worker(*options, lifecycle);
     worker.register_handler("text.count", count_text);
     worker.register_handler("sleep", sleep_a_while);
+    worker.register_handler("probe.sleep", sleep_a_while);
+    worker.register_handler("probe.spin", spin);
     worker.register_handler("noop", [](ojs::job_context&) {});
     worker.register_handler("fail", [](ojs::job_context&) { throw std::runtime_error("failing, as asked"); });
     return worker.run();

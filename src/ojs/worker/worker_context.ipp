@@ -32,7 +32,10 @@ class worker_context : public ref_counted {
         return life.phase() == phase::running && (followed == nullptr || followed->phase() == phase::running);
     }
     // What a heartbeat says, except for the last one.
-    std::string beat_state() const { return may_fetch() ? "running" : options.dialect.drain_state; }
+    std::string beat_state() const {
+        if (may_fetch()) return "running";
+        return past_intake() ? options.dialect.drain_state : options.dialect.quiet_state;
+    }
     bool past_intake() const noexcept {
         return life.phase() >= phase::draining ||
                (followed != nullptr && followed->phase() >= phase::draining);

@@ -33,16 +33,31 @@ struct worker_options {
     // Two stop signals closer together are one stop event.
     std::chrono::milliseconds repeat_signal_gap{250};
     std::chrono::milliseconds progress_interval{5000};  // between progress lines of the drain [GS 5.2]
+    // What the container grants between SIGTERM and SIGKILL, and what its preStop hook takes of that; 0: not said.
+    // Only compared with the rest, see check_budget(). [GS 6.3]
+    std::chrono::milliseconds container_grace_period{0};
+    std::chrono::milliseconds prestop_delay{0};
     std::vector<std::string> labels;
     std::string worker_id;          // empty: worker_ and a UUIDv7
     std::string auth_token;         // sent as a bearer token; never logged
     http_headers headers;           // sent with every request
     std::string registration_path;  // below /ojs/v1, for backends that have one; empty: heartbeats register
     ojs::dialect dialect;
+    // Where GET /healthz /readyz /livez /metrics are answered, as http_server::start() takes it; empty: nowhere.
+    std::string health_address;
+    // POST /quiet /resume /stop and GET /drain there as well. Without a token the address must be loopback or unix:.
+    bool health_control = false;
+    std::string health_token;  // a bearer token that those four then require; never logged
     log_options log;
     std::size_t thread_stack_size = 0;  // bytes, of the threads that run jobs; 0: the platform's default
     // Called after every change of phase, from the supervising thread, in order.
     function<void(const lifecycle_state&)> on_transition;
+
+    // Takes the dialect, with the grace period it has as its default.
+    void use(ojs::dialect wanted) {
+        shutdown_grace_period = wanted.grace_period;
+        dialect = std::move(wanted);
+    }
 
     // The defaults, overridden by the environment (README has the table). The first error is returned, naming
     // variable and value. `lookup` is for tests; empty: the process's environment.

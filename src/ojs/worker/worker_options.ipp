@@ -130,8 +130,15 @@ OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(
     const environment_lookup& lookup) {
     static constexpr const char* level_names[] = {"debug", "info", "warn", "error", "off"};
     static constexpr const char* format_names[] = {"text", "logfmt", "json"};
+    static constexpr const char* switch_names[] = {"off", "on"};
+    static constexpr const char* dialect_names[] = {"graceful_shutdown", "website", "worker_protocol"};
+    static constexpr ojs::dialect (*dialects[])() = {dialect::graceful_shutdown, dialect::website,
+                                                     dialect::worker_protocol};
     worker_options out;
     detail::environment_reader read(lookup);
+    std::size_t dialect_index = 0;
+    read.choice(dialect_index, read.find("OJS_DIALECT"), dialect_names);
+    out.use(dialects[dialect_index]());
     read.url(out.url, read.find("OJS_URL", "OJS_BACKEND_URL"));
     read.list(out.queues, read.find("OJS_QUEUES", "OJS_QUEUE"));
     read.number(out.concurrency, read.find("OJS_CONCURRENCY"), 1, 10000);
@@ -146,6 +153,11 @@ OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(
     read.duration(out.cancel_wait, read.find("OJS_CANCEL_WAIT"));
     read.duration(out.repeat_signal_gap, read.find("OJS_REPEAT_SIGNAL_GAP"));
     read.duration(out.progress_interval, read.find("OJS_PROGRESS_INTERVAL"), detail::least_interval);
+    read.duration(out.container_grace_period, read.find("OJS_CONTAINER_GRACE_PERIOD"));
+    read.duration(out.prestop_delay, read.find("OJS_PRESTOP_DELAY"));
+    read.text(out.health_address, read.find("OJS_HEALTH_ADDR"));
+    read.choice(out.health_control, read.find("OJS_HEALTH_CONTROL"), switch_names);
+    read.text(out.health_token, read.find("OJS_HEALTH_TOKEN"));
     read.list(out.labels, read.find("OJS_LABELS"));
     read.text(out.worker_id, read.find("OJS_WORKER_ID"));
     read.text(out.auth_token, read.find("OJS_AUTH_TOKEN"));
@@ -189,6 +201,8 @@ OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
         {"cancel_wait", options.cancel_wait, none},
         {"repeat_signal_gap", options.repeat_signal_gap, none},
         {"progress_interval", options.progress_interval, detail::least_interval},
+        {"container_grace_period", options.container_grace_period, none},
+        {"prestop_delay", options.prestop_delay, none},
     };
     for (const named_duration& each : durations) {
         if (each.value < each.least || each.value > std::chrono::milliseconds(detail::longest_duration_ms)) {
