@@ -557,10 +557,11 @@ class timeline {
         for (const std::string& text : log_.new_lines()) {
             const picojson::value record = parse(text);
             if (text_of(record, "message") != "phase changed") continue;
-            const std::string phase = text_of(record, "phase");
+            const picojson::value& change = member(record, "attributes");
+            const std::string phase = text_of(change, "phase");
             const double now = seconds_since_start(monotonic_ns());
             if (phase == "draining") show_received(now);
-            if (text_of(record, "event") == "grace_expired") {
+            if (text_of(change, "event") == "grace_expired") {
                 line(now, "grace period expired -> STOP: interrupt what is left", style::title);
             }
         }

@@ -43,23 +43,77 @@ TEST_CASE("the json format is one object a line, and every field comes back whol
     REQUIRE(problem.empty());
     const picojson::object& found = parsed.get<picojson::object>();
     const auto text = [&found](const char* key) { return found.at(key).get<std::string>(); };
-    CHECK(text("level") == "warn");
+    CHECK(text("severity") == "WARN");
+    CHECK(found.at("severity_number").get<double>() == 13);
     CHECK(text("message") == "a \"quoted\"\nmessage\\");
-    CHECK(text("plain") == "value");
-    CHECK(found.at("count").get<double>() == 12);
-    CHECK(found.at("negative").get<double>() == -3);
-    CHECK(text("spaced") == "two words");
-    CHECK(text("empty").empty());
-    CHECK(text("escape") == "\x1b[31m");
-    CHECK(text("line") == "one\ntwo");
-    CHECK(text("nul") == std::string("a\0b", 3));
-    CHECK(text("utf8") == "gr\xc3\xbc\xc3\x9f");
-    CHECK(found.size() == 12);
+    CHECK(text("component") == "worker");
+    CHECK(text("category") == "worker");
+    CHECK(found.count("ojs") == 0);
+    CHECK(found.count("error") == 0);
+    CHECK(found.size() == 7);
+    const picojson::object& attributes = found.at("attributes").get<picojson::object>();
+    const auto attribute = [&attributes](const char* key) { return attributes.at(key).get<std::string>(); };
+    CHECK(attribute("plain") == "value");
+    CHECK(attributes.at("count").get<double>() == 12);
+    CHECK(attributes.at("negative").get<double>() == -3);
+    CHECK(attribute("spaced") == "two words");
+    CHECK(attribute("empty").empty());
+    CHECK(attribute("escape") == "\x1b[31m");
+    CHECK(attribute("line") == "one\ntwo");
+    CHECK(attribute("nul") == std::string("a\0b", 3));
+    CHECK(attribute("utf8") == "gr\xc3\xbc\xc3\x9f");
+    CHECK(attributes.size() == 9);
     const std::string time = text("timestamp");  // 2024-06-01T12:00:00.000Z
     REQUIRE(time.size() == 24);
     CHECK(time[10] == 'T');
     CHECK(time[19] == '.');
     CHECK(time[23] == 'Z');
+}
+
+picojson::value as_json(const ojs::log_record& record) {
+    picojson::value parsed;
+    CHECK(picojson::parse(parsed, ojs::format_log_record(record, log_format::json)).empty());
+    return parsed;
+}
+
+TEST_CASE("json: what is about a job or an error has the specification's place") {
+    ojs::log_record record{
+        log_level::error,
+        "job failed",
+        {field("job_id", "j1"), field("job_type", "t"), field("queue", "q"), field("attempt", 2),
+         field("error_type", "handler_error"), field("error", "why"), field("elapsed_ms", 5)},
+        "worker_1"};
+    CHECK(as_json(record).get("category").to_str() == "error");
+    record.level = log_level::info;
+    const picojson::value found = as_json(record);
+    CHECK(found.get("category").to_str() == "lifecycle");
+    CHECK(found.get("severity").to_str() == "INFO");
+    CHECK(found.get("severity_number").to_str() == "9");
+    CHECK(found.get("ojs").serialize() ==
+          R"({"attempt":2,"job_id":"j1","job_type":"t","queue":"q","worker_id":"worker_1"})");
+    CHECK(found.get("error").serialize() == R"({"message":"why","type":"handler_error"})");
+    CHECK(found.get("attributes").serialize() == R"({"elapsed_ms":5})");
+    record.level = log_level::debug;
+    CHECK(as_json(record).get("severity_number").to_str() == "5");
+    CHECK(ojs::format_log_record(record, log_format::logfmt).find(" worker_id=worker_1 ") !=
+          std::string::npos);
+    CHECK(ojs::format_log_record(record, log_format::text).find("worker_1") == std::string::npos);
+}
+
+TEST_CASE("secrets are masked, and what an operator asked for passes every level but off") {
+    std::vector<std::string> seen;
+    ojs::log_options options;
+    options.level = log_level::error;
+    options.hook = [&seen](const ojs::log_record& record) { seen.push_back(record.fields.at(0).value); };
+    const ojs::detail::logger logger(options, "w", {"s3cret", "", "abc"});
+    logger.write(log_level::info, "not shown", {field("x", "y")});
+    logger.answer("shown", {field("x", "y")});
+    logger.write(log_level::error, "echo", {field("body", "Bearer s3cret, s3crets3cret")});
+    logger.write(log_level::error, "echo", {field("body", "abc")});
+    CHECK(seen == std::vector<std::string>{"y", "Bearer ***, ******", "abc"});
+    options.level = log_level::off;
+    ojs::detail::logger(options).answer("never", {field("x", "z")});
+    CHECK(seen.size() == 3);
 }
 
 TEST_CASE("logfmt and text quote what needs it and let no control character through") {

@@ -28,7 +28,8 @@ using ojs::phase;
 
 constexpr event all_events[] = {event::stop_signal,    event::stop_request, event::quiet_request,
                                 event::resume_request, event::reclaim,      event::cancel_request,
-                                event::grace_expired,  event::drained,      event::finished};
+                                event::grace_expired,  event::drained,      event::finished,
+                                event::report_request};
 constexpr phase all_phases[] = {phase::running, phase::quiet, phase::draining, phase::stopping,
                                 phase::terminated};
 static_assert(sizeof all_events / sizeof all_events[0] == ojs::event_count);
@@ -75,6 +76,7 @@ outcome expected_in_running(event what) {
         case event::grace_expired: return nothing(phase::running);
         case event::drained: return nothing(phase::running);
         case event::finished: return nothing(phase::running);
+        case event::report_request: return nothing(phase::running);
     }
     return nothing(phase::running);
 }
@@ -89,6 +91,7 @@ outcome expected_in_quiet(event what) {
         case event::grace_expired: return nothing(phase::quiet);
         case event::drained: return nothing(phase::quiet);
         case event::finished: return nothing(phase::quiet);
+        case event::report_request: return nothing(phase::quiet);
     }
     return nothing(phase::quiet);
 }
@@ -103,6 +106,7 @@ outcome expected_in_draining(event what) {
         case event::grace_expired: return to(phase::stopping);
         case event::drained: return to(phase::stopping);
         case event::finished: return nothing(phase::draining);
+        case event::report_request: return nothing(phase::draining);
     }
     return nothing(phase::draining);
 }
@@ -117,6 +121,7 @@ outcome expected_in_stopping(event what) {
         case event::grace_expired: return nothing(phase::stopping);
         case event::drained: return nothing(phase::stopping);
         case event::finished: return to(phase::terminated);
+        case event::report_request: return nothing(phase::stopping);
     }
     return nothing(phase::stopping);
 }
@@ -334,6 +339,28 @@ TEST_CASE("lifecycle: SIGCONT undoes quiet as often as it is asked, and never a 
     }
     CHECK_FALSE(tested.apply(event::resume_request, by_cont));
     CHECK(tested.phase() == phase::terminated);
+}
+
+TEST_CASE("lifecycle: a request for a report changes nothing, is counted, and wakes whoever listens") {
+    lifecycle tested(0ms);
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    REQUIRE(tested.subscribe(ends[1]));
+    for (const event next : {event::stop_request, event::drained, event::finished}) {
+        const lifecycle_state before = tested.state();
+        const std::uint32_t requests = tested.report_requests();
+        CHECK_FALSE(tested.apply(event::report_request, by_api));
+        CHECK(same(tested.state(), before));
+        CHECK(tested.report_requests() == requests + 1);
+        char taken[8];
+        CHECK(::read(ends[0], taken, sizeof taken) == 8);
+        CHECK(tested.apply(next, by_nobody));
+        CHECK(::read(ends[0], taken, sizeof taken) == 8);
+    }
+    CHECK(tested.resume_requests() == 0);
+    tested.unsubscribe(ends[1]);
+    ::close(ends[0]);
+    ::close(ends[1]);
 }
 
 TEST_CASE("lifecycle: an event of no cause keeps the old one, any other replaces it") {

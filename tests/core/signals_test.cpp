@@ -29,7 +29,7 @@ using ojs::time_point;
 
 namespace {
 
-constexpr int claimed[] = {SIGTERM, SIGINT, SIGTSTP, SIGCONT};
+constexpr int claimed[] = {SIGTERM, SIGINT, SIGTSTP, SIGCONT, SIGTTIN};
 
 time_point guard() {
     return ojs::deadline_after(20s);
@@ -102,6 +102,16 @@ void send_self(int number) {
 }
 
 }  // namespace
+
+TEST_CASE("signals: SIGTTIN asks for a report and changes no phase") {
+    lifecycle target(0ms);
+    signals installed = claim(target);
+    send_self(SIGTTIN);
+    CHECK(installed.wait(guard()).number == SIGTTIN);
+    CHECK(target.report_requests() == 1);
+    CHECK(target.phase() == phase::running);
+    CHECK(ojs::signal_name(SIGTTIN) == "SIGTTIN");
+}
 
 TEST_CASE("signals: each of the four drives the lifecycle, and wait() gives number and sender") {
     struct {

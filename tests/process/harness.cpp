@@ -171,6 +171,7 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
 // Ours without anything of OJS_* and TEST_*, and with `extra`. ThreadSanitizer is told that threads left behind in
 // _exit() are meant to be, and not to sleep for a second at every exit.
 std::vector<std::string> child_environment(environment extra) {
+    extra.emplace("OJS_LOG_FORMAT", "text");
     std::string& tsan = extra["TSAN_OPTIONS"];
     if (const char* set = ::getenv("TSAN_OPTIONS")) tsan = set;
     tsan += ":report_thread_leaks=0:atexit_sleep_ms=0";
@@ -196,7 +197,8 @@ pid_t spawn(std::vector<std::string> command, const environment& extra, const st
     sigset_t none;
     sigemptyset(&none);
     sigemptyset(&defaults);
-    for (const int number : {SIGTERM, SIGINT, SIGTSTP, SIGCONT, SIGPIPE}) sigaddset(&defaults, number);
+    for (const int number : {SIGTERM, SIGINT, SIGTSTP, SIGCONT, SIGTTIN, SIGPIPE})
+        sigaddset(&defaults, number);
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setpgroup(&attributes, 0);

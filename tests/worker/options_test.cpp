@@ -79,7 +79,7 @@ TEST_CASE("options: the defaults") {
     CHECK(out.worker_id.empty());
     CHECK(out.auth_token.empty());
     CHECK(out.log.level == log_level::info);
-    CHECK(out.log.format == log_format::text);
+    CHECK(out.log.format == log_format::automatic);
     CHECK(out.dialect.interrupted_error == "ShutdownError");
     CHECK(out.dialect.last_state == "terminate");
     CHECK(validate(out));

@@ -556,10 +556,11 @@ TEST_CASE("worker: what a beat carries") {
     REQUIRE(running.wait_for(2));
     REQUIRE(wire.wait_for("beat", 1));
     for (;;) {  // the first beat may have been sent before the jobs came, or after and for both
-        std::vector<std::string> active = wire.calls("beat").back().active;
+        const std::vector<recorder::call> beats = wire.calls("beat");
+        std::vector<std::string> active = beats.back().active;
         std::sort(active.begin(), active.end());
         if (active == std::vector<std::string>{"a", "b"}) break;
-        REQUIRE(wire.wait_for("beat", wire.calls("beat").size() + 1));
+        REQUIRE(wire.wait_for("beat", beats.size() + 1));
     }
     CHECK(wire.calls("beat").back().state == "running");
     CHECK(worker.active_jobs() == 2);

@@ -12,7 +12,12 @@ namespace ojs {
 inline namespace v1 {
 
 enum class log_level { debug, info, warn, error, off };
-enum class log_format { text, logfmt, json };
+enum class log_format {
+    text,
+    logfmt,
+    json,      // the fields of the OJS logging specification [LOG 5]
+    automatic  // text where standard error is a terminal, else json
+};
 
 // "debug", "info", "warn", "error", "off". Never null. Thread-safe.
 const char* to_string(log_level level) noexcept;
@@ -29,6 +34,7 @@ struct log_record {
     log_level level = log_level::info;
     std::string message;
     std::vector<log_field> fields;
+    std::string worker_id;  // whose record it is; text leaves it out
 };
 
 // Receives every record at or above the level. May be called from several threads at once, never from a
@@ -37,11 +43,12 @@ using log_hook = function<void(const log_record&)>;
 
 struct log_options {
     log_level level = log_level::info;
-    log_format format = log_format::text;
+    log_format format = log_format::automatic;
     log_hook hook;  // empty: standard error, in `format`
 };
 
-// The record as one line without its newline, in the given format, with the time in UTC. Thread-safe.
+// The record as one line without its newline, in the given format (automatic: text), with the time in UTC.
+// Thread-safe.
 std::string format_log_record(const log_record& record, log_format format);
 
 namespace detail {
@@ -57,14 +64,23 @@ log_field field(std::string_view name, Number value) {
 // Filters by level and passes on: logger.write(log_level::info, "worker started", {field("queues", 2)}).
 class logger {
   public:
-    explicit logger(log_options options = {}) : options_(std::move(options)) {}
+    // `secrets` are masked in whatever is written: a backend may echo what it was sent.
+    explicit logger(log_options options = {}, std::string worker_id = {},
+                    std::vector<std::string> secrets = {});
     bool enabled(log_level level) const noexcept {
         return level >= options_.level && level != log_level::off;
     }
     void write(log_level level, std::string_view message, std::vector<log_field> fields = {}) const;
+    // What an operator asked to see: written at every level but `off`.
+    void answer(std::string_view message, std::vector<log_field> fields) const;
 
   private:
+    void pass_on(log_level level, std::string_view message, std::vector<log_field> fields) const;
+    void mask_secrets(std::string& text) const;
+
     log_options options_;
+    std::string worker_id_;
+    std::vector<std::string> secrets_;
 };
 
 // One write(2) a line, so that lines of several threads and processes do not mix.

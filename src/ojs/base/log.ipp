@@ -60,6 +60,10 @@ OJS_SHUTDOWN_INLINE std::string format_text(const log_record& record, const std:
 OJS_SHUTDOWN_INLINE std::string format_logfmt(const log_record& record, const std::string& time) {
     std::string out = cat("time=", time, " level=", to_string(record.level), " msg=");
     append(out, json_quote(record.message));
+    if (!record.worker_id.empty()) {
+        out += " worker_id=";
+        append_logfmt_value(out, record.worker_id);
+    }
     for (const log_field& f : record.fields) {
         append(out, cat(" ", f.name, "="));
         append_logfmt_value(out, f.value);
@@ -67,20 +71,59 @@ OJS_SHUTDOWN_INLINE std::string format_logfmt(const log_record& record, const st
     return out;
 }
 
-OJS_SHUTDOWN_INLINE std::string format_json(const log_record& record, const std::string& time) {
-    std::string out =
-        cat("{\"timestamp\":\"", time, "\",\"level\":\"", to_string(record.level), "\",\"message\":");
-    append(out, json_quote(record.message));
-    for (const log_field& f : record.fields) {
-        out += ',';
-        append(out, json_quote(f.name));
-        out += ':';
-        if (f.is_number) {
-            out += f.value;
-        } else {
-            append(out, json_quote(f.value));
-        }
+// Where a field of ours has its place in a record of the OJS logging specification; all others are attributes.
+struct json_place {
+    const char* field;
+    const char* group;
+    const char* key;
+};
+inline constexpr json_place json_places[] = {
+    {"job_id", "ojs", "job_id"},   {"job_type", "ojs", "job_type"}, {"queue", "ojs", "queue"},
+    {"attempt", "ojs", "attempt"}, {"state", "ojs", "state"},       {"error_type", "error", "type"},
+    {"error", "error", "message"},
+};
+
+inline const json_place* place_of(const log_field& f) noexcept {
+    for (const json_place& each : json_places) {
+        if (f.name == each.field) return &each;
     }
+    return nullptr;
+}
+
+// Adds `,"group":{...}` with the fields that belong there, after `first`; nothing if there are none.
+inline void append_json_group(std::string& out, const log_record& record, std::string_view group,
+                              std::string first = {}) {
+    std::string members = std::move(first);
+    for (const log_field& f : record.fields) {
+        const json_place* place = place_of(f);
+        if (group != (place == nullptr ? "attributes" : place->group)) continue;
+        append(members, cat(members.empty() ? "" : ",", json_quote(place == nullptr ? f.name : place->key),
+                            ":", f.is_number ? f.value : json_quote(f.value)));
+    }
+    if (!members.empty()) append(out, cat(",\"", group, "\":{", members, "}"));
+}
+
+// "lifecycle" for what is about a job, "worker" for the rest, "error" for all errors. [LOG 6]
+inline const char* category_of(const log_record& record) noexcept {
+    if (record.level >= log_level::error) return "error";
+    for (const log_field& f : record.fields) {
+        if (f.name == "job_id") return "lifecycle";
+    }
+    return "worker";
+}
+
+OJS_SHUTDOWN_INLINE std::string format_json(const log_record& record, const std::string& time) {
+    static constexpr const char* severities[] = {"DEBUG", "INFO", "WARN", "ERROR"};
+    const auto level =
+        static_cast<std::size_t>(record.level < log_level::off ? record.level : log_level::error);
+    std::string out =
+        cat("{\"timestamp\":\"", time, "\",\"severity\":\"", severities[level],
+            "\",\"severity_number\":", 5 + 4 * level, ",\"message\":", json_quote(record.message),
+            ",\"category\":\"", category_of(record), "\",\"component\":\"worker\"");
+    append_json_group(out, record, "ojs",
+                      record.worker_id.empty() ? "" : cat("\"worker_id\":", json_quote(record.worker_id)));
+    append_json_group(out, record, "error");
+    append_json_group(out, record, "attributes");
     return out + "}";
 }
 
@@ -155,10 +198,37 @@ OJS_SHUTDOWN_INLINE void write_line(int fd, std::string line) {
     }
 }
 
+OJS_SHUTDOWN_INLINE logger::logger(log_options options, std::string worker_id,
+                                   std::vector<std::string> secrets)
+    : options_(std::move(options)), worker_id_(std::move(worker_id)), secrets_(std::move(secrets)) {
+    if (options_.format == log_format::automatic)
+        options_.format = ::isatty(STDERR_FILENO) == 1 ? log_format::text : log_format::json;
+}
+
 OJS_SHUTDOWN_INLINE void logger::write(log_level level, std::string_view message,
                                        std::vector<log_field> fields) const {
-    if (!enabled(level)) return;
-    const log_record record{level, std::string(message), std::move(fields)};
+    if (enabled(level)) pass_on(level, message, std::move(fields));
+}
+
+OJS_SHUTDOWN_INLINE void logger::answer(std::string_view message, std::vector<log_field> fields) const {
+    if (options_.level != log_level::off) pass_on(log_level::info, message, std::move(fields));
+}
+
+// A shorter one would mask half the log, and is none.
+inline constexpr std::size_t least_secret = 4;
+
+OJS_SHUTDOWN_INLINE void logger::mask_secrets(std::string& text) const {
+    for (const std::string& secret : secrets_) {
+        if (secret.size() < least_secret) continue;
+        for (std::size_t at = 0; (at = text.find(secret, at)) != std::string::npos; at += 3)
+            text.replace(at, secret.size(), "***");
+    }
+}
+
+OJS_SHUTDOWN_INLINE void logger::pass_on(log_level level, std::string_view message,
+                                         std::vector<log_field> fields) const {
+    log_record record{level, std::string(message), std::move(fields), worker_id_};
+    for (log_field& f : record.fields) mask_secrets(f.value);
     if (options_.hook) {
         options_.hook(record);
     } else {
@@ -173,7 +243,8 @@ OJS_SHUTDOWN_INLINE std::string format_log_record(const log_record& record, log_
     switch (format) {
         case log_format::logfmt: return detail::format_logfmt(record, time);
         case log_format::json: return detail::format_json(record, time);
-        case log_format::text: break;
+        case log_format::text:
+        case log_format::automatic: break;
     }
     return detail::format_text(record, time);
 }

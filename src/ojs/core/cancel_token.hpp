@@ -71,6 +71,8 @@ class cancel_source {
     cancel_token token() const noexcept;
     // Sets the flag and ends the waits, without calling anyone. True the first time; the first reason stays.
     bool request(cancel_reason reason);
+    // Whether it was asked for. Looking here is not seeing: only what the token tells makes the work know.
+    bool requested() const noexcept;
     // Whether run_callbacks() would call anyone.
     bool callbacks_due() const;
     // Calls the callbacks that are still due, in the order they were registered.

@@ -31,9 +31,10 @@ enum class event : std::uint8_t {
     cancel_request,  // stop_and_cancel()
     grace_expired,   // the drain took longer than the grace period
     drained,         // the last job in flight is settled
-    finished         // everything is reported
+    finished,        // everything is reported
+    report_request   // SIGTTIN: changes nothing; whoever follows the lifecycle says what it is doing
 };
-inline constexpr int event_count = 9;
+inline constexpr int event_count = 10;
 
 // How the stop goes about jobs in flight. Only ever rises.
 enum class stop_mode : std::uint8_t { graceful, forced, reclaim };
@@ -80,6 +81,7 @@ inline constexpr transition table[event_count][phase_count] = {
     /* grace_expired  */ {none,    none,    stop,    none,    none},
     /* drained        */ {none,    none,    stop,    none,    none},
     /* finished       */ {none,    none,    none,    end,     none},
+    /* report_request */ {none,    none,    none,    none,    none},
 };
 // clang-format on
 }  // namespace cells
@@ -129,6 +131,8 @@ class lifecycle {
     // How often resume was asked for, also where it changed nothing: a worker that follows this lifecycle may have
     // been quieted by itself. Thread-safe, async-signal-safe.
     std::uint32_t resume_requests() const noexcept { return resume_requests_.load(); }
+    // The same for report_request.
+    std::uint32_t report_requests() const noexcept { return report_requests_.load(); }
 
     void set_repeat_signal_gap(std::chrono::milliseconds gap) noexcept;
 
@@ -166,6 +170,7 @@ class lifecycle {
     std::atomic<std::uint32_t> repeat_gap_ms_;
     std::atomic<std::uint32_t> last_stop_signal_ms_{0};
     std::atomic<std::uint32_t> resume_requests_{0};
+    std::atomic<std::uint32_t> report_requests_{0};
     std::atomic<int> notifying_{0};
     std::atomic<word> history_[history_size] = {};
     std::atomic<int> subscribers_[subscriber_limit];

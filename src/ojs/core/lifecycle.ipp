@@ -16,9 +16,9 @@ OJS_SHUTDOWN_INLINE const char* to_string(phase value) noexcept {
 }
 
 OJS_SHUTDOWN_INLINE const char* to_string(event value) noexcept {
-    constexpr const char* names[] = {"stop_signal",    "stop_request", "quiet_request",
-                                     "resume_request", "reclaim",      "cancel_request",
-                                     "grace_expired",  "drained",      "finished"};
+    constexpr const char* names[] = {"stop_signal", "stop_request",   "quiet_request", "resume_request",
+                                     "reclaim",     "cancel_request", "grace_expired", "drained",
+                                     "finished",    "report_request"};
     return names[static_cast<std::size_t>(value)];
 }
 
@@ -135,14 +135,14 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, event wha
 
 OJS_SHUTDOWN_INLINE bool lifecycle::apply(event what, cause why) noexcept {
     const int saved = errno;
-    const bool resumes = what == event::resume_request;
-    if (resumes) resume_requests_.fetch_add(1);
+    const bool counted = what == event::resume_request || what == event::report_request;
+    if (counted) (what == event::resume_request ? resume_requests_ : report_requests_).fetch_add(1);
     word current = word_.load(std::memory_order_acquire);
     lifecycle_state next;
     do {
         next = unpack(current);
         if (!next_state(next, what, why)) {
-            if (resumes) notify_subscribers();
+            if (counted) notify_subscribers();
             errno = saved;
             return false;
         }

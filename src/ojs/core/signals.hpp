@@ -1,4 +1,4 @@
-// signals: turns SIGTERM, SIGINT, SIGTSTP and SIGCONT into events of a lifecycle, and gives them back.
+// signals: turns SIGTERM, SIGINT, SIGTSTP, SIGCONT and SIGTTIN into events of a lifecycle, and gives them back.
 #pragma once
 
 #include <sys/types.h>

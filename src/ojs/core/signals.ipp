@@ -23,10 +23,9 @@ struct signal_rule {
 
 // Which signal is which event. [GS 4.1]
 inline constexpr signal_rule signal_rules[] = {
-    {SIGTERM, event::stop_signal, "SIGTERM"},
-    {SIGINT, event::stop_signal, "SIGINT"},
-    {SIGTSTP, event::quiet_request, "SIGTSTP"},
-    {SIGCONT, event::resume_request, "SIGCONT"},
+    {SIGTERM, event::stop_signal, "SIGTERM"},    {SIGINT, event::stop_signal, "SIGINT"},
+    {SIGTSTP, event::quiet_request, "SIGTSTP"},  {SIGCONT, event::resume_request, "SIGCONT"},
+    {SIGTTIN, event::report_request, "SIGTTIN"},
 };
 inline constexpr std::size_t signal_rule_count = sizeof signal_rules / sizeof signal_rules[0];
 
@@ -51,14 +50,18 @@ struct process_state {
 };
 __attribute__((visibility("default"))) inline process_state process;
 
-inline std::uint64_t pack_signal(int number, const siginfo_t* info) noexcept {
-    const bool sent_by_process = info->si_code == SI_USER || info->si_code == SI_QUEUE
+inline bool sent_by_process(const siginfo_t* info) noexcept {
+    return info->si_code == SI_USER || info->si_code == SI_QUEUE
 #ifdef SI_TKILL
-                                 || info->si_code == SI_TKILL
+           || info->si_code == SI_TKILL
 #endif
         ;
-    const std::uint64_t pid = sent_by_process ? static_cast<std::uint64_t>(info->si_pid) & 0xffffff : 0;
-    const std::uint64_t uid = sent_by_process ? static_cast<std::uint32_t>(info->si_uid) : 0;
+}
+
+inline std::uint64_t pack_signal(int number, const siginfo_t* info) noexcept {
+    const bool sender = sent_by_process(info);
+    const std::uint64_t pid = sender ? static_cast<std::uint64_t>(info->si_pid) & 0xffffff : 0;
+    const std::uint64_t uid = sender ? static_cast<std::uint32_t>(info->si_uid) : 0;
     return static_cast<std::uint64_t>(number) << 56 | pid << 32 | uid;
 }
 
@@ -79,6 +82,11 @@ inline void call_previous(const struct sigaction& previous, int number, siginfo_
 inline void handle_signal(std::size_t rule, int number, siginfo_t* info, void* context) {
     lifecycle* target = process.target.load();
     if (target == nullptr) return;
+    if (number == SIGTTIN &&
+        !sent_by_process(info)) {  // a read of the terminal, in the background: stop, as ever
+        raise(SIGSTOP);
+        return;
+    }
     const std::uint64_t packed = pack_signal(number, info);
     const std::uint32_t place = process.received.fetch_add(1);
     process.log[place % process_state::log_size].store(packed | lap_bit(place));

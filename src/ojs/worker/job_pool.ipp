@@ -281,6 +281,7 @@ class job_pool : public ref_counted {
             job->handler = find_handler(job->job.type);
             worker_.jobs.add(job);
             worker_.claimed.fetch_add(1, std::memory_order_relaxed);
+            log_job(worker_, *job, log_level::debug, "job fetched");
             if (worker_.past_intake()) {
                 report_unstarted(job, handed_back(worker_));
             } else if (!job->job.malformed.empty()) {

@@ -15,6 +15,7 @@ struct verdict {
     bool requeue = false;     // FAIL
     std::atomic<std::uint64_t> worker_context::*counter = &worker_context::completed;
     const char* message = "job completed";
+    log_level level = log_level::debug;
 };
 
 inline verdict completed(std::string result_json) {
@@ -29,6 +30,7 @@ inline verdict failed(job_error failure) {
     out.failure = std::move(failure);
     out.counter = &worker_context::failed;
     out.message = "job failed";
+    out.level = out.failure.retryable ? log_level::warn : log_level::error;  // [LOG 6.1]
     return out;
 }
 
@@ -41,6 +43,7 @@ inline verdict handed_back(const worker_context& worker) {
     out.requeue = true;
     out.counter = &worker_context::handed_back;
     out.message = "job handed back";
+    out.level = log_level::info;
     return out;
 }
 
@@ -63,6 +66,7 @@ inline verdict interrupted(const worker_context& worker, const active_job& job, 
     out.requeue = dialect.requeue_interrupted || why == cancel_reason::spot_reclaim;
     out.counter = &worker_context::interrupted;
     out.message = "job interrupted";
+    out.level = log_level::info;
     return out;
 }
 
@@ -160,12 +164,17 @@ inline settle_end report_until_answered(worker_context& worker, active_job& job,
     return settle_end::out_of_time;
 }
 
+// What a record about a job says of it: never its arguments.
+inline std::vector<log_field> job_fields(const active_job& job) {
+    return {field("job_id", job.job.id), field("job_type", job.job.type), field("queue", job.job.queue),
+            field("attempt", job.job.attempt), field("elapsed_ms", milliseconds_since(job.claimed_at))};
+}
+
 inline void log_job(const worker_context& worker, const active_job& job, log_level level,
                     std::string_view message, std::string_view code = {}) {
     if (!worker.log.enabled(level)) return;
-    std::vector<log_field> fields = {field("job_id", job.job.id), field("job_type", job.job.type),
-                                     field("elapsed_ms", milliseconds_since(job.claimed_at))};
-    if (!code.empty()) fields.push_back(field("error", code));  // not its text: that may quote arguments
+    std::vector<log_field> fields = job_fields(job);
+    if (!code.empty()) fields.push_back(field("error_type", code));  // not its text: that may quote arguments
     worker.log.write(level, message, std::move(fields));
 }
 
@@ -174,8 +183,7 @@ inline void settle(worker_context& worker, active_job& job, verdict report) {
     switch (report_until_answered(worker, job, report)) {
         case settle_end::accepted:
             (worker.*report.counter).fetch_add(1, std::memory_order_relaxed);
-            log_job(worker, job, report.ack ? log_level::debug : log_level::info, report.message,
-                    report.failure.code);
+            log_job(worker, job, report.level, report.message, report.failure.code);
             break;
         case settle_end::gone:
         case settle_end::lease_lost:

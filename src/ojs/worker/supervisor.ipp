@@ -71,6 +71,15 @@ class supervisor {
             follow_resumes();
         }
         while (worker_.life.next_change(sequence_, change)) on_change(change);
+        answer_report_requests();
+    }
+
+    // SIGTTIN: what is in flight, at any time.
+    void answer_report_requests() {
+        const std::uint32_t requests =
+            worker_.life.report_requests() +
+            (worker_.followed != nullptr ? worker_.followed->report_requests() : 0);
+        if (std::exchange(reports_seen_, requests) != requests) log_jobs_in_flight();
     }
 
     // SIGCONT also undoes a quiet that was this worker's alone, of which the outside lifecycle knows nothing.
@@ -119,7 +128,8 @@ class supervisor {
 
     // The clock of the grace period starts here, not at an earlier quiet. [WIRE]
     void close_intake(const lifecycle_state& now) {
-        const time_point deadline = lifecycle::changed_at(now) + worker_.options.shutdown_grace_period;
+        draining_since_ = lifecycle::changed_at(now);
+        const time_point deadline = draining_since_ + worker_.options.shutdown_grace_period;
         worker_.drain_deadline.store(deadline.time_since_epoch().count(), std::memory_order_relaxed);
         next_progress_ = steady_clock::now() + worker_.options.progress_interval;
         worker_.claims.close();
@@ -236,11 +246,24 @@ class supervisor {
         return ids.size() > 20 ? cat(out, ",... ", ids.size() - 20, " more") : out;
     }
 
+    void log_jobs_in_flight() const {
+        const std::vector<ref<active_job>> jobs = worker_.jobs.snapshot();
+        worker_.log.answer("jobs in flight", {field("phase", to_string(worker_.life.phase())),
+                                              field("active_jobs", jobs.size())});
+        for (const ref<active_job>& job : jobs) {
+            std::vector<log_field> fields = job_fields(*job);
+            fields.push_back(field("cancelled", job->cancel.requested() ? "yes" : "no"));
+            fields.push_back(field("reporting", job->taken() ? "yes" : "no"));
+            worker_.log.answer("job in flight", std::move(fields));
+        }
+    }
+
     void log_start() const {
-        worker_.log.write(log_level::info, "worker started",
-                          {field("worker_id", worker_.identity.worker_id), field("pid", worker_.identity.pid),
-                           field("concurrency", worker_.options.concurrency),
-                           field("grace_period", format_duration(worker_.options.shutdown_grace_period))});
+        worker_.log.write(
+            log_level::info, "worker started",
+            {field("pid", worker_.identity.pid), field("queues", join_ids(worker_.identity.queues)),
+             field("concurrency", worker_.options.concurrency),
+             field("grace_period", format_duration(worker_.options.shutdown_grace_period))});
     }
 
     void log_change(ojs::phase before, const lifecycle_state& now) const {
@@ -280,7 +303,9 @@ class supervisor {
                            field("grace_left_ms", deadline > now ? -milliseconds_since(deadline) : 0)});
     }
 
+    // Everything about a run in one line: what became of its jobs, how long it took, and why it ended.
     void log_end(int status) const {
+        const lifecycle_state state = worker_.life.state();
         const lock_guard held(worker_.report_mutex);
         worker_.log.write(
             log_level::info, "worker stopped",
@@ -288,7 +313,10 @@ class supervisor {
              field("completed", worker_.completed.load()), field("failed", worker_.failed.load()),
              field("interrupted", worker_.interrupted.load()),
              field("handed_back", worker_.handed_back.load()), field("gone", worker_.gone.load()),
-             field("unreported", worker_.unreported.size())});
+             field("unreported", worker_.unreported.size()), field("uptime_ms", milliseconds_since(started_)),
+             field("stop_ms", milliseconds_since(draining_since_)), field("mode", to_string(state.mode)),
+             field("cause", state.cause.kind == cause_kind::signal ? signal_name(state.cause.signal)
+                                                                   : to_string(state.cause.kind))});
     }
 
     static constexpr std::chrono::milliseconds last_beat_share{500};
@@ -303,8 +331,11 @@ class supervisor {
     std::uint8_t sequence_ = 0;
     std::uint8_t followed_sequence_ = 0;
     std::uint32_t resumes_seen_ = 0;
+    std::uint32_t reports_seen_ = 0;
     ojs::phase phase_seen_ = phase::running;
     time_point next_progress_ = time_point::max();
+    const time_point started_ = steady_clock::now();
+    time_point draining_since_ = started_;
 };
 
 }  // namespace detail

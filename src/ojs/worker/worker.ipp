@@ -149,6 +149,8 @@ class worker_body : public ref_counted {
         result<wake> waker = wake::create();
         if (!waker) return not_started(waker.error());
         worker.identity = make_identity(worker.options);
+        worker.log = logger(worker.options.log, worker.identity.worker_id,
+                            {worker.options.auth_token, worker.options.health_token});
         if (worker.transport == nullptr) {
             const result<transport*> made = make_transport(worker.options, worker.identity.worker_id);
             if (!made) return not_started(made.error());

@@ -103,7 +103,7 @@ class worker_context : public ref_counted {
     }
 
     const worker_options options;
-    const logger log;
+    logger log;  // set up once more, with the worker's id, before any thread starts
     worker_identity identity;
     ojs::transport* transport;
     bool owns_transport = false;

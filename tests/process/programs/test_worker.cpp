@@ -93,6 +93,9 @@ void register_handlers(ojs::worker& worker) {
     worker.register_handler("test.not_json", [](ojs::job_context&) { return "not { json"; });
     worker.register_handler("test.throw",
                             [](ojs::job_context&) { throw std::runtime_error("thrown on purpose"); });
+    worker.register_handler("test.throw_argument", [](ojs::job_context& job) -> ojs::outcome {
+        throw std::runtime_error("cannot use " + job.args_json());
+    });
     worker.register_handler("test.throw_int", [](ojs::job_context&) { throw 7; });
     worker.register_handler("test.discard", [](ojs::job_context&) { return ojs::outcome::discard("bad"); });
 }
