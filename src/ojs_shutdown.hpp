@@ -20,6 +20,7 @@
 #include "ojs/core/drain_barrier.hpp"
 #include "ojs/core/cancel_token.hpp"
 #include "ojs/core/signals.hpp"
+#include "ojs/core/service_manager.hpp"
 
 #include "ojs/net/http_message.hpp"
 #include "ojs/net/http_client.hpp"
@@ -65,6 +66,7 @@
 #include "ojs/core/drain_barrier.ipp"
 #include "ojs/core/cancel_token.ipp"
 #include "ojs/core/signals.ipp"
+#include "ojs/core/service_manager.ipp"
 
 #include "ojs/net/http_parser.hpp"
 #include "ojs/net/url.hpp"

@@ -1,0 +1,273 @@
+// The notify protocol, spoken to a socket of our own in the service manager's place.
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <map>
+#include <string>
+
+#include "test.hpp"
+
+using namespace std::chrono_literals;
+using ojs::errc;
+using ojs::service_notifier;
+
+namespace {
+
+class folder {
+  public:
+    folder() { REQUIRE(::mkdtemp(path_) != nullptr); }
+    ~folder() { ::rmdir(path_); }
+    std::string file(const std::string& name) const { return path_ + ("/" + name); }
+
+  private:
+    char path_[32] = "/tmp/ojs-notify-XXXXXX";
+};
+
+// What a service manager has: a datagram socket under a path or an abstract name.
+class manager {
+  public:
+    explicit manager(std::string name) : name_(std::move(name)) {
+        fd_ = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        sockaddr_un at{};
+        at.sun_family = AF_UNIX;
+        std::memcpy(at.sun_path, name_.data(), name_.size());
+        const bool is_abstract = name_.front() == '@';
+        if (is_abstract) at.sun_path[0] = '\0';
+        const std::size_t length = offsetof(sockaddr_un, sun_path) + name_.size() + (is_abstract ? 0U : 1U);
+        REQUIRE(::bind(fd_, reinterpret_cast<sockaddr*>(&at), static_cast<socklen_t>(length)) == 0);
+    }
+    ~manager() {
+        ::close(fd_);
+        ::unlink(name_.c_str());
+    }
+    const std::string& name() const { return name_; }
+
+    // The next datagram; "(nothing)" where none is there. A datagram is in the queue once send() has returned.
+    std::string receive() const {
+        char buffer[8192];
+        const ssize_t got = ::recv(fd_, buffer, sizeof buffer, MSG_DONTWAIT);
+        return got < 0 ? "(nothing)" : std::string(buffer, static_cast<std::size_t>(got));
+    }
+
+  private:
+    std::string name_;
+    int fd_ = -1;
+};
+
+using variables = std::map<std::string, std::string>;
+
+ojs::result<service_notifier> notifier_of(const variables& set) {
+    return service_notifier::from_environment([&set](const char* name) -> const char* {
+        const auto found = set.find(name);
+        return found == set.end() ? nullptr : found->second.c_str();
+    });
+}
+
+service_notifier notifier_for(const std::string& name) {
+    auto out = notifier_of({{"NOTIFY_SOCKET", name}});
+    REQUIRE_MESSAGE(out, out.error().text);
+    return std::move(*out);
+}
+
+std::string abstract_name(const char* what) {
+    return "@ojs-notify-" + std::to_string(::getpid()) + "-" + what;
+}
+
+std::string watchdog_of(const char* usec, const std::string& pid) {
+    variables set = {{"NOTIFY_SOCKET", "/nowhere"}, {"WATCHDOG_USEC", usec}};
+    if (!pid.empty()) set["WATCHDOG_PID"] = pid;
+    const auto made = notifier_of(set);
+    return made ? ojs::format_duration(made->watchdog_interval()) : ojs::to_string(made.error().code);
+}
+
+}  // namespace
+
+TEST_CASE("without NOTIFY_SOCKET nothing is done and everything succeeds") {
+    for (const variables& set :
+         {variables{}, variables{{"NOTIFY_SOCKET", ""}}, variables{{"WATCHDOG_USEC", "1000000"}}}) {
+        const auto nobody = notifier_of(set);
+        REQUIRE(nobody);
+        CHECK_FALSE(nobody->active());
+        CHECK(nobody->watchdog_interval() == 0ms);
+        CHECK(nobody->ready("here"));
+        CHECK(nobody->watchdog());
+    }
+    CHECK_FALSE(service_notifier().active());
+    CHECK(service_notifier().stopping());
+}
+
+TEST_CASE("every message is one datagram, at a path and at an abstract name") {
+    const folder here;
+    std::string names[] = {here.file("socket"), abstract_name("messages")};
+    for (const std::string& name : names) {
+        CAPTURE(name);
+        const manager systemd(name);
+        const service_notifier notifier = notifier_for(name);
+        CHECK(notifier.active());
+        struct {
+            ojs::result<void> sent;
+            const char* wanted;
+        } const cases[] = {
+            {notifier.ready(), "READY=1"},
+            {notifier.ready("10 jobs at a time"), "READY=1\nSTATUS=10 jobs at a time"},
+            {notifier.status("draining: 3 jobs"), "STATUS=draining: 3 jobs"},
+            {notifier.status(""), "STATUS="},
+            {notifier.stopping("draining"), "STOPPING=1\nSTATUS=draining"},
+            {notifier.stopping(), "STOPPING=1"},
+            {notifier.extend_timeout(1500ms), "EXTEND_TIMEOUT_USEC=1500000"},
+            {notifier.extend_timeout(-1ms), "EXTEND_TIMEOUT_USEC=0"},
+            {notifier.extend_timeout(std::chrono::milliseconds::max()), "EXTEND_TIMEOUT_USEC=31536000000000"},
+            {notifier.watchdog(), "WATCHDOG=1"},
+            {notifier.send("MAINPID=7\nX_OURS=yes"), "MAINPID=7\nX_OURS=yes"},
+        };
+        for (const auto& each : cases) {
+            CHECK(each.sent);
+            CHECK(systemd.receive() == each.wanted);
+        }
+        CHECK(systemd.receive() == "(nothing)");
+    }
+}
+
+TEST_CASE("a status is one line of UTF-8, cut where a character ends") {
+    const manager systemd(abstract_name("status"));
+    const service_notifier notifier = notifier_for(systemd.name());
+    REQUIRE(notifier.ready("one\nWATCHDOG=trigger\r\ttwo\x7f"));
+    CHECK(systemd.receive() == "READY=1\nSTATUS=one WATCHDOG=trigger  two ");
+    REQUIRE(notifier.status("gr\xc3\xbcn \xff"));
+    CHECK(systemd.receive() == "STATUS=gr\xc3\xbcn \xef\xbf\xbd");
+    REQUIRE(notifier.status(std::string(999, 'x') + "\xc3\xbc"));
+    CHECK(systemd.receive() == "STATUS=" + std::string(999, 'x'));
+}
+
+TEST_CASE("names that cannot be used are refused, naming the variable") {
+    constexpr std::size_t room = sizeof(sockaddr_un::sun_path);
+    struct {
+        std::string name;
+        errc wanted;
+    } const cases[] = {
+        {"run/notify", errc::unsupported},
+        {"vsock:2:1234", errc::unsupported},
+        {"/", errc::invalid_argument},
+        {"@", errc::invalid_argument},
+        {"/" + std::string(room - 1, 'x'), errc::invalid_argument},
+        {"@" + std::string(room, 'x'), errc::invalid_argument},
+        {"/" + std::string(100000, '\n'), errc::invalid_argument},
+    };
+    for (const auto& each : cases) {
+        CAPTURE(each.name.substr(0, 200));
+        const auto refused = notifier_of({{"NOTIFY_SOCKET", each.name}});
+        REQUIRE_FALSE(refused);
+        CHECK(refused.error().code == each.wanted);
+        CHECK(refused.error().text.find("NOTIFY_SOCKET") != std::string::npos);
+        CHECK(refused.error().text.find('\n') == std::string::npos);
+        CHECK(refused.error().text.size() < 1000);
+    }
+}
+
+TEST_CASE("the longest names there can be are used whole") {
+    std::string longest = abstract_name("");
+    longest.resize(sizeof(sockaddr_un::sun_path), 'x');
+    const manager systemd(longest);
+    CHECK(notifier_for(longest).watchdog());
+    CHECK(systemd.receive() == "WATCHDOG=1");
+
+    const folder here;
+    std::string path = here.file("");
+    path.resize(sizeof(sockaddr_un::sun_path) - 1, 'x');
+    const manager at_path(path);
+    CHECK(notifier_for(path).watchdog());
+    CHECK(at_path.receive() == "WATCHDOG=1");
+}
+
+TEST_CASE("a socket that is gone is an error, and found again when it is back") {
+    const folder here;
+    const std::string path = here.file("socket");
+    const service_notifier notifier = notifier_for(path);
+    CHECK(notifier.ready().error().code == errc::unreachable);
+    {
+        const manager first(path);
+        CHECK(notifier.ready());
+        CHECK(first.receive() == "READY=1");
+    }
+    const auto gone = notifier.watchdog();
+    REQUIRE_FALSE(gone);
+    CHECK(gone.error().code == errc::unreachable);
+    CHECK(gone.error().sys_errno == ENOENT);
+    const manager second(path);
+    CHECK(notifier.watchdog());
+    CHECK(second.receive() == "WATCHDOG=1");
+}
+
+TEST_CASE("something else at the path is an error") {
+    const folder here;
+    const std::string path = here.file("file");
+    const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    REQUIRE(file >= 0);
+    ::close(file);
+    CHECK(notifier_for(path).ready().error().code == errc::unreachable);
+    CHECK(notifier_for(path + "/deeper").ready().error().code == errc::unreachable);
+    ::unlink(path.c_str());
+}
+
+TEST_CASE("a manager that does not read never blocks us") {
+    const manager systemd(abstract_name("full"));
+    const service_notifier notifier = notifier_for(systemd.name());
+    int sent = 0;
+    auto last = notifier.watchdog();
+    for (; last && sent < 100000; ++sent) last = notifier.watchdog();
+    REQUIRE_FALSE(last);
+    CHECK(last.error().code == errc::unavailable);
+    // Room again, and all is well.
+    CHECK(systemd.receive() == "WATCHDOG=1");
+    CHECK(notifier.watchdog());
+}
+
+TEST_CASE("more than a manager reads is refused, not cut") {
+    const manager systemd(abstract_name("long"));
+    const service_notifier notifier = notifier_for(systemd.name());
+    CHECK(notifier.send(std::string(4096, 'x')));
+    CHECK(systemd.receive().size() == 4096);
+    CHECK(notifier.send(std::string(4097, 'x')).error().code == errc::invalid_argument);
+    CHECK(systemd.receive() == "(nothing)");
+}
+
+TEST_CASE("the watchdog is due twice in its time, for the process it is meant for") {
+    const std::string us = std::to_string(::getpid());
+    const std::string other = std::to_string(::getppid());
+    CHECK(watchdog_of("30000000", "") == "15s");
+    CHECK(watchdog_of("30000000", us) == "15s");
+    CHECK(watchdog_of("30000000", other) == "0s");
+    CHECK(watchdog_of("1", us) == "1ms");
+    for (const char* bad : {"", "0", "-1", "30s", "99999999999999999999"})
+        CHECK(watchdog_of(bad, us) == "invalid_argument");
+    CHECK(watchdog_of("30000000", "x") == "invalid_argument");
+    const auto without = notifier_of({{"NOTIFY_SOCKET", "/nowhere"}});
+    REQUIRE(without);
+    CHECK(without->watchdog_interval() == 0ms);
+}
+
+TEST_CASE("the process's own environment is what counts where none is given") {
+    const manager systemd(abstract_name("environment"));
+    REQUIRE(::setenv("NOTIFY_SOCKET", systemd.name().c_str(), 1) == 0);
+    const auto notifier = service_notifier::from_environment();
+    ::unsetenv("NOTIFY_SOCKET");
+    REQUIRE(notifier);
+    CHECK(notifier->ready());
+    CHECK(systemd.receive() == "READY=1");
+}
+
+TEST_CASE("a program started by ours does not get the socket") {
+    const manager systemd(abstract_name("exec"));
+    const int lowest_free = ::dup(0);
+    ::close(lowest_free);
+    const service_notifier notifier = notifier_for(systemd.name());
+    CHECK(notifier.active());
+    CHECK((::fcntl(lowest_free, F_GETFD) & FD_CLOEXEC) != 0);
+}
