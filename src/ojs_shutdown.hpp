@@ -89,6 +89,7 @@
 #include "ojs/worker/settlement.ipp"
 #include "ojs/worker/heartbeat.ipp"
 #include "ojs/worker/job_pool.ipp"
+#include "ojs/worker/service_report.ipp"
 #include "ojs/worker/supervisor.ipp"
 #include "ojs/worker/worker.ipp"
 // clang-format on

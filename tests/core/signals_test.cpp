@@ -3,6 +3,8 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #ifdef __linux__
@@ -111,6 +113,39 @@ TEST_CASE("signals: SIGTTIN asks for a report and changes no phase") {
     CHECK(target.report_requests() == 1);
     CHECK(target.phase() == phase::running);
     CHECK(ojs::signal_name(SIGTTIN) == "SIGTTIN");
+}
+
+// In the child of a fork(): a session with a terminal, and in it a background process that claims the signals and
+// reads the terminal. Exits with 0 if that process was stopped, as it would be without us, and not asked for a report.
+[[noreturn]] void read_terminal_in_background() {
+    const int terminal = ::posix_openpt(O_RDWR);
+    if (::setsid() < 0 || ::grantpt(terminal) != 0 || ::unlockpt(terminal) != 0) _exit(2);
+    const int slave = ::open(::ptsname(terminal), O_RDWR);
+    if (slave < 0 || ::ioctl(slave, TIOCSCTTY, 0) != 0) _exit(3);
+    const pid_t reader = ::fork();
+    if (reader == 0) {
+        ::setpgid(0, 0);
+        lifecycle target(0ms);
+        const auto installed = signals::install(target);
+        char byte;
+        const ssize_t got = installed ? ::read(slave, &byte, 1) : -1;
+        _exit(got == 1 && target.report_requests() == 0 ? 0 : 4);
+    }
+    int status = 0;
+    if (::waitpid(reader, &status, WUNTRACED) != reader || !WIFSTOPPED(status)) _exit(5);
+    ::kill(reader, SIGKILL);
+    ::waitpid(reader, &status, 0);
+    _exit(0);
+}
+
+TEST_CASE("signals: a SIGTTIN of the terminal's stops the process, as it does without us") {
+    const pid_t session = ::fork();
+    REQUIRE(session >= 0);
+    if (session == 0) read_terminal_in_background();
+    int status = 0;
+    REQUIRE(::waitpid(session, &status, 0) == session);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("signals: each of the four drives the lifecycle, and wait() gives number and sender") {

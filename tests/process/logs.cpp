@@ -43,6 +43,7 @@ TEST_CASE("logs: every line of a run is JSON with the specified fields, and name
                                   {{"OJS_LOG_FORMAT", "json"},
                                    {"OJS_LOG_LEVEL", "debug"},
                                    {"OJS_AUTH_TOKEN", "token-" + canary},
+                                   {"OJS_VISIBILITY_TIMEOUT", "1s"},
                                    {"OJS_PROGRESS_INTERVAL", "20ms"},
                                    {"OJS_SHUTDOWN_GRACE_PERIOD", "300ms"}});
     const std::string arguments = "[\"" + canary + "\"]";

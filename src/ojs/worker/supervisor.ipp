@@ -3,6 +3,7 @@
 
 #include "heartbeat.ipp"
 #include "job_pool.ipp"
+#include "service_report.ipp"
 
 namespace ojs {
 inline namespace v1 {
@@ -18,6 +19,7 @@ class supervisor {
           worker_(*context_),
           pool_(std::move(pool)),
           heart_(make_ref<heartbeat>(worker_)),
+          service_(worker_),
           owns_process_(owns_process) {}
 
     result<void> start() {
@@ -34,6 +36,7 @@ class supervisor {
 
     int supervise() {
         log_start();
+        if (owns_process_) service_.start(steady_clock::now());
         if (worker_.followed != nullptr) {
             const lifecycle_state outside = worker_.followed->state();
             followed_sequence_ = outside.sequence;
@@ -60,7 +63,10 @@ class supervisor {
             const time_point now = steady_clock::now();
             if (now >= deadline) return false;
             if (now >= next_progress_) log_progress(now);
-            worker_.supervisor.wait_until(next_progress_ < deadline ? next_progress_ : deadline);
+            service_.tick(now, drain_deadline());
+            time_point wake_at = next_progress_ < deadline ? next_progress_ : deadline;
+            if (service_.next_due() < wake_at) wake_at = service_.next_due();
+            worker_.supervisor.wait_until(wake_at);
         }
     }
 
@@ -110,6 +116,7 @@ class supervisor {
         if (before != now.phase) {
             if (before == phase::running || now.phase == phase::running) heart_->beat_now();
             if (now.phase >= phase::draining && before < phase::draining) close_intake(now);
+            service_.phase_changed(before, now.phase);
             pool_->wake();
             tell_listener(now);
         }
@@ -136,10 +143,12 @@ class supervisor {
         pool_->close();
     }
 
+    time_point drain_deadline() const noexcept {
+        return time_point(steady_clock::duration(worker_.drain_deadline.load(std::memory_order_relaxed)));
+    }
+
     void drain() {
-        const time_point deadline(
-            steady_clock::duration(worker_.drain_deadline.load(std::memory_order_relaxed)));
-        const bool ended = await(deadline, [this] { return idle() || phase() >= phase::stopping; });
+        const bool ended = await(drain_deadline(), [this] { return idle() || phase() >= phase::stopping; });
         worker_.life.apply(ended ? event::drained : event::grace_expired, {});
         notice_changes();
     }
@@ -296,8 +305,7 @@ class supervisor {
                              milliseconds_since(jobs[i]->claimed_at) / 1000, "s"));
         }
         if (jobs.size() > 20) append(list, cat(",... ", jobs.size() - 20, " more"));
-        const time_point deadline(
-            steady_clock::duration(worker_.drain_deadline.load(std::memory_order_relaxed)));
+        const time_point deadline = drain_deadline();
         worker_.log.write(log_level::info, "draining",
                           {field("active_jobs", jobs.size()), field("jobs", list),
                            field("grace_left_ms", deadline > now ? -milliseconds_since(deadline) : 0)});
@@ -327,6 +335,7 @@ class supervisor {
     worker_context& worker_;
     const ref<job_pool> pool_;
     const ref<heartbeat> heart_;
+    service_report service_;
     const bool owns_process_;
     std::uint8_t sequence_ = 0;
     std::uint8_t followed_sequence_ = 0;

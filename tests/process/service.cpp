@@ -1,0 +1,113 @@
+// Under a service manager: a fake notify socket hears what systemd would.
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "harness.hpp"
+
+using namespace test;
+
+namespace {
+
+// The manager's end. Messages in the order they came.
+class notify_socket {
+  public:
+    notify_socket() : path_(scratch_file("notify")), fd_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+        sockaddr_un where{};
+        where.sun_family = AF_UNIX;
+        REQUIRE(path_.size() < sizeof where.sun_path);
+        std::memcpy(where.sun_path, path_.c_str(), path_.size());
+        REQUIRE(::bind(fd_, reinterpret_cast<sockaddr*>(&where), sizeof where) == 0);
+    }
+    ~notify_socket() { ::close(fd_); }
+
+    const std::string& path() const { return path_; }
+    void remove() const { ::unlink(path_.c_str()); }
+    const std::vector<std::string>& messages() {
+        char text[4096];
+        for (ssize_t n = 0; (n = ::recv(fd_, text, sizeof text, MSG_DONTWAIT)) > 0;)
+            messages_.emplace_back(text, static_cast<std::size_t>(n));
+        return messages_;
+    }
+    int count(const std::string& text) {
+        int found = 0;
+        for (const std::string& each : messages()) found += each.find(text) != std::string::npos ? 1 : 0;
+        return found;
+    }
+    bool hears(const std::string& text) {
+        return eventually([&] { return count(text) > 0; });
+    }
+
+  private:
+    const std::string path_;
+    const int fd_;
+    std::vector<std::string> messages_;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "service manager: ready, quiet without STOPPING, then STOPPING and more time until the last job is "
+    "done") {
+    backend jobs;
+    notify_socket manager;
+    process worker =
+        start_worker(jobs.url(), "w1", {{"NOTIFY_SOCKET", manager.path()}, {"OJS_REPEAT_SIGNAL_GAP", "0s"}});
+    REQUIRE(manager.hears("READY=1"));
+    const std::string id = jobs.push_one("test.sleep", "[60000]");
+    REQUIRE(worker.prints("start " + id));
+    worker.signal(SIGTSTP);
+    REQUIRE(manager.hears("STATUS=quiet, 1 jobs in flight"));
+    CHECK(manager.count("STOPPING=1") == 0);
+    CHECK(manager.count("EXTEND_TIMEOUT_USEC") == 0);
+    worker.signal(SIGTERM);
+    REQUIRE(manager.hears("STOPPING=1"));
+    // Renewed, each for longer than until the next.
+    REQUIRE(eventually([&] { return manager.count("EXTEND_TIMEOUT_USEC=5000000") >= 2; }));
+    CHECK(manager.hears("STATUS=draining, 1 jobs in flight"));
+    worker.signal(SIGTERM);
+    CHECK(worker.wait() == 0);
+    CHECK(manager.hears("STATUS=terminated, 0 jobs in flight"));
+    CHECK(manager.count("READY=1") == 1);
+    CHECK(manager.count("STOPPING=1") == 1);
+    CHECK(manager.count("WATCHDOG=1") == 0);
+}
+
+TEST_CASE("service manager: the watchdog is fed for as long as the worker lives") {
+    backend jobs;
+    notify_socket manager;
+    process worker = start_worker(
+        jobs.url(), "w1",
+        {{"NOTIFY_SOCKET", manager.path()}, {"WATCHDOG_USEC", "100000"}, {"OJS_REPEAT_SIGNAL_GAP", "0s"}});
+    REQUIRE(eventually([&] { return manager.count("WATCHDOG=1") >= 5; }));
+    const std::string id = jobs.push_one("test.sleep", "[60000]");
+    REQUIRE(worker.prints("start " + id));
+    worker.signal(SIGTERM);
+    REQUIRE(manager.hears("STOPPING=1"));
+    const int before = manager.count("WATCHDOG=1");
+    REQUIRE(eventually([&] { return manager.count("WATCHDOG=1") >= before + 5; }));
+    worker.signal(SIGTERM);
+    CHECK(worker.wait() == 0);
+}
+
+TEST_CASE("service manager: a socket that is gone, or a name that cannot be one, costs one line in the log") {
+    backend jobs;
+    notify_socket manager;
+    process orphan =
+        start_worker(jobs.url(), "w1", {{"NOTIFY_SOCKET", manager.path()}, {"WATCHDOG_USEC", "20000"}});
+    REQUIRE(eventually([&] { return manager.count("WATCHDOG=1") >= 2; }));
+    manager.remove();
+    REQUIRE(orphan.prints("service manager not reached"));
+    process stranger = start_worker(jobs.url(), "w2", {{"NOTIFY_SOCKET", "relative/path"}});
+    REQUIRE(stranger.prints("service manager not reached"));
+    const std::string id = jobs.push_one("test.result", "[1]");
+    CHECK(jobs.reaches(id, "completed"));
+    for (process* each : {&orphan, &stranger}) {
+        each->signal(SIGTERM);
+        CHECK(each->wait() == 0);
+        CHECK_MESSAGE(each->count("service manager not reached") == 1, each->output());
+    }
+}
