@@ -1,5 +1,6 @@
 // Claiming the process's signals and giving them back: dispositions, waiting, storms, forks.
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
