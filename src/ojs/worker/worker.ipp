@@ -58,12 +58,21 @@ inline http_client_options client_options(const worker_options& options, const s
     return out;
 }
 
-// The transport the URL's scheme asks for; the caller owns it.
-inline result<transport*> make_transport(const worker_options& options, const std::string& worker_id) {
+// The transport the URL's scheme asks for; the caller owns it, and keeps `log` for as long.
+inline result<transport*> make_transport(const worker_options& options, const std::string& worker_id,
+                                         const logger& log) {
     if (options.url == "memory:") return static_cast<transport*>(new memory_transport);
     result<http_client> client = http_transport::make_client(options.url, client_options(options, worker_id));
     if (!client) return client.error();
-    return static_cast<transport*>(new http_transport(std::move(*client), options.registration_path));
+    http_transport_options wire;
+    wire.registration_path = options.registration_path;
+    wire.active_jobs_as_count = options.dialect.active_jobs_as_count;
+    wire.on_downgrade = [&log](std::string_view operation, const error& why) {
+        log.write(log_level::warn,
+                  "the backend takes a request only in another form, which is used from now on",
+                  {field("operation", operation), field("error", why.text)});
+    };
+    return static_cast<transport*>(new http_transport(std::move(*client), std::move(wire)));
 }
 
 // What a worker object holds on to, shared with whoever still waits for it.
@@ -152,7 +161,8 @@ class worker_body : public ref_counted {
         worker.log = logger(worker.options.log, worker.identity.worker_id,
                             {worker.options.auth_token, worker.options.health_token});
         if (worker.transport == nullptr) {
-            const result<transport*> made = make_transport(worker.options, worker.identity.worker_id);
+            const result<transport*> made =
+                make_transport(worker.options, worker.identity.worker_id, worker.log);
             if (!made) return not_started(made.error());
             worker.transport = *made;
             worker.owns_transport = true;
