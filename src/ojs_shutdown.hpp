@@ -80,6 +80,8 @@
 #include "ojs/net/json.ipp"
 
 #include "ojs/worker/active_job.ipp"
+#include "ojs/worker/watch.ipp"
+#include "ojs/worker/metrics.ipp"
 #include "ojs/worker/worker_context.ipp"
 #include "ojs/worker/job.ipp"
 #include "ojs/worker/transport.ipp"
@@ -90,6 +92,7 @@
 #include "ojs/worker/heartbeat.ipp"
 #include "ojs/worker/job_pool.ipp"
 #include "ojs/worker/service_report.ipp"
+#include "ojs/worker/health.ipp"
 #include "ojs/worker/supervisor.ipp"
 #include "ojs/worker/worker.ipp"
 // clang-format on

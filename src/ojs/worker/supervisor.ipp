@@ -1,6 +1,7 @@
 // supervisor: follows the lifecycle and does what each change asks for: quiet, drain, stop.
 #pragma once
 
+#include "health.ipp"
 #include "heartbeat.ipp"
 #include "job_pool.ipp"
 #include "service_report.ipp"
@@ -14,12 +15,13 @@ namespace detail {
 class supervisor {
   public:
     // `owns_process`: run() was called, and where a handler is stuck the process may be ended.
-    supervisor(ref<worker_context> context, ref<job_pool> pool, bool owns_process)
+    supervisor(ref<worker_context> context, ref<job_pool> pool, ref<health_server> health, bool owns_process)
         : context_(std::move(context)),
           worker_(*context_),
           pool_(std::move(pool)),
           heart_(make_ref<heartbeat>(worker_)),
           service_(worker_),
+          health_(std::move(health)),
           owns_process_(owns_process) {}
 
     result<void> start() {
@@ -59,6 +61,7 @@ class supervisor {
     bool await(time_point deadline, Condition holds) {
         for (;;) {
             notice_changes();
+            worker_.note_turn();
             if (holds()) return true;
             const time_point now = steady_clock::now();
             if (now >= deadline) return false;
@@ -114,6 +117,7 @@ class supervisor {
         const ojs::phase before = std::exchange(phase_seen_, now.phase);
         log_change(before, now);
         if (before != now.phase) {
+            worker_.note_phase(now.phase);
             if (before == phase::running || now.phase == phase::running) heart_->beat_now();
             if (now.phase >= phase::draining && before < phase::draining) close_intake(now);
             service_.phase_changed(before, now.phase);
@@ -156,6 +160,7 @@ class supervisor {
     void stop() {
         const time_point began = steady_clock::now();
         const std::chrono::milliseconds total = worker_.options.stop_timeout;
+        stop_end_ = began + total;
         const std::chrono::milliseconds for_last_beat =
             total / 5 < last_beat_share ? total / 5 : last_beat_share;
         // An earlier one was set by a third stop signal.
@@ -233,11 +238,19 @@ class supervisor {
         const bool all_home = pool_->end_threads(steady_clock::now() + stuck_wait) && heart_->finished();
         const int status = worker_.exit_code();
         if (!all_home) name_stuck();
+        stop_health();
         log_end(status);
         pool_->abandon_threads();
         heart_->end();
         if (!all_home && owns_process_) _exit(status);
         return status;
+    }
+
+    // Answers under way get a moment; the stop keeps its time.
+    void stop_health() {
+        if (!health_) return;
+        const time_point soon = steady_clock::now() + stuck_wait;
+        health_->stop(soon < stop_end_ ? soon : stop_end_);
     }
 
     void name_stuck() {
@@ -336,6 +349,7 @@ class supervisor {
     const ref<job_pool> pool_;
     const ref<heartbeat> heart_;
     service_report service_;
+    const ref<health_server> health_;  // or none
     const bool owns_process_;
     std::uint8_t sequence_ = 0;
     std::uint8_t followed_sequence_ = 0;
@@ -345,6 +359,7 @@ class supervisor {
     time_point next_progress_ = time_point::max();
     const time_point started_ = steady_clock::now();
     time_point draining_since_ = started_;
+    time_point stop_end_ = time_point::max();
 };
 
 }  // namespace detail

@@ -189,17 +189,28 @@ class worker_body : public ref_counted {
 
     result<void> begin(bool owns_process) {
         worker_context& worker = *context_;
+        result<ref<health_server>> health = start_health();  // first, so that nothing runs where it fails
+        if (!health) return not_started(health.error());
         const int notify_fd = worker.supervisor.notify_fd();
         worker.life.subscribe(notify_fd);  // its first subscriber: there is a place
         if (worker.followed != nullptr && !worker.followed->subscribe(notify_fd)) {
             worker.life.unsubscribe(notify_fd);
             return not_started({errc::busy, 0, "too many workers follow one lifecycle (at most 16)"});
         }
-        supervisor_ = new supervisor(context_, make_ref<job_pool>(context_, handlers_), owns_process);
+        supervisor_ = new supervisor(context_, make_ref<job_pool>(context_, handlers_), std::move(*health),
+                                     owns_process);
         const result<void> begun = supervisor_->start();
         if (begun) return begun;
         let_go();
         return not_started(begun.error());
+    }
+
+    result<ref<health_server>> start_health() {
+        if (context_->options.health_address.empty()) return ref<health_server>();
+        std::vector<std::string> types;
+        for (const ref<registered_handler>& each : handlers_) types.push_back(each->type);
+        context_->metrics = make_ref<worker_metrics>(context_->options.queues, types);
+        return health_server::start(context_);
     }
 
     void supervise() {
