@@ -18,6 +18,7 @@ TEST_JOBS ?= 2
 COMMON := -std=c++17 -pthread -isystem third_party/include
 SEPARATE := -DOJS_SHUTDOWN_SEPARATE=1
 OBJ := $(BUILD)/obj
+comma := ,
 RESULTS := $(BUILD)/results
 TALLY := python3 tools/tally.py
 # Sub-makes use all cores, unless the caller said -j.
@@ -41,6 +42,11 @@ $(BUILD)/hello_worker: $(OBJ)/examples/hello_worker.o
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
 $(filter-out $(BUILD)/hello_worker,$(EXAMPLES)): $(BUILD)/%: $(OBJ)/examples/%.o $(OBJ)/tests/link/implementation.o
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
+# The worker that an empty image holds, as examples/deploy/Dockerfile builds it.
+$(BUILD)/static_worker: $(addprefix $(OBJ)/,examples/worker.o examples/deploy/hold_signals.o tests/link/implementation.o)
+	$(call link,$(CXX) $(COMMON) $(CXXFLAGS) -static -s -Wl$(comma)-e$(comma)hold_signals)
+$(OBJ)/%.o: %.S $(OBJ)/flags
+	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS))
 $(BUILD)/bench: $(patsubst %.cpp,$(OBJ)/%.o,$(wildcard tests/bench/*.cpp)) $(OBJ)/tests/link/implementation.o
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
 $(OBJ)/%.o: %.cpp $(OBJ)/flags
@@ -102,6 +108,9 @@ UNIT_TESTS := $(foreach room,$(ROOMS),$(wildcard tests/$(room)/*.cpp tests/$(roo
 PROCESS_TESTS := $(wildcard tests/process/*.cpp)
 STARTED := $(patsubst tests/process/programs/%.cpp,%,$(wildcard tests/process/programs/*.cpp))
 
+# Where examples/deploy/hold_signals.S knows the processor. Elsewhere the tests with it are skipped, and say so.
+STATIC_WORKER := $(if $(filter Linux-x86_64 Linux-aarch64,$(shell uname -s)-$(shell uname -m)),static_worker)
+
 T := $(BUILD)/test/%
 O := $(BUILD)/test/%/obj
 # Every program links implementation.cpp. In the separate form it holds the definitions; else it is one more file that
@@ -109,8 +118,10 @@ O := $(BUILD)/test/%/obj
 $T/unit: $(addprefix $O/,tests/main.o tests/link/implementation.o $(UNIT_TESTS:.cpp=.o))
 	$(call link,$(compiler.$*))
 $T/process: $(addprefix $O/,tests/main.o tests/link/implementation.o $(PROCESS_TESTS:.cpp=.o)) \
-            | $(addprefix $T/,dev_backend $(STARTED))
+            | $(addprefix $T/,dev_backend $(STARTED) $(STATIC_WORKER))
 	$(call link,$(compiler.$*))
+$T/static_worker: $(BUILD)/static_worker
+	@cp $< $@
 $T/dev_backend: $O/examples/dev_backend.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
 
