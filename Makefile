@@ -26,7 +26,7 @@ JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell getconf _NPROCESSORS_ONLN))
 
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: examples demo test check bench deps deps-check header amalgamate format clean help FORCE
+.PHONY: examples demo test check bench container-test deps deps-check deps-container header amalgamate format clean help FORCE
 
 # ---- examples: examples/NAME.cpp -> build/NAME -----------------------------------------------------------------------
 
@@ -235,6 +235,16 @@ $(RESULTS)/format: FORCE
 $(RESULTS)/variants: FORCE
 	@$(TALLY) run $@ tests/tools/variants.sh $(BUILD)/variants $(CXX) $(COMMON)
 
+# ---- make container-test ---------------------------------------------------------------------------------------------
+
+container-test: deps deps-container  ## the worker in an image made FROM scratch, run by podman; and under PID 1 wrappers
+	@rm -rf $(RESULTS)/container
+	@$(MAKE) -s $(JOBS) $(addprefix $(BUILD)/,dev_backend static_worker)
+	@$(MAKE) -s $(RESULTS)/container
+	@$(TALLY) sum $(RESULTS)/container
+$(RESULTS)/container: FORCE
+	@OJS_TEST_BUILD=$(BUILD) $(TALLY) run $@ python3 -B tests/container/container_test.py
+
 # ---- the rest --------------------------------------------------------------------------------------------------------
 
 # The header is not made on the way to anything else: a stale one must fail the amalgamation check, not heal unseen.
@@ -248,6 +258,8 @@ deps:  ## what is missing to build and test, installed by apt-get or named
 	@CXX='$(CXX)' tools/deps.sh
 deps-check:  ## the same for `make check`: clang and clang-format as well
 	@CXX='$(CXX)' tools/deps.sh check
+deps-container:  ## the same for `make container-test`: podman, buildah, runc and the wrappers
+	@CXX='$(CXX)' tools/deps.sh container
 
 clean:  ## take away build/
 	rm -rf $(BUILD)
