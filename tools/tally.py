@@ -34,7 +34,7 @@ def count(output, status):
     if found:
         passed, failed, skipped = map(int, found.groups())
     elif ran:
-        verdict = output[ran.end() :].strip().splitlines()[0] if output[ran.end() :].strip() else ""
+        verdict = output[ran.end() :]
         failed = sum(map(int, UNITTEST_BAD.findall(verdict)))
         skipped = sum(map(int, UNITTEST_SKIPPED.findall(verdict)))
         passed = int(ran.group(1)) - failed - skipped
