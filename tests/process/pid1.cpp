@@ -48,7 +48,7 @@ class empty_root {
 
 struct start_options {
     bool mount_proc = false;
-    bool term_blocked = false;  // as by `env --block-signal=TERM`
+    bool term_pending = false;  // blocked, as by `env --block-signal=TERM`, and sent before the exec
 };
 
 // A child in namespaces of its own; in it 0, as fork() returns. Without root it takes a user namespace as well.
@@ -86,8 +86,9 @@ void become_worker(const empty_root& root, const start_options& options, const s
     if (::chroot(root.path().c_str()) != 0 || ::chdir("/") != 0) return;
     sigset_t mask;
     sigemptyset(&mask);
-    if (options.term_blocked) sigaddset(&mask, SIGTERM);
+    if (options.term_pending) sigaddset(&mask, SIGTERM);
     ::sigprocmask(SIG_SETMASK, &mask, nullptr);
+    if (options.term_pending) ::kill(::getpid(), SIGTERM);
     char name[] = "/worker";
     char* const arguments[] = {name, nullptr};
     ::execve(name, arguments, variables);
@@ -233,17 +234,14 @@ TEST_CASE("PID 1: SIGTSTP quiets, SIGCONT resumes, the grace period ends" *
     CHECK(jobs.event(job_event(id, "nack"))["details"]["reason"].is("grace_period_expired"));
 }
 
-TEST_CASE("PID 1: a SIGTERM that was blocked before the exec is kept, from the very first moment" *
+TEST_CASE("PID 1: a SIGTERM that came blocked before the exec is honoured, without a FETCH" *
           doctest::skip(!obstacle_without_proc().empty())) {
     const empty_root root(false);
     backend jobs;
     start_options options;
-    options.term_blocked = true;
-    for (int i = 0; i < 20; ++i) {
-        process worker = start_as_pid1(root, settings_for(jobs, "w"), options);
-        worker.signal(SIGTERM);
-        REQUIRE_MESSAGE(worker.wait() == 0, worker.output());
-    }
+    options.term_pending = true;
+    process worker = start_as_pid1(root, settings_for(jobs, "w"), options);
+    REQUIRE_MESSAGE(worker.wait() == 0, worker.output());
     CHECK(jobs.count(worker_event("w", "fetch")) == 0);
 }
 
