@@ -83,7 +83,8 @@ def run(result, limit, command):
     head = f"{verdict:6} {name(result)}: {passed} passed, {failed} failed ({seconds:.1f} s)"
     if skipped:  # neither passed nor failed, and not to be overlooked
         head += f", {skipped} SKIPPED"
-    print((DURATION_HEADING.sub("", output) + "\n" if failed else "") + head, flush=True)
+    tell = failed or not passed
+    print((DURATION_HEADING.sub("", output) + "\n" if tell else "") + head, flush=True)
     result.write_text(f"{passed} {failed} {skipped}\n")
 
 

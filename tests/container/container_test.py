@@ -16,7 +16,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
@@ -148,26 +147,29 @@ class Backend:
 
 
 storage = None
+obstacle = ""  # why nothing can be tried here
 
 
 def setUpModule():
-    global storage
-    for program in ["podman", "buildah"]:
-        if not shutil.which(program):
-            raise unittest.SkipTest(f"there is no {program}; `make deps-container` installs what is missing")
+    global storage, obstacle
+    missing = [program for program in ["podman", "buildah"] if not shutil.which(program)]
+    if missing:
+        obstacle = f"there is no {' and no '.join(missing)}; `make deps-container` installs them"
+        return
     storage = Storage()
     atexit.register(storage.remove)  # also after a failure in here, or an interruption
     storage.image("scratch-worker", {"/worker": BUILD / "static_worker"})
     obstacle = storage.find_way()
-    if obstacle:
-        print(obstacle, file=sys.stderr)
-        raise unittest.SkipTest(obstacle)
-    print("podman run", *storage.way)
-    storage.image("wrapped-worker", wrapped_files())
+    if not obstacle:
+        print("podman run", *storage.way)
+        storage.image("wrapped-worker", wrapped_files())
 
 
 def tearDownModule():
-    storage.remove()
+    if storage:
+        storage.remove()
+    if obstacle:
+        print(obstacle)
 
 
 WRAPPERS = {"tini": "/tini", "dumb-init": "/dumb-init"}
@@ -223,6 +225,8 @@ class Container:
 
 class ContainerTest(unittest.TestCase):
     def setUp(self):
+        if obstacle:
+            self.skipTest(obstacle.splitlines()[0])
         self.backend = Backend()
         self.addCleanup(self.backend.close)
 
