@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "../base/environment.hpp"
 #include "../base/log.hpp"
 #include "../core/lifecycle.hpp"
 #include "../net/http_message.hpp"
@@ -12,9 +13,6 @@
 
 namespace ojs {
 inline namespace v1 {
-
-// Finds an environment variable; null if unset.
-using environment_lookup = function<const char*(const char* name)>;
 
 struct worker_options {
     std::string url = "http://127.0.0.1:8080";  // http://..., unix:/..., memory:
