@@ -1,6 +1,7 @@
 // supervisor: follows the lifecycle and does what each change asks for: quiet, drain, stop.
 #pragma once
 
+#include "doctor.hpp"
 #include "health.ipp"
 #include "heartbeat.ipp"
 #include "job_pool.ipp"
@@ -38,6 +39,7 @@ class supervisor {
 
     int supervise() {
         log_start();
+        log_findings();
         if (owns_process_) service_.start(steady_clock::now());
         if (worker_.followed != nullptr) {
             const lifecycle_state outside = worker_.followed->state();
@@ -286,6 +288,15 @@ class supervisor {
             {field("pid", worker_.identity.pid), field("queues", join_ids(worker_.identity.queues)),
              field("concurrency", worker_.options.concurrency),
              field("grace_period", format_duration(worker_.options.shutdown_grace_period))});
+    }
+
+    // What will spoil the stop, said while there is time to mend it. [GS 4.3, 6.3]
+    void log_findings() const {
+        if (!worker_.log.enabled(log_level::warn)) return;
+        for (const finding& each : startup_findings(worker_.options)) {
+            worker_.log.write(log_level::warn, each.what,
+                              {field("finding", each.id), field("fix", each.fix)});
+        }
     }
 
     void log_change(ojs::phase before, const lifecycle_state& now) const {
