@@ -193,7 +193,8 @@ class Container:
 
     def __init__(self, backend, entrypoint=None, image="scratch-worker", **settings):
         self.backend = backend
-        settings = {"OJS_URL": backend.url, "OJS_HEARTBEAT_INTERVAL": "100ms", "OJS_POLL_INTERVAL": "20ms", **settings}
+        settings = {"OJS_URL": backend.url, "OJS_LOG_FORMAT": "text", "OJS_HEARTBEAT_INTERVAL": "100ms",
+                    "OJS_POLL_INTERVAL": "20ms", **settings}
         words = ["--entrypoint", json.dumps(entrypoint)] if entrypoint else []
         for name, value in settings.items():
             words += ["--env", f"{name}={value}"]

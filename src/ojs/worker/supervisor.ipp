@@ -97,7 +97,10 @@ class supervisor {
     void follow_resumes() {
         const std::uint32_t requests = worker_.followed->resume_requests();
         if (std::exchange(resumes_seen_, requests) == requests) return;
-        if (worker_.followed->phase() == phase::running) worker_.life.apply(event::resume_request, {});
+        if (worker_.followed->phase() != phase::running) return;
+        const bool by_signal = signals::last_received(SIGCONT).number != 0;
+        worker_.life.apply(event::resume_request,
+                           by_signal ? cause{cause_kind::signal, SIGCONT} : cause{cause_kind::api, 0});
     }
 
     // Brings this worker to where an outside lifecycle stands. By its state, not its events: this worker may be
