@@ -153,6 +153,7 @@ const std::string& obstacle_with_proc() {
 environment settings_for(const backend& jobs, const std::string& id) {
     return {{"OJS_URL", jobs.url()},
             {"OJS_WORKER_ID", id},
+            {"OJS_LOG_FORMAT", "text"},
             {"OJS_HEARTBEAT_INTERVAL", "100ms"},
             {"OJS_POLL_INTERVAL", "20ms"}};
 }
