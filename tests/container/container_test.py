@@ -291,6 +291,7 @@ class ScratchImage(ContainerTest):
         container = self.start()
         storage.podman("exec", container.id, "/worker", "--signal", "quiet")
         self.backend.await_event(event="beat", state="quiet")
+        storage.podman("exec", container.id, "/worker", "--signal", "resume")
         self.assert_stops_well(container)
 
     def test_readiness_fails_and_liveness_holds_when_quiet(self):
@@ -313,6 +314,7 @@ class ScratchImage(ContainerTest):
         container.signal("TSTP")
         self.backend.await_event(event="beat", state="quiet")
         self.assertEqual((status("/readyz"), status("/livez")), (503, 200))
+        container.signal("CONT")
         self.assert_stops_well(container)
 
 
