@@ -27,6 +27,7 @@ missing() {
         has_program clang++ || echo "clang clang++"
         has_program clang-format || echo "clang-format clang-format"
         python3 -c "import yaml" 2>/dev/null || echo "python3-yaml python3's yaml"
+        has_program promtool || echo "prometheus promtool"
     fi
     if [ "${1:-}" = container ]; then
         for program in podman buildah runc tini dumb-init; do
