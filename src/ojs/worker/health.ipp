@@ -48,19 +48,20 @@ inline bool find_parameter(std::string_view target, std::string_view name, std::
     return false;
 }
 
-// A moment of the steady clock as the time of day, in ISO 8601, UTC.
-inline std::string utc_text(time_point when) {
-    const auto ago = std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - when);
+inline std::int64_t wall_clock_ms() noexcept {
     timespec now{};
     clock_gettime(CLOCK_REALTIME, &now);
-    const std::int64_t millis =
-        static_cast<std::int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1000000 - ago.count();
-    const auto seconds = static_cast<time_t>(millis / 1000);
+    return static_cast<std::int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1000000;
+}
+
+// In ISO 8601, UTC.
+inline std::string utc_text(std::int64_t ms) {
+    const auto seconds = static_cast<time_t>(ms / 1000);
     tm utc{};
     gmtime_r(&seconds, &utc);
     char text[40];
     const std::size_t length = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
-    std::snprintf(text + length, sizeof text - length, ".%03dZ", static_cast<int>(millis % 1000));
+    std::snprintf(text + length, sizeof text - length, ".%03dZ", static_cast<int>(ms % 1000));
     return text;
 }
 
@@ -81,14 +82,10 @@ inline std::int64_t process_start_ms() {
     const long ticks_a_second = ::sysconf(_SC_CLK_TCK);
     if (ticks_a_second <= 0 || !parse_number(rest.substr(0, rest.find(' ')), ~std::uint64_t{0} / 1000, ticks))
         return 0;
-    timespec now{};
     timespec up{};
-    clock_gettime(CLOCK_REALTIME, &now);
     clock_gettime(CLOCK_BOOTTIME, &up);
-    const auto in_ms = [](const timespec& time) {
-        return static_cast<std::int64_t>(time.tv_sec) * 1000 + time.tv_nsec / 1000000;
-    };
-    return in_ms(now) - in_ms(up) +
+    const std::int64_t up_ms = static_cast<std::int64_t>(up.tv_sec) * 1000 + up.tv_nsec / 1000000;
+    return wall_clock_ms() - up_ms +
            static_cast<std::int64_t>(ticks * 1000 / static_cast<std::uint64_t>(ticks_a_second));
 #else
     return 0;
@@ -192,12 +189,7 @@ inline std::string metrics_text(const worker_context& worker, std::int64_t proce
 class health_answers : public ref_counted {
   public:
     explicit health_answers(ref<worker_context> context) : context_(std::move(context)), worker_(*context_) {
-        process_start_ = process_start_ms();
-        if (process_start_ == 0) {
-            timespec now{};
-            clock_gettime(CLOCK_REALTIME, &now);
-            process_start_ = static_cast<std::int64_t>(now.tv_sec) * 1000;
-        }
+        if (process_start_ == 0) process_start_ = wall_started_;
     }
 
     http_response answer(const http_request& request) {
@@ -223,7 +215,7 @@ class health_answers : public ref_counted {
     }
 
     // The worker has ended: nobody waits for it any longer.
-    void release() noexcept {
+    void end_waits() noexcept {
         ended_.store(true, std::memory_order_release);
         worker_.changes.announce();
     }
@@ -270,7 +262,11 @@ class health_answers : public ref_counted {
         const phase now = worker_.effective_phase();
         return cat("{\"phase\":\"", to_string(now), "\",\"ready\":", is_ready() ? "true" : "false",
                    ",\"active_jobs\":", worker_.jobs.size(), ",\"since\":\"",
-                   utc_text(worker_.metrics->since(now)), "\"}");
+                   utc_text(wall_time(worker_.metrics->since(now))), "\"}");
+    }
+    // By one fixed pair of moments, so that the same one always gives the same text.
+    std::int64_t wall_time(time_point when) const {
+        return wall_started_ + std::chrono::duration_cast<std::chrono::milliseconds>(when - started_).count();
     }
     bool is_ready() const noexcept { return worker_.ready.load(std::memory_order_acquire); }
     bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
@@ -352,7 +348,9 @@ class health_answers : public ref_counted {
 
     const ref<worker_context> context_;
     worker_context& worker_;
-    std::int64_t process_start_ = 0;
+    const time_point started_ = steady_clock::now();
+    const std::int64_t wall_started_ = wall_clock_ms();  // of the same moment
+    std::int64_t process_start_ = process_start_ms();
     std::atomic<bool> ended_{false};
     std::atomic<int> drains_{0};
 };
@@ -389,7 +387,7 @@ class health_server : public ref_counted {
 
     // Lets who waits for the worker go, and answers under way be finished until `deadline`.
     void stop(time_point deadline) {
-        answers_->release();
+        answers_->end_waits();
         server_.stop(deadline);
     }
 
