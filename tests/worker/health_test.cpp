@@ -100,7 +100,7 @@ struct busy : busy_events, served {
               std::move(given),
               [began = began, let_go = let_go](job_context&) {
                   began->set();
-                  CHECK(let_go->wait());
+                  let_go->wait();  // no CHECK: this thread may outlive the worker
               },
               shared) {
         wire.give(make_job("a"));

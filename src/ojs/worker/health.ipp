@@ -365,7 +365,7 @@ class health_server : public ref_counted {
         limits.limits.head = 8 * 1024;
         limits.limits.body = 1024;
         limits.max_connections = 16;
-        limits.idle_timeout = std::chrono::seconds(5);
+        limits.idle_timeout = std::chrono::seconds(1);  // a silent stranger takes a place from a probe
         limits.request_timeout = std::chrono::seconds(2);
         result<http_server> server = http_server::start(
             options.health_address,
