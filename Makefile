@@ -266,4 +266,4 @@ clean:  ## take away build/
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\)[a-z -]*:.*  ## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r target what; do \
-	    printf '%-18s %s\n' "$$target" "$$what"; done
+	    printf '%-20s %s\n' "$$target" "$$what"; done
