@@ -109,9 +109,11 @@ O := $(BUILD)/test/%/obj
 $T/unit: $(addprefix $O/,tests/main.o tests/link/implementation.o $(UNIT_TESTS:.cpp=.o))
 	$(call link,$(compiler.$*))
 $T/process: $(addprefix $O/,tests/main.o tests/link/implementation.o $(PROCESS_TESTS:.cpp=.o)) \
-            | $(addprefix $T/,dev_backend $(STARTED))
+            | $(addprefix $T/,dev_backend worker $(STARTED))
 	$(call link,$(compiler.$*))
 $T/dev_backend: $O/examples/dev_backend.o $O/tests/link/implementation.o
+	$(call link,$(compiler.$*))
+$T/worker: $O/examples/worker.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
 
 # Two files that must share one process-wide state: both header-only; one of each form; the second in a shared library,

@@ -105,7 +105,7 @@ TEST_CASE("doctor: findings are printed with their fix and counted") {
           "         fix: look\n"
           "1 error, 1 warning\n");
     CHECK(worst(all) == severity::error);
-    CHECK(worst({all[0], all[2]}) == severity::warning);
+    CHECK(ojs::worst({all[0], all[2]}) == severity::warning);
 }
 
 TEST_CASE("doctor: options and budgets") {
