@@ -118,11 +118,13 @@ O := $(BUILD)/test/%/obj
 $T/unit: $(addprefix $O/,tests/main.o tests/link/implementation.o $(UNIT_TESTS:.cpp=.o))
 	$(call link,$(compiler.$*))
 $T/process: $(addprefix $O/,tests/main.o tests/link/implementation.o $(PROCESS_TESTS:.cpp=.o)) \
-            | $(addprefix $T/,dev_backend $(STARTED) $(STATIC_WORKER))
+            | $(addprefix $T/,dev_backend worker $(STARTED) $(STATIC_WORKER))
 	$(call link,$(compiler.$*))
 $T/static_worker: $(BUILD)/static_worker
 	@cp $< $@
 $T/dev_backend: $O/examples/dev_backend.o $O/tests/link/implementation.o
+	$(call link,$(compiler.$*))
+$T/worker: $O/examples/worker.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
 
 # Two files that must share one process-wide state: both header-only; one of each form; the second in a shared library,

@@ -13,6 +13,7 @@
 
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -20,22 +21,33 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ojs_shutdown.hpp"
 
 namespace {
 
 constexpr const char* usage =
-    "usage: worker [--help]\n"
+    "usage: worker [--init | --doctor | --signal quiet|resume|stop [PID] | --help]\n"
     "Works on Open Job Spec jobs until SIGTERM or SIGINT; then finishes what it has and exits.\n"
+    "\n"
+    "  --init         as PID 1 of a container: reaps orphans and passes signals on to the worker, which it "
+    "starts\n"
+    "  --doctor       prints what stands in the way of a clean stop, and exits: 1 if any of it is an error, "
+    "else 0\n"
+    "  --signal WORD  quiet, resume or stop: sends SIGTSTP, SIGCONT or SIGTERM to a running worker (PID, or "
+    "PID 1 if\n"
+    "                 that is one, or the only other one), and exits: 0 sent, 1 not\n"
+    "  --help         this text\n"
     "\n"
     "Job types: text.count [path, min_ms], sleep [ms], noop [], fail [].\n"
     "Environment (defaults in parentheses):\n"
     "  OJS_URL (http://127.0.0.1:8080)    OJS_QUEUES (default)       OJS_CONCURRENCY (10)\n"
     "  OJS_SHUTDOWN_GRACE_PERIOD (30s)    OJS_STOP_TIMEOUT (5s)      OJS_CANCEL_WAIT (0s)\n"
     "  OJS_HEARTBEAT_INTERVAL (5s)        OJS_POLL_INTERVAL (1s)     OJS_VISIBILITY_TIMEOUT (30s)\n"
+    "  OJS_CONTAINER_GRACE_PERIOD         OJS_PRESTOP_DELAY          OJS_HEALTH_ADDR\n"
     "  OJS_LABELS  OJS_WORKER_ID  OJS_AUTH_TOKEN  OJS_LOG_LEVEL (info)  OJS_LOG_FORMAT (text)\n"
-    "Exit status: 0 every job was reported; 75 some could not be; 64 a wrong flag or value.\n";
+    "Exit status of a worker: 0 every job was reported; 75 some could not be; 64 a wrong flag or value.\n";
 
 class crc32 {
   public:
@@ -145,20 +157,77 @@ ojs::outcome spin(ojs::job_context& job) {
     return ojs::outcome::done();
 }
 
-int refuse_flag(const std::string& flag) {
-    return ojs::report_usage(
-        {ojs::errc::invalid_argument, 0, "unknown flag " + flag + "; --help tells more"});
+// ---- flags ----
+
+struct command_line {
+    const char* flag = "";  // empty: work
+    std::string_view word;  // of --signal
+    pid_t pid = 0;
+};
+
+struct flag_rule {
+    const char* name;
+    int least_values;
+    int most_values;
+};
+constexpr flag_rule flag_rules[] = {
+    {"--help", 0, 0}, {"--doctor", 0, 0}, {"--signal", 1, 2}, {"--init", 0, 0}};
+
+ojs::error wrong_usage(const std::string& text) {
+    return {ojs::errc::invalid_argument, 0, text + "; --help tells more"};
 }
 
-}  // namespace
+ojs::result<pid_t> read_pid(std::string_view text) {
+    int number = 0;
+    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (failed == std::errc() && end == text.data() + text.size() && number > 0) return pid_t{number};
+    return wrong_usage("'" + std::string(text) + "' is not a process id");
+}
 
-int main(int argc, char** argv) {
+ojs::result<command_line> read_flags(int argc, char** argv) {
+    command_line out;
+    if (argc < 2) return out;
+    const std::string flag = argv[1];
+    const int values = argc - 2;
+    for (const flag_rule& rule : flag_rules) {
+        if (flag != rule.name) continue;
+        if (values < rule.least_values) return wrong_usage(flag + " needs a value");
+        if (values > rule.most_values) {
+            return wrong_usage("'" + std::string(argv[2 + rule.most_values]) + "' is too much after " + flag);
+        }
+        out.flag = rule.name;
+        if (values > 0) out.word = argv[2];
+        const ojs::result<pid_t> pid = values > 1 ? read_pid(argv[3]) : ojs::result<pid_t>(pid_t{0});
+        if (!pid) return pid.error();
+        out.pid = *pid;
+        return out;
+    }
+    return wrong_usage("unknown flag " + flag);
+}
+
+// Before any signal is claimed: it looks at what was inherited.
+int run_doctor() {
+    const auto options = ojs::worker_options::from_environment();
+    const std::vector<ojs::finding> findings =
+        options ? ojs::doctor(*options)
+                : std::vector<ojs::finding>{
+                      {ojs::severity::error, "options", options.error().text, "correct the variable"}};
+    const bool printed = std::fputs(ojs::format_findings(findings).c_str(), stdout) >= 0;
+    return printed && ojs::worst(findings) < ojs::severity::error ? 0 : 1;
+}
+
+int run_signal(std::string_view word, pid_t pid) {
+    const ojs::result<pid_t> sent = ojs::signal_worker(word, pid);
+    if (sent)
+        return std::printf("sent %s to process %ld\n", word.data(), static_cast<long>(*sent)) < 0 ? 1 : 0;
+    const int status = ojs::report_usage(sent.error());
+    return sent.error().code == ojs::errc::invalid_argument ? status : 1;
+}
+
+int work() {
     ojs::lifecycle lifecycle;
     auto signals = ojs::signals::install(lifecycle);  // first: a SIGTERM during start-up is kept
     if (!signals) return ojs::report_usage(signals.error());
-    if (argc > 1 && std::string_view(argv[1]) != "--help") return refuse_flag(argv[1]);
-    if (argc > 1) return std::fputs(usage, stdout) < 0 ? 1 : 0;
-
     auto options = ojs::worker_options::from_environment();
     if (!options) return ojs::report_usage(options.error());
     ojs::worker worker(*options, lifecycle);
@@ -169,4 +238,18 @@ int main(int argc, char** argv) {
     worker.register_handler("noop", [](ojs::job_context&) {});
     worker.register_handler("fail", [](ojs::job_context&) { throw std::runtime_error("failing, as asked"); });
     return worker.run();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc == 1) return work();  // at once: signals are to be claimed in the first line of a worker
+    const ojs::result<command_line> asked = read_flags(argc, argv);
+    if (!asked) return ojs::report_usage(asked.error());
+    const std::string_view flag = asked->flag;
+    if (flag == "--help") return std::fputs(usage, stdout) < 0 ? 1 : 0;
+    if (flag == "--doctor") return run_doctor();
+    if (flag == "--signal") return run_signal(asked->word, asked->pid);
+    const ojs::result<void> below_init = ojs::as_init();
+    return below_init ? work() : ojs::report_usage(below_init.error());
 }

@@ -17,7 +17,7 @@ inline namespace v1 {
 // signal, and as_init() passes it on. The program is told by /proc/PID/exe, or by the name it was called by where
 // that cannot be read.
 //
-// Returns the process signalled. Errors: invalid_argument (no such word, a negative pid, or several candidates, which
+// Returns the process signalled. Errors: invalid_argument (no such word, a negative pid); busy (several candidates, which
 // the text lists); system with sys_errno ESRCH (no such process, or no candidate) or EPERM; unsupported (pid 0 where
 // there is no /proc). Thread-safe.
 result<pid_t> signal_worker(std::string_view what, pid_t pid = 0);

@@ -54,8 +54,7 @@ inline result<pid_t> find_worker(std::string_view root) {
     }
     if (count == 1) return found;
     if (count == 0) return error{errc::system, ESRCH, "no other process runs this program"};
-    return error{errc::invalid_argument, 0,
-                 cat("several processes run this program (", list, "); give the id of one")};
+    return error{errc::busy, 0, cat("several processes run this program (", list, "); give the id of one")};
 }
 
 inline error cannot_signal(pid_t pid, int failed) {

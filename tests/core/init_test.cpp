@@ -1,0 +1,292 @@
+// as_init with real processes: A is the init, made by a fork of this test; B is the program below it.
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
+
+#include <chrono>
+#include <fstream>
+#include <string>
+
+#include "test.hpp"
+
+using namespace std::chrono_literals;
+
+namespace {
+
+struct pipe_ends {
+    int read = -1;
+    int write = -1;
+    pipe_ends() {
+        int ends[2];
+        REQUIRE(::pipe(ends) == 0);
+        read = ends[0];
+        write = ends[1];
+    }
+    pipe_ends(const pipe_ends&) = delete;
+    pipe_ends& operator=(const pipe_ends&) = delete;
+    ~pipe_ends() {
+        ::close(read);
+        ::close(write);
+    }
+};
+
+void send(int fd, int number) {
+    if (::write(fd, &number, sizeof number) != sizeof number) ::_exit(90);
+}
+
+// -1 at the guard.
+int receive(int fd) {
+    pollfd waiting{fd, POLLIN, 0};
+    int number = -1;
+    if (::poll(&waiting, 1, 20000) != 1 || ::read(fd, &number, sizeof number) != sizeof number) return -1;
+    return number;
+}
+
+void die_with_parent() {
+#ifdef __linux__
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+#endif
+}
+
+// A: `before` runs in it, then as_init(); `program` runs in B, and its value is B's exit status.
+template <class Before, class Program>
+pid_t start(Before before, Program program) {
+    const pid_t init = ::fork();
+    REQUIRE(init >= 0);
+    if (init != 0) return init;
+    die_with_parent();
+#ifdef __linux__
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // orphans come to A, as they would to PID 1
+#endif
+    before();
+    const pid_t a = ::getpid();
+    const ojs::result<void> done = ojs::as_init({true});
+    if (!done || ::getpid() == a) ::_exit(91);
+    die_with_parent();
+    ::_exit(program());
+}
+
+int wait_for(pid_t child) {
+    int status = 0;
+    while (::waitpid(child, &status, 0) < 0) {
+        if (errno != EINTR) return -1;
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+template <class Program>
+int status_of(Program program) {
+    return wait_for(start([] {}, program));
+}
+
+sigset_t set_of(std::initializer_list<int> numbers) {
+    sigset_t out;
+    sigemptyset(&out);
+    for (const int number : numbers) sigaddset(&out, number);
+    return out;
+}
+
+const std::initializer_list<int> forwarded = {SIGTERM, SIGINT,  SIGTSTP, SIGTTIN, SIGTTOU, SIGHUP,
+                                              SIGUSR1, SIGUSR2, SIGQUIT, SIGCONT, SIGWINCH};
+
+bool gone_before(pid_t pid, ojs::time_point end) {
+    while (::kill(pid, 0) == 0) {
+        if (ojs::steady_clock::now() >= end) return false;
+        ::usleep(1000);
+    }
+    return errno == ESRCH;
+}
+
+}  // namespace
+
+TEST_CASE("as_init: where we are not PID 1, nothing happens") {
+    const pid_t self = ::getpid();
+    CHECK(ojs::as_init());
+    CHECK(::getpid() == self);
+    CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
+    CHECK(errno == ECHILD);
+}
+
+TEST_CASE("as_init: refused once signals are claimed") {
+    ojs::lifecycle lifecycle;
+    const auto claimed = ojs::signals::install(lifecycle);
+    REQUIRE(claimed);
+    const ojs::result<void> done = ojs::as_init({true});
+    REQUIRE(!done);
+    CHECK(done.error().code == ojs::errc::busy);
+}
+
+TEST_CASE("as_init: exits with the program's status") {
+    for (const int status : {0, 1, 75, 255}) CHECK(status_of([=] { return status; }) == status);
+    for (const int number : {SIGKILL, SIGTERM, SIGHUP}) {
+        CHECK(status_of([=] {
+                  ::kill(::getpid(), number);
+                  return 0;
+              }) == 128 + number);
+    }
+}
+
+TEST_CASE("as_init: a status the program waits for is not taken from it") {
+    CHECK(status_of([] {
+              for (int i = 0; i < 200; ++i) {
+                  const pid_t child = ::fork();
+                  if (child == 0) ::_exit(i % 100);
+                  if (wait_for(child) != i % 100) return 92;
+              }
+              return 0;
+          }) == 0);
+}
+
+#ifdef __linux__  // elsewhere orphans go to the real PID 1
+
+TEST_CASE("as_init: orphans are reaped while the program runs") {
+    CHECK(status_of([] {
+              int ends[2];
+              int orphans[20];
+              if (::pipe(ends) != 0) return 93;
+              for (int& orphan : orphans) {
+                  const pid_t child = ::fork();
+                  if (child == 0) {
+                      const pid_t grandchild = ::fork();
+                      if (grandchild == 0) {
+                          ::usleep(100);
+                          ::_exit(3);
+                      }
+                      send(ends[1], grandchild);
+                      ::_exit(4);
+                  }
+                  if (wait_for(child) != 4) return 94;
+                  orphan = receive(ends[0]);
+              }
+              const ojs::time_point end = ojs::deadline_after(20s);
+              for (const int orphan : orphans) {
+                  if (!gone_before(orphan, end)) return 95;
+              }
+              return 0;
+          }) == 0);
+}
+
+TEST_CASE("as_init: an orphan that goes on does not keep the init from exiting with the program") {
+    const pipe_ends end;  // closed with the test, which ends the orphan
+    CHECK(status_of([&] {
+              ::close(end.write);
+              const pid_t child = ::fork();
+              if (child == 0) {
+                  const pid_t grandchild = ::fork();
+                  if (grandchild != 0) ::_exit(0);
+                  char byte = 0;
+                  ::_exit(::read(end.read, &byte, 1) == 0 ? 0 : 1);
+              }
+              if (wait_for(child) != 0) return 96;
+              return 6;
+          }) == 6);
+}
+
+#endif
+
+TEST_CASE("as_init: signals are passed on") {
+    sigset_t all = set_of(forwarded);
+    for (const int number : forwarded) {
+        CAPTURE(number);
+        const pipe_ends told;
+        const pid_t init = start([&] { ::sigprocmask(SIG_BLOCK, &all, nullptr); },
+                                 [&] {
+                                     send(told.write, 0);
+                                     int taken = 0;
+                                     ::sigwait(&all, &taken);
+                                     send(told.write, taken);
+                                     return 5;
+                                 });
+        CHECK(receive(told.read) == 0);
+        ::kill(init, number);
+        CHECK(receive(told.read) == number);
+        CHECK(wait_for(init) == 5);
+    }
+}
+
+TEST_CASE("as_init: a signal that came before it is passed on after it") {
+    sigset_t term = set_of({SIGTERM});
+    CHECK(wait_for(start(
+              [&] {
+                  ::sigprocmask(SIG_BLOCK, &term, nullptr);
+                  ::raise(SIGTERM);
+              },
+              [&] {
+                  int taken = 0;
+                  ::sigwait(&term, &taken);
+                  return taken;
+              })) == SIGTERM);
+}
+
+// The signal is sent at once, so that it meets every stage between the start and the wait, run after run.
+TEST_CASE("as_init: a signal in the first moments is never lost") {
+    sigset_t term = set_of({SIGTERM});
+    sigset_t previous;
+    ::sigprocmask(SIG_BLOCK, &term,
+                  &previous);  // inherited, as there is no PID 1 here whose start would drop it
+    for (int tries = 0; tries < 300; ++tries) {
+        const pid_t init = start([] {},
+                                 [&] {
+                                     int taken = 0;
+                                     ::sigwait(&term, &taken);
+                                     return taken;
+                                 });
+        for (volatile int spin = 0; spin < tries * 50; spin = spin + 1) {
+        }
+        ::kill(init, SIGTERM);
+        REQUIRE(wait_for(init) == SIGTERM);
+    }
+    ::sigprocmask(SIG_SETMASK, &previous, nullptr);
+}
+
+TEST_CASE("as_init: the program finds mask and SIGCHLD as they were") {
+    const auto sees = [](bool blocked, void (*on_child)(int)) {
+        return [=] {
+            sigset_t mask;
+            ::sigprocmask(SIG_SETMASK, nullptr, &mask);
+            struct sigaction found {};
+            ::sigaction(SIGCHLD, nullptr, &found);
+            const bool right =
+                sigismember(&mask, SIGUSR1) == (blocked ? 1 : 0) && sigismember(&mask, SIGTERM) == 0;
+            return right && found.sa_handler == on_child ? 8 : 97;
+        };
+    };
+    CHECK(wait_for(start([] {}, sees(false, SIG_DFL))) == 8);
+    CHECK(wait_for(start(
+              [] {
+                  sigset_t some = set_of({SIGUSR1});
+                  ::sigprocmask(SIG_BLOCK, &some, nullptr);
+                  ::signal(SIGCHLD, SIG_IGN);  // statuses would be dropped, the program's among them
+              },
+              sees(true, SIG_IGN))) == 8);
+}
+
+#if OJS_SHUTDOWN_USE_PROC
+TEST_CASE("as_init: known by its name") {
+    const pipe_ends told;
+    const pipe_ends go;
+    const pid_t init = start([] {},
+                             [&] {
+                                 send(told.write, ::getpid());
+                                 return receive(go.read);
+                             });
+    const int program = receive(told.read);
+    CHECK(program != init);
+    const auto comm = [](pid_t pid) {
+        std::string out;
+        std::ifstream("/proc/" + std::to_string(pid) + "/comm") >> out;
+        return out;
+    };
+    const ojs::time_point end = ojs::deadline_after(20s);
+    while (comm(init) != "ojs-init" && ojs::steady_clock::now() < end) ::usleep(1000);
+    CHECK(comm(init) == "ojs-init");
+    CHECK(comm(program) != "ojs-init");
+    send(go.write, 0);
+    CHECK(wait_for(init) == 0);
+}
+#endif

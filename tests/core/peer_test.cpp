@@ -1,0 +1,198 @@
+// signal_worker: whom it finds, by made-up /proc trees, and whom it signals, by real processes.
+#include <errno.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <climits>
+#include <string>
+
+#include "file_tree.hpp"
+
+using namespace test;
+using ojs::errc;
+using ojs::result;
+using ojs::signal_worker;
+
+namespace {
+
+// We are process 50, called ./worker.
+file_tree& with_us(file_tree& tree, int parent = 0) {
+    tree.process("self", 50, parent, "worker", "./worker|--signal|quiet", "worker");
+    return tree.process("50", 50, parent, "worker", "./worker|--signal|quiet", "worker");
+}
+
+file_tree& add(file_tree& tree, int pid, int parent, const std::string& exe) {
+    return tree.process(std::to_string(pid), pid, parent, exe, "./" + exe, exe);
+}
+
+result<pid_t> find(const file_tree& tree) {
+    return ojs::detail::find_worker(tree.root());
+}
+
+bool holds(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
+
+// A child in which the four signals are blocked, so that each can be waited for.
+struct target {
+    pid_t pid;
+    target() {
+        sigset_t set = signals();
+        sigset_t previous;
+        ::sigprocmask(SIG_BLOCK, &set, &previous);
+        pid = ::fork();
+        if (pid == 0) {
+            int taken = 0;
+            ::sigwait(&set, &taken);
+            ::_exit(taken);
+        }
+        ::sigprocmask(SIG_SETMASK, &previous, nullptr);
+        REQUIRE(pid > 0);
+    }
+    static sigset_t signals() {
+        sigset_t out;
+        sigemptyset(&out);
+        for (const int number : {SIGTERM, SIGINT, SIGTSTP, SIGCONT}) sigaddset(&out, number);
+        return out;
+    }
+    int received() const {
+        int status = 0;
+        ::waitpid(pid, &status, 0);
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    }
+};
+
+}  // namespace
+
+TEST_CASE("signal_worker: each word is its signal") {
+    const struct {
+        const char* word;
+        int number;
+    } cases[] = {{"quiet", SIGTSTP}, {"resume", SIGCONT}, {"stop", SIGTERM}};
+    for (const auto& each : cases) {
+        CAPTURE(each.word);
+        const target child;
+        const result<pid_t> sent = signal_worker(each.word, child.pid);
+        REQUIRE(sent);
+        CHECK(*sent == child.pid);
+        CHECK(child.received() == each.number);
+    }
+}
+
+TEST_CASE("signal_worker: other words and negative ids are refused, and nothing is sent") {
+    for (const char* word : {"", "QUIET", "kill", "quiet ", "TSTP", "term\n"}) {
+        const result<pid_t> sent = signal_worker(word, ::getpid());
+        REQUIRE(!sent);
+        CHECK(sent.error().code == errc::invalid_argument);
+        CHECK(holds(sent.error().text, "quiet, resume, stop"));
+        CHECK(!holds(sent.error().text, "\n"));
+    }
+    for (const pid_t pid : {-1, -50, INT_MIN})
+        CHECK(signal_worker("stop", pid).error().code == errc::invalid_argument);
+}
+
+TEST_CASE("signal_worker: a process that is not there, or not ours") {
+    const target child;
+    ::kill(child.pid, SIGTERM);
+    child.received();
+    const result<pid_t> sent = signal_worker("stop", child.pid);
+    REQUIRE(!sent);
+    CHECK(sent.error().sys_errno == ESRCH);
+    CHECK(holds(sent.error().text, "there is no process " + std::to_string(child.pid)));
+}
+
+TEST_CASE("signal_worker: a process of another user" * doctest::skip(::getuid() != 0)) {
+    const target other;
+    const pid_t nobody = ::fork();
+    if (nobody == 0) {
+        if (::setuid(65534) != 0) ::_exit(2);
+        const result<pid_t> refused = signal_worker("stop", other.pid);
+        ::_exit(!refused && refused.error().sys_errno == EPERM && holds(refused.error().text, "not allowed")
+                    ? 0
+                    : 1);
+    }
+    int status = 0;
+    ::waitpid(nobody, &status, 0);
+    CHECK(status == 0);
+    CHECK(signal_worker("quiet", other.pid));
+    CHECK(other.received() == SIGTSTP);
+}
+
+#if OJS_SHUTDOWN_USE_PROC
+
+TEST_CASE("signal_worker finds PID 1, if that runs our program") {
+    file_tree tree;
+    add(add(add(with_us(tree), 1, 0, "worker"), 7, 1, "worker"), 8, 0, "worker");
+    REQUIRE(find(tree));
+    CHECK(*find(tree) == 1);
+}
+
+TEST_CASE("signal_worker finds the one other process that runs our program") {
+    file_tree tree;
+    add(add(add(with_us(tree), 1, 0, "tini"), 7, 1, "worker"), 8, 1, "other");
+    REQUIRE(find(tree));
+    CHECK(*find(tree) == 7);
+    // Not the processes it started: what as_init() or a handler forked.
+    add(add(tree, 9, 7, "worker"), 10, 9, "worker");
+    REQUIRE(find(tree));
+    CHECK(*find(tree) == 7);
+}
+
+TEST_CASE("signal_worker finds the worker that started us") {
+    file_tree tree;
+    add(add(add(with_us(tree, 8), 1, 0, "tini"), 7, 1, "worker"), 8, 7, "sh");
+    REQUIRE(find(tree));
+    CHECK(*find(tree) == 7);
+}
+
+TEST_CASE("signal_worker does not choose among several, and lists them") {
+    file_tree tree;
+    add(add(add(with_us(tree), 1, 0, "systemd"), 7, 1, "worker"), 8, 1, "worker");
+    const result<pid_t> found = find(tree);
+    REQUIRE(!found);
+    CHECK(found.error().code == errc::busy);
+    CHECK(holds(found.error().text, "7"));
+    CHECK(holds(found.error().text, "8"));
+    CHECK(!holds(found.error().text, "50"));
+}
+
+TEST_CASE("signal_worker finds none") {
+    file_tree tree;
+    add(add(with_us(tree), 1, 0, "systemd"), 7, 1, "other");
+    const result<pid_t> found = find(tree);
+    REQUIRE(!found);
+    CHECK(found.error().sys_errno == ESRCH);
+}
+
+TEST_CASE("signal_worker goes by the name where the executable cannot be read") {
+    file_tree tree;
+    with_us(tree).process("1", 1, 0, "sh", "sh").process("7", 7, 1, "x", "/app/worker|--init");
+    tree.process("8", 8, 1, "worker", "other");
+    REQUIRE(find(tree));
+    CHECK(*find(tree) == 7);
+    tree.link("/proc/7/exe", "/nowhere/at/all");
+    CHECK(find(tree));
+}
+
+TEST_CASE("signal_worker: strange /proc trees") {
+    CHECK(find(file_tree()).error().code == errc::unsupported);
+    file_tree garbage;
+    with_us(garbage).file("/proc/7/stat", std::string(100, ')')).fifo("/proc/8/stat").folder("/proc/9/stat");
+    garbage.file("/proc/10", "")
+        .folder("/proc/99999999999999999999")
+        .folder("/proc/-1")
+        .folder("/proc/0")
+        .folder("/proc/11");
+    CHECK(find(garbage).error().sys_errno == ESRCH);
+}
+
+#else
+
+TEST_CASE("signal_worker: without /proc a process id is asked for") {
+    const result<pid_t> sent = signal_worker("resume");
+    REQUIRE(!sent);
+    CHECK(sent.error().code == errc::unsupported);
+}
+
+#endif

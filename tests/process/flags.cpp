@@ -1,0 +1,173 @@
+// The flags of examples/worker: what they print, their exit status, and that they do what they say to real processes.
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "harness.hpp"
+
+using namespace test;
+
+namespace {
+
+process run(std::vector<std::string> flags, const environment& extra = {{"OJS_URL", "memory:"}}) {
+    flags.insert(flags.begin(), program("worker"));
+    return process(flags, extra);
+}
+
+// Copies of the worker, so that no other process runs the same program.
+std::string own_worker() {
+    const std::string path = scratch_file("worker");
+    std::filesystem::copy_file(program("worker"), path);
+    return path;
+}
+
+bool has_namespaces() {
+    process probe({"unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "true"}, {});
+    return probe.wait() == 0;
+}
+
+const environment quick = {{"OJS_URL", "http://127.0.0.1:1"}, {"OJS_LOG_LEVEL", "debug"}};
+
+}  // namespace
+
+TEST_CASE("flags: wrong ones are one line of error and status 64") {
+    const std::vector<std::vector<std::string>> wrong = {{"--nonsense"},
+                                                         {""},
+                                                         {"quiet"},
+                                                         {"--signal"},
+                                                         {"--signal", "pause"},
+                                                         {"--signal", "stop", "x"},
+                                                         {"--signal", "stop", "-1"},
+                                                         {"--signal", "stop", "0"},
+                                                         {"--signal", "stop", "1", "2"},
+                                                         {"--signal", "stop", "99999999999"},
+                                                         {"--doctor", "now"},
+                                                         {"--init", "now"},
+                                                         {"--help", "me"}};
+    for (const std::vector<std::string>& flags : wrong) {
+        process worker = run(flags);
+        CAPTURE(flags.front());
+        CHECK(worker.wait() == 64);
+        CHECK(worker.output().compare(0, 7, "error: ") == 0);
+        CHECK(worker.count("\n") == 1);
+    }
+}
+
+TEST_CASE("flags: --help names every flag") {
+    process worker = run({"--help"});
+    CHECK(worker.wait() == 0);
+    for (const char* flag : {"--doctor", "--signal", "--init", "--help"}) CHECK(worker.count(flag) > 0);
+}
+
+TEST_CASE("flags: --doctor exits 0 where there is no error, and 1 where there is one") {
+    process well = run({"--doctor"});
+    CHECK(well.wait() == 0);
+    CHECK(well.prints("0 errors, "));
+    process tight = run({"--doctor"}, {{"OJS_URL", "memory:"}, {"OJS_CONTAINER_GRACE_PERIOD", "31s"}});
+    CHECK(tight.wait() == 0);
+    CHECK(tight.prints("warning  budget-tight: "));
+    process over = run({"--doctor"}, {{"OJS_URL", "memory:"}, {"OJS_CONTAINER_GRACE_PERIOD", "30s"}});
+    CHECK(over.wait() == 1);
+    CHECK(over.prints("error    budget-exceeded: "));
+    CHECK(over.prints("fix: let the container grant 40s"));
+    process unreadable = run({"--doctor"}, {{"OJS_CONCURRENCY", "many"}});
+    CHECK(unreadable.wait() == 1);
+    CHECK(unreadable.prints("error    options: OJS_CONCURRENCY='many'"));
+}
+
+TEST_CASE("flags: --doctor asks the backend, and shows no token") {
+    backend jobs;
+    process there = run({"--doctor"}, {{"OJS_URL", jobs.url()}, {"OJS_AUTH_TOKEN", "canary"}});
+    CHECK(there.wait() == 0);
+    process gone = run({"--doctor"}, {{"OJS_URL", "http://127.0.0.1:1"}, {"OJS_AUTH_TOKEN", "canary"}});
+    CHECK(gone.wait() == 1);
+    CHECK(gone.prints("backend-unreachable"));
+    CHECK(there.count("canary") + gone.count("canary") == 0);
+}
+
+TEST_CASE("flags: --doctor sees the signals that were ignored from the start") {
+    process worker(
+        {program("test_worker"), "sh", "-c", "trap '' TERM; exec \"$0\" --doctor", program("worker")},
+        {{"OJS_URL", "memory:"}});
+    CHECK(worker.wait() == 1);
+    CHECK(worker.prints("error    signal-ignored: SIGTERM"));
+}
+
+TEST_CASE("flags: --signal PID does what it says, and says so") {
+    backend jobs;
+    process worker =
+        run({}, {{"OJS_URL", jobs.url()}, {"OJS_WORKER_ID", "w"}, {"OJS_HEARTBEAT_INTERVAL", "100ms"}});
+    REQUIRE(jobs.event(worker_event("w", "beat")).what == json::kind::object);
+    const std::string pid = std::to_string(worker.pid());
+    process quiet = run({"--signal", "quiet", pid});
+    CHECK(quiet.wait() == 0);
+    CHECK(quiet.prints("sent quiet to process " + pid));
+    CHECK(jobs.event(beat_in_state("w", "quiet")).what == json::kind::object);
+    CHECK(run({"--signal", "resume", pid}).wait() == 0);
+    CHECK(run({"--signal", "stop", pid}).wait() == 0);
+    CHECK(worker.wait() == 0);
+}
+
+TEST_CASE("flags: --signal alone finds the one worker, and none, and names several") {
+    const std::string path = own_worker();
+    process none({path, "--signal", "stop"}, {});
+    CHECK(none.wait() == 1);
+#if OJS_SHUTDOWN_USE_PROC
+    CHECK(none.prints("error: no other process runs this program"));
+    process one({path}, quick);
+    REQUIRE(one.prints("FETCH failed"));
+    process other({path}, quick);
+    REQUIRE(other.prints("FETCH failed"));
+    process several({path, "--signal", "stop"}, {});
+    CHECK(several.wait() == 1);
+    CHECK(several.prints(std::to_string(one.pid())));
+    CHECK(several.prints(std::to_string(other.pid())));
+    other.signal(SIGTERM);
+    REQUIRE(other.wait() == 0);  // it stays a zombie, which runs no program
+    CHECK(process({path, "--signal", "stop"}, {}).wait() == 0);
+    CHECK(one.wait() == 0);
+#endif
+}
+
+TEST_CASE("flags: --init elsewhere than as PID 1 is a worker") {
+    process worker = run({"--init"}, quick);
+    REQUIRE(worker.prints("FETCH failed"));
+    worker.signal(SIGTERM);
+    CHECK(worker.wait() == 0);
+}
+
+#if OJS_SHUTDOWN_USE_PROC
+TEST_CASE("flags: --init as PID 1 passes TERM on, reaps orphans, and is found by --signal") {
+    if (!has_namespaces()) {
+        MESSAGE("skipped: no PID namespaces here");
+        return;
+    }
+    // The shell of the namespace becomes PID 1's program; a helper joins it by way of a second worker.
+    const std::string path = own_worker();
+    process outside({"unshare", "--pid", "--fork", "--mount-proc", "--kill-child", path, "--init"}, quick);
+    REQUIRE(outside.prints("FETCH failed"));
+    // Seen from outside, PID 1 is the child of unshare.
+    std::string init;
+    REQUIRE(eventually([&] {
+        for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+            char comm[64] = "";
+            char target[4096] = "";
+            const std::string folder = entry.path().string();
+            std::FILE* file = std::fopen((folder + "/comm").c_str(), "r");
+            if (file == nullptr) continue;
+            const bool read = std::fgets(comm, sizeof comm, file) != nullptr;
+            std::fclose(file);
+            const ssize_t length = ::readlink((folder + "/exe").c_str(), target, sizeof target - 1);
+            if (read && length > 0 && std::string(comm) == "ojs-init\n" && target == path)
+                init = entry.path().filename().string();
+        }
+        return !init.empty();
+    }));
+    process joined({"nsenter", "--target", init, "--pid", "--mount", path, "--signal", "stop"}, {});
+    CHECK(joined.wait() == 0);
+    CHECK(joined.prints("sent stop to process 1\n"));
+    CHECK(outside.wait() == 0);
+}
+#endif

@@ -1,0 +1,114 @@
+// Budgets: what fits into the container's grace period, and what to recommend where it does not.
+#include <string>
+#include <vector>
+
+#include "test.hpp"
+
+using namespace std::chrono_literals;
+using ojs::check_budget;
+using ojs::finding;
+using ojs::grace_period_for;
+using ojs::severity;
+using std::chrono::milliseconds;
+
+namespace {
+
+ojs::worker_options with(milliseconds grace, milliseconds container, milliseconds prestop = 0ms,
+                         milliseconds stop = 5s) {
+    ojs::worker_options out;
+    out.shutdown_grace_period = grace;
+    out.container_grace_period = container;
+    out.prestop_delay = prestop;
+    out.stop_timeout = stop;
+    return out;
+}
+
+bool holds(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("budget: nothing is said about what nobody said, or what fits") {
+    CHECK(check_budget(with(30s, 0s)).empty());
+    CHECK(check_budget(with(30s, 0s, 5s)).empty());
+    CHECK(check_budget(with(30s, 40s)).empty());
+    CHECK(check_budget(with(30s, 35s)).empty());
+    CHECK(check_budget(with(30s, 40s, 5s)).empty());
+    CHECK(check_budget(with(30s, 50s, 0s, 20s)).empty());
+}
+
+TEST_CASE("budget: exceeded, tight, and the value that works") {
+    const struct {
+        milliseconds grace, container, prestop, stop;
+        const char* id;
+        const char* recommended;
+        const char* shorter;  // grace period that fits; null: there is none
+    } cases[] = {
+        {30s, 30s, 0s, 5s, "budget-exceeded", "40s", "20s"},
+        {30s, 10s, 0s, 5s, "budget-exceeded", "40s", nullptr},
+        {30s, 30s, 0s, 100ms, "budget-exceeded", "40s", "20s"},
+        {30s, 29s, 0s, 5s, "budget-exceeded", "40s", "19s"},
+        {30s, 35s, 5s, 5s, "budget-exceeded", "45s", "20s"},
+        {25s, 30s, 15s, 5s, "budget-exceeded", "50s", "5s"},
+        {30s, 1ms, 0s, 5s, "budget-exceeded", "40s", nullptr},
+        {30s, 34999ms, 0s, 5s, "budget-tight", "40s", "24s999ms"},
+        {30s, 31s, 0s, 5s, "budget-tight", "40s", "21s"},
+        {30s, 39s, 5s, 5s, "budget-tight", "45s", "24s"},
+        {30s, 45s, 0s, 20s, "budget-tight", "50s", "25s"},
+        {30s, 34s, 0s, 100ms, "budget-tight", "40s", "24s"},
+    };
+    for (const auto& each : cases) {
+        const ojs::worker_options options = with(each.grace, each.container, each.prestop, each.stop);
+        const std::vector<finding> found = check_budget(options);
+        REQUIRE(found.size() == 1);
+        CAPTURE(found[0].what);
+        CAPTURE(found[0].fix);
+        CHECK(found[0].id == each.id);
+        CHECK((found[0].severity == severity::error) == (found[0].id == "budget-exceeded"));
+        CHECK(found[0].severity >= severity::warning);
+        CHECK(holds(found[0].what, "grace period of " + ojs::format_duration(each.grace)));
+        CHECK(holds(found[0].what, "the " + ojs::format_duration(each.container) + " the container"));
+        CHECK(holds(found[0].what, "preStop") == (each.prestop > 0s));
+        CHECK(holds(found[0].fix, std::string("grant ") + each.recommended + " "));
+        CHECK(holds(found[0].fix, "OJS_SHUTDOWN_GRACE_PERIOD") == (each.shorter != nullptr));
+        // Who follows either advice hears no more.
+        ojs::worker_options longer = options;
+        longer.container_grace_period = *ojs::parse_duration(each.recommended);
+        CHECK(check_budget(longer).empty());
+        if (each.shorter == nullptr) continue;
+        CHECK(holds(found[0].fix, std::string("to ") + each.shorter + " or less"));
+        ojs::worker_options shorter = options;
+        shorter.shutdown_grace_period = *ojs::parse_duration(each.shorter);
+        for (const finding& left : check_budget(shorter)) CHECK(left.id == "grace-below-heartbeat");
+    }
+}
+
+TEST_CASE("budget: a grace period no longer than a heartbeat") {
+    ojs::worker_options options = with(5s, 0s);
+    REQUIRE(check_budget(options).size() == 1);
+    CHECK(check_budget(options)[0].id == "grace-below-heartbeat");
+    CHECK(check_budget(options)[0].severity == severity::warning);
+    CHECK(holds(check_budget(options)[0].fix, "15s"));
+    options.shutdown_grace_period = 5001ms;
+    CHECK(check_budget(options).empty());
+}
+
+TEST_CASE("budget: the largest values do not overflow") {
+    const milliseconds most = milliseconds::max();
+    CHECK(check_budget(with(most, most, most))[0].id == "budget-exceeded");
+    CHECK(check_budget(with(1s, most, most))[0].id == "budget-exceeded");
+    CHECK(check_budget(with(30s, 40s, milliseconds::min())).empty());
+    CHECK(check_budget(with(30s, milliseconds::min())).empty());
+}
+
+TEST_CASE("grace_period_for: the formula of the spec") {
+    CHECK(grace_period_for(60s, 10s) == 80s);
+    CHECK(grace_period_for(60s, 10s, 0s) == 70s);
+    CHECK(grace_period_for(0s, 5s, 1ms) == 5001ms);
+    CHECK(grace_period_for(-5s, 10s, 1s) == 11s);
+    const milliseconds most = milliseconds::max();
+    CHECK(grace_period_for(most, 10s) == most);
+    CHECK(grace_period_for(1s, most, most) == most);
+    CHECK(grace_period_for(milliseconds::min(), milliseconds::min(), milliseconds::min()) == 0s);
+}
