@@ -31,22 +31,20 @@ constexpr const char* usage =
     "usage: worker [--init | --doctor | --signal quiet|resume|stop [PID] | --help]\n"
     "Works on Open Job Spec jobs until SIGTERM or SIGINT; then finishes what it has and exits.\n"
     "\n"
-    "  --init         as PID 1 of a container: reaps orphans and passes signals on to the worker, which it "
-    "starts\n"
-    "  --doctor       prints what stands in the way of a clean stop, and exits: 1 if any of it is an error, "
-    "else 0\n"
-    "  --signal WORD  quiet, resume or stop: sends SIGTSTP, SIGCONT or SIGTERM to a running worker (PID, or "
-    "PID 1 if\n"
-    "                 that is one, or the only other one), and exits: 0 sent, 1 not\n"
+    "  --init         as PID 1 of a container: starts the worker below it, reaps orphans, passes signals on\n"
+    "  --doctor       prints what stands in the way of a clean stop; exits with 1 if any of it is an error\n"
+    "  --signal WORD  quiet, resume or stop: sends SIGTSTP, SIGCONT or SIGTERM to a running worker: PID, or\n"
+    "                 PID 1 if that is one, or the only other one; exits with 0 if it was sent, else 1\n"
     "  --help         this text\n"
     "\n"
-    "Job types: text.count [path, min_ms], sleep [ms], noop [], fail [].\n"
+    "Job types: text.count [path, min_ms], sleep [ms], noop [], fail [], probe.sleep [ms], probe.spin [ms].\n"
     "Environment (defaults in parentheses):\n"
     "  OJS_URL (http://127.0.0.1:8080)    OJS_QUEUES (default)       OJS_CONCURRENCY (10)\n"
     "  OJS_SHUTDOWN_GRACE_PERIOD (30s)    OJS_STOP_TIMEOUT (5s)      OJS_CANCEL_WAIT (0s)\n"
     "  OJS_HEARTBEAT_INTERVAL (5s)        OJS_POLL_INTERVAL (1s)     OJS_VISIBILITY_TIMEOUT (30s)\n"
-    "  OJS_CONTAINER_GRACE_PERIOD         OJS_PRESTOP_DELAY          OJS_HEALTH_ADDR\n"
-    "  OJS_LABELS  OJS_WORKER_ID  OJS_AUTH_TOKEN  OJS_LOG_LEVEL (info)  OJS_LOG_FORMAT (text)\n"
+    "  OJS_HEALTH_ADDR (none)             OJS_HEALTH_CONTROL (off)   OJS_HEALTH_TOKEN (none)\n"
+    "  OJS_CONTAINER_GRACE_PERIOD         OJS_PRESTOP_DELAY          OJS_DIALECT (graceful_shutdown)\n"
+    "  OJS_LABELS  OJS_WORKER_ID  OJS_AUTH_TOKEN  OJS_LOG_LEVEL (info)  OJS_LOG_FORMAT (text, json)\n"
     "Exit status of a worker: 0 every job was reported; 75 some could not be; 64 a wrong flag or value.\n";
 
 class crc32 {
@@ -230,6 +228,7 @@ int work() {
     if (!signals) return ojs::report_usage(signals.error());
     auto options = ojs::worker_options::from_environment();
     if (!options) return ojs::report_usage(options.error());
+    lifecycle.set_repeat_signal_gap(options->repeat_signal_gap);
     ojs::worker worker(*options, lifecycle);
     worker.register_handler("text.count", count_text);
     worker.register_handler("sleep", sleep_a_while);

@@ -48,7 +48,7 @@ inline void check_container_grace(const worker_options& options, std::vector<fin
     const std::string shown = cat("the grace period of ", shown_need(options));
     if (need >= granted) {
         out.push_back({severity::error, "budget-exceeded",
-                       cat(shown, " do not fit into the ", format_duration(granted),
+                       cat(shown, " cannot fit into the ", format_duration(granted),
                            " the container grants: SIGKILL comes before the drain ends"),
                        budget_fix(options, need)});
     } else if (granted < sum(need, tail)) {
