@@ -7,6 +7,7 @@
 
 #include "file_tree.hpp"
 
+using namespace std::string_literals;
 using namespace test;
 using ojs::container_info;
 using ojs::container_probe;
@@ -122,10 +123,10 @@ TEST_CASE("container: each file is evidence alone") {
         {"/run/systemd/container", "lxc\n", "lxc", false},
         {"/run/systemd/container", "something\n", "", false},
         {"/var/run/secrets/kubernetes.io/serviceaccount/namespace", "default", "kubernetes", false},
-        {"/proc/1/environ", std::string("A=1\0container=podman\0B=2\0", 27), "podman"},
-        {"/proc/1/environ", std::string("container=lxc"), "lxc"},
-        {"/proc/1/environ", std::string("container=oci\0", 14), ""},
-        {"/proc/1/environ", std::string("A=container=podman\0container=\0", 30), nullptr},
+        {"/proc/1/environ", "A=1\0container=podman\0B=2\0"s, "podman"},
+        {"/proc/1/environ", "container=lxc", "lxc"},
+        {"/proc/1/environ", "container=oci\0"s, ""},
+        {"/proc/1/environ", "A=container=podman\0container=\0"s, nullptr},
     };
     for (const file_case& each : cases) check_file(each);
 }

@@ -71,10 +71,17 @@ pid_t start(Before before, Program program) {
     ::_exit(program());
 }
 
+// The exit status, or minus the signal; -1000 at the guard.
 int wait_for(pid_t child) {
+    const ojs::time_point end = ojs::deadline_after(20s);
     int status = 0;
-    while (::waitpid(child, &status, 0) < 0) {
-        if (errno != EINTR) return -1;
+    while (::waitpid(child, &status, WNOHANG) == 0) {
+        if (ojs::steady_clock::now() >= end) {
+            ::kill(child, SIGKILL);
+            ::waitpid(child, &status, 0);
+            return -1000;
+        }
+        ::usleep(500);
     }
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }

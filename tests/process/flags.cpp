@@ -139,12 +139,49 @@ TEST_CASE("flags: --init elsewhere than as PID 1 is a worker") {
 }
 
 #if OJS_SHUTDOWN_USE_PROC
-TEST_CASE("flags: --init as PID 1 passes TERM on, reaps orphans, and is found by --signal") {
+TEST_CASE("flags: --doctor under real wrappers and inits") {
     if (!has_namespaces()) {
         MESSAGE("skipped: no PID namespaces here");
         return;
     }
-    // The shell of the namespace becomes PID 1's program; a helper joins it by way of a second worker.
+    const std::string doctor = program("worker") + " --doctor";
+    const struct {
+        std::vector<std::string> under;
+        const char* found;  // null: neither of the two
+    } cases[] = {
+        {{"sh", "-c", doctor + "; true"}, "pid1-wrapper"},
+        {{"tini", "--", "sh", "-c", doctor + "; true"}, "pid1-wrapper"},
+        {{"sh", "-c", "exec " + doctor}, nullptr},
+        {{"tini", "--", program("worker"), "--doctor"}, nullptr},
+        {{"catatonit", "--", program("worker"), "--doctor"}, nullptr},
+        {{"dumb-init", "--", program("worker"), "--doctor"}, "pid1-sigtstp"},
+        {{"dumb-init", "-c", "--", program("worker"), "--doctor"}, nullptr},
+        {{program("worker"), "--doctor"}, nullptr},
+    };
+    for (const auto& each : cases) {
+        CAPTURE(each.under.front());
+        process probe({"sh", "-c", "command -v " + each.under.front()}, {});
+        if (probe.wait() != 0) {
+            MESSAGE("not installed here: " << each.under.front());
+            continue;
+        }
+        std::vector<std::string> command = {"unshare", "--pid", "--fork", "--mount-proc", "--kill-child"};
+        command.insert(command.end(), each.under.begin(), each.under.end());
+        process worker(command, {{"OJS_URL", "memory:"}, {"container", "docker"}});
+        CHECK(worker.wait() == 0);
+        INFO(worker.output());
+        for (const char* id : {"pid1-wrapper", "pid1-sigtstp"}) {
+            const bool expected = each.found != nullptr && std::string(id) == each.found;
+            CHECK((worker.count(std::string("warning  ") + id) == 1) == expected);
+        }
+    }
+}
+
+TEST_CASE("flags: --init as PID 1 passes TERM on, and is found by --signal") {
+    if (!has_namespaces()) {
+        MESSAGE("skipped: no PID namespaces here");
+        return;
+    }
     const std::string path = own_worker();
     process outside({"unshare", "--pid", "--fork", "--mount-proc", "--kill-child", path, "--init"}, quick);
     REQUIRE(outside.prints("FETCH failed"));

@@ -130,10 +130,12 @@ inline void check_backend(const worker_options& options, std::chrono::millisecon
     const result<http_response> answer = ask_backend(options, timeout);
     if (!answer) {
         const bool is_absent = answer.error().code != errc::bad_answer;
-        out.push_back({severity::error, is_absent ? "backend-unreachable" : "backend-answer",
-                       cat("the backend does not answer as one: ", answer.error().text),
-                       is_absent ? "check OJS_URL, and that the backend runs and can be reached from here"
-                                 : "check that OJS_URL names an Open Job Spec backend"});
+        out.push_back(
+            {severity::error, is_absent ? "backend-unreachable" : "backend-answer",
+             cat(is_absent ? "the backend cannot be reached: " : "no Open Job Spec backend answers: ",
+                 answer.error().text),
+             is_absent ? "check OJS_URL, and that the backend runs and can be reached from here"
+                       : "check that OJS_URL names an Open Job Spec backend"});
     } else if (answer->status == 401 || answer->status == 403) {
         out.push_back({severity::error, "backend-token",
                        cat("the backend answers ", answer->status,
