@@ -386,6 +386,11 @@ void recorder::be_strict() {
     strict_ = true;
 }
 
+void recorder::expire_leases() {
+    const std::lock_guard<std::mutex> held(mutex_);
+    expired_ = true;
+}
+
 // ---- one request ----
 
 recorder::reply recorder::handle(const message& asked) {
@@ -470,7 +475,8 @@ recorder::reply recorder::answer_beat(const request& about) const {
     std::string extended;
     for (const std::string& id : about.active) {
         const auto job = jobs_.find(id);
-        if (job != jobs_.end() && !job->second) extended += (extended.empty() ? "\"" : ",\"") + id + "\"";
+        if (!expired_ && job != jobs_.end() && !job->second)
+            extended += (extended.empty() ? "\"" : ",\"") + id + "\"";
     }
     return {200,
             "{" + say_ + ",\"jobs_extended\":[" + extended + "],\"server_time\":\"2025-01-01T00:00:00Z\"}",

@@ -76,6 +76,7 @@ class recorder {
     bool raw_left() const;
     void say(std::string members);  // further members of the answers to BEAT, such as "state":"quiet"
     void be_strict();               // 400 to bodies with anything that the published schemas do not have
+    void expire_leases();           // BEATs no longer extend anything
     void go_away();                 // refuse connections, cut those there are
     bool come_back();
     static constexpr milliseconds longest_hold{30000};
@@ -128,6 +129,7 @@ class recorder {
     std::map<kind, bool> raw_before_;
     std::string say_ = "\"state\":\"running\"";
     bool strict_ = false;
+    bool expired_ = false;
 };
 
 }  // namespace probe

@@ -28,6 +28,7 @@ class session {
     // Jobs of `ms` milliseconds, until the worker has them and says so in a beat.
     std::vector<std::string> run_jobs(const char* type, std::int64_t ms, std::size_t count = 1);
     void signal(int number);
+    void mark_event() { run_.marks.push_back({0, clock::now()}); }  // for what is no signal
     // Each gives up with `what` where it does not come true; `limit` ends a hang and judges nothing.
     void await(const recorder::condition& holds, const std::string& what, milliseconds limit = seconds(10));
     void await_settled(const std::vector<std::string>& jobs, milliseconds limit = seconds(10));

@@ -33,12 +33,6 @@ std::string describe(const record& run, const request& each) {
     return out + " at " + run.when(each.at);
 }
 
-std::string ended_how(const record& run) {
-    if (!run.ended) return "it was still running and had to be killed";
-    if (run.status < 0) return std::string("it was ended by ") + strsignal(-run.status);
-    return "it exited with status " + std::to_string(run.status);
-}
-
 }  // namespace
 
 std::string record::when(moment at) const {
@@ -46,6 +40,17 @@ std::string record::when(moment at) const {
     std::array<char, 48> text{};
     std::snprintf(text.data(), text.size(), "%+.1f ms", milliseconds_between(zero, at));
     return text.data();
+}
+
+std::string ended_how(const record& run) {
+    if (!run.ended) return "it was still running and had to be killed";
+    if (run.status < 0) return std::string("it was ended by ") + strsignal(-run.status);
+    return "it exited with status " + std::to_string(run.status);
+}
+
+std::size_t record::count(kind what) const {
+    return static_cast<std::size_t>(std::count_if(requests.begin(), requests.end(),
+                                                  [&](const request& each) { return each.what == what; }));
 }
 
 verdict holds(std::string figures) {
@@ -84,6 +89,17 @@ const request* quiet_beat(const record& run) {
         if (each.what == kind::beat && each.at >= run.first_signal() && each.state == "quiet") return &each;
     }
     return nullptr;
+}
+
+bool is_settled(const std::vector<request>& requests, const std::string& job) {
+    return std::any_of(requests.begin(), requests.end(),
+                       [&](const request& each) { return each.settles && each.job == job; });
+}
+
+bool was_given(const std::vector<request>& requests, const std::string& job) {
+    return std::any_of(requests.begin(), requests.end(), [&](const request& each) {
+        return std::find(each.given.begin(), each.given.end(), job) != each.given.end();
+    });
 }
 
 const request* settlement(const record& run, const std::string& job) {
@@ -165,12 +181,13 @@ verdict beats_in_drain(const record& run, int least) {
     return holds(std::to_string(seen) + " beats");
 }
 
-verdict interrupted_as(const record& run, const std::string& job, const char* error) {
+verdict interrupted_as(const record& run, const std::string& job, const std::string& error) {
     const request* settled = settlement(run, job);
     if (settled == nullptr) return fails("the job in flight was never settled; " + ended_how(run));
     if (settled->what == kind::ack)
         return fails("the interrupted job was reported as done: " + describe(run, *settled));
-    if (std::find(settled->errors.begin(), settled->errors.end(), error) == settled->errors.end()) {
+    if (!error.empty() &&
+        std::find(settled->errors.begin(), settled->errors.end(), error) == settled->errors.end()) {
         return fails(describe(run, *settled) + " has error " +
                      quoted(settled->errors.empty() ? "" : settled->errors.front()) + ", not " + error);
     }
@@ -254,6 +271,78 @@ verdict all_claimed_settled(const record& run) {
 verdict exit_status_is(const record& run, int wanted) {
     if (!run.ended || run.status != wanted) return fails(ended_how(run));
     return holds();
+}
+
+verdict repeated_after_loss(const record& run, const std::string& job) {
+    int asked = 0;
+    bool conflict = false;
+    for (const request& each : run.requests) {
+        if (!is_settlement(each) || each.job != job) continue;
+        if (each.what == kind::fail)
+            return fails("the job was done and ACKed, then failed: " + describe(run, each));
+        if (conflict) return fails("ACK answered 409, and yet another: " + describe(run, each));
+        conflict = each.status == 409;
+        ++asked;
+    }
+    if (asked == 0) return fails("no ACK; " + ended_how(run));
+    if (asked == 1) return fails("one ACK, whose answer was lost; it was not repeated");
+    return holds();
+}
+
+verdict never_runs_again(const record& run) {
+    const request* quiet = quiet_beat(run);
+    for (const request& each : run.requests) {
+        if (quiet != nullptr && each.what == kind::beat && each.at > quiet->at && each.state == "running")
+            return fails(describe(run, each) + ", after the quiet one");
+    }
+    return holds();
+}
+
+verdict accepted_by_strict(const record& run) {
+    struct wanted {
+        kind what;
+        const char* name;
+        int accepted;
+        std::string refused;
+    };
+    std::array<wanted, 4> all = {{{kind::fetch, "FETCH", 0, ""},
+                                  {kind::beat, "BEAT", 0, ""},
+                                  {kind::ack, "ACK", 0, ""},
+                                  {kind::fail, "FAIL", 0, ""}}};
+    for (const request& each : run.requests) {
+        for (wanted& one : all) {
+            if (one.what != each.what) continue;
+            one.accepted += each.status == 200 ? 1 : 0;
+            if (!each.refused.empty()) one.refused = each.refused;
+        }
+    }
+    std::string missing;
+    for (const wanted& one : all) {
+        if (one.accepted > 0) continue;
+        missing += (missing.empty() ? "" : "; ") + std::string("no ") + one.name + " was accepted";
+        if (!one.refused.empty()) missing += " (400: " + one.refused + ")";
+    }
+    return missing.empty() ? all_claimed_settled(run) : fails(missing);
+}
+
+verdict took_at_least(const record& run, const std::vector<std::string>& jobs, milliseconds least) {
+    const request* first = claim(run, jobs.front());
+    const request* last = last_settlement(run);
+    if (first == nullptr || last == nullptr) return fails("the jobs were not run");
+    const double took = milliseconds_between(first->answered, last->at);
+    if (took < static_cast<double>(least.count())) {
+        return fails("all jobs were done in " + std::to_string(static_cast<int>(took)) +
+                     " ms, which with the slots there are takes at least " + std::to_string(least.count()));
+    }
+    return holds(figure("took", took));
+}
+
+verdict not_reported(const record& run, const std::string& job) {
+    for (const request& each : run.requests) {
+        if (is_settlement(each) && each.job == job)
+            return fails("its lease had run out, and no answer had renewed it: " + describe(run, each));
+    }
+    return run.ended ? fails(ended_how(run)) : holds();
 }
 
 }  // namespace probe

@@ -10,7 +10,7 @@ namespace probe {
 
 // A signal that was sent.
 struct mark {
-    int signal = 0;
+    int signal = 0;  // 0: something else that was done to it
     moment at;
 };
 
@@ -26,6 +26,7 @@ struct record {
 
     // "+123 ms" after the first signal, or after the start where none was sent.
     std::string when(moment at) const;
+    std::size_t count(kind what) const;
     moment first_signal() const { return marks.empty() ? moment::max() : marks.front().at; }
 };
 
@@ -54,11 +55,16 @@ const request* claim(const record& run, const std::string& job);
 std::vector<std::string> claimed(const record& run);
 int beats_between(const record& run, moment from, moment to);
 
+bool is_settled(const std::vector<request>& requests, const std::string& job);
+bool was_given(const std::vector<request>& requests, const std::string& job);
+std::string ended_how(const record& run);
+
 // ---- the requirements ----
 
 verdict quiet_drain_stop(const record& run, const std::vector<std::string>& jobs);  // all run to their ACK
 verdict beats_in_drain(const record& run, int least);
-verdict interrupted_as(const record& run, const std::string& job, const char* error);
+// FAILed as retryable, with that error; "": whatever error.
+verdict interrupted_as(const record& run, const std::string& job, const std::string& error);
 verdict interrupted_without_attempt(const record& run, const std::string& job);
 // The job is settled by the stop, and not before `least` after the first signal; at most `most` after it.
 verdict interrupted_at(const record& run, const std::string& job, milliseconds least, milliseconds most);
@@ -69,5 +75,10 @@ verdict all_claimed_settled(const record& run);
 verdict ends_within(const record& run, moment from, milliseconds limit);  // by itself
 verdict exit_status_is(const record& run, int wanted);
 verdict completed(const record& run, const std::vector<std::string>& jobs);  // by ACK
+verdict repeated_after_loss(const record& run, const std::string& job);
+verdict never_runs_again(const record& run);  // no beat "running" after the quiet one
+verdict accepted_by_strict(const record& run);
+verdict took_at_least(const record& run, const std::vector<std::string>& jobs, milliseconds least);
+verdict not_reported(const record& run, const std::string& job);  // after the first signal
 
 }  // namespace probe
