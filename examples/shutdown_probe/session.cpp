@@ -60,18 +60,23 @@ void session::start() {
 
 void session::start_and_await_beat() {
     start();
-    const auto works = [this](const std::vector<request>& requests) {
+    const auto works = [](const std::vector<request>& requests) {
         const auto has = [&](kind what) {
             return std::any_of(requests.begin(), requests.end(),
                                [&](const request& each) { return each.what == what && each.status != 0; });
         };
-        return (has(kind::fetch) && has(kind::beat)) || !worker.alive();
+        return has(kind::fetch) && has(kind::beat);
     };
-    const auto end = clock::now() + start_limit;
-    while (!backend.wait(works, milliseconds(100)) && clock::now() < end) {
+    if (wait(works, start_limit)) return;
+    give_up(worker.alive() ? "the worker sends no FETCH and BEAT" : "the worker ended while it started");
+}
+
+bool session::wait(const recorder::condition& holds, milliseconds limit) {
+    for (const moment end = clock::now() + limit; clock::now() < end;) {
+        if (backend.wait(holds, milliseconds(50))) return true;
+        if (!worker.alive()) break;
     }
-    if (!worker.alive()) give_up("the worker ended while it started");
-    if (!backend.wait(works, milliseconds(0))) give_up("the worker sends no FETCH and BEAT");
+    return backend.wait(holds, milliseconds(0));
 }
 
 std::vector<std::string> session::run_jobs(const char* type, std::int64_t ms, std::size_t count) {
@@ -87,7 +92,7 @@ void session::signal(int number) {
 }
 
 void session::await(const recorder::condition& holds, const std::string& what, milliseconds limit) {
-    if (!backend.wait(holds, limit)) give_up(what);
+    if (!wait(holds, limit)) give_up(what);
 }
 
 void session::await_settled(const std::vector<std::string>& jobs, milliseconds limit) {
@@ -103,7 +108,7 @@ void session::await_settled(const std::vector<std::string>& jobs, milliseconds l
 
 bool session::await_beats(int count, const std::string& state, milliseconds limit) {
     const moment from = clock::now();
-    return backend.wait(
+    return wait(
         [&](const std::vector<request>& requests) {
             return std::count_if(requests.begin(), requests.end(), [&](const request& each) {
                        return each.what == kind::beat && each.at > from &&

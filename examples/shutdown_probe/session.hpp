@@ -33,7 +33,7 @@ class session {
     void await(const recorder::condition& holds, const std::string& what, milliseconds limit = seconds(10));
     void await_settled(const std::vector<std::string>& jobs, milliseconds limit = seconds(10));
     bool await_exit(milliseconds limit = seconds(10)) { return worker.wait(limit); }
-    // So many beats from now on, in that state (empty: any). False: they did not come.
+    // So many beats from now on, in that state (empty: any). False: they did not come, or the worker has ended.
     bool await_beats(int count, const std::string& state = {}, milliseconds limit = seconds(5));
 
     record so_far();
@@ -42,6 +42,8 @@ class session {
     void measured(const char* name, double ms) { out_.measured(name, ms); }
 
   private:
+    // As recorder::wait(), but no longer than the worker lives.
+    bool wait(const recorder::condition& holds, milliseconds limit);
     [[noreturn]] void give_up(const std::string& why);
     std::vector<std::string> last_lines() const;
 
