@@ -18,6 +18,7 @@ TEST_JOBS ?= 2
 COMMON := -std=c++17 -pthread -isystem third_party/include
 SEPARATE := -DOJS_SHUTDOWN_SEPARATE=1
 OBJ := $(BUILD)/obj
+comma := ,
 RESULTS := $(BUILD)/results
 TALLY := python3 tools/tally.py
 # Sub-makes use all cores, unless the caller said -j.
@@ -25,7 +26,7 @@ JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell getconf _NPROCESSORS_ONLN))
 
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: examples demo test check bench deps deps-check header amalgamate format clean help FORCE
+.PHONY: examples demo test check bench container-test deps deps-check deps-container header amalgamate format clean help FORCE
 
 # ---- examples: examples/NAME.cpp -> build/NAME -----------------------------------------------------------------------
 
@@ -45,6 +46,11 @@ $(filter-out $(BUILD)/hello_worker $(BUILD)/shutdown-probe,$(EXAMPLES)): $(BUILD
 PROBE := $(patsubst %.cpp,%.o,$(filter-out %/broken_worker.cpp,$(wildcard examples/shutdown_probe/*.cpp)))
 $(BUILD)/shutdown-probe: $(addprefix $(OBJ)/,$(PROBE) tests/link/implementation.o)
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
+# The worker that an empty image holds, as examples/deploy/Dockerfile builds it.
+$(BUILD)/static_worker: $(addprefix $(OBJ)/,examples/worker.o examples/deploy/hold_signals.o tests/link/implementation.o)
+	$(call link,$(CXX) $(COMMON) $(CXXFLAGS) -static -s -Wl$(comma)-e$(comma)hold_signals)
+$(OBJ)/%.o: %.S $(OBJ)/flags
+	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS))
 $(BUILD)/bench: $(patsubst %.cpp,$(OBJ)/%.o,$(wildcard tests/bench/*.cpp)) $(OBJ)/tests/link/implementation.o
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
 $(OBJ)/%.o: %.cpp $(OBJ)/flags
@@ -106,6 +112,9 @@ UNIT_TESTS := $(foreach room,$(ROOMS),$(wildcard tests/$(room)/*.cpp tests/$(roo
 PROCESS_TESTS := $(wildcard tests/process/*.cpp)
 STARTED := $(patsubst tests/process/programs/%.cpp,%,$(wildcard tests/process/programs/*.cpp))
 
+# Where examples/deploy/hold_signals.S knows the processor. Elsewhere the tests with it are skipped, and say so.
+STATIC_WORKER := $(if $(filter Linux-x86_64 Linux-aarch64,$(shell uname -s)-$(shell uname -m)),static_worker)
+
 T := $(BUILD)/test/%
 O := $(BUILD)/test/%/obj
 # Every program links implementation.cpp. In the separate form it holds the definitions; else it is one more file that
@@ -113,12 +122,14 @@ O := $(BUILD)/test/%/obj
 $T/unit: $(addprefix $O/,tests/main.o tests/link/implementation.o $(UNIT_TESTS:.cpp=.o))
 	$(call link,$(compiler.$*))
 $T/process: $(addprefix $O/,tests/main.o tests/link/implementation.o $(PROCESS_TESTS:.cpp=.o)) \
-            | $(addprefix $T/,dev_backend shutdown-probe broken_worker $(STARTED))
+            | $(addprefix $T/,dev_backend shutdown-probe broken_worker $(STARTED) $(STATIC_WORKER))
 	$(call link,$(compiler.$*))
 $T/shutdown-probe: $(addprefix $O/,$(PROBE) tests/link/implementation.o)
 	$(call link,$(compiler.$*))
 $T/broken_worker: $O/examples/shutdown_probe/broken_worker.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
+$T/static_worker: $(BUILD)/static_worker
+	@cp $< $@
 $T/dev_backend: $O/examples/dev_backend.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
 
@@ -232,6 +243,16 @@ $(RESULTS)/format: FORCE
 $(RESULTS)/variants: FORCE
 	@$(TALLY) run $@ tests/tools/variants.sh $(BUILD)/variants $(CXX) $(COMMON)
 
+# ---- make container-test ---------------------------------------------------------------------------------------------
+
+container-test: deps deps-container  ## the worker in an image made FROM scratch, run by podman; and under PID 1 wrappers
+	@rm -rf $(RESULTS)/container
+	@$(MAKE) -s $(JOBS) $(addprefix $(BUILD)/,dev_backend static_worker)
+	@$(MAKE) -s $(RESULTS)/container
+	@$(TALLY) sum $(RESULTS)/container
+$(RESULTS)/container: FORCE
+	@OJS_TEST_BUILD=$(BUILD) $(TALLY) run $@ python3 -B tests/container/container_test.py
+
 # ---- the rest --------------------------------------------------------------------------------------------------------
 
 # The header is not made on the way to anything else: a stale one must fail the amalgamation check, not heal unseen.
@@ -245,6 +266,8 @@ deps:  ## what is missing to build and test, installed by apt-get or named
 	@CXX='$(CXX)' tools/deps.sh
 deps-check:  ## the same for `make check`: clang and clang-format as well
 	@CXX='$(CXX)' tools/deps.sh check
+deps-container:  ## the same for `make container-test`: podman, buildah, runc and the wrappers
+	@CXX='$(CXX)' tools/deps.sh container
 
 clean:  ## take away build/
 	rm -rf $(BUILD)

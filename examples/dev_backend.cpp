@@ -41,6 +41,7 @@
 #include <utility>
 #include <vector>
 
+#include "dev_backend/schemas.hpp"
 #include "ojs_shutdown.hpp"
 
 namespace {
@@ -534,6 +535,8 @@ struct settings {
     std::size_t max_connections = 1200;
     bool quiet = false;
     bool help = false;
+    bool strict = false;            // worker requests must keep to the published schemas
+    bool count_heartbeats = false;  // `active_jobs` of a heartbeat must be a number
 };
 
 constexpr milliseconds longest_delay{60000};
@@ -573,6 +576,7 @@ class backend {
     // routes
     ojs::http_response dispatch(const incoming& in, std::string_view path);
     ojs::http_response handle_worker(incoming in, std::string_view path);
+    void require_form(const incoming& in, std::string_view path);
     ojs::http_response push(const incoming& in);
     ojs::http_response push_batch(const incoming& in);
     ojs::http_response fetch(const incoming& in);
@@ -658,16 +662,22 @@ const std::array<backend::route, 12> backend::routes = {{
 
 // ---- requests ----
 
+bool is_worker_route(std::string_view path) {
+    constexpr std::string_view all = "/ojs/v1/workers/";
+    return path.substr(0, all.size()) == all;
+}
+
 ojs::http_response backend::handle(const ojs::http_request& request) {
     const incoming in{request, monotonic_ns()};
     const std::string_view path = std::string_view(request.target).substr(0, request.target.find('?'));
-    if (path.substr(0, 16) == "/ojs/v1/workers/") return handle_worker(in, path);
+    if (is_worker_route(path)) return handle_worker(in, path);
     return dispatch(in, path);
 }
 
 ojs::http_response backend::dispatch(const incoming& in, std::string_view path) {
     constexpr std::string_view job_path = "/ojs/v1/jobs/";
     try {
+        if (is_worker_route(path)) require_form(in, path);
         bool known = false;
         for (const route& each : routes) {
             if (path != each.path) continue;
@@ -685,6 +695,22 @@ ojs::http_response backend::dispatch(const incoming& in, std::string_view path) 
     } catch (const refusal& why) {
         return error_answer(why);
     }
+}
+
+// --strict and --count-heartbeats.
+void backend::require_form(const incoming& in, std::string_view path) {
+    if (!settings_.strict && !settings_.count_heartbeats) return;
+    const picojson::value body = parse_object(in.request.body);
+    std::string fault = settings_.strict ? schemas::fault_of_request(path, body) : "";
+    if (settings_.count_heartbeats && path == "/ojs/v1/workers/heartbeat") {
+        const picojson::value* active = member(body, "active_jobs");
+        if (active == nullptr || !active->is<double>()) fault = "active_jobs is not a number";
+    }
+    if (fault.empty()) return;
+    const lock held(mutex_);
+    ledger_.write("refused_form",
+                  json_object().text("route", path).text("why", fault).raw("body", in.request.body));
+    throw refusal{400, "INVALID_PAYLOAD", fault};
 }
 
 // The worker routes are where --faults and --delay apply.
@@ -1021,6 +1047,7 @@ ojs::http_response backend::heartbeat(const incoming& in) {
     ++from.beats;
     json_object event;
     event.text("worker_id", worker_id).text("state", state).texts("active", from.last_active);
+    event.flag("says_state", member(body, "state") != nullptr);
     event.number("recv_mono_ns", in.received_ns);
     if (in.lost) event.flag("lost", true);
     ledger_.write("beat", event);
@@ -1207,6 +1234,8 @@ constexpr const char* usage =
     "                       lose (process, then drop the answer)\n"
     "  --seed N             of the faults (default 1)\n"
     "  --max-connections N  at a time (default 1200)\n"
+    "  --strict             worker requests must keep to the published schemas, else 400\n"
+    "  --count-heartbeats   active_jobs of a heartbeat must be a number, else 400\n"
     "  --quiet              no summary at the end\n"
     "\n"
     "Durations: 500ms, 30s, 1m30s. The first line of output is `listening on 127.0.0.1:PORT`.\n"
@@ -1246,6 +1275,15 @@ ojs::error wrong_flag(std::string text) {
     return {ojs::errc::invalid_argument, 0, std::move(text)};
 }
 
+// The flags without a value.
+bool* find_switch(std::string_view flag, settings& out) {
+    if (flag == "--quiet") return &out.quiet;
+    if (flag == "--help") return &out.help;
+    if (flag == "--strict") return &out.strict;
+    if (flag == "--count-heartbeats") return &out.count_heartbeats;
+    return nullptr;
+}
+
 // Flags are written --flag VALUE or --flag=VALUE.
 ojs::result<settings> read_flags(int argc, char** argv) {
     constexpr std::array<std::string_view, 8> with_value = {
@@ -1256,8 +1294,8 @@ ojs::result<settings> read_flags(int argc, char** argv) {
         const std::string argument = argv[i];
         const std::size_t equals = argument.find('=');
         const std::string flag = argument.substr(0, equals);
-        if (argument == "--quiet" || argument == "--help") {
-            (argument == "--quiet" ? out.quiet : out.help) = true;
+        if (bool* chosen = find_switch(argument, out)) {
+            *chosen = true;
             continue;
         }
         if (std::find(with_value.begin(), with_value.end(), flag) == with_value.end()) {

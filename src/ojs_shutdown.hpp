@@ -11,8 +11,10 @@
 #include "ojs/base/text.hpp"
 #include "ojs/base/duration.hpp"
 #include "ojs/base/memory.hpp"
+#include "ojs/base/environment.hpp"
 #include "ojs/base/sync.hpp"
 #include "ojs/base/fd.hpp"
+#include "ojs/base/finding.hpp"
 #include "ojs/base/log.hpp"
 
 #include "ojs/core/wake.hpp"
@@ -21,6 +23,9 @@
 #include "ojs/core/cancel_token.hpp"
 #include "ojs/core/signals.hpp"
 #include "ojs/core/service_manager.hpp"
+#include "ojs/core/container.hpp"
+#include "ojs/core/init.hpp"
+#include "ojs/core/peer.hpp"
 
 #include "ojs/net/http_message.hpp"
 #include "ojs/net/http_client.hpp"
@@ -33,6 +38,8 @@
 #include "ojs/worker/transports/memory.hpp"
 #include "ojs/worker/transports/http.hpp"
 #include "ojs/worker/worker_options.hpp"
+#include "ojs/worker/budget.hpp"
+#include "ojs/worker/doctor.hpp"
 #include "ojs/worker/worker.hpp"
 // clang-format on
 
@@ -55,18 +62,26 @@
 #endif
 
 // clang-format off: the order matters
+#include "ojs/base/small_file.hpp"
 #include "ojs/base/error.ipp"
 #include "ojs/base/text.ipp"
 #include "ojs/base/duration.ipp"
 #include "ojs/base/sync.ipp"
 #include "ojs/base/log.ipp"
+#include "ojs/base/finding.ipp"
+#include "ojs/base/small_file.ipp"
 
+#include "ojs/core/proc.hpp"
 #include "ojs/core/wake.ipp"
 #include "ojs/core/lifecycle.ipp"
 #include "ojs/core/drain_barrier.ipp"
 #include "ojs/core/cancel_token.ipp"
 #include "ojs/core/signals.ipp"
 #include "ojs/core/service_manager.ipp"
+#include "ojs/core/proc.ipp"
+#include "ojs/core/container.ipp"
+#include "ojs/core/init.ipp"
+#include "ojs/core/peer.ipp"
 
 #include "ojs/net/http_parser.hpp"
 #include "ojs/net/url.hpp"
@@ -80,16 +95,21 @@
 #include "ojs/net/json.ipp"
 
 #include "ojs/worker/active_job.ipp"
+#include "ojs/worker/watch.ipp"
+#include "ojs/worker/metrics.ipp"
 #include "ojs/worker/worker_context.ipp"
 #include "ojs/worker/job.ipp"
 #include "ojs/worker/transport.ipp"
 #include "ojs/worker/transports/memory.ipp"
 #include "ojs/worker/transports/http.ipp"
 #include "ojs/worker/worker_options.ipp"
+#include "ojs/worker/budget.ipp"
+#include "ojs/worker/doctor.ipp"
 #include "ojs/worker/settlement.ipp"
 #include "ojs/worker/heartbeat.ipp"
 #include "ojs/worker/job_pool.ipp"
 #include "ojs/worker/service_report.ipp"
+#include "ojs/worker/health.ipp"
 #include "ojs/worker/supervisor.ipp"
 #include "ojs/worker/worker.ipp"
 // clang-format on

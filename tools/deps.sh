@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs what is missing to build and test (with "check": also what `make check` needs), and only that.
+# Installs what is missing to build and test (with "check": also what `make check` needs; with "container": also what
+# `make container-test` needs), and only that.
 # Says nothing and touches no network when everything is there.
 set -eu
 CXX=${CXX:-c++}
@@ -25,6 +26,14 @@ missing() {
         has_program g++ || echo "g++ g++"
         has_program clang++ || echo "clang clang++"
         has_program clang-format || echo "clang-format clang-format"
+        python3 -c "import yaml" 2>/dev/null || echo "python3-yaml python3's yaml"
+        has_program promtool || echo "prometheus promtool"
+    fi
+    if [ "${1:-}" = container ]; then
+        for program in podman buildah runc tini dumb-init; do
+            has_program "$program" || echo "$program $program"
+        done
+        has_program busybox || echo "busybox-static busybox"
     fi
 }
 

@@ -17,30 +17,36 @@ import sys
 import time
 from pathlib import Path
 
-DOCTEST = re.compile(r"\[doctest\] test cases:\s*\d+ \|\s*(\d+) passed \|\s*(\d+) failed")
+DOCTEST = re.compile(r"\[doctest\] test cases:\s*\d+ \|\s*(\d+) passed \|\s*(\d+) failed \|\s*(\d+) skipped")
 # With --duration, doctest puts a heading above the one line that tells how long a case took.
 DURATION_HEADING = re.compile(r"={79}\n(?:[^\n]+\n)+\n(?=[\d.]+ s: )")
 UNITTEST = re.compile(r"^Ran (\d+) tests? in ", re.MULTILINE)
 UNITTEST_BAD = re.compile(r"(?:failures|errors)=(\d+)")
+UNITTEST_SKIPPED = re.compile(r"skipped=(\d+)")
+SCRIPT = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.MULTILINE)
 
 
 def count(output, status):
-    """(passed, failed) as the output of doctest or unittest tells; any other program is one case."""
+    """(passed, failed, skipped) as the output of doctest, unittest or a script of ours tells; any other is one case."""
     found = DOCTEST.search(output)
     ran = UNITTEST.search(output)
+    script = SCRIPT.findall(output)
     if found:
-        passed, failed = int(found.group(1)), int(found.group(2))
+        passed, failed, skipped = map(int, found.groups())
     elif ran:
-        bad = output[ran.end() :].strip().splitlines()[0] if output[ran.end() :].strip() else ""
-        failed = sum(map(int, UNITTEST_BAD.findall(bad)))
-        passed = int(ran.group(1)) - failed
+        verdict = output[ran.end() :]
+        failed = sum(map(int, UNITTEST_BAD.findall(verdict)))
+        skipped = sum(map(int, UNITTEST_SKIPPED.findall(verdict)))
+        passed = int(ran.group(1)) - failed - skipped
+    elif script:
+        passed, failed, skipped = (int(number or 0) for number in script[-1])
     else:
-        return (1, 0) if status == 0 else (0, 1)
+        return (1, 0, 0) if status == 0 else (0, 1, 0)
     # A test program that ran nothing proves nothing; one that fails without a failed case crashed on its way out, or
     # a sanitizer spoke up.
-    if failed == 0 and (passed == 0 or status != 0):
+    if failed == 0 and (passed + skipped == 0 or status != 0):
         failed = 1
-    return passed, failed
+    return passed, failed, skipped
 
 
 def name(result):
@@ -71,26 +77,32 @@ def run(result, limit, command):
     status = process.returncode
     if status is not None and status < 0:
         output += f"\nended by signal {-status}\n"
-    passed, failed = count(output, status)
+    passed, failed, skipped = count(output, status)
     seconds = time.monotonic() - started
     verdict = "FAILED" if failed else "ok"
     head = f"{verdict:6} {name(result)}: {passed} passed, {failed} failed ({seconds:.1f} s)"
-    print((DURATION_HEADING.sub("", output) + "\n" if failed else "") + head, flush=True)
-    result.write_text(f"{passed} {failed}\n")
+    if skipped:  # neither passed nor failed, and not to be overlooked
+        head += f", {skipped} SKIPPED"
+    tell = failed or not passed
+    print((DURATION_HEADING.sub("", output) + "\n" if tell else "") + head, flush=True)
+    result.write_text(f"{passed} {failed} {skipped}\n")
 
 
 def total(results):
-    passed = failed = 0
+    passed = failed = skipped = 0
     for result in results:
         if result.exists():
-            good, bad = map(int, result.read_text().split())
+            good, bad, left_out = map(int, result.read_text().split())
         else:
-            good, bad = 0, 1
+            good, bad, left_out = 0, 1, 0
             print(f"FAILED {name(result)}: could not be built or started")
         passed += good
         failed += bad
+        skipped += left_out
+    if skipped:
+        print(f"{skipped} skipped: what they need is not there or not permitted on this machine")
     print(f"{passed} passed, {failed} failed", flush=True)
-    return 1 if failed or not passed else 0
+    return 1 if failed or not passed + skipped else 0
 
 
 def main():

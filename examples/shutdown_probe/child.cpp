@@ -53,7 +53,8 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
 }
 
 // In the child. Signals as in a fresh program, whatever started the probe had ignored or blocked.
-[[noreturn]] void become(char* const* command, char* const* variables, pid_t parent, int output, int report) {
+[[noreturn]] void become(char* const* command, char* const* variables, pid_t parent, int output, int report,
+                         int go) {
     ::setpgid(0, 0);
 #ifdef __linux__
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -61,6 +62,9 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
 #else
     static_cast<void>(parent);
 #endif
+    char byte = 0;  // not before the group is registered, so that no signal to the probe leaves it behind
+    while (::read(go, &byte, 1) < 0 && errno == EINTR) {
+    }
     for (const int number : {SIGTERM, SIGINT, SIGTSTP, SIGCONT, SIGHUP, SIGPIPE, SIGTTIN, SIGUSR1, SIGCHLD})
         ::signal(number, SIG_DFL);
     sigset_t none;
@@ -93,7 +97,8 @@ void child::kill_all() noexcept {
 bool child::start(const std::vector<std::string>& command, const environment& extra, std::string& why) {
     int output[2];
     int report[2];
-    if (!make_pipe(output) || !make_pipe(report) || !make_pipe(stop_pipe_)) {
+    int go[2];
+    if (!make_pipe(output) || !make_pipe(report) || !make_pipe(go) || !make_pipe(stop_pipe_)) {
         why = std::string("no pipe: ") + std::strerror(errno);
         return false;
     }
@@ -103,13 +108,15 @@ bool child::start(const std::vector<std::string>& command, const environment& ex
     const std::vector<char*> envp = pointers(settings);
     const pid_t parent = ::getpid();
     pid_ = ::fork();
-    if (pid_ == 0) become(argv.data(), envp.data(), parent, output[1], report[1]);
+    if (pid_ == 0) become(argv.data(), envp.data(), parent, output[1], report[1], go[0]);
     ::close(output[1]);
     ::close(report[1]);
+    ::close(go[0]);
     int failure = pid_ < 0 ? errno : 0;
     if (pid_ > 0) {
         ::setpgid(pid_, pid_);
         slot_ = register_group(pid_);
+        static_cast<void>(!::write(go[1], "x", 1));
         while (::read(report[0], &failure, sizeof failure) < 0 && errno == EINTR) {
         }
         watcher_ = std::thread([this] { watch(); });
@@ -119,6 +126,7 @@ bool child::start(const std::vector<std::string>& command, const environment& ex
         ::close(output[0]);
     }
     ::close(report[0]);
+    ::close(go[1]);
     if (failure != 0) why = command.front() + ": " + std::strerror(failure);
     return failure == 0;
 }

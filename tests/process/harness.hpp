@@ -64,6 +64,8 @@ class process {
   public:
     process() = default;
     process(const std::vector<std::string>& command, const environment& extra);
+    // A child that was started some other way: the leader of its process group, its output in the file at `output`.
+    process(pid_t child, std::string output) : pid_(child), path_(std::move(output)) {}
     process(process&& other) noexcept { swap(other); }
     process& operator=(process&& other) noexcept {
         swap(other);

@@ -4,9 +4,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <sstream>
-
 #include "harness.hpp"
 
 using namespace test;
@@ -227,39 +224,3 @@ TEST_CASE("a worker killed with SIGKILL: the backend takes its jobs back, anothe
     heir.signal(SIGTERM);
     CHECK(heir.wait() == 0);
 }
-
-#ifdef __linux__
-namespace {
-
-// The one child of a process; 0 while there is none.
-pid_t child_of(pid_t parent) {
-    std::ifstream list("/proc/" + std::to_string(parent) + "/task/" + std::to_string(parent) + "/children");
-    pid_t child = 0;
-    list >> child;
-    return child;
-}
-
-}  // namespace
-
-TEST_CASE("as PID 1 of a PID namespace: SIGTERM drains and ends it") {
-    process probe({"unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "true"}, {});
-    if (probe.wait() != 0) {
-        MESSAGE("skipped, a PID namespace is not permitted here: " << probe.output());
-        return;
-    }
-    backend jobs;
-    const environment settings = {
-        {"OJS_URL", jobs.url()}, {"OJS_WORKER_ID", "one"}, {"OJS_POLL_INTERVAL", "20ms"}};
-    process outside({"unshare", "--pid", "--fork", "--mount-proc", "--kill-child", program("test_worker")},
-                    settings);
-    const std::string id = jobs.push_one("test.sleep", "[300]");
-    REQUIRE(outside.prints("start " + id));
-    CHECK(outside.prints("pid=1 "));
-    const pid_t worker = child_of(outside.pid());
-    REQUIRE(worker > 0);
-    ::kill(worker, SIGTERM);
-    CHECK(outside.wait() == 0);
-    CHECK(jobs.state_of(id) == "completed");
-    CHECK(jobs.count(beat_in_state("one", "terminate")) == 1);
-}
-#endif

@@ -4,6 +4,8 @@
 #include <picojson.h>
 #include <unistd.h>
 
+#include <thread>
+
 #include "recorder.hpp"
 
 using namespace ojs;
@@ -60,7 +62,9 @@ std::unique_ptr<http_transport> connect(const backend& to, const std::string& re
                                         http_client_options options = {}) {
     result<http_client> client = http_transport::make_client(to.url(), std::move(options));
     REQUIRE(client);
-    return std::make_unique<http_transport>(std::move(*client), registration_path);
+    http_transport_options wire;
+    wire.registration_path = registration_path;
+    return std::make_unique<http_transport>(std::move(*client), std::move(wire));
 }
 
 time_point soon() {
@@ -242,6 +246,169 @@ TEST_CASE("http: directives, by either name") {
     const result<heartbeat_answer> empty = beat(*connect(backend(204)));
     REQUIRE(empty);
     CHECK(empty->directive == directive::none);
+}
+
+// What the published schemas know of a heartbeat and of an error.
+bool has_only(const picojson::value& object, const std::vector<std::string>& allowed) {
+    for (const auto& member : object.get<picojson::object>()) {
+        if (std::find(allowed.begin(), allowed.end(), member.first) == allowed.end()) return false;
+    }
+    return true;
+}
+bool is_schema_beat(const picojson::value& body) {
+    return has_only(body, {"worker_id", "active_jobs", "visibility_timeout_ms"}) &&
+           body.get("active_jobs").is<picojson::array>();
+}
+bool is_schema_fail(const picojson::value& body) {
+    return has_only(body, {"job_id", "error"}) &&
+           has_only(body.get("error"), {"code", "message", "retryable", "details"}) &&
+           body.get("error").get("code").to_str() == "handler_error";
+}
+
+http_response accept_if(bool good, int refusal = 400) {
+    return {good ? 200 : refusal, {}, "{}", false};
+}
+
+// A transport that notes what it says of its downgrades.
+struct downgrading {
+    explicit downgrading(const backend& to, bool active_jobs_as_count = false) {
+        result<http_client> client = http_transport::make_client(to.url());
+        REQUIRE(client);
+        http_transport_options options;
+        options.active_jobs_as_count = active_jobs_as_count;
+        options.on_downgrade = [this](std::string_view operation, const error& why) {
+            const std::lock_guard<std::mutex> held(mutex);
+            said.push_back(std::string(operation) + ": " + why.text);
+        };
+        wire = std::make_unique<http_transport>(std::move(*client), std::move(options));
+    }
+    std::mutex mutex;
+    std::vector<std::string> said;
+    std::unique_ptr<http_transport> wire;
+};
+
+TEST_CASE("http: a heartbeat refused for its form is sent in the schema's, at once and from then on") {
+    for (const int refusal : {400, 422}) {
+        const backend peer([refusal](const http_request& request) {
+            return accept_if(is_schema_beat(parse(request.body)), refusal);
+        });
+        downgrading tested(peer);
+        CHECK(beat(*tested.wire));
+        CHECK(peer.requests().size() == 2);
+        CHECK(parse(peer.last().body).serialize() ==
+              R"({"active_jobs":["j1","j2"],"visibility_timeout_ms":30000,"worker_id":"w\"1"})");
+        CHECK(beat(*tested.wire));
+        CHECK(peer.requests().size() == 3);
+        REQUIRE(tested.said.size() == 1);
+        CHECK(tested.said[0] == "heartbeat: POST /workers/heartbeat answered " + std::to_string(refusal));
+    }
+}
+
+TEST_CASE("http: the count form, by dialect, and as the last resort") {
+    const auto as_count = [](const http_request& request) {
+        return accept_if(parse(request.body).get("active_jobs").is<double>());
+    };
+    const backend counting(as_count);
+    downgrading by_dialect(counting, true);
+    CHECK(beat(*by_dialect.wire));
+    CHECK(counting.requests().size() == 1);
+    const picojson::value body = parse(counting.last().body);
+    CHECK(body.get("active_jobs").get<double>() == doctest::Approx(2));
+    CHECK(body.get("active_job_ids").serialize() == "[\"j1\",\"j2\"]");
+    CHECK(by_dialect.said.empty());
+
+    downgrading found_out(counting);
+    CHECK(beat(*found_out.wire));
+    CHECK(counting.requests().size() == 4);
+    CHECK(beat(*found_out.wire));
+    CHECK(counting.requests().size() == 5);
+    CHECK(found_out.said.size() == 1);
+
+    const backend strict(
+        [](const http_request& request) { return accept_if(is_schema_beat(parse(request.body))); });
+    downgrading protocol(strict, true);
+    CHECK(beat(*protocol.wire));
+    CHECK(strict.requests().size() == 2);
+}
+
+TEST_CASE("http: a FAIL refused for its form keeps all that the schema can hold") {
+    const backend peer(
+        [](const http_request& request) { return accept_if(is_schema_fail(parse(request.body))); });
+    downgrading tested(peer);
+    const job_error failure{"ShutdownError", "ShutdownError: interrupted", true, R"({"reason":"forced"})"};
+    REQUIRE(tested.wire->fail({"j", failure, true}, soon()));
+    const picojson::value body = parse(peer.last().body).get("error");
+    CHECK(body.get("message").to_str() == "ShutdownError: interrupted");
+    CHECK(body.get("retryable").get<bool>());
+    CHECK(body.get("details").serialize() == R"({"error_class":"ShutdownError","reason":"forced"})");
+    REQUIRE(tested.wire->fail({"j", {"Own", "why", false, "{}"}, false}, soon()));
+    CHECK(peer.requests().size() == 3);
+    const picojson::value second = parse(peer.last().body).get("error");
+    CHECK(second.get("message").to_str() == "Own: why");
+    CHECK(!second.get("retryable").get<bool>());
+    CHECK(second.get("details").serialize() == R"({"error_class":"Own"})");
+    REQUIRE(tested.wire->fail({"j", {"handler_error", "", true, "{}"}, false}, soon()));
+    CHECK(parse(peer.last().body).get("error").serialize() ==
+          R"({"code":"handler_error","details":{},"message":"handler_error","retryable":true})");
+    CHECK(tested.said.size() == 1);
+}
+
+TEST_CASE("http: where no form is taken nothing changes, and ACK and FETCH are not repeated") {
+    const backend peer(400, "{}");
+    downgrading tested(peer);
+    for (std::size_t i = 1; i <= 3; ++i) {
+        const result<heartbeat_answer> got = beat(*tested.wire);
+        REQUIRE(!got);
+        CHECK(got.error().code == errc::rejected);
+        CHECK(peer.requests().size() == 3 * i);
+        CHECK(parse(peer.requests()[3 * i - 3].body).contains("hostname"));
+    }
+    CHECK(!tested.wire->fail({"j", {"X", "y", true, "{}"}, false}, soon()));
+    CHECK(peer.requests().size() == 11);
+    CHECK(!tested.wire->ack({"j", ""}, soon()));
+    CHECK(!fetch(*tested.wire));
+    CHECK(peer.requests().size() == 13);
+    CHECK(tested.said.empty());
+    // Nor does a backend that is down at the second try prove anything.
+    int asked = 0;
+    const backend failing([&](const http_request&) { return accept_if(false, ++asked == 2 ? 503 : 400); });
+    downgrading unlucky(failing);
+    CHECK(beat(*unlucky.wire).error().code == errc::unavailable);
+    CHECK(unlucky.said.empty());
+}
+
+TEST_CASE("http: many threads that are refused at once agree on one downgrade") {
+    const backend peer(
+        [](const http_request& request) { return accept_if(is_schema_fail(parse(request.body))); });
+    downgrading tested(peer);
+    std::vector<std::thread> threads;
+    std::atomic<int> accepted{0};
+    for (int i = 0; i < 8; ++i) {
+        threads.emplace_back([&] {
+            if (tested.wire->fail({"j", {"ShutdownError", "m", true, "{}"}, true}, soon())) ++accepted;
+        });
+    }
+    for (std::thread& each : threads) each.join();
+    CHECK(accepted == 8);
+    CHECK(tested.said.size() == 1);
+}
+
+TEST_CASE("http: no error text repeats what a job was about, nor what a 401 answers") {
+    const std::string echo = R"({"error":{"code":"INVALID_PAYLOAD","message":"canary"},"you_said":"canary"})";
+    for (const int status : {400, 401, 500}) {
+        const backend peer(status, echo);
+        const std::unique_ptr<http_transport> wire = connect(peer);
+        CHECK(wire->ack({"j", "\"canary\""}, soon()).error().text ==
+              "POST /workers/ack answered " + std::to_string(status) + ": INVALID_PAYLOAD");
+        CHECK(wire->fail({"j", {"X", "canary", true, "{}"}, false}, soon()).error().text ==
+              "POST /workers/nack answered " + std::to_string(status) + ": INVALID_PAYLOAD");
+        const bool quoted = fetch(*wire).error().text.find("canary") != std::string::npos;
+        CHECK(quoted == (status != 401));
+    }
+    for (const char* body : {"canary", R"({"error":{"code":"canary canary"}})", R"({"error":"canary"})"}) {
+        CHECK(connect(backend(400, body))->ack({"j", ""}, soon()).error().text ==
+              "POST /workers/ack answered 400");
+    }
 }
 
 TEST_CASE("http: what a status means") {

@@ -86,6 +86,21 @@ TEST_CASE("options: the defaults") {
     CHECK(validate(worker_options()));
 }
 
+TEST_CASE("options: a dialect brings its grace period, and a variable of its own beats that") {
+    CHECK(good({{"OJS_DIALECT", "graceful_shutdown"}}).shutdown_grace_period == 30s);
+    CHECK(good({{"OJS_DIALECT", "website"}}).dialect.interrupted_error == "shutdown");
+    const worker_options out = good({{"OJS_DIALECT", "worker_protocol"}});
+    CHECK(out.shutdown_grace_period == 25s);
+    CHECK(out.dialect.active_jobs_as_count);
+    CHECK(out.dialect.drain_state == "terminate");
+    CHECK(good({{"OJS_DIALECT", "worker_protocol"}, {"OJS_GRACE_PERIOD", "7s"}}).shutdown_grace_period == 7s);
+    for (const char* value : {"", "Website", "river"}) check_bad("OJS_DIALECT", value);
+    worker_options set;
+    set.use(dialect::worker_protocol());
+    CHECK(set.shutdown_grace_period == 25s);
+    CHECK(set.dialect.name == "worker_protocol");
+}
+
 TEST_CASE("options: every variable is read") {
     const worker_options out = good({{"OJS_URL", "http://backend:81/base"},
                                      {"OJS_QUEUES", "a, b ,c"},

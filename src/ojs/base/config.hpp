@@ -4,7 +4,7 @@
 //   OJS_SHUTDOWN_SEPARATE        0         1 in all translation units: declarations only (compile once, link)
 //   OJS_SHUTDOWN_IMPLEMENTATION  0         1 in exactly one of them: the definitions as well
 //   OJS_SHUTDOWN_USE_EVENTFD     1, Linux  0: wake-ups go through a pipe (a kernel or sandbox without eventfd)
-//   OJS_SHUTDOWN_USE_PROC        1, Linux  0: /proc is not read to name the sender of a signal
+//   OJS_SHUTDOWN_USE_PROC        1, Linux  0: /proc is not read (who sent a signal, what PID 1 is)
 // clang-format on
 //
 // No macro changes the layout of a type, so translation units with different settings link.

@@ -37,7 +37,8 @@ struct received_signal {
 class [[nodiscard]] signals {
   public:
     // Thread-safe. errc::busy: another installer is active in this process, or a signal has a foreign
-    // handler. The signals are unblocked in the calling thread. `target` must outlive the returned object.
+    // handler. The signals are unblocked in the calling thread, which delivers what came while they were blocked:
+    // as PID 1 the only signals the kernel keeps until now. `target` must outlive the returned object.
     // [GS 4.1]
     static result<signals> install(lifecycle& target, signal_options options = {});
     // True while an installer is active for this very lifecycle. Thread-safe.

@@ -107,6 +107,7 @@ class heartbeat : public ref_counted {
                                            ids_of(jobs)};
         const result<heartbeat_answer> answer = worker_.call(
             [&](ojs::transport& transport) { return transport.heartbeat(request, call_deadline()); });
+        worker_.note_heartbeat(answer.has_value());
         if (!answer) {
             worker_.log.write(log_level::warn, "heartbeat failed", {field("error", answer.error().text)});
             return answer.error();

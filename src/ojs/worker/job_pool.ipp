@@ -233,7 +233,11 @@ class job_pool : public ref_counted {
         result<std::vector<job>> answer = worker_.call([&](ojs::transport& transport) {
             return transport.fetch(request, sent + worker_.options.request_timeout);
         });
+        const bool sent_at_all = answer || answer.error().code != errc::cancelled;
         const std::size_t came = answer ? accept(std::move(*answer), sent, ticket, runnable) : 0;
+        if (sent_at_all) {
+            worker_.note_fetch(!answer ? fetch_end::failed : came > 0 ? fetch_end::jobs : fetch_end::empty);
+        }
         worker_.leave(ticket);
         if (!answer) return answer.error();
         return came;

@@ -103,6 +103,7 @@ inline result<bool> renew_lease(worker_context& worker, active_job& job, time_po
     const heartbeat_request request = {&worker.identity, worker.beat_state(), ids_of(worker.jobs.snapshot())};
     const result<heartbeat_answer> answer =
         worker.call([&](ojs::transport& transport) { return transport.heartbeat(request, deadline); });
+    worker.note_heartbeat(answer.has_value());
     if (!answer) return answer.error();
     const bool ours = answer->extends(job.job.id);
     if (ours) job.extend_lease(sent);
@@ -178,11 +179,23 @@ inline void log_job(const worker_context& worker, const active_job& job, log_lev
     worker.log.write(level, message, std::move(fields));
 }
 
+// For /metrics. A job handed back was never worked on, so it has no duration.
+inline void note_settled(worker_context& worker, const active_job& job, const verdict& report) {
+    if (!worker.metrics || report.counter == &worker_context::handed_back) return;
+    const settled_state state = report.ack                 ? settled_state::completed
+                                : report.requeue           ? settled_state::available
+                                : report.failure.retryable ? settled_state::retryable
+                                                           : settled_state::discarded;
+    worker.metrics->jobs.settled(job.job.queue, job.handler ? job.handler->type : std::string_view(), state,
+                                 steady_clock::now() - job.claimed_at);
+}
+
 // Settles a job this caller has taken: reports it, counts it, and lets it go.
 inline void settle(worker_context& worker, active_job& job, verdict report) {
     switch (report_until_answered(worker, job, report)) {
         case settle_end::accepted:
             (worker.*report.counter).fetch_add(1, std::memory_order_relaxed);
+            note_settled(worker, job, report);
             log_job(worker, job, report.level, report.message, report.failure.code);
             break;
         case settle_end::gone:

@@ -1,6 +1,8 @@
 // supervisor: follows the lifecycle and does what each change asks for: quiet, drain, stop.
 #pragma once
 
+#include "doctor.hpp"
+#include "health.ipp"
 #include "heartbeat.ipp"
 #include "job_pool.ipp"
 #include "service_report.ipp"
@@ -14,12 +16,13 @@ namespace detail {
 class supervisor {
   public:
     // `owns_process`: run() was called, and where a handler is stuck the process may be ended.
-    supervisor(ref<worker_context> context, ref<job_pool> pool, bool owns_process)
+    supervisor(ref<worker_context> context, ref<job_pool> pool, ref<health_server> health, bool owns_process)
         : context_(std::move(context)),
           worker_(*context_),
           pool_(std::move(pool)),
           heart_(make_ref<heartbeat>(worker_)),
           service_(worker_),
+          health_(std::move(health)),
           owns_process_(owns_process) {}
 
     result<void> start() {
@@ -36,6 +39,7 @@ class supervisor {
 
     int supervise() {
         log_start();
+        log_findings();
         if (owns_process_) service_.start(steady_clock::now());
         if (worker_.followed != nullptr) {
             const lifecycle_state outside = worker_.followed->state();
@@ -59,6 +63,7 @@ class supervisor {
     bool await(time_point deadline, Condition holds) {
         for (;;) {
             notice_changes();
+            worker_.note_turn();
             if (holds()) return true;
             const time_point now = steady_clock::now();
             if (now >= deadline) return false;
@@ -92,7 +97,10 @@ class supervisor {
     void follow_resumes() {
         const std::uint32_t requests = worker_.followed->resume_requests();
         if (std::exchange(resumes_seen_, requests) == requests) return;
-        if (worker_.followed->phase() == phase::running) worker_.life.apply(event::resume_request, {});
+        if (worker_.followed->phase() != phase::running) return;
+        const bool by_signal = signals::last_received(SIGCONT).number != 0;
+        worker_.life.apply(event::resume_request,
+                           by_signal ? cause{cause_kind::signal, SIGCONT} : cause{cause_kind::api, 0});
     }
 
     // Brings this worker to where an outside lifecycle stands. By its state, not its events: this worker may be
@@ -114,6 +122,7 @@ class supervisor {
         const ojs::phase before = std::exchange(phase_seen_, now.phase);
         log_change(before, now);
         if (before != now.phase) {
+            worker_.note_phase(now.phase);
             if (before == phase::running || now.phase == phase::running) heart_->beat_now();
             if (now.phase >= phase::draining && before < phase::draining) close_intake(now);
             service_.phase_changed(before, now.phase);
@@ -156,6 +165,7 @@ class supervisor {
     void stop() {
         const time_point began = steady_clock::now();
         const std::chrono::milliseconds total = worker_.options.stop_timeout;
+        stop_end_ = began + total;
         const std::chrono::milliseconds for_last_beat =
             total / 5 < last_beat_share ? total / 5 : last_beat_share;
         // An earlier one was set by a third stop signal.
@@ -233,11 +243,19 @@ class supervisor {
         const bool all_home = pool_->end_threads(steady_clock::now() + stuck_wait) && heart_->finished();
         const int status = worker_.exit_code();
         if (!all_home) name_stuck();
+        stop_health();
         log_end(status);
         pool_->abandon_threads();
         heart_->end();
         if (!all_home && owns_process_) _exit(status);
         return status;
+    }
+
+    // Answers under way get a moment; the stop keeps its time.
+    void stop_health() {
+        if (!health_) return;
+        const time_point soon = steady_clock::now() + stuck_wait;
+        health_->stop(soon < stop_end_ ? soon : stop_end_);
     }
 
     void name_stuck() {
@@ -273,6 +291,15 @@ class supervisor {
             {field("pid", worker_.identity.pid), field("queues", join_ids(worker_.identity.queues)),
              field("concurrency", worker_.options.concurrency),
              field("grace_period", format_duration(worker_.options.shutdown_grace_period))});
+    }
+
+    // What will spoil the stop, said while there is time to mend it. [GS 4.3, 6.3]
+    void log_findings() const {
+        if (!worker_.log.enabled(log_level::warn)) return;
+        for (const finding& each : startup_findings(worker_.options)) {
+            worker_.log.write(log_level::warn, each.what,
+                              {field("finding", each.id), field("fix", each.fix)});
+        }
     }
 
     void log_change(ojs::phase before, const lifecycle_state& now) const {
@@ -336,6 +363,7 @@ class supervisor {
     const ref<job_pool> pool_;
     const ref<heartbeat> heart_;
     service_report service_;
+    const ref<health_server> health_;  // or none
     const bool owns_process_;
     std::uint8_t sequence_ = 0;
     std::uint8_t followed_sequence_ = 0;
@@ -345,6 +373,7 @@ class supervisor {
     time_point next_progress_ = time_point::max();
     const time_point started_ = steady_clock::now();
     time_point draining_since_ = started_;
+    time_point stop_end_ = time_point::max();
 };
 
 }  // namespace detail

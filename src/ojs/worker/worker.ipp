@@ -58,12 +58,21 @@ inline http_client_options client_options(const worker_options& options, const s
     return out;
 }
 
-// The transport the URL's scheme asks for; the caller owns it.
-inline result<transport*> make_transport(const worker_options& options, const std::string& worker_id) {
+// The transport the URL's scheme asks for; the caller owns it, and keeps `log` for as long.
+inline result<transport*> make_transport(const worker_options& options, const std::string& worker_id,
+                                         const logger& log) {
     if (options.url == "memory:") return static_cast<transport*>(new memory_transport);
     result<http_client> client = http_transport::make_client(options.url, client_options(options, worker_id));
     if (!client) return client.error();
-    return static_cast<transport*>(new http_transport(std::move(*client), options.registration_path));
+    http_transport_options wire;
+    wire.registration_path = options.registration_path;
+    wire.active_jobs_as_count = options.dialect.active_jobs_as_count;
+    wire.on_downgrade = [&log](std::string_view operation, const error& why) {
+        log.write(log_level::warn,
+                  "the backend takes a request only in another form, which is used from now on",
+                  {field("operation", operation), field("error", why.text)});
+    };
+    return static_cast<transport*>(new http_transport(std::move(*client), std::move(wire)));
 }
 
 // What a worker object holds on to, shared with whoever still waits for it.
@@ -152,7 +161,8 @@ class worker_body : public ref_counted {
         worker.log = logger(worker.options.log, worker.identity.worker_id,
                             {worker.options.auth_token, worker.options.health_token});
         if (worker.transport == nullptr) {
-            const result<transport*> made = make_transport(worker.options, worker.identity.worker_id);
+            const result<transport*> made =
+                make_transport(worker.options, worker.identity.worker_id, worker.log);
             if (!made) return not_started(made.error());
             worker.transport = *made;
             worker.owns_transport = true;
@@ -179,17 +189,28 @@ class worker_body : public ref_counted {
 
     result<void> begin(bool owns_process) {
         worker_context& worker = *context_;
+        result<ref<health_server>> health = start_health();  // first, so that nothing runs where it fails
+        if (!health) return not_started(health.error());
         const int notify_fd = worker.supervisor.notify_fd();
         worker.life.subscribe(notify_fd);  // its first subscriber: there is a place
         if (worker.followed != nullptr && !worker.followed->subscribe(notify_fd)) {
             worker.life.unsubscribe(notify_fd);
             return not_started({errc::busy, 0, "too many workers follow one lifecycle (at most 16)"});
         }
-        supervisor_ = new supervisor(context_, make_ref<job_pool>(context_, handlers_), owns_process);
+        supervisor_ = new supervisor(context_, make_ref<job_pool>(context_, handlers_), std::move(*health),
+                                     owns_process);
         const result<void> begun = supervisor_->start();
         if (begun) return begun;
         let_go();
         return not_started(begun.error());
+    }
+
+    result<ref<health_server>> start_health() {
+        if (context_->options.health_address.empty()) return ref<health_server>();
+        std::vector<std::string> types;
+        for (const ref<registered_handler>& each : handlers_) types.push_back(each->type);
+        context_->metrics = make_ref<worker_metrics>(context_->options.queues, types);
+        return health_server::start(context_);
     }
 
     void supervise() {

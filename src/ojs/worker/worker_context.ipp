@@ -9,6 +9,8 @@
 #include "../core/wake.hpp"
 #include "../net/json.ipp"
 #include "active_job.ipp"
+#include "metrics.ipp"
+#include "watch.ipp"
 
 namespace ojs {
 inline namespace v1 {
@@ -30,6 +32,12 @@ class worker_context : public ref_counted {
     // No FETCH begins once a stop or quiet was asked for, even before the supervisor has noticed.
     bool may_fetch() const noexcept {
         return life.phase() == phase::running && (followed == nullptr || followed->phase() == phase::running);
+    }
+    // The further one of this worker's own phase and that of the lifecycle it follows.
+    ojs::phase effective_phase() const noexcept {
+        const ojs::phase own = life.phase();
+        const ojs::phase outside = followed == nullptr ? phase::running : followed->phase();
+        return own < outside ? outside : own;
     }
     // What a heartbeat says, except for the last one.
     std::string beat_state() const {
@@ -76,6 +84,7 @@ class worker_context : public ref_counted {
     // Every ticket of `claims` is given back here: the last one ends the drain.
     void leave(drain_barrier::ticket& ticket) {
         if (ticket.leave()) supervisor.notify();
+        if (metrics && claims.count() == 0) changes.announce();
     }
     void forget(active_job& job) {
         jobs.remove(job);
@@ -89,6 +98,24 @@ class worker_context : public ref_counted {
             if (known == id) return;
         }
         unreported.push_back(id);
+    }
+
+    // For the health server; nothing is counted without one.
+    void note_heartbeat(bool answered) noexcept {
+        if (answered) set_ready();
+        if (metrics) count_one(answered ? metrics->beats_ok : metrics->beats_failed);
+    }
+    void note_fetch(fetch_end how) noexcept {
+        if (how != fetch_end::failed) set_ready();
+        if (metrics) count_one(metrics->fetches[static_cast<std::size_t>(how)]);
+    }
+    void note_phase(ojs::phase now) noexcept {
+        if (metrics) metrics->phase_began(now);
+    }
+    void note_turn() noexcept {
+        if (!metrics) return;
+        count_one(turns);
+        changes.announce();
     }
 
     int exit_code() const {
@@ -123,11 +150,19 @@ class worker_context : public ref_counted {
     std::atomic<std::uint64_t> interrupted{0};
     std::atomic<std::uint64_t> handed_back{0};
     std::atomic<std::uint64_t> gone{0};
+    std::atomic<bool> ready{false};  // the backend has answered a heartbeat or a FETCH
+    ref<worker_metrics> metrics;     // none: no health server; set once, before any thread starts
+    watch changes;                   // only with metrics: a turn of the supervisor, or no claim left
+    counter turns{0};                // of the supervisor's loop, only with metrics
     mutable mutex report_mutex;
     std::vector<std::string> unreported;  // guarded by report_mutex
     std::vector<std::string> stuck;       // guarded by report_mutex
 
   private:
+    void set_ready() noexcept {
+        if (!ready.load(std::memory_order_relaxed)) ready.store(true, std::memory_order_release);
+    }
+
     std::atomic<steady_clock::rep> report_deadline_{time_point::max().time_since_epoch().count()};
     mutex retry_mutex_;
     condition retry_changed_;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "../base/environment.hpp"
 #include "../base/log.hpp"
 #include "../core/lifecycle.hpp"
 #include "../net/http_message.hpp"
@@ -12,9 +13,6 @@
 
 namespace ojs {
 inline namespace v1 {
-
-// Finds an environment variable; null if unset.
-using environment_lookup = function<const char*(const char* name)>;
 
 struct worker_options {
     std::string url = "http://127.0.0.1:8080";  // http://..., unix:/..., memory:
@@ -43,9 +41,13 @@ struct worker_options {
     http_headers headers;           // sent with every request
     std::string registration_path;  // below /ojs/v1, for backends that have one; empty: heartbeats register
     ojs::dialect dialect;
-    // Where GET /healthz /readyz /livez /metrics are answered, as http_server::start() takes it; empty: nowhere.
+    // Where GET /healthz, /readyz, /livez and /metrics are answered, as http_server::start() takes it; empty: nowhere.
+    // A worker whose address is taken does not start. /healthz and /readyz answer 200 while the worker is running and
+    // the backend has answered it, else 503; /livez answers 200 in every phase: it is the one for a liveness probe. [WIRE]
     std::string health_address;
-    // POST /quiet /resume /stop and GET /drain there as well. Without a token the address must be loopback or unix:.
+    // POST /quiet, /resume and /stop there as well, and GET /drain?timeout=25s: quiets the worker, so that a preStop
+    // hook of Kubernetes needs nothing else, and answers 200 when nothing is in flight, or 503 at the timeout (at most
+    // 1h). Without a token the address must be loopback or unix:. Requests that a web page caused are refused.
     bool health_control = false;
     std::string health_token;  // a bearer token that those four then require; never logged
     log_options log;

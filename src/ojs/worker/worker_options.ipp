@@ -1,6 +1,9 @@
 #pragma once
 
+#include <arpa/inet.h>
+
 #include <cstdlib>
+#include <cstring>
 
 #include "../net/url.hpp"
 #include "worker_options.hpp"
@@ -24,6 +27,47 @@ inline result<void> check_url(const std::string& url) {
 // The URL for an error text; one that may hold a password is not repeated.
 inline std::string shown_url(std::string_view url) {
     return url.find('@') == std::string_view::npos ? printable(url, 100) : "(not shown: it holds an @)";
+}
+
+// Whether only processes of this machine can connect.
+inline bool is_local(const endpoint& where) noexcept {
+    if (!where.unix_path.empty()) return true;
+    in6_addr ip6{};
+    if (::inet_pton(AF_INET6, where.host.c_str(), &ip6) != 1) return where.host.compare(0, 4, "127.") == 0;
+    static constexpr unsigned char mapped_127[] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127};
+    return std::memcmp(&ip6, &in6addr_loopback, sizeof ip6) == 0 ||
+           std::memcmp(&ip6, mapped_127, sizeof mapped_127) == 0;
+}
+
+inline bool is_visible_ascii(std::string_view text) noexcept {
+    for (const char c : text) {
+        if (c <= ' ' || c > '~') return false;
+    }
+    return true;
+}
+
+inline result<void> check_health(const worker_options& options) {
+    const auto invalid = [](std::string_view text) {
+        return error{errc::invalid_argument, 0, std::string(text)};
+    };
+    if (!is_visible_ascii(options.health_token)) {
+        return invalid("health_token (OJS_HEALTH_TOKEN) may hold visible ASCII characters only");
+    }
+    if (options.health_address.empty()) {
+        return options.health_control ? invalid(
+                                            "health_control (OJS_HEALTH_CONTROL) is on, but there is no "
+                                            "health_address (OJS_HEALTH_ADDR)")
+                                      : result<void>();
+    }
+    const result<endpoint> where = parse_listen_address(options.health_address);
+    if (!where) return invalid(cat("health_address (OJS_HEALTH_ADDR): ", where.error().text));
+    if (options.health_control && options.health_token.empty() && !is_local(*where)) {
+        return invalid(
+            cat("health_control (OJS_HEALTH_CONTROL) without health_token (OJS_HEALTH_TOKEN) needs a "
+                "health_address (OJS_HEALTH_ADDR) on loopback or unix:, not '",
+                where->name, "'"));
+    }
+    return {};
 }
 
 inline std::vector<std::string> split_list(std::string_view text) {
@@ -210,6 +254,8 @@ OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
                                        each.least.count(), " ms to 24 days"));
         }
     }
+    const result<void> health = detail::check_health(options);
+    if (!health) return health;
     if (options.heartbeat_interval >= options.visibility_timeout) {
         return invalid(detail::cat("heartbeat_interval (", format_duration(options.heartbeat_interval),
                                    ") must be shorter than visibility_timeout (",

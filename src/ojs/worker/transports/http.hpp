@@ -1,21 +1,33 @@
 // http_transport: the OJS worker protocol over HTTP/1.1. [WP, HTTP binding]
 #pragma once
 
+#include <atomic>
+
 #include "../../net/http_client.hpp"
 #include "../transport.hpp"
 
 namespace ojs {
 inline namespace v1 {
 
+struct http_transport_options {
+    // Where register_worker() POSTs the worker's particulars; empty: nowhere. No published binding has such a route,
+    // but some backends do. A 404 or 405 from it is no error.
+    std::string registration_path;
+    bool active_jobs_as_count = false;  // see ojs::dialect
+    // Called when an operation ("heartbeat", "nack") goes on in another form from now on, and why. Thread-safe, short.
+    function<void(std::string_view operation, const error& why)> on_downgrade;
+};
+
+// A heartbeat or FAIL answered 400 or 422 is sent again, at once, with only what the published schema knows; a
+// heartbeat after that with the other form of `active_jobs`. A form the backend takes is kept for that operation; if
+// it takes none, the first answer stands and nothing changes. ACK and FETCH have only the schema's fields to begin with.
 class http_transport : public transport {
   public:
     // A client for the protocol: http_client::create(), with the headers every OJS request has.
     static result<http_client> make_client(std::string_view url, http_client_options options = {});
 
     // `client` should be from make_client(), or have those headers. The routes below /ojs/v1 are appended to its URL.
-    // `registration_path`, if not empty, is where register_worker() POSTs the worker's particulars: no published
-    // binding has such a route, but some backends do. A 404 or 405 from it is no error.
-    explicit http_transport(http_client client, std::string registration_path = {});
+    explicit http_transport(http_client client, http_transport_options options = {});
     ~http_transport() override;
 
     result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override;
@@ -25,11 +37,15 @@ class http_transport : public transport {
     result<void> register_worker(const worker_identity& worker, time_point deadline) override;
 
   private:
+    using body_maker = function<std::string(int form)>;  // from 0, the one we like best
     result<http_response> post(std::string_view route, std::string body, const http_call& call);
-    result<settled> settle(std::string_view route, std::string body, time_point deadline);
+    result<http_response> post_in_form(std::string_view operation, std::atomic<int>& form, int forms,
+                                       const body_maker& body, const http_call& call);
 
     http_client client_;
-    const std::string registration_path_;
+    const http_transport_options options_;
+    std::atomic<int> beat_form_{0};  // that the backend takes
+    std::atomic<int> fail_form_{0};
 };
 
 }  // namespace v1

@@ -41,6 +41,32 @@ inline std::string fail_body(const fail_request& request) {
                "}", request.requeue ? ",\"requeue\":true}" : "}");
 }
 
+// What the published schema lets `error.code` be.
+inline constexpr std::string_view schema_codes[] = {
+    "handler_error", "timeout",      "cancelled", "invalid_payload", "invalid_request",   "not_found",
+    "backend_error", "rate_limited", "duplicate", "queue_paused",    "schema_validation", "unsupported"};
+
+// The published schema's form: a code of its own goes into the details, and before the message. [WIRE]
+inline std::string schema_fail_body(const fail_request& request) {
+    job_error failure = request.error;
+    bool known = false;
+    for (const std::string_view code : schema_codes) known = known || failure.code == code;
+    if (!known) {
+        const std::string prefix = failure.code + ": ";
+        if (failure.message.compare(0, prefix.size(), prefix) != 0)
+            failure.message = prefix + failure.message;
+        const bool empty = failure.details_json.size() <= 2;
+        failure.details_json = cat("{\"error_class\":", json_quote(failure.code), empty ? "}" : ",",
+                                   empty ? "" : failure.details_json.substr(1));
+        failure.code = "handler_error";
+    }
+    if (failure.message.empty()) failure.message = failure.code;
+    return cat("{\"job_id\":", json_quote(request.job_id), ",\"error\":{\"code\":", json_quote(failure.code),
+               ",\"message\":", json_quote(failure.message),
+               ",\"retryable\":", failure.retryable ? "true" : "false", ",\"details\":", failure.details_json,
+               "}}");
+}
+
 // The members that say who a worker is, without the braces.
 inline std::string identity_members(const worker_identity& worker) {
     return cat("\"worker_id\":", json_quote(worker.worker_id), ",\"hostname\":", json_quote(worker.hostname),
@@ -49,12 +75,19 @@ inline std::string identity_members(const worker_identity& worker) {
                ",\"started_at\":", json_quote(worker.started_at));
 }
 
-// Both shapes of the active jobs, since documents disagree on which of the two names is the list. [WIRE]
-inline std::string heartbeat_body(const heartbeat_request& request) {
+// `active_jobs` as the list or its number, since documents disagree; the other names say both. [WIRE]
+inline std::string heartbeat_body(const heartbeat_request& request, bool active_jobs_as_count) {
     const std::string ids = json_strings(request.active_jobs);
+    const std::string count = cat(request.active_jobs.size());
     return cat("{", identity_members(*request.worker), ",\"state\":", json_quote(request.state),
-               ",\"active_jobs\":", ids, ",\"active_job_ids\":", ids,
-               ",\"active_job_count\":", request.active_jobs.size(),
+               ",\"active_jobs\":", active_jobs_as_count ? count : ids, ",\"active_job_ids\":", ids,
+               ",\"active_job_count\":", count,
+               ",\"visibility_timeout_ms\":", request.worker->visibility_timeout.count(), "}");
+}
+
+inline std::string schema_heartbeat_body(const heartbeat_request& request) {
+    return cat("{\"worker_id\":", json_quote(request.worker->worker_id),
+               ",\"active_jobs\":", json_strings(request.active_jobs),
                ",\"visibility_timeout_ms\":", request.worker->visibility_timeout.count(), "}");
 }
 
@@ -80,10 +113,27 @@ inline errc status_meaning(int status) noexcept {
     return status >= 400 ? errc::rejected : errc::bad_answer;
 }
 
-inline error status_error(std::string_view route, const http_response& answer) {
+// error.code of an API error, or nothing where it does not look like one.
+inline std::string api_error_code(const http_response& answer) {
+    std::string code;
+    if (!raw_string(raw_member(raw_member(answer.body, "error"), "code"), code)) return {};
+    const bool plain = code.size() <= 64 && code.find_first_not_of(
+                                                "abcdefghijklmnopqrstuvwxyz"
+                                                "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                                "0123456789_.-") == std::string::npos;
+    return plain ? code : std::string();
+}
+
+// Whether a backend's answer may be quoted in an error text, and so be logged: it may echo what it was sent, which for
+// ACK and FAIL is what a job was about, and for 401 and 403 the token.
+enum class quoting { no, yes };
+
+inline error status_error(std::string_view route, const http_response& answer, quoting quote) {
+    const bool quoted = quote == quoting::yes && answer.status != 401 && answer.status != 403;
+    const std::string said = quoted ? printable(answer.body, 120) : api_error_code(answer);
     return {status_meaning(answer.status), 0,
-            cat("POST ", route, " answered ", answer.status, ": ", printable(answer.body, 120)),
-            answer.status, retry_after(answer)};
+            cat("POST ", route, " answered ", answer.status, said.empty() ? "" : ": ", said), answer.status,
+            retry_after(answer)};
 }
 
 inline void read_integer(std::string_view source, std::int64_t& out) {
@@ -178,10 +228,17 @@ inline result<heartbeat_answer> read_heartbeat(const std::string& body) {
     return out;
 }
 
+inline result<settled> read_settled(std::string_view route, const result<http_response>& answer) {
+    if (!answer) return answer.error();
+    if (answer->status >= 200 && answer->status < 300) return settled::accepted;
+    if (answer->status == 404 || answer->status == 409) return settled::gone;
+    return status_error(route, *answer, quoting::no);
+}
+
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE http_transport::http_transport(http_client client, std::string registration_path)
-    : client_(std::move(client)), registration_path_(std::move(registration_path)) {}
+OJS_SHUTDOWN_INLINE http_transport::http_transport(http_client client, http_transport_options options)
+    : client_(std::move(client)), options_(std::move(options)) {}
 OJS_SHUTDOWN_INLINE http_transport::~http_transport() = default;
 
 OJS_SHUTDOWN_INLINE result<http_client> http_transport::make_client(std::string_view url,
@@ -201,6 +258,28 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post(std::string_view 
     return client_.send(request, call);
 }
 
+// Tries the forms from the one in use on, until the backend does not refuse one as such.
+OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_in_form(std::string_view operation,
+                                                                       std::atomic<int>& form, int forms,
+                                                                       const body_maker& body,
+                                                                       const http_call& call) {
+    const std::string route = detail::cat("/workers/", operation);
+    const auto refuses_form = [](int status) { return status == 400 || status == 422; };
+    const int in_use = form.load(std::memory_order_relaxed);
+    result<http_response> first = post(route, body(in_use), call);
+    if (!first || !refuses_form(first->status)) return first;
+    for (int other = in_use + 1; other < forms; ++other) {
+        result<http_response> answer = post(route, body(other), call);
+        if (!answer || answer->status >= 500) return answer;
+        if (refuses_form(answer->status)) continue;
+        int expected = in_use;
+        if (form.compare_exchange_strong(expected, other) && options_.on_downgrade)
+            options_.on_downgrade(operation, detail::status_error(route, *first, detail::quoting::no));
+        return answer;
+    }
+    return first;
+}
+
 OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_request& request,
                                                                    time_point deadline) {
     constexpr std::string_view route = "/workers/fetch";
@@ -208,47 +287,51 @@ OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_r
         post(route, detail::fetch_body(request), {deadline, resend::if_unsent, request.still_wanted});
     if (!answer) return answer.error();
     if (answer->status == 204) return std::vector<job>();
-    if (answer->status != 200) return detail::status_error(route, *answer);
+    if (answer->status != 200) return detail::status_error(route, *answer, detail::quoting::yes);
     return detail::read_jobs(answer->body);
 }
 
-OJS_SHUTDOWN_INLINE result<settled> http_transport::settle(std::string_view route, std::string body,
-                                                           time_point deadline) {
-    const result<http_response> answer = post(route, std::move(body), {deadline, resend::always, nullptr});
-    if (!answer) return answer.error();
-    if (answer->status >= 200 && answer->status < 300) return settled::accepted;
-    if (answer->status == 404 || answer->status == 409) return settled::gone;
-    return detail::status_error(route, *answer);
-}
-
 OJS_SHUTDOWN_INLINE result<settled> http_transport::ack(const ack_request& request, time_point deadline) {
-    return settle("/workers/ack", detail::ack_body(request), deadline);
+    constexpr std::string_view route = "/workers/ack";
+    const result<http_response> answer =
+        post(route, detail::ack_body(request), {deadline, resend::always, nullptr});
+    return detail::read_settled(route, answer);
 }
 
 OJS_SHUTDOWN_INLINE result<settled> http_transport::fail(const fail_request& request, time_point deadline) {
-    return settle("/workers/nack", detail::fail_body(request), deadline);
+    const auto body = [&](int form) {
+        return form == 0 ? detail::fail_body(request) : detail::schema_fail_body(request);
+    };
+    const result<http_response> answer =
+        post_in_form("nack", fail_form_, 2, body, {deadline, resend::always, nullptr});
+    return detail::read_settled("/workers/nack", answer);
 }
 
 OJS_SHUTDOWN_INLINE result<heartbeat_answer> http_transport::heartbeat(const heartbeat_request& request,
                                                                        time_point deadline) {
-    constexpr std::string_view route = "/workers/heartbeat";
+    const bool as_count = options_.active_jobs_as_count;
+    const auto body = [&](int form) {
+        if (form == 1) return detail::schema_heartbeat_body(request);
+        return detail::heartbeat_body(request, form == 0 ? as_count : !as_count);
+    };
     const result<http_response> answer =
-        post(route, detail::heartbeat_body(request), {deadline, resend::if_unsent, nullptr});
+        post_in_form("heartbeat", beat_form_, 3, body, {deadline, resend::if_unsent, nullptr});
     if (!answer) return answer.error();
     if (answer->status == 204) return heartbeat_answer();
-    if (answer->status != 200) return detail::status_error(route, *answer);
+    if (answer->status != 200)
+        return detail::status_error("/workers/heartbeat", *answer, detail::quoting::yes);
     return detail::read_heartbeat(answer->body);
 }
 
 OJS_SHUTDOWN_INLINE result<void> http_transport::register_worker(const worker_identity& worker,
                                                                  time_point deadline) {
-    if (registration_path_.empty()) return {};
-    const result<http_response> answer =
-        post(registration_path_, detail::cat("{", detail::identity_members(worker), "}"),
-             {deadline, resend::always, nullptr});
+    const std::string& path = options_.registration_path;
+    if (path.empty()) return {};
+    const result<http_response> answer = post(path, detail::cat("{", detail::identity_members(worker), "}"),
+                                              {deadline, resend::always, nullptr});
     if (!answer) return answer.error();
     const bool fine = answer->status < 300 || answer->status == 404 || answer->status == 405;
-    return fine ? result<void>() : result<void>(detail::status_error(registration_path_, *answer));
+    return fine ? result<void>() : result<void>(detail::status_error(path, *answer, detail::quoting::yes));
 }
 
 }  // namespace v1

@@ -1,0 +1,23 @@
+// environment_lookup: where environment variables are looked up, so that a test can give its own.
+#pragma once
+
+#include <cstdlib>
+
+#include "memory.hpp"
+
+namespace ojs {
+inline namespace v1 {
+
+// Finds an environment variable; null if unset.
+using environment_lookup = function<const char*(const char* name)>;
+
+namespace detail {
+
+// An empty lookup stands for the environment of the process.
+inline const char* find_variable(const environment_lookup& lookup, const char* name) {
+    return lookup ? lookup(name) : std::getenv(name);
+}
+
+}  // namespace detail
+}  // namespace v1
+}  // namespace ojs

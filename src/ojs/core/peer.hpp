@@ -1,0 +1,26 @@
+// signal_worker: quiets, resumes or stops a worker from another run of its program, for images without a shell.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string_view>
+
+#include "../base/error.hpp"
+
+namespace ojs {
+inline namespace v1 {
+
+// Sends what `what` stands for: "quiet" (SIGTSTP), "resume" (SIGCONT) or "stop" (SIGTERM). [GS 4.1]
+//
+// To `pid`; or, where that is 0, to PID 1 if it runs the same program as we do, else to the one other process that
+// does. A process started by one of them (the worker below as_init(), a fork) does not count: its parent gets the
+// signal, and as_init() passes it on. The program is told by /proc/PID/exe, or by the name it was called by where
+// that cannot be read.
+//
+// Returns the process signalled. Errors: invalid_argument (no such word, a negative pid, or several candidates, which
+// the text lists); system with sys_errno ESRCH (no such process, or no candidate) or EPERM; unsupported (pid 0 where
+// there is no /proc). Thread-safe.
+result<pid_t> signal_worker(std::string_view what, pid_t pid = 0);
+
+}  // namespace v1
+}  // namespace ojs

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <errno.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "../base/text.hpp"
+#include "peer.hpp"
+#include "proc.hpp"
+
+namespace ojs {
+inline namespace v1 {
+namespace detail {
+
+struct worker_command {
+    std::string_view word;
+    int number;
+};
+inline constexpr worker_command worker_commands[] = {
+    {"quiet", SIGTSTP}, {"resume", SIGCONT}, {"stop", SIGTERM}};
+
+inline bool is_among(const std::vector<process_facts>& processes, pid_t pid) {
+    for (const process_facts& each : processes) {
+        if (each.pid == pid) return true;
+    }
+    return false;
+}
+
+// All others that run our program.
+inline std::vector<process_facts> same_programs(std::string_view root, const process_facts& self) {
+    std::vector<process_facts> out;
+    for (const pid_t pid : all_processes(root)) {
+        if (pid == self.pid) continue;
+        process_facts other = read_process(root, cat(pid));
+        if (other.pid != 0 && same_program(root, other, self)) out.push_back(std::move(other));
+    }
+    return out;
+}
+
+// The process to signal, by the rules of signal_worker().
+inline result<pid_t> find_worker(std::string_view root) {
+    const process_facts self = read_process(root, "self");
+    if (self.pid == 0)
+        return error{errc::unsupported, 0, "there is no /proc to find the worker in; give its process id"};
+    const std::vector<process_facts> same = same_programs(root, self);
+    if (self.pid != 1 && is_among(same, 1)) return pid_t{1};
+    pid_t found = 0;
+    int count = 0;
+    std::string list;
+    for (const process_facts& each : same) {
+        if (is_among(same, each.parent)) continue;
+        found = each.pid;
+        append(list, count++ == 0 ? "" : ", ", each.pid);
+    }
+    if (count == 1) return found;
+    if (count == 0) return error{errc::system, ESRCH, "no other process runs this program"};
+    return error{errc::invalid_argument, 0,
+                 cat("several processes run this program (", list, "); give the id of one")};
+}
+
+inline error cannot_signal(pid_t pid, int failed) {
+    const std::string name = cat("process ", pid);
+    if (failed == ESRCH) return {errc::system, failed, cat("there is no ", name)};
+    if (failed == EPERM)
+        return {errc::system, failed, cat("not allowed to signal ", name, ": it belongs to another user")};
+    return {errc::system, failed, cat("cannot signal ", name, ": ", errno_text(failed))};
+}
+
+}  // namespace detail
+
+OJS_SHUTDOWN_INLINE result<pid_t> signal_worker(std::string_view what, pid_t pid) {
+    int number = 0;
+    for (const detail::worker_command& command : detail::worker_commands) {
+        if (command.word == what) number = command.number;
+    }
+    if (number == 0) {
+        return error{errc::invalid_argument, 0,
+                     detail::cat("'", detail::printable(what, 40), "' is none of quiet, resume, stop")};
+    }
+    if (pid < 0) return error{errc::invalid_argument, 0, "a process id is not negative"};
+    const result<pid_t> target = pid != 0 ? result<pid_t>(pid) : detail::find_worker("");
+    if (!target) return target;
+    if (::kill(*target, number) != 0) return detail::cannot_signal(*target, errno);
+    return target;
+}
+
+}  // namespace v1
+}  // namespace ojs

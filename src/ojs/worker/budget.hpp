@@ -1,0 +1,26 @@
+// budget: whether the grace period fits into what the container grants, and how long it should be.
+#pragma once
+
+#include <chrono>
+#include <vector>
+
+#include "../base/finding.hpp"
+#include "worker_options.hpp"
+
+namespace ojs {
+inline namespace v1 {
+
+// "budget-exceeded" (error): the grace period and the preStop delay reach what the container grants, so that SIGKILL
+// comes before the drain ends. "budget-tight" (warning): they fit, but not with the 5 s, or stop_timeout if that is
+// longer, that reporting and exiting may take. Both with the numbers and a value that works. "grace-below-heartbeat"
+// (warning): the drain may end before one heartbeat is due. Thread-safe. [GS 6.2, 6.3]
+std::vector<finding> check_budget(const worker_options& options);
+
+// max_job_duration + heartbeat_interval + safety_margin; the longest there is where that would overflow, and negative
+// ones count as 0. [GS 6.2]
+std::chrono::milliseconds grace_period_for(
+    std::chrono::milliseconds max_job_duration, std::chrono::milliseconds heartbeat_interval,
+    std::chrono::milliseconds safety_margin = std::chrono::seconds(10)) noexcept;
+
+}  // namespace v1
+}  // namespace ojs

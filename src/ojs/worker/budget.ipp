@@ -1,0 +1,88 @@
+#pragma once
+
+#include "../base/text.hpp"
+#include "budget.hpp"
+
+namespace ojs {
+inline namespace v1 {
+namespace detail {
+
+inline std::chrono::milliseconds sum(std::chrono::milliseconds a, std::chrono::milliseconds b) noexcept {
+    constexpr auto most = std::chrono::milliseconds::max();
+    constexpr auto none = std::chrono::milliseconds::zero();
+    if (a < none) a = none;
+    if (b < none) b = none;
+    return a > most - b ? most : a + b;
+}
+
+inline std::chrono::milliseconds longer(std::chrono::milliseconds a, std::chrono::milliseconds b) noexcept {
+    return a < b ? b : a;
+}
+
+// "30s", or "30s and a preStop delay of 5s".
+inline std::string shown_need(const worker_options& options) {
+    std::string out = format_duration(options.shutdown_grace_period);
+    if (options.prestop_delay > std::chrono::milliseconds::zero())
+        append(out, " and the preStop delay of ", format_duration(options.prestop_delay));
+    return out;
+}
+
+// The two ways out: a longer grace period of the container, or, where there is room for one, a shorter one of ours.
+inline std::string budget_fix(const worker_options& options, std::chrono::milliseconds need) {
+    const auto tail = longer(std::chrono::seconds(10), options.stop_timeout);
+    std::string out =
+        cat("let the container grant ", format_duration(sum(need, tail)),
+            " (terminationGracePeriodSeconds, stop_grace_period, docker stop -t), and say so in "
+            "OJS_CONTAINER_GRACE_PERIOD");
+    const auto room = options.container_grace_period - longer(options.prestop_delay, {}) - tail;
+    if (room > std::chrono::milliseconds::zero())
+        append(out, "; or set OJS_SHUTDOWN_GRACE_PERIOD to ", format_duration(room), " or less");
+    return out;
+}
+
+inline void check_container_grace(const worker_options& options, std::vector<finding>& out) {
+    const auto granted = options.container_grace_period;
+    if (granted <= std::chrono::milliseconds::zero()) return;
+    const auto need = sum(options.shutdown_grace_period, options.prestop_delay);
+    const auto tail = longer(std::chrono::seconds(5), options.stop_timeout);
+    const std::string shown = cat("the grace period of ", shown_need(options));
+    if (need >= granted) {
+        out.push_back({severity::error, "budget-exceeded",
+                       cat(shown, " do not fit into the ", format_duration(granted),
+                           " the container grants: SIGKILL comes before the drain ends"),
+                       budget_fix(options, need)});
+    } else if (granted < sum(need, tail)) {
+        out.push_back(
+            {severity::warning, "budget-tight",
+             cat(shown, " leave ", format_duration(granted - need), " of the ", format_duration(granted),
+                 " the container grants; interrupting, reporting and exiting may take ",
+                 format_duration(tail)),
+             budget_fix(options, need)});
+    }
+}
+
+}  // namespace detail
+
+OJS_SHUTDOWN_INLINE std::vector<finding> check_budget(const worker_options& options) {
+    std::vector<finding> out;
+    detail::check_container_grace(options, out);
+    if (options.shutdown_grace_period <= options.heartbeat_interval) {
+        const auto least = grace_period_for({}, options.heartbeat_interval);
+        out.push_back({severity::warning, "grace-below-heartbeat",
+                       detail::cat("the grace period of ", format_duration(options.shutdown_grace_period),
+                                   " is not longer than the heartbeat interval of ",
+                                   format_duration(options.heartbeat_interval)),
+                       detail::cat("set OJS_SHUTDOWN_GRACE_PERIOD to your longest job and ",
+                                   format_duration(least), " more (the heartbeat interval and 10s)")});
+    }
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE std::chrono::milliseconds grace_period_for(
+    std::chrono::milliseconds max_job_duration, std::chrono::milliseconds heartbeat_interval,
+    std::chrono::milliseconds safety_margin) noexcept {
+    return detail::sum(detail::sum(max_job_duration, heartbeat_interval), safety_margin);
+}
+
+}  // namespace v1
+}  // namespace ojs

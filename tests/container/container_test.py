@@ -1,0 +1,371 @@
+#!/usr/bin/env python3
+"""The worker in an image made FROM scratch, run by podman, stopped as an orchestrator stops it, and the same under the
+wrappers that people put around it. `make container-test` runs this; what it wants is built before:
+
+    OJS_TEST_BUILD    the folder with static_worker and dev_backend; default build
+
+The images consist of files of this machine alone. Everything is kept in a storage folder of its own, which goes away
+at the end. What this machine cannot run is skipped, with the reason.
+"""
+
+import atexit
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+BUILD = Path(os.environ.get("OJS_TEST_BUILD", "build")).resolve()
+GUARD = 20  # seconds to wait for what must happen: it ends a test that would hang, and proves nothing else
+MOST_BYTES = 3_000_000
+ULIMITS = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]
+# What it takes to run a container, from what any machine can do to what a confined one needs: one that may not raise
+# limits, one whose cgroups are read-only.
+WAYS = [[], ULIMITS, [*ULIMITS, "--cgroups=disabled"]]
+
+
+def run(*command, check=True, timeout=120):
+    done = subprocess.run(
+        [str(word) for word in command], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout
+    )
+    if check and done.returncode != 0:
+        raise AssertionError(f"{' '.join(map(str, command))}: status {done.returncode}\n{done.stdout}{done.stderr}")
+    return done
+
+
+def eventually(holds, what):
+    """The first true value of holds()."""
+    end = time.monotonic() + GUARD
+    while True:
+        found = holds()
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {GUARD} s: {what() if callable(what) else what}")
+        time.sleep(0.005)
+
+
+class Storage:
+    """A container storage of our own, and every container and image in it."""
+
+    def __init__(self):
+        self.path = Path(tempfile.mkdtemp(prefix="ojs-container-"))
+        self.where = ["--root", self.path / "root", "--runroot", self.path / "run", "--storage-driver", "vfs"]
+        self.runtime = ["--runtime", "runc"] if shutil.which("runc") else []
+        self.way = []
+        self.containers = []
+
+    def podman(self, *words, **how):
+        return run("podman", *self.where, *self.runtime, *words, **how)
+
+    def image(self, name, files):
+        """An image of nothing but `files`, from path in the image to path on this machine."""
+        tree = self.path / "tree" / name
+        for inside, outside in files.items():
+            target = tree / inside.lstrip("/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(outside, target)
+            target.chmod(0o755)
+        buildah = ["buildah", *self.where]
+        container = run(*buildah, "from", "scratch").stdout.strip()
+        try:
+            run(*buildah, "copy", container, tree, "/")
+            run(
+                *[*buildah, "config", "--entrypoint", '["/worker"]', "--user", "65532:65532"],
+                *["--stop-signal", "SIGTERM", container],
+            )
+            run(*buildah, "commit", "-q", container, name)
+        finally:
+            run(*buildah, "rm", container)
+
+    def find_way(self):
+        """Finds flags with which containers run here. Where none do, what podman said each time."""
+        said = []
+        for way in WAYS:
+            tried = self.podman("run", "--rm", "--network", "host", *way, "scratch-worker", "--help", check=False)
+            if tried.returncode == 0 and "usage:" in tried.stdout:
+                self.way = way
+                return ""
+            said.append(f"podman run {' '.join(way)}: status {tried.returncode}: {tried.stderr.strip()}")
+        return "podman runs no container here:\n" + "\n".join(said)
+
+    def remove(self):
+        for each in self.containers:
+            self.podman("rm", "-f", "-t", "0", each, check=False)
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+class Backend:
+    """examples/dev_backend on the host's loopback, and its ledger."""
+
+    def __init__(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="ojs-backend-"))
+        self.ledger = self.folder / "ledger"
+        self.process = subprocess.Popen(
+            [BUILD / "dev_backend", "--port", "0", "--ledger", self.ledger],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.url = "http://" + re.search(r"listening on (\S+)", self.process.stdout.readline()).group(1)
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+        shutil.rmtree(self.folder)
+
+    def events(self, **wanted):
+        lines = self.ledger.read_text().splitlines(keepends=True) if self.ledger.exists() else []
+        events = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [event for event in events if all(event.get(key) == value for key, value in wanted.items())]
+
+    def await_event(self, **wanted):
+        return eventually(lambda: self.events(**wanted), lambda: f"{wanted} in\n{self.ledger.read_text()}")[0]
+
+    def push(self, kind, *args):
+        body = json.dumps({"type": kind, "args": args}).encode()
+        headers = {"Content-Type": "application/openjobspec+json"}
+        request = urllib.request.Request(self.url + "/ojs/v1/jobs", body, headers)
+        with urllib.request.urlopen(request, timeout=GUARD) as answer:
+            return json.load(answer)["job"]["id"]
+
+    def state(self, job):
+        with urllib.request.urlopen(f"{self.url}/ojs/v1/jobs/{job}", timeout=GUARD) as answer:
+            return json.load(answer)["job"]["state"]
+
+    def await_state(self, job, state):
+        eventually(lambda: self.state(job) == state, f"job {job} {state}")
+
+
+storage = None
+obstacle = ""  # why nothing can be tried here
+
+
+def setUpModule():
+    global storage, obstacle
+    missing = [program for program in ["podman", "buildah"] if not shutil.which(program)]
+    if missing:
+        obstacle = f"there is no {' and no '.join(missing)}; `make deps-container` installs them"
+        return
+    storage = Storage()
+    atexit.register(storage.remove)  # also after a failure in here, or an interruption
+    storage.image("scratch-worker", {"/worker": BUILD / "static_worker"})
+    obstacle = storage.find_way()
+    if not obstacle:
+        print("podman run", *storage.way)
+        storage.image("wrapped-worker", wrapped_files())
+
+
+def tearDownModule():
+    if storage:
+        storage.remove()
+    if obstacle:
+        print(obstacle)
+
+
+WRAPPERS = {"tini": "/tini", "dumb-init": "/dumb-init"}
+
+
+def wrapped_files():
+    """The worker, a shell, and what there is of the wrappers, with the shared libraries those need."""
+    files = {"/worker": BUILD / "static_worker"}
+    if shutil.which("busybox"):
+        files["/bin/sh"] = shutil.which("busybox")
+    for program, inside in WRAPPERS.items():
+        found = shutil.which(program)
+        if found:
+            files[inside] = found
+            files.update({library: library for library in re.findall(r"(/\S+) \(0x", run("ldd", found).stdout)})
+    return files
+
+
+class Container:
+    """A worker in a container, on the host's network."""
+
+    def __init__(self, backend, entrypoint=None, image="scratch-worker", **settings):
+        self.backend = backend
+        settings = {"OJS_URL": backend.url, "OJS_LOG_FORMAT": "text", "OJS_HEARTBEAT_INTERVAL": "100ms",
+                    "OJS_POLL_INTERVAL": "20ms", **settings}
+        words = ["--entrypoint", json.dumps(entrypoint)] if entrypoint else []
+        for name, value in settings.items():
+            words += ["--env", f"{name}={value}"]
+        started = storage.podman("run", "-d", "--network", "host", *storage.way, *words, image)
+        self.id = started.stdout.strip()
+        storage.containers.append(self.id)
+
+    def signal(self, name):
+        storage.podman("kill", "-s", name, self.id)
+
+    def stop(self, seconds):
+        """As an orchestrator does: SIGTERM, and SIGKILL when the time is over. The status it ends with."""
+        storage.podman("stop", "-t", seconds, self.id)
+        return int(storage.podman("wait", self.id, timeout=GUARD).stdout)
+
+    def log(self):
+        said = storage.podman("logs", self.id)
+        return said.stdout + said.stderr
+
+    def warnings(self):
+        return [line for line in self.log().splitlines() if re.search(r"Z warn ", line)]
+
+    def state_of_worker(self):
+        """R, S, T, ... of the one child of PID 1."""
+        first = storage.podman("inspect", "-f", "{{.State.Pid}}", self.id).stdout.strip()
+        child = Path(f"/proc/{first}/task/{first}/children").read_text().split()[0]
+        return Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+class ContainerTest(unittest.TestCase):
+    def setUp(self):
+        if obstacle:
+            self.skipTest(obstacle.splitlines()[0])
+        self.backend = Backend()
+        self.addCleanup(self.backend.close)
+
+    def start(self, *entrypoint, needs=None, **settings):
+        if needs and not shutil.which(needs):
+            self.skipTest(f"there is no {needs}")
+        image = "wrapped-worker" if entrypoint else "scratch-worker"
+        container = Container(self.backend, list(entrypoint), image, **settings)
+        self.backend.await_event(event="beat", state="running")
+        return container
+
+    def assert_stops_well(self, container):
+        """With a job in flight: it completes, and the worker says goodbye and ends with 0."""
+        job = self.backend.push("sleep", 700)
+        self.backend.await_state(job, "active")
+        self.assertEqual(container.stop(30), 0, container.log())
+        self.assertEqual(self.backend.state(job), "completed")
+        self.assertTrue(self.backend.events(event="beat", state="quiet"))
+        self.assertEqual(len(self.backend.events(event="beat", state="terminate")), 1)
+        self.assertEqual(self.backend.events(event="nack"), [])
+
+    def assert_no_warning_about_pid_1(self, container):
+        self.assertEqual([line for line in container.warnings() if "PID 1" in line], [])
+
+
+class ScratchImage(ContainerTest):
+    def test_size(self):
+        size = int(storage.podman("image", "inspect", "-f", "{{.Size}}", "scratch-worker").stdout)
+        print(f"image size {size} bytes, at most {MOST_BYTES} are wanted")
+        self.assertLessEqual(size, MOST_BYTES)
+
+    def test_serves_drains_and_exits_0_as_pid_1(self):
+        container = self.start()
+        job = self.backend.push("noop")
+        self.backend.await_state(job, "completed")
+        self.assert_stops_well(container)
+        self.assertIn("pid=1 ", container.log())
+        self.assert_no_warning_about_pid_1(container)
+
+    def test_kill_with_tstp_quiets_and_cont_resumes(self):
+        container = self.start()
+        container.signal("TSTP")
+        quiet = self.backend.await_event(event="beat", state="quiet")
+        job = self.backend.push("noop")
+        container.signal("CONT")
+        self.backend.await_state(job, "completed")
+        fetched = [each["t_ms"] for each in self.backend.events(event="fetch") if job in each["jobs"]]
+        resumed = [each["t_ms"] for each in self.backend.events(event="beat", state="running")]
+        self.assertGreater(fetched[0], quiet["t_ms"])
+        self.assertGreater(resumed[-1], quiet["t_ms"])
+        self.assert_stops_well(container)
+
+    def test_killed_where_the_orchestrator_grants_less_than_the_grace_period(self):
+        container = self.start(OJS_SHUTDOWN_GRACE_PERIOD="60s")
+        job = self.backend.push("sleep", 600000)
+        self.backend.await_state(job, "active")
+        self.assertEqual(container.stop(1), 128 + signal.SIGKILL)
+        self.assertEqual(self.backend.events(event="nack"), [])
+
+    def test_quiets_without_a_shell(self):
+        container = self.start()
+        storage.podman("exec", container.id, "/worker", "--signal", "quiet")
+        self.backend.await_event(event="beat", state="quiet")
+        storage.podman("exec", container.id, "/worker", "--signal", "resume")
+        self.assert_stops_well(container)
+
+    def test_readiness_fails_and_liveness_holds_when_quiet(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            port = taken.getsockname()[1]
+        container = self.start(OJS_HEALTH_ADDR=f"127.0.0.1:{port}")
+
+        def status(path):
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=GUARD) as answer:
+                    return answer.status
+            except urllib.error.HTTPError as refused:
+                refused.close()
+                return refused.code
+            except OSError:  # not listening yet
+                return 0
+
+        eventually(lambda: status("/readyz") == 200, "ready")
+        container.signal("TSTP")
+        self.backend.await_event(event="beat", state="quiet")
+        self.assertEqual((status("/readyz"), status("/livez")), (503, 200))
+        container.signal("CONT")
+        self.assert_stops_well(container)
+
+
+class Wrappers(ContainerTest):
+    def test_a_shell_as_pid_1_eats_sigterm_and_the_worker_warned(self):
+        container = self.start("/bin/sh", "-c", "/worker; exit $?", needs="busybox")
+        job = self.backend.push("sleep", 600000)
+        self.backend.await_state(job, "active")
+        self.assertEqual(container.stop(2), 128 + signal.SIGKILL)
+        self.assertEqual(self.backend.events(event="beat", state="quiet"), [])
+        self.assertEqual(self.backend.state(job), "active")
+        about = [line for line in container.warnings() if "PID 1" in line]
+        self.assertEqual(len(about), 1, container.log())
+        self.assertRegex(about[0], r"\bsh\b")
+        self.assertIn("exec", about[0])
+
+    def test_a_shell_that_execs_is_out_of_the_way(self):
+        container = self.start("/bin/sh", "-c", "exec /worker", needs="busybox")
+        self.assert_stops_well(container)
+        self.assertIn("pid=1 ", container.log())
+        self.assert_no_warning_about_pid_1(container)
+
+    def test_tini_passes_everything_on(self):
+        container = self.start("/tini", "--", "/worker", needs="tini")
+        container.signal("TSTP")
+        self.backend.await_event(event="beat", state="quiet")
+        container.signal("CONT")
+        self.assert_stops_well(container)
+        self.assert_no_warning_about_pid_1(container)
+
+    def test_dumb_init_turns_tstp_into_a_stop(self):
+        container = self.start("/dumb-init", "/worker", needs="dumb-init")
+        container.signal("TSTP")
+        eventually(lambda: container.state_of_worker() == "T", "the worker stopped by SIGSTOP")
+        self.assertEqual(self.backend.events(event="beat", state="quiet"), [])
+        container.signal("CONT")
+        self.assert_stops_well(container)
+        self.assertTrue([line for line in container.warnings() if "SIGTSTP" in line], container.log())
+
+    def test_dumb_init_for_a_single_child_passes_tstp_on(self):
+        container = self.start("/dumb-init", "--single-child", "/worker", needs="dumb-init")
+        container.signal("TSTP")
+        self.backend.await_event(event="beat", state="quiet")
+        container.signal("CONT")
+        self.assert_stops_well(container)
+
+
+def end(*_):
+    raise KeyboardInterrupt  # so that what is to be removed is removed
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, end)
+    unittest.main(verbosity=2)

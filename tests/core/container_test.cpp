@@ -1,0 +1,561 @@
+// Containers by their evidence, and what PID 1 does with signals: every source alone, together, absent and hostile.
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <string>
+#include <vector>
+
+#include "file_tree.hpp"
+
+using namespace test;
+using ojs::container_info;
+using ojs::container_probe;
+using ojs::detect_container;
+using ojs::finding;
+using ojs::pid1_kind;
+using ojs::severity;
+using ojs::sigtstp_fate;
+
+namespace {
+
+constexpr bool has_proc = OJS_SHUTDOWN_USE_PROC == 1;
+const std::string id(64, 'a');
+
+// We are process 7 there, called ./worker, started by `parent`.
+file_tree& with_us(file_tree& tree, int parent = 1) {
+    tree.process("self", 7, parent, "worker", "./worker", "worker");
+    return tree.process("7", 7, parent, "worker", "./worker", "worker");
+}
+
+// Then a machine, not a container, is what it looks like.
+file_tree& with_systemd(file_tree& tree) {
+    return tree.process("1", 1, 0, "systemd", "/sbin/init", "systemd");
+}
+
+container_info look(const file_tree& tree, const variables& set = {}, pid_t pid = 7) {
+    container_probe where;
+    where.root = tree.root();
+    where.environment = lookup(set);
+    where.pid = pid;
+    return detect_container(where);
+}
+
+bool holds(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
+
+const finding* find(const std::vector<finding>& all, const std::string& wanted) {
+    for (const finding& each : all) {
+        if (each.id == wanted) return &each;
+    }
+    return nullptr;
+}
+
+struct file_case {
+    const char* path;
+    std::string content;
+    const char* runtime;  // null: no evidence
+    bool in_proc = true;
+};
+
+// With one file of evidence, on a machine whose PID 1 is systemd.
+void check_file(const file_case& each) {
+    CAPTURE(each.path);
+    CAPTURE(each.content);
+    file_tree tree;
+    with_systemd(with_us(tree));
+    tree.file(each.path, each.content);
+    const container_info info = look(tree);
+    const bool expected = each.runtime != nullptr && (has_proc || !each.in_proc);
+    CHECK(info.in_container == expected);
+    if (!expected) {
+        CHECK(info.evidence.empty());
+        return;
+    }
+    REQUIRE(info.evidence.size() == 1);
+    CHECK(info.evidence[0].source == each.path);
+    CHECK(info.evidence[0].conclusive);
+    CHECK(info.runtime == each.runtime);
+}
+
+std::string mount_line(const std::string& mounted, const std::string& point, const std::string& rest) {
+    return "22 1 0:5 / /proc rw - proc proc rw\n900 800 0:50 " + mounted + " " + point +
+           " rw,relatime master:1 - " + rest + "\n";
+}
+
+}  // namespace
+
+TEST_CASE("container: an empty root tells nothing and harms nothing") {
+    const file_tree tree;
+    const container_info info = look(tree);
+    CHECK(!info.in_container);
+    CHECK(info.evidence.empty());
+    CHECK(info.runtime.empty());
+    CHECK(info.pid == 7);
+    CHECK(info.pid1.kind == pid1_kind::unknown);
+    CHECK(check_pid1(info).empty());
+}
+
+TEST_CASE("container: a machine with systemd is none") {
+    file_tree tree;
+    with_systemd(with_us(tree));
+    tree.file("/proc/self/cgroup", "0::/user.slice/user-1000.slice/session-2.scope\n");
+    tree.file("/proc/1/cgroup", "0::/init.scope\n");
+    tree.file("/proc/self/mountinfo",
+              "28 1 254:1 / / rw - ext4 /dev/vda1 rw\n"
+              "60 28 0:50 / /var/lib/docker/overlay2/x/merged rw - overlay overlay "
+              "rw,lowerdir=/var/lib/docker/x\n");
+    tree.link("/proc/self/ns/pid", "pid:[4026531836]");
+    const container_info info = look(tree);
+    CHECK(!info.in_container);
+    CHECK(info.evidence.empty());
+    CHECK(check_pid1(info).empty());
+}
+
+TEST_CASE("container: each file is evidence alone") {
+    const file_case cases[] = {
+        {"/.dockerenv", "", "docker", false},
+        {"/run/.containerenv", "", "podman", false},
+        {"/run/.containerenv", "engine=\"podman-4.3.1\"\nname=\"x\"\n", "podman", false},
+        {"/run/.containerenv", "engine=\"buildah-1.28.2\"\n", "buildah", false},
+        {"/run/systemd/container", "systemd-nspawn\n", "systemd-nspawn", false},
+        {"/run/systemd/container", "lxc\n", "lxc", false},
+        {"/run/systemd/container", "something\n", "", false},
+        {"/var/run/secrets/kubernetes.io/serviceaccount/namespace", "default", "kubernetes", false},
+        {"/proc/1/environ", std::string("A=1\0container=podman\0B=2\0", 27), "podman"},
+        {"/proc/1/environ", std::string("container=lxc"), "lxc"},
+        {"/proc/1/environ", std::string("container=oci\0", 14), ""},
+        {"/proc/1/environ", std::string("A=container=podman\0container=\0", 30), nullptr},
+    };
+    for (const file_case& each : cases) check_file(each);
+}
+
+TEST_CASE("container: cgroups of version 1 and 2") {
+    const struct {
+        std::string path;
+        const char* runtime;
+    } cases[] = {
+        {"/docker/" + id, "docker"},
+        {"/system.slice/docker-" + id + ".scope", "docker"},
+        {"/docker/buildkit/" + id, ""},
+        {"/machine.slice/libpod-" + id + ".scope/container", "podman"},
+        {"/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" + id + ".scope", "podman"},
+        {"/kubepods/besteffort/pod3e-1/" + id, "kubernetes"},
+        {"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/cri-containerd-" + id +
+             ".scope",
+         "kubernetes"},
+        {"/system.slice/containerd.service/kubepods-pod1.slice:cri-containerd:" + id, "kubernetes"},
+        {"/x:cri-containerd:" + id, "containerd"},
+        {"/system.slice/crio-" + id + ".scope", "cri-o"},
+        {"/system.slice/nerdctl-" + id + ".scope", "containerd"},
+        {"/default/" + id, ""},
+        {"/ecs/task-1/" + id, "ecs"},
+        {"/lxc/web", "lxc"},
+        {"/lxc.payload.web/init.scope", "lxc"},
+        {"/machine.slice/systemd-nspawn@web.service/payload", "systemd-nspawn"},
+        {"/garden/abc", "garden"},
+        // The runtimes themselves, and what only looks alike.
+        {"/system.slice/docker.service", nullptr},
+        {"/system.slice/containerd.service", nullptr},
+        {"/machine.slice/libpod-conmon-" + id + ".scope", nullptr},
+        {"/lxc.monitor.web", nullptr},
+        {"/lxc", nullptr},
+        {"/ecs", nullptr},
+        {"/docker/abc", nullptr},
+        {"/docker-" + id.substr(1) + ".scope", nullptr},
+        {"/docker-" + id + "a.scope", nullptr},
+        {"/default/" + id.substr(1), nullptr},
+        {"/user.slice/nomad", nullptr},
+        {"/", nullptr},
+        {"/../../init.scope", nullptr},
+    };
+    for (const auto& each : cases) {
+        for (const char* file : {"/proc/self/cgroup", "/proc/1/cgroup"}) {
+            check_file({file, "0::" + each.path + "\n", each.runtime});
+            check_file(
+                {file, "12:cpu,cpuacct:/\n4:memory:" + each.path + "\n1:name=systemd:/\n", each.runtime});
+            check_file({file, "0::" + each.path, each.runtime});
+        }
+    }
+}
+
+TEST_CASE("container: mounts that only a runtime makes") {
+    const struct {
+        std::string line;
+        const char* runtime;
+    } cases[] = {
+        {mount_line("/", "/", "overlay overlay rw,lowerdir=/var/lib/docker/overlay2/l/A,upperdir=/x"),
+         "docker"},
+        {mount_line("/", "/",
+                    "overlay overlay rw,lowerdir=/home/me/.local/share/containers/storage/overlay/l/A"),
+         "podman"},
+        {mount_line(
+             "/", "/",
+             "overlay overlay rw,lowerdir=/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs/1"),
+         "containerd"},
+        {mount_line("/", "/", "fuse.fuse-overlayfs fuse-overlayfs rw,lowerdir=/var/lib/containers/storage/x"),
+         "podman"},
+        {mount_line("/var/lib/docker/btrfs/subvolumes/abc", "/", "btrfs /dev/sda rw"), "docker"},
+        {mount_line("/var/lib/docker/containers/abc/hosts", "/etc/hosts", "ext4 /dev/sda rw"), "docker"},
+        {mount_line("/containers/storage/overlay-containers/a/userdata/hostname", "/etc/hostname",
+                    "tmpfs tmpfs rw"),
+         "podman"},
+        {mount_line("/var/lib/kubelet/pods/1/etc-hosts", "/etc/hosts", "ext4 /dev/sda rw"), "kubernetes"},
+        {mount_line("/var/lib/kubelet/pods/1/containers/c/2", "/dev/termination-log", "ext4 /dev/sda rw"),
+         "kubernetes"},
+        {mount_line("/", "/", "ext4 /dev/vda rw"), nullptr},
+        {mount_line("/@", "/", "btrfs /dev/sda rw,subvol=/@"), nullptr},
+        {mount_line("/hosts", "/etc/hosts", "ext4 /dev/sda rw"), nullptr},
+        {mount_line("/var/lib/docker/volumes/v", "/data", "ext4 /dev/sda rw"), nullptr},
+    };
+    for (const auto& each : cases) check_file({"/proc/self/mountinfo", each.line, each.runtime});
+}
+
+TEST_CASE("container: `container=` in the environment") {
+    file_tree tree;
+    with_systemd(with_us(tree));
+    const container_info podman = look(tree, {{"container", "podman"}});
+    CHECK(podman.in_container);
+    CHECK(podman.runtime == "podman");
+    REQUIRE(podman.evidence.size() == 1);
+    CHECK(podman.evidence[0].found == "container=podman");
+    // A variable of the same name that means something else is only a hint.
+    const container_info other = look(tree, {{"container", "shipping box\n"}});
+    CHECK(!other.in_container);
+    REQUIRE(other.evidence.size() == 1);
+    CHECK(!other.evidence[0].conclusive);
+    CHECK(look(tree, {{"container", ""}}).evidence.empty());
+}
+
+TEST_CASE("container: hints make one only where PID 1 is no machine's init") {
+    const struct {
+        variables set;
+        const char* runtime;
+    } cases[] = {
+        {{{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}}, "kubernetes"},
+        {{{"ECS_CONTAINER_METADATA_URI", "http://169.254.170.2/v3/secret"}}, "ecs"},
+        {{{"ECS_CONTAINER_METADATA_URI_V4", "http://169.254.170.2/v4/secret"}}, "ecs"},
+        {{{"NOMAD_ALLOC_ID", "1"}}, "nomad"},
+        {{{"container", "mine"}}, ""},
+    };
+    for (const auto& each : cases) {
+        file_tree machine;
+        with_systemd(with_us(machine));
+        CHECK(!look(machine, each.set).in_container);
+        CHECK(look(machine, each.set).evidence.size() == 1);
+        file_tree unknown;
+        CHECK(!look(unknown, each.set).in_container);
+        CHECK(look(unknown, each.set, 1).in_container);  // we are PID 1
+        CHECK(look(unknown, each.set, 1).runtime == each.runtime);
+        file_tree shell;
+        with_us(shell).process("1", 1, 0, "sh", "/bin/sh|-c|./worker");
+        const container_info info = look(shell, each.set);
+        CHECK(info.in_container == has_proc);
+        CHECK(info.runtime == each.runtime);
+        CHECK(!holds(info.evidence[0].found, "secret"));
+    }
+}
+
+TEST_CASE("container: hints from /proc") {
+    if (!has_proc) return;
+    const auto add = [](file_tree& tree, int which) {
+        if (which == 0) tree.link("/proc/self/ns/pid", "pid:[4026532181]");
+        if (which == 1)
+            tree.file("/proc/self/mountinfo", mount_line("/", "/", "overlay overlay rw,lowerdir=/live"));
+        if (which == 2) tree.file("/proc/self/cgroup", "0::/nomad/alloc-1.scope\n");
+    };
+    for (int which = 0; which < 3; ++which) {
+        CAPTURE(which);
+        file_tree machine;
+        add(with_systemd(with_us(machine)), which);
+        CHECK(!look(machine).in_container);
+        REQUIRE(look(machine).evidence.size() == 1);
+        CHECK(!look(machine).evidence[0].conclusive);
+        file_tree shell;
+        add(with_us(shell).process("1", 1, 0, "sh", "/bin/sh|-c|./worker"), which);
+        CHECK(look(shell).in_container);
+    }
+}
+
+TEST_CASE("container: all evidence is told, the strongest first, and what schedules names the runtime") {
+    file_tree tree;
+    with_us(tree).process("1", 1, 0, "worker", "./worker", "worker");
+    tree.file("/.dockerenv", "").file("/proc/self/cgroup", "0::/docker/" + id + "\n");
+    tree.link("/proc/self/ns/pid", "pid:[4026532181]");
+    CHECK(look(tree).runtime == "docker");
+    const container_info info =
+        look(tree, {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}, {"container", "docker"}});
+    CHECK(info.in_container);
+    CHECK(info.runtime == "kubernetes");
+    REQUIRE(info.evidence.size() == (has_proc ? 5 : 3));
+    CHECK(info.evidence[0].source == "/.dockerenv");
+    bool hints = false;
+    for (const ojs::container_evidence& each : info.evidence) {
+        CHECK((each.conclusive ? !hints : true));
+        hints = !each.conclusive;
+    }
+    CHECK(hints);
+}
+
+TEST_CASE("container: what cannot be read, or is no file, is no evidence and no harm") {
+    const char* const paths[] = {"/.dockerenv",          "/run/.containerenv", "/run/systemd/container",
+                                 "/proc/1/environ",      "/proc/1/comm",       "/proc/1/cmdline",
+                                 "/proc/1/stat",         "/proc/1/cgroup",     "/proc/self/cgroup",
+                                 "/proc/self/mountinfo", "/proc/self/stat"};
+    for (const char* path : paths) {
+        CAPTURE(path);
+        file_tree fifo;
+        fifo.fifo(path);
+        CHECK(!look(fifo).in_container);
+        file_tree folder;
+        folder.folder(path);
+        CHECK(!look(folder).in_container);
+        file_tree dangling;
+        dangling.link(path, "/nowhere/at/all");
+        CHECK(!look(dangling).in_container);
+        file_tree loop;
+        loop.link(path, loop.root() + path);
+        CHECK(!look(loop).in_container);
+    }
+    file_tree file_for_folder;
+    file_for_folder.file("/proc", "").file("/run", "").file("/var", "");
+    CHECK(!look(file_for_folder).in_container);
+    file_tree bound;
+    sockaddr_un where{};
+    where.sun_family = AF_UNIX;
+    (bound.root() + "/.dockerenv").copy(where.sun_path, sizeof where.sun_path - 1);
+    const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
+    REQUIRE(::bind(socket, reinterpret_cast<sockaddr*>(&where), sizeof where) == 0);
+    CHECK(!look(bound).in_container);
+    ::close(socket);
+}
+
+TEST_CASE("container: garbage is bounded and made printable") {
+    std::string garbage;
+    for (int i = 0; i < 200000; ++i) garbage += static_cast<char>(i * 7 % 256);
+    std::string lines;
+    for (int i = 0; i < 100000; ++i) lines += ":::/ - \n";
+    for (const std::string& content :
+         {garbage, lines, std::string(300000, '\0'), std::string(300000, '/'), std::string(300000, ' '),
+          std::string(300000, ')'), std::string("(")}) {
+        file_tree tree;
+        for (const char* name : {"1/environ", "1/comm", "1/cmdline", "1/stat", "1/cgroup", "self/cgroup",
+                                 "self/mountinfo", "self/stat", "self/comm", "self/cmdline"}) {
+            tree.file(std::string("/proc/") + name, content);
+        }
+        tree.file("/run/systemd/container", content);
+        const container_info info = look(tree);
+        CHECK(info.in_container);
+        for (const ojs::container_evidence& each : info.evidence) {
+            CHECK(each.found.size() <= 500);
+            CHECK(each.runtime.size() <= 20);
+            for (const char c : each.found) CHECK((static_cast<unsigned char>(c) >= 0x20 && c != 0x7f));
+        }
+        CHECK(info.pid1.command.size() <= 600);
+        for (const finding& each : check_pid1(info)) CHECK(!holds(each.what, "\n"));
+    }
+    file_tree late;  // beyond the bound nothing is looked at
+    with_systemd(with_us(late))
+        .file("/proc/self/cgroup", std::string(70000, '\n') + "0::/docker/" + id + "\n");
+    CHECK(!look(late).in_container);
+}
+
+TEST_CASE("container: the real machine is read without harm") {
+    const container_info info = detect_container();
+    CHECK(info.pid == ::getpid());
+    CHECK(info.in_container == (info.in_container && !info.evidence.empty()));
+    if (has_proc) CHECK(!info.program.empty());
+}
+
+#if OJS_SHUTDOWN_USE_PROC
+
+TEST_CASE("PID 1: every kind") {
+    const struct {
+        const char* comm;
+        const char* command;
+        pid1_kind kind;
+        const char* in_warning;  // null: silent
+    } cases[] = {
+        {"sh", "/bin/sh|-c|./worker --fast", pid1_kind::shell, "'/bin/sh -c ./worker --fast', a shell"},
+        {"bash", "bash|-c|./worker; true", pid1_kind::shell, "'bash -c ./worker; true'"},
+        {"bash", "-bash", pid1_kind::shell, "'-bash'"},
+        {"dash", "dash", pid1_kind::shell, "a shell"},
+        {"ash", "ash", pid1_kind::shell, "a shell"},
+        {"busybox", "/bin/busybox|sh|-c|x", pid1_kind::shell, "a shell"},
+        {"entrypoint.sh", "/bin/sh|/entrypoint.sh|./worker", pid1_kind::shell,
+         "'/bin/sh /entrypoint.sh ./worker', a shell"},
+        {"node", "npm start", pid1_kind::unknown, "'npm start', which may not"},
+        {"sleep", "sleep|infinity", pid1_kind::unknown, "sleep infinity"},
+        {"kthread", "", pid1_kind::unknown, "'kthread'"},
+        {"tini", "/sbin/tini|--|./worker", pid1_kind::forwards, nullptr},
+        {"tini-static", "tini-static|./worker", pid1_kind::forwards, nullptr},
+        {"docker-init", "/sbin/docker-init|--|./worker", pid1_kind::forwards, nullptr},
+        {"x", "/sbin/docker-init|--|./worker", pid1_kind::forwards, nullptr},
+        {"ojs-init", "./worker|--init", pid1_kind::forwards, nullptr},
+        {"s6-svscan", "s6-svscan|/run/service", pid1_kind::init, nullptr},
+        {"s6-linux-init", "s6-linux-init", pid1_kind::init, nullptr},
+        {"runit", "runit", pid1_kind::init, nullptr},
+        {"systemd", "/sbin/init", pid1_kind::init, nullptr},
+        {"init", "/init", pid1_kind::init, nullptr},
+        {"supervisord", "/usr/bin/python3|/usr/bin/supervisord", pid1_kind::init, nullptr},
+        {"my_init", "/usr/bin/python3|-u|/sbin/my_init", pid1_kind::init, nullptr},
+        {"pause", "/pause", pid1_kind::pause, nullptr},
+    };
+    for (const auto& each : cases) {
+        CAPTURE(each.command);
+        file_tree tree;
+        with_us(tree).process("1", 1, 0, each.comm, each.command, "other").file("/.dockerenv", "");
+        const container_info info = look(tree);
+        CHECK(info.pid1.kind == each.kind);
+        CHECK(info.pid1.comm == each.comm);
+        CHECK(info.program == "./worker");
+        const std::vector<finding> found = check_pid1(info);
+        REQUIRE(found.size() == (each.in_warning != nullptr ? 1U : 0U));
+        if (each.in_warning != nullptr) {
+            CAPTURE(found[0].what);
+            CHECK(found[0].id == "pid1-wrapper");
+            CHECK(found[0].severity == severity::warning);
+            CHECK(holds(found[0].what, each.in_warning));
+            CHECK(holds(found[0].what, "docker"));
+            CHECK(holds(found[0].fix, "CMD [\"./worker\"]"));
+            CHECK(holds(found[0].fix, "exec"));
+            CHECK(holds(found[0].fix, "tini"));
+        }
+        // Outside of a container nobody is warned.
+        file_tree outside;
+        with_us(outside).process("1", 1, 0, each.comm, each.command, "other");
+        CHECK(check_pid1(look(outside)).empty());
+    }
+}
+
+TEST_CASE("PID 1: we are it, or another run of our program is") {
+    file_tree tree;
+    tree.file("/.dockerenv", "");
+    with_us(tree).process("1", 1, 0, "worker", "./worker", "worker");
+    CHECK(look(tree).pid1.kind == pid1_kind::self);
+    CHECK(check_pid1(look(tree)).empty());
+    file_tree us;
+    us.file("/.dockerenv", "").process("self", 1, 0, "worker", "./worker");
+    CHECK(look(us, {}, 1).pid1.kind == pid1_kind::self);
+    CHECK(look(us, {}, 1).pid1.command == "./worker");
+    CHECK(check_pid1(look(us, {}, 1)).empty());
+    // Told by the name where the executable cannot be seen.
+    file_tree unreadable;
+    unreadable.file("/.dockerenv", "")
+        .process("self", 7, 0, "worker", "/app/worker")
+        .process("1", 1, 0, "w", "worker|x");
+    CHECK(look(unreadable).pid1.kind == pid1_kind::self);
+}
+
+TEST_CASE("PID 1: one that cannot be read, or is of another namespace, is warned about without a name") {
+    file_tree hidden;
+    with_us(hidden).file("/.dockerenv", "");
+    REQUIRE(check_pid1(look(hidden)).size() == 1);
+    CHECK(holds(check_pid1(look(hidden))[0].what, "cannot be read"));
+    file_tree foreign;  // a /proc in which we have another number
+    with_us(foreign).process("1", 1, 0, "systemd", "/sbin/init").file("/.dockerenv", "");
+    CHECK(look(foreign, {}, 8).pid1.kind == pid1_kind::unknown);
+    CHECK(look(foreign, {}, 1).pid1.kind == pid1_kind::self);
+}
+
+TEST_CASE("PID 1: a shell between an init and us is found, unless PID 1 is no ancestor of ours") {
+    for (const int middle : {1, 0}) {
+        file_tree tree;
+        with_us(tree, 6).file("/.dockerenv", "").process("1", 1, 0, "tini", "tini|--|sh|-c|./worker");
+        tree.process("6", 6, 5, "env", "env|./worker").process("5", 5, middle, "sh", "sh|-c|env ./worker");
+        const std::vector<finding> found = check_pid1(look(tree));
+        CHECK(found.size() == (middle == 1 ? 1U : 0U));
+        if (middle == 1) CHECK(holds(found[0].what, "started by 'sh -c env ./worker'"));
+    }
+    file_tree circle;  // no end, but an end to the search
+    with_us(circle, 6).file("/.dockerenv", "").process("1", 1, 0, "tini", "tini|--|x");
+    circle.process("6", 6, 5, "sh", "sh").process("5", 5, 6, "sh", "sh");
+    CHECK(check_pid1(look(circle)).empty());
+}
+
+TEST_CASE("PID 1: dumb-init and SIGTSTP") {
+    const std::string tstp = std::to_string(SIGTSTP);
+    const struct {
+        std::string command;
+        bool stops;
+    } cases[] = {
+        {"dumb-init|./worker", true},
+        {"/usr/bin/dumb-init|--|./worker", true},
+        {"dumb-init|-v|--|./worker", true},
+        {"dumb-init|--|./worker|-c", true},
+        {"dumb-init|./worker|--single-child", true},
+        {"dumb-init|-r|15:3|--|./worker", true},
+        {"dumb-init|-r|" + tstp + ":" + std::to_string(SIGSTOP) + "|./worker", true},
+        {"dumb-init|--rewrite|junk|./worker", true},
+        {"dumb-init|-r", true},
+        {"dumb-init|-c|./worker", false},
+        {"dumb-init|-vc|./worker", false},
+        {"dumb-init|--single-child|./worker", false},
+        {"dumb-init|--single|./worker", false},
+        {"dumb-init|-r|15:3|-c|./worker", false},
+        {"dumb-init|-r|" + tstp + ":" + tstp + "|./worker", false},
+        {"dumb-init|-r" + tstp + ":0|./worker", false},
+        {"dumb-init|-vr" + tstp + ":15|./worker", false},
+        {"dumb-init|--rewrite|" + tstp + ":15|./worker", false},
+        {"dumb-init|--rewrite=" + tstp + ":15|./worker", false},
+    };
+    for (const auto& each : cases) {
+        CAPTURE(each.command);
+        file_tree tree;
+        with_us(tree).process("1", 1, 0, "dumb-init", each.command).file("/.dockerenv", "");
+        const container_info info = look(tree);
+        CHECK(info.pid1.kind == pid1_kind::forwards);
+        CHECK((info.pid1.sigtstp == sigtstp_fate::stops_us) == each.stops);
+        const std::vector<finding> found = check_pid1(info);
+        REQUIRE(found.size() == (each.stops ? 1U : 0U));
+        CHECK(find(found, "pid1-wrapper") == nullptr);
+        if (!each.stops) continue;
+        CHECK(found[0].id == "pid1-sigtstp");
+        CHECK(found[0].severity == severity::warning);
+        CHECK(holds(found[0].what, "SIGSTOP"));
+        for (const char* fix : {"--single-child", "--rewrite", "--signal quiet", "POST /quiet"})
+            CHECK(holds(found[0].fix, fix));
+        CHECK(check_pid1(look(tree, {{"DUMB_INIT_SETSID", "0"}})).empty());
+        CHECK(!check_pid1(look(tree, {{"DUMB_INIT_SETSID", "1"}})).empty());
+    }
+}
+
+TEST_CASE("PID 1: catatonit keeps SIGTSTP to itself, which is worth a note and no warning") {
+    for (const char* comm : {"catatonit", "podman-init"}) {
+        file_tree tree;
+        with_us(tree).process("1", 1, 0, comm, "/run/podman-init|--|./worker").file("/run/.containerenv", "");
+        const std::vector<finding> found = check_pid1(look(tree));
+        REQUIRE(found.size() == 1);
+        CHECK(found[0].id == "pid1-sigtstp");
+        CHECK(found[0].severity == severity::info);
+        CHECK(!holds(found[0].what, "SIGSTOP"));
+    }
+}
+
+TEST_CASE("PID 1: its command line is shown without what may be a secret") {
+    file_tree tree;
+    with_us(tree)
+        .file("/.dockerenv", "")
+        .process("1", 1, 0, "sh",
+                 "sh|-c|OJS_AUTH_TOKEN=canary ./worker --password=canary|" + std::string(500, 'x'));
+    const container_info info = look(tree);
+    CHECK(!holds(info.pid1.command, "canary"));
+    CHECK(holds(info.pid1.command, "sh -c OJS_AUTH_TOKEN=... ./worker --password=..."));
+    CHECK(info.pid1.command.size() < 200);
+    CHECK(!holds(check_pid1(info)[0].what, "canary"));
+}
+
+#else
+
+TEST_CASE("PID 1: without /proc, a process in a container that is not PID 1 is warned in general terms") {
+    file_tree tree;
+    with_us(tree).process("1", 1, 0, "tini", "tini|--|./worker").file("/.dockerenv", "");
+    const container_info info = look(tree);
+    CHECK(info.in_container);
+    CHECK(info.pid1.kind == pid1_kind::unknown);
+    REQUIRE(check_pid1(info).size() == 1);
+    CHECK(holds(check_pid1(info)[0].what, "cannot be read"));
+    CHECK(check_pid1(look(tree, {}, 1)).empty());
+}
+
+#endif

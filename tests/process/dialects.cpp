@@ -1,0 +1,140 @@
+// Each dialect against each kind of backend: what a whole run says on the wire.
+#include <signal.h>
+
+#include "harness.hpp"
+
+using namespace test;
+
+namespace {
+
+// The states of a worker's beats in order, repetitions left out: "running quiet terminate".
+std::string states_of(backend& jobs, const std::string& worker) {
+    std::string out;
+    std::string last;
+    for (const json& each : jobs.events()) {
+        if (!worker_event(worker, "beat")(each) || each["state"].is(last.c_str())) continue;
+        last = each["state"].text;
+        out += (out.empty() ? "" : " ") + last;
+    }
+    return out;
+}
+
+// A worker with one short and two endless jobs, stopped: everything it said is in the ledger.
+struct run {
+    run(std::vector<std::string> flags, const std::string& dialect) : jobs(std::move(flags)) {
+        process worker =
+            start_worker(jobs.url(), "w", {{"OJS_DIALECT", dialect}, {"OJS_SHUTDOWN_GRACE_PERIOD", "300ms"}});
+        const std::string quick = jobs.push_one("test.result", "[1]");
+        interrupted = jobs.push_one("test.sleep", "[600000]");
+        declared_long = jobs.push_one("test.long", "[600000]");
+        REQUIRE(worker.prints("start " + interrupted));
+        REQUIRE(worker.prints("start " + declared_long));
+        REQUIRE(jobs.reaches(quick, "completed"));
+        worker.signal(SIGTSTP);
+        REQUIRE(worker.prints("phase quiet"));
+        worker.signal(SIGTERM);
+        status = worker.wait();
+        log = worker.output();
+        states = states_of(jobs, "w");
+    }
+    json fail_of(const std::string& id) { return jobs.event(job_event(id, "nack")); }
+    int downgrades() const {
+        int found = 0;
+        for (std::size_t at = 0; (at = log.find("only in another form", at)) != std::string::npos; ++at)
+            ++found;
+        return found;
+    }
+
+    backend jobs;
+    std::string interrupted;
+    std::string declared_long;
+    std::string states;
+    std::string log;
+    int status = -1;
+};
+
+}  // namespace
+
+TEST_CASE("dialect graceful_shutdown: quiet to the last job, then one terminate") {
+    run one({}, "graceful_shutdown");
+    INFO(one.log);
+    CHECK(one.status == 0);
+    CHECK(one.states == "running quiet terminate");
+    CHECK(one.fail_of(one.interrupted)["code"].is("ShutdownError"));
+    CHECK(one.fail_of(one.interrupted)["requeue"].flag);
+    CHECK(one.fail_of(one.declared_long)["code"].is("ShutdownTimeout"));
+    CHECK(one.downgrades() == 0);
+}
+
+TEST_CASE("dialect website: error `shutdown`, an attempt used up, and `terminated`") {
+    run one({}, "website");
+    INFO(one.log);
+    CHECK(one.status == 0);
+    CHECK(one.states == "running quiet terminated");
+    CHECK(one.fail_of(one.interrupted)["code"].is("shutdown"));
+    CHECK(!one.fail_of(one.interrupted)["requeue"].flag);
+    CHECK(one.fail_of(one.declared_long)["code"].is("shutdown"));
+}
+
+TEST_CASE("dialect worker_protocol: a count of jobs, and terminate from SIGTERM on") {
+    run one({"--count-heartbeats"}, "worker_protocol");
+    INFO(one.log);
+    CHECK(one.status == 0);
+    CHECK(one.states == "running quiet terminate");
+    CHECK(one.fail_of(one.interrupted)["code"].is("shutdown"));
+    CHECK(one.downgrades() == 0);
+    // The drain of 300 ms, with a beat every 100 ms, was `terminate` already.
+    CHECK(one.jobs.count(beat_in_state("w", "terminate")) >= 2);
+}
+
+TEST_CASE("every dialect on a strict backend: one line in the log for each downgrade, and nothing lost") {
+    for (const std::string dialect : {"graceful_shutdown", "website", "worker_protocol"}) {
+        CAPTURE(dialect);
+        run one({"--strict"}, dialect);
+        INFO(one.log);
+        CHECK(one.status == 0);
+        CHECK(one.downgrades() == 2);
+        const json fail = one.fail_of(one.interrupted);
+        CHECK(fail["code"].is("handler_error"));
+        CHECK(fail["retryable"].flag);
+        const std::string error_class = fail["details"]["error_class"].text;
+        CHECK(error_class == (dialect == "graceful_shutdown" ? "ShutdownError" : "shutdown"));
+        CHECK(fail["message"].text.rfind(error_class + ": ", 0) == 0);
+        CHECK(fail["details"]["reason"].is("grace_period_expired"));
+        // Two FAILs may be refused at the same time; beats are one after the other.
+        const auto refused = [](const char* route) {
+            return [route](const json& event) {
+                return event["event"].is("refused_form") && event["route"].is(route);
+            };
+        };
+        CHECK(one.jobs.count(refused("/ojs/v1/workers/heartbeat")) == 1);
+        CHECK(one.jobs.count(refused("/ojs/v1/workers/nack")) <= 2);
+        CHECK(one.jobs.count(refused("/ojs/v1/workers/fetch")) == 0);
+        CHECK(one.jobs.count(refused("/ojs/v1/workers/ack")) == 0);
+        CHECK(one.jobs.summary()["active"].number == 0);
+    }
+}
+
+TEST_CASE("the default dialect on a backend that wants a count finds that out") {
+    run one({"--count-heartbeats"}, "graceful_shutdown");
+    INFO(one.log);
+    CHECK(one.status == 0);
+    CHECK(one.states == "running quiet terminate");
+    CHECK(one.downgrades() == 1);
+}
+
+TEST_CASE(
+    "a backend that answers every form with 400: the worker lives, asks no more than it must, and still "
+    "stops") {
+    raw_server server;
+    server.answer_with("HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}");
+    process worker = start_worker(server.url(), "w", {{"OJS_HEARTBEAT_INTERVAL", "50ms"}});
+    REQUIRE(eventually([&] { return worker.count("heartbeat failed") >= 10; }));
+    const int answered = server.answered();
+    const int beats = worker.count("heartbeat failed");
+    INFO(worker.output());
+    CHECK(answered <= 3 * (beats + 1) + worker.count("FETCH failed") + 3);
+    CHECK(worker.count("another form") == 0);
+    worker.signal(SIGTERM);
+    CHECK(worker.wait() == 0);  // it claimed nothing
+}

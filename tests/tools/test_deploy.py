@@ -1,0 +1,235 @@
+"""The files of examples/deploy: that their numbers add up, and that they are what their comments say."""
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "examples/deploy"
+UNITS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "": 1}
+REPORTING = 5  # what a worker needs after its grace period, in seconds
+
+# File, and how it says when SIGKILL comes.
+GRANTS = {
+    "docker-compose.yml": r"^ +stop_grace_period: (\S+)$",
+    "kubernetes/deployment.yaml": r"^ +terminationGracePeriodSeconds: (\d+)$",
+    "ojs-worker.service": r"^TimeoutStopSec=(\S+)$",
+}
+FILES = [*GRANTS, "Dockerfile", "kubernetes/disruption-budget.yaml"]
+
+
+def read(name):
+    return (DEPLOY / name).read_text()
+
+
+def without_comments(text):
+    return re.sub(r"(?m)^\s*#.*\n", "", text)
+
+
+def seconds(text):
+    parts = re.findall(r"(\d+)([a-z]*)", text)
+    assert parts and "".join(number + unit for number, unit in parts) == text, text
+    return sum(int(number) * UNITS[unit] for number, unit in parts)
+
+
+def granted(name):
+    return seconds(re.search(GRANTS[name], read(name), re.MULTILINE).group(1))
+
+
+def setting(name, variable):
+    """The value of an environment variable in any of the three notations; None if it is not set."""
+    found = re.search(rf'\b{variable}(?:=|: |, value: )"?([^"\s}}]+)', without_comments(read(name)))
+    return found.group(1) if found else None
+
+
+def duration(name, variable, fallback):
+    value = setting(name, variable)
+    return fallback if value is None else seconds(value)
+
+
+class Budgets(unittest.TestCase):
+    def test_what_is_granted_holds_all_that_is_spent(self):
+        for name in GRANTS:
+            with self.subTest(name):
+                prestop = duration(name, "OJS_PRESTOP_DELAY", 0)
+                grace = duration(name, "OJS_SHUTDOWN_GRACE_PERIOD", None)
+                stop = max(REPORTING, duration(name, "OJS_STOP_TIMEOUT", 5))
+                self.assertGreaterEqual(granted(name), prestop + grace + stop)
+                # The specification's recommendation: 10 s more than the grace period.
+                self.assertGreaterEqual(granted(name), prestop + grace + 10)
+
+    def test_the_worker_is_told_what_is_granted(self):
+        for name in GRANTS:
+            with self.subTest(name):
+                self.assertEqual(duration(name, "OJS_CONTAINER_GRACE_PERIOD", None), granted(name))
+
+    def test_only_where_there_is_a_hook_is_there_time_for_it(self):
+        for name in GRANTS:
+            with self.subTest(name):
+                has_hook = "preStop:" in without_comments(read(name))
+                self.assertEqual(duration(name, "OJS_PRESTOP_DELAY", 0) > 0, has_hook)
+
+    def test_the_sums_in_the_comments(self):
+        for name in GRANTS:
+            with self.subTest(name):
+                rows = re.findall(r"(?m)^# +([+=]?) +(\d+)  \S", read(name))
+                self.assertEqual([sign for sign, _ in rows], ["", *["+"] * (len(rows) - 2), "="])
+                numbers = [int(number) for _, number in rows]
+                self.assertEqual(sum(numbers[:-1]), numbers[-1])
+                self.assertEqual(numbers[-1], granted(name))
+                self.assertIn(duration(name, "OJS_SHUTDOWN_GRACE_PERIOD", None), numbers)
+
+    def test_the_grace_period_is_the_formula_of_the_specification(self):
+        for name in GRANTS:
+            with self.subTest(name):
+                parts = re.search(r"longest job \((\d+)\), a heartbeat \((\d+)\), and a margin \((\d+)\)", read(name))
+                job, heartbeat, margin = map(int, parts.groups())
+                self.assertEqual(duration(name, "OJS_SHUTDOWN_GRACE_PERIOD", None), job + heartbeat + margin)
+                self.assertEqual(duration(name, "OJS_HEARTBEAT_INTERVAL", None), heartbeat)
+
+
+class Names(unittest.TestCase):
+    def test_every_variable_is_one_the_worker_reads(self):
+        source = (ROOT / "ojs_shutdown.hpp").read_text()
+        for name in GRANTS:
+            for variable in re.findall(r"\bOJS_[A-Z_]+\b", without_comments(read(name))):
+                self.assertIn(f'"{variable}"', source, f"{name}: {variable}")
+
+    def test_every_flag_is_one_the_worker_has(self):
+        known = set(re.findall(r"--[a-z]+", (ROOT / "examples/worker.cpp").read_text()))
+        named = {flag for name in FILES for flag in re.findall(r"worker\"?,? \"?(--[a-z]+)", read(name))}
+        self.assertTrue(named)
+        self.assertEqual(named - known, set())
+
+    def test_no_shell_runs_anything(self):
+        for name in FILES:
+            lines = without_comments(read(name)).splitlines()
+            started = [line for line in lines if re.search(r"(?i)^\s*-?\s*(ExecStart=|command:|entrypoint)", line)]
+            for line in started:
+                self.assertNotRegex(line, r"\bsh\b", name)
+
+    def test_no_registry_is_named(self):
+        for name in FILES:
+            for image in re.findall(r"(?m)^\s*(?:FROM|image:) (\S+)", without_comments(read(name))):
+                self.assertRegex(image, r"^[a-z-]+(:[a-z]+)?$", name)
+
+
+class Dockerfile(unittest.TestCase):
+    def setUp(self):
+        steps = [line.split(" ", 1) for line in without_comments(read("Dockerfile")).splitlines() if line]
+        last = max(i for i, step in enumerate(steps) if step[0] == "FROM")
+        self.build, self.image = steps[:last], dict(steps[last:])
+
+    def test_the_image_is_empty_but_for_the_worker(self):
+        self.assertEqual(list(self.image), ["FROM", "COPY", "USER", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT"])
+        self.assertEqual(self.image["FROM"], "scratch")
+
+    def test_started_without_a_shell_as_nobody_and_stopped_by_sigterm(self):
+        self.assertEqual(json.loads(self.image["ENTRYPOINT"]), [self.image["COPY"].split()[-1]])
+        self.assertRegex(self.image["USER"], r"^[1-9]\d*:[1-9]\d*$")
+        self.assertEqual(self.image["STOPSIGNAL"], "SIGTERM")
+        self.assertEqual(self.image["HEALTHCHECK"], "NONE")  # nothing in there could run one
+
+    def test_what_it_copies_is_there(self):
+        copied = [source for what, words in self.build if what == "COPY" for source in words.split()[:-1]]
+        for source in copied:
+            self.assertTrue((ROOT / source).is_file(), source)
+        compiled = [words for what, words in self.build if words.startswith("g++")]
+        self.assertEqual(len(compiled), 1)
+        for source in re.findall(r"\S+\.(?:cpp|S)", compiled[0]):
+            self.assertIn(source, [Path(each).name for each in copied])
+
+    def test_the_worker_is_static_and_holds_early_signals(self):
+        # As the Makefile builds what the tests run.
+        made = re.search(r"(?m)static_worker:.*\n\t(.*)", (ROOT / "Makefile").read_text()).group(1)
+        made = made.replace("$(comma)", ",")
+        compiled = [words for what, words in self.build if words.startswith("g++")][0]
+        for flag in ["-static", "-s", "-Wl,-e,hold_signals"]:
+            self.assertIn(f" {flag} ", compiled)
+            self.assertRegex(made, rf" {flag}[ )]")
+
+
+@unittest.skipUnless(importlib.util.find_spec("yaml"), "there is no yaml module (Debian: python3-yaml)")
+class Yaml(unittest.TestCase):
+    def load(self, name):
+        import yaml
+
+        return yaml.safe_load(read(name))
+
+    def test_compose(self):
+        (worker,) = self.load("docker-compose.yml")["services"].values()
+        self.assertIsInstance(worker["entrypoint"], list)
+        self.assertEqual(worker["stop_signal"], "SIGTERM")
+        self.assertIs(worker["init"], False)
+        self.assertTrue(all(isinstance(value, str) for value in worker["environment"].values()))
+        dockerfile = DEPLOY / worker["build"]["context"] / worker["build"]["dockerfile"]
+        self.assertEqual(dockerfile.resolve(), DEPLOY / "Dockerfile")
+
+    def test_deployment(self):
+        deployment = self.load("kubernetes/deployment.yaml")
+        self.assertEqual((deployment["apiVersion"], deployment["kind"]), ("apps/v1", "Deployment"))
+        pod = deployment["spec"]["template"]
+        self.assertEqual(deployment["spec"]["selector"]["matchLabels"], pod["metadata"]["labels"])
+        # A roll-out needs room to begin: one of the two is not 0.
+        rolling = deployment["spec"]["strategy"]["rollingUpdate"]
+        self.assertEqual((rolling["maxUnavailable"], rolling["maxSurge"]), (0, 1))
+        self.assertIs(pod["spec"]["securityContext"]["runAsNonRoot"], True)
+        self.assertIs(pod["spec"]["enableServiceLinks"], False)
+        budget = self.load("kubernetes/disruption-budget.yaml")
+        self.assertEqual(budget["spec"]["selector"]["matchLabels"], pod["metadata"]["labels"])
+        self.assertLess(0, budget["spec"]["maxUnavailable"])
+
+    def test_probes_and_hook(self):
+        (worker,) = self.load("kubernetes/deployment.yaml")["spec"]["template"]["spec"]["containers"]
+        (port,) = worker["ports"]
+        variables = {each["name"]: each.get("value") for each in worker["env"]}
+        self.assertTrue(all(isinstance(value, (str, type(None))) for value in variables.values()))
+        self.assertEqual(variables["OJS_HEALTH_ADDR"], f"0.0.0.0:{port['containerPort']}")
+        for probe, path in [("readinessProbe", "/readyz"), ("livenessProbe", "/livez")]:
+            self.assertEqual(worker[probe]["httpGet"], {"path": path, "port": port["name"]})
+        hook = worker["lifecycle"]["preStop"]
+        self.assertEqual(hook["exec"]["command"], [*worker["command"], "--signal", "quiet"])
+
+
+class Systemd(unittest.TestCase):
+    NAME = "ojs-worker.service"
+
+    def test_what_it_must_say(self):
+        wanted = {
+            "Type": "notify",
+            "NotifyAccess": "main",
+            "KillMode": "mixed",
+            "KillSignal": "SIGTERM",
+            "SendSIGHUP": "no",
+            "Restart": "on-failure",
+            "RestartPreventExitStatus": "64",
+        }
+        service = without_comments(read(self.NAME)).split("[Service]")[1].split("[Install]")[0]
+        said = dict(line.split("=", 1) for line in service.split("\n") if line)
+        self.assertEqual({key: said.get(key) for key in wanted}, wanted)
+        self.assertGreater(seconds(said["WatchdogSec"]), 0)
+
+    def test_every_line_is_a_section_or_an_assignment(self):
+        for line in without_comments(read(self.NAME)).splitlines():
+            self.assertRegex(line, r"^(|\[(Unit|Service|Install)\]|[A-Za-z]+=.*)$")
+
+    @unittest.skipUnless(shutil.which("systemd-analyze"), "there is no systemd-analyze")
+    def test_systemd_finds_no_fault(self):
+        with tempfile.TemporaryDirectory() as folder:
+            unit = Path(folder) / self.NAME
+            # It looks whether the program is there.
+            unit.write_text(re.sub(r"(?m)^ExecStart=.*", "ExecStart=" + shutil.which("true"), read(self.NAME)))
+            done = subprocess.run(
+                ["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, timeout=60
+            )
+        own = [line for line in done.stderr.splitlines() if self.NAME in line]
+        self.assertEqual((done.returncode, own), (0, []), done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
