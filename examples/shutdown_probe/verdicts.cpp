@@ -260,9 +260,9 @@ verdict all_claimed_settled(const record& run) {
     const std::vector<std::string> jobs = claimed(run);
     for (const std::string& job : jobs) {
         if (settlement(run, job) == nullptr) {
-            return fails("job " + job + ", given in the answer to the FETCH of " +
-                         run.when(claim(run, job)->at) + " (sent at " + run.when(claim(run, job)->answered) +
-                         "), was never settled; " + ended_how(run));
+            return fails("job " + job + ", given to the FETCH of " + run.when(claim(run, job)->at) +
+                         " (answered at " + run.when(claim(run, job)->answered) + "), was never settled; " +
+                         ended_how(run));
         }
     }
     return holds(std::to_string(jobs.size()) + " claimed");

@@ -109,10 +109,10 @@ TEST_CASE("shutdown-probe: every row of its list can be made to fail") {
     for (const auto& each : list_of("broken_worker")) broken.insert(each[1]);
     std::set<std::string> judged;
     for (const auto& scenario : list_of("shutdown-probe")) {
-        std::size_t ids = 0;  // after the word that ends with a colon
-        while (ids < scenario.size() && scenario[ids].back() != ':') ++ids;
-        REQUIRE(ids < scenario.size());
-        judged.insert(scenario.begin() + static_cast<std::ptrdiff_t>(ids) + 1, scenario.end());
+        std::size_t ids = scenario.size();  // what follows the last word that ends with a colon
+        while (ids > 0 && scenario[ids - 1].back() != ':') --ids;
+        REQUIRE(ids > 0);
+        judged.insert(scenario.begin() + static_cast<std::ptrdiff_t>(ids), scenario.end());
     }
     CHECK(judged == broken);
 }
