@@ -30,7 +30,7 @@ JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell getconf _NPROCESSORS_ONLN))
 
 # ---- examples: examples/NAME.cpp -> build/NAME -----------------------------------------------------------------------
 
-EXAMPLES := $(patsubst examples/%.cpp,$(BUILD)/%,$(wildcard examples/*.cpp))
+EXAMPLES := $(patsubst examples/%.cpp,$(BUILD)/%,$(wildcard examples/*.cpp)) $(BUILD)/shutdown-probe
 
 examples: $(EXAMPLES)  ## every example, as build/NAME (the default)
 
@@ -40,7 +40,11 @@ FORM := $(SEPARATE)
 $(OBJ)/examples/hello_worker.o: FORM :=
 $(BUILD)/hello_worker: $(OBJ)/examples/hello_worker.o
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
-$(filter-out $(BUILD)/hello_worker,$(EXAMPLES)): $(BUILD)/%: $(OBJ)/examples/%.o $(OBJ)/tests/link/implementation.o
+$(filter-out $(BUILD)/hello_worker $(BUILD)/shutdown-probe,$(EXAMPLES)): $(BUILD)/%: $(OBJ)/examples/%.o $(OBJ)/tests/link/implementation.o
+	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
+# The probe is several files; broken_worker.cpp beside them is for its test alone.
+PROBE := $(patsubst %.cpp,%.o,$(filter-out %/broken_worker.cpp,$(wildcard examples/shutdown_probe/*.cpp)))
+$(BUILD)/shutdown-probe: $(addprefix $(OBJ)/,$(PROBE) tests/link/implementation.o)
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
 # The worker that an empty image holds, as examples/deploy/Dockerfile builds it.
 $(BUILD)/static_worker: $(addprefix $(OBJ)/,examples/worker.o examples/deploy/hold_signals.o tests/link/implementation.o)
@@ -118,7 +122,11 @@ O := $(BUILD)/test/%/obj
 $T/unit: $(addprefix $O/,tests/main.o tests/link/implementation.o $(UNIT_TESTS:.cpp=.o))
 	$(call link,$(compiler.$*))
 $T/process: $(addprefix $O/,tests/main.o tests/link/implementation.o $(PROCESS_TESTS:.cpp=.o)) \
-            | $(addprefix $T/,dev_backend worker $(STARTED) $(STATIC_WORKER))
+            | $(addprefix $T/,dev_backend worker shutdown-probe broken_worker $(STARTED) $(STATIC_WORKER))
+	$(call link,$(compiler.$*))
+$T/shutdown-probe: $(addprefix $O/,$(PROBE) tests/link/implementation.o)
+	$(call link,$(compiler.$*))
+$T/broken_worker: $O/examples/shutdown_probe/broken_worker.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
 $T/static_worker: $(BUILD)/static_worker
 	@cp $< $@
@@ -218,9 +226,9 @@ SYNTAX := $(COMMON) -fsyntax-only
 HAND_WRITTEN := $(filter-out src/ojs_shutdown.hpp,$(shell find src tests examples -name '*.[chi]pp' 2>/dev/null))
 
 $(RESULTS)/warnings/g++/%: FORCE
-	@$(TALLY) run $@ sh -c '$(call warnings,g++ $(SYNTAX) -I. -std=$*,$(wildcard examples/*.cpp))'
+	@$(TALLY) run $@ sh -c '$(call warnings,g++ $(SYNTAX) -I. -std=$*,$(wildcard examples/*.cpp examples/*/*.cpp))'
 $(RESULTS)/warnings/clang++/%: FORCE
-	@$(TALLY) run $@ sh -c '$(call warnings,$(CLANGXX) $(SYNTAX) -I. -std=$*,$(wildcard examples/*.cpp))'
+	@$(TALLY) run $@ sh -c '$(call warnings,$(CLANGXX) $(SYNTAX) -I. -std=$*,$(wildcard examples/*.cpp examples/*/*.cpp))'
 $(RESULTS)/warnings/g++/src: FORCE
 	@$(TALLY) run $@ sh -c '$(call warnings,g++ $(SYNTAX) -Isrc)'
 $(RESULTS)/warnings/clang++/src: FORCE

@@ -1,0 +1,311 @@
+// A worker that breaks one requirement on purpose: what shutdown-probe is tested on.
+//
+//   broken_worker                keeps them all
+//   broken_worker --break ID     breaks one
+//   broken_worker --list         one line each: ID, the requirement that must fail, the scenario that shows it
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "ojs_shutdown.hpp"
+
+namespace {
+
+using std::chrono::milliseconds;
+
+struct breakage {
+    const char* id;
+    const char* row;
+    const char* scenario;
+};
+
+constexpr breakage breakages[] = {
+    {"GS-001", "GS-001", "drain"},
+    {"GS-002", "GS-002", "sigint"},
+    {"GS-003", "GS-003", "grace"},
+    {"GS-003-default", "GS-003", "grace-default"},
+    {"GS-004", "GS-004", "drain"},
+    {"GS-005", "GS-005", "grace"},
+    {"GS-R001", "GS-R001", "tstp"},
+    {"GS-R002", "GS-R002", "second-term"},
+    {"GS-R003", "GS-R003", "progress"},
+    {"GS-R004", "GS-R004", "readiness"},
+    {"NO-FETCH", "NO-FETCH", "drain"},
+    {"LAST-BEAT", "LAST-BEAT", "drain"},
+    {"LAST-BEAT-twice", "LAST-BEAT", "drain"},
+    {"ONCE", "ONCE", "drain"},
+    {"EXIT-0", "EXIT-0", "drain"},
+    {"ATTEMPT", "ATTEMPT", "grace"},
+    {"RESUME", "RESUME", "tstp"},
+    {"SENDER", "SENDER", "progress"},
+    {"LIVE", "LIVE", "readiness"},
+    {"BEATS-END", "BEATS-END", "slow-ack"},
+    {"FAIL-FAST", "FAIL-FAST", "many-fails"},
+    {"IN-FLIGHT", "IN-FLIGHT", "fetch-in-flight"},
+    {"HAND-BACK", "HAND-BACK", "fetch-in-flight"},
+    {"LOST", "LOST", "lost-answer"},
+    {"AWAY-BACK", "AWAY-BACK", "away-and-back"},
+    {"AWAY-GOOD", "AWAY-GOOD", "away-for-good"},
+    {"HOSTILE", "HOSTILE", "hostile"},
+    {"STRICT", "STRICT", "strict"},
+    {"DIR-QUIET", "DIR-QUIET", "directives"},
+    {"DIR-STAYS", "DIR-STAYS", "directives"},
+    {"DIR-TERM", "DIR-TERM", "terminate"},
+    {"STORM", "STORM", "storm"},
+    {"TWICE", "TWICE", "sent-twice"},
+    {"CONT", "CONT", "cont-after-term"},
+    {"EARLY", "EARLY", "early-term"},
+    {"SLOTS", "SLOTS", "concurrency"},
+    {"DEAF", "DEAF", "deaf"},
+    {"FROZEN", "FROZEN", "frozen"},
+};
+
+std::string_view broken;  // the id, or empty
+
+bool breaks(std::string_view id) {
+    return broken == id;
+}
+
+// What the parts of a breakage know of each other.
+ojs::worker* the_worker = nullptr;
+std::atomic<bool> call_failed{false};
+std::atomic<int> spinning{0};
+
+[[noreturn]] void hang() {
+    for (;;) ::pause();
+}
+
+// Passes everything on, and does its worst on the way.
+class wicked_transport final : public ojs::transport {
+  public:
+    wicked_transport(ojs::http_client client, ojs::http_client other, ojs::lifecycle& life)
+        : inner_(std::move(client)), other_(std::move(other)), life_(life) {}
+
+    ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request,
+                                             ojs::time_point deadline) override {
+        ojs::result<std::vector<ojs::job>> got = inner_.fetch(request, deadline);
+        if (!got && got.error().code == ojs::errc::bad_answer && breaks("HOSTILE")) ::_exit(3);
+        if (breaks("IN-FLIGHT") && life_.phase() >= ojs::phase::draining) return std::vector<ojs::job>();
+        return got;
+    }
+
+    ojs::result<ojs::settled> ack(const ojs::ack_request& request, ojs::time_point deadline) override {
+        const settling now(*this);
+        if (breaks("LOST")) return ack_once(request, "", deadline);
+        if (breaks("STRICT")) return ack_once(request, ",\"worker\":\"me\"", deadline);
+        if (breaks("ONCE")) static_cast<void>(inner_.ack(request, deadline));
+        ojs::result<ojs::settled> got = inner_.ack(request, deadline);
+        if (!got && breaks("AWAY-BACK")) return ojs::settled::accepted;
+        return got;
+    }
+
+    ojs::result<ojs::settled> fail(const ojs::fail_request& request, ojs::time_point deadline) override {
+        const settling now(*this);
+        std::unique_lock<std::mutex> alone(one_by_one_, std::defer_lock);
+        if (breaks("FAIL-FAST")) alone.lock();
+        ojs::fail_request changed = request;
+        if (breaks("ATTEMPT") || breaks("HAND-BACK")) changed.requeue = false;
+        ojs::result<ojs::settled> got = inner_.fail(changed, deadline);
+        if (!got) call_failed = true;
+        return got;
+    }
+
+    ojs::result<ojs::heartbeat_answer> heartbeat(const ojs::heartbeat_request& request,
+                                                 ojs::time_point deadline) override {
+        if (request.state == "quiet") quiet_beat(request, deadline);
+        const bool last = request.state == "terminate";
+        const bool muted = (breaks("GS-004") && request.state == "quiet" && quiet_beats_++ > 0) ||
+                           (breaks("LAST-BEAT") && last) || (breaks("BEATS-END") && settling_ > 0);
+        if (muted) return ojs::heartbeat_answer();
+        if (breaks("LAST-BEAT-twice") && last) static_cast<void>(inner_.heartbeat(request, deadline));
+        ojs::heartbeat_request changed = request;
+        if (breaks("CONT") && life_.resume_requests() > 0 && !last) changed.state = "running";
+        ojs::result<ojs::heartbeat_answer> got = inner_.heartbeat(changed, deadline);
+        if (got) twist(*got);
+        return got;
+    }
+
+  private:
+    class settling {
+      public:
+        explicit settling(wicked_transport& owner) : owner_(owner) { ++owner_.settling_; }
+        ~settling() { --owner_.settling_; }
+        settling(const settling&) = delete;
+        settling& operator=(const settling&) = delete;
+
+      private:
+        wicked_transport& owner_;
+    };
+
+    void quiet_beat(const ojs::heartbeat_request& request, ojs::time_point deadline) {
+        if (!breaks("NO-FETCH")) return;
+        ojs::fetch_request more;
+        more.worker = request.worker;
+        static_cast<void>(inner_.fetch(more, deadline));
+    }
+
+    void twist(ojs::heartbeat_answer& answer) {
+        const ojs::directive said = answer.directive;
+        if (said == ojs::directive::quiet && breaks("DIR-QUIET")) answer.directive = ojs::directive::none;
+        if (said == ojs::directive::terminate && breaks("DIR-TERM")) answer.directive = ojs::directive::none;
+        if (!breaks("DIR-STAYS")) return;
+        if (said == ojs::directive::quiet) was_told_ = true;
+        if (said == ojs::directive::none && was_told_) the_worker->resume();
+    }
+
+    // Without a second try: whatever the backend says, or does not say, counts as accepted.
+    ojs::result<ojs::settled> ack_once(const ojs::ack_request& request, const char* more,
+                                       ojs::time_point deadline) {
+        ojs::http_request post;
+        post.method = "POST";
+        post.target = "/ojs/v1/workers/ack";
+        post.body = "{\"job_id\":\"" + request.job_id + "\"" + more + "}";
+        static_cast<void>(other_.send(post, {deadline, ojs::resend::if_unsent, nullptr}));
+        return ojs::settled::accepted;
+    }
+
+    ojs::http_transport inner_;
+    ojs::http_client other_;
+    ojs::lifecycle& life_;
+    std::mutex one_by_one_;
+    std::atomic<int> settling_{0};
+    std::atomic<int> quiet_beats_{0};
+    std::atomic<bool> was_told_{false};
+};
+
+// ---- handlers, as the contract of the probe has them ----
+
+ojs::outcome sleep_a_while(ojs::job_context& job) {
+    const auto ms = job.arg<std::int64_t>(0);
+    if (!ms) return ojs::outcome::discard("needs a number of milliseconds");
+    return job.sleep_for(milliseconds(*ms)) ? ojs::outcome::done() : ojs::outcome::interrupted("woken up");
+}
+
+ojs::outcome spin(ojs::job_context& job) {
+    const auto ms = job.arg<std::int64_t>(0);
+    if (!ms) return ojs::outcome::discard("needs a number of milliseconds");
+    ++spinning;
+    const auto until = ojs::steady_clock::now() + milliseconds(*ms);
+    while (ojs::steady_clock::now() < until) {
+    }
+    --spinning;
+    return ojs::outcome::done();
+}
+
+// ---- options ----
+
+void watch_transitions(const ojs::lifecycle_state& now) {
+    static int transitions = 0;
+    if (breaks("STORM") && ++transitions > 20) ::_exit(3);
+    if (now.phase != ojs::phase::terminated) return;
+    if (breaks("AWAY-GOOD") && call_failed) hang();
+    if (breaks("DEAF") && spinning > 0) hang();
+}
+
+void write_edited(const ojs::log_record& record) {
+    ojs::log_record edited = record;
+    edited.fields.clear();
+    for (const ojs::log_field& field : record.fields) {
+        const bool hidden = breaks("GS-R003") ? field.name == "active_jobs"
+                                              : field.name == "sender_pid" || field.name == "sender";
+        if (!hidden) edited.fields.push_back(field);
+    }
+    const std::string line = ojs::format_log_record(edited, ojs::log_format::text) + "\n";
+    static_cast<void>(!::write(STDERR_FILENO, line.data(), line.size()));
+}
+
+void spoil(ojs::worker_options& options) {
+    if (breaks("GS-001")) options.dialect.quiet_state = options.dialect.drain_state = "running";
+    if (breaks("GS-003")) options.shutdown_grace_period = milliseconds(100);
+    if (breaks("GS-003-default") && options.shutdown_grace_period == milliseconds(30000))
+        options.shutdown_grace_period = milliseconds(1000);
+    if (breaks("GS-005")) options.dialect.interrupted_error = "handler_error";
+    if (breaks("GS-R002")) options.repeat_signal_gap = std::chrono::hours(1);
+    if (breaks("TWICE")) options.repeat_signal_gap = milliseconds(0);
+    if (breaks("SLOTS")) options.concurrency *= 2;
+    if (breaks("FROZEN")) options.visibility_timeout = std::chrono::hours(1);
+    if (breaks("GS-R003") || breaks("SENDER")) options.log.hook = write_edited;
+    options.on_transition = watch_transitions;
+}
+
+// ---- signals and health ----
+
+// Before the library takes the signals: it leaves alone what is ignored.
+void spoil_signals() {
+    if (breaks("GS-002")) ::signal(SIGINT, SIG_IGN);
+    if (breaks("GS-R001")) ::signal(SIGTSTP, SIG_IGN);
+    if (breaks("RESUME")) ::signal(SIGCONT, SIG_IGN);
+    if (!breaks("EARLY")) return;
+    ::signal(SIGTERM, SIG_IGN);
+    ::usleep(500000);
+    ::signal(SIGTERM, SIG_DFL);
+}
+
+// Its own, so that each answer can be broken by itself.
+ojs::result<ojs::http_server> serve_health(const char* address, const ojs::lifecycle& life) {
+    return ojs::http_server::start(address, [&life](const ojs::http_request& request) {
+        const bool quiet = life.phase() != ojs::phase::running;
+        ojs::http_response out;
+        out.status = 404;
+        if (request.target == "/readyz") out.status = quiet && !breaks("GS-R004") ? 503 : 200;
+        if (request.target == "/livez") out.status = quiet && breaks("LIVE") ? 503 : 200;
+        return out;
+    });
+}
+
+int work(ojs::lifecycle& lifecycle) {
+    auto options = ojs::worker_options::from_environment();
+    if (!options) return ojs::report_usage(options.error());
+    spoil(*options);
+    lifecycle.set_repeat_signal_gap(options->repeat_signal_gap);
+    options->health_address.clear();
+    std::optional<ojs::result<ojs::http_server>> health;
+    if (const char* address = std::getenv("OJS_HEALTH_ADDR")) {
+        health = serve_health(address, lifecycle);
+        if (!*health) return ojs::report_usage(health->error());
+    }
+    auto client = ojs::http_transport::make_client(options->url);
+    auto other = ojs::http_transport::make_client(options->url);
+    if (!client || !other) return 64;
+    wicked_transport transport(std::move(*client), std::move(*other), lifecycle);
+    ojs::worker worker(*options, transport, lifecycle);
+    the_worker = &worker;
+    worker.register_handler("probe.sleep", sleep_a_while);
+    worker.register_handler("probe.spin", spin);
+    const int status = worker.run();
+    return breaks("EXIT-0") ? 1 : status;
+}
+
+bool choose(std::string_view id) {
+    for (const breakage& each : breakages) {
+        if (id == each.id) broken = each.id;
+    }
+    return !broken.empty();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc == 2 && std::strcmp(argv[1], "--list") == 0) {
+        for (const breakage& each : breakages) std::printf("%s %s %s\n", each.id, each.row, each.scenario);
+        return 0;
+    }
+    const bool chosen = argc == 1 || (argc == 3 && std::strcmp(argv[1], "--break") == 0 && choose(argv[2]));
+    if (!chosen) {
+        std::fputs("usage: broken_worker [--list | --break ID]\n", stderr);
+        return 64;
+    }
+    spoil_signals();
+    ojs::lifecycle lifecycle;
+    const auto signals = ojs::signals::install(lifecycle);
+    if (!signals) return ojs::report_usage(signals.error());
+    return work(lifecycle);
+}

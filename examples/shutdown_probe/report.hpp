@@ -1,0 +1,26 @@
+// report: one row a requirement, as text, JSON and JUnit.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "scenarios.hpp"
+
+namespace probe {
+
+// What all scenarios together say about one requirement: it fails where one of them says so.
+struct row {
+    std::string id;
+    std::string what;
+    finding result;
+};
+
+std::vector<row> rows_of(
+    const std::vector<finding>& all);  // in the order of `requirements`; only those judged
+int count(const std::vector<row>& rows, verdict::kind what);
+
+double median(std::vector<double> values);
+std::string as_text(const std::vector<row>& rows, const findings& all, double seconds);
+std::string as_json(const std::vector<row>& rows, const findings& all, double seconds);
+std::string as_junit(const std::vector<row>& rows, double seconds);
+
+}  // namespace probe

@@ -1,0 +1,705 @@
+// scenarios: each forces one situation by what it answers and when, and then asks the verdicts.
+#include "scenarios.hpp"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+#include <thread>
+
+#include "ojs_shutdown.hpp"
+#include "session.hpp"
+
+namespace probe {
+namespace {
+
+void measure_stop(session& at, const record& run) {
+    const request* quiet = quiet_beat(run);
+    const request* settled = last_settlement(run);
+    if (quiet != nullptr)
+        at.measured("signal -> quiet beat", milliseconds_between(run.first_signal(), quiet->at));
+    if (settled != nullptr && run.ended)
+        at.measured("tail: last settlement -> exit", milliseconds_between(settled->answered, run.ended_at));
+}
+
+// ---- signals and phases ----
+
+void drain(findings& out) {
+    session at(out, "drain");
+    at.start_and_await_beat();
+    const std::vector<std::string> jobs = at.run_jobs("probe.sleep", 1200, 3);
+    at.signal(SIGTERM);
+    at.await_exit();
+    const record run = at.finish();
+    measure_stop(at, run);
+    at.judge("GS-001", quiet_drain_stop(run, jobs));
+    at.judge("GS-004", beats_in_drain(run, 2));
+    at.judge("NO-FETCH", no_fetch_after_quiet(run));
+    at.judge("LAST-BEAT", last_request_is_terminate(run));
+    at.judge("ONCE", settled_once(run));
+    at.judge("EXIT-0", exit_status_is(run, 0));
+}
+
+void interrupt(findings& out) {
+    session at(out, "sigint");
+    at.start_and_await_beat();
+    const std::vector<std::string> jobs = at.run_jobs("probe.sleep", 800, 2);
+    at.signal(SIGINT);
+    at.await_exit();
+    const record run = at.finish();
+    measure_stop(at, run);
+    at.judge("GS-002", all_of({quiet_drain_stop(run, jobs), no_fetch_after_quiet(run)}));
+}
+
+void grace(findings& out) {
+    session at(out, "grace", {{"OJS_SHUTDOWN_GRACE_PERIOD", "1s"}});
+    at.start_and_await_beat();
+    const std::string job = at.run_jobs("probe.sleep", 60000).front();
+    at.signal(SIGTERM);
+    at.await_exit();
+    const record run = at.finish();
+    measure_stop(at, run);
+    at.judge("GS-003", interrupted_at(run, job, milliseconds(900), seconds(5)));
+    at.judge("GS-005", interrupted_as(run, job, "ShutdownError"));
+    at.judge("ATTEMPT", interrupted_without_attempt(run, job));
+}
+
+void default_grace(findings& out) {
+    session at(out, "grace-default", {{"OJS_SHUTDOWN_GRACE_PERIOD", ""}});
+    at.start_and_await_beat();
+    const std::string job = at.run_jobs("probe.sleep", 120000).front();
+    at.signal(SIGTERM);
+    at.backend.wait(
+        [&](const std::vector<request>& requests) {
+            return std::any_of(requests.begin(), requests.end(),
+                               [&](const request& each) { return each.settles && each.job == job; });
+        },
+        seconds(36));
+    at.judge("GS-003", interrupted_at(at.finish(), job, milliseconds(29500), seconds(35)));
+}
+
+// After the quiet beat: none of `count` more beats says anything else, no FETCH, the process lives.
+verdict stays_quiet(session& at, int count) {
+    if (!at.await_beats(count)) return fails("no more BEATs while quiet");
+    const record run = at.so_far();
+    const request* quiet = quiet_beat(run);
+    if (quiet == nullptr) return fails("no BEAT with state \"quiet\"");
+    for (const request& each : run.requests) {
+        if (each.what == kind::beat && each.at > quiet->at && each.state != "quiet")
+            return fails("BEAT \"" + each.state + "\" at " + run.when(each.at) + ", after the quiet one");
+    }
+    if (run.ended) return fails("it ended, with status " + std::to_string(run.status));
+    return no_fetch_after_quiet(run);
+}
+
+void quiet_and_resume(findings& out) {
+    session at(out, "tstp");
+    at.start_and_await_beat();
+    const std::vector<std::string> before = at.run_jobs("probe.sleep", 300);
+    at.signal(SIGTSTP);
+    at.await_beats(1, "quiet", seconds(3));
+    const std::vector<std::string> waiting = at.backend.add_jobs("probe.sleep", 0, 2);
+    const verdict quiet = stays_quiet(at, 5);
+    at.judge("GS-R001", all_of({quiet, completed(at.so_far(), before)}));
+    at.signal(SIGCONT);
+    const bool resumed = at.await_beats(1, "running", seconds(3));
+    at.backend.wait(
+        [&](const std::vector<request>& requests) {
+            return std::count_if(requests.begin(), requests.end(),
+                                 [](const request& each) { return each.settles; }) >= 3;
+        },
+        seconds(3));
+    at.judge("RESUME", resumed ? completed(at.so_far(), waiting)
+                               : fails("no BEAT with state \"running\" within 3 s after SIGCONT"));
+    for (int round = 0; round < 5; ++round) {
+        const moment sent = clock::now();
+        at.signal(SIGTSTP);
+        if (!at.await_beats(1, "quiet", seconds(3))) break;
+        for (const request& each : at.backend.requests()) {
+            if (each.what != kind::beat || each.at < sent || each.state != "quiet") continue;
+            at.measured("signal -> quiet beat", milliseconds_between(sent, each.at));
+            break;
+        }
+        at.signal(SIGCONT);
+        if (!at.await_beats(1, "running", seconds(3))) break;
+    }
+    at.finish();
+}
+
+void second_term(findings& out) {
+    session at(out, "second-term", {{"OJS_SHUTDOWN_GRACE_PERIOD", "60s"}});
+    at.start_and_await_beat();
+    const std::vector<std::string> jobs = at.run_jobs("probe.sleep", 60000, 2);
+    at.signal(SIGTERM);
+    at.await_beats(6);  // longer than two signals may be apart and still be one stop event
+    const bool waited = at.worker.alive();
+    at.signal(SIGTERM);
+    at.await_exit(seconds(8));
+    const record run = at.finish();
+    const moment second = run.marks.back().at;
+    if (run.ended)
+        at.measured("forced exit: second SIGTERM -> exit", milliseconds_between(second, run.ended_at));
+    at.judge("GS-R002", waited ? all_of({ends_within(run, second, seconds(8)), all_claimed_settled(run)})
+                               : fails("it did not wait for its jobs after the first SIGTERM"));
+}
+
+// ---- what it tells its operators ----
+
+bool has_number(const std::string& text, const std::string& number) {
+    const auto joins = [](char c) {
+        return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == ':' || c == '-';
+    };
+    for (std::size_t at = 0; (at = text.find(number, at)) != std::string::npos; at += number.size()) {
+        const bool begins =
+            at == 0 || !joins(text[at - 1]) || (text[at - 1] == ':' && at > 1 && text[at - 2] == '"');
+        const std::size_t end = at + number.size();
+        if (begins &&
+            (end == text.size() || !joins(text[end]) || (text[end] == '.' && end + 1 == text.size())))
+            return true;
+    }
+    return false;
+}
+
+// A line with that number and a word for jobs that are not done.
+bool names_remaining(const std::string& text, const std::string& number) {
+    std::string words = text;
+    for (char& c : words) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    for (const char* word :
+         {"active", "remaining", "flight", "running", "pending", "left", "drain", "jobs", "wait"}) {
+        if (words.find(word) != std::string::npos && has_number(text, number)) return true;
+    }
+    return false;
+}
+
+void progress(findings& out) {
+    // The specification wants the line every 5 s; a worker that knows the variable is done sooner.
+    session at(out, "progress", {{"OJS_CONCURRENCY", "24"}, {"OJS_PROGRESS_INTERVAL", "300ms"}});
+    at.start_and_await_beat();
+    const std::vector<std::string> longs = at.run_jobs("probe.sleep", 8500, 23);
+    const std::string brief = at.run_jobs("probe.sleep", 300).front();
+    at.signal(SIGTERM);
+    at.await_settled({brief});
+    const moment left_23 = clock::now();
+    const bool told = at.worker.wait_output(
+        [&](const line& each) { return each.at >= left_23 && names_remaining(each.text, "23"); }, seconds(7));
+    const record run = at.finish();
+    at.judge(
+        "GS-R003",
+        told ? holds() : fails("23 of 24 jobs were in flight for 7 s, and no line of the output said so"));
+    const std::string sender = std::to_string(::getpid());
+    const bool known = std::any_of(run.output.begin(), run.output.end(), [&](const line& each) {
+        return each.at >= run.first_signal() && has_number(each.text, sender);
+    });
+    at.judge("SENDER",
+             known ? holds() : fails("no line of the output names the process that sent SIGTERM, " + sender));
+}
+
+// ---- health ----
+
+int get(const std::string& address, const char* path) {
+    const ojs::result<ojs::http_client> client = ojs::http_client::create("http://" + address);
+    if (!client) return 0;
+    ojs::http_request request;
+    request.target = path;
+    auto answer = const_cast<ojs::http_client&>(*client).send(
+        request, {clock::now() + seconds(2), ojs::resend::if_unsent, nullptr});
+    return answer ? answer->status : 0;
+}
+
+// The status of the first path that is there: 404 is not.
+int get_first(const std::string& address, const std::vector<const char*>& paths) {
+    int status = 0;
+    for (const char* path : paths) {
+        status = get(address, path);
+        if (status != 404 && status != 0) return status;
+    }
+    return status;
+}
+
+void readiness(findings& out) {
+    std::string why;
+    recorder port;  // finds a free one
+    if (!port.start(why)) throw cannot_work{why};
+    const std::string address = port.url().substr(7);
+    port.go_away();
+    session at(out, "readiness", {{"OJS_HEALTH_ADDR", address}});
+    at.start_and_await_beat();
+    const auto ready = [&] { return get_first(address, {"/readyz", "/healthz"}); };
+    int before = ready();
+    for (int tries = 0; before != 200 && tries < 20; ++tries) {
+        at.await_beats(1);
+        before = ready();
+    }
+    const int live_before = get(address, "/livez");
+    at.signal(SIGTSTP);
+    at.await_beats(2, "quiet", seconds(3));
+    const int after = ready();
+    const int live_after = get(address, "/livez");
+    at.finish();
+    const auto says = [](const char* path, int status) {
+        return std::string("GET ") + path +
+               (status == 0 ? " is not answered" : " answers " + std::to_string(status));
+    };
+    if (before != 200) {
+        at.judge("GS-R004",
+                 fails("while running, " + says("/readyz (or /healthz)", before) + " at OJS_HEALTH_ADDR"));
+    } else if (after < 400) {
+        at.judge("GS-R004", fails("after SIGTSTP " + says("/readyz (or /healthz)", after)));
+    } else {
+        at.judge("GS-R004", holds());
+    }
+    at.judge("LIVE", live_before != 200  ? skipped("there is no GET /livez")
+                     : live_after != 200 ? fails("after SIGTSTP " + says("/livez", live_after))
+                                         : holds());
+}
+
+// ---- order on the wire ----
+
+void slow_settlement(findings& out) {
+    session at(out, "slow-ack");
+    at.start_and_await_beat();
+    at.backend.hold(kind::ack);
+    at.run_jobs("probe.sleep", 300);
+    at.signal(SIGTERM);
+    if (!at.backend.wait_held(kind::ack, 1, seconds(5))) throw gives_up{"no ACK within 5 s", {}};
+    const bool beats = at.await_beats(3, "", seconds(3));
+    const record meanwhile = at.so_far();
+    at.backend.release(kind::ack);
+    at.await_exit();
+    at.finish();
+    at.judge("BEATS-END", beats ? holds()
+                          : meanwhile.ended
+                              ? fails("an ACK took its time, and " + ended_how(meanwhile))
+                              : fails("an ACK took its time, and meanwhile fewer than 3 BEATs came in 3 s"));
+}
+
+void many_failures(findings& out) {
+    constexpr std::size_t jobs = 20;
+    session at(out, "many-fails",
+               {{"OJS_CONCURRENCY", std::to_string(jobs)},
+                {"OJS_SHUTDOWN_GRACE_PERIOD", "300ms"},
+                {"OJS_STOP_TIMEOUT", "10s"}});
+    at.start_and_await_beat();
+    at.backend.hold(kind::fail);
+    at.run_jobs("probe.sleep", 60000, jobs);
+    at.signal(SIGTERM);
+    const bool together = at.backend.wait_held(kind::fail, jobs / 2, seconds(4));
+    const std::size_t sent = at.so_far().count(kind::fail);
+    at.backend.release(kind::fail);
+    at.await_exit();
+    at.judge("FAIL-FAST",
+             together
+                 ? all_claimed_settled(at.finish())
+                 : fails("of 20 FAILs only " + std::to_string(sent) +
+                         " came before the first was answered: one after the other, they take too long"));
+}
+
+void fetch_in_flight(findings& out) {
+    std::vector<verdict> settled;
+    std::vector<verdict> handed_back;
+    for (const int delay : {0, 10, 25, 50}) {
+        session at(out, "fetch-in-flight");
+        at.start_and_await_beat();
+        at.backend.hold(kind::fetch);
+        if (!at.backend.wait_held(kind::fetch, 1, seconds(5))) throw gives_up{"no FETCH within 5 s", {}};
+        at.backend.add_jobs("probe.sleep", 0, 2);
+        at.signal(SIGTERM);
+        std::this_thread::sleep_for(milliseconds(delay));
+        at.backend.release(kind::fetch);
+        at.await_exit();
+        const record run = at.finish();
+        settled.push_back(
+            all_of({all_claimed_settled(run), ends_within(run, run.first_signal(), seconds(8))}));
+        for (const std::string& job : claimed(run))
+            handed_back.push_back(interrupted_without_attempt(run, job));
+        const bool last = delay == 50 || settled.back().what == verdict::kind::fails;
+        if (!last) continue;
+        at.judge("IN-FLIGHT", all_of(settled));
+        const verdict returned = all_of(handed_back);  // skipped: they were run
+        at.judge("HAND-BACK",
+                 returned.what == verdict::kind::skipped && settled.back().what == verdict::kind::holds
+                     ? holds("all run")
+                     : returned);
+        return;
+    }
+}
+
+// ---- a backend in trouble ----
+
+void lost_answer(findings& out) {
+    session at(out, "lost-answer");
+    at.start_and_await_beat();
+    at.backend.lose(kind::ack, 1);
+    const std::string job = at.run_jobs("probe.sleep", 300).front();
+    at.signal(SIGTERM);
+    at.await_exit();
+    const record run = at.finish();
+    at.judge("LOST",
+             all_of({repeated_after_loss(run, job), ends_within(run, run.first_signal(), seconds(8))}));
+}
+
+void away_and_back(findings& out) {
+    session at(out, "away-and-back");
+    at.start_and_await_beat();
+    const std::vector<std::string> jobs = at.run_jobs("probe.sleep", 400);
+    at.signal(SIGTERM);
+    at.await_beats(1, "quiet", seconds(2));
+    at.backend.go_away();
+    std::this_thread::sleep_for(milliseconds(1200));  // the job ends meanwhile
+    if (!at.backend.come_back()) throw cannot_work{"the recorder's port was taken by someone else"};
+    at.await_exit();
+    const record run = at.finish();
+    at.judge("AWAY-BACK", all_of({completed(run, jobs), ends_within(run, run.first_signal(), seconds(10))}));
+}
+
+void away_for_good(findings& out) {
+    session at(out, "away-for-good", {{"OJS_SHUTDOWN_GRACE_PERIOD", "500ms"}, {"OJS_STOP_TIMEOUT", "1s"}});
+    at.start_and_await_beat();
+    at.run_jobs("probe.sleep", 60000);
+    at.signal(SIGTERM);
+    at.await_beats(1, "quiet", seconds(2));
+    at.backend.go_away();
+    at.await_exit(seconds(12));
+    const record run = at.finish();
+    at.judge("AWAY-GOOD", ends_within(run, run.first_signal(), seconds(12)));
+    if (run.ended)
+        at.measured("no backend: grace period over -> exit",
+                    milliseconds_between(run.first_signal() + milliseconds(500), run.ended_at));
+}
+
+std::vector<raw_answer> hostile_answers() {
+    const std::string ok = "HTTP/1.1 200 OK\r\n";
+    const std::string json = ok + "Content-Type: application/json\r\nConnection: close\r\n";
+    const auto sized = [&](const std::string& body) {
+        return json + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+    };
+    return {
+        {json + "Content-Length: 400\r\n\r\n{\"jobs\":[{\"id\":\"x\",\"ty", "", 0},  // truncated
+        {sized("{\"jobs\":[],\"state\":1e999,\"n\":1e999}"), "", 0},
+        {sized(std::string(200000, '[')), "", 0},
+        {sized("{\"jobs\":" + std::string(200000, '{')), "", 0},
+        {ok, "X-Padding: " + std::string(4000, 'x') + "\r\n", 8000},  // headers without end
+        {json + "Content-Length: -1\r\n\r\n{}", "", 0},
+        {json + "Content-Length: 99999999999999999999999\r\n\r\n{}", "", 0},
+        {json + "Content-Length: 9000000000\r\n\r\n{", "", 0},
+        {json + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n{}", "", 0},
+        {"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:9/\r\nContent-Length: 0\r\nConnection: "
+         "close\r\n\r\n",
+         "", 0},
+        {"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n", "", 0},
+        {sized("{\"jobs\":7,\"jobs_extended\":{},\"state\":[]}"), "", 0},
+        {sized("null"), "", 0},
+        {std::string("\0\x01\x02 no HTTP at all\r\n\r\n", 24), "", 0},
+    };
+}
+
+void hostile(findings& out) {
+    session at(out, "hostile");
+    at.start_and_await_beat();
+    const std::int64_t before = at.worker.resident_kb();
+    at.backend.answer_raw(kind::fetch, hostile_answers());
+    at.backend.answer_raw(kind::beat, hostile_answers());
+    at.backend.answer_raw(kind::ack, {hostile_answers()[0], hostile_answers()[10]});
+    const std::vector<std::string> jobs = at.backend.add_jobs("probe.sleep", 0, 4);
+    const auto end = clock::now() + seconds(40);
+    while (at.backend.raw_left() && clock::now() < end && !at.worker.wait(milliseconds(20))) {
+    }
+    if (!at.worker.alive()) {
+        at.judge("HOSTILE", fails("it did not survive: " + ended_how(at.finish())));
+        return;
+    }
+    if (at.backend.raw_left())
+        throw gives_up{"40 s were not enough to give all hostile answers: the worker asks too rarely", {}};
+    const std::int64_t grown_mb = (at.worker.resident_kb() - before) / 1024;
+    at.await_settled(jobs, seconds(15));
+    at.signal(SIGTERM);
+    at.await_exit();
+    const record run = at.finish();
+    at.judge("HOSTILE", grown_mb > 100 ? fails("it grew by " + std::to_string(grown_mb) + " MB")
+                                       : all_of({holds("grown by " + std::to_string(grown_mb) + " MB"),
+                                                 ends_within(run, run.first_signal(), seconds(8))}));
+}
+
+void strict(findings& out) {
+    session at(out, "strict", {{"OJS_SHUTDOWN_GRACE_PERIOD", "500ms"}});
+    at.backend.be_strict();
+    at.start();
+    const std::vector<std::string> brief = at.backend.add_jobs("probe.sleep", 0);
+    at.backend.wait([&](const std::vector<request>& all) { return is_settled(all, brief.front()); },
+                    seconds(4));
+    const std::vector<std::string> longs = at.backend.add_jobs("probe.sleep", 60000);
+    at.backend.wait([&](const std::vector<request>& all) { return was_given(all, longs.front()); },
+                    seconds(4));
+    at.await_beats(3, "", seconds(2));
+    at.signal(SIGTERM);
+    at.await_exit(seconds(6));
+    at.judge("STRICT", accepted_by_strict(at.finish()));
+}
+
+// ---- directives ----
+
+void directives(findings& out) {
+    std::vector<verdict> quiet;
+    std::vector<verdict> stays;
+    for (const char* members : {"\"state\":\"quiet\"", "\"state\":\"running\",\"directive\":\"quiet\""}) {
+        session at(out, "directives");
+        at.start_and_await_beat();
+        at.mark_event();
+        at.backend.say(members);
+        const bool obeyed = at.await_beats(1, "quiet", seconds(3));
+        quiet.push_back(obeyed
+                            ? holds()
+                            : fails(std::string("no quiet BEAT within 3 s of the answer {") + members + "}"));
+        at.backend.say("\"state\":\"running\"");
+        at.backend.add_jobs("probe.sleep", 0, 2);
+        stays.push_back(obeyed ? stays_quiet(at, 5) : skipped("it was never quiet"));
+        const bool failed =
+            quiet.back().what == verdict::kind::fails || stays.back().what == verdict::kind::fails;
+        if (!failed && quiet.size() < 2) continue;
+        at.judge("DIR-QUIET", all_of(quiet));
+        at.judge("DIR-STAYS", all_of(stays));
+        return;
+    }
+}
+
+void terminate_directive(findings& out) {
+    std::vector<verdict> obeyed;
+    for (const char* members :
+         {"\"state\":\"terminate\"", "\"state\":\"running\",\"directive\":\"terminate\""}) {
+        session at(out, "terminate");
+        at.start_and_await_beat();
+        const std::vector<std::string> jobs = at.run_jobs("probe.sleep", 800);
+        at.mark_event();
+        at.backend.say(members);
+        at.await_exit(seconds(5));
+        const record run = at.finish();
+        obeyed.push_back(
+            all_of({ends_within(run, run.first_signal(), seconds(5)), quiet_drain_stop(run, jobs)}));
+        obeyed.back().figures.clear();  // the beat that brings the directive is due when it is due
+        if (obeyed.back().what != verdict::kind::fails && obeyed.size() < 2) continue;
+        at.judge("DIR-TERM", all_of(obeyed));
+        return;
+    }
+}
+
+// ---- signals as the world sends them ----
+
+void signal_storm(findings& out) {
+    session at(out, "storm");
+    at.start_and_await_beat();
+    const std::vector<std::string> jobs = at.backend.add_jobs("probe.sleep", 20, 40);
+    at.mark_event();
+    int sent = 0;
+    for (const moment end = clock::now() + seconds(1); clock::now() < end; sent += 2) {
+        at.worker.signal(SIGTSTP);
+        at.worker.signal(SIGCONT);
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+    std::this_thread::sleep_for(milliseconds(50));  // nothing is pending any more when the last one comes
+    at.worker.signal(SIGCONT);
+    at.await_settled(jobs);
+    at.signal(SIGTERM);
+    at.await_exit();
+    at.judge("STORM", all_of({holds(std::to_string(sent) + " signals"), completed(at.so_far(), jobs),
+                              exit_status_is(at.finish(), 0)}));
+}
+
+void sent_twice(findings& out) {
+    std::vector<verdict> all;
+    for (const int gap : {20, 120}) {
+        session at(out, "sent-twice");
+        at.start_and_await_beat();
+        const std::vector<std::string> jobs = at.run_jobs("probe.sleep", 1000);
+        at.signal(SIGTERM);
+        std::this_thread::sleep_for(milliseconds(gap));
+        at.signal(SIGTERM);
+        at.await_exit();
+        const record run = at.finish();
+        const double between = milliseconds_between(run.marks[0].at, run.marks[1].at);
+        all.push_back(between > 200 ? skipped("the probe was too slow to send two signals within 200 ms")
+                                    : completed(run, jobs));
+        if (all.back().what != verdict::kind::fails && all.size() < 2) continue;
+        at.judge("TWICE", all_of(all));
+        return;
+    }
+}
+
+void cont_after_term(findings& out) {
+    session at(out, "cont-after-term");
+    at.start_and_await_beat();
+    const std::vector<std::string> jobs = at.run_jobs("probe.sleep", 800);
+    at.signal(SIGTERM);
+    at.signal(SIGCONT);
+    at.await_exit();
+    const record run = at.finish();
+    at.judge("CONT", all_of({quiet_drain_stop(run, jobs), never_runs_again(run), no_fetch_after_quiet(run)}));
+}
+
+void early_term(findings& out) {
+    std::vector<verdict> all;
+    for (const int delay : {0, 1, 2, 5, 10, 20, 40, 80, 160}) {
+        session at(out, "early-term", {{"OJS_SHUTDOWN_GRACE_PERIOD", "1s"}});
+        at.backend.add_jobs("probe.sleep", 0, 1);
+        at.start();
+        std::this_thread::sleep_for(milliseconds(delay));
+        at.signal(SIGTERM);
+        at.await_exit(seconds(6));
+        const record run = at.finish();
+        all.push_back(all_of({ends_within(run, run.first_signal(), seconds(6)), all_claimed_settled(run)}));
+        if (all.back().what != verdict::kind::fails && delay != 160) continue;
+        if (all.back().what == verdict::kind::fails)
+            all.back().reason += " (SIGTERM " + std::to_string(delay) + " ms after the start)";
+        all.back().figures.clear();
+        at.judge("EARLY", all_of(all));
+        return;
+    }
+}
+
+// ---- jobs ----
+
+void concurrency(findings& out) {
+    constexpr int slots = 4;
+    constexpr int jobs = 24;
+    constexpr int each_ms = 100;
+    session at(out, "concurrency");
+    at.start_and_await_beat();
+    const std::vector<std::string> ids = at.backend.add_jobs("probe.sleep", each_ms, jobs);
+    at.await_settled(ids);
+    at.signal(SIGTERM);
+    at.await_exit();
+    const record run = at.finish();
+    // No noise makes a job shorter than it is: fewer milliseconds mean more jobs at a time.
+    at.judge("SLOTS", all_of({took_at_least(run, ids, milliseconds(jobs / slots * each_ms)),
+                              all_claimed_settled(run)}));
+}
+
+void deaf_job(findings& out) {
+    session at(out, "deaf", {{"OJS_SHUTDOWN_GRACE_PERIOD", "700ms"}});
+    at.start_and_await_beat();
+    const std::string job = at.run_jobs("probe.spin", 60000).front();
+    at.signal(SIGTERM);
+    at.await_exit(seconds(8));
+    const record run = at.finish();
+    const moment deadline = run.first_signal() + milliseconds(700);
+    if (run.ended)
+        at.measured("deaf job: grace period over -> exit", milliseconds_between(deadline, run.ended_at));
+    at.judge("DEAF", all_of({interrupted_as(run, job, ""), ends_within(run, deadline, seconds(6))}));
+}
+
+void frozen(findings& out) {
+    session at(out, "frozen", {{"OJS_VISIBILITY_TIMEOUT", "1s"}});
+    at.start_and_await_beat();
+    const std::string job = at.run_jobs("probe.sleep", 2000).front();
+    at.worker.signal(SIGSTOP);
+    at.backend.expire_leases();
+    std::this_thread::sleep_for(milliseconds(1600));  // longer than the lease
+    at.signal(SIGCONT);
+    at.await_beats(8, "", seconds(5));
+    const record run = at.finish();
+    at.judge("FROZEN", not_reported(run, job));
+}
+
+}  // namespace
+
+const std::vector<requirement> requirements = {
+    {"GS-001", "SIGTERM: quiet, drain, stop"},
+    {"GS-002", "SIGINT: the same"},
+    {"GS-003", "the grace period is configurable, 30 s by default"},
+    {"GS-004", "heartbeats go on during the drain"},
+    {"GS-005", "FAIL with ShutdownError when the grace period is over"},
+    {"GS-R001", "SIGTSTP: quiet without stopping"},
+    {"GS-R002", "second SIGTERM: forced stop"},
+    {"GS-R003", "the drain logs how many jobs are left"},
+    {"GS-R004", "readiness fails when quiet"},
+    {"NO-FETCH", "no FETCH after the quiet beat"},
+    {"LAST-BEAT", "one beat `terminate`, and it is the last request"},
+    {"ONCE", "each job is settled exactly once"},
+    {"EXIT-0", "exit status 0 after a clean drain"},
+    {"ATTEMPT", "an interrupted job is handed back without using up an attempt"},
+    {"RESUME", "SIGCONT undoes SIGTSTP"},
+    {"SENDER", "the log says who sent the signal"},
+    {"LIVE", "liveness holds while readiness fails"},
+    {"BEATS-END", "heartbeats go on until the last settlement is answered"},
+    {"FAIL-FAST", "FAILs of many jobs go out at once"},
+    {"IN-FLIGHT", "a FETCH in flight at SIGTERM: its jobs are run or handed back"},
+    {"HAND-BACK", "jobs never started are handed back without using up an attempt"},
+    {"LOST", "the answer to an ACK is lost: asked again, 409 accepted"},
+    {"AWAY-BACK", "the backend away during the drain, and back: jobs are settled"},
+    {"AWAY-GOOD", "the backend away for good: the exit is bounded"},
+    {"HOSTILE", "hostile answers never end the worker nor grow it"},
+    {"STRICT", "a backend that refuses what the schemas do not have"},
+    {"DIR-QUIET", "the backend's directive `quiet`, in either field"},
+    {"DIR-STAYS", "no answer un-quiets a worker"},
+    {"DIR-TERM", "the backend's directive `terminate`, in either field"},
+    {"STORM", "a storm of signals"},
+    {"TWICE", "a stop event sent twice within 200 ms is one"},
+    {"CONT", "SIGCONT right after SIGTERM is harmless"},
+    {"EARLY", "SIGTERM during start-up is honoured"},
+    {"SLOTS", "never more jobs at a time than OJS_CONCURRENCY"},
+    {"DEAF", "a job deaf to cancellation does not hold up the exit"},
+    {"FROZEN", "a job frozen past its lease is not reported"},
+};
+
+const std::vector<scenario> scenarios = {
+    {"grace-default", "no grace period set: 30 s", {"GS-003"}, default_grace, true},
+    {"drain",
+     "SIGTERM with three jobs in flight",
+     {"GS-001", "GS-004", "NO-FETCH", "LAST-BEAT", "ONCE", "EXIT-0"},
+     drain,
+     false},
+    {"sigint", "SIGINT with two jobs in flight", {"GS-002"}, interrupt, false},
+    {"grace", "a job longer than the grace period", {"GS-003", "GS-005", "ATTEMPT"}, grace, false},
+    {"tstp", "SIGTSTP, then SIGCONT", {"GS-R001", "RESUME"}, quiet_and_resume, false},
+    {"second-term", "a second SIGTERM during the drain", {"GS-R002"}, second_term, false},
+    {"progress", "a drain with many jobs, one of which ends", {"GS-R003", "SENDER"}, progress, false},
+    {"readiness", "the health port while quiet", {"GS-R004", "LIVE"}, readiness, false},
+    {"slow-ack", "the answer to an ACK takes its time", {"BEATS-END"}, slow_settlement, false},
+    {"many-fails", "20 jobs to interrupt, FAILs answered late", {"FAIL-FAST"}, many_failures, false},
+    {"fetch-in-flight",
+     "a FETCH answered 0 to 50 ms after SIGTERM",
+     {"IN-FLIGHT", "HAND-BACK"},
+     fetch_in_flight,
+     false},
+    {"lost-answer", "an ACK whose answer is lost", {"LOST"}, lost_answer, false},
+    {"away-and-back",
+     "connections refused for a while during the drain",
+     {"AWAY-BACK"},
+     away_and_back,
+     false},
+    {"away-for-good", "connections refused from the drain on", {"AWAY-GOOD"}, away_for_good, false},
+    {"hostile", "answers that are no answers", {"HOSTILE"}, hostile, false},
+    {"strict", "400 to any unknown member", {"STRICT"}, strict, false},
+    {"directives", "quiet, told by the backend; then running", {"DIR-QUIET", "DIR-STAYS"}, directives, false},
+    {"terminate", "terminate, told by the backend", {"DIR-TERM"}, terminate_directive, false},
+    {"storm", "SIGTSTP and SIGCONT without pause for a second", {"STORM"}, signal_storm, false},
+    {"sent-twice", "SIGTERM twice, 20 and 120 ms apart", {"TWICE"}, sent_twice, false},
+    {"cont-after-term", "SIGTERM and at once SIGCONT", {"CONT"}, cont_after_term, false},
+    {"early-term", "SIGTERM 0 to 160 ms after the start", {"EARLY"}, early_term, false},
+    {"concurrency", "24 jobs on 4 slots", {"SLOTS"}, concurrency, false},
+    {"deaf", "a job that does not look", {"DEAF"}, deaf_job, false},
+    {"frozen", "SIGSTOP for longer than the lease", {"FROZEN"}, frozen, false},
+};
+
+void findings::add(finding one) {
+    const std::lock_guard<std::mutex> held(mutex_);
+    all_.push_back(std::move(one));
+}
+
+std::vector<finding> findings::all() const {
+    const std::lock_guard<std::mutex> held(mutex_);
+    return all_;
+}
+
+void findings::measured(const std::string& name, double ms) {
+    const std::lock_guard<std::mutex> held(mutex_);
+    figures_[name].push_back(ms);
+}
+
+std::map<std::string, std::vector<double>> findings::figures() const {
+    const std::lock_guard<std::mutex> held(mutex_);
+    return figures_;
+}
+
+}  // namespace probe

@@ -1,0 +1,161 @@
+// session: starting, waiting with a bound, judging.
+#include "session.hpp"
+
+#include <algorithm>
+
+namespace probe {
+namespace {
+
+constexpr seconds start_limit{30};  // some runtimes take their time
+constexpr std::size_t lines_shown = 12;
+
+// What all scenarios start the worker with. --help lists it.
+const environment common = {
+    {"OJS_QUEUES", "default"},           {"OJS_CONCURRENCY", "4"},      {"OJS_SHUTDOWN_GRACE_PERIOD", "10s"},
+    {"OJS_HEARTBEAT_INTERVAL", "100ms"}, {"OJS_POLL_INTERVAL", "50ms"}, {"OJS_VISIBILITY_TIMEOUT", "30s"},
+    {"OJS_STOP_TIMEOUT", "2s"}};
+
+bool contains(const std::vector<std::string>& all, const std::string& one) {
+    return std::find(all.begin(), all.end(), one) != all.end();
+}
+
+// Their claim was answered, and a later beat names them. Of a worker that names none in three beats, that is enough.
+bool running(const std::vector<request>& requests, const std::vector<std::string>& jobs) {
+    std::size_t given = 0;
+    int beats = 0;
+    for (const request& each : requests) {
+        if (each.answered == moment::max()) continue;
+        for (const std::string& job : jobs) given += contains(each.given, job) ? 1U : 0U;
+        if (each.what != kind::beat || given < jobs.size()) continue;
+        const bool all = std::all_of(jobs.begin(), jobs.end(),
+                                     [&](const std::string& job) { return contains(each.active, job); });
+        const bool names_none = each.active.empty() && each.active_count <= 0;
+        if (all || each.active_count >= static_cast<std::int64_t>(jobs.size())) return true;
+        if (names_none && ++beats >= 3) return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+session::session(findings& out, const char* scenario, const environment& extra)
+    : out_(out), scenario_(scenario), settings_(common) {
+    std::string why;
+    if (!backend.start(why)) throw cannot_work{why};
+    settings_["OJS_URL"] = backend.url();
+    for (const auto& [name, value] : extra) {
+        if (value.empty()) {
+            settings_.erase(name);
+        } else {
+            settings_[name] = value;
+        }
+    }
+}
+
+void session::start() {
+    std::string why;
+    run_.started = clock::now();
+    if (!worker.start(out_.command(), settings_, why)) throw cannot_work{why};
+}
+
+void session::start_and_await_beat() {
+    start();
+    const auto works = [](const std::vector<request>& requests) {
+        const auto has = [&](kind what) {
+            return std::any_of(requests.begin(), requests.end(),
+                               [&](const request& each) { return each.what == what && each.status != 0; });
+        };
+        return has(kind::fetch) && has(kind::beat);
+    };
+    if (wait(works, start_limit)) return;
+    give_up(worker.alive() ? "the worker sends no FETCH and BEAT" : "the worker ended while it started");
+}
+
+bool session::wait(const recorder::condition& holds, milliseconds limit) {
+    for (const moment end = clock::now() + limit; clock::now() < end;) {
+        if (backend.wait(holds, milliseconds(50))) return true;
+        if (!worker.alive()) break;
+    }
+    return backend.wait(holds, milliseconds(0));
+}
+
+std::vector<std::string> session::run_jobs(const char* type, std::int64_t ms, std::size_t count) {
+    const std::vector<std::string> jobs = backend.add_jobs(type, ms, count);
+    await([&](const std::vector<request>& requests) { return running(requests, jobs); },
+          "the worker did not take the jobs");
+    return jobs;
+}
+
+void session::signal(int number) {
+    run_.marks.push_back({number, clock::now()});
+    worker.signal(number);
+}
+
+void session::await(const recorder::condition& holds, const std::string& what, milliseconds limit) {
+    if (!wait(holds, limit)) give_up(what);
+}
+
+void session::await_settled(const std::vector<std::string>& jobs, milliseconds limit) {
+    await(
+        [&](const std::vector<request>& requests) {
+            std::size_t settled = 0;
+            for (const request& each : requests)
+                settled += each.settles && contains(jobs, each.job) ? 1U : 0U;
+            return settled >= jobs.size();
+        },
+        "jobs were not settled", limit);
+}
+
+bool session::await_beats(int count, const std::string& state, milliseconds limit) {
+    const moment from = clock::now();
+    return wait(
+        [&](const std::vector<request>& requests) {
+            return std::count_if(requests.begin(), requests.end(), [&](const request& each) {
+                       return each.what == kind::beat && each.at > from &&
+                              (state.empty() || each.state == state);
+                   }) >= count;
+        },
+        limit);
+}
+
+record session::so_far() {
+    run_.requests = backend.requests();
+    run_.output = worker.output();
+    run_.ended = !worker.alive();
+    if (run_.ended) {
+        run_.status = worker.status();
+        run_.ended_at = worker.ended_at();
+    }
+    return run_;
+}
+
+record session::finish() {
+    record out = so_far();
+    worker.kill_group();
+    out.output = worker.output();
+    return out;
+}
+
+std::vector<std::string> session::last_lines() const {
+    std::vector<std::string> out;
+    const std::vector<line> all = worker.output();
+    for (std::size_t i = all.size() > lines_shown ? all.size() - lines_shown : 0; i < all.size(); ++i)
+        out.push_back("[" + run_.when(all[i].at) + "] " + all[i].text.substr(0, 300));
+    return out;
+}
+
+void session::judge(const char* id, verdict what) {
+    finding one{id, scenario_, std::move(what), {}};
+    if (one.what.what == verdict::kind::fails) one.last_lines = last_lines();
+    out_.add(std::move(one));
+}
+
+void session::give_up(const std::string& why) {
+    const record run = so_far();
+    const std::string how = !run.ended       ? "; it is running"
+                            : run.status < 0 ? "; it was ended by signal " + std::to_string(-run.status)
+                                             : "; it exited with status " + std::to_string(run.status);
+    throw gives_up{why + how, last_lines()};
+}
+
+}  // namespace probe

@@ -1,0 +1,348 @@
+// verdicts: each looks at the order of what came over the wire first, and at the clock only with a wide margin.
+#include "verdicts.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <map>
+
+namespace probe {
+namespace {
+
+// A FETCH sent before the worker noticed the signal may still arrive a moment after the beat.
+constexpr milliseconds fetch_in_flight{100};
+
+std::string quoted(const std::string& text) {
+    return "\"" + text.substr(0, 60) + "\"";
+}
+
+bool is_settlement(const request& each) {
+    return each.what == kind::ack || each.what == kind::fail;
+}
+
+std::string name_of(kind what) {
+    constexpr std::array<const char*, 5> names = {"FETCH", "ACK", "FAIL", "BEAT", "request"};
+    return names[static_cast<std::size_t>(what)];
+}
+
+std::string describe(const record& run, const request& each) {
+    std::string out = each.what == kind::other ? each.route : name_of(each.what);
+    if (!each.state.empty()) out += " " + quoted(each.state);
+    if (!each.job.empty()) out += " of job " + each.job;
+    return out + " at " + run.when(each.at);
+}
+
+}  // namespace
+
+std::string record::when(moment at) const {
+    const moment zero = marks.empty() ? started : marks.front().at;
+    std::array<char, 48> text{};
+    std::snprintf(text.data(), text.size(), "%+.1f ms", milliseconds_between(zero, at));
+    return text.data();
+}
+
+std::string ended_how(const record& run) {
+    if (!run.ended) return "it was still running and had to be killed";
+    if (run.status < 0) return std::string("it was ended by ") + strsignal(-run.status);
+    return "it exited with status " + std::to_string(run.status);
+}
+
+std::size_t record::count(kind what) const {
+    return static_cast<std::size_t>(std::count_if(requests.begin(), requests.end(),
+                                                  [&](const request& each) { return each.what == what; }));
+}
+
+verdict holds(std::string figures) {
+    return {verdict::kind::holds, "", std::move(figures)};
+}
+verdict fails(std::string reason) {
+    return {verdict::kind::fails, std::move(reason), ""};
+}
+verdict skipped(std::string reason) {
+    return {verdict::kind::skipped, std::move(reason), ""};
+}
+
+verdict all_of(const std::vector<verdict>& each) {
+    verdict out;
+    bool skips = !each.empty();
+    for (const verdict& one : each) {
+        if (one.what == verdict::kind::fails) return one;
+        skips = skips && one.what == verdict::kind::skipped;
+        if (!one.figures.empty()) out.figures += (out.figures.empty() ? "" : ", ") + one.figures;
+    }
+    return skips ? each.front() : out;
+}
+
+double milliseconds_between(moment from, moment to) {
+    return std::chrono::duration<double, std::milli>(to - from).count();
+}
+
+std::string figure(const char* name, double ms) {
+    std::array<char, 120> text{};
+    std::snprintf(text.data(), text.size(), "%s %.1f ms", name, ms);
+    return text.data();
+}
+
+const request* quiet_beat(const record& run) {
+    for (const request& each : run.requests) {
+        if (each.what == kind::beat && each.at >= run.first_signal() && each.state == "quiet") return &each;
+    }
+    return nullptr;
+}
+
+bool is_settled(const std::vector<request>& requests, const std::string& job) {
+    return std::any_of(requests.begin(), requests.end(),
+                       [&](const request& each) { return each.settles && each.job == job; });
+}
+
+bool was_given(const std::vector<request>& requests, const std::string& job) {
+    return std::any_of(requests.begin(), requests.end(), [&](const request& each) {
+        return std::find(each.given.begin(), each.given.end(), job) != each.given.end();
+    });
+}
+
+const request* settlement(const record& run, const std::string& job) {
+    for (const request& each : run.requests) {
+        if (each.settles && each.job == job) return &each;
+    }
+    return nullptr;
+}
+
+const request* last_settlement(const record& run) {
+    const request* out = nullptr;
+    for (const request& each : run.requests) {
+        if (is_settlement(each)) out = &each;
+    }
+    return out;
+}
+
+const request* claim(const record& run, const std::string& job) {
+    for (const request& each : run.requests) {
+        if (std::find(each.given.begin(), each.given.end(), job) != each.given.end()) return &each;
+    }
+    return nullptr;
+}
+
+std::vector<std::string> claimed(const record& run) {
+    std::vector<std::string> out;
+    for (const request& each : run.requests) out.insert(out.end(), each.given.begin(), each.given.end());
+    return out;
+}
+
+int beats_between(const record& run, moment from, moment to) {
+    return static_cast<int>(std::count_if(run.requests.begin(), run.requests.end(), [&](const request& each) {
+        return each.what == kind::beat && each.at > from && each.at < to;
+    }));
+}
+
+verdict completed(const record& run, const std::vector<std::string>& jobs) {
+    for (const std::string& job : jobs) {
+        const request* settled = settlement(run, job);
+        if (settled == nullptr) return fails("job " + job + " was never settled; " + ended_how(run));
+        if (settled->what != kind::ack)
+            return fails("a job that had time to finish was failed: " + describe(run, *settled));
+    }
+    return holds();
+}
+
+verdict ends_within(const record& run, moment from, milliseconds limit) {
+    if (!run.ended) return fails("no exit: " + ended_how(run));
+    const double took = milliseconds_between(from, run.ended_at);
+    if (took > static_cast<double>(limit.count()))
+        return fails("exit only at " + run.when(run.ended_at) + ", " +
+                     figure("allowed:", static_cast<double>(limit.count())));
+    return holds();
+}
+
+verdict quiet_drain_stop(const record& run, const std::vector<std::string>& jobs) {
+    const verdict done = completed(run, jobs);
+    if (done.what == verdict::kind::fails) return done;
+    const request* quiet = quiet_beat(run);
+    if (quiet == nullptr) return fails("no BEAT with state \"quiet\" after the signal");
+    const request* settled = last_settlement(run);
+    if (settled != nullptr && quiet->at > settled->at)
+        return fails("the first quiet BEAT came after the last settlement: " + describe(run, *quiet));
+    if (!run.ended) return fails("jobs done, but no exit: " + ended_how(run));
+    if (run.status < 0) return fails(ended_how(run));
+    return holds(figure("quiet beat", milliseconds_between(run.first_signal(), quiet->at)));
+}
+
+verdict beats_in_drain(const record& run, int least) {
+    const request* settled = last_settlement(run);
+    if (settled == nullptr) return skipped("no job was settled");
+    const request* quiet = quiet_beat(run);
+    const int seen = beats_between(run, quiet == nullptr ? run.first_signal() : quiet->at, settled->at);
+    if (seen < least) {
+        return fails(std::to_string(seen) +
+                     " BEATs after the first of the drain, until the last settlement at " +
+                     run.when(settled->at) + "; " + std::to_string(least) + " wanted");
+    }
+    return holds(std::to_string(seen) + " beats");
+}
+
+verdict interrupted_as(const record& run, const std::string& job, const std::string& error) {
+    const request* settled = settlement(run, job);
+    if (settled == nullptr) return fails("the job in flight was never settled; " + ended_how(run));
+    if (settled->what == kind::ack)
+        return fails("the interrupted job was reported as done: " + describe(run, *settled));
+    if (!error.empty() &&
+        std::find(settled->errors.begin(), settled->errors.end(), error) == settled->errors.end()) {
+        return fails(describe(run, *settled) + " has error " +
+                     quoted(settled->errors.empty() ? "" : settled->errors.front()) + ", not " + error);
+    }
+    if (!settled->retryable && !settled->requeue) return fails(describe(run, *settled) + " is not retryable");
+    return holds();
+}
+
+verdict interrupted_without_attempt(const record& run, const std::string& job) {
+    const request* settled = settlement(run, job);
+    if (settled == nullptr || settled->what != kind::fail) return skipped("the job was not failed");
+    if (!settled->requeue)
+        return fails(describe(run, *settled) +
+                     " has no requeue:true, so the deploy uses up its only attempt");
+    return holds();
+}
+
+verdict interrupted_at(const record& run, const std::string& job, milliseconds least, milliseconds most) {
+    const request* settled = settlement(run, job);
+    if (settled == nullptr) return fails("the job in flight was never settled; " + ended_how(run));
+    const double after = milliseconds_between(run.first_signal(), settled->at);
+    if (after < static_cast<double>(least.count()) || after > static_cast<double>(most.count())) {
+        return fails(describe(run, *settled) + ", not within " + std::to_string(least.count()) + " to " +
+                     std::to_string(most.count()) + " ms");
+    }
+    return holds(figure("interrupted after", after));
+}
+
+verdict no_fetch_after_quiet(const record& run) {
+    const request* quiet = quiet_beat(run);
+    const moment from = quiet == nullptr ? run.first_signal() : quiet->at;
+    int later = 0;
+    const request* first = nullptr;
+    for (const request& each : run.requests) {
+        if (each.what != kind::fetch || each.at <= from + fetch_in_flight) continue;
+        ++later;
+        if (first == nullptr) first = &each;
+    }
+    if (later > 0)
+        return fails(std::to_string(later) + " FETCH(es) after the quiet BEAT, the first " +
+                     describe(run, *first));
+    return holds();
+}
+
+verdict last_request_is_terminate(const record& run) {
+    if (run.requests.empty()) return fails("no request at all");
+    if (!run.ended) return fails("no exit: " + ended_how(run));
+    int terminates = 0;
+    for (const request& each : run.requests)
+        terminates += each.what == kind::beat && each.state == "terminate" ? 1 : 0;
+    const request& last = run.requests.back();
+    if (last.what != kind::beat || last.state != "terminate")
+        return fails("the last request is " + describe(run, last) + ", not BEAT \"terminate\"");
+    if (terminates != 1) return fails(std::to_string(terminates) + " BEATs \"terminate\" instead of one");
+    return holds();
+}
+
+verdict settled_once(const record& run) {
+    std::map<std::string, const request*> settled;
+    for (const request& each : run.requests) {
+        if (!is_settlement(each)) continue;
+        const request*& before = settled[each.job];
+        if (before != nullptr && !before->lost)
+            return fails("settled twice: " + describe(run, *before) + ", then " + describe(run, each));
+        before = &each;
+    }
+    return holds(std::to_string(settled.size()) + " jobs");
+}
+
+verdict all_claimed_settled(const record& run) {
+    const std::vector<std::string> jobs = claimed(run);
+    for (const std::string& job : jobs) {
+        if (settlement(run, job) == nullptr) {
+            return fails("job " + job + ", given to the FETCH of " + run.when(claim(run, job)->at) +
+                         " (answered at " + run.when(claim(run, job)->answered) + "), was never settled; " +
+                         ended_how(run));
+        }
+    }
+    return holds(std::to_string(jobs.size()) + " claimed");
+}
+
+verdict exit_status_is(const record& run, int wanted) {
+    if (!run.ended || run.status != wanted) return fails(ended_how(run));
+    return holds();
+}
+
+verdict repeated_after_loss(const record& run, const std::string& job) {
+    int asked = 0;
+    bool conflict = false;
+    for (const request& each : run.requests) {
+        if (!is_settlement(each) || each.job != job) continue;
+        if (each.what == kind::fail)
+            return fails("the job was done and ACKed, then failed: " + describe(run, each));
+        if (conflict) return fails("ACK answered 409, and yet another: " + describe(run, each));
+        conflict = each.status == 409;
+        ++asked;
+    }
+    if (asked == 0) return fails("no ACK; " + ended_how(run));
+    if (asked == 1) return fails("one ACK, whose answer was lost; it was not repeated");
+    return holds();
+}
+
+verdict never_runs_again(const record& run) {
+    const request* quiet = quiet_beat(run);
+    for (const request& each : run.requests) {
+        if (quiet != nullptr && each.what == kind::beat && each.at > quiet->at && each.state == "running")
+            return fails(describe(run, each) + ", after the quiet one");
+    }
+    return holds();
+}
+
+verdict accepted_by_strict(const record& run) {
+    struct wanted {
+        kind what;
+        const char* name;
+        int accepted;
+        std::string refused;
+    };
+    std::array<wanted, 4> all = {{{kind::fetch, "FETCH", 0, ""},
+                                  {kind::beat, "BEAT", 0, ""},
+                                  {kind::ack, "ACK", 0, ""},
+                                  {kind::fail, "FAIL", 0, ""}}};
+    for (const request& each : run.requests) {
+        for (wanted& one : all) {
+            if (one.what != each.what) continue;
+            one.accepted += each.status == 200 ? 1 : 0;
+            if (!each.refused.empty()) one.refused = each.refused;
+        }
+    }
+    std::string missing;
+    for (const wanted& one : all) {
+        if (one.accepted > 0) continue;
+        missing += (missing.empty() ? "" : "; ") + std::string("no ") + one.name + " was accepted";
+        if (!one.refused.empty()) missing += " (400: " + one.refused + ")";
+    }
+    return missing.empty() ? all_claimed_settled(run) : fails(missing);
+}
+
+verdict took_at_least(const record& run, const std::vector<std::string>& jobs, milliseconds least) {
+    const request* first = claim(run, jobs.front());
+    const request* last = last_settlement(run);
+    if (first == nullptr || last == nullptr) return fails("the jobs were not run");
+    const double took = milliseconds_between(first->answered, last->at);
+    if (took < static_cast<double>(least.count())) {
+        return fails("all jobs were done in " + std::to_string(static_cast<int>(took)) +
+                     " ms, which with the slots there are takes at least " + std::to_string(least.count()));
+    }
+    return holds(figure("took", took));
+}
+
+verdict not_reported(const record& run, const std::string& job) {
+    for (const request& each : run.requests) {
+        if (is_settlement(each) && each.job == job)
+            return fails("its lease had run out, and no answer had renewed it: " + describe(run, each));
+    }
+    return run.ended ? fails(ended_how(run)) : holds();
+}
+
+}  // namespace probe

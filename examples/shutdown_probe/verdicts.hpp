@@ -1,0 +1,84 @@
+// verdicts: what a run means, as pure functions over its record.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "child.hpp"
+#include "recorder.hpp"
+
+namespace probe {
+
+// A signal that was sent.
+struct mark {
+    int signal = 0;  // 0: something else that was done to it
+    moment at;
+};
+
+// Everything about one run of the worker.
+struct record {
+    moment started;
+    std::vector<mark> marks;
+    std::vector<request> requests;
+    std::vector<line> output;
+    bool ended = false;  // by itself, not killed by the probe
+    int status = 0;      // exit status, or minus the signal
+    moment ended_at;
+
+    // "+123 ms" after the first signal, or after the start where none was sent.
+    std::string when(moment at) const;
+    std::size_t count(kind what) const;
+    moment first_signal() const { return marks.empty() ? moment::max() : marks.front().at; }
+};
+
+struct verdict {
+    enum class kind { holds, fails, skipped };
+    kind what = kind::holds;
+    std::string reason;   // what was seen, and when
+    std::string figures;  // measured on the way
+};
+
+verdict holds(std::string figures = {});
+verdict fails(std::string reason);
+verdict skipped(std::string reason);
+// The first that fails, else the first with the figures of all.
+verdict all_of(const std::vector<verdict>& each);
+
+double milliseconds_between(moment from, moment to);
+std::string figure(const char* name, double ms);
+
+// ---- looking things up; null where there is none ----
+
+const request* quiet_beat(const record& run);                          // the first after the first signal
+const request* settlement(const record& run, const std::string& job);  // the one that decided the job
+const request* last_settlement(const record& run);
+const request* claim(const record& run, const std::string& job);
+std::vector<std::string> claimed(const record& run);
+int beats_between(const record& run, moment from, moment to);
+
+bool is_settled(const std::vector<request>& requests, const std::string& job);
+bool was_given(const std::vector<request>& requests, const std::string& job);
+std::string ended_how(const record& run);
+
+// ---- the requirements ----
+
+verdict quiet_drain_stop(const record& run, const std::vector<std::string>& jobs);  // all run to their ACK
+verdict beats_in_drain(const record& run, int least);
+// FAILed as retryable, with that error; "": whatever error.
+verdict interrupted_as(const record& run, const std::string& job, const std::string& error);
+verdict interrupted_without_attempt(const record& run, const std::string& job);
+// The job is settled by the stop, and not before `least` after the first signal; at most `most` after it.
+verdict interrupted_at(const record& run, const std::string& job, milliseconds least, milliseconds most);
+verdict no_fetch_after_quiet(const record& run);
+verdict last_request_is_terminate(const record& run);
+verdict settled_once(const record& run);
+verdict all_claimed_settled(const record& run);
+verdict ends_within(const record& run, moment from, milliseconds limit);  // by itself
+verdict exit_status_is(const record& run, int wanted);
+verdict completed(const record& run, const std::vector<std::string>& jobs);  // by ACK
+verdict repeated_after_loss(const record& run, const std::string& job);
+verdict never_runs_again(const record& run);  // no beat "running" after the quiet one
+verdict accepted_by_strict(const record& run);
+verdict took_at_least(const record& run, const std::vector<std::string>& jobs, milliseconds least);
+verdict not_reported(const record& run, const std::string& job);  // after the first signal
+
+}  // namespace probe
