@@ -1,4 +1,5 @@
 // Containers by their evidence, and what PID 1 does with signals: every source alone, together, absent and hostile.
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
