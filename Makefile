@@ -175,11 +175,13 @@ each = $(foreach configuration,$(1),$(addprefix $(configuration)/,$(2)))
 SUITES := $(if $(UNIT_TESTS),unit) $(if $(PROCESS_TESTS),process)
 COMPILE_TESTS := $(patsubst tests/compile/%.cpp,compile/%,$(wildcard tests/compile/*.cpp))
 
+# The processes are those of the header, in both forms; that src/ is the same code is what `amalgamation` proves.
 TEST_PROGRAMS := $(call each,src header,two_units mixed hidden) \
-                 $(call each,src src-separate header header-separate,$(SUITES))
+                 $(call each,src src-separate,$(filter unit,$(SUITES))) \
+                 $(call each,header header-separate,$(SUITES))
 TEST_CHECKS := amalgamation tools $(call each,src header,$(COMPILE_TESTS)) $(TEST_PROGRAMS)
 
-test: deps  ## all tests, on src/ and on the generated header, header-only and separate
+test: deps  ## all tests, on the generated header, header-only and separate; the unit tests on src/ as well
 	$(call run_checks,$(TEST_PROGRAMS),$(TEST_CHECKS))
 
 # $(call run_checks,PROGRAMS,CHECKS): builds everything, runs everything, sums up, whatever fails on the way. Building
