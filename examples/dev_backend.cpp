@@ -41,8 +41,8 @@
 #include <utility>
 #include <vector>
 
-#include "dev_backend/schemas.hpp"
 #include "ojs_shutdown.hpp"
+#include "schemas.hpp"
 
 namespace {
 

@@ -16,7 +16,7 @@
 #include <exception>
 #include <utility>
 
-#include "schemas.hpp"
+#include "../schemas.hpp"
 
 namespace probe {
 namespace {
@@ -397,7 +397,7 @@ recorder::reply recorder::handle(const message& asked) {
     request about = describe(asked.method, asked.target, asked.body);
     const kind what = about.what;
     std::unique_lock<std::mutex> held(mutex_);
-    if (strict_) about.refused = schema_fault(what, asked.body);
+    if (strict_) about.refused = schemas::fault_of_request(asked.target, parse_object(asked.body));
     const std::size_t index = requests_.size();
     requests_.push_back(about);
     if (held_[what]) {
