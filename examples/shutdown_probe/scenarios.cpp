@@ -391,7 +391,7 @@ std::vector<raw_answer> hostile_answers() {
         {"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n", "", 0},
         {sized("{\"jobs\":7,\"jobs_extended\":{},\"state\":[]}"), "", 0},
         {sized("null"), "", 0},
-        {std::string("\0\x01\x02 no HTTP at all\r\n\r\n", 24), "", 0},
+        {std::string(3, '\0') + "\x01\x02 no HTTP at all\r\n\r\n", "", 0},
     };
 }
 
