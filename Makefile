@@ -124,16 +124,17 @@ $T/unit: $(addprefix $O/,tests/main.o tests/link/implementation.o $(UNIT_TESTS:.
 $T/process: $(addprefix $O/,tests/main.o tests/link/implementation.o $(PROCESS_TESTS:.cpp=.o)) \
             | $(addprefix $T/,dev_backend worker shutdown-probe broken_worker $(STARTED) $(STATIC_WORKER))
 	$(call link,$(compiler.$*))
-$T/shutdown-probe: $(addprefix $O/,$(PROBE) tests/link/implementation.o)
-	$(call link,$(compiler.$*))
 $T/broken_worker: $O/examples/shutdown_probe/broken_worker.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
-$T/static_worker: $(BUILD)/static_worker
-	@cp $< $@
 $T/dev_backend: $O/examples/dev_backend.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
 $T/worker: $O/examples/worker.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
+# One for all configurations: the judge, which need not be judged, and the worker of the image.
+$T/shutdown-probe: $(BUILD)/shutdown-probe
+	@cp $< $@
+$T/static_worker: $(BUILD)/static_worker
+	@cp $< $@
 
 # Two files that must share one process-wide state: both header-only; one of each form; the second in a shared library,
 # all with hidden visibility.
