@@ -239,11 +239,17 @@ TEST_CASE("health: a unix socket, for its owner alone, taken over from a worker 
         killed.worker.signal(SIGKILL);
         CHECK(killed.worker.wait() == -SIGKILL);
     }
-    served tested(jobs.url(), settings);
-    tested.become_ready();
-    CHECK(call(tested.address, "POST", "/stop").status == 202);
-    CHECK(tested.worker.wait() == 0);
-    CHECK(::access(path.c_str(), F_OK) != 0);
+    for (const char* type :
+         {"", "test.deaf"}) {  // with a handler that never returns, the process leaves by _exit
+        environment quick = settings;
+        quick["OJS_SHUTDOWN_GRACE_PERIOD"] = "50ms";
+        served tested(jobs.url(), quick);
+        tested.become_ready();
+        if (*type != '\0') REQUIRE(tested.worker.prints("start " + jobs.push_one(type, "[]")));
+        CHECK(call(tested.address, "POST", "/stop").status == 202);
+        CHECK(tested.worker.wait() == 0);
+        CHECK(::access(path.c_str(), F_OK) != 0);
+    }
 }
 
 TEST_CASE("health: garbage, slow and too many clients: bounded, and the worker works on") {

@@ -270,15 +270,24 @@ TEST_CASE("health: methods and paths") {
 
 TEST_CASE("health: a worker that follows a lifecycle shows the further phase of the two") {
     lifecycle shared{0ms};
-    busy tested(controlled(), &shared);
+    const shared_event stuck = make_event();
+    const shared_event go_on = make_event();
+    worker_options options = recorder::options();
+    options.on_transition = [=](const lifecycle_state& state) {
+        if (state.phase != phase::quiet) return;
+        stuck->set();
+        CHECK(go_on->wait());
+    };
+    busy tested(options, &shared);
     CHECK(tested.status("/readyz") == 200);
     REQUIRE(shared.apply(event::quiet_request, {cause_kind::api, 0}));
     CHECK(tested.phase_shown() == "quiet");
-    CHECK(tested.status("/livez") == 200);
-    REQUIRE(shared.apply(event::resume_request, {cause_kind::api, 0}));
-    CHECK(tested.status("/livez") == 200);  // the worker's loop has turned, so it has followed
-    CHECK(tested.status("/readyz") == 200);
+    REQUIRE(stuck->wait());  // from here on the worker itself follows no further
     REQUIRE(shared.apply(event::stop_signal, {cause_kind::signal, 15}));
+    CHECK(tested.phase_shown() == "draining");
+    CHECK(tested.body->phase() == phase::quiet);
+    go_on->set();
+    CHECK(tested.status("/livez") == 200);
     CHECK(tested.phase_shown() == "draining");
     tested.let_go->set();
     REQUIRE(tested.body->wait(deadline_after(recorder::guard)));

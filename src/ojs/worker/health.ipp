@@ -235,8 +235,8 @@ class health_answers : public ref_counted {
     static constexpr std::chrono::milliseconds turn_wait{1000};
     static constexpr std::chrono::milliseconds default_drain{25000};
     static constexpr std::chrono::milliseconds longest_drain{3600000};
-    static constexpr int most_drains =
-        4;  // at a time; well below the connections, so that probes always get one
+    // At a time: well below the connections, so that probes always get one.
+    static constexpr int most_drains = 4;
 
     static http_response json(int status, std::string body) {
         http_response out;
@@ -258,8 +258,7 @@ class health_answers : public ref_counted {
 
     // ---- probes ----
 
-    std::string status_text() const {
-        const phase now = worker_.effective_phase();
+    std::string status_text(phase now) const {
         return cat("{\"phase\":\"", to_string(now), "\",\"ready\":", is_ready() ? "true" : "false",
                    ",\"active_jobs\":", worker_.jobs.size(), ",\"since\":\"",
                    utc_text(wall_time(worker_.metrics->since(now))), "\"}");
@@ -272,8 +271,8 @@ class health_answers : public ref_counted {
     bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
 
     http_response readiness(const http_request&) {
-        const bool serves = worker_.effective_phase() == phase::running && is_ready();
-        return json(serves ? 200 : 503, status_text());
+        const phase now = worker_.effective_phase();
+        return json(now == phase::running && is_ready() ? 200 : 503, status_text(now));
     }
 
     // Pokes the supervisor and waits for a turn of its loop. One that the end of the worker overtakes was alive.
@@ -283,7 +282,7 @@ class health_answers : public ref_counted {
         const bool alive = worker_.changes.await(deadline_after(turn_wait), [&] {
             return ended() || worker_.turns.load(std::memory_order_acquire) != seen;
         });
-        return json(alive ? 200 : 503, status_text());
+        return json(alive ? 200 : 503, status_text(worker_.effective_phase()));
     }
 
     http_response metrics(const http_request&) {
