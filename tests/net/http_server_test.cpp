@@ -1,6 +1,9 @@
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <stdexcept>
 #include <string>
@@ -414,4 +417,21 @@ TEST_CASE("client: a full listen queue of a unix socket is waited for, until the
     for (const int filler : fillers) ::close(filler);
     ::close(listener);
     ::unlink(path.c_str());
+}
+
+TEST_CASE(
+    "server: the address is free once it has stopped, though a child made by fork() still holds the socket") {
+    const auto answer = [](const http_request&) { return http_response{}; };
+    result<http_server> first = http_server::start("127.0.0.1:0", answer);
+    REQUIRE(first);
+    const std::string address = first->address();
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        for (;;) ::pause();
+    }
+    first->stop(steady_clock::now());
+    CHECK(http_server::start(address, answer));
+    ::kill(child, SIGKILL);
+    CHECK(::waitpid(child, nullptr, 0) == child);
 }

@@ -24,16 +24,25 @@ OJS_SHUTDOWN_INLINE const char* to_string(log_level level) noexcept {
 
 namespace detail {
 
-OJS_SHUTDOWN_INLINE std::string utc_timestamp() {
+inline std::int64_t wall_clock_ms() noexcept {
     timespec now{};
     clock_gettime(CLOCK_REALTIME, &now);
+    return static_cast<std::int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1000000;
+}
+
+// ISO 8601: "2026-01-02T03:04:05.678Z".
+inline std::string utc_text(std::int64_t ms_since_1970) {
+    const auto seconds = static_cast<time_t>(ms_since_1970 / 1000);
     tm utc{};
-    gmtime_r(&now.tv_sec, &utc);
-    char text[32];
+    gmtime_r(&seconds, &utc);
+    char text[40];
     const std::size_t length = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
-    char millis[8];
-    std::snprintf(millis, sizeof millis, ".%03uZ", static_cast<unsigned>(now.tv_nsec / 1000000) % 1000U);
-    return std::string(text, length) + millis;
+    std::snprintf(text + length, sizeof text - length, ".%03uZ", static_cast<unsigned>(ms_since_1970 % 1000));
+    return text;
+}
+
+OJS_SHUTDOWN_INLINE std::string utc_timestamp() {
+    return utc_text(wall_clock_ms());
 }
 
 // A value that logfmt can carry bare, or quoted.

@@ -390,6 +390,7 @@ OJS_SHUTDOWN_INLINE std::size_t http_server::impl::stop(time_point deadline) {
 
 OJS_SHUTDOWN_INLINE void http_server::impl::close_listener() noexcept {
     if (!listener_) return;
+    ::shutdown(listener_.get(), SHUT_RDWR);  // also where a child made by fork() still holds it
     listener_.reset();
     struct stat found {};
     if (where_.unix_path.empty() || ::lstat(where_.unix_path.c_str(), &found) != 0) return;

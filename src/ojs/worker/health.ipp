@@ -48,23 +48,6 @@ inline bool find_parameter(std::string_view target, std::string_view name, std::
     return false;
 }
 
-inline std::int64_t wall_clock_ms() noexcept {
-    timespec now{};
-    clock_gettime(CLOCK_REALTIME, &now);
-    return static_cast<std::int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1000000;
-}
-
-// In ISO 8601, UTC.
-inline std::string utc_text(std::int64_t ms) {
-    const auto seconds = static_cast<time_t>(ms / 1000);
-    tm utc{};
-    gmtime_r(&seconds, &utc);
-    char text[40];
-    const std::size_t length = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
-    std::snprintf(text + length, sizeof text - length, ".%03dZ", static_cast<int>(ms % 1000));
-    return text;
-}
-
 // When the process started, in milliseconds of the time of day; 0 where the system does not tell.
 inline std::int64_t process_start_ms() {
 #if OJS_SHUTDOWN_USE_PROC && defined(CLOCK_BOOTTIME)

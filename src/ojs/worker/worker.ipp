@@ -16,11 +16,9 @@ namespace detail {
 
 // "worker_" and a UUIDv7: unique, and sortable by start time.
 inline std::string make_worker_id() {
-    timespec now{};
-    clock_gettime(CLOCK_REALTIME, &now);
-    const std::uint64_t millis =
-        static_cast<std::uint64_t>(now.tv_sec) * 1000U + static_cast<std::uint64_t>(now.tv_nsec) / 1000000U;
-    std::uint64_t random[2] = {static_cast<std::uint64_t>(now.tv_nsec), static_cast<std::uint64_t>(getpid())};
+    const auto millis = static_cast<std::uint64_t>(wall_clock_ms());
+    std::uint64_t random[2] = {static_cast<std::uint64_t>(steady_clock::now().time_since_epoch().count()),
+                               static_cast<std::uint64_t>(getpid())};
     static_cast<void>(getentropy(random, sizeof random));
     char text[64];
     std::snprintf(text, sizeof text, "worker_%08llx-%04llx-7%03llx-%04llx-%012llx",
