@@ -34,6 +34,7 @@ constexpr breakage breakages[] = {
     {"GS-003-default", "GS-003", "grace-default"},
     {"GS-004", "GS-004", "drain"},
     {"GS-005", "GS-005", "grace"},
+    {"GS-005-final", "GS-005", "grace"},
     {"GS-R001", "GS-R001", "tstp"},
     {"GS-R002", "GS-R002", "second-term"},
     {"GS-R003", "GS-R003", "progress"},
@@ -47,6 +48,7 @@ constexpr breakage breakages[] = {
     {"RESUME", "RESUME", "tstp"},
     {"SENDER", "SENDER", "progress"},
     {"LIVE", "LIVE", "readiness"},
+    {"BEATS-JOBS", "BEATS-JOBS", "drain"},
     {"BEATS-END", "BEATS-END", "slow-ack"},
     {"FAIL-FAST", "FAIL-FAST", "many-fails"},
     {"IN-FLIGHT", "IN-FLIGHT", "fetch-in-flight"},
@@ -54,6 +56,7 @@ constexpr breakage breakages[] = {
     {"LOST", "LOST", "lost-answer"},
     {"AWAY-BACK", "AWAY-BACK", "away-and-back"},
     {"AWAY-GOOD", "AWAY-GOOD", "away-for-good"},
+    {"UNREPORTED", "UNREPORTED", "away-for-good"},
     {"HOSTILE", "HOSTILE", "hostile"},
     {"STRICT", "STRICT", "strict"},
     {"DIR-QUIET", "DIR-QUIET", "directives"},
@@ -113,6 +116,7 @@ class wicked_transport final : public ojs::transport {
         if (breaks("FAIL-FAST")) alone.lock();
         ojs::fail_request changed = request;
         if (breaks("ATTEMPT") || breaks("HAND-BACK")) changed.requeue = false;
+        if (breaks("GS-005-final")) changed.error.retryable = false;
         ojs::result<ojs::settled> got = inner_.fail(changed, deadline);
         if (!got) call_failed = true;
         return got;
@@ -127,6 +131,7 @@ class wicked_transport final : public ojs::transport {
         if (muted) return ojs::heartbeat_answer();
         if (breaks("LAST-BEAT-twice") && last) static_cast<void>(inner_.heartbeat(request, deadline));
         ojs::heartbeat_request changed = request;
+        if (breaks("BEATS-JOBS")) changed.active_jobs.clear();
         if (breaks("CONT") && life_.resume_requests() > 0 && !last) changed.state = "running";
         ojs::result<ojs::heartbeat_answer> got = inner_.heartbeat(changed, deadline);
         if (got) twist(*got);
@@ -281,6 +286,7 @@ int work(ojs::lifecycle& lifecycle) {
     worker.register_handler("probe.sleep", sleep_a_while);
     worker.register_handler("probe.spin", spin);
     const int status = worker.run();
+    if (breaks("UNREPORTED")) return 0;
     return breaks("EXIT-0") ? 1 : status;
 }
 

@@ -36,6 +36,7 @@ void drain(findings& out) {
     measure_stop(at, run);
     at.judge("GS-001", quiet_drain_stop(run, jobs));
     at.judge("GS-004", beats_in_drain(run, 2));
+    at.judge("BEATS-JOBS", beats_name_jobs(run, jobs));
     at.judge("NO-FETCH", no_fetch_after_quiet(run));
     at.judge("LAST-BEAT", last_request_is_terminate(run));
     at.judge("ONCE", settled_once(run));
@@ -364,6 +365,7 @@ void away_for_good(findings& out) {
     at.await_exit(seconds(12));
     const record run = at.finish();
     at.judge("AWAY-GOOD", ends_within(run, run.first_signal(), seconds(12)));
+    at.judge("UNREPORTED", run.ended ? exit_status_is(run, 75) : skipped(ended_how(run)));
     if (run.ended)
         at.measured("no backend: grace period over -> exit",
                     milliseconds_between(run.first_signal() + milliseconds(500), run.ended_at));
@@ -621,6 +623,7 @@ const std::vector<requirement> requirements = {
     {"RESUME", "SIGCONT undoes SIGTSTP"},
     {"SENDER", "the log says who sent the signal"},
     {"LIVE", "liveness holds while readiness fails"},
+    {"BEATS-JOBS", "heartbeats of the drain name the jobs in flight"},
     {"BEATS-END", "heartbeats go on until the last settlement is answered"},
     {"FAIL-FAST", "FAILs of many jobs go out at once"},
     {"IN-FLIGHT", "a FETCH in flight at SIGTERM: its jobs are run or handed back"},
@@ -628,6 +631,7 @@ const std::vector<requirement> requirements = {
     {"LOST", "the answer to an ACK is lost: asked again, 409 accepted"},
     {"AWAY-BACK", "the backend away during the drain, and back: jobs are settled"},
     {"AWAY-GOOD", "the backend away for good: the exit is bounded"},
+    {"UNREPORTED", "exit status 75 where a job could not be reported"},
     {"HOSTILE", "hostile answers never end the worker nor grow it"},
     {"STRICT", "a backend that refuses what the schemas do not have"},
     {"DIR-QUIET", "the backend's directive `quiet`, in either field"},
@@ -646,7 +650,7 @@ const std::vector<scenario> scenarios = {
     {"grace-default", "no grace period set: 30 s", {"GS-003"}, default_grace, true},
     {"drain",
      "SIGTERM with three jobs in flight",
-     {"GS-001", "GS-004", "NO-FETCH", "LAST-BEAT", "ONCE", "EXIT-0"},
+     {"GS-001", "GS-004", "BEATS-JOBS", "NO-FETCH", "LAST-BEAT", "ONCE", "EXIT-0"},
      drain,
      false},
     {"sigint", "SIGINT with two jobs in flight", {"GS-002"}, interrupt, false},
@@ -668,7 +672,11 @@ const std::vector<scenario> scenarios = {
      {"AWAY-BACK"},
      away_and_back,
      false},
-    {"away-for-good", "connections refused from the drain on", {"AWAY-GOOD"}, away_for_good, false},
+    {"away-for-good",
+     "connections refused from the drain on",
+     {"AWAY-GOOD", "UNREPORTED"},
+     away_for_good,
+     false},
     {"hostile", "answers that are no answers", {"HOSTILE"}, hostile, false},
     {"strict", "400 to any unknown member", {"STRICT"}, strict, false},
     {"directives", "quiet, told by the backend; then running", {"DIR-QUIET", "DIR-STAYS"}, directives, false},

@@ -181,6 +181,30 @@ verdict beats_in_drain(const record& run, int least) {
     return holds(std::to_string(seen) + " beats");
 }
 
+// As a list of ids, or as their number where there is no list.
+bool names_all(const request& beat, const std::vector<std::string>& jobs) {
+    if (beat.active.empty()) return beat.active_count == static_cast<std::int64_t>(jobs.size());
+    return std::all_of(jobs.begin(), jobs.end(), [&](const std::string& job) {
+        return std::find(beat.active.begin(), beat.active.end(), job) != beat.active.end();
+    });
+}
+
+verdict beats_name_jobs(const record& run, const std::vector<std::string>& jobs) {
+    moment first_settled = moment::max();
+    for (const std::string& job : jobs) {
+        const request* settled = settlement(run, job);
+        if (settled != nullptr) first_settled = std::min(first_settled, settled->at);
+    }
+    int seen = 0;
+    for (const request& each : run.requests) {
+        if (each.what != kind::beat || each.at < run.first_signal() || each.answered >= first_settled)
+            continue;
+        if (!names_all(each, jobs)) return fails(describe(run, each) + " does not name the jobs in flight");
+        ++seen;
+    }
+    return seen > 0 ? holds() : skipped("no BEAT came while all jobs were in flight");
+}
+
 verdict interrupted_as(const record& run, const std::string& job, const std::string& error) {
     const request* settled = settlement(run, job);
     if (settled == nullptr) return fails("the job in flight was never settled; " + ended_how(run));
@@ -191,7 +215,7 @@ verdict interrupted_as(const record& run, const std::string& job, const std::str
         return fails(describe(run, *settled) + " has error " +
                      quoted(settled->errors.empty() ? "" : settled->errors.front()) + ", not " + error);
     }
-    if (!settled->retryable && !settled->requeue) return fails(describe(run, *settled) + " is not retryable");
+    if (!settled->retryable) return fails(describe(run, *settled) + " is not retryable");
     return holds();
 }
 

@@ -63,6 +63,8 @@ std::string ended_how(const record& run);
 
 verdict quiet_drain_stop(const record& run, const std::vector<std::string>& jobs);  // all run to their ACK
 verdict beats_in_drain(const record& run, int least);
+// From the first signal until the first of these jobs is settled: or their leases end, with the jobs still in flight.
+verdict beats_name_jobs(const record& run, const std::vector<std::string>& jobs);
 // FAILed as retryable, with that error; "": whatever error.
 verdict interrupted_as(const record& run, const std::string& job, const std::string& error);
 verdict interrupted_without_attempt(const record& run, const std::string& job);

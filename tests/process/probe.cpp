@@ -55,7 +55,7 @@ struct probe_run {
             CHECK(probe.wait(milliseconds(0)) == 0);
             CHECK(rows("FAILS").empty());
             CHECK(rows("skipped").empty());
-            CHECK(rows("holds").size() >= 36);
+            CHECK(rows("holds").size() >= 38);
         } else {
             INFO(breakage[0] << " breaks " << breakage[1] << " in scenario " << breakage[2]);
             CHECK(probe.wait(milliseconds(0)) == 1);
