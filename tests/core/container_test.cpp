@@ -189,7 +189,7 @@ TEST_CASE("container: mounts that only a runtime makes") {
         {mount_line("/", "/", "overlay overlay rw,lowerdir=/var/lib/docker/overlay2/l/A,upperdir=/x"),
          "docker"},
         {mount_line("/", "/",
-                    "overlay overlay rw,lowerdir=/home/me/.local/share/containers/storage/overlay/l/A"),
+                    "overlay overlay rw,lowerdir=/srv/me/.local/share/containers/storage/overlay/l/A"),
          "podman"},
         {mount_line(
              "/", "/",
