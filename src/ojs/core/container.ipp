@@ -444,7 +444,7 @@ inline finding wrapper_finding(const container_info& info, std::string_view wrap
     finding out;
     out.severity = severity::warning;
     out.id = "pid1-wrapper";
-    out.what = cat("process ", info.pid, " in a container",
+    out.what = cat("process ", info.pid, " runs in a container",
                    info.runtime.empty() ? "" : cat(" (", info.runtime, ")"), " whose PID 1 is ", wrapper,
                    ": SIGTERM may never get here, and jobs in flight are then killed with the container");
     out.fix =
