@@ -369,12 +369,47 @@ TEST_CASE("http: where no form is taken nothing changes, and ACK and FETCH are n
     CHECK(!fetch(*tested.wire));
     CHECK(peer.requests().size() == 13);
     CHECK(tested.said.empty());
-    // Nor does a backend that is down at the second try prove anything.
-    int asked = 0;
-    const backend failing([&](const http_request&) { return accept_if(false, ++asked == 2 ? 503 : 400); });
-    downgrading unlucky(failing);
-    CHECK(beat(*unlucky.wire).error().code == errc::unavailable);
-    CHECK(unlucky.said.empty());
+    // Nor does a second answer prove anything that is not about the request.
+    for (const int second : {401, 403, 413, 429, 503}) {
+        int asked = 0;
+        const backend failing(
+            [&](const http_request&) { return accept_if(false, ++asked == 2 ? second : 400); });
+        downgrading unlucky(failing);
+        CHECK(beat(*unlucky.wire).error().http_status == second);
+        CHECK(unlucky.said.empty());
+        CHECK(!beat(*unlucky.wire));
+        CHECK(parse(failing.requests()[2].body).contains("hostname"));
+    }
+}
+
+TEST_CASE("http: details that are no object, or have an error_class, still make a valid FAIL") {
+    struct {
+        const char* given;
+        const char* full;
+        const char* schema;
+    } const cases[] = {
+        {"[1]", "{}", R"({"error_class":"E"})"},
+        {"no JSON", "{}", R"({"error_class":"E"})"},
+        {"", "{}", R"({"error_class":"E"})"},
+        {"{ }", "{}", R"({"error_class":"E"})"},
+        {" { \"a\" : 1 } ", R"({"a":1})", R"({"a":1,"error_class":"E"})"},
+        {R"({"error_class":"Own"})", R"({"error_class":"Own"})", R"({"error_class":"Own"})"},
+    };
+    for (const auto& each : cases) {
+        const backend peer(
+            [](const http_request& request) { return accept_if(is_schema_fail(parse(request.body))); });
+        downgrading tested(peer);
+        REQUIRE(tested.wire->fail({"j", {"E", "m", true, each.given}, false}, soon()));
+        CHECK(parse(peer.requests()[0].body).get("error").get("details").serialize() == each.full);
+        CHECK(parse(peer.requests()[1].body).get("error").get("details").serialize() == each.schema);
+    }
+}
+
+TEST_CASE("http: a body that would have to be cut is not quoted") {
+    const std::string secret = "canary-4f1d8e22b7a95c03";
+    const backend peer(500, std::string(105, 'x') + secret);
+    CHECK(fetch(*connect(peer)).error().text == "POST /workers/fetch answered 500");
+    CHECK(beat(*connect(peer)).error().text == "POST /workers/heartbeat answered 500");
 }
 
 TEST_CASE("http: many threads that are refused at once agree on one downgrade") {

@@ -32,12 +32,18 @@ inline std::string ack_body(const ack_request& request) {
     return out + "}";
 }
 
+inline std::string details_of(const job_error& failure) {
+    picojson::value parsed;
+    const bool usable = parse_json(failure.details_json, parsed) && parsed.is<picojson::object>();
+    return usable ? failure.details_json : "{}";
+}
+
 inline std::string fail_body(const fail_request& request) {
     const job_error& failure = request.error;
     const std::string code = json_quote(failure.code);
     return cat("{\"job_id\":", json_quote(request.job_id), ",\"error\":{\"code\":", code, ",\"type\":", code,
                ",\"message\":", json_quote(failure.message),
-               ",\"retryable\":", failure.retryable ? "true" : "false", ",\"details\":", failure.details_json,
+               ",\"retryable\":", failure.retryable ? "true" : "false", ",\"details\":", details_of(failure),
                "}", request.requeue ? ",\"requeue\":true}" : "}");
 }
 
@@ -46,25 +52,34 @@ inline constexpr std::string_view schema_codes[] = {
     "handler_error", "timeout",      "cancelled", "invalid_payload", "invalid_request",   "not_found",
     "backend_error", "rate_limited", "duplicate", "queue_paused",    "schema_validation", "unsupported"};
 
+// The same object with a member `error_class` before the others, unless it has one.
+inline std::string with_error_class(const std::string& details, const std::string& error_class) {
+    if (!raw_member(details, "error_class").empty()) return details;
+    std::string_view rest = details;
+    std::string_view key;
+    std::string_view value;
+    const bool has_members = next_raw_member(rest, key, value);
+    return cat("{\"error_class\":", json_quote(error_class), has_members ? "," : "",
+               std::string_view(details).substr(details.find('{') + 1));
+}
+
 // The published schema's form: a code of its own goes into the details, and before the message. [WIRE]
 inline std::string schema_fail_body(const fail_request& request) {
     job_error failure = request.error;
+    std::string details = details_of(failure);
     bool known = false;
     for (const std::string_view code : schema_codes) known = known || failure.code == code;
     if (!known) {
         const std::string prefix = failure.code + ": ";
         if (failure.message.compare(0, prefix.size(), prefix) != 0)
             failure.message = prefix + failure.message;
-        const bool empty = failure.details_json.size() <= 2;
-        failure.details_json = cat("{\"error_class\":", json_quote(failure.code), empty ? "}" : ",",
-                                   empty ? "" : failure.details_json.substr(1));
+        details = with_error_class(details, failure.code);
         failure.code = "handler_error";
     }
     if (failure.message.empty()) failure.message = failure.code;
     return cat("{\"job_id\":", json_quote(request.job_id), ",\"error\":{\"code\":", json_quote(failure.code),
                ",\"message\":", json_quote(failure.message),
-               ",\"retryable\":", failure.retryable ? "true" : "false", ",\"details\":", failure.details_json,
-               "}}");
+               ",\"retryable\":", failure.retryable ? "true" : "false", ",\"details\":", details, "}}");
 }
 
 // The members that say who a worker is, without the braces.
@@ -127,10 +142,13 @@ inline std::string api_error_code(const http_response& answer) {
 // Whether a backend's answer may be quoted in an error text, and so be logged: it may echo what it was sent, which for
 // ACK and FAIL is what a job was about, and for 401 and 403 the token.
 enum class quoting { no, yes };
+inline constexpr std::size_t longest_quote = 120;  // bytes
 
 inline error status_error(std::string_view route, const http_response& answer, quoting quote) {
-    const bool quoted = quote == quoting::yes && answer.status != 401 && answer.status != 403;
-    const std::string said = quoted ? printable(answer.body, 120) : api_error_code(answer);
+    // Not cut: of a token that is cut in two, the logger could not mask the first half.
+    const bool quoted = quote == quoting::yes && answer.status != 401 && answer.status != 403 &&
+                        answer.body.size() <= longest_quote;
+    const std::string said = quoted ? printable(answer.body) : api_error_code(answer);
     return {status_meaning(answer.status), 0,
             cat("POST ", route, " answered ", answer.status, said.empty() ? "" : ": ", said), answer.status,
             retry_after(answer)};
@@ -265,13 +283,16 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_in_form(std::stri
                                                                        const http_call& call) {
     const std::string route = detail::cat("/workers/", operation);
     const auto refuses_form = [](int status) { return status == 400 || status == 422; };
+    const auto answers_request = [](int status) {
+        return (status >= 200 && status < 300) || status == 404 || status == 409;
+    };
     const int in_use = form.load(std::memory_order_relaxed);
     result<http_response> first = post(route, body(in_use), call);
     if (!first || !refuses_form(first->status)) return first;
     for (int other = in_use + 1; other < forms; ++other) {
         result<http_response> answer = post(route, body(other), call);
-        if (!answer || answer->status >= 500) return answer;
-        if (refuses_form(answer->status)) continue;
+        if (answer && refuses_form(answer->status)) continue;
+        if (!answer || !answers_request(answer->status)) return answer;
         int expected = in_use;
         if (form.compare_exchange_strong(expected, other) && options_.on_downgrade)
             options_.on_downgrade(operation, detail::status_error(route, *first, detail::quoting::no));
