@@ -419,9 +419,13 @@ TEST_CASE("health control: the token") {
     CHECK(tested.get("/metrics").status == 200);
     CHECK(tested.post("/quiet", with("Bearer " + options.health_token)).status == 200);
     CHECK(tested.post("/resume", with("bearer   " + options.health_token)).status == 200);
-    http_headers with_origin = with("Bearer " + options.health_token);
-    with_origin.push_back({"Origin", "http://a.example"});
-    CHECK(tested.post("/quiet", with_origin).status == 403);
+    for (const char* name :
+         {"Origin", "Sec-Fetch-Site"}) {  // what browsers send, and an <img> only the second
+        http_headers of_a_page = with("Bearer " + options.health_token);
+        of_a_page.push_back({name, "cross-site"});
+        CHECK(tested.post("/quiet", of_a_page).status == 403);
+        CHECK(tested.get("/drain", of_a_page).status == 403);
+    }
     CHECK(tested.get("/drain", with("Bearer " + options.health_token)).status == 200);
 }
 
