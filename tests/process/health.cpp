@@ -151,6 +151,11 @@ TEST_CASE(
     const ojs::http_response early = call(tested.address, "GET", "/drain?timeout=0");
     CHECK(early.status == 503);
     CHECK(body(early)["active_jobs"].number == 1);
+    // From this beat on the backend gives it nothing, not even for a FETCH that was on its way.
+    const auto quiet_beat = [](const json& event) {
+        return event["event"].is("beat") && event["state"].is("quiet");
+    };
+    REQUIRE(jobs.event(quiet_beat).what == json::kind::object);
     const std::string late = jobs.push_one("test.sleep", "[1]");
     const ojs::http_response answer = call(tested.address, "GET", "/drain?timeout=30s");
     CHECK(answer.status == 200);

@@ -137,7 +137,7 @@ TEST_CASE("shutdown-probe: a command that is no worker fails its rows, and the l
     CHECK(probe.prints("the worker ended while it started; it exited with status 3"));
     CHECK(probe.prints("] <gone> & away"));
     const std::string report = read_file(xml);
-    CHECK(report.find("failures=\"6\"") != std::string::npos);
+    CHECK(report.find("failures=\"7\"") != std::string::npos);
     CHECK(report.find("&lt;gone&gt; &amp; away") != std::string::npos);
 }
 
