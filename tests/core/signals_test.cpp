@@ -119,12 +119,14 @@ TEST_CASE("signals: SIGTTIN asks for a report and changes no phase") {
 // In the child of a fork(): a session with a terminal, and in it a background process that claims the signals and
 // reads the terminal. Exits with 0 if that process was stopped, as it would be without us, and not asked for a report.
 [[noreturn]] void read_terminal_in_background() {
+    ::alarm(20);
     const int terminal = ::posix_openpt(O_RDWR);
     if (::setsid() < 0 || ::grantpt(terminal) != 0 || ::unlockpt(terminal) != 0) _exit(2);
     const int slave = ::open(::ptsname(terminal), O_RDWR);
     if (slave < 0 || ::ioctl(slave, TIOCSCTTY, 0) != 0) _exit(3);
     const pid_t reader = ::fork();
     if (reader == 0) {
+        ::alarm(20);
         ::setpgid(0, 0);
         lifecycle target(0ms);
         const auto installed = signals::install(target);
@@ -139,7 +141,15 @@ TEST_CASE("signals: SIGTTIN asks for a report and changes no phase") {
     _exit(0);
 }
 
-TEST_CASE("signals: a SIGTTIN of the terminal's stops the process, as it does without us") {
+// ThreadSanitizer puts handlers off until the call they came in returns, which read() of a terminal then never does.
+#ifdef __SANITIZE_THREAD__
+constexpr bool handlers_are_put_off = true;
+#else
+constexpr bool handlers_are_put_off = false;
+#endif
+
+TEST_CASE("signals: a SIGTTIN of the terminal's stops the process, as it does without us" *
+          doctest::skip(handlers_are_put_off)) {
     const pid_t session = ::fork();
     REQUIRE(session >= 0);
     if (session == 0) read_terminal_in_background();
