@@ -111,6 +111,10 @@ TEST_CASE("secrets are masked, and what an operator asked for passes every level
     logger.write(log_level::error, "echo", {field("body", "Bearer s3cret, s3crets3cret")});
     logger.write(log_level::error, "echo", {field("body", "abc")});
     CHECK(seen == std::vector<std::string>{"y", "Bearer ***, ******", "abc"});
+    std::string message;
+    options.hook = [&message](const ojs::log_record& record) { message = record.message; };
+    ojs::detail::logger(options, "w", {"s3cret"}).write(log_level::error, "PID 1 is 'sh s3cret'");
+    CHECK(message == "PID 1 is 'sh ***'");
     options.level = log_level::off;
     ojs::detail::logger(options).answer("never", {field("x", "z")});
     CHECK(seen.size() == 3);

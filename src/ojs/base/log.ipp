@@ -237,6 +237,7 @@ OJS_SHUTDOWN_INLINE void logger::mask_secrets(std::string& text) const {
 OJS_SHUTDOWN_INLINE void logger::pass_on(log_level level, std::string_view message,
                                          std::vector<log_field> fields) const {
     log_record record{level, std::string(message), std::move(fields), worker_id_};
+    mask_secrets(record.message);
     for (log_field& f : record.fields) mask_secrets(f.value);
     if (options_.hook) {
         options_.hook(record);
