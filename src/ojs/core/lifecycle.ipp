@@ -155,11 +155,23 @@ OJS_SHUTDOWN_INLINE bool lifecycle::apply(event what, cause why) noexcept {
     return true;
 }
 
+namespace detail {
+
+// Whether `kept` came after `change`. A writer may be held up for more changes than the sequence can count, so the time
+// decides first; a difference of minutes is that of a place long unused.
+inline bool came_later(const lifecycle_state& kept, const lifecycle_state& change) noexcept {
+    const auto later_ms = static_cast<std::int32_t>(kept.changed_ms - change.changed_ms);
+    if (later_ms == 0) return static_cast<std::int8_t>(kept.sequence - change.sequence) >= 0;
+    return later_ms > 0 && later_ms < 60000;
+}
+
+}  // namespace detail
+
 // A handler may make many changes between another one's exchange and this; the newest one stays.
 OJS_SHUTDOWN_INLINE void lifecycle::remember(const lifecycle_state& change) noexcept {
     std::atomic<word>& place = history_[change.sequence % history_size];
     word kept = place.load(std::memory_order_relaxed);
-    while (static_cast<std::int8_t>(change.sequence - unpack(kept).sequence) > 0 &&
+    while ((kept == 0 || !detail::came_later(unpack(kept), change)) &&
            !place.compare_exchange_weak(kept, pack(change), std::memory_order_release,
                                         std::memory_order_relaxed)) {
     }
