@@ -10,7 +10,14 @@
 namespace ojs {
 inline namespace v1 {
 
-enum class cancel_reason : std::uint8_t { none, grace_period_expired, forced, spot_reclaim, cancelled };
+enum class cancel_reason : std::uint8_t {
+    none,
+    grace_period_expired,
+    forced,
+    spot_reclaim,
+    cancelled,
+    timeout
+};
 
 // "grace_period_expired", ... as they appear in `details.reason` of a FAIL. Never null. Thread-safe.
 const char* to_string(cancel_reason reason) noexcept;

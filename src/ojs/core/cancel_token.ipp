@@ -10,7 +10,8 @@ namespace ojs {
 inline namespace v1 {
 
 OJS_SHUTDOWN_INLINE const char* to_string(cancel_reason reason) noexcept {
-    constexpr const char* names[] = {"none", "grace_period_expired", "forced", "spot_reclaim", "cancelled"};
+    constexpr const char* names[] = {"none",   "grace_period_expired", "forced", "spot_reclaim", "cancelled",
+                                     "timeout"};
     return names[static_cast<std::size_t>(reason)];
 }
 

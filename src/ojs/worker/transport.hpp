@@ -42,7 +42,13 @@ struct job_error {
 struct fail_request {
     std::string job_id;
     job_error error;
-    bool requeue = false;  // hand back: available at once, no attempt used up
+    bool requeue = false;         // hand back: available at once, no attempt used up
+    std::string checkpoint_json;  // the last one the handler saved, for the next run; empty: none
+};
+
+struct checkpoint_request {
+    std::string job_id;
+    std::string state_json;
 };
 
 struct heartbeat_request {
@@ -88,6 +94,17 @@ class transport {
     // nothing: the heartbeats say it all.
     virtual result<void> register_worker(const worker_identity& worker, time_point deadline);
     virtual result<void> deregister_worker(const worker_identity& worker, time_point deadline);
+
+    // Keeps a checkpoint of a job that runs, so that it outlives this process. By default errc::unsupported: then it
+    // travels with the FAIL alone.
+    virtual result<settled> save_checkpoint(const checkpoint_request& request, time_point deadline);
+    // The checkpoint kept for a job, as JSON text; empty: none, which is the default.
+    virtual result<std::string> load_checkpoint(const std::string& job_id, time_point deadline);
+
+    // What the transport may call, from any thread, when there may be new work: the worker then asks before its poll
+    // interval is over. Given before the first FETCH, and again, empty, at the end: once that has returned, the
+    // former one is not called any more. By default nothing: the worker polls.
+    virtual void when_work_may_wait(function<void()> tell);
 };
 
 }  // namespace v1

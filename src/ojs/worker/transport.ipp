@@ -17,5 +17,17 @@ OJS_SHUTDOWN_INLINE result<void> transport::deregister_worker(const worker_ident
     return {};
 }
 
+OJS_SHUTDOWN_INLINE result<settled> transport::save_checkpoint(const checkpoint_request& /*request*/,
+                                                               time_point /*deadline*/) {
+    return error{errc::unsupported, 0, "this transport keeps no checkpoints"};
+}
+
+OJS_SHUTDOWN_INLINE result<std::string> transport::load_checkpoint(const std::string& /*job_id*/,
+                                                                   time_point /*deadline*/) {
+    return std::string();
+}
+
+OJS_SHUTDOWN_INLINE void transport::when_work_may_wait(function<void()> /*tell*/) {}
+
 }  // namespace v1
 }  // namespace ojs

@@ -195,8 +195,9 @@ class worker_body : public ref_counted {
             worker.life.unsubscribe(notify_fd);
             return not_started({errc::busy, 0, "too many workers follow one lifecycle (at most 16)"});
         }
-        supervisor_ = new supervisor(context_, make_ref<job_pool>(context_, handlers_), std::move(*health),
-                                     owns_process);
+        const ref<job_pool> pool = make_ref<job_pool>(context_, handlers_);
+        worker.transport->when_work_may_wait([pool] { pool->wake(); });
+        supervisor_ = new supervisor(context_, pool, std::move(*health), owns_process);
         const result<void> begun = supervisor_->start();
         if (begun) return begun;
         let_go();
@@ -222,6 +223,7 @@ class worker_body : public ref_counted {
 
     void let_go() {
         worker_context& worker = *context_;
+        worker.transport->when_work_may_wait(nullptr);
         if (worker.followed != nullptr) worker.followed->unsubscribe(worker.supervisor.notify_fd());
         worker.life.unsubscribe(worker.supervisor.notify_fd());
         delete std::exchange(supervisor_, nullptr);
