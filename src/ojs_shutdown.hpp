@@ -41,6 +41,8 @@
 #include "ojs/worker/budget.hpp"
 #include "ojs/worker/doctor.hpp"
 #include "ojs/worker/worker.hpp"
+
+#include "ojs/launcher/child_process.hpp"
 // clang-format on
 
 #endif  // OJS_SHUTDOWN_HPP
@@ -112,6 +114,10 @@
 #include "ojs/worker/health.ipp"
 #include "ojs/worker/supervisor.ipp"
 #include "ojs/worker/worker.ipp"
+
+#include "ojs/launcher/child_launch.ipp"
+#include "ojs/launcher/child_lines.ipp"
+#include "ojs/launcher/child_process.ipp"
 // clang-format on
 
 #undef OJS_SHUTDOWN_INLINE

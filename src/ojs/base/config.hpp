@@ -5,6 +5,8 @@
 //   OJS_SHUTDOWN_IMPLEMENTATION  0         1 in exactly one of them: the definitions as well
 //   OJS_SHUTDOWN_USE_EVENTFD     1, Linux  0: wake-ups go through a pipe (a kernel or sandbox without eventfd)
 //   OJS_SHUTDOWN_USE_PROC        1, Linux  0: /proc is not read (who sent a signal, what PID 1 is)
+//   OJS_SHUTDOWN_USE_PIDFD       1, Linux  0: a thread waits for each child (found out at run time as well)
+//   OJS_SHUTDOWN_USE_CLOSE_RANGE 1, Linux  0: a child marks its descriptors one by one (found out as well)
 // clang-format on
 //
 // No macro changes the layout of a type, so translation units with different settings link.
@@ -32,5 +34,21 @@
 #define OJS_SHUTDOWN_USE_PROC 1
 #else
 #define OJS_SHUTDOWN_USE_PROC 0
+#endif
+#endif
+
+#ifndef OJS_SHUTDOWN_USE_PIDFD
+#ifdef __linux__
+#define OJS_SHUTDOWN_USE_PIDFD 1
+#else
+#define OJS_SHUTDOWN_USE_PIDFD 0
+#endif
+#endif
+
+#ifndef OJS_SHUTDOWN_USE_CLOSE_RANGE
+#ifdef __linux__
+#define OJS_SHUTDOWN_USE_CLOSE_RANGE 1
+#else
+#define OJS_SHUTDOWN_USE_CLOSE_RANGE 0
 #endif
 #endif
