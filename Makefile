@@ -102,7 +102,8 @@ compiler.header          := $(CXX) $(TEST) -I.
 compiler.header-separate := $(CXX) $(TEST) -I. $(SEPARATE)
 compiler.header-hidden   := $(CXX) $(TEST) -I. -fPIC -fvisibility=hidden
 # Separate where the form is not what is tested: that compiles in half the time.
-compiler.fallback        := $(CXX) $(TEST) -I. $(SEPARATE) -DOJS_SHUTDOWN_USE_EVENTFD=0 -DOJS_SHUTDOWN_USE_PROC=0
+compiler.fallback        := $(CXX) $(TEST) -I. $(SEPARATE) -DOJS_SHUTDOWN_USE_EVENTFD=0 -DOJS_SHUTDOWN_USE_PROC=0 \
+                            -DOJS_SHUTDOWN_USE_UNWIND=0
 compiler.clang           := $(CLANGXX) $(TEST) -I. $(SEPARATE)
 compiler.asan            := $(SANITIZED) -fsanitize=address -fsanitize=undefined
 compiler.tsan            := $(SANITIZED) -fsanitize=thread $(SEPARATE)
@@ -243,7 +244,7 @@ $(RESULTS)/warnings/g++/optimised: FORCE
 $(RESULTS)/warnings/no-eventfd: FORCE
 	@$(TALLY) run $@ sh -c '$(call warnings,g++ $(SYNTAX) -I. -DOJS_SHUTDOWN_USE_EVENTFD=0)'
 $(RESULTS)/warnings/no-proc: FORCE
-	@$(TALLY) run $@ sh -c '$(call warnings,g++ $(SYNTAX) -I. -DOJS_SHUTDOWN_USE_PROC=0)'
+	@$(TALLY) run $@ sh -c '$(call warnings,g++ $(SYNTAX) -I. -DOJS_SHUTDOWN_USE_PROC=0 -DOJS_SHUTDOWN_USE_UNWIND=0)'
 $(RESULTS)/format: FORCE
 	@$(TALLY) run $@ $(CLANG_FORMAT) --dry-run -Werror $(HAND_WRITTEN)
 $(RESULTS)/variants: FORCE
