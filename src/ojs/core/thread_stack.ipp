@@ -42,8 +42,9 @@ __attribute__((visibility("default"))) inline stack_request asked_stack;
 extern "C" {
 inline _Unwind_Reason_Code ojs_shutdown_note_frame(struct _Unwind_Context* context, void* request) {
     auto* out = static_cast<stack_request*>(request);
-    if (out->count == stack_request::most_frames) return _URC_END_OF_STACK;
-    out->frames[out->count++] = _Unwind_GetIP(context);
+    const std::uintptr_t address = _Unwind_GetIP(context);
+    if (address == 0 || out->count == stack_request::most_frames) return _URC_END_OF_STACK;
+    out->frames[out->count++] = address;
     return _URC_NO_REASON;
 }
 inline _Unwind_Reason_Code ojs_shutdown_skip_frame(struct _Unwind_Context* /*context*/, void* /*request*/) {
