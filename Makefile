@@ -103,7 +103,7 @@ compiler.header-separate := $(CXX) $(TEST) -I. $(SEPARATE)
 compiler.header-hidden   := $(CXX) $(TEST) -I. -fPIC -fvisibility=hidden
 # Separate where the form is not what is tested: that compiles in half the time.
 compiler.fallback        := $(CXX) $(TEST) -I. $(SEPARATE) -DOJS_SHUTDOWN_USE_EVENTFD=0 -DOJS_SHUTDOWN_USE_PROC=0 \
-                            -DOJS_SHUTDOWN_USE_PIDFD=0 -DOJS_SHUTDOWN_USE_CLOSE_RANGE=0
+                            -DOJS_SHUTDOWN_USE_UNWIND=0 -DOJS_SHUTDOWN_USE_PIDFD=0 -DOJS_SHUTDOWN_USE_CLOSE_RANGE=0
 compiler.clang           := $(CLANGXX) $(TEST) -I. $(SEPARATE)
 compiler.asan            := $(SANITIZED) -fsanitize=address -fsanitize=undefined
 compiler.tsan            := $(SANITIZED) -fsanitize=thread $(SEPARATE)
@@ -124,13 +124,15 @@ O := $(BUILD)/test/%/obj
 $T/unit: $(addprefix $O/,tests/main.o tests/link/implementation.o $(UNIT_TESTS:.cpp=.o))
 	$(call link,$(compiler.$*))
 $T/process: $(addprefix $O/,tests/main.o tests/link/implementation.o $(PROCESS_TESTS:.cpp=.o)) \
-            | $(addprefix $T/,dev_backend worker shutdown-probe broken_worker $(STARTED) $(STATIC_WORKER))
+            | $(addprefix $T/,dev_backend worker river_stages shutdown-probe broken_worker $(STARTED) $(STATIC_WORKER))
 	$(call link,$(compiler.$*))
 $T/broken_worker: $O/examples/shutdown_probe/broken_worker.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
 $T/dev_backend: $O/examples/dev_backend.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
 $T/worker: $O/examples/worker.o $O/tests/link/implementation.o
+	$(call link,$(compiler.$*))
+$T/river_stages: $O/examples/river_stages.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
 # One for all configurations: the judge, which need not be judged, and the worker of the image.
 $T/shutdown-probe: $(BUILD)/shutdown-probe
@@ -244,7 +246,7 @@ $(RESULTS)/warnings/g++/optimised: FORCE
 $(RESULTS)/warnings/no-eventfd: FORCE
 	@$(TALLY) run $@ sh -c '$(call warnings,g++ $(SYNTAX) -I. -DOJS_SHUTDOWN_USE_EVENTFD=0)'
 $(RESULTS)/warnings/no-proc: FORCE
-	@$(TALLY) run $@ sh -c '$(call warnings,g++ $(SYNTAX) -I. -DOJS_SHUTDOWN_USE_PROC=0)'
+	@$(TALLY) run $@ sh -c '$(call warnings,g++ $(SYNTAX) -I. -DOJS_SHUTDOWN_USE_PROC=0 -DOJS_SHUTDOWN_USE_UNWIND=0)'
 $(RESULTS)/warnings/no-pidfd: FORCE
 	@$(TALLY) run $@ sh -c '$(call warnings,g++ $(SYNTAX) -I. -DOJS_SHUTDOWN_USE_PIDFD=0 -DOJS_SHUTDOWN_USE_CLOSE_RANGE=0)'
 $(RESULTS)/format: FORCE

@@ -1,5 +1,5 @@
 // doctest's main, shared by all test programs. Its signal handlers stay out of the way of the ones under test.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#define DOCTEST_CONFIG_IMPLEMENT
 #define DOCTEST_CONFIG_NO_POSIX_SIGNALS
 #include <doctest/doctest.h>
 
@@ -7,3 +7,9 @@
 
 // By the line, also into a pipe: what was said before a crash is not lost, nor said twice after a fork.
 [[maybe_unused]] static const int line_buffered = std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
+
+int main(int argc, char** argv) {
+    // Never destroyed: a handler that a test left behind may still be on its way out of a CHECK.
+    static doctest::Context& context = *new doctest::Context(argc, argv);
+    return context.run();
+}

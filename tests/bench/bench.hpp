@@ -187,6 +187,7 @@ void throughput(table& out);
 void settled_to_gone(table& out);
 void term_to_gone(table& out);
 void forced_stop(table& out);
+void termination_decision(table& out);
 void idle_wakeups(table& out);
 void memory(table& out);
 void binary_size(table& out);

@@ -52,6 +52,12 @@ constexpr measurement measurements[] = {
      "the last\n"
      "of 1,000 FAILs. Answers come at once, or 50 ms late.",
      forced_stop},
+    {"termination_decision",
+     "reading and judging the termination-mode file; floor: open, read, close. Then, with one job at work, "
+     "from SIGTERM\n"
+     "with SPOT_RECLAIM in the file until the job's FAIL goes out; floor: the same from SIGUSR1, which reads "
+     "no file.",
+     termination_decision},
     {"idle_wakeups",
      "context switches of all threads of an idle worker in 20 s, scaled to a minute, default intervals. Each "
      "beat and\n"

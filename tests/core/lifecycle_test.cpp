@@ -29,7 +29,7 @@ using ojs::phase;
 constexpr event all_events[] = {event::stop_signal,    event::stop_request, event::quiet_request,
                                 event::resume_request, event::reclaim,      event::cancel_request,
                                 event::grace_expired,  event::drained,      event::finished,
-                                event::report_request};
+                                event::report_request, event::mode_reclaim};
 constexpr phase all_phases[] = {phase::running, phase::quiet, phase::draining, phase::stopping,
                                 phase::terminated};
 static_assert(sizeof all_events / sizeof all_events[0] == ojs::event_count);
@@ -77,6 +77,7 @@ outcome expected_in_running(event what) {
         case event::drained: return nothing(phase::running);
         case event::finished: return nothing(phase::running);
         case event::report_request: return nothing(phase::running);
+        case event::mode_reclaim: return nothing(phase::running);
     }
     return nothing(phase::running);
 }
@@ -92,6 +93,7 @@ outcome expected_in_quiet(event what) {
         case event::drained: return nothing(phase::quiet);
         case event::finished: return nothing(phase::quiet);
         case event::report_request: return nothing(phase::quiet);
+        case event::mode_reclaim: return nothing(phase::quiet);
     }
     return nothing(phase::quiet);
 }
@@ -107,6 +109,7 @@ outcome expected_in_draining(event what) {
         case event::drained: return to(phase::stopping);
         case event::finished: return nothing(phase::draining);
         case event::report_request: return nothing(phase::draining);
+        case event::mode_reclaim: return to(phase::stopping, stop_mode::reclaim);
     }
     return nothing(phase::draining);
 }
@@ -122,6 +125,7 @@ outcome expected_in_stopping(event what) {
         case event::drained: return nothing(phase::stopping);
         case event::finished: return to(phase::terminated);
         case event::report_request: return nothing(phase::stopping);
+        case event::mode_reclaim: return nothing(phase::stopping);
     }
     return nothing(phase::stopping);
 }
@@ -192,6 +196,28 @@ TEST_CASE("lifecycle: every event in every phase does what the table of WIRE.md 
             CHECK(after.cause.kind == why.kind);
             CHECK(after.cause.signal == why.signal);
             CHECK(after.stop_signals == (what == event::stop_signal ? 1 : 0));
+        }
+    }
+}
+
+TEST_CASE(
+    "lifecycle: where the first signal wins, later ones change nothing, and everything else is as ever") {
+    for (const phase now : all_phases) {
+        for (const event what : all_events) {
+            CAPTURE(ojs::to_string(now));
+            CAPTURE(ojs::to_string(what));
+            const bool signalled = what == event::stop_signal || what == event::reclaim;
+            const bool ignored = signalled && now >= phase::draining;
+            const outcome want = ignored ? nothing(now) : expected(what, now);
+            lifecycle tested(0ms);
+            tested.set_first_signal_wins(true);
+            bring_to(tested, now);
+            for (int times = 0; times < (ignored ? 3 : 1); ++times) {
+                CHECK(tested.apply(what, by_term) == want.changes);
+                CHECK(tested.phase() == want.next);
+                CHECK(tested.state().mode == want.mode);
+                CHECK_FALSE(tested.state().exit_now);
+            }
         }
     }
 }

@@ -474,6 +474,60 @@ TEST_CASE("signals: last_received knows each number by itself, and nothing of fo
     CHECK(installed.wait(guard()).number == SIGTERM);
 }
 
+TEST_CASE("signals: SIGUSR1 is left alone unless it was asked for, and then means reclaim") {
+    const struct sigaction before = disposition_of(SIGUSR1);
+    lifecycle target;
+    {
+        const signals without = claim(target);
+        CHECK((disposition_of(SIGUSR1).sa_handler == before.sa_handler));
+    }
+    {
+        signal_options options;
+        options.reclaim = true;
+        signals with = claim(target, options);
+        send_self(SIGUSR1);
+        CHECK(with.wait(guard()).number == SIGUSR1);
+        CHECK(target.phase() == phase::stopping);
+        CHECK(target.state().mode == ojs::stop_mode::reclaim);
+        CHECK(target.state().last_event == event::reclaim);
+        CHECK(ojs::signal_name(SIGUSR1) == "SIGUSR1");
+    }
+    CHECK((disposition_of(SIGUSR1).sa_handler == before.sa_handler));
+}
+
+TEST_CASE("signals: SIGUSR1 taken later, for the installer there is, and given back with the rest") {
+    const struct sigaction before = disposition_of(SIGUSR1);
+    lifecycle target;
+    lifecycle other;
+    const ojs::result<void> too_early = signals::add_reclaim(target);
+    REQUIRE_FALSE(too_early);
+    CHECK(too_early.error().code == ojs::errc::busy);
+    {
+        signals installed = claim(target);
+        CHECK_FALSE(signals::add_reclaim(other));
+        {
+            const with_disposition foreign(SIGUSR1, [](int) {});
+            const ojs::result<void> refused = signals::add_reclaim(target);
+            REQUIRE_FALSE(refused);
+            CHECK(refused.error().text.find("SIGUSR1") == 0);
+        }
+        REQUIRE(signals::add_reclaim(target));
+        REQUIRE(signals::add_reclaim(target));  // again is nothing new
+        send_self(SIGUSR1);
+        CHECK(installed.wait(guard()).number == SIGUSR1);
+        CHECK(target.phase() == phase::stopping);
+    }
+    CHECK((disposition_of(SIGUSR1).sa_handler == before.sa_handler));
+}
+
+TEST_CASE("signals: SIGUSR1 that was ignored when the process started stays ignored") {
+    const with_disposition ignored(SIGUSR1, SIG_IGN);
+    lifecycle target;
+    const signals installed = claim(target);
+    REQUIRE(signals::add_reclaim(target));
+    CHECK((disposition_of(SIGUSR1).sa_handler == SIG_IGN));
+}
+
 TEST_CASE("signals: names") {
     CHECK(ojs::signal_name(SIGTERM) == "SIGTERM");
     CHECK(ojs::signal_name(SIGINT) == "SIGINT");

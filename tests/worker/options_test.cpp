@@ -56,6 +56,9 @@ const duration_variable duration_variables[] = {
     {"OJS_REQUEST_TIMEOUT", &worker_options::request_timeout},
     {"OJS_STOP_TIMEOUT", &worker_options::stop_timeout},
     {"OJS_CANCEL_WAIT", &worker_options::cancel_wait},
+    {"OJS_RECLAIM_WAIT", &worker_options::reclaim_wait},
+    {"OJS_CANCEL_LEAD", &worker_options::cancel_lead},
+    {"OJS_STUCK_AFTER", &worker_options::stuck_after},
     {"OJS_REPEAT_SIGNAL_GAP", &worker_options::repeat_signal_gap},
     {"OJS_PROGRESS_INTERVAL", &worker_options::progress_interval},
 };
@@ -93,8 +96,13 @@ TEST_CASE("options: a dialect brings its grace period, and a variable of its own
     CHECK(out.shutdown_grace_period == 25s);
     CHECK(out.dialect.active_jobs_as_count);
     CHECK(out.dialect.drain_state == "terminate");
+    CHECK(good({{"OJS_DIALECT", "river"}}).dialect.stuck_status == exit_status::stuck);
+    const worker_options spot = good({{"OJS_DIALECT", "spot_controller"}, {"OJS_CANCEL_LEAD", "3s"}});
+    CHECK(spot.shutdown_grace_period == 3550s);
+    CHECK(spot.cancel_lead == 3s);
+    CHECK(spot.termination_mode_file == "/tmp/termination-type");
     CHECK(good({{"OJS_DIALECT", "worker_protocol"}, {"OJS_GRACE_PERIOD", "7s"}}).shutdown_grace_period == 7s);
-    for (const char* value : {"", "Website", "river"}) check_bad("OJS_DIALECT", value);
+    for (const char* value : {"", "Website", "tide"}) check_bad("OJS_DIALECT", value);
     worker_options set;
     set.use(dialect::worker_protocol());
     CHECK(set.shutdown_grace_period == 25s);
@@ -108,6 +116,7 @@ TEST_CASE("options: every variable is read") {
                                      {"OJS_LABELS", "x,y"},
                                      {"OJS_WORKER_ID", "w-1"},
                                      {"OJS_AUTH_TOKEN", "s3cret"},
+                                     {"OJS_TERMINATION_TYPE_FILE", "/run/mode"},
                                      {"OJS_LOG_LEVEL", "error"},
                                      {"OJS_LOG_FORMAT", "json"}});
     CHECK(out.url == "http://backend:81/base");
@@ -116,6 +125,7 @@ TEST_CASE("options: every variable is read") {
     CHECK(out.labels == std::vector<std::string>{"x", "y"});
     CHECK(out.worker_id == "w-1");
     CHECK(out.auth_token == "s3cret");
+    CHECK(out.termination_mode_file == "/run/mode");
     CHECK(out.log.level == log_level::error);
     CHECK(out.log.format == log_format::json);
     CHECK(good({{"OJS_CONCURRENCY", "1"}}).concurrency == 1);
@@ -236,6 +246,7 @@ TEST_CASE("options: out of range together or alone") {
     refused("visibility_timeout is 999 ms", [](worker_options& o) { o.visibility_timeout = 999ms; });
     refused("request_timeout is 9 ms", [](worker_options& o) { o.request_timeout = 9ms; });
     refused("stop_timeout is 99 ms", [](worker_options& o) { o.stop_timeout = 99ms; });
+    refused("stuck_after is 0 ms", [](worker_options& o) { o.stuck_after = 0ms; });
     refused("cancel_wait is -1 ms", [](worker_options& o) { o.cancel_wait = -1ms; });
     refused("repeat_signal_gap is -1 ms", [](worker_options& o) { o.repeat_signal_gap = -1ms; });
     refused("progress_interval is 9 ms", [](worker_options& o) { o.progress_interval = 9ms; });

@@ -240,6 +240,44 @@ TEST_CASE("settlement: jobs that return at the moment of a forced stop are settl
     CHECK(by_handler + by_stop == slots * rounds);
 }
 
+// Thousands of races between the ACK of a handler and the FAIL of the stop. Which side wins is left open.
+TEST_CASE("settlement: jobs that end within a millisecond of the deadline are settled once") {
+    constexpr int slots = 100;
+    constexpr int rounds = 40;
+    int by_handler = 0;
+    int by_stop = 0;
+    for (int round = 0; round < rounds; ++round) {
+        recorder::transport wire;
+        for (int i = 0; i < slots; ++i) wire.give(make_job("j" + std::to_string(i)));
+        recorder::counter ready;
+        worker_options options = recorder::options(slots);
+        options.shutdown_grace_period = 20ms;
+        worker worker(options, wire);
+        worker.register_handler("work", [&](job_context& job) {
+            const auto offset = std::chrono::microseconds(20 * ready.add() - 1000);  // -1 ms to 1 ms
+            while (job.deadline() == time_point::max()) std::this_thread::sleep_for(1ms);
+            std::this_thread::sleep_until(job.deadline() + offset);
+        });
+        REQUIRE(worker.start());
+        REQUIRE(ready.wait_for(slots));
+        REQUIRE(worker.stop(recorder::guard));
+        std::map<std::string, int> settlements;
+        for (const recorder::call& each : wire.calls()) {
+            if (each.what != "ack" && each.what != "fail") continue;
+            ++settlements[each.id];
+            ++(each.what == "ack" ? by_handler : by_stop);
+        }
+        CHECK(settlements.size() == slots);
+        for (const auto& each : settlements) CHECK(each.second == 1);
+        const worker_report report = worker.report();
+        CHECK(report.completed + report.interrupted == slots);
+        CHECK(report.unreported.empty());
+        recorder::check_last_word(wire);
+    }
+    MESSAGE(by_handler << " by their handlers, " << by_stop << " by the stop");
+    CHECK(by_handler + by_stop == slots * rounds);
+}
+
 TEST_CASE("settlement: a job whose lease ran out is reported only if a beat renews it by name") {
     recorder::transport wire;
     job given = make_job("a");

@@ -1,7 +1,3 @@
-#ifndef PICOJSON_USE_LOCALE
-#define PICOJSON_USE_LOCALE 0
-#endif
-#include <picojson.h>
 #include <signal.h>
 
 #include <atomic>
@@ -9,64 +5,18 @@
 #include <stdexcept>
 #include <thread>
 
-#include "recorder.hpp"
+#include "busy_worker.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;
+using recorder::busy_worker;
+using recorder::make_event;
 using recorder::make_job;
+using recorder::parse;
+using recorder::shared_event;
+using recorder::sigterm;
 
 namespace {
-
-using shared_event = std::shared_ptr<recorder::event>;
-
-shared_event make_event() {
-    return std::make_shared<recorder::event>();
-}
-
-const cause sigterm{cause_kind::signal, SIGTERM};
-
-picojson::value parse(const std::string& text) {
-    picojson::value out;
-    const std::string failure = picojson::parse(out, text);
-    CHECK(failure.empty());
-    return out;
-}
-
-// A worker with one job, which is in its handler when the constructor returns.
-struct busy_worker {
-    template <class Handler>
-    busy_worker(worker_options options, Handler handler, handler_options how = {}) : busy_worker() {
-        wire.give(make_job("a"));
-        body = std::make_unique<worker>(std::move(options), wire, life);
-        const shared_event began = make_event();
-        body->register_handler(
-            "work",
-            [began, handler](job_context& job) mutable {
-                began->set();
-                return handler(job);
-            },
-            how);
-        REQUIRE(body->start());
-        REQUIRE(began->wait());
-    }
-
-    void signal() { life.apply(event::stop_signal, sigterm); }
-    recorder::call settlement() const {
-        const std::vector<recorder::call> all = wire.settlements("a");
-        REQUIRE(all.size() == 1);
-        return all[0];
-    }
-    std::string detail(const char* key) const {
-        return parse(settlement().error.details_json).get(key).to_str();
-    }
-
-    lifecycle life{0ms};
-    recorder::transport wire;
-    std::unique_ptr<worker> body;
-
-  private:
-    busy_worker() = default;
-};
 
 void until_cancelled(job_context& job) {
     CHECK(!job.sleep_for(1h));

@@ -27,14 +27,15 @@ enum class event : std::uint8_t {
     stop_request,    // directive `terminate`, stop(), RPC Shutdown
     quiet_request,   // SIGTSTP, directive `quiet`, quiet()
     resume_request,  // SIGCONT, resume(); never a directive
-    reclaim,         // SIGUSR1 or the mode file, where the spot policy is on
+    reclaim,         // SIGUSR1, where the spot policy is on
     cancel_request,  // stop_and_cancel()
     grace_expired,   // the drain took longer than the grace period
     drained,         // the last job in flight is settled
     finished,        // everything is reported
-    report_request   // SIGTTIN: changes nothing; whoever follows the lifecycle says what it is doing
+    report_request,  // SIGTTIN: changes nothing; whoever follows the lifecycle says what it is doing
+    mode_reclaim     // the termination-mode file says that the stop under way is a reclaim
 };
-inline constexpr int event_count = 10;
+inline constexpr int event_count = 11;
 
 // How the stop goes about jobs in flight. Only ever rises.
 enum class stop_mode : std::uint8_t { graceful, forced, reclaim };
@@ -82,13 +83,17 @@ inline constexpr transition table[event_count][phase_count] = {
     /* drained        */ {none,    none,    stop,    none,    none},
     /* finished       */ {none,    none,    none,    end,     none},
     /* report_request */ {none,    none,    none,    none,    none},
+    /* mode_reclaim   */ {none,    none,    reclaim, none,    none},
 };
 // clang-format on
 }  // namespace cells
 }  // namespace detail
 
-// The event table: what `what` does in phase `now`. Everything that ever changes a lifecycle is in it.
-constexpr const transition& transition_for(event what, phase now) noexcept {
+// The event table: what `what` does in phase `now`. Everything that ever changes a lifecycle is in it. Where the first
+// signal wins, one that comes during a stop changes nothing. [Spot]
+constexpr const transition& transition_for(event what, phase now, bool first_signal_wins = false) noexcept {
+    const bool signalled = what == event::stop_signal || what == event::reclaim;
+    if (first_signal_wins && signalled && now >= phase::draining) return detail::cells::none;
     return detail::cells::table[static_cast<int>(what)][static_cast<int>(now)];
 }
 
@@ -135,6 +140,10 @@ class lifecycle {
     std::uint32_t report_requests() const noexcept { return report_requests_.load(); }
 
     void set_repeat_signal_gap(std::chrono::milliseconds gap) noexcept;
+    // Signals that come during a stop change nothing: no second one forces it, no third one ends it. [Spot]
+    void set_first_signal_wins(bool wins) noexcept {
+        first_signal_wins_.store(wins, std::memory_order_relaxed);
+    }
 
     // Writes to `notify_fd` (8 bytes, an eventfd or a pipe) after every change, until unsubscribe() returns.
     // False when all 16 places are taken. Thread-safe.
@@ -168,6 +177,7 @@ class lifecycle {
 
     std::atomic<word> word_{0};
     std::atomic<std::uint32_t> repeat_gap_ms_;
+    std::atomic<bool> first_signal_wins_{false};
     std::atomic<std::uint32_t> last_stop_signal_ms_{0};
     std::atomic<std::uint32_t> resume_requests_{0};
     std::atomic<std::uint32_t> report_requests_{0};

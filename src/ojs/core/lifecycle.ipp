@@ -18,7 +18,7 @@ OJS_SHUTDOWN_INLINE const char* to_string(phase value) noexcept {
 OJS_SHUTDOWN_INLINE const char* to_string(event value) noexcept {
     constexpr const char* names[] = {"stop_signal", "stop_request",   "quiet_request", "resume_request",
                                      "reclaim",     "cancel_request", "grace_expired", "drained",
-                                     "finished",    "report_request"};
+                                     "finished",    "report_request", "mode_reclaim"};
     return names[static_cast<std::size_t>(value)];
 }
 
@@ -110,9 +110,11 @@ OJS_SHUTDOWN_INLINE bool lifecycle::repeats_last_signal(const lifecycle_state& s
 // Looks the event up in the table; false when it changes nothing.
 OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, event what, cause why) const noexcept {
     const std::uint32_t now_ms = detail::steady_ms();
-    const transition& cell = transition_for(what, state.phase);
+    const bool first_wins = first_signal_wins_.load(std::memory_order_relaxed);
+    const transition& cell = transition_for(what, state.phase, first_wins);
     lifecycle_state next = state;
-    if (what == event::stop_signal && state.phase != phase::terminated) {
+    const bool ignored = first_wins && state.phase >= phase::draining;
+    if (what == event::stop_signal && state.phase != phase::terminated && !ignored) {
         if (repeats_last_signal(state, now_ms)) return false;
         if (next.stop_signals < 3) ++next.stop_signals;
     }

@@ -1,4 +1,4 @@
-// signals: turns SIGTERM, SIGINT, SIGTSTP, SIGCONT and SIGTTIN into events of a lifecycle, and gives them back.
+// signals: turns SIGTERM, SIGINT, SIGTSTP, SIGCONT, SIGTTIN and, if asked to, SIGUSR1 into events of a lifecycle.
 #pragma once
 
 #include <sys/types.h>
@@ -15,6 +15,8 @@ struct signal_options {
     // What to do about a signal that already has a handler from elsewhere: false refuses with errc::busy,
     // true installs ours and calls the other one after it, in the handler.
     bool chain_foreign = false;
+    // SIGUSR1 is taken too, and means that the machine goes away: reclaim. [Spot, WIRE 2]
+    bool reclaim = false;
 };
 
 // A signal that arrived. `number` is 0 where wait() ended at its deadline.
@@ -43,6 +45,10 @@ class [[nodiscard]] signals {
     static result<signals> install(lifecycle& target, signal_options options = {});
     // True while an installer is active for this very lifecycle. Thread-safe.
     static bool installed_for(const lifecycle& target) noexcept;
+    // Takes SIGUSR1 for the installer that is active for `target`, as signal_options::reclaim does: for who learns only
+    // later that it is wanted. errc::busy: there is no such installer, or SIGUSR1 has a foreign handler. Not to be
+    // called while that installer goes.
+    static result<void> add_reclaim(const lifecycle& target);
 
     signals() = default;  // holds nothing
     signals(signals&& other) noexcept;

@@ -9,6 +9,7 @@
 
 #include "../base/text.hpp"
 #include "signals.hpp"
+#include "thread_stack.hpp"
 #include "wake.hpp"
 
 namespace ojs {
@@ -19,13 +20,14 @@ struct signal_rule {
     int number;
     event what;
     const char* name;
+    bool only_if_asked = false;
 };
 
 // Which signal is which event. [GS 4.1]
 inline constexpr signal_rule signal_rules[] = {
     {SIGTERM, event::stop_signal, "SIGTERM"},    {SIGINT, event::stop_signal, "SIGINT"},
     {SIGTSTP, event::quiet_request, "SIGTSTP"},  {SIGCONT, event::resume_request, "SIGCONT"},
-    {SIGTTIN, event::report_request, "SIGTTIN"},
+    {SIGTTIN, event::report_request, "SIGTTIN"}, {SIGUSR1, event::reclaim, "SIGUSR1", true},
 };
 inline constexpr std::size_t signal_rule_count = sizeof signal_rules / sizeof signal_rules[0];
 
@@ -45,7 +47,7 @@ struct process_state {
     pid_t owner = 0;          // the process that installed them
     std::uint32_t taken = 0;  // signals wait() has returned or skipped
     wake* waker = nullptr;
-    bool installed[signal_rule_count] = {};
+    std::atomic<bool> installed[signal_rule_count] = {};
     struct sigaction previous[signal_rule_count] = {};
 };
 __attribute__((visibility("default"))) inline process_state process;
@@ -87,6 +89,7 @@ inline void handle_signal(std::size_t rule, int number, siginfo_t* info, void* c
         raise(SIGSTOP);
         return;
     }
+    if (number == SIGTTIN && answer_stack_request(info)) return;
     const std::uint64_t packed = pack_signal(number, info);
     const std::uint32_t place = process.received.fetch_add(1);
     process.log[place % process_state::log_size].store(packed | lap_bit(place));
@@ -136,19 +139,38 @@ inline bool is_foreign(const struct sigaction& action) noexcept {
            (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
 }
 
-inline void install_handlers(std::vector<int>& ignored) {
+inline struct sigaction our_action() {
     struct sigaction ours {};
     ours.sa_sigaction = ojs_shutdown_on_signal;
     ours.sa_flags = SA_SIGINFO | SA_RESTART;
-    sigset_t unblocked;
     sigemptyset(&ours.sa_mask);
-    sigemptyset(&unblocked);
     for (const signal_rule& rule : signal_rules) sigaddset(&ours.sa_mask, rule.number);
+    return ours;
+}
+
+inline bool is_wanted(std::size_t rule, const signal_options& options) noexcept {
+    return !signal_rules[rule].only_if_asked || options.reclaim;
+}
+
+// A signal that was ignored stays so; then this is false.
+inline bool install_handler(std::size_t rule) {
+    const struct sigaction& previous = process.previous[rule];
+    if (!is_foreign(previous) && previous.sa_handler == SIG_IGN) return false;
+    const struct sigaction ours = our_action();
+    process.installed[rule] = ::sigaction(signal_rules[rule].number, &ours, nullptr) == 0;
+    return process.installed[rule];
+}
+
+inline void install_handlers(const signal_options& options, std::vector<int>& ignored) {
+    sigset_t unblocked;
+    sigemptyset(&unblocked);
     for (std::size_t i = 0; i < signal_rule_count; ++i) {
-        const bool is_ignored = !is_foreign(process.previous[i]) && process.previous[i].sa_handler == SIG_IGN;
-        process.installed[i] = !is_ignored && ::sigaction(signal_rules[i].number, &ours, nullptr) == 0;
-        if (is_ignored) ignored.push_back(signal_rules[i].number);
-        if (process.installed[i]) sigaddset(&unblocked, signal_rules[i].number);
+        if (!is_wanted(i, options)) continue;
+        if (install_handler(i)) {
+            sigaddset(&unblocked, signal_rules[i].number);
+        } else {
+            ignored.push_back(signal_rules[i].number);
+        }
     }
     pthread_sigmask(SIG_UNBLOCK, &unblocked, nullptr);
 }
@@ -171,14 +193,19 @@ inline error installer_busy(std::string text) {
     return {errc::busy, 0, std::move(text)};
 }
 
+inline result<void> remember_previous(std::size_t rule, const signal_options& options) {
+    ::sigaction(signal_rules[rule].number, nullptr, &process.previous[rule]);
+    if (!is_foreign(process.previous[rule]) || options.chain_foreign) return {};
+    return installer_busy(cat(signal_rules[rule].name,
+                              " already has a handler from elsewhere in this process; set "
+                              "signal_options::chain_foreign to run both"));
+}
+
 inline result<void> remember_previous(const signal_options& options) {
     for (std::size_t i = 0; i < signal_rule_count; ++i) {
-        ::sigaction(signal_rules[i].number, nullptr, &process.previous[i]);
-        if (is_foreign(process.previous[i]) && !options.chain_foreign) {
-            return installer_busy(cat(signal_rules[i].name,
-                                      " already has a handler from elsewhere in this process; set "
-                                      "signal_options::chain_foreign to run both"));
-        }
+        if (!is_wanted(i, options)) continue;
+        const result<void> remembered = remember_previous(i, options);
+        if (!remembered) return remembered;
     }
     return {};
 }
@@ -249,12 +276,27 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
     process.target.store(&target);
     signals out;
     out.active_ = true;
-    detail::install_handlers(out.ignored_);
+    detail::install_handlers(options, out.ignored_);
     return result<signals>(std::move(out));
 }
 
 OJS_SHUTDOWN_INLINE bool signals::installed_for(const lifecycle& target) noexcept {
     return detail::process.target.load() == &target;
+}
+
+OJS_SHUTDOWN_INLINE result<void> signals::add_reclaim(const lifecycle& target) {
+    std::size_t rule = 0;
+    while (detail::signal_rules[rule].what != event::reclaim) ++rule;
+    if (!installed_for(target)) return detail::installer_busy("no installer is active for this lifecycle");
+    if (detail::process.installed[rule]) return {};
+    const result<void> remembered = detail::remember_previous(rule, {});
+    if (!remembered) return remembered;
+    if (!detail::install_handler(rule)) return {};  // ignored from the start
+    sigset_t unblocked;
+    sigemptyset(&unblocked);
+    sigaddset(&unblocked, detail::signal_rules[rule].number);
+    pthread_sigmask(SIG_UNBLOCK, &unblocked, nullptr);
+    return {};
 }
 
 OJS_SHUTDOWN_INLINE signals::signals(signals&& other) noexcept

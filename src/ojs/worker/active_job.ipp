@@ -1,6 +1,8 @@
 // active_job: a claimed job until it is settled, and the table of all of them.
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 
 #include "../base/sync.hpp"
@@ -46,11 +48,40 @@ class active_job : public ref_counted {
         return now.time_since_epoch().count() >= lease_until_.load(std::memory_order_relaxed);
     }
 
+    // The clock of its own timeout starts with the handler, not with the claim.
+    void handler_begins() noexcept {
+        if (job.timeout.count() > 0) timeout_at.store(deadline_after(job.timeout).time_since_epoch().count());
+    }
+    // True once: its time is over, and it is cancelled for that.
+    bool cancel_if_timed_out(time_point now) {
+        if (now.time_since_epoch().count() < timeout_at.load()) return false;
+        timeout_at.store(never);
+        return request_cancel(cancel_reason::timeout, now);
+    }
+    // Sets the flag; true the first time.
+    bool request_cancel(cancel_reason why, time_point now) {
+        steady_clock::rep not_yet = never;
+        cancelled_at.compare_exchange_strong(not_yet, now.time_since_epoch().count());
+        return cancel.request(why);
+    }
+    // True once: it has been cancelled since before `since`, and its handler is still at work.
+    bool found_stuck(time_point since) noexcept {
+        return cancelled_at.load() <= since.time_since_epoch().count() && !known_stuck.exchange(true);
+    }
+
     const ojs::job job;
     const time_point claimed_at;
     ref<registered_handler> handler;  // none: no handler of that type
     cancel_source cancel;
     drain_barrier::ticket ticket;  // held until settled
+
+    static constexpr steady_clock::rep never = time_point::max().time_since_epoch().count();
+    // Moments, or never.
+    std::atomic<steady_clock::rep> timeout_at{never};
+    std::atomic<steady_clock::rep> cancelled_at{never};
+    std::atomic<bool> known_stuck{false};
+    pthread_t
+        thread{};  // that runs the handler; guarded by the pool, and good while it lists the job as running
 
   private:
     const std::chrono::milliseconds lease_;
@@ -85,6 +116,11 @@ class job_table {
     std::size_t size() const {
         const lock_guard held(mutex_);
         return jobs_.size();
+    }
+    template <class Look>
+    void each(Look look) const {
+        const lock_guard held(mutex_);
+        for (const ref<active_job>& job : jobs_) look(job);
     }
     std::vector<ref<active_job>> snapshot() const {
         const lock_guard held(mutex_);

@@ -20,8 +20,17 @@ struct dialect {
     std::string last_state = "terminate";
     // `active_jobs` of a heartbeat: the list of ids, or their number (the list is in `active_job_ids` either way).
     bool active_jobs_as_count = false;
-    // What worker_options::use() makes of shutdown_grace_period. [GS-003]
-    std::chrono::milliseconds grace_period{30000};
+    // Signals that come during a stop change nothing. [Spot]
+    bool first_signal_wins = false;
+    // Exit status where a handler has not returned, though its job is reported; 0: no matter. [River]
+    int stuck_status = 0;
+    // What worker_options::use() makes of the options of these names. [GS-003, River, Spot]
+    std::chrono::milliseconds grace_period{30000};  // shutdown_grace_period
+    std::chrono::milliseconds stop_timeout{5000};
+    std::chrono::milliseconds cancel_wait{0};
+    std::chrono::milliseconds cancel_lead{0};
+    std::chrono::milliseconds reclaim_wait{0};
+    std::string termination_mode_file;
 
     static dialect graceful_shutdown() { return {}; }  // the specification's text; the default
     static dialect website() {                         // the project's web page
@@ -39,6 +48,28 @@ struct dialect {
         out.drain_state = "terminate";
         out.active_jobs_as_count = true;
         out.grace_period = std::chrono::milliseconds(25000);
+        return out;
+    }
+    // Three stages: a soft stop of 10 s, a hard one in which cancelled jobs have 10 s to return, and then an exit that
+    // waits for nobody. A signal in the first goes on to the second, and one more ends the process.
+    static dialect river() {
+        dialect out;
+        out.name = "river";
+        out.stuck_status = 70;
+        out.grace_period = out.cancel_wait = std::chrono::milliseconds(10000);
+        out.stop_timeout = std::chrono::milliseconds(15000);
+        return out;
+    }
+    // The spot controller's guide: a file says whether a stop is a normal one, with nearly an hour for jobs, or a
+    // reclaim, in which they are handed back at once.
+    static dialect spot_controller() {
+        dialect out;
+        out.name = "spot_controller";
+        out.first_signal_wins = true;
+        out.grace_period = std::chrono::seconds(3550);
+        out.cancel_lead = std::chrono::seconds(10);
+        out.reclaim_wait = std::chrono::milliseconds(500);
+        out.termination_mode_file = "/tmp/termination-type";
         return out;
     }
 };

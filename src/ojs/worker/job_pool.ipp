@@ -3,6 +3,7 @@
 
 #include <exception>
 
+#include "../core/thread_stack.hpp"
 #include "settlement.ipp"
 
 namespace ojs {
@@ -76,9 +77,18 @@ class job_pool : public ref_counted {
         threads_.clear();
     }
 
-    std::vector<std::string> jobs_in_handlers() {
+    std::vector<ref<active_job>> jobs_in_handlers() {
         const lock_guard held(mutex_);
-        return ids_of(running_);
+        return running_;
+    }
+
+    // Where the thread of a job is, as far as the platform tells; empty if it has none.
+    std::string stack_of(const active_job& job, time_point deadline) {
+        const lock_guard held(mutex_);  // the thread cannot leave the job meanwhile
+        for (const ref<active_job>& each : running_) {
+            if (each.get() == &job) return capture_stack(job.thread, deadline);
+        }
+        return {};
     }
 
   private:
@@ -126,6 +136,7 @@ class job_pool : public ref_counted {
     void work() {
         lock_guard held(mutex_);
         while (const ref<active_job> job = next_job(held)) {
+            job->thread = pthread_self();
             running_.push_back(job);
             pass_lead();
             held.unlock();
@@ -325,6 +336,8 @@ class job_pool : public ref_counted {
 
     void run(active_job& job) {
         if (job.taken()) return;  // the stop was faster
+        job.handler_begins();
+        worker_.look_at_jobs_by(job.timeout_at);
         const verdict report = call(job);
         if (getpid() != worker_.owner) leave_forked_child();
         if (job.take(settler::handler)) settle(worker_, job, report);
@@ -344,7 +357,7 @@ class job_pool : public ref_counted {
     // Throwing is also a way to return on cancellation.
     verdict judge_exception(const active_job& job, std::string message) const {
         const cancel_token token = job.cancel.token();
-        if (token.seen()) return interrupted(worker_, job, token.reason(), message);
+        if (token.seen()) return cut_short(worker_, job, token.reason(), message);
         return failed({"handler_error", std::move(message), true, "{}"});
     }
 

@@ -70,6 +70,23 @@ inline verdict interrupted(const worker_context& worker, const active_job& job, 
     return out;
 }
 
+// A job that took longer than it says it may. That is its own failure, and uses up an attempt. [WIRE 1]
+inline verdict timed_out(const active_job& job, std::string_view message) {
+    const long long limit = job.job.timeout.count();
+    return failed(
+        {"timeout",
+         cat("the job took longer than its timeout of ", limit, " ms", message.empty() ? "" : ": ", message),
+         true,
+         cat("{\"reason\":\"timeout\",\"elapsed_ms\":", milliseconds_since(job.claimed_at),
+             ",\"timeout_ms\":", limit, "}")});
+}
+
+// A job that returned because it was cancelled.
+inline verdict cut_short(const worker_context& worker, const active_job& job, cancel_reason why,
+                         std::string_view message) {
+    return why == cancel_reason::timeout ? timed_out(job, message) : interrupted(worker, job, why, message);
+}
+
 // A result must be JSON; anything else a handler returns is sent as a JSON string.
 inline std::string as_result_json(const worker_context& worker, const active_job& job,
                                   const std::string& text) {
@@ -86,10 +103,10 @@ inline verdict judge(const worker_context& worker, const active_job& job, const 
     const bool knew = token.seen();
     switch (said.what()) {
         case outcome::kind::unspoken:
-            if (knew) return interrupted(worker, job, token.reason(), "");
+            if (knew) return cut_short(worker, job, token.reason(), "");
             return completed("");
         case outcome::kind::interrupted:
-            return interrupted(worker, job, knew ? token.reason() : cancel_reason::cancelled, said.text());
+            return cut_short(worker, job, knew ? token.reason() : cancel_reason::cancelled, said.text());
         case outcome::kind::retry: return failed({"handler_error", said.text(), true, "{}"});
         case outcome::kind::discard: return failed({"handler_error", said.text(), false, "{}"});
         case outcome::kind::done: break;

@@ -1,10 +1,12 @@
 // supervisor: follows the lifecycle and does what each change asks for: quiet, drain, stop.
 #pragma once
 
+#include "../core/termination_mode.hpp"
 #include "doctor.hpp"
 #include "health.ipp"
 #include "heartbeat.ipp"
 #include "job_pool.ipp"
+#include "overdue.ipp"
 #include "service_report.ipp"
 
 namespace ojs {
@@ -69,10 +71,28 @@ class supervisor {
             if (now >= deadline) return false;
             if (now >= next_progress_) log_progress(now);
             service_.tick(now, drain_deadline());
+            const time_point next_look = look_at_jobs(now);
             time_point wake_at = next_progress_ < deadline ? next_progress_ : deadline;
             if (service_.next_due() < wake_at) wake_at = service_.next_due();
+            if (next_look < wake_at) wake_at = next_look;
             worker_.supervisor.wait_until(wake_at);
         }
+    }
+
+    // Cancels jobs whose own timeout is over, and names those that outlived their cancellation. Returns when to look
+    // again.
+    time_point look_at_jobs(time_point now) {
+        worker_.next_look.store(active_job::never);
+        const overdue_jobs found = find_overdue(worker_.jobs, now, worker_.options.stuck_after);
+        worker_.next_look.store(found.next.time_since_epoch().count());
+        for (const ref<active_job>& job : found.timed_out)
+            log_job(worker_, *job, log_level::warn, "job cancelled: its timeout is over");
+        pool_->run_cancel_callbacks(found.timed_out);
+        for (const ref<active_job>& job : found.stuck) {
+            ++stuck_count_;
+            tell_stuck(*job, false);
+        }
+        return found.next;
     }
 
     void notice_changes() {
@@ -107,14 +127,20 @@ class supervisor {
     // further already, and one SIGTERM must not be its second.
     void follow(const lifecycle_state& outside) {
         lifecycle& own = worker_.life;
+        const bool decided = worker_.options.dialect.first_signal_wins && own.phase() >= phase::draining;
         if (outside.phase == phase::quiet) own.apply(event::quiet_request, outside.cause);
         if (outside.phase >= phase::draining) own.apply(event::stop_request, outside.cause);
         if (outside.cancel_requested) own.apply(event::cancel_request, outside.cause);
+        if (!decided) follow_signals(outside);
+        pool_->wake();  // what it may do hangs on both lifecycles
+    }
+
+    void follow_signals(const lifecycle_state& outside) {
+        lifecycle& own = worker_.life;
         if (outside.last_event == event::stop_signal && outside.mode == stop_mode::forced) {
             own.apply(event::stop_signal, outside.cause);
         }
         if (outside.mode == stop_mode::reclaim) own.apply(event::reclaim, outside.cause);
-        pool_->wake();  // what it may do hangs on both lifecycles
         if (outside.exit_now) give_up(outside);
     }
 
@@ -125,6 +151,8 @@ class supervisor {
             worker_.note_phase(now.phase);
             if (before == phase::running || now.phase == phase::running) heart_->beat_now();
             if (now.phase >= phase::draining && before < phase::draining) close_intake(now);
+            if (now.phase == phase::draining) decide_mode(now);
+            if (now.phase == phase::stopping && now.mode == stop_mode::reclaim) log_reclaim(now);
             service_.phase_changed(before, now.phase);
             pool_->wake();
             tell_listener(now);
@@ -152,12 +180,42 @@ class supervisor {
         pool_->close();
     }
 
+    // Whether a stop by signal is a normal one or a reclaim, in the words of the controller guide. [Spot, WIRE 3]
+    void decide_mode(const lifecycle_state& now) {
+        const std::string& file = worker_.options.termination_mode_file;
+        if (file.empty() || now.cause.kind != cause_kind::signal) return;
+        const termination_mode mode = read_termination_mode(file);
+        worker_.log.write(mode.is_reclaim() ? log_level::warn : log_level::info, mode.message);
+        if (mode.is_reclaim()) {
+            reclaim_named_ = mode.evidence == termination_evidence::reclaim;
+            worker_.life.apply(event::mode_reclaim, now.cause);
+            return;
+        }
+        const std::chrono::milliseconds grace = worker_.options.shutdown_grace_period;
+        worker_.log.write(log_level::info, cat("Received ", signal_name(now.cause.signal),
+                                               ". Grace period: ", in_seconds(grace), " (until ",
+                                               utc_seconds(wall_clock_ms() + grace.count()), ")"));
+    }
+
+    void log_reclaim(const lifecycle_state& now) const {
+        const bool named = reclaim_named_ || now.last_event == event::reclaim;
+        const std::string& file = worker_.options.termination_mode_file;
+        worker_.log.write(log_level::warn, cat("Spot instance reclamation detected",
+                                               named ? cat(" (SIGUSR1 or ", file, "=SPOT_RECLAIM)") : ""));
+        worker_.log.write(log_level::warn,
+                          "Initiating immediate shutdown to requeue job before VM termination");
+    }
+
     time_point drain_deadline() const noexcept {
         return time_point(steady_clock::duration(worker_.drain_deadline.load(std::memory_order_relaxed)));
     }
 
     void drain() {
-        const bool ended = await(drain_deadline(), [this] { return idle() || phase() >= phase::stopping; });
+        const auto over = [this] { return idle() || phase() >= phase::stopping; };
+        const std::chrono::milliseconds lead = worker_.options.cancel_lead;
+        if (lead.count() > 0 && !await(drain_deadline() - lead, over))
+            cancel_jobs(cancel_reason::grace_period_expired);
+        const bool ended = await(drain_deadline(), over);
         worker_.life.apply(ended ? event::drained : event::grace_expired, {});
         notice_changes();
     }
@@ -194,24 +252,30 @@ class supervisor {
     void interrupt_jobs(time_point report_deadline) {
         const cancel_reason why = stop_reason();
         cancel_jobs(why);
-        if (worker_.options.cancel_wait.count() > 0 && why != cancel_reason::spot_reclaim) {
-            // At most half of the time there is: what they do not say has to be reported for them.
-            const time_point now = steady_clock::now();
-            const time_point half = now + (report_deadline - now) / 2;
-            const time_point until = deadline_after(worker_.options.cancel_wait);
-            const unsigned signals = worker_.life.state().stop_signals;
-            await(until < half ? until : half,
-                  [&] { return idle() || worker_.life.state().stop_signals > signals; });
-        }
+        const std::chrono::milliseconds wait =
+            why == cancel_reason::spot_reclaim ? worker_.options.reclaim_wait : worker_.options.cancel_wait;
+        if (wait.count() > 0) await_cancelled(wait, report_deadline);
         for (const ref<active_job>& job : worker_.jobs.snapshot()) {
             if (job->take(settler::stop)) pool_->report(job, interrupted(worker_, *job, why, ""));
         }
     }
 
+    // What they do not say has to be reported for them: that needs some of the time there is.
+    void await_cancelled(std::chrono::milliseconds wait, time_point report_deadline) {
+        const time_point now = steady_clock::now();
+        const time_point half = now + (report_deadline - now) / 2;
+        const time_point latest =
+            half > report_deadline - report_share ? half : report_deadline - report_share;
+        const time_point until = deadline_after(wait);
+        const unsigned signals = worker_.life.state().stop_signals;
+        await(until < latest ? until : latest,
+              [&] { return idle() || worker_.life.state().stop_signals > signals; });
+    }
+
     // The flags first, for all; the callbacks, which are user code, on a thread of their own.
     void cancel_jobs(cancel_reason why) {
         const std::vector<ref<active_job>> jobs = worker_.jobs.snapshot();
-        for (const ref<active_job>& job : jobs) job->cancel.request(why);
+        for (const ref<active_job>& job : jobs) job->request_cancel(why, steady_clock::now());
         pool_->run_cancel_callbacks(jobs);
     }
 
@@ -241,8 +305,8 @@ class supervisor {
     // Everything is reported; what remains is to get the threads home.
     int end() {
         const bool all_home = pool_->end_threads(steady_clock::now() + stuck_wait) && heart_->finished();
-        const int status = worker_.exit_code();
         if (!all_home) name_stuck();
+        const int status = end_status(all_home);
         stop_health();
         log_end(status);
         pool_->abandon_threads();
@@ -258,12 +322,53 @@ class supervisor {
         health_->stop(soon < stop_end_ ? soon : stop_end_);
     }
 
+    // A job nobody could be told about says more than a handler that did not return.
+    int end_status(bool all_home) const {
+        const int status = worker_.exit_code();
+        return status == exit_status::settled && !all_home ? worker_.options.dialect.stuck_status : status;
+    }
+
     void name_stuck() {
-        const std::vector<std::string> stuck = pool_->jobs_in_handlers();
+        const std::vector<ref<active_job>> jobs = pool_->jobs_in_handlers();
+        const std::vector<std::string> stuck = ids_of(jobs);
         worker_.log.write(log_level::warn, "handlers have not returned; leaving without them",
                           {field("job_ids", join_ids(stuck))});
+        for (const ref<active_job>& job : jobs) {
+            if (!job->known_stuck.exchange(true)) ++stuck_count_;
+            tell_stuck(*job, true);
+        }
         const lock_guard held(worker_.report_mutex);
         worker_.stuck = stuck;
+    }
+
+    // Says which job does not return and where its thread is, and tells who wants to know.
+    void tell_stuck(const active_job& job, bool abandoned) {
+        std::vector<log_field> fields = job_fields(job);
+        fields.push_back(field("cancelled_ms", cancelled_ms(job)));
+        fields.push_back(field("stuck_jobs", stuck_count_));
+        add_stack(job, fields);
+        worker_.log.write(log_level::warn,
+                          abandoned ? "job left behind: its handler has not returned"
+                                    : "job is stuck: cancelled, and its handler goes on",
+                          std::move(fields));
+        if (!worker_.options.on_stuck_job) return;
+        try {
+            worker_.options.on_stuck_job(
+                {job.job.id, job.job.type, std::chrono::milliseconds(milliseconds_since(job.claimed_at)),
+                 std::chrono::milliseconds(cancelled_ms(job)), abandoned, stuck_count_});
+        } catch (...) {
+            worker_.log.write(log_level::error, "on_stuck_job threw; ignored");
+        }
+    }
+
+    static long long cancelled_ms(const active_job& job) {
+        const steady_clock::rep when = job.cancelled_at;
+        return when == active_job::never ? 0 : milliseconds_since(time_point(steady_clock::duration(when)));
+    }
+
+    void add_stack(const active_job& job, std::vector<log_field>& fields) const {
+        const std::string stack = pool_->stack_of(job, steady_clock::now() + stack_wait);
+        if (!stack.empty()) fields.push_back(field("stack", stack));
     }
 
     static std::string join_ids(const std::vector<std::string>& ids) {
@@ -281,6 +386,7 @@ class supervisor {
             std::vector<log_field> fields = job_fields(*job);
             fields.push_back(field("cancelled", job->cancel.requested() ? "yes" : "no"));
             fields.push_back(field("reporting", job->taken() ? "yes" : "no"));
+            if (job->cancel.requested()) add_stack(*job, fields);
             worker_.log.answer("job in flight", std::move(fields));
         }
     }
@@ -354,7 +460,21 @@ class supervisor {
                                                                    : to_string(state.cause.kind))});
     }
 
+    // "3550s", as the controller guide writes it, or "1500ms".
+    static std::string in_seconds(std::chrono::milliseconds duration) {
+        const long long ms = duration.count();
+        return ms % 1000 == 0 ? cat(ms / 1000, "s") : cat(ms, "ms");
+    }
+    // "2026-01-02T03:04:05Z"
+    static std::string utc_seconds(std::int64_t ms_since_1970) {
+        std::string out = utc_text(ms_since_1970);
+        return out.replace(out.find('.'), std::string::npos, "Z");
+    }
+
     static constexpr std::chrono::milliseconds last_beat_share{500};
+    // What cancelled handlers leave of the time to report for them.
+    static constexpr std::chrono::seconds report_share{3};
+    static constexpr std::chrono::milliseconds stack_wait{50};  // for one thread to say where it is
     // How long handlers of reported jobs may take to come back before the process leaves without them.
     static constexpr std::chrono::milliseconds stuck_wait{100};
 
@@ -369,6 +489,8 @@ class supervisor {
     std::uint8_t followed_sequence_ = 0;
     std::uint32_t resumes_seen_ = 0;
     std::uint32_t reports_seen_ = 0;
+    bool reclaim_named_ = false;   // by the termination-mode file
+    std::size_t stuck_count_ = 0;  // jobs found stuck so far
     ojs::phase phase_seen_ = phase::running;
     time_point next_progress_ = time_point::max();
     const time_point started_ = steady_clock::now();

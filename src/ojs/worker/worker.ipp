@@ -100,6 +100,7 @@ class worker_body : public ref_counted {
                 begun = not_started(installed.error());
             }
         }
+        if (begun) begun = take_reclaim();
         if (begun) begun = begin(true);
         if (!begun) {
             context_->log.write(log_level::error, "worker not started", {field("error", begun.error().text)});
@@ -167,6 +168,13 @@ class worker_body : public ref_counted {
         }
         worker.supervisor = std::move(*waker);
         return {};
+    }
+
+    // Where the spot policy is on, SIGUSR1 must not end the process.
+    result<void> take_reclaim() {
+        if (context_->options.termination_mode_file.empty()) return {};
+        const result<void> taken = signals::add_reclaim(signalled());
+        return taken ? taken : not_started(taken.error());
     }
 
     error not_started(const error& why) {

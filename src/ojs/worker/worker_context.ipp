@@ -24,7 +24,9 @@ class worker_context : public ref_counted {
           log(options.log),
           transport(outside),
           followed(shared),
-          life(shared == nullptr ? options.repeat_signal_gap : std::chrono::milliseconds(0)) {}
+          life(shared == nullptr ? options.repeat_signal_gap : std::chrono::milliseconds(0)) {
+        life.set_first_signal_wins(shared == nullptr && options.dialect.first_signal_wins);
+    }
     ~worker_context() override {
         if (owns_transport) delete transport;
     }
@@ -91,6 +93,12 @@ class worker_context : public ref_counted {
         leave(job.ticket);
     }
 
+    // The supervisor looks at the jobs at `when` at the latest. It says when it will before it goes through them, and again
+    // after: so either it sees what the caller has set, or the caller sees that it has to be woken.
+    void look_at_jobs_by(steady_clock::rep when) {
+        if (when < next_look.load()) supervisor.notify();
+    }
+
     // Names a job nobody could be told about, once.
     void mark_unreported(const std::string& id) {
         const lock_guard held(report_mutex);
@@ -142,6 +150,7 @@ class worker_context : public ref_counted {
     job_table jobs;
     function<void()> beat_now;  // asks for a heartbeat; set once, before any thread starts
     std::atomic<steady_clock::rep> drain_deadline{time_point::max().time_since_epoch().count()};
+    std::atomic<steady_clock::rep> next_look{active_job::never};  // see look_at_jobs_by()
     const pid_t owner = getpid();
 
     std::atomic<std::uint64_t> claimed{0};

@@ -14,6 +14,16 @@
 namespace ojs {
 inline namespace v1 {
 
+// A job whose handler goes on though it was cancelled.
+struct stuck_job {
+    std::string id;
+    std::string type;
+    std::chrono::milliseconds age{0};        // since it was claimed
+    std::chrono::milliseconds cancelled{0};  // since it was cancelled
+    bool abandoned = false;                  // the stop has reported it, and leaves without it
+    std::size_t count = 0;                   // jobs found stuck so far, this one included
+};
+
 struct worker_options {
     std::string url = "http://127.0.0.1:8080";  // http://..., unix:/..., memory:
     std::vector<std::string> queues = {"default"};
@@ -26,8 +36,17 @@ struct worker_options {
     std::chrono::milliseconds request_timeout{5000};      // one request, from connect to the last byte
     // Everything after the drain: interrupting, reporting, the last heartbeat.
     std::chrono::milliseconds stop_timeout{5000};
-    // How long cancelled jobs may take to return before they are reported as interrupted.
+    // How long cancelled jobs may take to return before they are reported as interrupted, and the same in a reclaim.
+    // Of stop_timeout, the smaller of half and 3 s is kept for reporting them.
     std::chrono::milliseconds cancel_wait{0};
+    std::chrono::milliseconds reclaim_wait{0};
+    // Jobs still in flight are cancelled so long before the grace period ends, and reported when it has ended.
+    std::chrono::milliseconds cancel_lead{0};
+    // The file that says whether SIGTERM or SIGINT is a normal stop or a reclaim, see read_termination_mode(); SIGUSR1 is
+    // a reclaim whatever it says. Empty: neither is looked at. [Spot, WIRE 3]
+    std::string termination_mode_file;
+    // A job that has not returned so long after it was cancelled is stuck: on_stuck_job is told, once a job.
+    std::chrono::milliseconds stuck_after{5000};
     // Two stop signals closer together are one stop event.
     std::chrono::milliseconds repeat_signal_gap{250};
     std::chrono::milliseconds progress_interval{5000};  // between progress lines of the drain [GS 5.2]
@@ -54,10 +73,18 @@ struct worker_options {
     std::size_t thread_stack_size = 0;  // bytes, of the threads that run jobs; 0: the platform's default
     // Called after every change of phase, from the supervising thread, in order.
     function<void(const lifecycle_state&)> on_transition;
+    // Called once for every stuck job, from the supervising thread: after stuck_after, and at the latest when the stop is
+    // over. It must be short.
+    function<void(const stuck_job&)> on_stuck_job;
 
-    // Takes the dialect, with the grace period it has as its default.
+    // Takes the dialect, with the values it has for other options.
     void use(ojs::dialect wanted) {
         shutdown_grace_period = wanted.grace_period;
+        stop_timeout = wanted.stop_timeout;
+        cancel_wait = wanted.cancel_wait;
+        cancel_lead = wanted.cancel_lead;
+        reclaim_wait = wanted.reclaim_wait;
+        termination_mode_file = wanted.termination_mode_file;
         dialect = std::move(wanted);
     }
 

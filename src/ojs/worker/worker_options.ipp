@@ -175,9 +175,11 @@ OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(
     static constexpr const char* level_names[] = {"debug", "info", "warn", "error", "off"};
     static constexpr const char* format_names[] = {"text", "logfmt", "json"};
     static constexpr const char* switch_names[] = {"off", "on"};
-    static constexpr const char* dialect_names[] = {"graceful_shutdown", "website", "worker_protocol"};
+    static constexpr const char* dialect_names[] = {"graceful_shutdown", "website", "worker_protocol",
+                                                    "river", "spot_controller"};
     static constexpr ojs::dialect (*dialects[])() = {dialect::graceful_shutdown, dialect::website,
-                                                     dialect::worker_protocol};
+                                                     dialect::worker_protocol, dialect::river,
+                                                     dialect::spot_controller};
     worker_options out;
     detail::environment_reader read(lookup);
     std::size_t dialect_index = 0;
@@ -195,6 +197,10 @@ OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(
     read.duration(out.request_timeout, read.find("OJS_REQUEST_TIMEOUT"), detail::least_interval);
     read.duration(out.stop_timeout, read.find("OJS_STOP_TIMEOUT"), detail::least_stop_timeout);
     read.duration(out.cancel_wait, read.find("OJS_CANCEL_WAIT"));
+    read.duration(out.reclaim_wait, read.find("OJS_RECLAIM_WAIT"));
+    read.duration(out.cancel_lead, read.find("OJS_CANCEL_LEAD"));
+    read.duration(out.stuck_after, read.find("OJS_STUCK_AFTER"), detail::least_interval);
+    read.text(out.termination_mode_file, read.find("OJS_TERMINATION_TYPE_FILE"));
     read.duration(out.repeat_signal_gap, read.find("OJS_REPEAT_SIGNAL_GAP"));
     read.duration(out.progress_interval, read.find("OJS_PROGRESS_INTERVAL"), detail::least_interval);
     read.duration(out.container_grace_period, read.find("OJS_CONTAINER_GRACE_PERIOD"));
@@ -243,6 +249,9 @@ OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
         {"request_timeout", options.request_timeout, detail::least_interval},
         {"stop_timeout", options.stop_timeout, detail::least_stop_timeout},
         {"cancel_wait", options.cancel_wait, none},
+        {"reclaim_wait", options.reclaim_wait, none},
+        {"cancel_lead", options.cancel_lead, none},
+        {"stuck_after", options.stuck_after, detail::least_interval},
         {"repeat_signal_gap", options.repeat_signal_gap, none},
         {"progress_interval", options.progress_interval, detail::least_interval},
         {"container_grace_period", options.container_grace_period, none},

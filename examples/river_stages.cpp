@@ -1,0 +1,108 @@
+// The three stages of a stop, as River's users know them: wait for the jobs, then cancel them, then leave.
+//
+//   build/river_stages [good|slow|deaf|short] [STAGE]
+//
+// Runs one job that takes a minute. Press Ctrl-C once, twice, three times, or wait between the stages, which take 10
+// seconds each unless STAGE says otherwise ("500ms"):
+//   good  returns at once when it is cancelled (the default)
+//   slow  takes three seconds more when it is cancelled, to put its work into order
+//   deaf  does not look whether it is cancelled: the fault that the third stage is for
+//   short takes one second, so that the first stage is enough
+#include <cstdio>
+#include <string>
+
+#include "ojs_shutdown.hpp"
+
+namespace {
+
+using namespace std::chrono_literals;
+
+void say(const char* text) {
+    std::printf("%s\n", text);
+    std::fflush(stdout);
+}
+
+ojs::outcome good(ojs::job_context& job) {
+    say("  job: begun");
+    if (job.sleep_for(1min)) return ojs::outcome::done();
+    say("  job: cancelled, returning");
+    return ojs::outcome::interrupted();
+}
+
+ojs::outcome slow(ojs::job_context& job) {
+    say("  job: begun");
+    if (job.sleep_for(1min)) return ojs::outcome::done();
+    say("  job: cancelled, putting things into order");
+    ojs::cancel_token().sleep_for(3s);  // a token that is never cancelled: a plain sleep
+    say("  job: done with that, returning");
+    return ojs::outcome::interrupted();
+}
+
+ojs::outcome deaf(ojs::job_context&) {
+    say("  job: begun");
+    ojs::cancel_token().sleep_for(1min);
+    return ojs::outcome::done();
+}
+
+ojs::outcome brief(ojs::job_context& job) {
+    say("  job: begun");
+    return job.sleep_for(1s) ? ojs::outcome::done() : ojs::outcome::interrupted();
+}
+
+constexpr struct {
+    const char* type;
+    ojs::outcome (*handler)(ojs::job_context&);
+} jobs[] = {{"good", good}, {"slow", slow}, {"deaf", deaf}, {"short", brief}};
+
+bool is_known(const std::string& type) {
+    for (const auto& each : jobs) {
+        if (type == each.type) return true;
+    }
+    return false;
+}
+
+// What each change of the lifecycle means in River's words.
+void tell_stage(const ojs::lifecycle_state& now) {
+    if (now.phase == ojs::phase::draining) {
+        say("Received SIGINT/SIGTERM; initiating soft stop (try to wait for jobs to finish)");
+    }
+    if (now.phase != ojs::phase::stopping) return;
+    if (now.last_event == ojs::event::drained) say("Soft stop succeeded");
+    if (now.last_event == ojs::event::stop_signal)
+        say("Received SIGINT/SIGTERM again; initiating hard stop (cancel everything)");
+    if (now.last_event == ojs::event::grace_expired)
+        say("Soft stop timeout; initiating hard stop (cancel everything)");
+}
+
+void tell_stuck(const ojs::stuck_job& job) {
+    if (!job.abandoned) return;
+    std::printf(
+        "Hard stop timeout; ignoring stop procedure and exiting unsafely\n  left behind: job %s (%s)\n",
+        job.id.c_str(), job.type.c_str());
+    std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const std::string type = argc > 1 ? argv[1] : "good";
+    const auto stage = ojs::parse_duration(argc > 2 ? argv[2] : "10s");
+    if (argc > 3 || !is_known(type) || !stage) {
+        return ojs::report_usage(
+            {ojs::errc::invalid_argument, 0, "usage: river_stages [good|slow|deaf|short] [STAGE]"});
+    }
+    ojs::worker_options options;
+    options.url = "memory:";
+    options.use(ojs::dialect::river());
+    options.shutdown_grace_period = options.cancel_wait = *stage;
+    options.stop_timeout = *stage + 5s;
+    options.log.level = ojs::log_level::error;
+    options.on_transition = tell_stage;
+    options.on_stuck_job = tell_stuck;
+    ojs::memory_transport queue;
+    queue.push(type);
+    ojs::worker worker(options, queue);
+    for (const auto& each : jobs) worker.register_handler(each.type, each.handler);
+    say("Working; press Ctrl-C to stop");
+    return worker.run();
+}

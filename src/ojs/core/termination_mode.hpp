@@ -1,0 +1,26 @@
+// termination_mode: whether a stop is a normal one or the machine goes away: the file that says so. [Spot, WIRE 3]
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace ojs {
+inline namespace v1 {
+
+// What the file holds: NORMAL_SHUTDOWN, SPOT_RECLAIM, or anything that is neither. All but the first mean reclaim: it is
+// safer to hand a job back at once than to work on it on a machine that may be gone before it ends.
+enum class termination_evidence : std::uint8_t { normal, reclaim, missing, unreadable, other };
+
+struct termination_mode {
+    termination_evidence evidence = termination_evidence::missing;
+    std::string message;  // what was found, as one line for the log, in the words of the controller guide
+
+    bool is_reclaim() const noexcept { return evidence != termination_evidence::normal; }
+};
+
+// Reads the file: a regular one of at most 4 KiB, blanks around its word left out. Never blocks on, and never reads, a
+// FIFO, a folder, a device or a socket. Thread-safe; not async-signal-safe.
+termination_mode read_termination_mode(const std::string& path);
+
+}  // namespace v1
+}  // namespace ojs

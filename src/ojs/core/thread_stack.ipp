@@ -1,0 +1,177 @@
+#pragma once
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+
+#include "../base/sync.hpp"
+#include "../base/text.hpp"
+#include "signals.ipp"
+#include "thread_stack.hpp"
+#include "wake.hpp"
+
+#if OJS_SHUTDOWN_USE_UNWIND
+#include <link.h>
+#include <unwind.h>
+#endif
+
+namespace ojs {
+inline namespace v1 {
+namespace detail {
+
+#if OJS_SHUTDOWN_USE_UNWIND
+
+// One request at a time. All of it is static: a thread that answers late must find it still there.
+struct stack_request {
+    enum state : int { idle, preparing, wanted, writing, written };
+    static constexpr int most_frames = 48;
+
+    std::atomic<int> now{idle};
+    std::atomic<int> given_up{0};  // requests whose signal has not been seen yet
+    // Written before `wanted`, and kept.
+    pthread_t thread{};
+    wake* answered = nullptr;
+    // Written before `written`.
+    int count = 0;
+    std::uintptr_t frames[most_frames] = {};
+};
+__attribute__((visibility("default"))) inline stack_request asked_stack;
+
+extern "C" {
+inline _Unwind_Reason_Code ojs_shutdown_note_frame(struct _Unwind_Context* context, void* request) {
+    auto* out = static_cast<stack_request*>(request);
+    const std::uintptr_t address = _Unwind_GetIP(context);
+    if (address == 0 || out->count == stack_request::most_frames) return _URC_END_OF_STACK;
+    out->frames[out->count++] = address;
+    return _URC_NO_REASON;
+}
+inline _Unwind_Reason_Code ojs_shutdown_skip_frame(struct _Unwind_Context* /*context*/, void* /*request*/) {
+    return _URC_END_OF_STACK;
+}
+}
+
+// A request that was given up is still a request, and no wish for a report.
+inline bool forget_given_up() noexcept {
+    int left = asked_stack.given_up.load();
+    while (left > 0 && !asked_stack.given_up.compare_exchange_weak(left, left - 1)) {
+    }
+    return left > 0;
+}
+
+OJS_SHUTDOWN_INLINE bool answer_stack_request(const siginfo_t* info) noexcept {
+    if (info->si_code != SI_TKILL || info->si_pid != getpid()) return false;
+    int expected = stack_request::wanted;
+    if (asked_stack.now.load() != expected || !pthread_equal(asked_stack.thread, pthread_self()) ||
+        !asked_stack.now.compare_exchange_strong(expected, stack_request::writing)) {
+        return forget_given_up();
+    }
+    asked_stack.count = 0;
+    _Unwind_Backtrace(ojs_shutdown_note_frame, &asked_stack);
+    asked_stack.now.store(stack_request::written);
+    asked_stack.answered->notify();
+    return true;
+}
+
+inline std::string hex(std::uintptr_t number) {
+    char text[24];
+    std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(number));
+    return text;
+}
+
+// The module an address is in, and its place there as addr2line wants it.
+struct module_search {
+    std::uintptr_t address;
+    std::string* out;
+};
+
+extern "C" {
+inline int ojs_shutdown_find_module(struct dl_phdr_info* module, std::size_t /*size*/, void* search) {
+    const auto* wanted = static_cast<module_search*>(search);
+    for (int i = 0; i < module->dlpi_phnum; ++i) {
+        const auto& part = module->dlpi_phdr[i];
+        const std::uintptr_t from = module->dlpi_addr + part.p_vaddr;
+        if (part.p_type != PT_LOAD || wanted->address < from || wanted->address >= from + part.p_memsz)
+            continue;
+        std::string_view name = module->dlpi_name == nullptr ? "" : module->dlpi_name;
+        name.remove_prefix(name.rfind('/') + 1);
+        append(*wanted->out, name.empty() ? "program" : name, "+", hex(wanted->address - module->dlpi_addr));
+        return 1;
+    }
+    return 0;
+}
+}
+
+inline std::string format_stack() {
+    std::string out;
+    for (int i = 0; i < asked_stack.count; ++i) {
+        if (i > 0) out += ' ';
+        module_search search = {asked_stack.frames[i], &out};
+        if (dl_iterate_phdr(ojs_shutdown_find_module, &search) == 0) append(out, hex(asked_stack.frames[i]));
+    }
+    return out;
+}
+
+// True when the thread has answered. A request nobody has begun to answer is taken back at the deadline; one caught in the
+// middle of its answer for longer than that keeps the place for ever.
+inline bool await_stack(time_point deadline) {
+    while (asked_stack.now.load() != stack_request::written) {
+        if (asked_stack.answered->wait_until(deadline)) continue;
+        int expected = stack_request::wanted;
+        asked_stack.given_up.fetch_add(1);
+        if (asked_stack.now.compare_exchange_strong(expected, stack_request::idle)) return false;
+        asked_stack.given_up.fetch_sub(1);
+        return expected == stack_request::written;
+    }
+    return true;
+}
+
+// Whether the signal would come to us, and the answer be heard.
+inline bool may_ask_for_stack() {
+    struct sigaction current {};
+    if (::sigaction(SIGTTIN, nullptr, &current) != 0 || !is_ours(current)) return false;
+    if (asked_stack.answered != nullptr) return true;
+    result<wake> made = wake::create();
+    if (made) asked_stack.answered = new wake(std::move(*made));
+    return made.has_value();
+}
+
+inline bool ask_for_stack(pthread_t thread, time_point deadline) {
+    _Unwind_Backtrace(ojs_shutdown_skip_frame,
+                      nullptr);  // what it loads at first, it shall not load in a handler
+    asked_stack.answered->clear();
+    asked_stack.thread = thread;
+    asked_stack.now.store(stack_request::wanted);
+    if (pthread_kill(thread, SIGTTIN) == 0) return await_stack(deadline);
+    asked_stack.now.store(stack_request::idle);
+    return false;
+}
+
+OJS_SHUTDOWN_INLINE std::string capture_stack(pthread_t thread, time_point deadline) {
+    int expected = stack_request::idle;
+    if (!asked_stack.now.compare_exchange_strong(expected, stack_request::preparing)) return {};
+    if (!may_ask_for_stack()) {
+        asked_stack.now.store(stack_request::idle);
+        return {};
+    }
+    if (!ask_for_stack(thread, deadline)) return {};
+    std::string out = format_stack();
+    asked_stack.now.store(stack_request::idle);
+    return out;
+}
+
+#else
+
+OJS_SHUTDOWN_INLINE bool answer_stack_request(const siginfo_t* /*info*/) noexcept {
+    return false;
+}
+OJS_SHUTDOWN_INLINE std::string capture_stack(pthread_t /*thread*/, time_point /*deadline*/) {
+    return {};
+}
+
+#endif  // OJS_SHUTDOWN_USE_UNWIND
+
+}  // namespace detail
+}  // namespace v1
+}  // namespace ojs

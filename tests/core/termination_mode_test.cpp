@@ -1,0 +1,126 @@
+// What the termination-mode file says, and that nothing it may be instead of a file blocks or crashes.
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+
+#include "test.hpp"
+
+using ojs::read_termination_mode;
+using ojs::termination_evidence;
+using ojs::termination_mode;
+
+namespace {
+
+// A folder of its own, gone with all in it at the end.
+struct folder {
+    folder() {
+        char name[] = "/tmp/ojs-mode-XXXXXX";
+        REQUIRE(::mkdtemp(name) != nullptr);
+        path = name;
+        file = path + "/termination-type";
+    }
+    ~folder() {
+        ::unlink(file.c_str());
+        ::rmdir(file.c_str());
+        ::rmdir(path.c_str());
+    }
+    termination_mode with(const std::string& content) const {
+        std::ofstream(file, std::ios::binary | std::ios::trunc) << content;
+        return read_termination_mode(file);
+    }
+    std::string path;
+    std::string file;
+};
+
+void check_reclaim(const termination_mode& mode, termination_evidence evidence, const std::string& text) {
+    CAPTURE(mode.message);
+    CHECK(mode.evidence == evidence);
+    CHECK(mode.is_reclaim());
+    CHECK(mode.message.find(text) != std::string::npos);
+    CHECK(mode.message.find('\n') == std::string::npos);
+    CHECK(mode.message.size() < 400);
+}
+
+}  // namespace
+
+TEST_CASE("termination mode: NORMAL_SHUTDOWN, with blanks around it, is the one normal stop") {
+    const folder here;
+    for (const char* text : {"NORMAL_SHUTDOWN", "NORMAL_SHUTDOWN\n", "  NORMAL_SHUTDOWN\r\n\n\t"}) {
+        CAPTURE(text);
+        const termination_mode mode = here.with(text);
+        CHECK(mode.evidence == termination_evidence::normal);
+        CHECK_FALSE(mode.is_reclaim());
+        CHECK(mode.message == "File " + here.file + " contains NORMAL_SHUTDOWN, using graceful shutdown");
+    }
+}
+
+TEST_CASE("termination mode: SPOT_RECLAIM, and no file, in the words of the guide") {
+    const folder here;
+    check_reclaim(here.with("SPOT_RECLAIM\n"), termination_evidence::reclaim,
+                  "File " + here.file + " contains 'SPOT_RECLAIM', treating as spot instance reclaim");
+    CHECK(::unlink(here.file.c_str()) == 0);
+    check_reclaim(read_termination_mode(here.file), termination_evidence::missing,
+                  "File " + here.file + " not found, defaulting to spot instance reclaim mode");
+    check_reclaim(read_termination_mode(here.file + "/below"), termination_evidence::missing, "not found");
+    check_reclaim(read_termination_mode(""), termination_evidence::missing, "not found");
+}
+
+TEST_CASE("termination mode: anything else is a reclaim, and the reason says what was there") {
+    const folder here;
+    const std::string nul("NORMAL_SHUTDOWN\0", 16);
+    check_reclaim(here.with(""), termination_evidence::other, "contains ''");
+    check_reclaim(here.with("normal_shutdown"), termination_evidence::other, "'normal_shutdown'");
+    check_reclaim(here.with("NORMAL_SHUTDOWN NORMAL_SHUTDOWN"), termination_evidence::other, "contains");
+    check_reclaim(here.with("NORMAL_SHUTDOWN\nSPOT_RECLAIM\n"), termination_evidence::other, "contains");
+    check_reclaim(here.with(nul), termination_evidence::other, "contains 'NORMAL_SHUTDOWN");
+    check_reclaim(here.with("\xff\xfe\x1b[31m"), termination_evidence::other, "contains");
+    check_reclaim(here.with(std::string(3, '\0')), termination_evidence::other, "contains");
+    check_reclaim(here.with(std::string(10 << 20, 'x')), termination_evidence::other, "more than 4 KiB");
+    // The word is there, and then more than anybody reads.
+    check_reclaim(here.with("NORMAL_SHUTDOWN" + std::string(10 << 20, ' ')), termination_evidence::other,
+                  "more than 4 KiB");
+    CHECK_FALSE(here.with("NORMAL_SHUTDOWN" + std::string(4081, '\n')).is_reclaim());  // 4096 bytes
+}
+
+TEST_CASE("termination mode: a FIFO, a folder, a device, a socket and an endless file are not read") {
+    const folder here;
+    REQUIRE(::mkfifo(here.file.c_str(), 0600) == 0);
+    check_reclaim(read_termination_mode(here.file), termination_evidence::unreadable, "not a regular file");
+    REQUIRE(::unlink(here.file.c_str()) == 0);
+    REQUIRE(::mkdir(here.file.c_str(), 0700) == 0);
+    check_reclaim(read_termination_mode(here.file), termination_evidence::unreadable, "not a regular file");
+    REQUIRE(::rmdir(here.file.c_str()) == 0);
+    for (const char* endless : {"/dev/zero", "/dev/null", "/dev/urandom"}) {
+        check_reclaim(read_termination_mode(endless), termination_evidence::unreadable, "not a regular file");
+    }
+    const int listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    here.file.copy(name.sun_path, sizeof name.sun_path - 1);
+    REQUIRE(::bind(listener, reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0);
+    check_reclaim(read_termination_mode(here.file), termination_evidence::unreadable, "not a regular file");
+    ::close(listener);
+}
+
+TEST_CASE("termination mode: a file that may not be read, a link in a circle, a name too long") {
+    const folder here;
+    if (::geteuid() == 0) {
+        MESSAGE("root may read everything: the case without permission is skipped");
+    } else {
+        here.with("NORMAL_SHUTDOWN");
+        REQUIRE(::chmod(here.file.c_str(), 0) == 0);
+        check_reclaim(read_termination_mode(here.file), termination_evidence::unreadable,
+                      "Permission denied");
+        REQUIRE(::unlink(here.file.c_str()) == 0);
+    }
+    REQUIRE(::symlink(here.file.c_str(), here.file.c_str()) == 0);
+    check_reclaim(read_termination_mode(here.file), termination_evidence::unreadable, "cannot be read");
+    check_reclaim(read_termination_mode("/tmp/" + std::string(5000, 'n')), termination_evidence::unreadable,
+                  "cannot be read");
+}

@@ -1,0 +1,69 @@
+// A worker that has a job in its handler, and what became of that job.
+#pragma once
+
+#ifndef PICOJSON_USE_LOCALE
+#define PICOJSON_USE_LOCALE 0
+#endif
+#include <picojson.h>
+#include <signal.h>
+
+#include <memory>
+
+#include "recorder.hpp"
+
+namespace recorder {
+
+using shared_event = std::shared_ptr<event>;
+
+inline shared_event make_event() {
+    return std::make_shared<event>();
+}
+
+inline const ojs::cause sigterm{ojs::cause_kind::signal, SIGTERM};
+
+inline picojson::value parse(const std::string& text) {
+    picojson::value out;
+    const std::string failure = picojson::parse(out, text);
+    CHECK(failure.empty());
+    return out;
+}
+
+// A worker with one job, which is in its handler when the constructor returns.
+struct busy_worker {
+    template <class Handler>
+    busy_worker(ojs::worker_options options, Handler handler, ojs::handler_options how = {},
+                ojs::job job = make_job("a"))
+        : busy_worker() {
+        wire.give(std::move(job));
+        body = std::make_unique<ojs::worker>(std::move(options), wire, life);
+        const shared_event began = make_event();
+        body->register_handler(
+            "work",
+            [began, handler](ojs::job_context& job) mutable {
+                began->set();
+                return handler(job);
+            },
+            how);
+        REQUIRE(body->start());
+        REQUIRE(began->wait());
+    }
+
+    void signal() { life.apply(ojs::event::stop_signal, sigterm); }
+    call settlement() const {
+        const std::vector<call> all = wire.settlements("a");
+        REQUIRE(all.size() == 1);
+        return all[0];
+    }
+    std::string detail(const char* key) const {
+        return parse(settlement().error.details_json).get(key).to_str();
+    }
+
+    ojs::lifecycle life{0ms};
+    transport wire;
+    std::unique_ptr<ojs::worker> body;
+
+  private:
+    busy_worker() = default;
+};
+
+}  // namespace recorder

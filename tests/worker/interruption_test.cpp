@@ -1,0 +1,484 @@
+// Interruptions that are not the plain drain: a job's own timeout, stuck jobs, the termination mode, River's stages.
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <mutex>
+#include <thread>
+
+#include "busy_worker.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
+using recorder::busy_worker;
+using recorder::make_event;
+using recorder::make_job;
+using recorder::shared_event;
+using recorder::sigterm;
+
+namespace {
+
+job with_timeout(std::chrono::milliseconds timeout) {
+    job out = make_job("a");
+    out.timeout = timeout;
+    return out;
+}
+
+// What a worker logs and tells, collected; outlives the worker.
+struct told {
+    struct entries {
+        mutable std::mutex mutex;
+        std::vector<std::string> lines;
+        std::vector<stuck_job> stuck;
+        recorder::counter stuck_calls;
+    };
+    std::shared_ptr<entries> all = std::make_shared<entries>();
+
+    void listen(worker_options& options) const {
+        options.log.level = log_level::debug;
+        options.log.hook = [all = all](const log_record& record) {
+            const std::lock_guard<std::mutex> held(all->mutex);
+            all->lines.push_back(std::string(to_string(record.level)) + " " + std::string(record.message));
+            for (const log_field& f : record.fields) {
+                if (f.name == "stack") all->lines.push_back("stack " + f.value);
+            }
+        };
+        options.on_stuck_job = [all = all](const stuck_job& job) {
+            {
+                const std::lock_guard<std::mutex> held(all->mutex);
+                all->stuck.push_back(job);
+            }
+            all->stuck_calls.add();
+        };
+    }
+    bool has(const std::string& line) const {
+        const std::lock_guard<std::mutex> held(all->mutex);
+        for (const std::string& each : all->lines) {
+            if (each.find(line) == 0) return true;
+        }
+        return false;
+    }
+    std::vector<stuck_job> stuck() const {
+        const std::lock_guard<std::mutex> held(all->mutex);
+        return all->stuck;
+    }
+};
+
+struct mode_file {
+    mode_file() {
+        char name[] = "/tmp/ojs-mode-XXXXXX";
+        const int fd = ::mkstemp(name);
+        REQUIRE(fd >= 0);
+        ::close(fd);
+        path = name;
+    }
+    ~mode_file() { ::unlink(path.c_str()); }
+    void write(const std::string& text) const { std::ofstream(path, std::ios::trunc) << text << "\n"; }
+    std::string path;
+};
+
+void until_cancelled(job_context& job) {
+    CHECK(!job.sleep_for(1h));
+}
+
+}  // namespace
+
+TEST_CASE("timeout: the job is cancelled for it, and its silence is a FAIL that uses up an attempt") {
+    told log;
+    worker_options options = recorder::options();
+    log.listen(options);
+    const auto why = std::make_shared<std::atomic<cancel_reason>>(cancel_reason::none);
+    busy_worker busy(
+        options,
+        [why](job_context& job) {
+            until_cancelled(job);
+            *why = job.token().reason();
+            CHECK_FALSE(job.stop_requested());
+        },
+        {}, with_timeout(5ms));
+    REQUIRE(busy.wire.wait_for("fail", 1));
+    CHECK(*why == cancel_reason::timeout);
+    CHECK(busy.settlement().error.code == "timeout");
+    CHECK(busy.settlement().error.retryable);
+    CHECK_FALSE(busy.settlement().requeue);
+    CHECK(busy.detail("reason") == "timeout");
+    CHECK(busy.detail("timeout_ms") == "5");
+    CHECK(log.has("warn job cancelled: its timeout is over"));
+    REQUIRE(busy.body->stop(recorder::guard));
+    CHECK(busy.body->report().failed == 1);
+    CHECK(busy.body->report().interrupted == 0);
+}
+
+TEST_CASE("timeout: what the handler says counts, an exception is a timeout, and callbacks are called") {
+    SUBCASE("done is done") {
+        busy_worker busy(
+            recorder::options(),
+            [](job_context& job) {
+                until_cancelled(job);
+                return outcome::done("1");
+            },
+            {}, with_timeout(5ms));
+        REQUIRE(busy.wire.wait_for("ack", 1));
+    }
+    SUBCASE("thrown") {
+        busy_worker busy(
+            recorder::options(),
+            [](job_context& job) -> outcome {
+                until_cancelled(job);
+                throw std::runtime_error("gave up");
+            },
+            {}, with_timeout(5ms));
+        REQUIRE(busy.wire.wait_for("fail", 1));
+        CHECK(busy.settlement().error.code == "timeout");
+        CHECK(busy.settlement().error.message.find("gave up") != std::string::npos);
+    }
+    SUBCASE("a callback hears of it") {
+        const shared_event heard = make_event();
+        busy_worker busy(
+            recorder::options(),
+            [heard](job_context& job) {
+                const cancel_registration kept = job.on_cancel([heard] { heard->set(); });
+                CHECK(heard->wait());
+            },
+            {}, with_timeout(5ms));
+        REQUIRE(busy.wire.wait_for("fail", 1));
+        CHECK(busy.settlement().error.code == "timeout");
+    }
+}
+
+TEST_CASE("timeout: each of many jobs has its own clock, and those in time are not touched") {
+    recorder::transport wire;
+    worker_options options = recorder::options(8);
+    for (int i = 0; i < 40; ++i) {
+        job each = make_job("job-" + std::to_string(i), i % 2 == 0 ? "late" : "in-time");
+        each.timeout = i % 2 == 0 ? std::chrono::milliseconds(1 + i % 7) : std::chrono::milliseconds(1h);
+        wire.give(std::move(each));
+    }
+    worker worker(options, wire);
+    worker.register_handler("late", until_cancelled);
+    worker.register_handler("in-time", [](job_context& job) { CHECK_FALSE(job.cancel_requested()); });
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("fail", 20));
+    REQUIRE(wire.wait_for("ack", 20));
+    REQUIRE(worker.stop(recorder::guard));
+    for (const recorder::call& each : wire.calls("fail")) CHECK(each.error.code == "timeout");
+    CHECK(worker.report().claimed == 40);
+}
+
+TEST_CASE("timeout: of a job that was cancelled before, nothing changes") {
+    worker_options options = recorder::options();
+    options.stuck_after = 1h;
+    const shared_event told_to_stop = make_event();
+    const shared_event let_go = make_event();
+    busy_worker busy(
+        options,
+        [=](job_context& job) {
+            until_cancelled(job);
+            told_to_stop->set();
+            CHECK(let_go->wait());
+            CHECK(job.token().reason() == cancel_reason::cancelled);
+        },
+        {}, with_timeout(300ms));
+    busy.body->stop_and_cancel();
+    REQUIRE(told_to_stop->wait());
+    let_go->set();
+    REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+    CHECK(busy.settlement().error.code == "ShutdownError");
+}
+
+TEST_CASE("stuck: a job that outlives its cancellation is told once, and once more when it is left behind") {
+    told log;
+    worker_options options = recorder::options();
+    options.stuck_after = 10ms;
+    log.listen(options);
+    const shared_event let_go = make_event();
+    busy_worker busy(
+        options, [=](job_context&) { static_cast<void>(let_go->wait()); }, {}, with_timeout(5ms));
+    REQUIRE(log.all->stuck_calls.wait_for(1));
+    CHECK(log.has("warn job is stuck"));
+    stuck_job first = log.stuck()[0];
+    CHECK(first.id == "a");
+    CHECK(first.type == "work");
+    CHECK(first.cancelled >= 10ms);
+    CHECK(first.age >= first.cancelled);
+    CHECK_FALSE(first.abandoned);
+    CHECK(first.count == 1);
+    busy.signal();
+    busy.signal();
+    REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+    const std::vector<stuck_job> all = log.stuck();
+    REQUIRE(all.size() == 2);
+    CHECK(all[1].abandoned);
+    CHECK(all[1].count == 1);
+    CHECK(log.has("warn job left behind"));
+    CHECK(busy.body->report().stuck == std::vector<std::string>{"a"});
+    CHECK(busy.settlement().error.code == "ShutdownError");
+    let_go->set();
+}
+
+TEST_CASE("stuck: a listener that throws harms nobody, and a job that returns in time is not stuck") {
+    told log;
+    worker_options options = recorder::options();
+    options.stuck_after = 10ms;
+    log.listen(options);
+    const shared_event let_go = make_event();
+    const shared_event thrown = make_event();
+    options.on_stuck_job = [thrown](const stuck_job&) {
+        thrown->set();
+        throw std::runtime_error("listener");
+    };
+    busy_worker busy(
+        options, [=](job_context&) { CHECK(let_go->wait()); }, {}, with_timeout(1ms));
+    REQUIRE(thrown->wait());
+    let_go->set();
+    REQUIRE(busy.body->stop(recorder::guard));
+    CHECK(log.has("error on_stuck_job threw"));
+
+    told quiet_log;
+    worker_options patient = recorder::options();
+    quiet_log.listen(patient);
+    busy_worker prompt(patient, until_cancelled);
+    REQUIRE(prompt.body->stop_and_cancel(recorder::guard));
+    CHECK(quiet_log.stuck().empty());
+}
+
+#if OJS_SHUTDOWN_USE_UNWIND
+TEST_CASE("stuck: the log says where the thread is, where the signals are ours") {
+    told log;
+    worker_options options = recorder::options();
+    options.stuck_after = 10ms;
+    log.listen(options);
+    const shared_event let_go = make_event();
+    lifecycle unused;
+    const result<signals> installed = signals::install(unused);
+    REQUIRE(installed);
+    busy_worker busy(
+        options, [=](job_context&) { CHECK(let_go->wait()); }, {}, with_timeout(5ms));
+    REQUIRE(log.all->stuck_calls.wait_for(1));
+    CHECK(log.has("stack "));
+    CHECK(log.has("stack program+0x"));
+    busy.life.apply(event::report_request, {});
+    let_go->set();
+    REQUIRE(busy.body->stop(recorder::guard));
+    CHECK(unused.report_requests() == 0);  // our own SIGTTIN is nobody's wish for a report
+}
+#endif
+
+TEST_CASE("termination mode: NORMAL_SHUTDOWN drains, and says what it found and until when") {
+    const mode_file file;
+    file.write("NORMAL_SHUTDOWN");
+    told log;
+    worker_options options = recorder::options();
+    options.termination_mode_file = file.path;
+    options.shutdown_grace_period = 3550s;
+    log.listen(options);
+    const shared_event let_go = make_event();
+    busy_worker busy(options, [=](job_context&) { CHECK(let_go->wait()); });
+    busy.signal();
+    REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
+    CHECK(busy.body->phase() == phase::draining);
+    let_go->set();
+    REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+    CHECK(busy.settlement().what == "ack");
+    CHECK(log.has("info File " + file.path + " contains NORMAL_SHUTDOWN, using graceful shutdown"));
+    CHECK(log.has("info Received SIGTERM. Grace period: 3550s (until 2"));
+    CHECK_FALSE(log.has("warn Spot instance"));
+}
+
+TEST_CASE("termination mode: SPOT_RECLAIM, no file, and SIGUSR1 hand every job back at once") {
+    const mode_file file;
+    told log;
+    worker_options options = recorder::options();
+    options.termination_mode_file = file.path;
+    options.dialect.requeue_interrupted = false;  // a reclaim does so whatever the dialect
+    log.listen(options);
+    event asked = event::stop_signal;
+    SUBCASE("the file says so") {
+        file.write("SPOT_RECLAIM");
+    }
+    SUBCASE("no file") {
+        ::unlink(file.path.c_str());
+    }
+    SUBCASE("SIGUSR1, whatever the file says") {
+        file.write("NORMAL_SHUTDOWN");
+        asked = event::reclaim;
+    }
+    busy_worker busy(options, until_cancelled);
+    busy.life.apply(asked, {cause_kind::signal, asked == event::reclaim ? SIGUSR1 : SIGTERM});
+    REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+    CHECK(busy.settlement().what == "fail");
+    CHECK(busy.settlement().requeue);
+    CHECK(busy.detail("reason") == "spot_reclaim");
+    CHECK(log.has("warn Spot instance reclamation detected"));
+    CHECK(log.has("warn Initiating immediate shutdown to requeue job before VM termination"));
+    CHECK_FALSE(log.has("info Received SIGTERM"));
+    recorder::check_last_word(busy.wire);
+}
+
+TEST_CASE("termination mode: a stop that nobody signalled does not look at the file; off means off") {
+    const mode_file file;
+    file.write("SPOT_RECLAIM");
+    worker_options options = recorder::options();
+    const shared_event let_go = make_event();
+    const auto work = [=](job_context&) { CHECK(let_go->wait()); };
+    SUBCASE("stop()") {
+        options.termination_mode_file = file.path;
+        busy_worker busy(options, work);
+        busy.body->stop();
+        REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
+        let_go->set();
+        REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+        CHECK(busy.settlement().what == "ack");
+    }
+    SUBCASE("the policy is off") {
+        busy_worker busy(options, work);
+        busy.signal();
+        REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
+        let_go->set();
+        REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+        CHECK(busy.settlement().what == "ack");
+    }
+}
+
+TEST_CASE("termination mode: a reclaim in the drain, and none where the first signal wins") {
+    worker_options options = recorder::options();
+    const shared_event let_go = make_event();
+    const auto work = [=](job_context& job) {
+        while (!let_go->is_set() && job.sleep_for(1ms)) {
+        }
+    };
+    SUBCASE("reclaim") {
+        busy_worker busy(options, work);
+        busy.signal();
+        REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
+        busy.life.apply(event::reclaim, {cause_kind::signal, SIGUSR1});
+        REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+        CHECK(busy.detail("reason") == "spot_reclaim");
+    }
+    SUBCASE("the first signal wins") {
+        options.dialect.first_signal_wins = true;
+        busy_worker busy(options, work);
+        busy.signal();
+        REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
+        for (int i = 0; i < 3; ++i) busy.signal();
+        busy.life.apply(event::reclaim, {cause_kind::signal, SIGUSR1});
+        CHECK(busy.body->phase() == phase::draining);
+        let_go->set();
+        REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+        CHECK(busy.settlement().what == "ack");
+    }
+}
+
+TEST_CASE("reclaim_wait: handlers may bring their work to an end before the job is handed back") {
+    worker_options options = recorder::options();
+    options.reclaim_wait = 4s;
+    busy_worker busy(options, [](job_context& job) {
+        until_cancelled(job);
+        return outcome::interrupted("the child is gone");
+    });
+    busy.life.apply(event::reclaim, {cause_kind::signal, SIGUSR1});
+    REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+    CHECK(busy.settlement().error.message.find("the child is gone") != std::string::npos);
+    CHECK(busy.settlement().requeue);
+}
+
+TEST_CASE("cancel_lead: jobs are cancelled inside the grace period, and may still say what they did") {
+    worker_options options = recorder::options();
+    options.shutdown_grace_period = 1h;
+    options.cancel_lead = 1h - 5ms;
+    busy_worker busy(options, [](job_context& job) {
+        until_cancelled(job);
+        CHECK(job.token().reason() == cancel_reason::grace_period_expired);
+        return outcome::done("\"saved\"");
+    });
+    busy.signal();
+    REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+    CHECK(busy.settlement().result_json == "\"saved\"");
+}
+
+TEST_CASE("river: the preset's stages") {
+    worker_options options;
+    options.use(dialect::river());
+    CHECK(options.shutdown_grace_period == 10s);
+    CHECK(options.cancel_wait == 10s);
+    CHECK(options.stop_timeout > options.cancel_wait);
+    CHECK(validate(options));
+    options.use(dialect::spot_controller());
+    CHECK(options.shutdown_grace_period == 3550s);
+    CHECK(options.cancel_lead == 10s);
+    CHECK(options.cancel_wait == 0s);
+    CHECK(options.termination_mode_file == "/tmp/termination-type");
+    CHECK(validate(options));
+    options.use(dialect::graceful_shutdown());
+    CHECK(options.shutdown_grace_period == 30s);
+    CHECK(options.cancel_lead == 0s);
+    CHECK(options.termination_mode_file.empty());
+}
+
+namespace {
+
+worker_options river_options() {
+    worker_options out = recorder::options();
+    const std::chrono::milliseconds grace = out.shutdown_grace_period;
+    out.use(dialect::river());
+    out.shutdown_grace_period = grace;
+    return out;
+}
+
+}  // namespace
+
+TEST_CASE("river: a soft stop waits for the job; the second signal cancels it and waits for its result") {
+    const shared_event let_go = make_event();
+    const auto soft = [=](job_context& job) {
+        CHECK(let_go->wait());
+        CHECK_FALSE(job.cancel_requested());
+    };
+    SUBCASE("soft") {
+        busy_worker busy(river_options(), soft);
+        busy.signal();
+        REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
+        let_go->set();
+        REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+        CHECK(busy.settlement().what == "ack");
+        CHECK(busy.body->exit_code() == 0);
+    }
+    SUBCASE("hard: the result of a cancelled job is still reported") {
+        busy_worker busy(river_options(), [](job_context& job) {
+            until_cancelled(job);
+            return outcome::done("\"partial\"");
+        });
+        busy.signal();
+        busy.signal();
+        REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+        CHECK(busy.settlement().result_json == "\"partial\"");
+        CHECK(busy.body->exit_code() == 0);
+    }
+    SUBCASE("the trap: a job that returns without a word after it was cancelled is no success") {
+        busy_worker busy(river_options(), until_cancelled);
+        busy.signal();
+        busy.signal();
+        REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+        CHECK(busy.settlement().what == "fail");
+        CHECK(busy.settlement().error.retryable);
+    }
+}
+
+TEST_CASE("river: a job deaf to its cancellation is reported, named, and has an exit status of its own") {
+    told log;
+    worker_options options = river_options();
+    options.cancel_wait = 10ms;
+    log.listen(options);
+    const shared_event let_go = make_event();
+    busy_worker busy(options, [=](job_context&) { static_cast<void>(let_go->wait()); });
+    busy.signal();
+    busy.signal();
+    REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+    CHECK(busy.body->exit_code() == exit_status::stuck);
+    CHECK(busy.settlement().what == "fail");
+    REQUIRE(log.stuck().size() == 1);
+    CHECK(log.stuck()[0].abandoned);
+    CHECK(log.stuck()[0].id == "a");
+    let_go->set();
+}
