@@ -5,6 +5,7 @@
 //   OJS_SHUTDOWN_IMPLEMENTATION  0         1 in exactly one of them: the definitions as well
 //   OJS_SHUTDOWN_USE_EVENTFD     1, Linux  0: wake-ups go through a pipe (a kernel or sandbox without eventfd)
 //   OJS_SHUTDOWN_USE_PROC        1, Linux  0: /proc is not read (who sent a signal, what PID 1 is)
+//   OJS_SHUTDOWN_USE_INOTIFY     1, Linux  0: a spool directory is looked through every poll interval
 // clang-format on
 //
 // No macro changes the layout of a type, so translation units with different settings link.
@@ -32,5 +33,13 @@
 #define OJS_SHUTDOWN_USE_PROC 1
 #else
 #define OJS_SHUTDOWN_USE_PROC 0
+#endif
+#endif
+
+#ifndef OJS_SHUTDOWN_USE_INOTIFY
+#ifdef __linux__
+#define OJS_SHUTDOWN_USE_INOTIFY 1
+#else
+#define OJS_SHUTDOWN_USE_INOTIFY 0
 #endif
 #endif
