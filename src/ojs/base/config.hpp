@@ -8,6 +8,7 @@
 //   OJS_SHUTDOWN_USE_PIDFD       1, Linux  0: a thread waits for each child (found out at run time as well)
 //   OJS_SHUTDOWN_USE_CLOSE_RANGE 1, Linux  0: a child marks its descriptors one by one (found out as well)
 //   OJS_SHUTDOWN_USE_UNWIND      1, Linux  0: no stacks of stuck jobs' threads (a toolchain without <unwind.h>)
+//   OJS_SHUTDOWN_USE_INOTIFY     1, Linux  0: a spool directory is looked through every poll interval
 // clang-format on
 //
 // No macro changes the layout of a type, so translation units with different settings link.
@@ -59,5 +60,13 @@
 #define OJS_SHUTDOWN_USE_UNWIND 1
 #else
 #define OJS_SHUTDOWN_USE_UNWIND 0
+#endif
+#endif
+
+#ifndef OJS_SHUTDOWN_USE_INOTIFY
+#ifdef __linux__
+#define OJS_SHUTDOWN_USE_INOTIFY 1
+#else
+#define OJS_SHUTDOWN_USE_INOTIFY 0
 #endif
 #endif
