@@ -88,6 +88,7 @@ class supervisor {
         for (const ref<active_job>& job : found.timed_out)
             log_job(worker_, *job, log_level::warn, "job cancelled: its timeout is over");
         pool_->run_cancel_callbacks(found.timed_out);
+        begin_stacks();
         for (const ref<active_job>& job : found.stuck) {
             ++stuck_count_;
             tell_stuck(*job, false);
@@ -333,6 +334,7 @@ class supervisor {
         const std::vector<std::string> stuck = ids_of(jobs);
         worker_.log.write(log_level::warn, "handlers have not returned; leaving without them",
                           {field("job_ids", join_ids(stuck))});
+        begin_stacks();
         for (const ref<active_job>& job : jobs) {
             if (!job->known_stuck.exchange(true)) ++stuck_count_;
             tell_stuck(*job, true);
@@ -361,13 +363,17 @@ class supervisor {
         }
     }
 
+    void begin_stacks() noexcept { stacks_until_ = steady_clock::now() + stacks_wait; }
+
     static long long cancelled_ms(const active_job& job) {
         const steady_clock::rep when = job.cancelled_at;
         return when == active_job::never ? 0 : milliseconds_since(time_point(steady_clock::duration(when)));
     }
 
+    // Threads that do not answer must not hold up the stop: all stacks of one round share `stacks_until_`.
     void add_stack(const active_job& job, std::vector<log_field>& fields) const {
-        const std::string stack = pool_->stack_of(job, steady_clock::now() + stack_wait);
+        if (steady_clock::now() >= stacks_until_) return;
+        const std::string stack = pool_->stack_of(job, stacks_until_);
         if (!stack.empty()) fields.push_back(field("stack", stack));
     }
 
@@ -378,7 +384,8 @@ class supervisor {
         return ids.size() > 20 ? cat(out, ",... ", ids.size() - 20, " more") : out;
     }
 
-    void log_jobs_in_flight() const {
+    void log_jobs_in_flight() {
+        begin_stacks();
         const std::vector<ref<active_job>> jobs = worker_.jobs.snapshot();
         worker_.log.answer("jobs in flight", {field("phase", to_string(worker_.life.phase())),
                                               field("active_jobs", jobs.size())});
@@ -474,7 +481,8 @@ class supervisor {
     static constexpr std::chrono::milliseconds last_beat_share{500};
     // What cancelled handlers leave of the time to report for them.
     static constexpr std::chrono::seconds report_share{3};
-    static constexpr std::chrono::milliseconds stack_wait{50};  // for one thread to say where it is
+    // How long threads may take, together, to say where they are.
+    static constexpr std::chrono::milliseconds stacks_wait{100};
     // How long handlers of reported jobs may take to come back before the process leaves without them.
     static constexpr std::chrono::milliseconds stuck_wait{100};
 
@@ -491,6 +499,7 @@ class supervisor {
     std::uint32_t reports_seen_ = 0;
     bool reclaim_named_ = false;   // by the termination-mode file
     std::size_t stuck_count_ = 0;  // jobs found stuck so far
+    time_point stacks_until_{};
     ojs::phase phase_seen_ = phase::running;
     time_point next_progress_ = time_point::max();
     const time_point started_ = steady_clock::now();
