@@ -26,7 +26,9 @@ class stuck_watch {
 
     // The stop leaves without these.
     void leave_behind(const std::vector<ref<active_job>>& jobs) {
-        for (const ref<active_job>& job : jobs) count_ += job->known_stuck.exchange(true) ? 0 : 1;
+        for (const ref<active_job>& job : jobs) {
+            if (!job->known_stuck.exchange(true)) ++count_;
+        }
         tell_all(jobs, true);
     }
 
