@@ -18,8 +18,8 @@ struct http_transport_options {
     function<void(std::string_view operation, const error& why)> on_downgrade;
 };
 
-// A heartbeat or FAIL answered 400 or 422 is sent again, at once, with only what the published schema knows; a
-// heartbeat after that with the other form of `active_jobs`. A form the backend takes is kept for that operation; if
+// A heartbeat or FAIL answered 400 or 422 is sent again, at once, with only what the published schema knows; a FAIL
+// with a checkpoint before that without it, a heartbeat after that with the other form of `active_jobs`. A form the backend takes is kept for that operation; if
 // it takes none, the first answer stands and nothing changes. ACK and FETCH have only the schema's fields to begin with.
 class http_transport : public transport {
   public:

@@ -44,13 +44,14 @@ inline std::string checkpoint_member(const fail_request& request) {
     return state.empty() ? std::string() : cat(",\"meta\":{\"checkpoint\":", state, "}");
 }
 
-inline std::string fail_body(const fail_request& request) {
+inline std::string fail_body(const fail_request& request, bool with_checkpoint) {
     const job_error& failure = request.error;
     const std::string code = json_quote(failure.code);
     return cat("{\"job_id\":", json_quote(request.job_id), ",\"error\":{\"code\":", code, ",\"type\":", code,
                ",\"message\":", json_quote(failure.message),
                ",\"retryable\":", failure.retryable ? "true" : "false", ",\"details\":", details_of(failure),
-               "}", request.requeue ? ",\"requeue\":true" : "", checkpoint_member(request), "}");
+               "}", request.requeue ? ",\"requeue\":true" : "",
+               with_checkpoint ? checkpoint_member(request) : "", "}");
 }
 
 // What the published schema lets `error.code` be.
@@ -325,10 +326,14 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_in_form(std::stri
         return (status >= 200 && status < 300) || status == 404 || status == 409;
     };
     const int in_use = form.load(std::memory_order_relaxed);
-    result<http_response> first = post(route, body(in_use), call);
+    std::string refused = body(in_use);
+    result<http_response> first = post(route, refused, call);
     if (!first || !refuses_form(first->status)) return first;
     for (int other = in_use + 1; other < forms; ++other) {
-        result<http_response> answer = post(route, body(other), call);
+        std::string next = body(other);
+        if (next == refused) continue;  // forms differ in what this request has not got
+        refused = std::move(next);
+        result<http_response> answer = post(route, refused, call);
         if (answer && refuses_form(answer->status)) continue;
         if (!answer || !answers_request(answer->status)) return answer;
         int expected = in_use;
@@ -359,10 +364,10 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::ack(const ack_request& reque
 
 OJS_SHUTDOWN_INLINE result<settled> http_transport::fail(const fail_request& request, time_point deadline) {
     const auto body = [&](int form) {
-        return form == 0 ? detail::fail_body(request) : detail::schema_fail_body(request);
+        return form == 2 ? detail::schema_fail_body(request) : detail::fail_body(request, form == 0);
     };
     const result<http_response> answer =
-        post_in_form("nack", fail_form_, 2, body, {deadline, resend::always, nullptr});
+        post_in_form("nack", fail_form_, 3, body, {deadline, resend::always, nullptr});
     return detail::read_settled("/workers/nack", answer);
 }
 
