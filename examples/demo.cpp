@@ -324,6 +324,11 @@ class account {
             for (const std::string& claimed : ids_of(event, "jobs")) claim(jobs_[claimed]);
         } else if (what == "ack" || what == "nack") {
             settle(event, jobs_[id], what == "ack" ? "completed" : text_of(event, "state"));
+        } else if (what == "checkpoint") {
+            entry& job = jobs_[id];
+            const auto pass = static_cast<std::int64_t>(number_of(member(event, "state"), "pass"));
+            if (job.first_pass == 0) job.first_pass = pass;
+            job.last_pass = pass;
         } else if (what == "expired" || what == "requeued_at_deregistration" ||
                    what == "requeued_from_dead") {
             jobs_[id].state = "available";  // taken back unsettled: that claim counts as lost
@@ -341,6 +346,9 @@ class account {
         const auto found = jobs_.find(id);
         return found != jobs_.end() && found->second.claims > 0;
     }
+    // Of the passes that checkpoints tell of: the first since the last claim, and the last.
+    std::int64_t first_pass(const std::string& id) const { return jobs_.at(id).first_pass; }
+    std::int64_t last_pass(const std::string& id) const { return jobs_.at(id).last_pass; }
     std::int64_t handed_back() const { return handed_back_; }
     const picojson::value& last_result() const { return last_result_; }
 
@@ -359,10 +367,13 @@ class account {
         int claims = 0;
         int settlements = 0;
         int completions = 0;
+        std::int64_t first_pass = 0;
+        std::int64_t last_pass = 0;
         std::string state = "available";
     };
 
     static void claim(entry& job) {
+        job.first_pass = 0;
         ++job.claims;
         job.state = "active";
     }
@@ -505,8 +516,11 @@ texts push_jobs(stage& on, const std::string& queue, const texts& files,
         options["queue"] = picojson::value(queue);
         picojson::object job;
         job["type"] = picojson::value("text.count");
-        job["args"] = picojson::value(picojson::array{picojson::value(files[i * 7 % files.size()]),
-                                                      picojson::value(static_cast<double>(durations_ms[i]))});
+        constexpr double checkpoint_bytes = 64 * 1024;
+        job["args"] =
+            picojson::value(picojson::array{picojson::value(files[i * 7 % files.size()]),
+                                            picojson::value(static_cast<double>(durations_ms[i])),
+                                            picojson::value(1.0), picojson::value(checkpoint_bytes)});
         job["options"] = picojson::value(options);
         jobs.emplace_back(job);
     }
@@ -701,15 +715,40 @@ void graceful_act(stage& on, const texts& files) {
     show_last_result(on.books());
 }
 
-void check_back_in_queue(stage& on, const texts& ids) {
+std::string list_of(const std::vector<std::int64_t>& numbers) {
+    std::string out;
+    for (const std::int64_t each : numbers) out += (out.empty() ? "" : ", ") + std::to_string(each);
+    return out;
+}
+
+// Interrupted jobs, and how far their checkpoints say they have come.
+struct interrupted_jobs {
+    texts ids;
+    std::vector<std::int64_t> passes;
+};
+
+interrupted_jobs check_back_in_queue(stage& on, const texts& ids) {
+    interrupted_jobs out{ids, {}};
     for (const std::string& id : ids) {
         const std::string state = text_of(member(on.call("GET", "/ojs/v1/jobs/" + id), "job"), "state");
         if (state != "available") throw failed{"job " + id + " is " + state + ", not back in the queue"};
+        out.passes.push_back(on.books().last_pass(id));
     }
     say("The " + std::to_string(ids.size()) + " interrupted jobs are back in the queue: state available");
+    say("Their checkpoints tell how far they came: pass " + list_of(out.passes));
+    return out;
 }
 
-void short_grace_act(stage& on, const texts& files) {
+void check_resumed(const account& books, const interrupted_jobs& jobs) {
+    std::vector<std::int64_t> resumed;
+    for (std::size_t i = 0; i < jobs.ids.size(); ++i) {
+        resumed.push_back(books.first_pass(jobs.ids[i]));
+        if (resumed[i] < jobs.passes[i]) throw failed{"job " + jobs.ids[i] + " started over"};
+    }
+    say("The interrupted jobs went on from there: in pass " + list_of(resumed));
+}
+
+interrupted_jobs short_grace_act(stage& on, const texts& files) {
     say("\n2. A shutdown without (grace period 1s, jobs of " + std::to_string(too_long_ms / 1000) + "s)",
         style::title);
     const texts ids = push_jobs(on, "long", files, std::vector<int>(too_long_jobs, too_long_ms));
@@ -723,15 +762,16 @@ void short_grace_act(stage& on, const texts& files) {
     let_run(on, worker, [&] { return ojs::steady_clock::now() >= earliest; });
     say("  kill -TERM " + std::to_string(worker.process.pid()));
     timeline(on, worker).stop();
-    check_back_in_queue(on, ids);
+    return check_back_in_queue(on, ids);
 }
 
-void second_worker_act(stage& on) {
+void second_worker_act(stage& on, const interrupted_jobs& left) {
     say("\n3. Another worker finishes everything", style::title);
     worker_process worker = on.start_worker("worker-3", "long,texts", "20s");
     let_run(on, worker, [&] { return on.books().in_state("completed") == on.books().pushed(); });
     say("  kill -TERM " + std::to_string(worker.process.pid()));
     timeline(on, worker).stop();
+    check_resumed(on.books(), left);
     show_account(on);
 }
 
@@ -741,8 +781,8 @@ void play(const fs::path& demo, ojs::lifecycle& lifecycle, ojs::signals& signals
     say("backend  pid " + std::to_string(on.backend().pid()) + " on " + on.address() + ", in memory");
     const texts files = find_texts(on.folder());
     graceful_act(on, files);
-    short_grace_act(on, files);
-    second_worker_act(on);
+    const interrupted_jobs left = short_grace_act(on, files);
+    second_worker_act(on, left);
     say("\nEvery job was completed once; none was lost.", style::good);
 }
 

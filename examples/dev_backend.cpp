@@ -4,6 +4,7 @@
 //   POST   /ojs/v1/jobs/batch          PUSH many    POST /ojs/v1/workers/ack        ACK
 //   GET    /ojs/v1/jobs/{id}           INFO         POST /ojs/v1/workers/nack       FAIL
 //   DELETE /ojs/v1/jobs/{id}           CANCEL       POST /ojs/v1/workers/heartbeat  BEAT
+//   POST, GET, DELETE /ojs/v1/jobs/{id}/checkpoint   {"state":any}, handed out as meta.checkpoint with the next FETCH
 //   GET    /ojs/v1/health, /ojs/manifest
 //
 // For development only:
@@ -232,6 +233,19 @@ class json_slicer {
         return out;
     }
 
+    // The object with that member in place of any of its name; an empty `value` only takes those away.
+    static std::string with(std::string_view object, std::string_view key, std::string_view value) {
+        members all = object_members(object);
+        const auto of_that_name = [&](const members::value_type& each) { return each.first == key; };
+        all.erase(std::remove_if(all.begin(), all.end(), of_that_name), all.end());
+        if (!value.empty()) all.emplace_back(key, value);
+        std::string out = "{";
+        for (const auto& [name, source] : all) {
+            out.append(out.size() > 1 ? ",\"" : "\"").append(name).append("\":").append(source);
+        }
+        return out + "}";
+    }
+
     // Empty if there is no such member; of several the last, as picojson has it.
     static std::string_view find(const members& all, std::string_view key) {
         std::string_view out;
@@ -414,6 +428,8 @@ struct job {
     std::string id;
     std::string queue;
     std::string fixed;  // the part of its envelope that never changes, an open JSON object
+    std::string meta;   // JSON, with the checkpoint if there is one
+    bool has_checkpoint = false;
     std::int64_t priority = 0;
     std::int64_t max_attempts = 3;
     std::int64_t attempt = 0;
@@ -450,6 +466,7 @@ bool says_goodbye(const std::string& state) {
 
 std::string envelope(const job& shown) {
     json_object out = json_object::continued(shown.fixed);
+    out.raw("meta", shown.meta);
     out.text("state", state_names[static_cast<std::size_t>(shown.state)]).number("attempt", shown.attempt);
     if (!shown.started_at.empty()) out.text("started_at", shown.started_at);
     if (!shown.result.empty()) out.raw("result", shown.result);
@@ -533,6 +550,8 @@ struct settings {
     fault_rates faults{};
     std::uint64_t seed = 1;
     std::size_t max_connections = 1200;
+    std::uint64_t max_checkpoint = 1024 * 1024;  // bytes
+    bool no_checkpoints = false;                 // that route is not there
     bool quiet = false;
     bool help = false;
     bool strict = false;            // worker requests must keep to the published schemas
@@ -591,6 +610,10 @@ class backend {
     ojs::http_response set_delay(const incoming& in);
     ojs::http_response info(const std::string& id);
     ojs::http_response cancel(const std::string& id);
+    ojs::http_response checkpoint(const incoming& in, const std::string& id);
+    ojs::http_response save_checkpoint(const incoming& in, const std::string& id);
+    ojs::http_response load_checkpoint(const std::string& id);
+    ojs::http_response drop_checkpoint(const std::string& id);
 
     // With the lock held.
     job& add(const new_job& given);
@@ -662,20 +685,30 @@ const std::array<backend::route, 12> backend::routes = {{
 
 // ---- requests ----
 
+constexpr std::string_view job_path = "/ojs/v1/jobs/";
+
 bool is_worker_route(std::string_view path) {
     constexpr std::string_view all = "/ojs/v1/workers/";
     return path.substr(0, all.size()) == all;
 }
 
+// The id in the path of a checkpoint; empty for any other path.
+std::string checkpoint_owner(std::string_view path) {
+    constexpr std::string_view end = "/checkpoint";
+    if (path.size() <= job_path.size() + end.size() || path.substr(0, job_path.size()) != job_path) return {};
+    if (path.substr(path.size() - end.size()) != end) return {};
+    path.remove_prefix(job_path.size());
+    return std::string(path.substr(0, path.size() - end.size()));
+}
+
 ojs::http_response backend::handle(const ojs::http_request& request) {
     const incoming in{request, monotonic_ns()};
     const std::string_view path = std::string_view(request.target).substr(0, request.target.find('?'));
-    if (is_worker_route(path)) return handle_worker(in, path);
+    if (is_worker_route(path) || !checkpoint_owner(path).empty()) return handle_worker(in, path);
     return dispatch(in, path);
 }
 
 ojs::http_response backend::dispatch(const incoming& in, std::string_view path) {
-    constexpr std::string_view job_path = "/ojs/v1/jobs/";
     try {
         if (is_worker_route(path)) require_form(in, path);
         bool known = false;
@@ -684,7 +717,9 @@ ojs::http_response backend::dispatch(const incoming& in, std::string_view path) 
             if (in.request.method == each.method) return (this->*each.run)(in);
             known = true;
         }
-        if (!known && path.substr(0, job_path.size()) == job_path) {
+        const std::string owner = checkpoint_owner(path);
+        if (!owner.empty() && !settings_.no_checkpoints) return checkpoint(in, owner);
+        if (!known && owner.empty() && path.substr(0, job_path.size()) == job_path) {
             const std::string id(path.substr(job_path.size()));
             if (in.request.method == "GET") return info(id);
             if (in.request.method == "DELETE") return cancel(id);
@@ -713,7 +748,7 @@ void backend::require_form(const incoming& in, std::string_view path) {
     throw refusal{400, "INVALID_PAYLOAD", fault};
 }
 
-// The worker routes are where --faults and --delay apply.
+// The worker routes and checkpoints are where --faults and --delay apply.
 ojs::http_response backend::handle_worker(incoming in, std::string_view path) {
     const fault_plan plan = faults_.next();
     if (plan.delay.count() > 0) record_fault("delay", in, path);
@@ -813,7 +848,8 @@ job& backend::add(const new_job& given) {
         .text("id", added->id)
         .text("type", given.type)
         .text("queue", given.queue);
-    fixed.raw("args", given.args).raw("meta", given.meta.empty() ? "{}" : given.meta);
+    added->meta = given.meta.empty() ? "{}" : given.meta;
+    fixed.raw("args", given.args);
     fixed.number("priority", given.priority).number("max_attempts", given.max_attempts);
     if (given.timeout_ms > 0) fixed.number("timeout_ms", given.timeout_ms);
     if (!given.tags.empty()) fixed.texts("tags", given.tags);
@@ -935,6 +971,12 @@ std::vector<job*> backend::claim(worker& by, const std::vector<std::string>& que
 
 // ---- ACK and FAIL ----
 
+// What comes late must not touch what meanwhile is another worker's.
+void require_holder(const job& held, std::string_view from) {
+    if (from.empty() || held.owner == nullptr || held.owner->id == from) return;
+    throw refusal{409, "INVALID_STATE_TRANSITION", "another worker holds the job"};
+}
+
 // Finds the active job, has `apply(body, job, event)` settle it, and records the request whatever came of it.
 template <class Settle>
 ojs::http_response backend::settle(const char* event, const incoming& in, Settle apply) {
@@ -950,10 +992,7 @@ ojs::http_response backend::settle(const char* event, const incoming& in, Settle
         held.lock();
         job& found = find_job(id);
         if (found.owner != nullptr) fields.text("worker_id", found.owner->id);
-        // A late repetition must not settle what meanwhile is another worker's.
-        if (!from.empty() && found.owner != nullptr && found.owner->id != from) {
-            throw refusal{409, "INVALID_STATE_TRANSITION", "another worker holds the job"};
-        }
+        require_holder(found, from);
         out = apply(body, found, fields);
     } catch (const refusal& why) {
         out = error_answer(why);
@@ -972,6 +1011,16 @@ void require_active(const job& settled) {
     throw refusal{409, "INVALID_STATE_TRANSITION", "the job is not active but " + state};
 }
 
+void keep_checkpoint(job& of, std::string_view state) {
+    of.meta = json_slicer::with(of.meta, "checkpoint", state);
+    of.has_checkpoint = true;
+}
+
+void forget_checkpoint(job& of) {
+    of.meta = json_slicer::with(of.meta, "checkpoint", "");
+    of.has_checkpoint = false;
+}
+
 std::string backend::settled_answer(const job& settled) const {
     json_object out;
     out.flag("acknowledged", true).text("id", settled.id).text("job_id", settled.id);
@@ -988,6 +1037,7 @@ ojs::http_response backend::ack(const incoming& in) {
         }
         require_active(done);
         done.result = std::move(result);
+        if (done.has_checkpoint) forget_checkpoint(done);
         move(done, job_state::completed);
         return json_answer(200, settled_answer(done));
     });
@@ -1007,8 +1057,16 @@ ojs::http_response backend::nack(const incoming& in) {
             .flag("requeue", requeue);
         const picojson::value* details = member(*error, "details");
         if (details != nullptr) event.raw("details", json_slicer::source(source, "details", *details));
+        std::string state;
+        if (const picojson::value* meta = member(body, "meta")) {
+            if (!meta->is<picojson::object>()) refuse_shape("meta is not an object");
+            const std::string members = json_slicer::source(in.request.body, "meta", *meta);
+            state = json_slicer::find(json_slicer::object_members(members), "checkpoint");
+            if (!state.empty()) event.raw("checkpoint", state);
+        }
         require_active(failed);
         failed.error = source;
+        if (!state.empty()) keep_checkpoint(failed, state);
         const job_state next = after_failure(failed, retryable, requeue);
         event.text("state", state_names[static_cast<std::size_t>(next)]);
         return json_answer(200, settled_answer(failed));
@@ -1027,6 +1085,62 @@ job_state backend::after_failure(job& failed, bool retryable, bool requeue) {
     move(failed, next);
     if (next == job_state::retryable) schedule(failed, ojs::steady_clock::now() + settings_.retry_delay);
     return next;
+}
+
+// ---- checkpoints ----
+
+ojs::http_response backend::checkpoint(const incoming& in, const std::string& id) {
+    if (in.request.method == "POST") return save_checkpoint(in, id);
+    if (in.request.method == "GET") return load_checkpoint(id);
+    if (in.request.method == "DELETE") return drop_checkpoint(id);
+    throw refusal{405, "INVALID_PAYLOAD", "method not allowed"};
+}
+
+ojs::http_response backend::save_checkpoint(const incoming& in, const std::string& id) {
+    json_object event;
+    const std::string from(ojs::find_header(in.request.headers, "X-OJS-Worker-ID"));
+    event.text("job_id", id).text("worker_id", from);
+    ojs::http_response out = json_answer(200, json_object().text("job_id", id).str());
+    lock held(mutex_, std::defer_lock);
+    try {
+        parse_object(in.request.body);
+        const std::string_view state =
+            json_slicer::find(json_slicer::object_members(in.request.body), "state");
+        if (state.empty()) refuse_shape("state is missing");
+        held.lock();
+        job& of = find_job(id);
+        require_holder(of, from);
+        require_active(of);
+        if (state.size() > settings_.max_checkpoint) {
+            throw refusal{413, "INVALID_PAYLOAD", "the checkpoint is too large"};
+        }
+        keep_checkpoint(of, state);
+        event.raw("state", state);
+    } catch (const refusal& why) {
+        out = error_answer(why);
+    }
+    if (!held.owns_lock()) held.lock();
+    event.number("status", out.status);
+    if (in.lost) event.flag("lost", true);
+    ledger_.write("checkpoint", event);
+    return out;
+}
+
+ojs::http_response backend::load_checkpoint(const std::string& id) {
+    const lock held(mutex_);
+    const job& of = find_job(id);
+    if (!of.has_checkpoint) throw refusal{404, "NOT_FOUND", "the job has no checkpoint"};
+    const std::string_view state = json_slicer::find(json_slicer::object_members(of.meta), "checkpoint");
+    return json_answer(200, json_object().text("job_id", id).raw("state", state).str());
+}
+
+ojs::http_response backend::drop_checkpoint(const std::string& id) {
+    const lock held(mutex_);
+    job& of = find_job(id);
+    if (!of.has_checkpoint) throw refusal{404, "NOT_FOUND", "the job has no checkpoint"};
+    forget_checkpoint(of);
+    ledger_.write("checkpoint_dropped", json_object().text("job_id", id));
+    return json_answer(200, json_object().text("job_id", id).str());
 }
 
 // ---- BEAT ----
@@ -1234,6 +1348,8 @@ constexpr const char* usage =
     "                       lose (process, then drop the answer)\n"
     "  --seed N             of the faults (default 1)\n"
     "  --max-connections N  at a time (default 1200)\n"
+    "  --max-checkpoint N   bytes of a checkpoint, above which it is refused with 413 (default 1048576)\n"
+    "  --no-checkpoints     without the route for checkpoints: they come with a FAIL alone\n"
     "  --strict             worker requests must keep to the published schemas, else 400\n"
     "  --count-heartbeats   active_jobs of a heartbeat must be a number, else 400\n"
     "  --quiet              no summary at the end\n"
@@ -1256,6 +1372,7 @@ bool set_flag(const std::string& flag, const std::string& value, settings& out) 
     if (flag == "--dead-after") return read_duration(value, day, out.dead_after);
     if (flag == "--delay") return read_duration(value, longest_delay, out.delay);
     if (flag == "--seed") return read_number(value, UINT64_MAX, out.seed);
+    if (flag == "--max-checkpoint") return read_number(value, UINT64_MAX, out.max_checkpoint);
     if (flag == "--ledger") return !(out.ledger_path = value).empty();
     if (flag == "--port") {
         out.address = "127.0.0.1:" + value;
@@ -1280,15 +1397,16 @@ bool* find_switch(std::string_view flag, settings& out) {
     if (flag == "--quiet") return &out.quiet;
     if (flag == "--help") return &out.help;
     if (flag == "--strict") return &out.strict;
+    if (flag == "--no-checkpoints") return &out.no_checkpoints;
     if (flag == "--count-heartbeats") return &out.count_heartbeats;
     return nullptr;
 }
 
 // Flags are written --flag VALUE or --flag=VALUE.
 ojs::result<settings> read_flags(int argc, char** argv) {
-    constexpr std::array<std::string_view, 8> with_value = {
-        "--port",  "--ledger", "--retry-delay", "--dead-after",
-        "--delay", "--faults", "--seed",        "--max-connections"};
+    constexpr std::array<std::string_view, 9> with_value = {
+        "--port",   "--ledger", "--retry-delay",     "--dead-after",    "--delay",
+        "--faults", "--seed",   "--max-connections", "--max-checkpoint"};
     settings out;
     for (int i = 1; i < argc; ++i) {
         const std::string argument = argv[i];

@@ -1,7 +1,9 @@
 // A worker configured by its environment alone, with four job types to try things out with:
 //
-//   text.count [path, min_ms]  counts lines, words and bytes of a file and its CRC-32; where min_ms is given, over and
-//                              over again until that time is up (so that a demonstration has something to drain)
+//   text.count [path, min_ms, min_passes, checkpoint_bytes]
+//                              counts lines, words and bytes of a file and its CRC-32; where min_ms or min_passes is
+//                              given, over and over again until it is reached (so that a demonstration has something
+//                              to drain). Saves a checkpoint every so many bytes (1 MiB), and goes on from there
 //   sleep      [ms]            sleeps
 //   noop       []              does nothing
 //   fail       []              throws
@@ -14,13 +16,16 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ojs_shutdown.hpp"
@@ -37,7 +42,8 @@ constexpr const char* usage =
     "                 PID 1 if that is one, or the only other one; exits with 0 if it was sent, else 1\n"
     "  --help         this text\n"
     "\n"
-    "Job types: text.count [path, min_ms], sleep [ms], noop [], fail [], probe.sleep [ms], probe.spin [ms].\n"
+    "Job types: text.count [path, min_ms, min_passes, checkpoint_bytes], sleep [ms], noop [], fail [], "
+    "probe.sleep [ms], probe.spin [ms].\n"
     "Environment (defaults in parentheses):\n"
     "  OJS_URL (http://127.0.0.1:8080)    OJS_QUEUES (default)       OJS_CONCURRENCY (10)\n"
     "  OJS_SHUTDOWN_GRACE_PERIOD (30s)    OJS_STOP_TIMEOUT (5s)      OJS_CANCEL_WAIT (0s)\n"
@@ -53,6 +59,9 @@ class crc32 {
         for (const char c : bytes)
             value_ = table[(value_ ^ static_cast<unsigned char>(c)) & 0xffU] ^ value_ >> 8U;
     }
+    // The state between two calls of add(), to go on from it elsewhere.
+    std::uint32_t state() const { return value_; }
+    void restore(std::uint32_t state) { value_ = state; }
     std::string hex() const {
         std::array<char, 12> text{};
         std::snprintf(text.data(), text.size(), "%08x", static_cast<unsigned>(~value_));
@@ -95,48 +104,174 @@ struct text_counts {
     }
 };
 
-enum class reading { complete, cancelled, failed };
+// How far a count has come: all it takes to go on from there in another process.
+struct progress {
+    std::int64_t pass = 1;
+    text_counts counts;          // of this pass
+    std::int64_t worked_ms = 0;  // over all runs
+};
 
-// Looks between two chunks whether the job is cancelled: that is all it takes to stop in time.
-reading count_file(const ojs::job_context& job, const std::string& path, text_counts& out) {
-    std::ifstream file(path, std::ios::binary);
-    std::array<char, 16 * 1024> chunk{};
-    while (file) {
-        if (job.cancel_requested()) return reading::cancelled;
-        file.read(chunk.data(), chunk.size());
-        out.add({chunk.data(), static_cast<std::size_t>(file.gcount())});
-    }
-    return file.eof() ? reading::complete : reading::failed;
+// What a job was asked to do.
+struct count_order {
+    std::string path;
+    std::string version;  // of the file: its size and the time of its last change
+    std::int64_t min_ms = 0;
+    std::int64_t min_passes = 1;
+    std::int64_t checkpoint_bytes = 1024 * 1024;
+};
+
+std::string version_of(const std::string& path) {
+    std::error_code failed;
+    const auto size = std::filesystem::file_size(path, failed);
+    const auto changed = std::filesystem::last_write_time(path, failed).time_since_epoch().count();
+    return std::to_string(size) + " " + std::to_string(changed);
 }
 
-picojson::value as_json(const std::string& path, const text_counts& counts, std::int64_t passes) {
+// ---- its checkpoints ----
+
+std::string write_checkpoint(const count_order& order, const progress& at) {
     picojson::object out;
-    out["path"] = picojson::value(path);
-    out["bytes"] = picojson::value(static_cast<double>(counts.bytes));
-    out["lines"] = picojson::value(static_cast<double>(counts.lines));
-    out["words"] = picojson::value(static_cast<double>(counts.words));
-    out["crc32"] = picojson::value(counts.checksum.hex());
-    out["passes"] = picojson::value(static_cast<double>(passes));
-    return picojson::value(out);
+    const auto number = [&out](const char* key, std::int64_t value) {
+        out[key] = picojson::value(static_cast<double>(value));
+    };
+    out["job"] = picojson::value("text.count");
+    out["path"] = picojson::value(order.path);
+    out["version"] = picojson::value(order.version);
+    number("pass", at.pass);
+    number("offset", at.counts.bytes);
+    number("lines", at.counts.lines);
+    number("words", at.counts.words);
+    number("in_word", at.counts.in_word ? 1 : 0);
+    number("crc_state", at.counts.checksum.state());
+    number("worked_ms", at.worked_ms);
+    return picojson::value(out).serialize();
 }
+
+bool says(const picojson::value& state, const char* key, const std::string& wanted) {
+    const picojson::value& found = state.get(key);
+    return found.is<std::string>() && found.get<std::string>() == wanted;
+}
+
+// A whole number from 0 to `most`.
+bool read_whole(const picojson::value& state, const char* key, double most, std::int64_t& out) {
+    const picojson::value& found = state.get(key);
+    if (!found.is<double>()) return false;
+    const double number = found.get<double>();
+    if (!(number >= 0 && number <= most) || std::floor(number) < number) return false;
+    out = static_cast<std::int64_t>(number);
+    return true;
+}
+
+// False for what this job cannot go on from: another job's, another file's, or a file's that has changed since.
+bool read_checkpoint(const std::string& text, const count_order& order, progress& out) {
+    picojson::value state;
+    if (!picojson::parse(state, text).empty() || !state.is<picojson::object>()) return false;
+    if (!says(state, "job", "text.count") || !says(state, "path", order.path)) return false;
+    if (!says(state, "version", order.version)) return false;
+    constexpr double most = 9e15;
+    std::int64_t in_word = 0;
+    std::int64_t crc_state = 0;
+    const auto size = static_cast<double>(std::strtoll(order.version.c_str(), nullptr, 10));
+    const bool whole = read_whole(state, "pass", most, out.pass) && out.pass > 0 &&
+                       read_whole(state, "offset", size, out.counts.bytes) &&
+                       read_whole(state, "lines", size, out.counts.lines) &&
+                       read_whole(state, "words", size, out.counts.words) &&
+                       read_whole(state, "in_word", 1, in_word) &&
+                       read_whole(state, "crc_state", 0xffffffff, crc_state) &&
+                       read_whole(state, "worked_ms", most, out.worked_ms);
+    out.counts.in_word = in_word != 0;
+    out.counts.checksum.restore(static_cast<std::uint32_t>(crc_state));
+    return whole;
+}
+
+// ---- its work ----
+
+// Counts one file over and over, in chunks.
+class text_count {
+  public:
+    text_count(ojs::job_context& job, count_order order) : job_(job), order_(std::move(order)) {
+        progress found;
+        if (read_checkpoint(job_.checkpoint(), order_, found)) at_ = found;
+        worked_before_ = at_.worked_ms;
+    }
+
+    ojs::outcome run() {
+        for (;; ++at_.pass, at_.counts = text_counts()) {
+            const ojs::outcome stopped = finish_pass();
+            if (stopped.what() != ojs::outcome::kind::unspoken) return stopped;
+            note_time();
+            if (at_.worked_ms >= order_.min_ms && at_.pass >= order_.min_passes) return result();
+            job_.sleep_for(std::chrono::milliseconds(5));  // leave some of the processor to others
+        }
+    }
+
+  private:
+    // From where the pass has got to; unspoken when it came to its end. Looks between two chunks whether the job is
+    // cancelled: that is all it takes to stop in time.
+    ojs::outcome finish_pass() {
+        std::ifstream file(order_.path, std::ios::binary);
+        file.seekg(at_.counts.bytes);
+        std::array<char, 16 * 1024> chunk{};
+        while (file) {
+            if (job_.cancel_requested()) return ojs::outcome::interrupted("cancelled while reading");
+            file.read(chunk.data(), chunk.size());
+            at_.counts.add({chunk.data(), static_cast<std::size_t>(file.gcount())});
+            unsaved_ += file.gcount();
+            if (unsaved_ >= order_.checkpoint_bytes && !save()) {
+                return ojs::outcome::interrupted("the job is no longer this worker's");
+            }
+        }
+        if (!file.eof()) return ojs::outcome::discard("text.count: cannot read " + order_.path);
+        return {};
+    }
+
+    // False: there is no point in going on. Any other failure costs a later run some time, and this one nothing.
+    bool save() {
+        unsaved_ = 0;
+        note_time();
+        const ojs::result<void> saved = job_.save_checkpoint(write_checkpoint(order_, at_));
+        return saved || saved.error().http_status != 409;
+    }
+
+    void note_time() {
+        const auto worked = ojs::steady_clock::now() - began_;
+        at_.worked_ms =
+            worked_before_ + std::chrono::duration_cast<std::chrono::milliseconds>(worked).count();
+    }
+
+    picojson::value result() const {
+        picojson::object out;
+        out["path"] = picojson::value(order_.path);
+        out["bytes"] = picojson::value(static_cast<double>(at_.counts.bytes));
+        out["lines"] = picojson::value(static_cast<double>(at_.counts.lines));
+        out["words"] = picojson::value(static_cast<double>(at_.counts.words));
+        out["crc32"] = picojson::value(at_.counts.checksum.hex());
+        out["passes"] = picojson::value(static_cast<double>(at_.pass));
+        return picojson::value(out);
+    }
+
+    ojs::job_context& job_;
+    const count_order order_;
+    progress at_;
+    std::int64_t worked_before_ = 0;
+    std::int64_t unsaved_ = 0;  // bytes since the last checkpoint
+    const ojs::time_point began_ = ojs::steady_clock::now();
+};
 
 ojs::outcome count_text(ojs::job_context& job) {
+    count_order order;
     const auto path = job.arg<std::string>(0);
     if (!path) return ojs::outcome::discard("text.count needs the path of a file as its first argument");
     std::error_code failed;
     if (!std::filesystem::is_regular_file(*path, failed)) {
         return ojs::outcome::discard("text.count: " + *path + " is not there or not a regular file");
     }
-    const auto min_ms = job.arg<std::int64_t>(1);
-    const auto until = ojs::steady_clock::now() + std::chrono::milliseconds(min_ms ? *min_ms : 0);
-    for (std::int64_t passes = 1;; ++passes) {
-        text_counts counts;
-        const reading read = count_file(job, *path, counts);
-        if (read == reading::failed) return ojs::outcome::discard("text.count: cannot read " + *path);
-        if (read == reading::cancelled) return ojs::outcome::interrupted("cancelled while reading");
-        if (ojs::steady_clock::now() >= until) return as_json(*path, counts, passes);
-        job.sleep_for(std::chrono::milliseconds(5));  // leave some of the processor to others
-    }
+    order.path = *path;
+    order.version = version_of(*path);
+    order.min_ms = job.arg<std::int64_t>(1).value_or(order.min_ms);
+    order.min_passes = job.arg<std::int64_t>(2).value_or(order.min_passes);
+    order.checkpoint_bytes = job.arg<std::int64_t>(3).value_or(order.checkpoint_bytes);
+    return text_count(job, std::move(order)).run();
 }
 
 ojs::outcome sleep_a_while(ojs::job_context& job) {

@@ -102,7 +102,6 @@
 #include "ojs/net/json.ipp"
 
 #include "ojs/worker/active_job.ipp"
-#include "ojs/worker/overdue.ipp"
 #include "ojs/worker/watch.ipp"
 #include "ojs/worker/metrics.ipp"
 #include "ojs/worker/worker_context.ipp"
@@ -121,6 +120,7 @@
 #include "ojs/worker/settlement.ipp"
 #include "ojs/worker/heartbeat.ipp"
 #include "ojs/worker/job_pool.ipp"
+#include "ojs/worker/stuck_watch.ipp"
 #include "ojs/worker/service_report.ipp"
 #include "ojs/worker/health.ipp"
 #include "ojs/worker/supervisor.ipp"

@@ -162,3 +162,15 @@ TEST_CASE("json: walking over text that is not JSON ends") {
         }
     }
 }
+
+TEST_CASE("json: a member is put in place of any of its name, the others keep their text") {
+    using ojs::detail::with_raw_member;
+    CHECK(with_raw_member("{}", "k", "1") == R"({"k":1})");
+    CHECK(with_raw_member(R"( { "a" : 1.00 , "k":{"k":2}, "b":[ ] } )", "k", "3") ==
+          R"({"a":1.00,"b":[ ],"k":3})");
+    CHECK(with_raw_member(R"({"k":1,"\u006b":2,"k":3})", "k", "null") == R"({"k":null})");
+    CHECK(with_raw_member(R"({"a":1,"k":2})", "k", "") == R"({"a":1})");
+    CHECK(with_raw_member(R"({"k":2})", "k", "") == "{}");
+    CHECK(with_raw_member("", "a\"b", "1") == R"({"a\"b":1})");
+    CHECK(with_raw_member("no object", "k", "1") == R"({"k":1})");
+}

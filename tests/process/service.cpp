@@ -111,3 +111,16 @@ TEST_CASE("service manager: a socket that is gone, or a name that cannot be one,
         CHECK_MESSAGE(each->count("service manager not reached") == 1, each->output());
     }
 }
+
+TEST_CASE(
+    "service manager: a watchdog interval that is none is complained about, and READY is said all the same") {
+    backend jobs;
+    notify_socket manager;
+    process worker =
+        start_worker(jobs.url(), "w1", {{"NOTIFY_SOCKET", manager.path()}, {"WATCHDOG_USEC", "soon"}});
+    CHECK(manager.hears("READY=1"));
+    CHECK(worker.prints("WATCHDOG_USEC"));
+    worker.signal(SIGTERM);
+    CHECK(worker.wait() == 0);
+    CHECK(manager.count("WATCHDOG=1") == 0);
+}

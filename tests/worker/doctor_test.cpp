@@ -186,25 +186,30 @@ TEST_CASE("doctor: ignored and blocked signals") {
 TEST_CASE("doctor: the mode file") {
     file_tree tree;
     const auto ask_file = [&](const std::string& path) {
-        return ask(quiet_options(), {{"OJS_TERMINATION_TYPE_FILE", tree.root() + path}});
+        worker_options options = quiet_options();
+        options.termination_mode_file = tree.root() + path;
+        return ask(options);
     };
-    tree.file("/normal", "NORMAL_SHUTDOWN").file("/reclaim", " \nSPOT_RECLAIM\n");
-    tree.file("/longest", "NORMAL_SHUTDOWN" + std::string(4096 - 15, ' '));
-    CHECK(ask_file("/normal").empty());
-    CHECK(ask_file("/reclaim").empty());
-    CHECK(ask_file("/longest").empty());
-    check_found(ask_file("/nothing"), "mode-file-missing", severity::warning, "/nothing");
+    tree.file("/normal", "NORMAL_SHUTDOWN").file("/reclaim", " \nSPOT_RECLAIM\n").file("/other", "normal");
     tree.fifo("/fifo").folder("/folder").link("/loop", tree.root() + "/loop");
-    check_found(ask_file("/fifo"), "mode-file-kind", severity::error, "regular");
-    check_found(ask_file("/folder"), "mode-file-kind", severity::error, "regular");
-    check_found(ask_file("/loop"), "mode-file-unreadable", severity::error, "errno");
-    tree.file("/long", "NORMAL_SHUTDOWN" + std::string(4096 - 14, ' '));
-    check_found(ask_file("/long"), "mode-file-size", severity::error, "4096");
-    for (const std::string& content :
-         {std::string(), std::string("normal_shutdown"), std::string(100, '\0')}) {
-        tree.file("/other", content);
-        check_found(ask_file("/other"), "mode-file-content", severity::warning, "holds '");
-    }
+    CHECK(ask(quiet_options()).empty());
+    CHECK(ask_file("/normal").empty());
+    check_found(ask_file("/nothing"), "mode-file-missing", severity::info, "not found");
+    check_found(ask_file("/reclaim"), "mode-file-stale", severity::warning, "earlier stop");
+    check_found(ask_file("/other"), "mode-file-content", severity::warning, "'normal'");
+    for (const char* path : {"/fifo", "/folder", "/loop"})
+        check_found(ask_file(path), "mode-file-unreadable", severity::error, path);
+}
+
+TEST_CASE("doctor: a worker that starts warns of a stale mode file, and not of one that is not there yet") {
+    file_tree tree;
+    ojs::container_probe nowhere;
+    nowhere.root = "/nowhere";
+    worker_options options = quiet_options();
+    options.termination_mode_file = tree.root() + "/mode";
+    CHECK(startup_findings(options, nowhere).empty());
+    tree.file("/mode", "SPOT_RECLAIM");
+    check_found(startup_findings(options, nowhere), "mode-file-stale", severity::warning, "SPOT_RECLAIM");
 }
 
 TEST_CASE("doctor: the backend") {

@@ -353,6 +353,29 @@ TEST_CASE("http: a FAIL refused for its form keeps all that the schema can hold"
     CHECK(tested.said.size() == 1);
 }
 
+TEST_CASE("http: a FAIL refused for its checkpoint alone is sent without it, and keeps the rest") {
+    const backend peer(
+        [](const http_request& request) { return accept_if(!parse(request.body).contains("meta")); });
+    downgrading tested(peer);
+    const fail_request request = {"j", {"ShutdownError", "m", true, "{}"}, true, "{\"n\":9007199254740993}"};
+    CHECK(tested.wire->fail(request, soon()));
+    REQUIRE(peer.requests().size() == 2);
+    CHECK(peer.requests()[0].body.find(R"("meta":{"checkpoint":{"n":9007199254740993}})") !=
+          std::string::npos);
+    CHECK(parse(peer.last().body).get("requeue").get<bool>());
+    CHECK(parse(peer.last().body).get("error").get("code").to_str() == "ShutdownError");
+    CHECK(tested.said.size() == 1);
+    CHECK(tested.wire->fail(request, soon()));
+    CHECK(peer.requests().size() == 3);
+
+    const backend strict(
+        [](const http_request& each) { return accept_if(is_schema_fail(parse(each.body))); });
+    downgrading further(strict);
+    CHECK(further.wire->fail(request, soon()));
+    CHECK(strict.requests().size() == 3);
+    CHECK(further.said.size() == 1);
+}
+
 TEST_CASE("http: where no form is taken nothing changes, and ACK and FETCH are not repeated") {
     const backend peer(400, "{}");
     downgrading tested(peer);

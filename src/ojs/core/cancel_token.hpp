@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "../base/duration.hpp"
+#include "../base/error.hpp"
 #include "../base/memory.hpp"
 
 namespace ojs {
@@ -58,7 +59,20 @@ class cancel_token {
     // Calls `callback` once, from the cancelling thread; if cancelled already, right here and now, unless callbacks
     // are being called at this moment: then from there. It must be short, and what it throws is dropped.
     cancel_registration on_cancel(function<void()> callback) const;
-    // True once any member above has told someone of the cancellation: the work knew.
+    // Waits on the caller's condition variable, with the lock held as for its own wait(): true when `ready()` holds,
+    // false, at once, when cancelled, and then even if it is ready too: a loop over a queue that never runs empty ends
+    // as well. For std::condition_variable with std::unique_lock and whatever else has their members. The lock is held
+    // again when it returns or `ready` throws, but is let go of in between even where nothing waits. Who cancels must
+    // not hold it: the waiters are told with it.
+    template <class Condition, class Lock, class Predicate>
+    bool wait(Condition& changed, Lock& held, Predicate ready) const;
+    // A descriptor that is readable from the cancellation on, to poll for POLLIN beside sockets and pipes. It is made
+    // at the first call and shared by all copies of the token, the last of which closes it: never read it or close it.
+    // -1, which poll skips, for a token of no source. Errors: errc::system when the process has no descriptor left; a
+    // job that cannot be told should not start to wait.
+    result<int> fd() const;
+    // True once any member above has told someone of the cancellation (a descriptor that was handed out does): the
+    // work knew.
     bool seen() const noexcept;
 
   private:
@@ -66,6 +80,53 @@ class cancel_token {
     explicit cancel_token(detail::ref<detail::cancel_state> state) noexcept;
     detail::ref<detail::cancel_state> state_;
 };
+
+namespace detail {
+
+// Lets go of a lock for a scope, whatever state the scope leaves it in.
+template <class Lock>
+class released {
+  public:
+    explicit released(Lock& held) : lock_(held) { lock_.unlock(); }
+    released(const released&) = delete;
+    released& operator=(const released&) = delete;
+    ~released() { lock_.lock(); }
+
+  private:
+    Lock& lock_;
+};
+
+template <class Lock>
+class retaken {
+  public:
+    explicit retaken(Lock& open) : lock_(open) { lock_.lock(); }
+    retaken(const retaken&) = delete;
+    retaken& operator=(const retaken&) = delete;
+    ~retaken() { lock_.unlock(); }
+
+  private:
+    Lock& lock_;
+};
+
+}  // namespace detail
+
+template <class Condition, class Lock, class Predicate>
+bool cancel_token::wait(Condition& changed, Lock& held, Predicate ready) const {
+    while (!cancelled()) {
+        if (ready()) return true;
+        // Registering may run the callback, and taking it back waits for it: neither with the mutex it needs.
+        const detail::released<Lock> open(held);
+        auto* const mutex = held.mutex();
+        const cancel_registration told = on_cancel([&changed, mutex] {
+            mutex->lock();  // so that it does not come between a waiter's look and its sleep
+            mutex->unlock();
+            changed.notify_all();
+        });
+        const detail::retaken<Lock> closed(held);
+        while (!cancelled() && !ready()) changed.wait(held);
+    }
+    return false;
+}
 
 // The asking end. Every member is thread-safe; none is async-signal-safe.
 class cancel_source {

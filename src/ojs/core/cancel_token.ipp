@@ -5,6 +5,7 @@
 
 #include "../base/sync.hpp"
 #include "cancel_token.hpp"
+#include "wake.hpp"
 
 namespace ojs {
 inline namespace v1 {
@@ -33,6 +34,7 @@ class cancel_state : public ref_counted {
         if (reason() != cancel_reason::none) return false;
         reason_.store(why, std::memory_order_release);
         changed_.notify_all();
+        if (poll_.fd() >= 0) tell_pollers();
         return true;
     }
 
@@ -42,6 +44,17 @@ class cancel_state : public ref_counted {
             if (!changed_.wait_until(held, deadline)) break;
         }
         return look() == cancel_reason::none;
+    }
+
+    result<int> fd() {
+        const lock_guard held(mutex_);
+        if (poll_.fd() < 0) {
+            result<wake> made = wake::create();
+            if (!made) return made.error();
+            poll_ = std::move(*made);
+            if (reason() != cancel_reason::none) tell_pollers();
+        }
+        return poll_.fd();
     }
 
     std::uint64_t add(function<void()> callback) {
@@ -91,6 +104,12 @@ class cancel_state : public ref_counted {
         function<void()> callback;
     };
 
+    // Whoever polls the descriptor has no need to ask for more.
+    void tell_pollers() noexcept {
+        seen_.store(true, std::memory_order_release);
+        poll_.notify();
+    }
+
     void call(const function<void()>& callback) noexcept {
         seen_.store(true, std::memory_order_release);
         try {
@@ -103,6 +122,7 @@ class cancel_state : public ref_counted {
     condition changed_;
     std::atomic<cancel_reason> reason_{cancel_reason::none};
     std::atomic<bool> seen_{false};
+    wake poll_;  // none before the first fd()
     std::vector<entry> callbacks_;
     std::uint64_t last_id_ = 0;
     std::uint64_t running_id_ = 0;
@@ -165,6 +185,10 @@ OJS_SHUTDOWN_INLINE cancel_registration cancel_token::on_cancel(function<void()>
     out.id_ = state_->add(std::move(callback));
     if (state_->reason() != cancel_reason::none) state_->run_callbacks();
     return out;
+}
+
+OJS_SHUTDOWN_INLINE result<int> cancel_token::fd() const {
+    return state_ ? state_->fd() : result<int>(-1);
 }
 
 OJS_SHUTDOWN_INLINE cancel_source::cancel_source() : state_(detail::make_ref<detail::cancel_state>()) {}

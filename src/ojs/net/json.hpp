@@ -37,6 +37,8 @@ bool json_integer(const picojson::value& object, const char* key, std::int64_t m
 std::string_view raw_member(std::string_view object, std::string_view key);
 bool next_raw_member(std::string_view& rest, std::string_view& key, std::string_view& value);
 bool next_raw_element(std::string_view& rest, std::string_view& element);
+// `object` with that member in place of any it has of that name; an empty `value` only takes those away.
+std::string with_raw_member(std::string_view object, std::string_view key, std::string_view value);
 // The string that `source` writes; false if it is none.
 bool raw_string(std::string_view source, std::string& out);
 

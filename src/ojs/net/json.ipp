@@ -123,6 +123,18 @@ OJS_SHUTDOWN_INLINE std::string_view raw_member(std::string_view object, std::st
     return found;
 }
 
+OJS_SHUTDOWN_INLINE std::string with_raw_member(std::string_view object, std::string_view key,
+                                                std::string_view value) {
+    std::string out = "{";
+    std::string_view name;
+    std::string_view source;
+    while (next_raw_member(object, name, source)) {
+        if (!json_key_is(name, key)) append(out, out.size() > 1 ? "," : "", name, ":", source);
+    }
+    if (!value.empty()) append(out, out.size() > 1 ? "," : "", json_quote(key), ":", value);
+    return out + "}";
+}
+
 OJS_SHUTDOWN_INLINE bool raw_string(std::string_view source, std::string& out) {
     if (source.size() < 2 || source.front() != '"' || source.back() != '"') return false;
     if (source.find('\\') == std::string_view::npos) {

@@ -23,6 +23,66 @@ struct registered_handler : ref_counted {
 // Who may report a job: the first to take it, and nobody after.
 enum class settler : std::uint8_t { nobody, handler, stop };
 
+// What a handler saved, and its turns to talk to the backend about it: one at a time, and none once the job is being
+// reported. So a checkpoint never overtakes the FAIL or follows the last heartbeat.
+class saved_state {
+  public:
+    // Waits for the turn of another thread. False: the job is being reported.
+    bool begin_turn() {
+        lock_guard held(mutex_);
+        while (taken_ && !closed_) changed_.wait(held);
+        if (closed_) return false;
+        return taken_ = true;
+    }
+    void end_turn() {
+        const lock_guard held(mutex_);
+        taken_ = false;
+        changed_.notify_all();
+    }
+    // No turn begins from now on. Waits for the one under way, until `deadline`.
+    void close(time_point deadline) {
+        lock_guard held(mutex_);
+        closed_ = true;
+        changed_.notify_all();
+        while (taken_ && changed_.wait_until(held, deadline)) {
+        }
+    }
+
+    // In a turn. False: the job is being reported, without this.
+    bool keep(std::string state) {
+        const lock_guard held(mutex_);
+        if (!closed_) std::swap(kept_, state);
+        return !closed_;
+    }
+    std::string kept() const {
+        const lock_guard held(mutex_);
+        return kept_;
+    }
+    // What an earlier run left with the backend, once that was asked.
+    void note_found(std::string state) {
+        const lock_guard held(mutex_);
+        found_ = std::move(state);
+        asked_ = true;
+    }
+    bool asked() const {
+        const lock_guard held(mutex_);
+        return asked_;
+    }
+    std::string found() const {
+        const lock_guard held(mutex_);
+        return found_;
+    }
+
+  private:
+    mutable mutex mutex_;
+    condition changed_;
+    bool taken_ = false;
+    bool closed_ = false;
+    bool asked_ = false;
+    std::string kept_;   // JSON of this run; empty: nothing saved
+    std::string found_;  // JSON of an earlier run
+};
+
 // A claimed job until it is settled, shared by the thread that runs it, the table and the stop.
 class active_job : public ref_counted {
   public:
@@ -73,6 +133,7 @@ class active_job : public ref_counted {
     const time_point claimed_at;
     ref<registered_handler> handler;  // none: no handler of that type
     cancel_source cancel;
+    saved_state saved;
     drain_barrier::ticket ticket;  // held until settled
 
     static constexpr steady_clock::rep never = time_point::max().time_since_epoch().count();

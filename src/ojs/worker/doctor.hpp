@@ -17,14 +17,14 @@ struct doctor_options {
 };
 
 // Looks at everything a stop depends on: the options (validate() and check_budget()), the container and its PID 1
-// (check_pid1()), signals that are blocked or ignored, the file named by OJS_TERMINATION_TYPE_FILE, the backend
+// (check_pid1()), signals that are blocked or ignored, the termination-mode file, the backend
 // (GET /ojs/v1/health), the health address, and resource limits. Ids of findings are stable. Tokens are never shown.
 //
 // Call it before signals are claimed and before threads are started, so that it sees what was inherited. It listens on
 // the health address for a moment, and sends that one request. Ends within the timeout. [GS 4.3, 6.3]
 std::vector<finding> doctor(const worker_options& options, const doctor_options& how = {});
 
-// The warnings and errors of doctor() that cost nothing to find, budgets and PID 1: for the log of a worker that starts.
+// The warnings and errors of doctor() that cost nothing to find, budgets, PID 1 and the termination-mode file: for the log of a worker that starts.
 // Thread-safe.
 std::vector<finding> startup_findings(const worker_options& options, const container_probe& where = {});
 

@@ -5,10 +5,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "../base/small_file.hpp"
 #include "../base/text.hpp"
 #include "../core/peer.ipp"
 #include "../core/signals.hpp"
+#include "../core/termination_mode.hpp"
 #include "../net/http_client.hpp"
 #include "../net/socket.hpp"
 #include "budget.hpp"
@@ -84,31 +84,24 @@ inline void check_signals(std::vector<finding>& out) {
 
 // ---- mode file ----
 
-inline void check_mode_file(const environment_lookup& environment, std::vector<finding>& out) {
-    const char* path = find_variable(environment, "OJS_TERMINATION_TYPE_FILE");
-    if (path == nullptr) return;
-    const auto add = [&](severity level, const char* id, std::string_view what) {
-        out.push_back(
-            {level, id,
-             cat("OJS_TERMINATION_TYPE_FILE: '", printable(path, 200), "' ", what,
-                 ", which counts as SPOT_RECLAIM"),
-             "let it be a readable file that holds NORMAL_SHUTDOWN or SPOT_RECLAIM when SIGTERM comes"});
+// What the file says before any stop. It may be written later, so that none is no fault yet.
+inline void check_mode_file(const worker_options& options, std::vector<finding>& out) {
+    if (options.termination_mode_file.empty()) return;
+    const termination_mode mode = read_termination_mode(options.termination_mode_file);
+    const auto add = [&](severity level, const char* id, std::string_view so) {
+        out.push_back({level, id, cat(mode.message, so),
+                       "let a normal deployment write NORMAL_SHUTDOWN to it before the worker starts"});
     };
-    const small_file file = read_small_file(path, 4096);
-    switch (file.status) {
-        case file_status::missing: return add(severity::warning, "mode-file-missing", "is not there");
-        case file_status::not_regular: return add(severity::error, "mode-file-kind", "is not a regular file");
-        case file_status::unreadable:
-            return add(severity::error, "mode-file-unreadable",
-                       cat("cannot be read: ", errno_text(file.sys_errno)));
-        case file_status::read: break;
+    switch (mode.evidence) {
+        case termination_evidence::normal: return;
+        case termination_evidence::missing:
+            return add(severity::info, "mode-file-missing",
+                       ": without it every stop hands jobs back at once");
+        case termination_evidence::reclaim:
+            return add(severity::warning, "mode-file-stale", ": left over from an earlier stop?");
+        case termination_evidence::unreadable: return add(severity::error, "mode-file-unreadable", "");
+        case termination_evidence::other: return add(severity::warning, "mode-file-content", "");
     }
-    if (file.is_cut) return add(severity::error, "mode-file-size", "holds more than 4096 bytes");
-    std::string_view mode = file.text;
-    while (!mode.empty() && static_cast<unsigned char>(mode.back()) <= ' ') mode.remove_suffix(1);
-    while (!mode.empty() && static_cast<unsigned char>(mode.front()) <= ' ') mode.remove_prefix(1);
-    if (mode != "NORMAL_SHUTDOWN" && mode != "SPOT_RECLAIM")
-        add(severity::warning, "mode-file-content", cat("holds '", printable(mode, 40), "'"));
 }
 
 // ---- backend ----
@@ -248,7 +241,7 @@ OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options, c
     }
     for (finding& each : check_budget(options)) out.push_back(std::move(each));
     detail::check_container(options, detect_container(how.where), out);
-    detail::check_mode_file(how.where.environment, out);
+    detail::check_mode_file(options, out);
     detail::check_backend(options, how.timeout, out);
     detail::check_health_server(options, out);
     detail::check_limits(options, out);
@@ -259,7 +252,9 @@ OJS_SHUTDOWN_INLINE std::vector<finding> startup_findings(const worker_options& 
                                                           const container_probe& where) {
     std::vector<finding> out;
     for (finding& each : check_budget(options)) out.push_back(std::move(each));
-    for (finding& each : check_pid1(detect_container(where))) {
+    std::vector<finding> more = check_pid1(detect_container(where));
+    detail::check_mode_file(options, more);
+    for (finding& each : more) {
         if (each.severity > severity::info) out.push_back(std::move(each));
     }
     return out;

@@ -102,15 +102,32 @@ class job_context {
     // A member of `meta`: a string as it is, anything else as JSON text, empty if absent.
     std::string meta(std::string_view key) const;
 
-    // The worker is draining: finish soon, start nothing long.
+    // Three moments, each one later than the last.
+    // The worker is draining: finish soon, start nothing long, save a checkpoint.
     bool stop_requested() const noexcept;
     // This job is cancelled: return now.
     bool cancel_requested() const noexcept;
+    // The stop reported the job without its handler: what that returns is ignored, and the job may run elsewhere by
+    // now. Change nothing any more.
+    bool abandoned() const noexcept;
     // Calls back once on cancellation; see cancel_token::on_cancel. Keep the result while it should hold.
     cancel_registration on_cancel(function<void()> callback) const;
     // Sleeps; false, at once, when cancelled.
     bool sleep_for(std::chrono::nanoseconds duration) const;
     ojs::cancel_token token() const noexcept;
+
+    // Keeps `state_json`, any JSON text of the handler's own, for the next run of this job, in place of what was kept
+    // before; "null": nothing. It goes to the backend at once, where that has a place for it, and so outlives this
+    // process; and it goes with the FAIL, should there be one. One round trip of at most request_timeout; of several
+    // threads one at a time. Errors: invalid_argument: not JSON in UTF-8, nothing is kept; cancelled: the job was
+    // reported without its handler, nothing is kept. With any other error the state still goes with the FAIL, and the
+    // work may go on: rejected with http_status 409: the job is no longer this worker's; 413: too large for the
+    // backend; unreachable, timed_out, ...: the backend may not have it. [WIRE 1]
+    result<void> save_checkpoint(std::string_view state_json);
+    // What was saved last, by this run or an earlier one; empty: nothing. From the job's `meta`, or else asked of the
+    // backend, once; where that fails it is logged, and empty. Look whether you can use it: it comes from elsewhere.
+    std::string checkpoint() const;
+
     // When the drain will interrupt the job; time_point::max() while none is under way.
     time_point deadline() const noexcept;
     // Asks for a heartbeat now, which renews this job's visibility timeout. Returns at once.

@@ -64,6 +64,82 @@ OJS_SHUTDOWN_INLINE result<bool> bool_argument(const std::string& args_json, std
     return value.get<bool>();
 }
 
+// ---- checkpoints ----
+
+// One thread's turn to save or load; none when the job is being reported.
+class checkpoint_turn {
+  public:
+    explicit checkpoint_turn(saved_state& of) : saved_(of), ours_(of.begin_turn()) {}
+    checkpoint_turn(const checkpoint_turn&) = delete;
+    checkpoint_turn& operator=(const checkpoint_turn&) = delete;
+    ~checkpoint_turn() {
+        if (ours_) saved_.end_turn();
+    }
+    explicit operator bool() const noexcept { return ours_; }
+
+  private:
+    saved_state& saved_;
+    const bool ours_;
+};
+
+inline bool is_utf8(std::string_view text) {
+    while (!text.empty()) {
+        const char* const at = text.data();
+        if (take_utf8(text).data() != at) return false;  // a replacement
+    }
+    return true;
+}
+
+inline result<void> checkpoint_fault(std::string_view state) {
+    picojson::value parsed;
+    const result<void> valid = parse_json(state, parsed);
+    if (valid && is_utf8(state)) return {};
+    return error{errc::invalid_argument, 0,
+                 cat("the checkpoint is not to be kept: ", valid ? "not UTF-8" : valid.error().text)};
+}
+
+// A state as it came from elsewhere: empty if there is none, or none that is JSON.
+inline std::string usable_checkpoint(std::string_view state) {
+    return state == "null" || !checkpoint_fault(state) ? std::string() : std::string(state);
+}
+
+inline time_point checkpoint_deadline(const worker_context& worker) {
+    const time_point ordinary = deadline_after(worker.options.request_timeout);
+    const time_point last = worker.report_deadline();
+    return last < ordinary ? last : ordinary;
+}
+
+inline error without_handler() {
+    return {errc::cancelled, 0, "the job was reported without its handler"};
+}
+
+// Success where the transport has no place for checkpoints: this one goes with the FAIL.
+inline result<void> send_checkpoint(worker_context& worker, const active_job& job, const std::string& state) {
+    const time_point deadline = checkpoint_deadline(worker);
+    const result<settled> answer = worker.call([&](ojs::transport& transport) {
+        return transport.save_checkpoint({job.job.id, state}, deadline);
+    });
+    if (!answer) return answer.error().code == errc::unsupported ? result<void>() : answer.error();
+    if (*answer == settled::accepted) return {};
+    return error{errc::rejected, 0, "the job is no longer this worker's", 409};
+}
+
+// Asks the backend, in a turn of ours, unless another thread has.
+inline void find_checkpoint(worker_context& worker, active_job& job) {
+    const checkpoint_turn turn(job.saved);
+    if (!turn || job.saved.asked()) return;
+    const time_point deadline = checkpoint_deadline(worker);
+    const result<std::string> answer = worker.call(
+        [&](ojs::transport& transport) { return transport.load_checkpoint(job.job.id, deadline); });
+    if (answer || answer.error().code == errc::unsupported) {
+        job.saved.note_found(usable_checkpoint(answer ? *answer : ""));
+        return;
+    }
+    worker.log.write(
+        log_level::warn, "the job's checkpoint could not be asked for; it starts over",
+        {field("job_id", job.job.id), field("job_type", job.job.type), field("error", answer.error().text)});
+}
+
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE outcome::outcome(const picojson::value& result) : outcome(detail::to_json(result)) {}
@@ -102,6 +178,9 @@ OJS_SHUTDOWN_INLINE bool job_context::stop_requested() const noexcept {
 OJS_SHUTDOWN_INLINE bool job_context::cancel_requested() const noexcept {
     return token().cancelled();
 }
+OJS_SHUTDOWN_INLINE bool job_context::abandoned() const noexcept {
+    return job_.taken();  // by the stop: the handler's own turn comes when it has returned
+}
 OJS_SHUTDOWN_INLINE cancel_token job_context::token() const noexcept {
     return job_.cancel.token();
 }
@@ -111,6 +190,25 @@ OJS_SHUTDOWN_INLINE cancel_registration job_context::on_cancel(function<void()> 
 OJS_SHUTDOWN_INLINE bool job_context::sleep_for(std::chrono::nanoseconds duration) const {
     return token().sleep_for(duration);
 }
+
+OJS_SHUTDOWN_INLINE result<void> job_context::save_checkpoint(std::string_view state_json) {
+    const result<void> fault = detail::checkpoint_fault(state_json);
+    if (!fault) return fault;
+    const detail::checkpoint_turn turn(job_.saved);
+    std::string state(state_json);
+    if (!turn || job_.taken() || !job_.saved.keep(state)) return detail::without_handler();
+    return detail::send_checkpoint(worker_, job_, state);
+}
+
+OJS_SHUTDOWN_INLINE std::string job_context::checkpoint() const {
+    std::string state = job_.saved.kept();
+    if (!state.empty()) return detail::usable_checkpoint(state);
+    state = detail::usable_checkpoint(detail::raw_member(job_.job.meta_json, "checkpoint"));
+    if (!state.empty()) return state;
+    detail::find_checkpoint(worker_, job_);
+    return job_.saved.found();
+}
+
 OJS_SHUTDOWN_INLINE time_point job_context::deadline() const noexcept {
     return time_point(steady_clock::duration(worker_.drain_deadline.load(std::memory_order_relaxed)));
 }

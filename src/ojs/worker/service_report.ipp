@@ -1,6 +1,9 @@
 // service_report: tells the service manager how a worker is doing: ready, stopping, alive, needing more time.
 #pragma once
 
+#include <cstdlib>
+#include <cstring>
+
 #include "../core/service_manager.hpp"
 #include "worker_context.ipp"
 
@@ -15,11 +18,11 @@ class service_report {
 
     void start(time_point now) {
         result<service_notifier> found = service_notifier::from_environment();
-        if (found) {
-            notifier_ = std::move(*found);
-        } else {
+        if (!found) {
             complain(found.error());
+            found = service_notifier::from_environment(without_watchdog);  // READY=1 matters all the same
         }
+        if (found) notifier_ = std::move(*found);
         if (!notifier_.active()) return;
         tell(notifier_.ready(text()));
         if (notifier_.watchdog_interval().count() > 0) watchdog_due_ = now;
@@ -53,6 +56,10 @@ class service_report {
     }
 
   private:
+    static const char* without_watchdog(const char* name) {
+        return std::strncmp(name, "WATCHDOG_", 9) == 0 ? nullptr : std::getenv(name);
+    }
+
     // A few seconds at a time, for as long as this worker keeps to its own deadlines: one that hangs is not extended.
     void extend(time_point now, time_point end) {
         if (now >= end) return;

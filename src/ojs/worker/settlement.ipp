@@ -12,6 +12,7 @@ struct verdict {
     bool ack = false;
     std::string result_json;  // ACK
     job_error failure;        // FAIL
+    std::string checkpoint;   // FAIL: JSON; empty: none
     bool requeue = false;     // FAIL
     std::atomic<std::uint64_t> worker_context::*counter = &worker_context::completed;
     const char* message = "job completed";
@@ -145,7 +146,8 @@ inline result<settled> send_verdict(worker_context& worker, const active_job& jo
     const time_point deadline = try_deadline(worker);
     return worker.call([&](ojs::transport& transport) {
         return report.ack ? transport.ack({job.job.id, report.result_json}, deadline)
-                          : transport.fail({job.job.id, report.failure, report.requeue}, deadline);
+                          : transport.fail({job.job.id, report.failure, report.requeue, report.checkpoint},
+                                           deadline);
     });
 }
 
@@ -171,9 +173,11 @@ inline settle_end report_until_answered(worker_context& worker, active_job& job,
         const error& failure = end.error();
         worker.log.write(log_level::warn, report.ack ? "ACK failed" : "FAIL failed",
                          {field("job_id", job.job.id), field("error", failure.text)});
-        if (failure.code == errc::rejected && report.result_json.empty()) return settle_end::rejected;
         if (failure.code == errc::rejected) {
-            report.result_json.clear();  // perhaps the result was too large; the work is done all the same
+            // Perhaps it was too large. The work is done, or failed, all the same.
+            std::string& load = report.ack ? report.result_json : report.checkpoint;
+            if (load.empty()) return settle_end::rejected;
+            load.clear();
         } else {
             const std::chrono::milliseconds pause = pauses.next();
             worker.pause_before_retry(failure.retry_after > pause ? failure.retry_after : pause);
@@ -209,6 +213,8 @@ inline void note_settled(worker_context& worker, const active_job& job, const ve
 
 // Settles a job this caller has taken: reports it, counts it, and lets it go.
 inline void settle(worker_context& worker, active_job& job, verdict report) {
+    job.saved.close(try_deadline(worker));
+    if (!report.ack) report.checkpoint = job.saved.kept();
     switch (report_until_answered(worker, job, report)) {
         case settle_end::accepted:
             (worker.*report.counter).fetch_add(1, std::memory_order_relaxed);

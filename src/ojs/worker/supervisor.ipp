@@ -6,8 +6,8 @@
 #include "health.ipp"
 #include "heartbeat.ipp"
 #include "job_pool.ipp"
-#include "overdue.ipp"
 #include "service_report.ipp"
+#include "stuck_watch.ipp"
 
 namespace ojs {
 inline namespace v1 {
@@ -23,6 +23,7 @@ class supervisor {
           worker_(*context_),
           pool_(std::move(pool)),
           heart_(make_ref<heartbeat>(worker_)),
+          stuck_(worker_, *pool_),
           service_(worker_),
           health_(std::move(health)),
           owns_process_(owns_process) {}
@@ -71,28 +72,12 @@ class supervisor {
             if (now >= deadline) return false;
             if (now >= next_progress_) log_progress(now);
             service_.tick(now, drain_deadline());
-            const time_point next_look = look_at_jobs(now);
+            const time_point next_look = stuck_.look(now);
             time_point wake_at = next_progress_ < deadline ? next_progress_ : deadline;
             if (service_.next_due() < wake_at) wake_at = service_.next_due();
             if (next_look < wake_at) wake_at = next_look;
             worker_.supervisor.wait_until(wake_at);
         }
-    }
-
-    // Cancels jobs whose own timeout is over, and names those that outlived their cancellation. Returns when to look
-    // again.
-    time_point look_at_jobs(time_point now) {
-        worker_.next_look.store(active_job::never);
-        const overdue_jobs found = find_overdue(worker_.jobs, now, worker_.options.stuck_after);
-        worker_.next_look.store(found.next.time_since_epoch().count());
-        for (const ref<active_job>& job : found.timed_out)
-            log_job(worker_, *job, log_level::warn, "job cancelled: its timeout is over");
-        pool_->run_cancel_callbacks(found.timed_out);
-        for (const ref<active_job>& job : found.stuck) {
-            ++stuck_count_;
-            tell_stuck(*job, false);
-        }
-        return found.next;
     }
 
     void notice_changes() {
@@ -334,42 +319,9 @@ class supervisor {
         const std::vector<std::string> stuck = ids_of(jobs);
         worker_.log.write(log_level::warn, "handlers have not returned; leaving without them",
                           {field("job_ids", join_ids(stuck))});
-        for (const ref<active_job>& job : jobs) {
-            if (!job->known_stuck.exchange(true)) ++stuck_count_;
-            tell_stuck(*job, true);
-        }
+        stuck_.leave_behind(jobs);
         const lock_guard held(worker_.report_mutex);
         worker_.stuck = stuck;
-    }
-
-    // Says which job does not return and where its thread is, and tells who wants to know.
-    void tell_stuck(const active_job& job, bool abandoned) {
-        std::vector<log_field> fields = job_fields(job);
-        fields.push_back(field("cancelled_ms", cancelled_ms(job)));
-        fields.push_back(field("stuck_jobs", stuck_count_));
-        add_stack(job, fields);
-        worker_.log.write(log_level::warn,
-                          abandoned ? "job left behind: its handler has not returned"
-                                    : "job is stuck: cancelled, and its handler goes on",
-                          std::move(fields));
-        if (!worker_.options.on_stuck_job) return;
-        try {
-            worker_.options.on_stuck_job(
-                {job.job.id, job.job.type, std::chrono::milliseconds(milliseconds_since(job.claimed_at)),
-                 std::chrono::milliseconds(cancelled_ms(job)), abandoned, stuck_count_});
-        } catch (...) {
-            worker_.log.write(log_level::error, "on_stuck_job threw; ignored");
-        }
-    }
-
-    static long long cancelled_ms(const active_job& job) {
-        const steady_clock::rep when = job.cancelled_at;
-        return when == active_job::never ? 0 : milliseconds_since(time_point(steady_clock::duration(when)));
-    }
-
-    void add_stack(const active_job& job, std::vector<log_field>& fields) const {
-        const std::string stack = pool_->stack_of(job, steady_clock::now() + stack_wait);
-        if (!stack.empty()) fields.push_back(field("stack", stack));
     }
 
     static std::string join_ids(const std::vector<std::string>& ids) {
@@ -379,7 +331,8 @@ class supervisor {
         return ids.size() > 20 ? cat(out, ",... ", ids.size() - 20, " more") : out;
     }
 
-    void log_jobs_in_flight() const {
+    void log_jobs_in_flight() {
+        const time_point stacks_until = stuck_watch::stacks_deadline();
         const std::vector<ref<active_job>> jobs = worker_.jobs.snapshot();
         worker_.log.answer("jobs in flight", {field("phase", to_string(worker_.life.phase())),
                                               field("active_jobs", jobs.size())});
@@ -387,7 +340,7 @@ class supervisor {
             std::vector<log_field> fields = job_fields(*job);
             fields.push_back(field("cancelled", job->cancel.requested() ? "yes" : "no"));
             fields.push_back(field("reporting", job->taken() ? "yes" : "no"));
-            if (job->cancel.requested()) add_stack(*job, fields);
+            if (job->cancel.requested()) stuck_.add_stack(*job, stacks_until, fields);
             worker_.log.answer("job in flight", std::move(fields));
         }
     }
@@ -475,7 +428,6 @@ class supervisor {
     static constexpr std::chrono::milliseconds last_beat_share{500};
     // What cancelled handlers leave of the time to report for them.
     static constexpr std::chrono::seconds report_share{3};
-    static constexpr std::chrono::milliseconds stack_wait{50};  // for one thread to say where it is
     // How long handlers of reported jobs may take to come back before the process leaves without them.
     static constexpr std::chrono::milliseconds stuck_wait{100};
 
@@ -483,6 +435,7 @@ class supervisor {
     worker_context& worker_;
     const ref<job_pool> pool_;
     const ref<heartbeat> heart_;
+    stuck_watch stuck_;
     service_report service_;
     const ref<health_server> health_;  // or none
     const bool owns_process_;
@@ -490,8 +443,7 @@ class supervisor {
     std::uint8_t followed_sequence_ = 0;
     std::uint32_t resumes_seen_ = 0;
     std::uint32_t reports_seen_ = 0;
-    bool reclaim_named_ = false;   // by the termination-mode file
-    std::size_t stuck_count_ = 0;  // jobs found stuck so far
+    bool reclaim_named_ = false;  // by the termination-mode file
     ojs::phase phase_seen_ = phase::running;
     time_point next_progress_ = time_point::max();
     const time_point started_ = steady_clock::now();

@@ -18,8 +18,8 @@ struct http_transport_options {
     function<void(std::string_view operation, const error& why)> on_downgrade;
 };
 
-// A heartbeat or FAIL answered 400 or 422 is sent again, at once, with only what the published schema knows; a
-// heartbeat after that with the other form of `active_jobs`. A form the backend takes is kept for that operation; if
+// A heartbeat or FAIL answered 400 or 422 is sent again, at once, with only what the published schema knows; a FAIL
+// with a checkpoint before that without it, a heartbeat after that with the other form of `active_jobs`. A form the backend takes is kept for that operation; if
 // it takes none, the first answer stands and nothing changes. ACK and FETCH have only the schema's fields to begin with.
 class http_transport : public transport {
   public:
@@ -35,10 +35,17 @@ class http_transport : public transport {
     result<settled> fail(const fail_request& request, time_point deadline) override;
     result<heartbeat_answer> heartbeat(const heartbeat_request& request, time_point deadline) override;
     result<void> register_worker(const worker_identity& worker, time_point deadline) override;
+    // errc::unsupported, from then on without asking, where the backend has no route for checkpoints.
+    result<settled> save_checkpoint(const checkpoint_request& request, time_point deadline) override;
+    result<std::string> load_checkpoint(const std::string& job_id, time_point deadline) override;
 
   private:
     using body_maker = function<std::string(int form)>;  // from 0, the one we like best
+    result<http_response> send(const char* method, std::string_view route, std::string body,
+                               const http_call& call);
     result<http_response> post(std::string_view route, std::string body, const http_call& call);
+    result<settled> read_missing(const std::string& job_id, const http_response& missing,
+                                 const http_call& call);
     result<http_response> post_in_form(std::string_view operation, std::atomic<int>& form, int forms,
                                        const body_maker& body, const http_call& call);
 
@@ -46,6 +53,7 @@ class http_transport : public transport {
     const http_transport_options options_;
     std::atomic<int> beat_form_{0};  // that the backend takes
     std::atomic<int> fail_form_{0};
+    std::atomic<bool> keeps_checkpoints_{true};  // until the backend proves to have no route for them
 };
 
 }  // namespace v1

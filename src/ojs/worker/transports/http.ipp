@@ -38,13 +38,20 @@ inline std::string details_of(const job_error& failure) {
     return usable ? failure.details_json : "{}";
 }
 
-inline std::string fail_body(const fail_request& request) {
+// [WIRE 1]
+inline std::string checkpoint_member(const fail_request& request) {
+    const std::string& state = request.checkpoint_json;
+    return state.empty() ? std::string() : cat(",\"meta\":{\"checkpoint\":", state, "}");
+}
+
+inline std::string fail_body(const fail_request& request, bool with_checkpoint) {
     const job_error& failure = request.error;
     const std::string code = json_quote(failure.code);
     return cat("{\"job_id\":", json_quote(request.job_id), ",\"error\":{\"code\":", code, ",\"type\":", code,
                ",\"message\":", json_quote(failure.message),
                ",\"retryable\":", failure.retryable ? "true" : "false", ",\"details\":", details_of(failure),
-               "}", request.requeue ? ",\"requeue\":true}" : "}");
+               "}", request.requeue ? ",\"requeue\":true" : "",
+               with_checkpoint ? checkpoint_member(request) : "", "}");
 }
 
 // What the published schema lets `error.code` be.
@@ -144,14 +151,15 @@ inline std::string api_error_code(const http_response& answer) {
 enum class quoting { no, yes };
 inline constexpr std::size_t longest_quote = 120;  // bytes
 
-inline error status_error(std::string_view route, const http_response& answer, quoting quote) {
+inline error status_error(std::string_view route, const http_response& answer, quoting quote,
+                          const char* method = "POST") {
     // Not cut: of a token that is cut in two, the logger could not mask the first half.
     const bool quoted = quote == quoting::yes && answer.status != 401 && answer.status != 403 &&
                         answer.body.size() <= longest_quote;
     const std::string said = quoted ? printable(answer.body) : api_error_code(answer);
     return {status_meaning(answer.status), 0,
-            cat("POST ", route, " answered ", answer.status, said.empty() ? "" : ": ", said), answer.status,
-            retry_after(answer)};
+            cat(method, " ", route, " answered ", answer.status, said.empty() ? "" : ": ", said),
+            answer.status, retry_after(answer)};
 }
 
 inline void read_integer(std::string_view source, std::int64_t& out) {
@@ -253,6 +261,32 @@ inline result<settled> read_settled(std::string_view route, const result<http_re
     return status_error(route, *answer, quoting::no);
 }
 
+// A job's id as one segment of a path. A dot is escaped too: an id may be "..".
+inline std::string path_segment(std::string_view text) {
+    static const char digits[] = "0123456789ABCDEF";
+    std::string out;
+    for (const char c : text) {
+        const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                           c == '-' || c == '_';
+        const auto byte = static_cast<unsigned char>(c);
+        if (plain) {
+            out += c;
+        } else {
+            out += {'%', digits[byte >> 4U], digits[byte & 0xfU]};
+        }
+    }
+    return out;
+}
+
+inline std::string checkpoint_route(const std::string& job_id) {
+    return cat("/jobs/", path_segment(job_id), "/checkpoint");
+}
+inline constexpr std::string_view checkpoint_route_name = "/jobs/{id}/checkpoint";  // for texts
+
+inline error no_checkpoint_route() {
+    return {errc::unsupported, 0, "the backend has no route for checkpoints"};
+}
+
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE http_transport::http_transport(http_client client, http_transport_options options)
@@ -269,8 +303,13 @@ OJS_SHUTDOWN_INLINE result<http_client> http_transport::make_client(std::string_
 
 OJS_SHUTDOWN_INLINE result<http_response> http_transport::post(std::string_view route, std::string body,
                                                                const http_call& call) {
+    return send("POST", route, std::move(body), call);
+}
+
+OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(const char* method, std::string_view route,
+                                                               std::string body, const http_call& call) {
     http_request request;
-    request.method = "POST";
+    request.method = method;
     request.target = detail::cat("/ojs/v1", route);
     request.body = std::move(body);
     return client_.send(request, call);
@@ -287,10 +326,14 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_in_form(std::stri
         return (status >= 200 && status < 300) || status == 404 || status == 409;
     };
     const int in_use = form.load(std::memory_order_relaxed);
-    result<http_response> first = post(route, body(in_use), call);
+    std::string refused = body(in_use);
+    result<http_response> first = post(route, refused, call);
     if (!first || !refuses_form(first->status)) return first;
     for (int other = in_use + 1; other < forms; ++other) {
-        result<http_response> answer = post(route, body(other), call);
+        std::string next = body(other);
+        if (next == refused) continue;  // forms differ in what this request has not got
+        refused = std::move(next);
+        result<http_response> answer = post(route, refused, call);
         if (answer && refuses_form(answer->status)) continue;
         if (!answer || !answers_request(answer->status)) return answer;
         int expected = in_use;
@@ -321,10 +364,10 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::ack(const ack_request& reque
 
 OJS_SHUTDOWN_INLINE result<settled> http_transport::fail(const fail_request& request, time_point deadline) {
     const auto body = [&](int form) {
-        return form == 0 ? detail::fail_body(request) : detail::schema_fail_body(request);
+        return form == 2 ? detail::schema_fail_body(request) : detail::fail_body(request, form == 0);
     };
     const result<http_response> answer =
-        post_in_form("nack", fail_form_, 2, body, {deadline, resend::always, nullptr});
+        post_in_form("nack", fail_form_, 3, body, {deadline, resend::always, nullptr});
     return detail::read_settled("/workers/nack", answer);
 }
 
@@ -353,6 +396,51 @@ OJS_SHUTDOWN_INLINE result<void> http_transport::register_worker(const worker_id
     if (!answer) return answer.error();
     const bool fine = answer->status < 300 || answer->status == 404 || answer->status == 405;
     return fine ? result<void>() : result<void>(detail::status_error(path, *answer, detail::quoting::yes));
+}
+
+// 404 may mean the route or the job. A backend that knows the job has no such route; nor has one whose 404 is not the
+// answer of its API.
+OJS_SHUTDOWN_INLINE result<settled> http_transport::read_missing(const std::string& job_id,
+                                                                 const http_response& missing,
+                                                                 const http_call& call) {
+    const std::string route = detail::cat("/jobs/", detail::path_segment(job_id));
+    const result<http_response> info = send("GET", route, "", call);
+    if (!info) return info.error();
+    if (detail::status_meaning(info->status) == errc::unavailable)
+        return detail::status_error("/jobs/{id}", *info, detail::quoting::no, "GET");
+    if (info->status == 404 && !detail::api_error_code(missing).empty()) return settled::gone;
+    keeps_checkpoints_.store(false, std::memory_order_relaxed);
+    return detail::no_checkpoint_route();
+}
+
+OJS_SHUTDOWN_INLINE result<settled> http_transport::save_checkpoint(const checkpoint_request& request,
+                                                                    time_point deadline) {
+    if (!keeps_checkpoints_.load(std::memory_order_relaxed)) return detail::no_checkpoint_route();
+    const http_call call = {deadline, resend::if_unsent, nullptr};
+    const result<http_response> answer = post(detail::checkpoint_route(request.job_id),
+                                              detail::cat("{\"state\":", request.state_json, "}"), call);
+    if (answer && answer->status == 404) return read_missing(request.job_id, *answer, call);
+    if (answer && (answer->status == 405 || answer->status == 501)) {
+        keeps_checkpoints_.store(false, std::memory_order_relaxed);
+        return detail::no_checkpoint_route();
+    }
+    return detail::read_settled(detail::checkpoint_route_name, answer);
+}
+
+OJS_SHUTDOWN_INLINE result<std::string> http_transport::load_checkpoint(const std::string& job_id,
+                                                                        time_point deadline) {
+    if (!keeps_checkpoints_.load(std::memory_order_relaxed)) return std::string();
+    const result<http_response> answer =
+        send("GET", detail::checkpoint_route(job_id), "", {deadline, resend::if_unsent, nullptr});
+    if (!answer) return answer.error();
+    const int status = answer->status;
+    if (status == 204 || status == 404 || status == 405 || status == 501) return std::string();
+    if (status != 200)
+        return detail::status_error(detail::checkpoint_route_name, *answer, detail::quoting::no, "GET");
+    picojson::value parsed;
+    const result<void> valid = detail::parse_json(answer->body, parsed);
+    if (!valid) return valid.error();
+    return std::string(detail::raw_member(answer->body, "state"));
 }
 
 }  // namespace v1

@@ -29,6 +29,9 @@ class memory_transport : public transport {
     result<settled> ack(const ack_request& request, time_point deadline) override;
     result<settled> fail(const fail_request& request, time_point deadline) override;
     result<heartbeat_answer> heartbeat(const heartbeat_request& request, time_point deadline) override;
+    // Kept as `checkpoint` in the job's meta_json, as is that of a FAIL.
+    result<settled> save_checkpoint(const checkpoint_request& request, time_point deadline) override;
+    result<std::string> load_checkpoint(const std::string& job_id, time_point deadline) override;
 
   private:
     memory_job* find_active(const std::string& id);

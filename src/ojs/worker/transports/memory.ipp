@@ -1,5 +1,6 @@
 #pragma once
 
+#include "../../net/json.hpp"
 #include "memory.hpp"
 
 namespace ojs {
@@ -72,8 +73,28 @@ OJS_SHUTDOWN_INLINE result<settled> memory_transport::fail(const fail_request& r
         request.requeue || (request.error.retryable && found->job.attempt < found->job.max_attempts);
     found->state = again ? "available" : "discarded";
     found->error = request.error;
+    if (!request.checkpoint_json.empty())
+        found->job.meta_json =
+            detail::with_raw_member(found->job.meta_json, "checkpoint", request.checkpoint_json);
     ++found->settlements;
     return settled::accepted;
+}
+
+OJS_SHUTDOWN_INLINE result<settled> memory_transport::save_checkpoint(const checkpoint_request& request,
+                                                                      time_point /*deadline*/) {
+    const detail::lock_guard held(mutex_);
+    memory_job* found = find_active(request.job_id);
+    if (found == nullptr) return settled::gone;
+    found->job.meta_json = detail::with_raw_member(found->job.meta_json, "checkpoint", request.state_json);
+    return settled::accepted;
+}
+
+OJS_SHUTDOWN_INLINE result<std::string> memory_transport::load_checkpoint(const std::string& job_id,
+                                                                          time_point /*deadline*/) {
+    const detail::lock_guard held(mutex_);
+    const memory_job* found = find_active(job_id);
+    if (found == nullptr) return std::string();
+    return std::string(detail::raw_member(found->job.meta_json, "checkpoint"));
 }
 
 OJS_SHUTDOWN_INLINE result<heartbeat_answer> memory_transport::heartbeat(const heartbeat_request& request,

@@ -1,0 +1,475 @@
+// Waits that a cancellation ends: on condition variables, on descriptors beside sockets, for children.
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <set>
+#include <shared_mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "test.hpp"
+
+using namespace std::chrono_literals;
+using ojs::cancel_reason;
+using ojs::cancel_registration;
+using ojs::cancel_source;
+using ojs::cancel_token;
+
+namespace {
+
+// Opened once; whoever waits for it goes on. False when it stays shut: a hang guard.
+class gate {
+  public:
+    void open() {
+        const std::lock_guard<std::mutex> held(mutex_);
+        open_ = true;
+        changed_.notify_all();
+    }
+    bool wait() {
+        std::unique_lock<std::mutex> held(mutex_);
+        return changed_.wait_for(held, 20s, [this] { return open_; });
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool open_ = false;
+};
+
+// ---- waiting on a condition variable ----
+
+// A queue as a job would have it: take() blocks until there is something, or the job is cancelled.
+class blocking_queue {
+  public:
+    void put(int item) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        items_.push_back(item);
+        changed_.notify_one();
+    }
+    bool take(const cancel_token& token, int& item) {
+        std::unique_lock<std::mutex> held(mutex_);
+        if (!token.wait(changed_, held, [this] { return !items_.empty(); })) return false;
+        item = items_.front();
+        items_.pop_front();
+        return true;
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<int> items_;
+};
+
+// Runs `body` on a thread; joins it, and tells whether it had returned in time. One that hangs hangs the test.
+class returning {
+  public:
+    template <class Body>
+    explicit returning(Body body)
+        : thread_([this, body] {
+              body();
+              returned_.open();
+          }) {}
+    ~returning() { thread_.join(); }
+    bool returned() { return returned_.wait(); }
+
+  private:
+    gate returned_;
+    std::thread thread_;
+};
+
+template <class Condition, class Mutex, class Lock>
+void check_wait_ends() {
+    cancel_source source;
+    Condition changed;
+    Mutex mutex;
+    gate waiting;
+    bool ready = true;
+    const auto look = [&](int* looks) {
+        return [&, looks] {
+            if (++*looks == 2) waiting.open();
+            return false;
+        };
+    };
+    {
+        Lock held(mutex);
+        CHECK(source.token().wait(changed, held, [&] { return ready; }));
+        CHECK(held.owns_lock());
+        CHECK_FALSE(source.callbacks_due());
+    }
+    int looks = 0;
+    bool said = true;
+    bool held_after = false;
+    returning waiter([&] {
+        Lock held(mutex);
+        said = source.token().wait(changed, held, look(&looks));
+        held_after = held.owns_lock();
+    });
+    REQUIRE(waiting.wait());
+    CHECK(source.cancel(cancel_reason::forced));
+    CHECK(waiter.returned());
+    CHECK_FALSE(said);
+    CHECK(held_after);
+    CHECK_FALSE(source.callbacks_due());
+}
+
+}  // namespace
+
+TEST_CASE("cancel_token: a wait on a condition variable ends at once, with whatever mutex and lock") {
+    check_wait_ends<std::condition_variable, std::mutex, std::unique_lock<std::mutex>>();
+    check_wait_ends<std::condition_variable_any, std::mutex, std::unique_lock<std::mutex>>();
+    check_wait_ends<std::condition_variable_any, std::timed_mutex, std::unique_lock<std::timed_mutex>>();
+    check_wait_ends<std::condition_variable_any, std::shared_mutex, std::shared_lock<std::shared_mutex>>();
+}
+
+TEST_CASE("cancel_token: a wait that is ready, or cancelled before, does not wait") {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::unique_lock<std::mutex> held(mutex);
+    cancel_source source;
+    const cancel_token token = source.token();
+    int looks = 0;
+    const auto ready = [&] { return ++looks > 0; };
+    CHECK(token.wait(changed, held, ready));
+    CHECK(looks == 1);
+    CHECK_FALSE(token.seen());
+    CHECK(cancel_token().wait(changed, held, ready));  // of no source
+    REQUIRE(source.request(cancel_reason::forced));
+    CHECK_FALSE(token.wait(changed, held, ready));  // being cancelled counts more than being ready
+    CHECK(looks == 2);
+    CHECK(held.owns_lock());
+    CHECK(token.seen());
+}
+
+TEST_CASE("cancel_token: a wait of a token without a source ends when it is ready") {
+    blocking_queue queue;
+    int item = 0;
+    returning waiter([&] { static_cast<void>(queue.take(cancel_token(), item)); });
+    queue.put(7);
+    CHECK(waiter.returned());
+    CHECK(item == 7);
+}
+
+TEST_CASE("cancel_token: cancelled after the first look, before it is registered: the wait does not begin") {
+    std::mutex mutex;
+    std::condition_variable changed;
+    cancel_source source;
+    std::unique_lock<std::mutex> held(mutex);
+    CHECK_FALSE(source.token().wait(changed, held, [&] {
+        CHECK(source.request(cancel_reason::forced));
+        return false;
+    }));
+    CHECK(held.owns_lock());
+    CHECK_FALSE(source.callbacks_due());
+}
+
+TEST_CASE("cancel_token: cancelled after the last look, before it sleeps: the wait ends") {
+    for (int round = 0; round < 50; ++round) {
+        std::mutex mutex;
+        std::condition_variable changed;
+        cancel_source source;
+        gate last_look;
+        std::thread canceller([&] {
+            static_cast<void>(last_look.wait());
+            source.cancel(cancel_reason::forced);
+        });
+        bool said = true;
+        int looks = 0;
+        returning waiter([&] {
+            std::unique_lock<std::mutex> held(mutex);
+            said = source.token().wait(changed, held, [&] {
+                if (++looks < 2) return false;
+                last_look.open();
+                while (!source.requested()) std::this_thread::yield();
+                for (int i = 0; i < 50; ++i) std::this_thread::yield();  // time to get it wrong in
+                return false;
+            });
+        });
+        const bool ended = waiter.returned();
+        CHECK(ended);
+        if (!ended) changed.notify_all();
+        canceller.join();
+        CHECK_FALSE(said);
+    }
+}
+
+TEST_CASE("cancel_token: a predicate may throw, the lock held and nobody waiting for it in vain") {
+    std::mutex mutex;
+    std::condition_variable changed;
+    for (const bool while_cancelling : {false, true}) {
+        CAPTURE(while_cancelling);
+        cancel_source source;
+        gate last_look;
+        std::thread canceller([&] {
+            static_cast<void>(last_look.wait());
+            if (while_cancelling) source.cancel(cancel_reason::forced);
+        });
+        std::unique_lock<std::mutex> held(mutex);
+        int looks = 0;
+        CHECK_THROWS_AS(
+            static_cast<void>(source.token().wait(changed, held,
+                                                  [&]() -> bool {
+                                                      if (++looks < 2) return false;
+                                                      last_look.open();
+                                                      while (while_cancelling && !source.requested())
+                                                          std::this_thread::yield();
+                                                      throw std::runtime_error("from the predicate");
+                                                  })),
+            std::runtime_error);
+        CHECK(held.owns_lock());
+        held.unlock();
+        canceller.join();
+        CHECK_FALSE(source.callbacks_due());
+    }
+}
+
+TEST_CASE("cancel_token: a blocking queue: a taker of an empty one, and of one that never runs empty") {
+    cancel_source source;
+    blocking_queue queue;
+    int item = 0;
+    bool got = true;
+    returning taker([&] { got = queue.take(source.token(), item); });
+    CHECK(source.cancel(cancel_reason::forced));
+    CHECK(taker.returned());
+    CHECK_FALSE(got);
+
+    cancel_source other;
+    int taken = 0;
+    returning busy([&] {
+        for (int next = 0; queue.take(other.token(), next);) {
+            queue.put(next + 1);
+            if (++taken == 100) static_cast<void>(other.request(cancel_reason::forced));
+        }
+    });
+    queue.put(1);
+    CHECK(busy.returned());
+    CHECK(taken == 100);
+}
+
+TEST_CASE("cancel_token: a blocking queue under everybody at once loses nothing and returns everyone") {
+    for (int round = 0; round < 20; ++round) {
+        cancel_source source;
+        blocking_queue queue;
+        constexpr int items = 300;
+        std::atomic<int> put{0};
+        std::atomic<int> sum{0};
+        std::atomic<int> taken{0};
+        std::vector<std::thread> threads;
+        for (int t = 0; t < 3; ++t) {
+            threads.emplace_back([&] {
+                for (int item = 0; queue.take(source.token(), item);) {
+                    sum += item;
+                    ++taken;
+                }
+            });
+        }
+        threads.emplace_back([&] {
+            for (int i = 1; i <= items; ++i) {
+                queue.put(i);
+                put += i;
+            }
+        });
+        // In some rounds in the middle, in the others when all of them wait.
+        const int enough = round % 2 == 0 ? items / 2 : items;
+        const auto until = ojs::steady_clock::now() + 20s;
+        while (taken < enough && ojs::steady_clock::now() < until) std::this_thread::yield();
+        CHECK(source.cancel(cancel_reason::forced));
+        for (std::thread& each : threads) each.join();
+        int left = 0;
+        const cancel_source never;
+        for (int i = taken; i < items; ++i) {
+            int item = 0;
+            REQUIRE(queue.take(never.token(), item));
+            left += item;
+        }
+        CHECK(sum + left == put);
+        CHECK_FALSE(source.callbacks_due());
+    }
+}
+
+// ---- a descriptor to poll ----
+
+namespace {
+
+bool readable(int fd, int timeout_ms = 0) {
+    pollfd one{fd, POLLIN, 0};
+    return ::poll(&one, 1, timeout_ms) == 1 && (one.revents & POLLIN) != 0;
+}
+
+}  // namespace
+
+TEST_CASE("cancel_token: its descriptor is readable from the cancellation on, and stays so") {
+    int fd = -1;
+    {
+        cancel_source source;
+        const cancel_token token = source.token();
+        const auto made = token.fd();
+        REQUIRE(made);
+        fd = *made;
+        CHECK(fd >= 0);
+        CHECK((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
+        CHECK(token.fd().value_or(-2) == fd);
+        CHECK(source.token().fd().value_or(-2) == fd);
+        CHECK_FALSE(readable(fd));
+        CHECK_FALSE(token.seen());
+        REQUIRE(source.request(cancel_reason::forced));
+        CHECK(readable(fd));
+        CHECK(readable(fd));
+        CHECK(token.seen());  // whoever polls has no need to ask for more
+        CHECK(token.fd().value_or(-2) == fd);
+        CHECK(readable(fd));
+    }
+    CHECK(::fcntl(fd, F_GETFD) < 0);  // closed with the last copy
+}
+
+TEST_CASE("cancel_token: a descriptor made after the cancellation is readable") {
+    cancel_source source;
+    REQUIRE(source.request(cancel_reason::forced));
+    CHECK_FALSE(source.token().seen());
+    const auto made = source.token().fd();
+    REQUIRE(made);
+    CHECK(readable(*made));
+    CHECK(source.token().seen());
+}
+
+TEST_CASE("cancel_token: the descriptor of a token without a source is one that poll skips") {
+    CHECK(cancel_token().fd().value_or(-2) == -1);
+}
+
+TEST_CASE("cancel_token: without descriptors left the caller is told, and may ask again") {
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    rlimit none = before;
+    none.rlim_cur = 0;
+    cancel_source source;
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+    const auto refused = source.token().fd();
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().code == ojs::errc::system);
+    CHECK(refused.error().sys_errno == EMFILE);
+    REQUIRE(source.request(cancel_reason::forced));
+    const auto made = source.token().fd();
+    REQUIRE(made);
+    CHECK(readable(*made));
+}
+
+TEST_CASE("cancel_token: many ask for the descriptor while it is cancelled: one descriptor, readable") {
+    for (int round = 0; round < 50; ++round) {
+        cancel_source source;
+        std::atomic<int> ready{0};
+        std::atomic<int> told{0};
+        std::mutex mutex;
+        std::set<int> descriptors;
+        std::vector<std::thread> threads;
+        for (int t = 0; t < 4; ++t) {
+            threads.emplace_back([&, t] {
+                const cancel_token token = source.token();
+                ++ready;
+                while (ready < 4) std::this_thread::yield();
+                if (t == 0) static_cast<void>(source.request(cancel_reason::forced));
+                const int fd = token.fd().value_or(-1);
+                if (readable(fd, 20000)) ++told;
+                const std::lock_guard<std::mutex> held(mutex);
+                descriptors.insert(fd);
+            });
+        }
+        for (std::thread& each : threads) each.join();
+        CHECK(told == 4);
+        CHECK(descriptors.size() == 1);
+    }
+}
+
+TEST_CASE("cancel_token: a job that polls its socket hears of data and of its cancellation") {
+    std::array<int, 2> ends{};
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()) == 0);
+    cancel_source source;
+    gate answered;
+    std::string received;
+    bool cancelled = false;
+    returning job([&] {
+        const auto stop = source.token().fd();
+        if (!stop) return;
+        for (;;) {
+            std::array<pollfd, 2> wanted = {{{ends[0], POLLIN, 0}, {*stop, POLLIN, 0}}};
+            if (::poll(wanted.data(), wanted.size(), -1) < 0) continue;
+            if (wanted[1].revents != 0) {
+                cancelled = true;
+                return;
+            }
+            char byte = 0;
+            if (::read(ends[0], &byte, 1) == 1) received += byte;
+            if (received.size() == 2) answered.open();
+        }
+    });
+    CHECK(::write(ends[1], "ab", 2) == 2);
+    CHECK(answered.wait());
+    CHECK(source.cancel(cancel_reason::forced));
+    CHECK(job.returned());
+    CHECK(cancelled);
+    CHECK(received == "ab");
+    for (const int end : ends) ::close(end);
+}
+
+// ---- callbacks that end what blocks ----
+
+TEST_CASE("cancel_token: a job blocked in a read returns when its callback shuts the socket down") {
+    std::array<int, 2> ends{};
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()) == 0);
+    cancel_source source;
+    ssize_t got = -1;
+    returning job([&] {
+        const cancel_registration end =
+            source.token().on_cancel([&] { static_cast<void>(::shutdown(ends[0], SHUT_RDWR)); });
+        char byte = 0;
+        got = ::read(ends[0], &byte, 1);
+    });
+    while (!source.callbacks_due()) std::this_thread::yield();
+    CHECK(source.cancel(cancel_reason::forced));
+    CHECK(job.returned());
+    CHECK(got == 0);
+    for (const int end : ends) ::close(end);
+}
+
+TEST_CASE("cancel_token: a job that waits for a child process ends it") {
+    cancel_source source;
+    siginfo_t how{};
+    bool cancelled = false;
+    returning job([&] {
+        const cancel_token token = source.token();
+        std::array<char, 6> name = {"sleep"};
+        std::array<char, 5> time = {"1000"};
+        std::array<char*, 3> argv = {name.data(), time.data(), nullptr};
+        pid_t child = -1;
+        if (::posix_spawnp(&child, name.data(), nullptr, nullptr, argv.data(), environ) != 0) return;
+        {
+            // WNOWAIT leaves it a zombie until the registration is gone: so its id is still its own when it is killed.
+            const cancel_registration end = token.on_cancel([child] { ::kill(child, SIGTERM); });
+            while (::waitid(P_PID, static_cast<id_t>(child), &how, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
+            }
+        }
+        while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+        }
+        cancelled = token.cancelled();
+    });
+    while (!source.callbacks_due()) std::this_thread::yield();
+    CHECK(source.cancel(cancel_reason::forced));
+    CHECK(job.returned());
+    CHECK(cancelled);
+    CHECK(how.si_code == CLD_KILLED);
+    CHECK(how.si_status == SIGTERM);
+}

@@ -1,0 +1,330 @@
+// The example worker's text.count, ended at random points until it is done: how much it did in all, by its own
+// checkpoints and by the kernel's account of what it read. Settings from the environment:
+//
+//   OJS_TEST_SEED              repeats a run's random choices (it is printed)
+//   OJS_TEST_CHECKPOINT_PASSES how often the file is counted; default 60
+#include <signal.h>
+#include <stdlib.h>
+
+#include <cstdio>
+#include <fstream>
+#include <random>
+
+#include "harness.hpp"
+
+using namespace test;
+
+namespace {
+
+constexpr std::int64_t file_size = 200003;
+constexpr std::int64_t interval = 512 * 1024;
+constexpr std::int64_t chunk = 16 * 1024;
+
+std::uint64_t number_from(const char* variable, std::uint64_t fallback) {
+    const char* set = ::getenv(variable);
+    return set == nullptr ? fallback : std::strtoull(set, nullptr, 10);
+}
+
+std::int64_t pass_count() {
+    return static_cast<std::int64_t>(number_from("OJS_TEST_CHECKPOINT_PASSES", 60));
+}
+
+std::uint64_t seed() {
+    static const std::uint64_t chosen = number_from("OJS_TEST_SEED", std::random_device{}());
+    return chosen;
+}
+
+std::string write_text(std::int64_t bytes, std::uint64_t variant = 1) {
+    std::string path = scratch_file("text");
+    std::mt19937_64 random(variant);
+    std::ofstream out(path, std::ios::binary);
+    for (std::int64_t i = 0; i < bytes; ++i) out << "abcdefghij \n"[random() % 12];
+    return path;
+}
+
+std::string count_args(const std::string& path, std::int64_t passes) {
+    return "[\"" + path + "\",0," + std::to_string(passes) + "," + std::to_string(interval) + "]";
+}
+
+process count_worker(backend& jobs, const std::string& id, const environment& extra = {}) {
+    environment settings = {
+        {"OJS_URL", jobs.url()},       {"OJS_WORKER_ID", id},    {"OJS_HEARTBEAT_INTERVAL", "50ms"},
+        {"OJS_POLL_INTERVAL", "20ms"}, {"OJS_CONCURRENCY", "1"}, {"OJS_VISIBILITY_TIMEOUT", "60s"}};
+    for (const auto& [name, value] : extra) settings[name] = value;
+    return process({program("worker")}, settings);
+}
+
+// What a process has read() so far, sockets aside; -1 where the kernel does not tell.
+std::int64_t bytes_read(const process& of) {
+    std::ifstream account("/proc/" + std::to_string(of.pid()) + "/io");
+    std::string name;
+    std::int64_t value = 0;
+    while (account >> name >> value) {
+        if (name == "rchar:") return value;
+    }
+    return -1;
+}
+
+void stop_and_await(const process& worker) {
+    worker.signal(SIGSTOP);
+    eventually([&] {
+        std::ifstream status("/proc/" + std::to_string(worker.pid()) + "/stat");
+        std::string all;
+        std::getline(status, all);
+        return all.find(") T ") != std::string::npos || !status;
+    });
+}
+
+// What a worker reads before it has a job.
+std::int64_t bytes_read_idle() {
+    backend jobs;
+    const process worker = count_worker(jobs, "idle");
+    REQUIRE(jobs.event(worker_event("idle", "beat")).what == json::kind::object);
+    return bytes_read(worker);
+}
+
+// How far a checkpoint is in the whole job, in bytes.
+std::int64_t position(const json& state) {
+    return (state["pass"].number - 1) * file_size + state["offset"].number;
+}
+
+struct counted {
+    std::int64_t bytes, lines, words, passes;
+    std::string crc32;
+    bool operator==(const counted& other) const {
+        return bytes == other.bytes && lines == other.lines && words == other.words &&
+               passes == other.passes && crc32 == other.crc32;
+    }
+};
+
+counted result_of(backend& jobs, const std::string& id) {
+    const json result = jobs.job(id)["result"];
+    return {result["bytes"].number, result["lines"].number, result["words"].number, result["passes"].number,
+            result["crc32"].text};
+}
+
+struct tally {
+    int interruptions = 0;
+    std::int64_t bytes = 0;  // by the kernel's account
+    bool accounted = true;   // there is such a thing
+};
+
+// Starts worker after worker on the job, and has `interrupt` end each at a random point, until the job is done.
+template <class Interrupt>
+tally work_through(backend& jobs, const std::string& id, const environment& settings, milliseconds step,
+                   bool with_events, Interrupt interrupt) {
+    const std::int64_t idle = bytes_read_idle();
+    std::mt19937_64 random(seed());
+    tally out;
+    const auto done = [&] { return jobs.state_of(id) == "completed"; };
+    const auto end = clock::now() + seconds(120);
+    for (int run = 1; !done() && clock::now() < end; ++run) {
+        const std::string name = "w" + std::to_string(run);
+        process worker = count_worker(jobs, name, settings);
+        // So many checkpoints, where the backend tells of them, and up to two intervals more.
+        const int checkpoints = static_cast<int>(random() % 3);
+        const auto more =
+            std::chrono::microseconds(random() % static_cast<std::uint64_t>(step.count() * 2000 + 1));
+        const auto claimed = [&](const json& event) {
+            return worker_event(name, "fetch")(event) && event["jobs"].holds(id);
+        };
+        REQUIRE(jobs.event(claimed).what == json::kind::object);
+        if (with_events)
+            eventually([&] { return jobs.count(worker_event(name, "checkpoint")) >= checkpoints || done(); });
+        std::this_thread::sleep_for(more);
+        interrupt(worker);
+        const std::int64_t read = bytes_read(worker);
+        out.accounted = out.accounted && idle >= 0 && read >= 0;
+        out.bytes += read - idle;
+        worker.signal(SIGKILL);
+        if (!done()) ++out.interruptions;
+        // Before the next one starts: it is back, by its FAIL or because its worker is dead.
+        eventually([&] { return jobs.state_of(id) != "active"; });
+    }
+    CHECK(jobs.state_of(id) == "completed");
+    return out;
+}
+
+// No run started from less than the last checkpoint before it, nor came to its own first one later than that allows.
+void check_checkpoints(backend& jobs, const std::string& id) {
+    std::int64_t last = 0;
+    int count = 0;
+    for (const json& each : jobs.events()) {
+        if (!job_event(id, "checkpoint")(each)) continue;
+        if (each["status"].number != 200) continue;  // from a worker slow enough to be taken for dead
+        const std::int64_t here = position(each["state"]);
+        CHECK(here - last >= interval);  // starting over would be less
+        CHECK(here - last < interval + chunk);
+        last = here;
+        ++count;
+    }
+    CHECK(count > 5);
+}
+
+void check_work(const tally& done, std::int64_t minimum) {
+    MESSAGE("seed " << seed() << ": " << done.interruptions << " interruptions; read " << done.bytes / 1024
+                    << " KiB, at least " << minimum / 1024 << ", at most "
+                    << (minimum + done.interruptions * interval) / 1024 << " and what starting takes");
+    if (!done.accounted) {
+        MESSAGE("this kernel keeps no account of what a process read");
+        return;
+    }
+    // A chunk on its way at the interruption, and what a start reads more or less of.
+    const std::int64_t slack = (done.interruptions + 1) * (chunk + 32 * 1024);
+    CHECK(done.bytes + slack >= minimum);
+    CHECK(done.bytes <= minimum + done.interruptions * interval + slack);
+}
+
+// The job without an interruption: its result, and how long an interval takes.
+counted count_undisturbed(backend& jobs, const std::string& args, milliseconds& step) {
+    const std::string id = jobs.push_one("text.count", args);
+    const process worker = count_worker(jobs, "undisturbed");
+    const json claimed = jobs.event([&](const json& event) {
+        return worker_event("undisturbed", "fetch")(event) && event["jobs"].holds(id);
+    });
+    const json acked = jobs.event(job_event(id, "ack"));
+    REQUIRE(acked.what == json::kind::object);
+    const std::int64_t took = acked["recv_mono_ns"].number - claimed["recv_mono_ns"].number;
+    step = milliseconds(took / 1000000 * interval / (pass_count() * file_size));
+    worker.signal(SIGTERM);
+    REQUIRE(worker.wait() == 0);
+    return result_of(jobs, id);
+}
+
+}  // namespace
+
+TEST_CASE("text.count, killed at random points, does no more than an interval of work twice each time") {
+    backend jobs({"--dead-after", "300ms"});
+    const std::string args = count_args(write_text(file_size), pass_count());
+    milliseconds step{0};
+    const counted expected = count_undisturbed(jobs, args, step);
+    CHECK(expected.bytes == file_size);
+    CHECK(expected.passes == pass_count());
+    const std::string id = jobs.push_one("text.count", args);
+    const tally done = work_through(jobs, id, {}, step, true, [](const process& worker) {
+        stop_and_await(worker);  // what it has read is read while it stands still
+    });
+    CHECK(result_of(jobs, id) == expected);
+    CHECK(done.interruptions > 0);
+    check_checkpoints(jobs, id);
+    check_work(done, pass_count() * file_size);
+}
+
+TEST_CASE("text.count, stopped by SIGTERM with a short grace, goes on where it was") {
+    for (const bool with_route : {true, false}) {
+        CAPTURE(with_route);
+        backend jobs(with_route ? std::vector<std::string>{} : std::vector<std::string>{"--no-checkpoints"});
+        const std::string args = count_args(write_text(file_size), pass_count());
+        milliseconds step{0};
+        const counted expected = count_undisturbed(jobs, args, step);
+        const std::string id = jobs.push_one("text.count", args);
+        int failed = 0;
+        const tally done = work_through(jobs, id, {{"OJS_SHUTDOWN_GRACE_PERIOD", "5ms"}},
+                                        with_route ? step : step * 3, with_route, [&](const process& worker) {
+                                            worker.signal(SIGTERM);
+                                            CHECK(worker.wait() == 0);
+                                            ++failed;
+                                        });
+        CHECK(result_of(jobs, id) == expected);
+        CHECK(done.interruptions > 0);
+        CHECK(failed >= done.interruptions);
+        CHECK(jobs.job(id)["attempt"].number == 1);  // handed back each time: no attempt used up
+        if (with_route) check_checkpoints(jobs, id);
+        check_work(done, pass_count() * file_size);
+    }
+}
+
+TEST_CASE("text.count goes on from a checkpoint of its own, and starts over from any other") {
+    backend jobs;
+    const std::string path = write_text(file_size);
+    const std::string args = count_args(path, 6);
+    const process worker = count_worker(jobs, "w");
+    const auto count_checkpoints = [&](const std::string& id) {
+        return jobs.count(job_event(id, "checkpoint"));
+    };
+    const auto run = [&](const std::string& meta) {
+        const std::string id = jobs.push("text.count", args, 1, meta).front();
+        REQUIRE(jobs.reaches(id, "completed"));
+        return id;
+    };
+    const std::string whole = run("");
+    const counted expected = result_of(jobs, whole);
+    REQUIRE(count_checkpoints(whole) == 2);
+    const std::string version = jobs.event(job_event(whole, "checkpoint"))["state"]["version"].text;
+    REQUIRE_FALSE(version.empty());
+
+    // By the members of one that it will take: the last pass, at its beginning.
+    const std::vector<std::pair<std::string, std::string>> good = {{"job", "\"text.count\""},
+                                                                   {"path", "\"" + path + "\""},
+                                                                   {"version", "\"" + version + "\""},
+                                                                   {"pass", "6"},
+                                                                   {"offset", "0"},
+                                                                   {"lines", "0"},
+                                                                   {"words", "0"},
+                                                                   {"in_word", "0"},
+                                                                   {"crc_state", "4294967295"},
+                                                                   {"worked_ms", "0"}};
+    const auto with = [&](const std::string& key, const std::string& value) {
+        std::string members;
+        for (const auto& [name, source] : good) {
+            if (name == key && value.empty()) continue;
+            members += (members.empty() ? "\"" : ",\"") + name + "\":" + (name == key ? value : source);
+        }
+        return ",\"meta\":{\"checkpoint\":{" + members + "}}";
+    };
+    const std::string taken = run(with("", ""));
+    CHECK(result_of(jobs, taken) == expected);
+    CHECK(count_checkpoints(taken) == 0);
+
+    std::vector<std::string> foreign;
+    for (const auto& member : good) foreign.push_back(with(member.first, ""));
+    for (const char* key : {"job", "path", "version"}) {
+        for (const char* value : {"\"other\"", "7", "null"}) foreign.push_back(with(key, value));
+    }
+    foreign.push_back(with("version", "\"" + version + "0\""));
+    for (const char* key : {"pass", "offset", "lines", "words", "in_word", "crc_state", "worked_ms"}) {
+        for (const char* value : {"-1", "0.5", "\"1\"", "1e300"}) foreign.push_back(with(key, value));
+    }
+    foreign.push_back(with("pass", "0"));
+    foreign.push_back(with("offset", std::to_string(file_size + 1)));
+    foreign.push_back(with("crc_state", "4294967296"));
+    for (const char* state : {"7", "[]", "{}", "\"text.count\"", "null", "true"}) {
+        foreign.push_back(std::string(",\"meta\":{\"checkpoint\":") + state + "}");
+    }
+    for (const std::string& meta : foreign) {
+        CAPTURE(meta);
+        const std::string id = run(meta);
+        CHECK(result_of(jobs, id) == expected);
+        CHECK(count_checkpoints(id) == 2);
+    }
+}
+
+TEST_CASE("text.count starts over when its file has changed since") {
+    backend jobs;
+    const std::string path = write_text(file_size);
+    const std::string args = count_args(path, 100000);
+    const std::string id = jobs.push_one("text.count", args);
+    const auto interrupt_after = [&](const std::string& name, int checkpoints) {
+        process worker = count_worker(jobs, name, {{"OJS_SHUTDOWN_GRACE_PERIOD", "5ms"}});
+        REQUIRE(eventually([&] { return jobs.count(job_event(id, "checkpoint")) >= checkpoints; }));
+        worker.signal(SIGTERM);
+        REQUIRE(worker.wait() == 0);
+    };
+    const auto positions = [&] {
+        std::vector<std::int64_t> out;
+        for (const json& each : jobs.events()) {
+            if (job_event(id, "checkpoint")(each)) out.push_back(position(each["state"]));
+        }
+        return out;
+    };
+    interrupt_after("before", 3);
+    const std::size_t before = positions().size();
+    std::ofstream(path, std::ios::binary | std::ios::app) << "one more line\n";
+    interrupt_after("changed", static_cast<int>(before) + 2);
+    REQUIRE(positions().size() > before);
+    CHECK(positions()[before] < positions()[before - 1]);
+    const std::size_t after = positions().size();
+    interrupt_after("unchanged", static_cast<int>(after) + 1);
+    REQUIRE(positions().size() > after);
+    CHECK(positions()[after] > positions()[after - 1]);
+}

@@ -1,0 +1,520 @@
+// Checkpoints and the three moments of a handler: what is kept, what the backend hears of it and when, and what a
+// later run finds.
+#include <signal.h>
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <stdexcept>
+#include <thread>
+
+#include "recorder.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
+using happening = recorder::event;
+using recorder::make_job;
+
+namespace {
+
+const cause sigterm{cause_kind::signal, SIGTERM};
+
+// A backend with a place for checkpoints; it notes what it is asked, and what FAILs bring.
+class keeping : public recorder::transport {
+  public:
+    std::function<settling(const checkpoint_request&, time_point)> on_save;
+    std::function<result<std::string>(const std::string&)> on_load;
+
+    keeping() {
+        on.fail = [this](const fail_request& request, time_point) {
+            const std::lock_guard<std::mutex> held(mutex_);
+            failed_.push_back(request.checkpoint_json);
+            return settling(settled::accepted);
+        };
+    }
+    std::vector<std::string> saved() const { return copy(saved_); }
+    std::vector<std::string> failed() const { return copy(failed_); }
+    int loads() const { return loads_; }
+    bool called_after_goodbye() const { return after_goodbye_; }
+
+    settling save_checkpoint(const checkpoint_request& request, time_point deadline) override {
+        look_at_the_time();
+        {
+            const std::lock_guard<std::mutex> held(mutex_);
+            saved_.push_back(request.job_id + "=" + request.state_json);
+        }
+        return on_save ? on_save(request, deadline) : settling(settled::accepted);
+    }
+    result<std::string> load_checkpoint(const std::string& job_id, time_point /*deadline*/) override {
+        look_at_the_time();
+        ++loads_;
+        return on_load ? on_load(job_id) : result<std::string>(std::string());
+    }
+
+  private:
+    std::vector<std::string> copy(const std::vector<std::string>& list) const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return list;
+    }
+    void look_at_the_time() {
+        for (const recorder::call& each : calls("beat")) {
+            if (each.state == "terminate") after_goodbye_ = true;
+        }
+    }
+
+    mutable std::mutex mutex_;
+    std::vector<std::string> saved_;
+    std::vector<std::string> failed_;
+    std::atomic<int> loads_{0};
+    std::atomic<bool> after_goodbye_{false};
+};
+
+using strings = std::vector<std::string>;
+
+// One job through one worker, stopped when the job is settled.
+template <class Handler>
+void run_job(recorder::transport& wire, Handler handler, job given = make_job("a"),
+             worker_options options = recorder::options()) {
+    wire.give(std::move(given));
+    worker body(std::move(options), wire);
+    body.register_handler("work", handler);
+    REQUIRE(body.start());
+    REQUIRE(wire.wait_for("fetch", 2));  // asked for again only when the slot is free
+    REQUIRE(body.stop(recorder::guard));
+    recorder::check_last_word(wire);
+}
+
+job with_meta(const std::string& meta) {
+    job out = make_job("a");
+    out.meta_json = meta;
+    return out;
+}
+
+std::string code_of(const result<void>& said) {
+    return said ? "ok" : to_string(said.error().code);
+}
+
+}  // namespace
+
+TEST_CASE("checkpoint: saved digit for digit, known at once, and not part of an ACK") {
+    keeping wire;
+    run_job(wire, [](job_context& job) {
+        CHECK(job.checkpoint().empty());
+        CHECK(code_of(job.save_checkpoint(R"({"n":12345678901234567890})")) == "ok");
+        CHECK(job.checkpoint() == R"({"n":12345678901234567890})");
+        CHECK(code_of(job.save_checkpoint("[1.50]")) == "ok");
+        CHECK(job.checkpoint() == "[1.50]");
+        CHECK(code_of(job.save_checkpoint("null")) == "ok");  // nothing, from now on
+        CHECK(job.checkpoint().empty());
+    });
+    CHECK(wire.saved() == strings{R"(a={"n":12345678901234567890})", "a=[1.50]", "a=null"});
+    CHECK(wire.loads() == 1);
+    CHECK(wire.failed().empty());
+    CHECK(wire.calls("ack").size() == 1);
+}
+
+TEST_CASE("checkpoint: goes with the FAIL, however the job fails") {
+    const auto fails_with = [](auto ending) {
+        keeping wire;
+        run_job(wire, [ending](job_context& job) -> outcome {
+            CHECK(code_of(job.save_checkpoint("1")) == "ok");
+            CHECK(code_of(job.save_checkpoint("2")) == "ok");
+            return ending();
+        });
+        return wire.failed();
+    };
+    CHECK(fails_with([] { return outcome::retry("later"); }) == strings{"2"});
+    CHECK(fails_with([] { return outcome::discard("never"); }) == strings{"2"});
+    CHECK(fails_with([] { return outcome::interrupted("early"); }) == strings{"2"});
+    CHECK(fails_with([]() -> outcome { throw std::runtime_error("no"); }) == strings{"2"});
+    CHECK(fails_with([]() -> outcome { throw 7; }) == strings{"2"});
+}
+
+TEST_CASE("checkpoint: what this run did not save is not sent, not even what it found") {
+    keeping wire;
+    wire.on_load = [](const std::string&) { return result<std::string>(std::string("3")); };
+    run_job(wire, [](job_context& job) {
+        CHECK(job.checkpoint() == "3");
+        return outcome::retry("again");
+    });
+    CHECK(wire.failed() == strings{""});
+}
+
+TEST_CASE("checkpoint: what is not JSON in UTF-8 is refused, and the one before stays") {
+    keeping wire;
+    run_job(wire, [](job_context& job) {
+        CHECK(code_of(job.save_checkpoint("1")) == "ok");
+        const strings bad = {"",
+                             " ",
+                             "{",
+                             "1 2",
+                             "nul",
+                             "'a'",
+                             "1e999",
+                             std::string("1\0", 2),
+                             "\"\xff\"",
+                             "\"\xc3\"",
+                             std::string(200, '[') + std::string(200, ']')};
+        for (const std::string& state : bad) {
+            CAPTURE(state);
+            CHECK(code_of(job.save_checkpoint(state)) == "invalid_argument");
+        }
+        CHECK(job.checkpoint() == "1");
+        return outcome::retry("");
+    });
+    CHECK(wire.saved() == strings{"a=1"});
+    CHECK(wire.failed() == strings{"1"});
+}
+
+TEST_CASE("checkpoint: a transport without a place for them is no error; the FAIL has it") {
+    recorder::transport wire;
+    std::string failed;
+    wire.on.fail = [&](const fail_request& request, time_point) {
+        failed = request.checkpoint_json;
+        return recorder::transport::settling(settled::accepted);
+    };
+    run_job(wire, [](job_context& job) {
+        CHECK(job.checkpoint().empty());
+        CHECK(code_of(job.save_checkpoint("1")) == "ok");
+        return outcome::retry("");
+    });
+    CHECK(failed == "1");
+}
+
+TEST_CASE(
+    "checkpoint: what the backend says against it the handler hears, and the FAIL has it all the same") {
+    struct row {
+        recorder::transport::settling answer;
+        const char* code;
+        int status;
+    };
+    error too_large{errc::rejected, 0, "too large"};
+    too_large.http_status = 413;
+    for (const row& each : {row{too_large, "rejected", 413}, row{settled::gone, "rejected", 409},
+                            row{error{errc::unavailable, 0, ""}, "unavailable", 0},
+                            row{error{errc::timed_out, 0, ""}, "timed_out", 0}}) {
+        keeping wire;
+        wire.on_save = [&](const checkpoint_request&, time_point) { return each.answer; };
+        run_job(wire, [&](job_context& job) {
+            const result<void> said = job.save_checkpoint("1");
+            CHECK(code_of(said) == each.code);
+            CHECK(said.error().http_status == each.status);
+            CHECK(job.checkpoint() == "1");
+            return outcome::retry("");
+        });
+        CHECK(wire.failed() == strings{"1"});
+    }
+    keeping throwing;
+    throwing.on_save = [](const checkpoint_request&, time_point) -> recorder::transport::settling {
+        throw 7;
+    };
+    run_job(throwing, [](job_context& job) {
+        CHECK(code_of(job.save_checkpoint("1")) == "disconnected");
+        return outcome::retry("");
+    });
+    CHECK(throwing.failed() == strings{"1"});
+}
+
+TEST_CASE("checkpoint: a FAIL refused with it is sent without it") {
+    keeping wire;
+    strings tries;
+    wire.on.fail = [&](const fail_request& request, time_point) -> recorder::transport::settling {
+        tries.push_back(request.checkpoint_json);
+        if (!request.checkpoint_json.empty()) return error{errc::rejected, 0, "too large"};
+        return settled::accepted;
+    };
+    run_job(wire, [](job_context& job) {
+        CHECK(job.save_checkpoint("1"));
+        return outcome::retry("");
+    });
+    CHECK(tries == strings{"1", ""});
+}
+
+// ---- what an earlier run left ----
+
+TEST_CASE("checkpoint: found in the envelope, else asked for once") {
+    const auto finds = [](keeping& wire, const std::string& meta) {
+        std::string found;
+        run_job(
+            wire,
+            [&](job_context& job) {
+                found = job.checkpoint();
+                CHECK(job.checkpoint() == found);
+            },
+            with_meta(meta));
+        return found;
+    };
+    keeping in_meta;
+    CHECK(finds(in_meta, R"({"x":1,"checkpoint": {"n":12345678901234567890}})") ==
+          R"({"n":12345678901234567890})");
+    CHECK(in_meta.loads() == 0);
+
+    for (const char* meta :
+         {"{}", R"({"checkpoint":null})", R"({"checkpoint":no})", R"({"checkpoint":})", "", "7"}) {
+        CAPTURE(meta);
+        keeping asked;
+        asked.on_load = [](const std::string& id) { return result<std::string>("[\"" + id + "\",1.0]"); };
+        CHECK(finds(asked, meta) == "[\"a\",1.0]");
+        CHECK(asked.loads() == 1);
+    }
+    for (const char* nothing : {"", "null", "no JSON", "\"\xff\""}) {
+        keeping empty;
+        empty.on_load = [&](const std::string&) { return result<std::string>(std::string(nothing)); };
+        CHECK(finds(empty, "{}").empty());
+        CHECK(empty.loads() == 1);
+    }
+}
+
+TEST_CASE("checkpoint: not asked for unless the handler does") {
+    keeping wire;
+    run_job(wire, [](job_context&) {});
+    CHECK(wire.loads() == 0);
+}
+
+TEST_CASE("checkpoint: one that could not be asked for is logged, and asked for again") {
+    keeping wire;
+    wire.on_load = [&](const std::string&) -> result<std::string> {
+        if (wire.loads() == 1) return error{errc::unavailable, 0, "not now"};
+        return std::string("5");
+    };
+    std::mutex mutex;
+    std::string log;
+    worker_options options = recorder::options();
+    options.log.level = log_level::warn;
+    options.log.hook = [&](const log_record& record) {
+        const std::lock_guard<std::mutex> held(mutex);
+        log += format_log_record(record, log_format::logfmt) + "\n";
+    };
+    run_job(
+        wire,
+        [](job_context& job) {
+            CHECK(job.checkpoint().empty());
+            CHECK(job.checkpoint() == "5");
+            CHECK(job.checkpoint() == "5");
+        },
+        make_job("a"), options);
+    CHECK(wire.loads() == 2);
+    CHECK(log.find("could not be asked for") != std::string::npos);
+    CHECK(log.find("not now") != std::string::npos);
+}
+
+TEST_CASE("checkpoint: a run that is interrupted, and the next one in the memory transport") {
+    memory_transport wire;
+    worker_options options = recorder::options();
+    options.shutdown_grace_period = 0ms;
+    wire.push("work");
+    for (int run = 1; run <= 3; ++run) {
+        happening saved;
+        std::string found;
+        worker body(options, wire);
+        body.register_handler("work", [&](job_context& job) -> outcome {
+            found = job.checkpoint();
+            if (run == 3) return outcome::done();
+            CHECK(job.save_checkpoint("{\"run\":" + std::to_string(run) + ",\"n\":12345678901234567890}"));
+            saved.set();
+            static_cast<void>(job.sleep_for(1h));
+            return {};
+        });
+        REQUIRE(body.start());
+        if (run < 3) REQUIRE(saved.wait());
+        while (run == 3 && body.report().completed == 0) std::this_thread::yield();
+        REQUIRE(body.stop(recorder::guard));
+        CHECK(body.exit_code() == 0);
+        CHECK(found ==
+              (run == 1 ? "" : "{\"run\":" + std::to_string(run - 1) + ",\"n\":12345678901234567890}"));
+    }
+    REQUIRE(wire.jobs().size() == 1);
+    CHECK(wire.jobs()[0].state == "completed");
+    CHECK(wire.load_checkpoint("no such job", time_point::max()).value_or("?").empty());
+    CHECK(wire.save_checkpoint({"no such job", "1"}, time_point::max()).value_or(settled::accepted) ==
+          settled::gone);
+}
+
+// ---- several threads, and the stop ----
+
+TEST_CASE("checkpoint: of several threads one at a time, and the FAIL has the last one") {
+    keeping wire;
+    recorder::counter inside;
+    wire.on_save = [&](const checkpoint_request&, time_point) {
+        inside.add();
+        for (int i = 0; i < 20; ++i) std::this_thread::yield();
+        inside.add(-1);
+        return recorder::transport::settling(settled::accepted);
+    };
+    run_job(wire, [](job_context& job) {
+        std::vector<std::thread> threads;
+        for (int t = 0; t < 4; ++t) {
+            threads.emplace_back([&job, t] {
+                for (int i = 0; i < 25; ++i) {
+                    CHECK(job.save_checkpoint(std::to_string(t * 100 + i)));
+                    CHECK_FALSE(job.checkpoint().empty());
+                }
+            });
+        }
+        for (std::thread& each : threads) each.join();
+        return outcome::retry("");
+    });
+    CHECK(inside.highest() == 1);
+    REQUIRE(wire.saved().size() == 100);
+    REQUIRE(wire.failed().size() == 1);
+    CHECK("a=" + wire.failed()[0] == wire.saved().back());
+}
+
+TEST_CASE(
+    "checkpoint: a handler tells draining, cancelled and abandoned apart, and may save until abandoned") {
+    keeping wire;
+    lifecycle life(0ms);
+    happening running;
+    happening draining;
+    happening drained;
+    happening stopped;
+    const auto returned = std::make_shared<happening>();
+    strings seen;
+    const auto look = [&](job_context& job) {
+        const std::string moment = std::to_string(seen.size());
+        seen.push_back(std::string(job.stop_requested() ? "s" : "-") + (job.cancel_requested() ? "c" : "-") +
+                       (job.abandoned() ? "a " : "- ") + code_of(job.save_checkpoint(moment)));
+    };
+    wire.give(make_job("a"));
+    worker_options options = recorder::options();
+    options.cancel_wait = 1h;  // at most half of the stop's time
+    options.stop_timeout = 4s;
+    worker body(options, wire, life);
+    body.register_handler("work", [&, returned](job_context& job) {
+        look(job);
+        running.set();
+        CHECK(draining.wait());
+        look(job);
+        drained.set();
+        CHECK_FALSE(job.sleep_for(1h));
+        look(job);
+        CHECK(stopped.wait());
+        look(job);
+        CHECK(job.checkpoint() == "2");  // what it kept itself
+        returned->set();
+        return outcome::done("\"too late\"");
+    });
+    REQUIRE(body.start());
+    REQUIRE(running.wait());
+    life.apply(event::stop_signal, sigterm);
+    draining.set();
+    REQUIRE(drained.wait());
+    life.apply(event::stop_signal, sigterm);
+    REQUIRE(body.stop(recorder::guard));
+    stopped.set();
+    REQUIRE(returned->wait());
+    CHECK(seen == strings{"--- ok", "s-- ok", "sc- ok", "sca cancelled"});
+    CHECK(wire.failed() == strings{"2"});
+    CHECK(wire.saved() == strings{"a=0", "a=1", "a=2"});
+    CHECK_FALSE(wire.called_after_goodbye());
+    CHECK(wire.calls("ack").empty());
+    recorder::check_last_word(wire);
+}
+
+TEST_CASE("checkpoint: the FAIL of a stop waits for a save under way, and has its state") {
+    keeping wire;
+    lifecycle life(0ms);
+    happening saving;
+    happening waiting;
+    happening go_on;
+    std::string said_to_second;
+    const auto returned = std::make_shared<happening>();
+    std::size_t fails_meanwhile = 1;
+    wire.on_save = [&](const checkpoint_request&, time_point) {
+        saving.set();
+        CHECK(go_on.wait());
+        fails_meanwhile = wire.calls("fail").size();
+        return recorder::transport::settling(settled::accepted);
+    };
+    wire.give(make_job("a"));
+    worker body(recorder::options(), wire, life);
+    body.register_handler("work", [&, returned](job_context& job) {
+        std::thread second([&] {
+            CHECK(saving.wait());
+            waiting.set();
+            said_to_second = code_of(job.save_checkpoint("2"));  // its turn never comes
+            go_on.set();
+        });
+        CHECK(job.save_checkpoint("1"));
+        second.join();
+        returned->set();
+    });
+    REQUIRE(body.start());
+    REQUIRE(saving.wait());
+    REQUIRE(waiting.wait());
+    life.apply(event::stop_signal, sigterm);
+    life.apply(event::stop_signal, sigterm);
+    REQUIRE(body.stop(recorder::guard));
+    REQUIRE(returned->wait());
+    CHECK(fails_meanwhile == 0);
+    CHECK(said_to_second == "cancelled");
+    CHECK(wire.failed() == strings{"1"});
+    CHECK(wire.saved() == strings{"a=1"});
+    recorder::check_last_word(wire);
+}
+
+TEST_CASE("checkpoint: a save that is not answered holds up neither the FAIL nor the stop") {
+    keeping wire;
+    lifecycle life(0ms);
+    happening saving;
+    happening go_on;
+    const auto returned = std::make_shared<happening>();
+    wire.on_save = [&](const checkpoint_request&, time_point) -> recorder::transport::settling {
+        saving.set();
+        CHECK(go_on.wait());
+        return error{errc::timed_out, 0, ""};
+    };
+    wire.give(make_job("a"));
+    worker_options options = recorder::options();
+    options.stop_timeout = 1s;
+    worker body(options, wire, life);
+    body.register_handler("work", [&, returned](job_context& job) {
+        CHECK(code_of(job.save_checkpoint("1")) == "timed_out");
+        returned->set();
+    });
+    REQUIRE(body.start());
+    REQUIRE(saving.wait());
+    life.apply(event::stop_signal, sigterm);
+    life.apply(event::stop_signal, sigterm);
+    REQUIRE(body.stop(recorder::guard));
+    CHECK(wire.failed() == strings{"1"});
+    CHECK(body.exit_code() == 0);
+    CHECK(body.report().interrupted == 1);
+    go_on.set();
+    REQUIRE(returned->wait());
+}
+
+TEST_CASE("checkpoint: a save has the time of a request, and in a stop no more than that has") {
+    keeping wire;
+    lifecycle life(0ms);
+    std::vector<time_point> deadlines;
+    wire.on_save = [&](const checkpoint_request&, time_point deadline) {
+        deadlines.push_back(deadline);
+        return recorder::transport::settling(settled::accepted);
+    };
+    happening saved;
+    wire.give(make_job("a"));
+    worker_options options = recorder::options();
+    options.cancel_wait = 1h;
+    options.stop_timeout = 3s;
+    options.request_timeout = 20s;
+    worker body(options, wire, life);
+    body.register_handler("work", [&](job_context& job) {
+        const time_point before = steady_clock::now();
+        CHECK(job.save_checkpoint("1"));
+        CHECK(deadlines.back() >= before + 20s);
+        CHECK(deadlines.back() <= steady_clock::now() + 20s);
+        saved.set();
+        CHECK_FALSE(job.sleep_for(1h));
+        CHECK(job.save_checkpoint("2"));
+        CHECK(deadlines.back() <= steady_clock::now() + 3s);
+        return outcome::interrupted();
+    });
+    REQUIRE(body.start());
+    REQUIRE(saved.wait());
+    life.apply(event::stop_signal, sigterm);
+    life.apply(event::stop_signal, sigterm);
+    REQUIRE(body.stop(recorder::guard));
+    CHECK(deadlines.size() == 2);
+    CHECK(wire.failed() == strings{"2"});
+}

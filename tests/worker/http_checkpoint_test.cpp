@@ -1,0 +1,180 @@
+// The checkpoint route: what is sent, what each answer means, and how a backend without it is told from an unknown job.
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "recorder.hpp"
+
+using namespace ojs;
+
+namespace {
+
+// A backend that keeps every request as "METHOD TARGET BODY" and answers what the test says.
+class backend {
+  public:
+    explicit backend(std::function<http_response(const http_request&)> answer) : answer_(std::move(answer)) {
+        result<http_server> started = http_server::start("127.0.0.1:0", [this](const http_request& request) {
+            {
+                const std::lock_guard<std::mutex> held(mutex_);
+                requests_.push_back(request.method + " " + request.target + " " + request.body);
+            }
+            return answer_(request);
+        });
+        REQUIRE(started);
+        server_ = std::make_unique<http_server>(std::move(*started));
+        result<http_client> client = http_transport::make_client("http://" + server_->address());
+        REQUIRE(client);
+        wire_ = std::make_unique<http_transport>(std::move(*client));
+    }
+    explicit backend(int status, const std::string& body = "")
+        : backend([=](const http_request&) {
+              return http_response{status, {}, body, false};
+          }) {}
+
+    http_transport& wire() { return *wire_; }
+    std::vector<std::string> requests() const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return requests_;
+    }
+    result<settled> save(const std::string& id = "j", const std::string& state = "1") {
+        return wire_->save_checkpoint({id, state}, deadline_after(recorder::guard));
+    }
+    result<std::string> load(const std::string& id = "j") {
+        return wire_->load_checkpoint(id, deadline_after(recorder::guard));
+    }
+
+  private:
+    std::function<http_response(const http_request&)> answer_;
+    mutable std::mutex mutex_;
+    std::vector<std::string> requests_;
+    std::unique_ptr<http_server> server_;
+    std::unique_ptr<http_transport> wire_;
+};
+
+const std::string api_404 = R"({"error":{"code":"NOT_FOUND","message":"no such job"}})";
+
+// Answers for the checkpoint and for INFO.
+backend missing(const http_response& checkpoint, const http_response& info) {
+    return backend([=](const http_request& request) {
+        return request.target.find("/checkpoint") == std::string::npos ? info : checkpoint;
+    });
+}
+
+}  // namespace
+
+TEST_CASE("http checkpoint: saved and loaded digit for digit") {
+    backend peer([](const http_request& request) {
+        return http_response{
+            200, {}, request.method == "GET" ? R"({"state": {"n": 12345678901234567890} })" : "{}", false};
+    });
+    const result<settled> saved = peer.save("j", R"({"n":12345678901234567890})");
+    REQUIRE(saved);
+    CHECK(*saved == settled::accepted);
+    const result<std::string> loaded = peer.load();
+    REQUIRE(loaded);
+    CHECK(*loaded == R"({"n": 12345678901234567890})");
+    CHECK(peer.requests() ==
+          std::vector<std::string>{R"(POST /ojs/v1/jobs/j/checkpoint {"state":{"n":12345678901234567890}})",
+                                   "GET /ojs/v1/jobs/j/checkpoint "});
+}
+
+TEST_CASE("http checkpoint: an id is one segment of the path, whatever is in it") {
+    backend peer(200, "{}");
+    for (const char* id : {"a/b?c#d e%\n", "..", "\xc3\xa4", "Z-9_"}) CHECK(peer.save(id));
+    CHECK(peer.load("a/b"));
+    CHECK(peer.requests() ==
+          std::vector<std::string>{"POST /ojs/v1/jobs/a%2Fb%3Fc%23d%20e%25%0A/checkpoint {\"state\":1}",
+                                   "POST /ojs/v1/jobs/%2E%2E/checkpoint {\"state\":1}",
+                                   "POST /ojs/v1/jobs/%C3%A4/checkpoint {\"state\":1}",
+                                   "POST /ojs/v1/jobs/Z-9_/checkpoint {\"state\":1}",
+                                   "GET /ojs/v1/jobs/a%2Fb/checkpoint "});
+}
+
+TEST_CASE("http checkpoint: what the answer to a save means") {
+    for (const int status : {200, 201, 204})
+        CHECK(backend(status).save().value_or(settled::gone) == settled::accepted);
+    CHECK(backend(409).save().value_or(settled::accepted) == settled::gone);
+    backend large(413, "the state \"1\" is too large");
+    const result<settled> refused = large.save();
+    REQUIRE(!refused);
+    CHECK(refused.error().code == errc::rejected);
+    CHECK(refused.error().http_status == 413);
+    CHECK(refused.error().text == "POST /jobs/{id}/checkpoint answered 413");  // no echo of what was sent
+    for (const int status : {400, 422}) CHECK(backend(status).save().error().code == errc::rejected);
+    for (const int status : {401, 429, 500, 503})
+        CHECK(backend(status).save().error().code == errc::unavailable);
+    CHECK(large.save().error().code == errc::rejected);
+    CHECK(large.requests().size() == 2);  // refusing one is not having no route
+}
+
+TEST_CASE("http checkpoint: no route, told by its status or by a job that is known: never asked again") {
+    const http_response known = {200, {}, "{\"job\":{}}", false};
+    const http_response unknown = {404, {}, api_404, false};
+    const http_response plain = {404, {}, "404 page not found\n", false};
+    const http_response no_method = {405, {}, "", false};
+    const http_response not_made = {501, {}, "", false};
+    struct row {
+        http_response checkpoint;
+        http_response info;
+        std::size_t requests;
+    };
+    for (const row& each : {row{no_method, known, 1}, row{not_made, known, 1}, row{plain, known, 2},
+                            row{unknown, known, 2}, row{plain, plain, 2}, row{unknown, no_method, 2}}) {
+        backend peer = missing(each.checkpoint, each.info);
+        CAPTURE(each.checkpoint.status);
+        const result<settled> first = peer.save();
+        REQUIRE(!first);
+        CHECK(first.error().code == errc::unsupported);
+        CHECK(peer.requests().size() == each.requests);
+        CHECK(peer.save().error().code == errc::unsupported);
+        CHECK(peer.load().value_or("?").empty());
+        CHECK(peer.requests().size() == each.requests);
+    }
+}
+
+TEST_CASE("http checkpoint: a job the backend does not know is gone; others may be saved") {
+    backend peer([](const http_request& request) {
+        const bool known = request.target.find("/jobs/known") != std::string::npos;
+        return http_response{known ? 200 : 404, {}, known ? "{}" : api_404, false};
+    });
+    CHECK(peer.save("other").value_or(settled::accepted) == settled::gone);
+    CHECK(peer.requests().back() == "GET /ojs/v1/jobs/other ");
+    CHECK(peer.save("known").value_or(settled::gone) == settled::accepted);
+}
+
+TEST_CASE("http checkpoint: where the question after a 404 is not answered nothing is decided") {
+    backend peer = missing({404, {}, api_404, false}, {503, {}, "", false});
+    CHECK(peer.save().error().code == errc::unavailable);
+    CHECK(peer.save().error().code == errc::unavailable);
+    CHECK(peer.requests().size() == 4);
+    backend dropping = missing({404, {}, api_404, false}, {200, {}, "", true});
+    CHECK(dropping.save().error().code == errc::disconnected);
+}
+
+TEST_CASE("http checkpoint: what the answer to a load means") {
+    for (const int status : {204, 404, 405, 501}) {
+        const result<std::string> none = backend(status, api_404).load();
+        REQUIRE(none);
+        CHECK(none->empty());
+    }
+    CHECK(backend(200, "{}").load().value_or("?").empty());
+    CHECK(backend(200, "[1]").load().value_or("?").empty());
+    CHECK(backend(200, R"({"state":null})").load().value_or("?") == "null");
+    CHECK(backend(200, R"({"st\u0061te":[1.50]})").load().value_or("?") == "[1.50]");
+    for (const char* bad : {"", "{", "no", R"({"state":1e999})"}) {
+        CHECK(backend(200, bad).load().error().code == errc::bad_answer);
+    }
+    const result<std::string> down = backend(503).load();
+    REQUIRE(!down);
+    CHECK(down.error().code == errc::unavailable);
+    CHECK(down.error().text == "GET /jobs/{id}/checkpoint answered 503");
+    CHECK(backend(409).load().error().code == errc::rejected);
+}
+
+TEST_CASE("http checkpoint: ends at its deadline") {
+    backend peer(200, "{}");
+    const result<settled> late = peer.wire().save_checkpoint({"j", "1"}, steady_clock::now());
+    REQUIRE(!late);
+    CHECK(late.error().code == errc::timed_out);
+}
