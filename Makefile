@@ -124,13 +124,15 @@ O := $(BUILD)/test/%/obj
 $T/unit: $(addprefix $O/,tests/main.o tests/link/implementation.o $(UNIT_TESTS:.cpp=.o))
 	$(call link,$(compiler.$*))
 $T/process: $(addprefix $O/,tests/main.o tests/link/implementation.o $(PROCESS_TESTS:.cpp=.o)) \
-            | $(addprefix $T/,dev_backend worker river_stages shutdown-probe broken_worker $(STARTED) $(STATIC_WORKER))
+            | $(addprefix $T/,dev_backend worker river_stages controller shutdown-probe broken_worker $(STARTED) $(STATIC_WORKER))
 	$(call link,$(compiler.$*))
 $T/broken_worker: $O/examples/shutdown_probe/broken_worker.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
 $T/dev_backend: $O/examples/dev_backend.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
 $T/worker: $O/examples/worker.o $O/tests/link/implementation.o
+	$(call link,$(compiler.$*))
+$T/controller: $O/examples/controller.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
 $T/river_stages: $O/examples/river_stages.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
