@@ -258,13 +258,13 @@ class controller {
     // One job: a child, until it has ended or the job is cancelled.
     ojs::outcome run(ojs::job_context& job) {
         const std::string name = "execution-" + job.id();
+        const entry here(*this, name);
         auto child = ojs::child_process::start(child_of(job, name));
         if (!child) {
             say(ojs::log_level::error, "Job " + job.id() + " cannot be started",
                 {field("error", child.error().text)});
             return ojs::outcome::retry(child.error().text);
         }
-        const entry here(*this, name);
         say(ojs::log_level::info, "Process " + name + " started",
             {field("pid", std::to_string(child->pid())), field("attempt", std::to_string(job.attempt()))});
         const auto end = child->wait_until(ojs::time_point::max(), job.token());
@@ -290,6 +290,7 @@ class controller {
         entry(controller& owner, const std::string& name) : owner_(owner), name_(name) {
             const std::lock_guard<std::mutex> held(owner_.mutex_);
             owner_.running_.insert(name_);
+            if (owner_.draining_) tell_that_it_runs(name_);  // claimed just before the stop
         }
         entry(const entry&) = delete;
         entry& operator=(const entry&) = delete;
@@ -366,16 +367,20 @@ class controller {
 
     void tell_what_runs() {
         const std::lock_guard<std::mutex> held(mutex_);
-        for (const std::string& name : running_) {
-            say(ojs::log_level::info,
-                "Job " + name + " is currently processing. Will wait for completion or grace period expiry.");
-        }
+        draining_ = true;
+        for (const std::string& name : running_) tell_that_it_runs(name);
+    }
+
+    static void tell_that_it_runs(const std::string& name) {
+        say(ojs::log_level::info,
+            "Job " + name + " is currently processing. Will wait for completion or grace period expiry.");
     }
 
     const std::vector<std::string> command_;
     const ojs::worker* worker_ = nullptr;
     std::mutex mutex_;
     std::set<std::string> running_;
+    bool draining_ = false;
 };
 
 void tell_spool_event(const ojs::spool_event& event) {
