@@ -506,6 +506,7 @@ TEST_CASE("child_process: a cancelled token ends the wait, not the child") {
         CHECK(child.wait_until(soon(), cancel.token()).error().code == ojs::errc::cancelled);
     }
     canceller.join();
+    CHECK(cancel.token().seen());
     CHECK(::kill(child.pid(), 0) == 0);
     CHECK(child.wait_until(soon(), cancel.token()).error().code == ojs::errc::cancelled);  // cancelled before
     CHECK(child.wait_until(ojs::deadline_after(1ms), ojs::cancel_token()).error().code ==

@@ -232,7 +232,7 @@ TEST_CASE("checkpoint: a FAIL refused with it is sent without it") {
 
 // ---- what an earlier run left ----
 
-TEST_CASE("checkpoint: found in the envelope, else asked for once") {
+TEST_CASE("checkpoint: asked for once; where nothing is kept, what came with the job") {
     const auto finds = [](keeping& wire, const std::string& meta) {
         std::string found;
         run_job(
@@ -247,10 +247,16 @@ TEST_CASE("checkpoint: found in the envelope, else asked for once") {
     keeping in_meta;
     CHECK(finds(in_meta, R"({"x":1,"checkpoint": {"n":12345678901234567890}})") ==
           R"({"n":12345678901234567890})");
-    CHECK(in_meta.loads() == 0);
+    CHECK(in_meta.loads() == 1);
+    keeping cleared;
+    cleared.on_load = [](const std::string&) { return result<std::string>("null"); };
+    CHECK(finds(cleared, R"({"checkpoint":1})").empty());
+    keeping down;
+    down.on_load = [](const std::string&) { return error{errc::unavailable, 0, "not now"}; };
+    CHECK(finds(down, R"({"checkpoint":1})") == "1");
 
-    for (const char* meta :
-         {"{}", R"({"checkpoint":null})", R"({"checkpoint":no})", R"({"checkpoint":})", "", "7"}) {
+    for (const char* meta : {"{}", R"({"checkpoint":"older"})", R"({"checkpoint":null})",
+                             R"({"checkpoint":no})", R"({"checkpoint":})", "", "7"}) {
         CAPTURE(meta);
         keeping asked;
         asked.on_load = [](const std::string& id) { return result<std::string>("[\"" + id + "\",1.0]"); };

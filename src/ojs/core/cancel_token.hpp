@@ -63,7 +63,7 @@ class cancel_token {
     // false, at once, when cancelled, and then even if it is ready too: a loop over a queue that never runs empty ends
     // as well. For std::condition_variable with std::unique_lock and whatever else has their members. The lock is held
     // again when it returns or `ready` throws, but is let go of in between even where nothing waits. Who cancels must
-    // not hold it: the waiters are told with it.
+    // not hold it, for the waiters are told with it; nor may who holds it block until a callback ends that.
     template <class Condition, class Lock, class Predicate>
     bool wait(Condition& changed, Lock& held, Predicate ready) const;
     // A descriptor that is readable from the cancellation on, to poll for POLLIN beside sockets and pipes. It is made

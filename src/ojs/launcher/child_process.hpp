@@ -135,7 +135,8 @@ class child_process {
     close_input() noexcept;  // the child reads the end of its input; not while another thread writes there
 
     // Waits until the child has ended, takes its status, and ends what is left of its group. May be repeated.
-    // errc::timed_out at the deadline; errc::cancelled once `token` is cancelled: then the child still runs.
+    // errc::timed_out at the deadline; errc::cancelled once `token` is cancelled: then the child may still run;
+    // errc::system where there is no descriptor left for the token.
     result<child_exit> wait(time_point deadline = time_point::max());
     result<child_exit> wait_until(time_point deadline, const cancel_token& token);
 

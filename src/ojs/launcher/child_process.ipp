@@ -343,13 +343,11 @@ OJS_SHUTDOWN_INLINE result<child_exit> child_process::wait(time_point deadline) 
 OJS_SHUTDOWN_INLINE result<child_exit> child_process::wait_until(time_point deadline,
                                                                  const cancel_token& token) {
     if (!state_) return detail::no_child();
-    const detail::ref<detail::child_state> state = state_;
-    result<detail::wake> waker = detail::wake::create();
-    if (!waker) return waker.error();
-    const int wake_fd = waker->notify_fd();
-    const cancel_registration registered = token.on_cancel(
-        [wake_fd] { detail::wake::notify(wake_fd); });  // waited for before the descriptor is closed
-    return state->wait(deadline, waker->fd());
+    const result<int> wake_fd = token.fd();
+    if (!wake_fd) return wake_fd.error();
+    result<child_exit> ended = state_->wait(deadline, *wake_fd);
+    if (!ended && ended.error().code == errc::cancelled) static_cast<void>(token.cancelled());  // now it is seen
+    return ended;
 }
 
 OJS_SHUTDOWN_INLINE result<void> child_process::signal(int number) {

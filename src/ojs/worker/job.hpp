@@ -124,8 +124,9 @@ class job_context {
     // work may go on: rejected with http_status 409: the job is no longer this worker's; 413: too large for the
     // backend; unreachable, timed_out, ...: the backend may not have it. [WIRE 1]
     result<void> save_checkpoint(std::string_view state_json);
-    // What was saved last, by this run or an earlier one; empty: nothing. From the job's `meta`, or else asked of the
-    // backend, once; where that fails it is logged, and empty. Look whether you can use it: it comes from elsewhere.
+    // What was saved last, by this run or an earlier one; empty: nothing. The backend is asked, once; where it keeps
+    // nothing, or cannot be asked (which is logged), it is what came in the job's `meta`. Look whether you can use it:
+    // it comes from elsewhere.
     std::string checkpoint() const;
 
     // When the drain will interrupt the job; time_point::max() while none is under way.

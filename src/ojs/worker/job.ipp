@@ -132,11 +132,11 @@ inline void find_checkpoint(worker_context& worker, active_job& job) {
     const result<std::string> answer = worker.call(
         [&](ojs::transport& transport) { return transport.load_checkpoint(job.job.id, deadline); });
     if (answer || answer.error().code == errc::unsupported) {
-        job.saved.note_found(usable_checkpoint(answer ? *answer : ""));
+        job.saved.note_found(answer ? *answer : "");
         return;
     }
     worker.log.write(
-        log_level::warn, "the job's checkpoint could not be asked for; it starts over",
+        log_level::warn, "the job's checkpoint could not be asked for; only what came with the job counts",
         {field("job_id", job.job.id), field("job_type", job.job.type), field("error", answer.error().text)});
 }
 
@@ -203,10 +203,11 @@ OJS_SHUTDOWN_INLINE result<void> job_context::save_checkpoint(std::string_view s
 OJS_SHUTDOWN_INLINE std::string job_context::checkpoint() const {
     std::string state = job_.saved.kept();
     if (!state.empty()) return detail::usable_checkpoint(state);
-    state = detail::usable_checkpoint(detail::raw_member(job_.job.meta_json, "checkpoint"));
-    if (!state.empty()) return state;
     detail::find_checkpoint(worker_, job_);
-    return job_.saved.found();
+    state = job_.saved.found();
+    // What came with the job is as old as its last FAIL; a run that was killed since may have saved more.
+    return detail::usable_checkpoint(state.empty() ? detail::raw_member(job_.job.meta_json, "checkpoint")
+                                                   : std::string_view(state));
 }
 
 OJS_SHUTDOWN_INLINE time_point job_context::deadline() const noexcept {
