@@ -373,6 +373,8 @@ class spool_body : public ref_counted {
         ::unlinkat(place_->folders.processing.get(), name.c_str(), AT_REMOVEDIR);
     }
 
+    static constexpr const char* carried_out_late = "what its worker had decided before it died is carried out";
+
     // One file that a dead worker has left. False: it is still there.
     bool recover_entry(int folder, const std::string& entry) {
         if (entry == owner_file) return true;
@@ -381,7 +383,7 @@ class spool_body : public ref_counted {
             if (entry.compare(0, prefix.size(), prefix) != 0) continue;
             const std::string name = entry.substr(prefix.size());
             const result<void> done = carry_out({place_->folders, folder, name}, end);
-            return note_recovered(name, done, "what its worker had decided is carried out");
+            return note_recovered(name, done, carried_out_late);
         }
         if (entry.front() == '.' || has_decision(folder, entry)) return true;
         return recover_job(folder, entry);
@@ -420,9 +422,10 @@ class spool_body : public ref_counted {
             verdict = failed_run(options_, claim,
                                  {"worker_lost", "the worker that ran the job died", true, "{}"}, checkpoint);
         }
+        const bool decided = claim.stage == settle_stage::decided;
         const result<settled> done = settle_claim(file, claim, std::move(verdict), ".tmp.recovery");
         return note_recovered(name, done ? result<void>() : result<void>(done.error()),
-                              "its worker died while it ran");
+                              decided ? carried_out_late : "its worker died while it ran");
     }
 
     // What the file says about its job. False: that is not to be known, and it goes back as it is.
@@ -434,6 +437,11 @@ class spool_body : public ref_counted {
             claim.text = read_own_file(file.owner, sidecar_name(file.name));
             if (!is_json(claim.text)) return false;
             read_integer(raw_member(claim.text, "attempt"), claim.attempt);
+            std::string end;
+            if (raw_string(raw_member(claim.text, "settled"), end)) {
+                claim.stage = settle_stage::decided;
+                claim.decision = {end == "failed" ? spool_end::failed : spool_end::request, claim.text};
+            }
             return true;
         }
         claim.text = read_own_file(file.owner, file.name);
