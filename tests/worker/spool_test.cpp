@@ -488,7 +488,8 @@ TEST_CASE("spool: what is kept beside a file is not believed of another of the s
     CHECK(accept(transport->fail({"proof", boom(), false, "1"}, deadline_after(1s))) == settled::accepted);
     CHECK(dir.hidden("request") == names{".about.proof"});
     write_text(dir.path / "request/.cp", "another");
-    fs::rename(dir.path / "request/.cp", dir.path / "request/proof");  // while the first is still there: another inode
+    fs::rename(dir.path / "request/.cp",
+               dir.path / "request/proof");  // while the first is still there: another inode
     const job claimed = dir.fetch_one(*transport);
     CHECK(claimed.attempt == 1);
     CHECK(member(claimed.meta_json, "checkpoint").empty());
@@ -526,7 +527,8 @@ TEST_CASE("spool: a name that is taken is not overwritten, in any folder") {
 
 // ---- what is not run ----
 
-TEST_CASE("spool: links, folders, FIFOs, odd names and other people's files are refused, told once, and stay") {
+TEST_CASE(
+    "spool: links, folders, FIFOs, odd names and other people's files are refused, told once, and stay") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
         spool dir;
@@ -542,8 +544,9 @@ TEST_CASE("spool: links, folders, FIFOs, odd names and other people's files are 
         REQUIRE(::mkfifo((request / "fifo").c_str(), 0600) == 0);
         fs::create_hard_link(dir.path / "outside", request / "hardlink");
         names refused = {"symlink", "symlink-away", "symlink-broken", "folder", "fifo", "hardlink"};
-        for (const std::string& odd : {std::string("new\nline"), std::string("bell\a"), std::string("\x7f"),
-                                       std::string("\xff\xfe"), std::string("over\xc0\xaf"), std::string(201, 'x')}) {
+        for (const std::string& odd :
+             {std::string("new\nline"), std::string("bell\a"), std::string("\x7f"), std::string("\xff\xfe"),
+              std::string("over\xc0\xaf"), std::string(201, 'x')}) {
             write_text(request / odd, good);
             refused.push_back(odd);
         }
@@ -678,7 +681,8 @@ TEST_CASE("spool: what is no job is FAILed with its reason, keeps its bytes, and
         CHECK(dir.names("failed") == names{"bad.json"});
         CHECK(dir.names("request").empty());
         const bool is_object = contains(reason, "args") || contains(reason, "type");
-        const std::string holder = is_object ? dir.read("failed/bad.json") : dir.read("failed/.about.bad.json");
+        const std::string holder =
+            is_object ? dir.read("failed/bad.json") : dir.read("failed/.about.bad.json");
         CHECK(contains(member(holder, "error"), reason));
         if (!is_object) CHECK(dir.read("failed/bad.json") == text);
         CHECK(dir.fetch(*transport).empty());
@@ -703,14 +707,17 @@ TEST_CASE("spool: deep nesting, NUL bytes and a file that is too long are failed
 TEST_CASE("spool: members of the wrong type do not stop a job, and an id is what the file says") {
     spool dir;
     const auto transport = dir.open();
-    dir.put("a", R"({"type":"noop","args":[],"id":7,"queue":null,"meta":[1],"attempt":"x","max_attempts":-1,"spool":3})");
+    dir.put(
+        "a",
+        R"({"type":"noop","args":[],"id":7,"queue":null,"meta":[1],"attempt":"x","max_attempts":-1,"spool":3})");
     const job claimed = dir.fetch_one(*transport);
     CHECK(claimed.id == "a");
     CHECK(claimed.queue == "default");
     CHECK(claimed.attempt == 1);
     CHECK(claimed.max_attempts == 3);
     CHECK(fs::exists(spool_path(claimed)));
-    CHECK(accept(transport->fail({"a", boom(), false, "{\"c\":1}"}, deadline_after(1s))) == settled::accepted);
+    CHECK(accept(transport->fail({"a", boom(), false, "{\"c\":1}"}, deadline_after(1s))) ==
+          settled::accepted);
     CHECK(member(member(dir.read("request/a"), "meta"), "checkpoint") == "{\"c\":1}");
 }
 
@@ -763,6 +770,32 @@ TEST_CASE("spool: nothing is claimed once it is no longer wanted, also in the mi
     CHECK(dir.names("request").size() == 2);
 }
 
+TEST_CASE(
+    "spool: a file exchanged or changed between the look and the claim is not taken for what was seen") {
+    for (const bool exchanged : {true, false}) {
+        CAPTURE(exchanged);
+        spool dir;
+        const auto transport = dir.open();
+        dir.put("a", R"({"type":"seen","args":[]})");
+        fetch_request request = dir.asking();
+        int asked = 0;
+        request.still_wanted = [&] {
+            if (++asked != 2) return true;  // the second time is right before the claim
+            if (exchanged) {
+                dir.put("a", R"({"type":"other","args":[]})");
+            } else {
+                std::ofstream(dir.path / "request/a") << R"({"type":"longer","args":[]})";
+            }
+            return true;
+        };
+        const auto got = transport->fetch(request, deadline_after(1s));
+        REQUIRE(got);
+        CHECK(got->empty());
+        CHECK(dir.names("request") == names{"a"});
+        CHECK(dir.fetch_one(*transport).type == (exchanged ? "other" : "longer"));
+    }
+}
+
 TEST_CASE("spool: a deadline that has passed claims nothing") {
     spool dir;
     const auto transport = dir.open();
@@ -777,7 +810,8 @@ TEST_CASE("spool: several transports on one directory, several threads each: eve
     spool dir;
     constexpr int jobs = 400;
     { const auto makes_it = dir.open(); }
-    for (int i = 0; i < jobs; ++i) write_text(dir.path / "request" / ("j" + std::to_string(i)), R"({"type":"noop","args":[]})");
+    for (int i = 0; i < jobs; ++i)
+        write_text(dir.path / "request" / ("j" + std::to_string(i)), R"({"type":"noop","args":[]})");
     std::mutex mutex;
     std::multiset<std::string> had;
     std::vector<std::unique_ptr<spool_transport>> transports;
@@ -856,7 +890,9 @@ TEST_CASE("spool: a checkpoint that is no JSON is refused, and spoils no FAIL") 
 
 // ---- dead workers ----
 
-TEST_CASE("spool: a dead worker's job comes back with its run counted and its checkpoint kept; a live one's does not") {
+TEST_CASE(
+    "spool: a dead worker's job comes back with its run counted and its checkpoint kept; a live one's does "
+    "not") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
         spool dir;
@@ -868,7 +904,8 @@ TEST_CASE("spool: a dead worker's job comes back with its run counted and its ch
             const auto dead = dir.open();
             dir.put("b", R"({"type":"noop","args":[]})");
             dir.fetch_one(*dead);
-            CHECK(accept(dead->save_checkpoint({"b", "{\"at\":5}"}, deadline_after(1s))) == settled::accepted);
+            CHECK(accept(dead->save_checkpoint({"b", "{\"at\":5}"}, deadline_after(1s))) ==
+                  settled::accepted);
             CHECK(dir.owners() == 2);
         }
         CHECK(dir.owners() == 2);
@@ -1005,7 +1042,9 @@ TEST_CASE("spool: a folder of which nobody can say whose it is is left alone, an
     CHECK(dir.told(spool_event::kind::recovered) == 0);
 }
 
-TEST_CASE("spool: an empty folder without a lock is taken away when it is old, not while someone may be making it") {
+TEST_CASE(
+    "spool: an empty folder without a lock is taken away when it is old, not while someone may be making "
+    "it") {
     spool dir;
     const auto transport = dir.open();
     fs::create_directory(dir.path / "processing" / "young");
@@ -1035,7 +1074,8 @@ TEST_CASE("spool: the owner's record says who it is") {
     const auto transport = dir.open();
     const std::string record = dir.read("processing/" + dir.names("processing").front() + "/.owner");
     CHECK(member(record, "pid") == std::to_string(::getpid()));
-    for (const char* key : {"start_time", "boot_id", "pid_namespace", "host"}) CHECK(!member(record, key).empty());
+    for (const char* key : {"start_time", "boot_id", "pid_namespace", "host"})
+        CHECK(!member(record, key).empty());
 #if OJS_SHUTDOWN_USE_PROC
     const std::string stat = read_text("/proc/self/stat");
     const std::string started = member(record, "start_time");
@@ -1063,9 +1103,7 @@ class small_disk {
         return ::mount(nullptr, at_.path().c_str(), nullptr, flags, nullptr) == 0;
     }
     // To the last byte.
-    void fill() const {
-        std::ofstream(at_.path() / "filler") << std::string(1 << 20, 'x');
-    }
+    void fill() const { std::ofstream(at_.path() / "filler") << std::string(1 << 20, 'x'); }
     void make_room() const { fs::remove(at_.path() / "filler"); }
 
   private:
@@ -1231,7 +1269,8 @@ TEST_CASE("spool: a folder that is taken away is made anew, and no job in hand i
         fs::remove_all(dir.path / folder);
         const auto settle = [&]() -> result<settled> {
             if (std::string(folder) == "done") return transport->ack({"a", ""}, deadline_after(1s));
-            if (std::string(folder) == "failed") return transport->fail({"a", boom(false), false, ""}, deadline_after(1s));
+            if (std::string(folder) == "failed")
+                return transport->fail({"a", boom(false), false, ""}, deadline_after(1s));
             return transport->fail(hand_back("a"), deadline_after(1s));
         };
         const auto refused = settle();
@@ -1243,7 +1282,8 @@ TEST_CASE("spool: a folder that is taken away is made anew, and no job in hand i
     }
 }
 
-TEST_CASE("spool: with its own folder taken away a transport goes on in a new one, and what it held is gone") {
+TEST_CASE(
+    "spool: with its own folder taken away a transport goes on in a new one, and what it held is gone") {
     spool dir;
     const auto transport = dir.open();
     for (const char* name : {"a", "b"}) dir.put(name, R"({"type":"noop","args":[]})");
@@ -1334,7 +1374,8 @@ TEST_CASE("spool_enqueue: a job arrives whole, and in its place in the order") {
     CHECK(dir.fetch_one(*transport).id == *second);
 }
 
-TEST_CASE("spool_enqueue: what is no job, or a name that leads elsewhere, is refused, and nothing is left behind") {
+TEST_CASE(
+    "spool_enqueue: what is no job, or a name that leads elsewhere, is refused, and nothing is left behind") {
     spool dir;
     const std::string where = dir.path.string();
     REQUIRE(spool_enqueue(where, {"noop", "[]", "default", 0, "taken"}));
@@ -1405,7 +1446,8 @@ TEST_CASE("spool: the transport says when there may be work, and no more once it
 #endif
 }
 
-TEST_CASE("spool: a worker with a spool: URL runs what is put in, at once, and stops with everything settled") {
+TEST_CASE(
+    "spool: a worker with a spool: URL runs what is put in, at once, and stops with everything settled") {
     spool dir;
     worker_options options;
     options.url = "spool:" + dir.path.string();
@@ -1416,13 +1458,15 @@ TEST_CASE("spool: a worker with a spool: URL runs what is put in, at once, and s
     {
         worker own(options);
         own.register_handler("test.count", [&](job_context&) { ran.add(); });
-        own.register_handler("test.throw", [&](job_context&) -> outcome { throw std::runtime_error("thrown"); });
+        own.register_handler("test.throw",
+                             [&](job_context&) -> outcome { throw std::runtime_error("thrown"); });
         own.register_handler("test.wait", [&](job_context& job) {
             running.set();
             job.sleep_for(1h);
         });
         REQUIRE(own.start());
-        for (int i = 0; i < 20; ++i) REQUIRE(spool_enqueue(dir.path.string(), {"test.count", "[]", "default", 0, ""}));
+        for (int i = 0; i < 20; ++i)
+            REQUIRE(spool_enqueue(dir.path.string(), {"test.count", "[]", "default", 0, ""}));
         REQUIRE(ran.wait_for(20));
         REQUIRE(spool_enqueue(dir.path.string(), {"test.throw", "[]", "default", 1, "t"}));
         REQUIRE(spool_enqueue(dir.path.string(), {"test.unknown", "[]", "default", 0, "u"}));

@@ -267,7 +267,7 @@ inline spool_verdict requeued(const spool_claim& claim, const std::string& check
     std::vector<json_edit> edits = {{"attempt", cat(runs)}, {"state", "\"available\""}, {"spool", ""}};
     if (claim.opaque) edits.push_back({"settled", "\"request\""});
     add_checkpoint(claim, checkpoint, edits);
-    out.text = edited_json(claim.text, edits);
+    out.text = edited_json(claim.text, edits) + "\n";
     return out;
 }
 
@@ -283,7 +283,7 @@ inline spool_verdict failed_run(const spool_options& options, const spool_claim&
         {"spool", again ? delay_json(retry_delay(options, claim.attempt)) : std::string()}};
     if (claim.opaque) edits.push_back({"settled", again ? "\"request\"" : "\"failed\""});
     add_checkpoint(claim, checkpoint, edits);
-    out.text = edited_json(claim.text, edits);
+    out.text = edited_json(claim.text, edits) + "\n";
     return out;
 }
 
@@ -296,7 +296,8 @@ inline spool_verdict completed_run(const spool_claim& claim, const std::string& 
                                  {"result", is_json(result_json) ? result_json : json_quote(result_json)},
                                  {"completed_at", json_quote(utc_timestamp())},
                                  {"error", ""},
-                                 {"spool", ""}});
+                                 {"spool", ""}}) +
+        "\n";
     return out;
 }
 
