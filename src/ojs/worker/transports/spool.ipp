@@ -48,6 +48,7 @@ class spool_body : public ref_counted {
         std::vector<job> claimed;
         const result<void> taken = claim_jobs(request, deadline, claimed);
         tell_next_due();
+        if (!taken) next_check_ = time_point::min();  // perhaps a folder is gone
         if (!taken && claimed.empty()) return taken.error();
         return claimed;
     }
@@ -173,7 +174,11 @@ class spool_body : public ref_counted {
 
     result<void> keep_open() {
         if (!place_) return error{errc::unavailable, 0, "spool: the directory is not open"};
+        const time_point now = steady_clock::now();
+        if (now < next_check_ && waiting_.has_ready()) return {};
+        next_check_ = now + look_soon;
         if (!place_->is_gone() && !folder_is_gone(owner_->folder())) return {};
+        next_check_ = time_point::min();
         const result<void> opened = reopen(false);
         if (opened) return {};
         error why = opened.error();
@@ -517,6 +522,7 @@ class spool_body : public ref_counted {
     std::set<std::string> told_;
     std::vector<stray> strays_;
     time_point next_recovery_ = time_point::min();
+    time_point next_check_ = time_point::min();  // whether the folders are still there
     mutex mutex_;  // guards place_ and owner_, which only a FETCH changes, and what is held
     ref<spool_place> place_;
     ref<spool_owner> owner_;

@@ -213,6 +213,9 @@ class spool_waiting {
         const auto found = ready_.upper_bound(last);
         return found == ready_.end() ? nullptr : &*found;
     }
+    bool has_ready() const noexcept {
+        return !ready_.empty();
+    }
     void forget(const std::string& name) {
         ready_.erase(name);
     }
