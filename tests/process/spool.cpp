@@ -79,15 +79,31 @@ class field {
         fates_[name] = what;
     }
 
-    process start(const char* log_level = "warn") {
-        return process({program("spool_worker")}, {{"OJS_URL", "spool:" + path_.string()},
-                                                   {"TEST_MARKERS", (path_ / "markers").string()},
-                                                   {"TEST_LEDGER", (path_ / "ledger").string()},
-                                                   {"OJS_CONCURRENCY", "4"},
-                                                   {"OJS_POLL_INTERVAL", "20ms"},
-                                                   {"OJS_HEARTBEAT_INTERVAL", "50ms"},
-                                                   {"OJS_VISIBILITY_TIMEOUT", "1h"},
-                                                   {"OJS_LOG_LEVEL", log_level}});
+    process start(const char* log_level = "warn", std::vector<std::string> under = {}) {
+        under.push_back(program("spool_worker"));
+        return process(under, {{"OJS_URL", "spool:" + path_.string()},
+                               {"TEST_MARKERS", (path_ / "markers").string()},
+                               {"TEST_LEDGER", (path_ / "ledger").string()},
+                               {"OJS_CONCURRENCY", "4"},
+                               {"OJS_POLL_INTERVAL", "20ms"},
+                               {"OJS_HEARTBEAT_INTERVAL", "50ms"},
+                               {"OJS_VISIBILITY_TIMEOUT", "1h"},
+                               {"OJS_LOG_LEVEL", log_level}});
+    }
+
+    // A job of this name that takes so long, and is done then.
+    void put_one(const std::string& name, milliseconds takes) {
+        const fs::path hidden = path_ / "request" / ".incoming";
+        std::ofstream(hidden) << "{\"type\":\"spool.work\",\"args\":[" << takes.count() * 1000
+                              << ",\"done\"]}\n";
+        fs::rename(hidden, path_ / "request" / name);
+    }
+    // The ledger has this line.
+    bool notes(const std::string& line) const {
+        return eventually([&] { return read_text(path_ / "ledger").find(line + "\n") != std::string::npos; });
+    }
+    bool is_done(const std::string& name) const {
+        return eventually([&] { return fs::exists(path_ / "done" / name); });
     }
 
     bool all_ended() const {
@@ -205,6 +221,48 @@ TEST_CASE(
                   << " with jobs in hand), " << ledger.overlaps << " overlaps, in " << took << " s; "
                   << names_in(where.path() / "done").size() << " done, "
                   << names_in(where.path() / "failed").size() << " failed");
+}
+
+TEST_CASE("spool: a frozen worker keeps its job, however long; only its death frees it") {
+    field where(1);
+    process frozen = where.start();
+    where.put_one("slow", milliseconds(60000));
+    REQUIRE(where.notes("run slow 1"));
+    frozen.signal(SIGSTOP);
+    // Another one looks for dead workers before its first claim.
+    process other = where.start();
+    where.put_one("quick", milliseconds(0));
+    REQUIRE(where.is_done("quick"));
+    CHECK(names_in(where.path() / "request").empty());
+    CHECK(owners_in(where.path()) == 2);
+    frozen.signal(SIGKILL);
+    CHECK(where.notes("run slow 2"));
+    other.signal(SIGTERM);
+}
+
+TEST_CASE("spool: two containers, whose workers are both PID 1, tell a dead owner from a live one") {
+    const std::vector<std::string> container = {"unshare", "--pid", "--fork", "--mount-proc", "--kill-child"};
+    std::vector<std::string> probe = container;
+    probe.push_back("true");
+    if (process(probe, {}).wait() != 0) {
+        MESSAGE("skipped: no PID namespaces here");
+        return;
+    }
+    field where(1);
+    process first = where.start("warn", container);
+    where.put_one("slow", milliseconds(60000));
+    REQUIRE(where.notes("run slow 1"));
+    const std::string owner = *names_in(where.path() / "processing").begin();
+    CHECK(owner.compare(0, 2, "1-") == 0);
+    process second = where.start("warn", container);
+    where.put_one("quick", milliseconds(0));
+    REQUIRE(where.is_done("quick"));
+    CHECK(fs::exists(where.path() / "processing" / owner / "slow"));
+    CHECK(names_in(where.path() / "processing").count(owner) == 1);
+    first.signal(SIGKILL);
+    CHECK(where.notes("run slow 2"));
+    CHECK(names_in(where.path() / "processing").count(owner) == 0);
+    CHECK(read_ledger(where).overlaps == 0);
 }
 
 // ---- putting jobs in by hand ----

@@ -1486,6 +1486,15 @@ TEST_CASE(
     CHECK(dir.owners() == 0);
 }
 
+TEST_CASE("spool: URLs of spool directories are checked where options are") {
+    const auto url_of = [](const char* url) {
+        return worker_options::from_environment(
+            [=](const char* name) { return std::string(name) == "OJS_URL" ? url : nullptr; });
+    };
+    for (const char* good : {"spool:/var/spool/jobs", "spool:jobs", "spool:./a b"}) CHECK(url_of(good));
+    for (const char* bad : {"spool:", "spool", "Spool:/x"}) CHECK(!url_of(bad));
+}
+
 TEST_CASE("spool: a worker with a URL that names no usable directory does not start") {
     scratch at;
     write_text(at.path() / "file", "");
