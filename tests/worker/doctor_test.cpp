@@ -233,8 +233,10 @@ TEST_CASE("doctor: a spool directory is looked at, and not made") {
     file_tree tree;
     tree.folder("/spool");
     CHECK(ask_url("spool:" + tree.root() + "/spool").empty());
-    check_found(ask_url("spool:" + tree.root() + "/none"), "spool-missing", severity::warning, "No such file");
-    check_found(ask_url("spool:" + tree.root() + "/none"), "spool-missing", severity::warning, "No such file");
+    check_found(ask_url("spool:" + tree.root() + "/none"), "spool-missing", severity::warning,
+                "No such file");
+    check_found(ask_url("spool:" + tree.root() + "/none"), "spool-missing", severity::warning,
+                "No such file");
     check_found(ask_url("spool:/dev/null/x"), "spool-unusable", severity::error, "Not a directory");
 }
 
