@@ -60,6 +60,7 @@ inline http_client_options client_options(const worker_options& options, const s
 inline result<transport*> make_spool_transport(const worker_options& options, const logger& log) {
     spool_options wanted;
     wanted.directory = options.url.substr(spool_scheme.size());
+    wanted.recovery_interval = options.heartbeat_interval;
     wanted.on_event = [&log](const spool_event& event) {
         static constexpr const char* messages[] = {
             "a file in the spool is not run and stays where it is", "a dead worker's job was recovered",

@@ -41,12 +41,14 @@ class spool_body : public ref_counted {
         const result<void> usable = keep_open();
         if (!usable) return usable.error();
         if (request.still_wanted && !request.still_wanted()) return no_longer_wanted();
+        put_back_strays();
         recover_when_due(deadline);
         const int failed = waiting_.update(place_->folders.request.get());
         if (failed != 0) return spool_error("read request/", failed);
         std::vector<job> claimed;
         const result<void> taken = claim_jobs(request, deadline, claimed);
         tell_next_due();
+        if (!taken) next_check_ = time_point::min();  // perhaps a folder is gone
         if (!taken && claimed.empty()) return taken.error();
         return claimed;
     }
@@ -136,6 +138,7 @@ class spool_body : public ref_counted {
         stop_watching();
         const lock_guard held(mutex_);
         held_.clear();
+        held_names_.clear();
         owner_ = ref<spool_owner>();
     }
 
@@ -155,7 +158,8 @@ class spool_body : public ref_counted {
 
     // With fetch_mutex_ held.
     result<void> reopen(bool make_root) {
-        result<spool_folders> opened = open_spool_folders(options_.directory, make_root);
+        result<spool_folders> opened =
+            open_spool_folders(place_ ? place_->folders.path : options_.directory, make_root);
         if (!opened) return opened.error();
         ref<spool_place> place = make_ref<spool_place>(std::move(*opened));
         result<ref<spool_owner>> owner = make_owner(place->folders);
@@ -170,7 +174,11 @@ class spool_body : public ref_counted {
 
     result<void> keep_open() {
         if (!place_) return error{errc::unavailable, 0, "spool: the directory is not open"};
+        const time_point now = steady_clock::now();
+        if (now < next_check_ && waiting_.has_ready()) return {};
+        next_check_ = now + look_soon;
         if (!place_->is_gone() && !folder_is_gone(owner_->folder())) return {};
+        next_check_ = time_point::min();
         const result<void> opened = reopen(false);
         if (opened) return {};
         error why = opened.error();
@@ -182,46 +190,46 @@ class spool_body : public ref_counted {
     // ---- claiming ----
 
     result<void> claim_jobs(const fetch_request& request, time_point deadline, std::vector<job>& out) {
-        spool_waiting::names& files = waiting_.files();
-        for (auto each = files.begin(); each != files.end() && out.size() < request.count;) {
-            const auto file = each++;
-            const time_point now = steady_clock::now();
-            if (file->second.look_again > now) continue;
-            if (now >= deadline) return error{errc::timed_out, 0, "spool: the deadline passed"};
-            const result<void> looked = claim_if_ready(file, request, out);
+        std::string last;
+        while (out.size() < request.count) {
+            const std::string* next = waiting_.next(last);
+            if (next == nullptr) break;
+            if (steady_clock::now() >= deadline)
+                return error{errc::timed_out, 0, "spool: the deadline passed"};
+            last = *next;
+            const result<void> looked = claim_if_ready(last, request, out);
             if (!looked) return looked;
         }
         return {};
     }
 
-    result<void> claim_if_ready(spool_waiting::names::iterator file, const fetch_request& request,
+    result<void> claim_if_ready(const std::string& name, const fetch_request& request,
                                 std::vector<job>& out) {
-        const std::string fault = spool_name_fault(file->first);
+        const std::string fault = spool_name_fault(name);
         spool_candidate found;
-        const examined look = fault.empty() ? examiner_.examine(place_->folders.request.get(), file->first,
+        const examined look = fault.empty() ? examiner_.examine(place_->folders.request.get(), name,
                                                                 request.worker->queues, found)
                                             : refuse(fault);
         switch (look.what) {
             case readiness::ready: break;
-            case readiness::later:
-                waiting_.put_off(file, look.look_again, look.look_again < look_rarely);
-                return {};
-            case readiness::refused:
-                tell_refused(file->first, look.why);
-                waiting_.put_off(file, look_rarely, false);
-                return {};
-            case readiness::gone: waiting_.files().erase(file); return {};
+            case readiness::later: waiting_.put_off(name, look.look_again); return {};
+            case readiness::refused: put_off_refused(name, look.why); return {};
+            case readiness::gone: waiting_.forget(name); return {};
             case readiness::failed: return look.failure;
         }
         if (is_claimed(found)) {
-            waiting_.put_off(file, look_soon, true);
+            waiting_.put_off(name, look_soon);
             return {};
         }
         if (request.still_wanted && !request.still_wanted()) return no_longer_wanted();
-        const result<bool> claimed = claim(found, request, out);
-        if (!claimed) return claimed.error();
-        waiting_.files().erase(file);
-        return {};
+        const result<void> claimed = claim(found, out);
+        if (claimed) waiting_.forget(name);
+        return claimed;
+    }
+
+    void put_off_refused(const std::string& name, const std::string& why) {
+        waiting_.put_off(name, look_rarely);
+        tell_refused(name, why);
     }
 
     void tell_refused(const std::string& name, const std::string& why) {
@@ -232,35 +240,37 @@ class spool_body : public ref_counted {
     // The same name or id must not be in our hands twice: each is how a job is found again.
     bool is_claimed(const spool_candidate& found) {
         const lock_guard held(mutex_);
-        if (held_.count(found.job.id) != 0) return true;
-        for (const auto& each : held_) {
-            if (each.second->name == found.name) return true;
-        }
-        return false;
+        return held_.count(found.job.id) != 0 || held_names_.count(found.name) != 0;
     }
 
-    // False: someone else was quicker.
-    result<bool> claim(spool_candidate& found, const fetch_request& request, std::vector<job>& out) {
+    // Nothing is added to `out` where someone else was quicker.
+    result<void> claim(spool_candidate& found, std::vector<job>& out) {
         const int from = place_->folders.request.get();
         const int to = owner_->folder();
-        const claimed_file file{place_->folders, to, found.name};
+        const std::string sidecar = sidecar_name(found.name);
         const ref<spool_claim> claim = make_claim(found);
-        if (options_.any_file) {
-            const result<void> counted =
-                write_owned(file, owner_->new_temporary_name(), to, sidecar_name(found.name), claim->text);
-            if (!counted) return counted.error();
+        if (options_.any_file) {  // first, so that whoever finds the file here knows that it was run
+            const result<void> counted = write_owned({place_->folders, to, found.name},
+                                                     owner_->new_temporary_name(), to, sidecar, claim->text);
+            if (!counted) return counted;
         }
         if (::renameat(from, found.name.c_str(), to, found.name.c_str()) != 0) {
             const int failed = errno;
-            if (options_.any_file) ::unlinkat(to, sidecar_name(found.name).c_str(), 0);
-            if (failed == ENOENT && !folder_is_gone(to)) return false;
-            return spool_error(cat("claim request/", printable(found.name)), failed);
+            if (options_.any_file) ::unlinkat(to, sidecar.c_str(), 0);
+            return not_claimed(found.name, failed);
         }
-        if (!found.sidecar.empty()) ::unlinkat(from, sidecar_name(found.name).c_str(), 0);
-        if (!is_what_was_examined(to, found)) return put_back(file);
-        static_cast<void>(request);
+        if (!is_what_was_examined(to, found)) return put_back({owner_, found.name});
+        if (!found.sidecar.empty()) ::unlinkat(from, sidecar.c_str(), 0);
         hand_out(found, claim, out);
-        return true;
+        return {};
+    }
+
+    result<void> not_claimed(const std::string& name, int failed) {
+        if (failed == ENOENT && !folder_is_gone(owner_->folder())) return {};
+        const error why = spool_error(cat("claim request/", printable(name)), failed);
+        if (failed != EPERM && failed != EBUSY) return why;
+        tell_refused(name, why.text);  // this file alone: it may be marked as immutable
+        return {};
     }
 
     // Between the look and the claim somebody may have put another file of that name there, or written to it.
@@ -272,11 +282,22 @@ class spool_body : public ref_counted {
                modified_ns(about) == modified_ns(found.about);
     }
 
-    result<bool> put_back(const claimed_file& file) {
-        if (options_.any_file) ::unlinkat(file.owner, sidecar_name(file.name).c_str(), 0);
+    // What was claimed by mistake must not stay in our hands, whatever is wrong just now.
+    struct stray {
+        ref<spool_owner> owner;
+        std::string name;
+    };
+    result<void> put_back(const stray& one) {
+        const claimed_file file{place_->folders, one.owner->folder(), one.name};
+        if (options_.any_file) ::unlinkat(file.owner, sidecar_name(one.name).c_str(), 0);
         const result<void> moved = move_to_end(file, spool_end::request);
-        if (!moved) return moved.error();
-        return false;
+        if (moved || moved.error().sys_errno == ENOENT) return {};
+        strays_.push_back(one);
+        return moved;
+    }
+    void put_back_strays() {
+        const std::vector<stray> again = std::exchange(strays_, {});
+        for (const stray& each : again) static_cast<void>(put_back(each));
     }
 
     ref<spool_claim> make_claim(spool_candidate& found) const {
@@ -313,6 +334,7 @@ class spool_body : public ref_counted {
         {
             const lock_guard held(mutex_);
             held_[job.id] = claim;
+            held_names_.insert(claim->name);
         }
         out.push_back(std::move(job));
     }
@@ -338,6 +360,7 @@ class spool_body : public ref_counted {
         if (done) {
             const lock_guard held(mutex_);
             held_.erase(id);
+            held_names_.erase(claim.name);
         }
         return done;
     }
@@ -373,6 +396,9 @@ class spool_body : public ref_counted {
         ::unlinkat(place_->folders.processing.get(), name.c_str(), AT_REMOVEDIR);
     }
 
+    static constexpr const char* carried_out_late =
+        "what its worker had decided before it died is carried out";
+
     // One file that a dead worker has left. False: it is still there.
     bool recover_entry(int folder, const std::string& entry) {
         if (entry == owner_file) return true;
@@ -381,7 +407,7 @@ class spool_body : public ref_counted {
             if (entry.compare(0, prefix.size(), prefix) != 0) continue;
             const std::string name = entry.substr(prefix.size());
             const result<void> done = carry_out({place_->folders, folder, name}, end);
-            return note_recovered(name, done, "what its worker had decided is carried out");
+            return note_recovered(name, done, carried_out_late);
         }
         if (entry.front() == '.' || has_decision(folder, entry)) return true;
         return recover_job(folder, entry);
@@ -420,9 +446,10 @@ class spool_body : public ref_counted {
             verdict = failed_run(options_, claim,
                                  {"worker_lost", "the worker that ran the job died", true, "{}"}, checkpoint);
         }
+        const bool decided = claim.stage == settle_stage::decided;
         const result<settled> done = settle_claim(file, claim, std::move(verdict), ".tmp.recovery");
         return note_recovered(name, done ? result<void>() : result<void>(done.error()),
-                              "its worker died while it ran");
+                              decided ? carried_out_late : "its worker died while it ran");
     }
 
     // What the file says about its job. False: that is not to be known, and it goes back as it is.
@@ -434,6 +461,11 @@ class spool_body : public ref_counted {
             claim.text = read_own_file(file.owner, sidecar_name(file.name));
             if (!is_json(claim.text)) return false;
             read_integer(raw_member(claim.text, "attempt"), claim.attempt);
+            std::string end;
+            if (raw_string(raw_member(claim.text, "settled"), end)) {
+                claim.stage = settle_stage::decided;
+                claim.decision = {end == "failed" ? spool_end::failed : spool_end::request, claim.text};
+            }
             return true;
         }
         claim.text = read_own_file(file.owner, file.name);
@@ -458,10 +490,11 @@ class spool_body : public ref_counted {
     // ---- news ----
 
     void tell_next_due() {
-        const time_point due = waiting_.next_due();
-        next_due_.store(due.time_since_epoch().count(), std::memory_order_release);
-        news_told_.store(false, std::memory_order_release);
-        if (watching_.load(std::memory_order_acquire)) watcher_wake_.notify();
+        const steady_clock::rep due = waiting_.next_due().time_since_epoch().count();
+        const steady_clock::rep before = next_due_.exchange(due, std::memory_order_acq_rel);
+        const bool told = news_told_.exchange(false, std::memory_order_acq_rel);
+        const bool concerns_watcher = told || due < before;
+        if (concerns_watcher && watching_.load(std::memory_order_acquire)) watcher_wake_.notify();
     }
 
     // Waits for the kernel to tell of a new file, or for one that was put off; tells once, until a FETCH has looked.
@@ -487,17 +520,32 @@ class spool_body : public ref_counted {
     mutex fetch_mutex_;  // one FETCH at a time; held before mutex_
     spool_waiting waiting_;
     std::set<std::string> told_;
+    std::vector<stray> strays_;
     time_point next_recovery_ = time_point::min();
-    mutex mutex_;  // guards place_ and owner_, which only a FETCH changes, and held_
+    time_point next_check_ = time_point::min();  // whether the folders are still there
+    mutex mutex_;  // guards place_ and owner_, which only a FETCH changes, and what is held
     ref<spool_place> place_;
     ref<spool_owner> owner_;
     std::map<std::string, ref<spool_claim>> held_;  // by the job's id
+    std::set<std::string> held_names_;              // of their files
     wake watcher_wake_;
     thread watcher_;
     std::atomic<bool> watching_{false};
     std::atomic<bool> news_told_{false};
     std::atomic<steady_clock::rep> next_due_{time_point::max().time_since_epoch().count()};
 };
+
+// The time to the nanosecond, so that names are in the order in which they were made, and a random number.
+inline std::string time_name(const char* start) {
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    std::string out = utc_text(static_cast<std::int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1000000);
+    char rest[48];
+    std::snprintf(rest, sizeof rest, "%06ldZ-%08llx", static_cast<long>(now.tv_nsec % 1000000),
+                  static_cast<unsigned long long>(random_number() & 0xffffffff));
+    out.pop_back();  // the Z
+    return cat(start, out, rest);
+}
 
 }  // namespace detail
 
@@ -541,11 +589,12 @@ OJS_SHUTDOWN_INLINE void spool_transport::when_work_may_wait(function<void()> te
 OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directory, const spool_job& job) {
     result<detail::spool_folders> opened = detail::open_spool_folders(directory, true);
     if (!opened) return opened.error();
-    if (job.type.empty()) return error{errc::invalid_argument, 0, "spool: a job needs a type"};
+    if (job.type.empty() || job.queue.empty() || job.max_attempts < 0)
+        return error{errc::invalid_argument, 0,
+                     "spool: a job needs a type, a queue and no negative max_attempts"};
     const std::string fault = detail::args_fault(job.args_json);
     if (!fault.empty()) return error{errc::invalid_argument, 0, detail::cat("spool: ", fault)};
-    const std::string stamp =
-        detail::cat("5-", detail::utc_timestamp(), "-", detail::hex_text(detail::random_number()), ".json");
+    const std::string stamp = detail::cat(detail::time_name("5-"), ".json");
     const std::string name = job.name.empty() ? stamp : job.name;
     const std::string bad_name = detail::spool_name_fault(name);
     if (!bad_name.empty()) return error{errc::invalid_argument, 0, detail::cat("spool: ", bad_name)};
@@ -559,7 +608,7 @@ OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directo
                {"created_at", detail::json_quote(detail::utc_timestamp())}});
     const std::string temporary = detail::cat(".new.", detail::hex_text(detail::random_number()));
     const int request = opened->request.get();
-    const result<void> written = detail::write_new_file(request, temporary, text);
+    const result<void> written = detail::write_new_file(request, temporary, text + "\n");
     if (!written) return written.error();
     const int failed = detail::rename_to_new(request, temporary, request, name);
     if (failed == 0 && detail::sync_descriptor(request)) return id;

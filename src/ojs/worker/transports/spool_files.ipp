@@ -313,8 +313,8 @@ inline bool read_whole(int fd, std::size_t expected, std::string& out) {
         const ssize_t got = ::read(fd, &out[have], out.size() - have);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return false;
-        if (got == 0) break;
         have += static_cast<std::size_t>(got);
+        if (have < out.size()) break;  // a regular file gives less than was asked for at its end alone
     }
     out.resize(have);
     return true;

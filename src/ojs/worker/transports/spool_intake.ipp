@@ -33,7 +33,6 @@ struct examined {
     std::string why;                          // later, refused: for people
     error failure;                            // failed
     std::chrono::milliseconds look_again{0};  // later: when it will be worth another look
-    bool tell = false;                        // later: that it is there may surprise someone
 };
 
 inline examined look_later(std::chrono::milliseconds pause, std::string why = {}) {
@@ -51,10 +50,13 @@ inline examined refuse(std::string why) {
     return out;
 }
 
+// What is wrong with one file must not hold up the others; what is wrong with us does.
 inline examined cannot_examine(const std::string& name, int failed) {
     examined out;
-    out.what = failed == ENOENT ? readiness::gone : readiness::failed;
+    const bool ours = failed == EMFILE || failed == ENFILE || failed == ENOMEM;
+    out.what = failed == ENOENT ? readiness::gone : ours ? readiness::failed : readiness::refused;
     out.failure = spool_error(cat("read request/", printable(name)), failed);
+    out.why = errno_text(failed);
     return out;
 }
 
@@ -172,21 +174,15 @@ class spool_examiner {
 // The names that wait, kept from one FETCH to the next, and what the kernel says is new among them.
 class spool_waiting {
   public:
-    struct entry {
-        time_point look_again = time_point::min();
-        bool wakes = true;  // a FETCH is wanted then
-    };
-    using names = std::map<std::string, entry>;
-
-    names& files() noexcept { return files_; }
-    int watch_fd() const noexcept { return watch_.get(); }
-
-    // Begins to listen to the kernel; without it the folder is looked through more often.
+    // Begins to listen to the kernel; without it the folder is looked through more often. The descriptor stays the same.
     void watch(const std::string& spool_path) {
-        files_.clear();
+        ready_.clear();
+        put_off_.clear();
+        due_.clear();
         scanned_ = time_point::min();
 #if OJS_SHUTDOWN_USE_INOTIFY
-        if (!watch_) watch_ = unique_fd(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+        if (!was_open_) watch_ = unique_fd(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+        was_open_ = true;
         if (!watch_) return;
         if (watched_ >= 0) ::inotify_rm_watch(watch_.get(), watched_);
         watched_ = ::inotify_add_watch(watch_.get(), cat(spool_path, "/request").c_str(),
@@ -195,40 +191,54 @@ class spool_waiting {
         static_cast<void>(spool_path);
 #endif
     }
+    // To poll for news, from any thread once watch() was called; -1: there is none to be had.
+    int watch_fd() const noexcept {
+        return watch_.get();
+    }
 
     // Takes in what is new. 0 or the errno of a folder that cannot be read.
     int update(int request) {
         read_news();
         const time_point now = steady_clock::now();
-        const bool stale = now >= scanned_ + (watched_ >= 0 ? steady_clock::duration(look_rarely)
-                                                            : steady_clock::duration(look_soon));
-        const bool nothing_left = !anything_due(now);
-        if (scanned_ != time_point::min() && !stale && !nothing_left) return 0;
-        if (scanned_ != time_point::min() && now < scanned_ + pause_) return 0;
+        while (!due_.empty() && due_.begin()->first <= now) look_again(due_.begin()->second);
+        const bool first = scanned_ == time_point::min();
+        const std::chrono::milliseconds fresh_for = watched_ >= 0 ? look_rarely : look_soon;
+        if (!first && !ready_.empty() && now < scanned_ + fresh_for) return 0;
+        if (!first && now < scanned_ + pause_) return 0;
         return scan(request, now);
     }
 
-    void put_off(names::iterator file, std::chrono::milliseconds pause, bool wakes) {
-        file->second.look_again = steady_clock::now() + pause;
-        file->second.wakes = wakes;
+    // The first name after `last` that is worth a look; null: no more.
+    const std::string* next(const std::string& last) const {
+        const auto found = ready_.upper_bound(last);
+        return found == ready_.end() ? nullptr : &*found;
     }
-
+    bool has_ready() const noexcept {
+        return !ready_.empty();
+    }
+    void forget(const std::string& name) {
+        ready_.erase(name);
+    }
+    void put_off(const std::string& name, std::chrono::milliseconds pause) {
+        const time_point until = steady_clock::now() + pause;
+        ready_.erase(name);
+        put_off_[name] = until;
+        due_.insert({until, name});
+    }
     // When the next of those put off is due.
     time_point next_due() const {
-        time_point out = time_point::max();
-        for (const auto& each : files_) {
-            const entry& file = each.second;
-            if (file.wakes && file.look_again < out) out = file.look_again;
-        }
-        return out;
+        return due_.empty() ? time_point::max() : due_.begin()->first;
     }
 
   private:
-    bool anything_due(time_point now) const {
-        for (const auto& each : files_) {
-            if (each.second.look_again <= now) return true;
+    // `name` may be the one in due_ itself.
+    void look_again(std::string name) {
+        const auto found = put_off_.find(name);
+        if (found != put_off_.end()) {
+            due_.erase({found->second, name});
+            put_off_.erase(found);
         }
-        return false;
+        ready_.insert(std::move(name));
     }
 
     void read_news() {
@@ -251,24 +261,25 @@ class spool_waiting {
     void take_event(const struct inotify_event& event, const char* name) {
         if ((event.mask & IN_Q_OVERFLOW) != 0) scanned_ = time_point::min();
         if ((event.mask & IN_IGNORED) != 0 && event.wd == watched_) watched_ = -1;
-        if (event.len == 0 || *name == '.') return;
-        files_[name] = entry();
+        if (event.len != 0 && *name != '.') look_again(name);
     }
 #endif
 
-    // Names that were known keep what is known of them.
+    // What was put off stays so.
     int scan(int request, time_point now) {
         std::vector<std::string> found;
         const int failed = list_folder(request, found);
         if (failed != 0) return failed;
-        names merged;
+        std::set<std::string> there;
         for (std::string& name : found) {
-            if (name.front() == '.') continue;
-            const auto known = files_.find(name);
-            const entry file = known == files_.end() ? entry() : known->second;
-            merged.emplace(std::move(name), file);
+            if (name.front() != '.') there.insert(std::move(name));
         }
-        files_ = std::move(merged);
+        for (auto each = put_off_.begin(); each != put_off_.end();) {
+            const bool gone = there.erase(each->first) == 0;
+            if (gone) due_.erase({each->second, each->first});
+            each = gone ? put_off_.erase(each) : ++each;
+        }
+        ready_ = std::move(there);
         scanned_ = steady_clock::now();
         // Never more than a twentieth of the time goes into looking through a large folder.
         const auto took = scanned_ - now;
@@ -276,11 +287,14 @@ class spool_waiting {
         return 0;
     }
 
-    names files_;
+    std::set<std::string> ready_;                       // to be looked at, in order
+    std::map<std::string, time_point> put_off_;         // not to be looked at before
+    std::set<std::pair<time_point, std::string>> due_;  // the same, in the order of that
     time_point scanned_ = time_point::min();
     steady_clock::duration pause_{0};
     unique_fd watch_;
     int watched_ = -1;
+    bool was_open_ = false;
 };
 
 }  // namespace detail

@@ -202,22 +202,30 @@ inline bool exists_at(int folder, const std::string& name) noexcept {
     return ::fstatat(folder, name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
+// By someone else: there is nothing left to settle.
+inline bool is_taken_away(const claimed_file& file) noexcept {
+    return !exists_at(file.owner, file.name) && errno == ENOENT;
+}
+inline settled give_up(spool_claim& claim) noexcept {
+    claim.stage = settle_stage::settled;
+    return settled::gone;
+}
+
 // With claim.settling held. After an error it may be called again; once something is decided, that stands.
 inline result<settled> settle_claim(const claimed_file& file, spool_claim& claim, spool_verdict verdict,
                                     const std::string& temporary) {
     if (claim.stage == settle_stage::settled) return settled::gone;
     if (claim.stage == settle_stage::open) {
-        if (!exists_at(file.owner, file.name)) {
-            if (errno != ENOENT) return spool_error(cat("find ", printable(file.name)), errno);
-            claim.stage = settle_stage::settled;  // taken away by someone
-            return settled::gone;
-        }
         claim.decision = std::move(verdict);
+        const bool keeps_text = !claim.decision.text.empty();
+        if (keeps_text && is_taken_away(file)) return give_up(claim);
         const result<void> decided = decide(file, claim, temporary);
         if (!decided) return decided.error();
-        if (!claim.decision.text.empty()) claim.stage = settle_stage::decided;
+        if (keeps_text) claim.stage = settle_stage::decided;
     }
     const result<void> done = carry_out(file, claim, temporary);
+    const bool lost = !done && claim.stage == settle_stage::open && is_taken_away(file);
+    if (lost) return give_up(claim);
     if (!done) return done.error();
     claim.stage = settle_stage::settled;
     remove_traces(file, claim);
@@ -267,7 +275,7 @@ inline spool_verdict requeued(const spool_claim& claim, const std::string& check
     std::vector<json_edit> edits = {{"attempt", cat(runs)}, {"state", "\"available\""}, {"spool", ""}};
     if (claim.opaque) edits.push_back({"settled", "\"request\""});
     add_checkpoint(claim, checkpoint, edits);
-    out.text = edited_json(claim.text, edits);
+    out.text = edited_json(claim.text, edits) + "\n";
     return out;
 }
 
@@ -283,7 +291,7 @@ inline spool_verdict failed_run(const spool_options& options, const spool_claim&
         {"spool", again ? delay_json(retry_delay(options, claim.attempt)) : std::string()}};
     if (claim.opaque) edits.push_back({"settled", again ? "\"request\"" : "\"failed\""});
     add_checkpoint(claim, checkpoint, edits);
-    out.text = edited_json(claim.text, edits);
+    out.text = edited_json(claim.text, edits) + "\n";
     return out;
 }
 
@@ -296,7 +304,8 @@ inline spool_verdict completed_run(const spool_claim& claim, const std::string& 
                                  {"result", is_json(result_json) ? result_json : json_quote(result_json)},
                                  {"completed_at", json_quote(utc_timestamp())},
                                  {"error", ""},
-                                 {"spool", ""}});
+                                 {"spool", ""}}) +
+        "\n";
     return out;
 }
 
