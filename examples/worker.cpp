@@ -35,14 +35,14 @@
 namespace {
 
 constexpr const char* usage =
-    "usage: worker [--init | --doctor | --signal quiet|resume|stop [PID] | --enqueue TYPE [ARG]... | "
+    "usage: worker [--init | --doctor | --signal quiet|resume|stop|reclaim [PID] | --enqueue TYPE [ARG]... | "
     "--help]\n"
     "Works on Open Job Spec jobs until SIGTERM or SIGINT; then finishes what it has and exits.\n"
     "\n"
     "  --init         as PID 1 of a container: starts the worker below it, reaps orphans, passes signals on\n"
     "  --doctor       prints what stands in the way of a clean stop; exits with 1 if any of it is an error\n"
-    "  --signal WORD  quiet, resume or stop: sends SIGTSTP, SIGCONT or SIGTERM to a running worker: PID, or\n"
-    "                 PID 1 if that is one, or the only other one; exits with 0 if it was sent, else 1\n"
+    "  --signal WORD  quiet, resume, stop or reclaim: sends SIGTSTP, SIGCONT, SIGTERM or SIGUSR1 to PID, or\n"
+    "                 PID 1 if that is a worker, or the only other one; exits with 0 if it was sent, else 1\n"
     "  --enqueue TYPE [ARG]...\n"
     "                 puts a job into the spool directory that OJS_URL (spool:DIR) names, and prints its id; "
     "an ARG\n"
