@@ -103,7 +103,8 @@ compiler.header-separate := $(CXX) $(TEST) -I. $(SEPARATE)
 compiler.header-hidden   := $(CXX) $(TEST) -I. -fPIC -fvisibility=hidden
 # Separate where the form is not what is tested: that compiles in half the time.
 compiler.fallback        := $(CXX) $(TEST) -I. $(SEPARATE) -DOJS_SHUTDOWN_USE_EVENTFD=0 -DOJS_SHUTDOWN_USE_PROC=0 \
-                            -DOJS_SHUTDOWN_USE_UNWIND=0
+                            -DOJS_SHUTDOWN_USE_UNWIND=0 -DOJS_SHUTDOWN_USE_PIDFD=0 -DOJS_SHUTDOWN_USE_CLOSE_RANGE=0 \
+                            -DOJS_SHUTDOWN_USE_INOTIFY=0
 compiler.clang           := $(CLANGXX) $(TEST) -I. $(SEPARATE)
 compiler.asan            := $(SANITIZED) -fsanitize=address -fsanitize=undefined
 compiler.tsan            := $(SANITIZED) -fsanitize=thread $(SEPARATE)
@@ -124,13 +125,15 @@ O := $(BUILD)/test/%/obj
 $T/unit: $(addprefix $O/,tests/main.o tests/link/implementation.o $(UNIT_TESTS:.cpp=.o))
 	$(call link,$(compiler.$*))
 $T/process: $(addprefix $O/,tests/main.o tests/link/implementation.o $(PROCESS_TESTS:.cpp=.o)) \
-            | $(addprefix $T/,dev_backend worker river_stages shutdown-probe broken_worker $(STARTED) $(STATIC_WORKER))
+            | $(addprefix $T/,dev_backend worker river_stages controller shutdown-probe broken_worker $(STARTED) $(STATIC_WORKER))
 	$(call link,$(compiler.$*))
 $T/broken_worker: $O/examples/shutdown_probe/broken_worker.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
 $T/dev_backend: $O/examples/dev_backend.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
 $T/worker: $O/examples/worker.o $O/tests/link/implementation.o
+	$(call link,$(compiler.$*))
+$T/controller: $O/examples/controller.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
 $T/river_stages: $O/examples/river_stages.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
@@ -218,8 +221,8 @@ $(RESULTS)/tools: FORCE
 
 CHECK_PROGRAMS := $(TEST_PROGRAMS) $(call each,fallback clang,$(filter unit,$(SUITES))) $(call each,asan tsan,$(SUITES))
 CHECKS := format variants $(addprefix warnings/g++/,c++17 c++20 c++2b src optimised) \
-          $(addprefix warnings/clang++/,c++17 c++20 c++2b src) warnings/no-eventfd warnings/no-proc \
-          $(filter-out $(TEST_PROGRAMS),$(TEST_CHECKS)) $(CHECK_PROGRAMS)
+          $(addprefix warnings/clang++/,c++17 c++20 c++2b src) warnings/no-eventfd warnings/no-proc warnings/no-pidfd \
+          warnings/no-inotify $(filter-out $(TEST_PROGRAMS),$(TEST_CHECKS)) $(CHECK_PROGRAMS)
 
 check: deps-check  ## what CI runs: format, warnings, the tests, and the tests again under the sanitizers
 	$(call run_checks,$(CHECK_PROGRAMS),$(CHECKS))
@@ -247,6 +250,10 @@ $(RESULTS)/warnings/no-eventfd: FORCE
 	@$(TALLY) run $@ sh -c '$(call warnings,g++ $(SYNTAX) -I. -DOJS_SHUTDOWN_USE_EVENTFD=0)'
 $(RESULTS)/warnings/no-proc: FORCE
 	@$(TALLY) run $@ sh -c '$(call warnings,g++ $(SYNTAX) -I. -DOJS_SHUTDOWN_USE_PROC=0 -DOJS_SHUTDOWN_USE_UNWIND=0)'
+$(RESULTS)/warnings/no-pidfd: FORCE
+	@$(TALLY) run $@ sh -c '$(call warnings,g++ $(SYNTAX) -I. -DOJS_SHUTDOWN_USE_PIDFD=0 -DOJS_SHUTDOWN_USE_CLOSE_RANGE=0)'
+$(RESULTS)/warnings/no-inotify: FORCE
+	@$(TALLY) run $@ sh -c '$(call warnings,g++ $(SYNTAX) -I. -DOJS_SHUTDOWN_USE_INOTIFY=0)'
 $(RESULTS)/format: FORCE
 	@$(TALLY) run $@ $(CLANG_FORMAT) --dry-run -Werror $(HAND_WRITTEN)
 $(RESULTS)/variants: FORCE

@@ -11,6 +11,7 @@
 //   probe.spin  [ms]           keeps a processor busy and does not look whether it is cancelled
 //
 // Try it: build/dev_backend &  then  OJS_URL=http://127.0.0.1:8080 build/worker
+// or without a backend: export OJS_URL=spool:/tmp/jobs; build/worker & build/worker --enqueue text.count README.md
 #include <picojson.h>
 
 #include <array>
@@ -22,6 +23,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -33,19 +35,25 @@
 namespace {
 
 constexpr const char* usage =
-    "usage: worker [--init | --doctor | --signal quiet|resume|stop [PID] | --help]\n"
+    "usage: worker [--init | --doctor | --signal quiet|resume|stop|reclaim [PID] | --enqueue TYPE [ARG]... | "
+    "--help]\n"
     "Works on Open Job Spec jobs until SIGTERM or SIGINT; then finishes what it has and exits.\n"
     "\n"
     "  --init         as PID 1 of a container: starts the worker below it, reaps orphans, passes signals on\n"
     "  --doctor       prints what stands in the way of a clean stop; exits with 1 if any of it is an error\n"
-    "  --signal WORD  quiet, resume or stop: sends SIGTSTP, SIGCONT or SIGTERM to a running worker: PID, or\n"
-    "                 PID 1 if that is one, or the only other one; exits with 0 if it was sent, else 1\n"
+    "  --signal WORD  quiet, resume, stop or reclaim: sends SIGTSTP, SIGCONT, SIGTERM or SIGUSR1 to PID, or\n"
+    "                 PID 1 if that is a worker, or the only other one; exits with 0 if it was sent, else 1\n"
+    "  --enqueue TYPE [ARG]...\n"
+    "                 puts a job into the spool directory that OJS_URL (spool:DIR) names, and prints its id; "
+    "an ARG\n"
+    "                 that is JSON is passed on as that, any other as a string\n"
     "  --help         this text\n"
     "\n"
     "Job types: text.count [path, min_ms, min_passes, checkpoint_bytes], sleep [ms], noop [], fail [], "
     "probe.sleep [ms], probe.spin [ms].\n"
     "Environment (defaults in parentheses):\n"
-    "  OJS_URL (http://127.0.0.1:8080)    OJS_QUEUES (default)       OJS_CONCURRENCY (10)\n"
+    "  OJS_URL (http://127.0.0.1:8080, unix:/PATH, spool:DIR without a backend, memory:)\n"
+    "  OJS_QUEUES (default)               OJS_CONCURRENCY (10)\n"
     "  OJS_SHUTDOWN_GRACE_PERIOD (30s)    OJS_STOP_TIMEOUT (5s)      OJS_CANCEL_WAIT (0s)\n"
     "  OJS_HEARTBEAT_INTERVAL (5s)        OJS_POLL_INTERVAL (1s)     OJS_VISIBILITY_TIMEOUT (30s)\n"
     "  OJS_HEALTH_ADDR (none)             OJS_HEALTH_CONTROL (off)   OJS_HEALTH_TOKEN (none)\n"
@@ -293,9 +301,10 @@ ojs::outcome spin(ojs::job_context& job) {
 // ---- flags ----
 
 struct command_line {
-    const char* flag = "";  // empty: work
-    std::string_view word;  // of --signal
-    pid_t pid = 0;
+    const char* flag = "";                 // empty: work
+    std::string_view word;                 // of --signal
+    pid_t pid = 0;                         // of --signal
+    std::vector<std::string_view> values;  // all of them
 };
 
 struct flag_rule {
@@ -303,8 +312,9 @@ struct flag_rule {
     int least_values;
     int most_values;
 };
+constexpr int any_number = 100000;
 constexpr flag_rule flag_rules[] = {
-    {"--help", 0, 0}, {"--doctor", 0, 0}, {"--signal", 1, 2}, {"--init", 0, 0}};
+    {"--help", 0, 0}, {"--doctor", 0, 0}, {"--signal", 1, 2}, {"--enqueue", 1, any_number}, {"--init", 0, 0}};
 
 ojs::error wrong_usage(const std::string& text) {
     return {ojs::errc::invalid_argument, 0, text + "; --help tells more"};
@@ -330,6 +340,8 @@ ojs::result<command_line> read_flags(int argc, char** argv) {
         }
         out.flag = rule.name;
         if (values > 0) out.word = argv[2];
+        out.values.assign(argv + 2, argv + argc);
+        if (flag != "--signal") return out;
         const ojs::result<pid_t> pid = values > 1 ? read_pid(argv[3]) : ojs::result<pid_t>(pid_t{0});
         if (!pid) return pid.error();
         out.pid = *pid;
@@ -355,6 +367,43 @@ int run_signal(std::string_view word, pid_t pid) {
         return std::printf("sent %s to process %ld\n", word.data(), static_cast<long>(*sent)) < 0 ? 1 : 0;
     const int status = ojs::report_usage(sent.error());
     return sent.error().code == ojs::errc::invalid_argument ? status : 1;
+}
+
+// Whether all of `text` is one JSON value. picojson takes 007 and 1. for numbers, which they are not.
+bool is_json(const std::string& text) {
+    static const std::regex number("-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][-+]?[0-9]+)?");
+    try {
+        picojson::value value;
+        std::string why;
+        auto end = picojson::parse(value, text.begin(), text.end(), &why);
+        while (end != text.end() && std::isspace(static_cast<unsigned char>(*end)) != 0) ++end;
+        if (!why.empty() || end != text.end()) return false;
+        return !value.is<double>() || std::regex_match(text, number);
+    } catch (const std::exception&) {  // a number beyond all bounds
+        return false;
+    }
+}
+
+int run_enqueue(const std::vector<std::string_view>& values) {
+    const auto options = ojs::worker_options::from_environment();
+    if (!options) return ojs::report_usage(options.error());
+    const std::string scheme = "spool:";
+    if (options->url.compare(0, scheme.size(), scheme) != 0)
+        return ojs::report_usage(wrong_usage("--enqueue needs OJS_URL=spool:DIR"));
+    ojs::spool_job job;
+    job.type = values.front();
+    job.queue = options->queues.front();
+    std::string args;
+    for (std::size_t i = 1; i < values.size(); ++i) {
+        const std::string value(values[i]);
+        args += i > 1 ? "," : "";
+        args += is_json(value) ? value : picojson::value(value).serialize();
+    }
+    job.args_json = "[" + args + "]";
+    const ojs::result<std::string> id = ojs::spool_enqueue(options->url.substr(scheme.size()), job);
+    if (id) return std::printf("%s\n", id->c_str()) < 0 ? 1 : 0;
+    const int status = ojs::report_usage(id.error());
+    return id.error().code == ojs::errc::invalid_argument ? status : 1;
 }
 
 int work() {
@@ -384,6 +433,7 @@ int main(int argc, char** argv) {
     if (flag == "--help") return std::fputs(usage, stdout) < 0 ? 1 : 0;
     if (flag == "--doctor") return run_doctor();
     if (flag == "--signal") return run_signal(asked->word, asked->pid);
+    if (flag == "--enqueue") return run_enqueue(asked->values);
     const ojs::result<void> below_init = ojs::as_init();
     return below_init ? work() : ojs::report_usage(below_init.error());
 }

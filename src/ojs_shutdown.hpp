@@ -38,10 +38,13 @@
 #include "ojs/worker/transport.hpp"
 #include "ojs/worker/transports/memory.hpp"
 #include "ojs/worker/transports/http.hpp"
+#include "ojs/worker/transports/spool.hpp"
 #include "ojs/worker/worker_options.hpp"
 #include "ojs/worker/budget.hpp"
 #include "ojs/worker/doctor.hpp"
 #include "ojs/worker/worker.hpp"
+
+#include "ojs/launcher/child_process.hpp"
 // clang-format on
 
 #endif  // OJS_SHUTDOWN_HPP
@@ -106,6 +109,11 @@
 #include "ojs/worker/transport.ipp"
 #include "ojs/worker/transports/memory.ipp"
 #include "ojs/worker/transports/http.ipp"
+#include "ojs/worker/transports/spool_files.ipp"
+#include "ojs/worker/transports/spool_owner.ipp"
+#include "ojs/worker/transports/spool_settle.ipp"
+#include "ojs/worker/transports/spool_intake.ipp"
+#include "ojs/worker/transports/spool.ipp"
 #include "ojs/worker/worker_options.ipp"
 #include "ojs/worker/budget.ipp"
 #include "ojs/worker/doctor.ipp"
@@ -117,6 +125,10 @@
 #include "ojs/worker/health.ipp"
 #include "ojs/worker/supervisor.ipp"
 #include "ojs/worker/worker.ipp"
+
+#include "ojs/launcher/child_launch.ipp"
+#include "ojs/launcher/child_lines.ipp"
+#include "ojs/launcher/child_process.ipp"
 // clang-format on
 
 #undef OJS_SHUTDOWN_INLINE

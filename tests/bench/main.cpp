@@ -37,6 +37,11 @@ constexpr measurement measurements[] = {
      "Floor: threads with a blocking socket each, as many, that send the same FETCH (count 1) and ACK; same "
      "process set-up.",
      throughput},
+    {"spool",
+     "one job of a spool directory: FETCH (the file is examined, read and claimed) and ACK, on one thread, "
+     "100 files\n"
+     "waiting. Floor: the bare renames and fsyncs that takes, and for an ACK with a result the new file.",
+     spool},
     {"settled_to_gone",
      "a drain whose only job ends on SIGTERM: from the ACK in the backend's ledger until the parent sees the "
      "process\n"

@@ -36,7 +36,7 @@ bool holds(const std::string& text, const std::string& part) {
     return text.find(part) != std::string::npos;
 }
 
-// A child in which the four signals are blocked, so that each can be waited for.
+// A child in which the signals are blocked, so that each can be waited for.
 struct target {
     pid_t pid;
     target() {
@@ -55,7 +55,7 @@ struct target {
     static sigset_t signals() {
         sigset_t out;
         sigemptyset(&out);
-        for (const int number : {SIGTERM, SIGINT, SIGTSTP, SIGCONT}) sigaddset(&out, number);
+        for (const int number : {SIGTERM, SIGINT, SIGTSTP, SIGCONT, SIGUSR1}) sigaddset(&out, number);
         return out;
     }
     int received() const {
@@ -71,7 +71,7 @@ TEST_CASE("signal_worker: each word is its signal") {
     const struct {
         const char* word;
         int number;
-    } cases[] = {{"quiet", SIGTSTP}, {"resume", SIGCONT}, {"stop", SIGTERM}};
+    } cases[] = {{"quiet", SIGTSTP}, {"resume", SIGCONT}, {"stop", SIGTERM}, {"reclaim", SIGUSR1}};
     for (const auto& each : cases) {
         CAPTURE(each.word);
         const target child;
@@ -87,7 +87,7 @@ TEST_CASE("signal_worker: other words and negative ids are refused, and nothing 
         const result<pid_t> sent = signal_worker(word, ::getpid());
         REQUIRE(!sent);
         CHECK(sent.error().code == errc::invalid_argument);
-        CHECK(holds(sent.error().text, "quiet, resume, stop"));
+        CHECK(holds(sent.error().text, "quiet, resume, stop, reclaim"));
         CHECK(!holds(sent.error().text, "\n"));
     }
     for (const pid_t pid : {-1, -50, INT_MIN})

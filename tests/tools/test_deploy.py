@@ -20,7 +20,9 @@ GRANTS = {
     "kubernetes/deployment.yaml": r"^ +terminationGracePeriodSeconds: (\d+)$",
     "ojs-worker.service": r"^TimeoutStopSec=(\S+)$",
 }
-FILES = [*GRANTS, "Dockerfile", "kubernetes/disruption-budget.yaml"]
+CONTROLLER_CONFIG = "kubernetes/controller-config.yaml"
+CONTROLLERS = ["kubernetes/controller-spot.yaml", "kubernetes/controller-normal.yaml"]
+FILES = [*GRANTS, "Dockerfile", "kubernetes/disruption-budget.yaml", CONTROLLER_CONFIG, *CONTROLLERS]
 
 
 def read(name):
@@ -106,6 +108,13 @@ class Names(unittest.TestCase):
         self.assertTrue(named)
         self.assertEqual(named - known, set())
 
+    def test_every_flag_is_one_the_controller_has(self):
+        known = set(re.findall(r"--[a-z-]+", (ROOT / "examples/controller.cpp").read_text()))
+        for name in CONTROLLERS:
+            named = re.findall(r"--[a-z-]+", without_comments(read(name)))
+            self.assertIn("--config", named)
+            self.assertEqual(set(named) - known, set())
+
     def test_no_shell_runs_anything(self):
         for name in FILES:
             lines = without_comments(read(name)).splitlines()
@@ -117,6 +126,49 @@ class Names(unittest.TestCase):
         for name in FILES:
             for image in re.findall(r"(?m)^\s*(?:FROM|image:) (\S+)", without_comments(read(name))):
                 self.assertRegex(image, r"^[a-z-]+(:[a-z]+)?$", name)
+
+
+class Controller(unittest.TestCase):
+    """The two ways to run examples/controller.cpp, which differ in who writes the termination type file."""
+
+    SPOT, NORMAL = CONTROLLERS
+
+    def setUp(self):
+        self.config = json.loads(read(CONTROLLER_CONFIG).split("controller.json: |\n")[1].split("---")[0])
+
+    def granted(self, name):
+        return int(re.search(r"(?m)^ +terminationGracePeriodSeconds: (\d+)$", read(name)).group(1))
+
+    def test_every_key_is_one_the_controller_reads(self):
+        source = (ROOT / "examples/controller.cpp").read_text()
+        for key in self.config:
+            self.assertIn(f'{{"{key}"', source)
+
+    def test_it_is_the_configuration_of_the_guide(self):
+        self.assertEqual(self.config["retry_delays"], [0, 1])
+        self.assertEqual(self.config["termination_grace_period"], "3550s")
+        self.assertEqual(self.config["child_process_shutdown_timeout"], "10s")
+        self.assertIn("{job}", self.config["command"])
+
+    def test_what_is_granted_holds_the_grace_period(self):
+        grace = seconds(self.config["termination_grace_period"])
+        self.assertGreaterEqual(self.granted(self.NORMAL), grace + REPORTING + 10)
+        self.assertLessEqual(self.granted(self.SPOT), 120)  # a reclaim takes a second; the machine is gone after this
+
+    def test_the_sums_in_the_comments(self):
+        for name in CONTROLLERS:
+            with self.subTest(name):
+                rows = re.findall(r"(?m)^# +([+=]?) +(\d+)  ?\S", read(name))
+                self.assertEqual([sign for sign, _ in rows], ["", *["+"] * (len(rows) - 2), "="])
+                numbers = [int(number) for _, number in rows]
+                self.assertEqual(sum(numbers[:-1]), numbers[-1])
+                self.assertEqual(numbers[-1], self.granted(name))
+
+    def test_only_the_normal_one_is_marked_and_only_the_spot_one_has_the_hook(self):
+        self.assertIn('["/controller", "--mark-normal",', without_comments(read(self.NORMAL)))
+        self.assertNotIn("preStop", without_comments(read(self.NORMAL)))
+        self.assertIn('["/controller", "--reclaim",', without_comments(read(self.SPOT)))
+        self.assertNotIn("--mark-normal", without_comments(read(self.SPOT)))
 
 
 class Dockerfile(unittest.TestCase):
@@ -194,6 +246,38 @@ class Yaml(unittest.TestCase):
             self.assertEqual(worker[probe]["httpGet"], {"path": path, "port": port["name"]})
         hook = worker["lifecycle"]["preStop"]
         self.assertEqual(hook["exec"]["command"], [*worker["command"], "--signal", "quiet"])
+
+
+    def test_controllers(self):
+        import yaml
+
+        config, claim = yaml.safe_load_all(read(CONTROLLER_CONFIG))
+        settings = json.loads(config["data"]["controller.json"])
+        for name in CONTROLLERS:
+            with self.subTest(name):
+                deployment = self.load(name)
+                pod = deployment["spec"]["template"]
+                self.assertEqual(deployment["spec"]["selector"]["matchLabels"], pod["metadata"]["labels"])
+                spec = pod["spec"]
+                volumes = {each["name"]: each for each in spec["volumes"]}
+                self.assertEqual(volumes["tmp"]["emptyDir"], {})
+                self.assertEqual(volumes["config"]["configMap"]["name"], config["metadata"]["name"])
+                self.assertEqual(volumes["spool"]["persistentVolumeClaim"]["claimName"], claim["metadata"]["name"])
+                (controller,) = spec["containers"]
+                mounts = {each["name"]: each["mountPath"] for each in controller["volumeMounts"]}
+                self.assertEqual(mounts["spool"], settings["spool_dir"])
+                self.assertEqual(mounts["tmp"], str(Path(settings["termination_type_file"]).parent))
+                self.assertEqual(settings["metrics_address"], f"0.0.0.0:{controller['ports'][0]['containerPort']}")
+                program, *flags = controller["command"]
+                self.assertEqual(flags, ["--config", mounts["config"] + "/controller.json"])
+                for init in spec.get("initContainers", []):
+                    self.assertEqual(init["image"], controller["image"])
+                    self.assertEqual(init["command"], [program, "--mark-normal", *flags])
+                    own = {each["name"]: each["mountPath"] for each in init["volumeMounts"]}
+                    self.assertEqual(own["tmp"], mounts["tmp"])
+                if "lifecycle" in controller:
+                    hook = controller["lifecycle"]["preStop"]["exec"]["command"]
+                    self.assertEqual(hook, [program, "--reclaim", *flags])
 
 
 class Systemd(unittest.TestCase):

@@ -234,6 +234,17 @@ TEST_CASE("doctor: the backend") {
     check_found(ask_url("https://host"), "options", severity::error, "https");
 }
 
+TEST_CASE("doctor: a spool directory is looked at, and not made") {
+    file_tree tree;
+    tree.folder("/spool");
+    CHECK(ask_url("spool:" + tree.root() + "/spool").empty());
+    check_found(ask_url("spool:" + tree.root() + "/none"), "spool-missing", severity::warning,
+                "No such file");
+    check_found(ask_url("spool:" + tree.root() + "/none"), "spool-missing", severity::warning,
+                "No such file");
+    check_found(ask_url("spool:/dev/null/x"), "spool-unusable", severity::error, "Not a directory");
+}
+
 TEST_CASE("doctor: a backend that never answers costs no more than the timeout") {
     const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in where{};

@@ -5,7 +5,10 @@
 //   OJS_SHUTDOWN_IMPLEMENTATION  0         1 in exactly one of them: the definitions as well
 //   OJS_SHUTDOWN_USE_EVENTFD     1, Linux  0: wake-ups go through a pipe (a kernel or sandbox without eventfd)
 //   OJS_SHUTDOWN_USE_PROC        1, Linux  0: /proc is not read (who sent a signal, what PID 1 is)
+//   OJS_SHUTDOWN_USE_PIDFD       1, Linux  0: a thread waits for each child (found out at run time as well)
+//   OJS_SHUTDOWN_USE_CLOSE_RANGE 1, Linux  0: a child marks its descriptors one by one (found out as well)
 //   OJS_SHUTDOWN_USE_UNWIND      1, Linux  0: no stacks of stuck jobs' threads (a toolchain without <unwind.h>)
+//   OJS_SHUTDOWN_USE_INOTIFY     1, Linux  0: a spool directory is looked through every poll interval
 // clang-format on
 //
 // No macro changes the layout of a type, so translation units with different settings link.
@@ -36,10 +39,34 @@
 #endif
 #endif
 
+#ifndef OJS_SHUTDOWN_USE_PIDFD
+#ifdef __linux__
+#define OJS_SHUTDOWN_USE_PIDFD 1
+#else
+#define OJS_SHUTDOWN_USE_PIDFD 0
+#endif
+#endif
+
+#ifndef OJS_SHUTDOWN_USE_CLOSE_RANGE
+#ifdef __linux__
+#define OJS_SHUTDOWN_USE_CLOSE_RANGE 1
+#else
+#define OJS_SHUTDOWN_USE_CLOSE_RANGE 0
+#endif
+#endif
+
 #ifndef OJS_SHUTDOWN_USE_UNWIND
 #ifdef __linux__
 #define OJS_SHUTDOWN_USE_UNWIND 1
 #else
 #define OJS_SHUTDOWN_USE_UNWIND 0
+#endif
+#endif
+
+#ifndef OJS_SHUTDOWN_USE_INOTIFY
+#ifdef __linux__
+#define OJS_SHUTDOWN_USE_INOTIFY 1
+#else
+#define OJS_SHUTDOWN_USE_INOTIFY 0
 #endif
 #endif

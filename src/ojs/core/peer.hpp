@@ -10,7 +10,8 @@
 namespace ojs {
 inline namespace v1 {
 
-// Sends what `what` stands for: "quiet" (SIGTSTP), "resume" (SIGCONT) or "stop" (SIGTERM). [GS 4.1]
+// Sends what `what` stands for: "quiet" (SIGTSTP), "resume" (SIGCONT) or "stop" (SIGTERM) [GS 4.1], or "reclaim"
+// (SIGUSR1), which ends at once a program that does not take that signal. [Spot]
 //
 // To `pid`; or, where that is 0, to PID 1 if it runs the same program as we do, else to the one other process that
 // does. A process started by one of them (the worker below as_init(), a fork) does not count: its parent gets the

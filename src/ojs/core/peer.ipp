@@ -17,7 +17,7 @@ struct worker_command {
     int number;
 };
 inline constexpr worker_command worker_commands[] = {
-    {"quiet", SIGTSTP}, {"resume", SIGCONT}, {"stop", SIGTERM}};
+    {"quiet", SIGTSTP}, {"resume", SIGCONT}, {"stop", SIGTERM}, {"reclaim", SIGUSR1}};
 
 inline bool is_among(const std::vector<process_facts>& processes, pid_t pid) {
     for (const process_facts& each : processes) {
@@ -73,8 +73,9 @@ OJS_SHUTDOWN_INLINE result<pid_t> signal_worker(std::string_view what, pid_t pid
         if (command.word == what) number = command.number;
     }
     if (number == 0) {
-        return error{errc::invalid_argument, 0,
-                     detail::cat("'", detail::printable(what, 40), "' is none of quiet, resume, stop")};
+        return error{
+            errc::invalid_argument, 0,
+            detail::cat("'", detail::printable(what, 40), "' is none of quiet, resume, stop, reclaim")};
     }
     if (pid < 0) return error{errc::invalid_argument, 0, "a process id is not negative"};
     const result<pid_t> target = pid != 0 ? result<pid_t>(pid) : detail::find_worker("");

@@ -14,6 +14,7 @@
 #include "budget.hpp"
 #include "doctor.hpp"
 #include "transports/http.hpp"
+#include "worker_options.ipp"
 
 namespace ojs {
 inline namespace v1 {
@@ -117,9 +118,23 @@ inline result<http_response> ask_backend(const worker_options& options, std::chr
     return client->send(request, {deadline_after(timeout), resend::if_unsent, nullptr});
 }
 
+// Looks only: making what is missing is for the worker.
+inline void check_spool(const worker_options& options, std::vector<finding>& out) {
+    const std::string directory = options.url.substr(spool_scheme.size());
+    if (::access(directory.c_str(), R_OK | W_OK | X_OK) == 0) return;
+    const int failed = errno;
+    const bool missing = failed == ENOENT;
+    out.push_back({missing ? severity::warning : severity::error,
+                   missing ? "spool-missing" : "spool-unusable",
+                   cat("the spool directory ", printable(directory), " cannot be used: ", errno_text(failed)),
+                   missing ? "the worker makes it if the directory above it is there"
+                           : "let OJS_URL name a directory the worker may read and write"});
+}
+
 inline void check_backend(const worker_options& options, std::chrono::milliseconds timeout,
                           std::vector<finding>& out) {
     if (options.url == "memory:") return;
+    if (is_spool_url(options.url)) return check_spool(options, out);
     const result<http_response> answer = ask_backend(options, timeout);
     if (!answer) {
         const bool is_absent = answer.error().code != errc::bad_answer;

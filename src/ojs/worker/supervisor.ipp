@@ -114,6 +114,8 @@ class supervisor {
         lifecycle& own = worker_.life;
         const bool decided = worker_.options.dialect.first_signal_wins && own.phase() >= phase::draining;
         if (outside.phase == phase::quiet) own.apply(event::quiet_request, outside.cause);
+        // Before the drain, whose beginning asks the termination-mode file: SIGUSR1 is a reclaim whatever that says.
+        if (outside.mode == stop_mode::reclaim && !decided) own.apply(event::reclaim, outside.cause);
         if (outside.phase >= phase::draining) own.apply(event::stop_request, outside.cause);
         if (outside.cancel_requested) own.apply(event::cancel_request, outside.cause);
         if (!decided) follow_signals(outside);
@@ -125,7 +127,6 @@ class supervisor {
         if (outside.last_event == event::stop_signal && outside.mode == stop_mode::forced) {
             own.apply(event::stop_signal, outside.cause);
         }
-        if (outside.mode == stop_mode::reclaim) own.apply(event::reclaim, outside.cause);
         if (outside.exit_now) give_up(outside);
     }
 

@@ -9,6 +9,7 @@
 #include "supervisor.ipp"
 #include "transports/http.hpp"
 #include "transports/memory.hpp"
+#include "transports/spool.hpp"
 
 namespace ojs {
 inline namespace v1 {
@@ -56,10 +57,30 @@ inline http_client_options client_options(const worker_options& options, const s
     return out;
 }
 
+inline result<transport*> make_spool_transport(const worker_options& options, const logger& log) {
+    spool_options wanted;
+    wanted.directory = options.url.substr(spool_scheme.size());
+    wanted.recovery_interval = options.heartbeat_interval;
+    wanted.on_event = [&log](const spool_event& event) {
+        static constexpr const char* messages[] = {
+            "a file in the spool is not run and stays where it is", "a dead worker's job was recovered",
+            "a folder of claimed jobs may be of a dead worker, and is left alone"};
+        const bool recovered = event.what == spool_event::kind::recovered;
+        log.write(recovered ? log_level::info : log_level::warn, messages[static_cast<int>(event.what)],
+                  {field("file", event.name), field("reason", event.text)});
+    };
+    auto* made = new spool_transport(std::move(wanted));
+    const result<void> opened = made->open();
+    if (opened) return static_cast<transport*>(made);
+    delete made;
+    return opened.error();
+}
+
 // The transport the URL's scheme asks for; the caller owns it, and keeps `log` for as long.
 inline result<transport*> make_transport(const worker_options& options, const std::string& worker_id,
                                          const logger& log) {
     if (options.url == "memory:") return static_cast<transport*>(new memory_transport);
+    if (is_spool_url(options.url)) return make_spool_transport(options, log);
     result<http_client> client = http_transport::make_client(options.url, client_options(options, worker_id));
     if (!client) return client.error();
     http_transport_options wire;

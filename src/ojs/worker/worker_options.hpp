@@ -25,7 +25,7 @@ struct stuck_job {
 };
 
 struct worker_options {
-    std::string url = "http://127.0.0.1:8080";  // http://..., unix:/..., memory:
+    std::string url = "http://127.0.0.1:8080";  // http://..., unix:/..., spool:DIR, memory:
     std::vector<std::string> queues = {"default"};
     std::int64_t concurrency = 10;  // jobs at a time, 1 to 10000
     // From SIGTERM until jobs in flight are interrupted. [GS 6.1]

@@ -17,9 +17,22 @@ inline constexpr std::chrono::milliseconds least_interval{10};
 inline constexpr std::chrono::milliseconds least_stop_timeout{100};
 inline constexpr std::chrono::milliseconds least_visibility_timeout{1000};  // the protocol's own
 
+inline constexpr std::string_view spool_scheme = "spool:";
+inline bool is_spool_url(std::string_view url) noexcept {
+    return url.substr(0, spool_scheme.size()) == spool_scheme;
+}
+
 // Whether there is a transport for the URL.
 inline result<void> check_url(const std::string& url) {
     if (url == "memory:") return {};
+    if (is_spool_url(url)) {
+        const std::string_view directory = std::string_view(url).substr(spool_scheme.size());
+        if (directory.empty())
+            return error{errc::invalid_argument, 0, "spool: names no directory (spool:/DIR)"};
+        if (directory.find('\0') != std::string_view::npos)
+            return error{errc::invalid_argument, 0, "the directory's name holds a NUL byte"};
+        return {};
+    }
     const result<endpoint> target = parse_url(url);
     return target ? result<void>() : result<void>(target.error());
 }

@@ -1,0 +1,512 @@
+// The controller of the spot guide: one child process for each job of a folder queue, stopped the way the machine is.
+//
+//   build/controller --config controller.json
+//
+// where controller.json is, at the least,
+//   {"spool_dir": "/var/spool/prover", "command": ["/usr/bin/prover", "--input", "{job}"]}
+// and a job is any file that appears in /var/spool/prover/request (write it elsewhere on that disk, then move it there).
+//
+// A stop is a normal one if the termination type file says NORMAL_SHUTDOWN: jobs have nearly an hour to finish. Anything
+// else, or SIGUSR1, is a spot reclaim: children are killed and their jobs are back in request/ within a second.
+#include <picojson.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ojs_shutdown.hpp"
+
+namespace {
+
+using std::chrono::milliseconds;
+using namespace std::chrono_literals;
+
+constexpr const char* usage =
+    "usage: controller --config FILE\n"
+    "       controller --mark-normal [--config FILE]\n"
+    "       controller --reclaim [PID] [--config FILE]\n"
+    "Runs a command for every file in SPOOL_DIR/request until SIGTERM, SIGINT or SIGUSR1. Files end in done/ "
+    "or failed/,\n"
+    "or back in request/ where the stop came first.\n"
+    "\n"
+    "  --config FILE    the configuration, see below\n"
+    "  --mark-normal    writes NORMAL_SHUTDOWN into the termination type file: for an init container\n"
+    "  --reclaim [PID]  writes SPOT_RECLAIM into it, then sends SIGUSR1 to the controller, which is PID, or "
+    "PID 1 if\n"
+    "                   that is one, or the only other one: for a preStop hook\n"
+    "  --help           this text\n"
+    "\n"
+    "FILE is a JSON object. Durations are \"3550s\", \"1m30s\" or seconds as a number. Defaults in "
+    "parentheses:\n"
+    "  spool_dir                       the queue: request/ processing/ done/ failed/ are made in it\n"
+    "  command                         program and arguments; {job} in them becomes the path of the job's "
+    "file\n"
+    "  concurrency (1)                 children at a time\n"
+    "  retry_delays ([0, 1])           before each further run of a job whose child failed\n"
+    "  termination_grace_period (3550s)        from SIGTERM in a normal stop until the child is killed\n"
+    "  child_process_shutdown_timeout (10s)    so long before that the child gets SIGTERM\n"
+    "  termination_type_file (/tmp/termination-type)\n"
+    "                                  NORMAL_SHUTDOWN in it: a normal stop; anything else, or no file: spot "
+    "reclaim\n"
+    "  metrics_address (none)          where /metrics, /healthz, /readyz and /livez are answered: HOST:PORT "
+    "or unix:/PATH\n"
+    "  spot_instance_mode              deprecated, and not looked at\n"
+    "Exit status: 0 every job is where it belongs; 75 some could not be moved there; 64 a wrong flag or "
+    "value.\n";
+
+// ---- log ----
+
+// The guide's lines, which operators search for: logfmt, with "warning" where the library says "warn".
+void print_record(const ojs::log_record& record) {
+    ojs::log_record plain = record;
+    plain.worker_id.clear();
+    std::string line = ojs::format_log_record(plain, ojs::log_format::logfmt) + "\n";
+    const std::string_view theirs = " level=warn ";
+    const std::size_t level = line.find(theirs);
+    if (level != std::string::npos) line.replace(level, theirs.size(), " level=warning ");
+    if (::write(STDERR_FILENO, line.data(), line.size()) < 0) return;  // there is nobody to tell
+}
+
+void say(ojs::log_level level, std::string message, std::vector<ojs::log_field> fields = {}) {
+    print_record({level, std::move(message), std::move(fields), ""});
+}
+
+// ---- configuration ----
+
+struct config {
+    ojs::worker_options options;
+    ojs::spool_options spool;
+    std::vector<std::string> command;
+    bool has_spot_instance_mode = false;
+};
+
+// What a value cannot be used for; caught where the key is known.
+struct wrong_value : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+milliseconds read_duration(const picojson::value& value) {
+    constexpr double longest = 2147483;  // seconds: 24 days, as the library has it
+    if (value.is<std::string>()) {
+        const auto read = ojs::parse_duration(value.get<std::string>());
+        if (!read) throw wrong_value(read.error().text);
+        return *read;
+    }
+    if (!value.is<double>()) throw wrong_value("must be a duration: \"3550s\", or seconds");
+    const double seconds = value.get<double>();
+    if (!(seconds >= 0 && seconds <= longest)) throw wrong_value("must be from 0 to 2147483 seconds");
+    return milliseconds(static_cast<std::int64_t>(std::llround(seconds * 1000)));
+}
+
+std::string read_text(const picojson::value& value) {
+    if (!value.is<std::string>() || value.get<std::string>().empty())
+        throw wrong_value("must be a text, not empty");
+    const std::string& text = value.get<std::string>();
+    if (text.find('\0') != std::string::npos) throw wrong_value("holds a NUL byte");
+    return text;
+}
+
+const picojson::array& read_array(const picojson::value& value) {
+    if (!value.is<picojson::array>()) throw wrong_value("must be an array");
+    return value.get<picojson::array>();
+}
+
+void read_command(const picojson::value& value, config& out) {
+    for (const picojson::value& each : read_array(value)) {
+        if (!each.is<std::string>()) throw wrong_value("must be an array of texts");
+        out.command.push_back(each.get<std::string>());
+        if (out.command.back().find('\0') != std::string::npos) throw wrong_value("holds a NUL byte");
+    }
+    if (out.command.empty() || out.command[0].empty()) throw wrong_value("must name a program");
+}
+
+void read_retry_delays(const picojson::value& value, config& out) {
+    out.spool.retry_delays.clear();
+    for (const picojson::value& each : read_array(value))
+        out.spool.retry_delays.push_back(read_duration(each));
+}
+
+void read_concurrency(const picojson::value& value, config& out) {
+    const double number = value.is<double>() ? value.get<double>() : 0;
+    if (!(number >= 1 && number <= 1000) || number != std::floor(number))
+        throw wrong_value("must be a whole number from 1 to 1000");
+    out.options.concurrency = static_cast<std::int64_t>(number);
+}
+
+void read_spot_instance_mode(const picojson::value& value, config& out) {
+    if (!value.is<bool>()) throw wrong_value("must be true or false");
+    out.has_spot_instance_mode = true;
+}
+
+constexpr struct {
+    const char* key;
+    void (*read)(const picojson::value&, config&);
+} keys[] = {
+    {"spool_dir", [](const picojson::value& value, config& out) { out.spool.directory = read_text(value); }},
+    {"command", read_command},
+    {"concurrency", read_concurrency},
+    {"retry_delays", read_retry_delays},
+    {"termination_grace_period",
+     [](const picojson::value& value, config& out) {
+         out.options.shutdown_grace_period = read_duration(value);
+     }},
+    {"child_process_shutdown_timeout",
+     [](const picojson::value& value, config& out) { out.options.cancel_lead = read_duration(value); }},
+    {"termination_type_file",
+     [](const picojson::value& value, config& out) { out.options.termination_mode_file = read_text(value); }},
+    {"metrics_address",
+     [](const picojson::value& value, config& out) { out.options.health_address = read_text(value); }},
+    {"spot_instance_mode", read_spot_instance_mode},
+};
+
+void read_key(const std::string& key, const picojson::value& value, config& out) {
+    for (const auto& each : keys) {
+        if (key == each.key) return each.read(value, out);
+    }
+    throw wrong_value("is not known; --help lists all keys");
+}
+
+ojs::error wrong_usage(std::string text) {
+    return {ojs::errc::invalid_argument, 0, std::move(text)};
+}
+
+ojs::result<std::string> read_file(const std::string& path) {
+    constexpr std::uintmax_t largest = 1024 * 1024;
+    std::error_code failed;
+    if (!std::filesystem::is_regular_file(path, failed))
+        return wrong_usage("cannot read " + path + ": it is not there, or not a regular file");
+    if (std::filesystem::file_size(path, failed) > largest || failed)
+        return wrong_usage("cannot read " + path + ": it is larger than 1 MiB");
+    std::ifstream file(path, std::ios::binary);
+    std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    if (!file.is_open() || file.bad()) return wrong_usage("cannot read " + path);
+    return text;
+}
+
+ojs::result<picojson::object> parse_object(const std::string& path, const std::string& text) {
+    picojson::value value;
+    std::string wrong;
+    try {
+        const auto rest = picojson::parse(value, text.begin(), text.end(), &wrong);
+        if (wrong.empty() && std::any_of(rest, text.end(), [](char c) { return c > ' ' || c < 0; }))
+            wrong = "there is more after the object";
+    } catch (const std::exception&) {
+        wrong = "a number is too large";
+    }
+    if (!wrong.empty()) return wrong_usage(path + " is not JSON: " + wrong.substr(0, wrong.find(" near:")));
+    if (!value.is<picojson::object>()) return wrong_usage(path + " is not a JSON object");
+    return value.get<picojson::object>();
+}
+
+config defaults() {
+    config out;
+    out.options.use(ojs::dialect::spot_controller());
+    out.options.concurrency = 1;
+    out.options.cancel_wait = 2s;  // after the SIGKILL at the end of the grace period: for handlers to return
+    out.options.log.hook = print_record;
+    out.spool.any_file = true;
+    return out;
+}
+
+ojs::result<config> read_config(const std::string& path) {
+    const auto text = read_file(path);
+    if (!text) return text.error();
+    const auto object = parse_object(path, *text);
+    if (!object) return object.error();
+    config out = defaults();
+    for (const auto& [key, value] : *object) {
+        try {
+            read_key(key, value, out);
+        } catch (const wrong_value& wrong) {
+            return wrong_usage(path + ": " + key.substr(0, 60) + ": " + wrong.what());
+        }
+    }
+    return out;
+}
+
+// What work() needs, and the other commands do not.
+ojs::result<void> check(const std::string& path, const config& config) {
+    if (config.spool.directory.empty()) return wrong_usage(path + ": spool_dir is missing");
+    if (config.command.empty()) return wrong_usage(path + ": command is missing");
+    if (config.options.cancel_lead >= config.options.shutdown_grace_period) {
+        return wrong_usage(path +
+                           ": child_process_shutdown_timeout must be shorter than termination_grace_period");
+    }
+    return {};
+}
+
+// ---- jobs ----
+
+class controller {
+  public:
+    explicit controller(std::vector<std::string> command) : command_(std::move(command)) {}
+
+    void follow(const ojs::worker& worker) { worker_ = &worker; }
+
+    // One job: a child, until it has ended or the job is cancelled.
+    ojs::outcome run(ojs::job_context& job) {
+        const std::string name = "execution-" + job.id();
+        const entry here(*this, name);
+        auto child = ojs::child_process::start(child_of(job, name));
+        if (!child) {
+            say(ojs::log_level::error, "Job " + job.id() + " cannot be started",
+                {field("error", child.error().text)});
+            return ojs::outcome::retry(child.error().text);
+        }
+        say(ojs::log_level::info, "Process " + name + " started",
+            {field("pid", std::to_string(child->pid())), field("attempt", std::to_string(job.attempt()))});
+        const auto end = child->wait_until(ojs::time_point::max(), job.token());
+        if (end) return judge(job, *end);
+        if (end.error().code == ojs::errc::cancelled) return end_child(job, name, *child);
+        say(ojs::log_level::error, "Job " + job.id() + " failed", {field("error", end.error().text)});
+        return ojs::outcome::retry(end.error().text);
+    }
+
+    void on_transition(const ojs::lifecycle_state& now) {
+        // The worker itself is further already where the stop turned out to be a reclaim.
+        if (now.phase == ojs::phase::draining && worker_->phase() == ojs::phase::draining) tell_what_runs();
+        if (now.phase == ojs::phase::terminated && serves_metrics)
+            say(ojs::log_level::info, "Shutting down metrics server");
+    }
+
+    bool serves_metrics = false;
+
+  private:
+    // A place in the list of what runs.
+    class entry {
+      public:
+        entry(controller& owner, const std::string& name) : owner_(owner), name_(name) {
+            const std::lock_guard<std::mutex> held(owner_.mutex_);
+            owner_.running_.insert(name_);
+            if (owner_.draining_) tell_that_it_runs(name_);  // claimed just before the stop
+        }
+        entry(const entry&) = delete;
+        entry& operator=(const entry&) = delete;
+        ~entry() {
+            const std::lock_guard<std::mutex> held(owner_.mutex_);
+            owner_.running_.erase(name_);
+        }
+
+      private:
+        controller& owner_;
+        const std::string& name_;
+    };
+
+    static ojs::log_field field(std::string name, std::string value) {
+        return {std::move(name), std::move(value), false};
+    }
+
+    ojs::child_options child_of(const ojs::job_context& job, const std::string& name) const {
+        ojs::child_options out;
+        const std::string path = job.meta("spool_path");
+        for (std::string word : command_) {
+            constexpr std::string_view mark = "{job}";
+            for (std::size_t at = word.find(mark); at != std::string::npos;
+                 at = word.find(mark, at + path.size()))
+                word.replace(at, mark.size(), path);
+            out.command.push_back(std::move(word));
+        }
+        const auto lines_as = [&name](const char* stream) {
+            return ojs::child_stream::lines([name, stream](std::string_view line) {
+                say(ojs::log_level::info, std::string(line),
+                    {field("process", name), field("stream", stream)});
+            });
+        };
+        out.output = lines_as("stdout");
+        out.errors = lines_as("stderr");
+#ifdef __linux__
+        // Should this process be killed, its jobs are another's soon: no child may still work on them.
+        out.death_signal = SIGKILL;
+#endif
+        return out;
+    }
+
+    ojs::outcome judge(const ojs::job_context& job, const ojs::child_exit& end) const {
+        if (!end.ok()) {
+            say(ojs::log_level::warn, "Job " + job.id() + " failed",
+                {field("error", end.describe()), field("attempt", std::to_string(job.attempt()))});
+            return ojs::outcome::retry(end.describe());
+        }
+        if (job.stop_requested())
+            say(ojs::log_level::info, "Job completed before grace period, cancelling context for cleanup");
+        return ojs::outcome::done();
+    }
+
+    // The job goes back whatever the child says of itself from now on: exit status 0 after SIGTERM may as well mean that
+    // it gave up in good order, and a job run twice is better than one lost.
+    ojs::outcome end_child(const ojs::job_context& job, const std::string& name,
+                           ojs::child_process& child) const {
+        const bool reclaim = job.token().reason() == ojs::cancel_reason::spot_reclaim;
+        if (reclaim) {
+            say(ojs::log_level::warn,
+                "Spot reclaim: Immediately killing process " + name + " to requeue job");
+        } else {
+            say(ojs::log_level::warn, "Grace period is about to expire. Sending SIGTERM to process " + name);
+        }
+        const auto left = std::chrono::duration_cast<milliseconds>(job.deadline() - ojs::steady_clock::now());
+        const auto end = reclaim ? child.kill() : child.terminate(std::max(left, 0ms));
+        if (!end)
+            say(ojs::log_level::error, "Process " + name + " is still there",
+                {field("error", end.error().text)});
+        say(ojs::log_level::info, "Job " + job.id() + " was killed by us. Reputting it in the request folder",
+            {field("end", end ? end->describe() : end.error().text)});
+        return ojs::outcome::interrupted("the controller is stopped");
+    }
+
+    void tell_what_runs() {
+        const std::lock_guard<std::mutex> held(mutex_);
+        draining_ = true;
+        for (const std::string& name : running_) tell_that_it_runs(name);
+    }
+
+    static void tell_that_it_runs(const std::string& name) {
+        say(ojs::log_level::info,
+            "Job " + name + " is currently processing. Will wait for completion or grace period expiry.");
+    }
+
+    const std::vector<std::string> command_;
+    const ojs::worker* worker_ = nullptr;
+    std::mutex mutex_;
+    std::set<std::string> running_;
+    bool draining_ = false;
+};
+
+void tell_spool_event(const ojs::spool_event& event) {
+    constexpr const char* what[] = {"A file in the request folder is refused",
+                                    "Job of a dead controller recovered",
+                                    "Jobs of a controller that may be dead are left alone"};
+    say(event.what == ojs::spool_event::kind::recovered ? ojs::log_level::info : ojs::log_level::warn,
+        what[static_cast<int>(event.what)], {{"name", event.name, false}, {"reason", event.text, false}});
+}
+
+// ---- commands ----
+
+int work(const std::string& path) {
+    ojs::lifecycle lifecycle;
+    ojs::signal_options with_reclaim;
+    with_reclaim.reclaim = true;
+    auto signals = ojs::signals::install(lifecycle, with_reclaim);  // first: a signal during start-up is kept
+    if (!signals) return ojs::report_usage(signals.error());
+    auto config = read_config(path);
+    if (!config) return ojs::report_usage(config.error());
+    const auto checked = check(path, *config);
+    if (!checked) return ojs::report_usage(checked.error());
+    if (config->has_spot_instance_mode) {
+        say(ojs::log_level::warn,
+            "spot_instance_mode is deprecated and not looked at; the termination type file decides",
+            {{"file", config->options.termination_mode_file, false}});
+    }
+    config->spool.on_event = tell_spool_event;
+    ojs::spool_transport queue(config->spool);
+    const auto opened = queue.open();
+    if (!opened) return ojs::report_usage(opened.error());
+    controller controller(config->command);
+    controller.serves_metrics = !config->options.health_address.empty();
+    config->options.on_transition = [&](const ojs::lifecycle_state& now) { controller.on_transition(now); };
+    ojs::worker worker(config->options, queue, lifecycle);
+    controller.follow(worker);
+    worker.register_handler("file", [&](ojs::job_context& job) { return controller.run(job); });
+    const int status = worker.run();
+    if (status == 0) say(ojs::log_level::info, "Graceful shutdown complete");
+    return status;
+}
+
+// Whole or not at all: the controller may read it at any moment.
+bool write_whole(const std::string& path, const char* word) {
+    const std::string fresh = path + ".new";
+    std::ofstream file(fresh, std::ios::trunc);
+    file << word << '\n';
+    file.close();
+    return !file.fail() && std::rename(fresh.c_str(), path.c_str()) == 0;
+}
+
+int mark(const std::string& path, const char* word) {
+    const auto config = path.empty() ? ojs::result<::config>(defaults()) : read_config(path);
+    if (!config) return ojs::report_usage(config.error());
+    const std::string& file = config->options.termination_mode_file;
+    if (write_whole(file, word)) return 0;
+    std::perror(("error: cannot write " + file).c_str());
+    return 1;
+}
+
+// The file first, as a SIGTERM may come at any moment; but the signal in any case.
+int reclaim(const std::string& path, pid_t pid) {
+    const int marked = mark(path, "SPOT_RECLAIM");
+    const auto sent = ojs::signal_worker("reclaim", pid);
+    if (sent) return marked;
+    ojs::report_usage(sent.error());
+    return 1;
+}
+
+// ---- flags ----
+
+struct command_line {
+    bool help = false;
+    bool mark_normal = false;
+    bool reclaim = false;
+    pid_t pid = 0;
+    std::string config;
+};
+
+bool is_flag(std::string_view word) {
+    return word.substr(0, 1) == "-";
+}
+
+ojs::result<pid_t> read_pid(const std::string& text) {
+    int number = 0;
+    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (failed == std::errc() && end == text.data() + text.size() && number > 0) return pid_t{number};
+    return wrong_usage("'" + text + "' is not a process id");
+}
+
+ojs::result<command_line> read_flags(const std::vector<std::string>& words) {
+    command_line out;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        const bool has_value = i + 1 < words.size() && !is_flag(words[i + 1]);
+        if (words[i] == "--help") {
+            out.help = true;
+        } else if (words[i] == "--mark-normal") {
+            out.mark_normal = true;
+        } else if (words[i] == "--reclaim") {
+            out.reclaim = true;
+            if (!has_value) continue;
+            const auto pid = read_pid(words[++i]);
+            if (!pid) return pid.error();
+            out.pid = *pid;
+        } else if (words[i] == "--config") {
+            if (!has_value || words[i + 1].empty())
+                return wrong_usage("--config needs a file; --help tells more");
+            if (!out.config.empty()) return wrong_usage("--config is given twice");
+            out.config = words[++i];
+        } else {
+            return wrong_usage("unknown flag '" + words[i].substr(0, 60) + "'; --help tells more");
+        }
+    }
+    if (out.mark_normal && out.reclaim) return wrong_usage("--mark-normal and --reclaim exclude each other");
+    const bool works = !out.help && !out.mark_normal && !out.reclaim;
+    if (works && out.config.empty()) return wrong_usage("--config FILE is missing; --help tells more");
+    return out;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const auto asked = read_flags({argv + 1, argv + argc});
+    if (!asked) return ojs::report_usage(asked.error());
+    if (asked->help) return std::fputs(usage, stdout) < 0 ? 1 : 0;
+    if (asked->mark_normal) return mark(asked->config, "NORMAL_SHUTDOWN");
+    if (asked->reclaim) return reclaim(asked->config, asked->pid);
+    return work(asked->config);
+}

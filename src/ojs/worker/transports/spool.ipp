@@ -1,0 +1,625 @@
+#pragma once
+
+#include "../../core/wake.hpp"
+#include "spool.hpp"
+#include "spool_intake.ipp"
+
+namespace ojs {
+inline namespace v1 {
+namespace detail {
+
+// The directories held open; replaced as a whole where they were taken away and made anew.
+class spool_place : public ref_counted {
+  public:
+    explicit spool_place(spool_folders opened) : folders(std::move(opened)) {}
+
+    bool is_gone() const noexcept {
+        struct stat there {};
+        struct stat here {};
+        if (::stat(folders.path.c_str(), &there) != 0 || ::fstat(folders.root.get(), &here) != 0) return true;
+        return !same_file(there, here) || folder_is_gone(folders.request.get()) ||
+               folder_is_gone(folders.processing.get()) || folder_is_gone(folders.done.get()) ||
+               folder_is_gone(folders.failed.get());
+    }
+
+    const spool_folders folders;
+};
+
+class spool_body : public ref_counted {
+  public:
+    explicit spool_body(spool_options options) : options_(std::move(options)), examiner_(options_) {}
+
+    result<void> open() {
+        const lock_guard fetching(fetch_mutex_);
+        return reopen(true);
+    }
+
+    // ---- FETCH ----
+
+    result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) {
+        const lock_guard fetching(fetch_mutex_);
+        const result<void> usable = keep_open();
+        if (!usable) return usable.error();
+        if (request.still_wanted && !request.still_wanted()) return no_longer_wanted();
+        put_back_strays();
+        recover_when_due(deadline);
+        const int failed = waiting_.update(place_->folders.request.get());
+        if (failed != 0) return spool_error("read request/", failed);
+        std::vector<job> claimed;
+        const result<void> taken = claim_jobs(request, deadline, claimed);
+        tell_next_due();
+        if (!taken) next_check_ = time_point::min();  // perhaps a folder is gone
+        if (!taken && claimed.empty()) return taken.error();
+        return claimed;
+    }
+
+    // ---- settling ----
+
+    result<settled> ack(const ack_request& request) {
+        const ref<spool_claim> claim = find_claim(request.job_id);
+        if (!claim) return settled::gone;
+        const lock_guard held(claim->settling);
+        return settle(request.job_id, *claim, completed_run(*claim, request.result_json));
+    }
+
+    result<settled> fail(const fail_request& request) {
+        const ref<spool_claim> claim = find_claim(request.job_id);
+        if (!claim) return settled::gone;
+        const lock_guard held(claim->settling);
+        const std::string checkpoint =
+            request.checkpoint_json.empty() ? kept_checkpoint(*claim) : request.checkpoint_json;
+        return settle(request.job_id, *claim,
+                      request.requeue ? requeued(*claim, checkpoint)
+                                      : failed_run(options_, *claim, request.error, checkpoint));
+    }
+
+    result<settled> save_checkpoint(const checkpoint_request& request) {
+        if (!is_json(request.state_json))
+            return error{errc::invalid_argument, 0, "spool: the checkpoint is not JSON"};
+        const ref<spool_claim> claim = find_claim(request.job_id);
+        if (!claim) return settled::gone;
+        const lock_guard held(claim->settling);
+        if (claim->stage != settle_stage::open) return settled::gone;
+        const ref<spool_place> place = current_place();
+        const claimed_file file{place->folders, claim->owner->folder(), claim->name};
+        const result<void> written = write_owned(file, claim->owner->new_temporary_name(), file.owner,
+                                                 checkpoint_name(claim->name), request.state_json);
+        if (!written) return written.error();
+        claim->has_checkpoint = true;
+        return settled::accepted;
+    }
+
+    result<std::string> load_checkpoint(const std::string& job_id) {
+        const ref<spool_claim> claim = find_claim(job_id);
+        if (!claim) return std::string();
+        const lock_guard held(claim->settling);
+        std::string kept = kept_checkpoint(*claim);
+        if (!kept.empty()) return kept;
+        const std::string_view meta =
+            claim->opaque ? std::string_view(claim->text) : raw_member(claim->text, "meta");
+        return std::string(raw_member(meta, "checkpoint"));
+    }
+
+    heartbeat_answer heartbeat(const heartbeat_request& request) {
+        heartbeat_answer out;
+        for (const std::string& id : request.active_jobs) {
+            if (find_claim(id)) out.jobs_extended.push_back(id);
+        }
+        return out;
+    }
+
+    // ---- news ----
+
+    void when_work_may_wait(function<void()> tell) {
+        stop_watching();
+        if (!tell) return;
+        result<wake> made = wake::create();
+        if (!made) return;  // the worker polls
+        watcher_wake_ = std::move(*made);
+        watching_.store(true, std::memory_order_release);
+        thread_options options;
+        options.stack_size = 256 * 1024;
+        options.name = "ojs-spool";
+        result<thread> started = thread::start([this, tell] { watch(tell); }, options);
+        if (started) {
+            watcher_ = std::move(*started);
+        } else {
+            watching_.store(false, std::memory_order_release);
+        }
+    }
+
+    void stop_watching() {
+        if (!watching_.exchange(false, std::memory_order_acq_rel)) return;
+        watcher_wake_.notify();
+        watcher_.join();
+    }
+
+    void close() {
+        stop_watching();
+        const lock_guard held(mutex_);
+        held_.clear();
+        held_names_.clear();
+        owner_ = ref<spool_owner>();
+    }
+
+  private:
+    static error no_longer_wanted() { return {errc::cancelled, 0, "no longer wanted"}; }
+
+    void tell(spool_event::kind what, const std::string& name, std::string text) const {
+        if (options_.on_event) options_.on_event({what, printable(name, 300), std::move(text)});
+    }
+
+    // ---- directories ----
+
+    ref<spool_place> current_place() {
+        const lock_guard held(mutex_);
+        return place_;
+    }
+
+    // With fetch_mutex_ held.
+    result<void> reopen(bool make_root) {
+        result<spool_folders> opened =
+            open_spool_folders(place_ ? place_->folders.path : options_.directory, make_root);
+        if (!opened) return opened.error();
+        ref<spool_place> place = make_ref<spool_place>(std::move(*opened));
+        result<ref<spool_owner>> owner = make_owner(place->folders);
+        if (!owner) return owner.error();
+        waiting_.watch(place->folders.path);
+        next_recovery_ = time_point::min();
+        const lock_guard held(mutex_);
+        place_ = std::move(place);
+        owner_ = std::move(*owner);
+        return {};
+    }
+
+    result<void> keep_open() {
+        if (!place_) return error{errc::unavailable, 0, "spool: the directory is not open"};
+        const time_point now = steady_clock::now();
+        if (now < next_check_ && waiting_.has_ready()) return {};
+        next_check_ = now + look_soon;
+        if (!place_->is_gone() && !folder_is_gone(owner_->folder())) return {};
+        next_check_ = time_point::min();
+        const result<void> opened = reopen(false);
+        if (opened) return {};
+        error why = opened.error();
+        why.code = errc::unavailable;
+        why.text += "; it was there before";
+        return why;
+    }
+
+    // ---- claiming ----
+
+    result<void> claim_jobs(const fetch_request& request, time_point deadline, std::vector<job>& out) {
+        std::string last;
+        while (out.size() < request.count) {
+            const std::string* next = waiting_.next(last);
+            if (next == nullptr) break;
+            if (steady_clock::now() >= deadline)
+                return error{errc::timed_out, 0, "spool: the deadline passed"};
+            last = *next;
+            const result<void> looked = claim_if_ready(last, request, out);
+            if (!looked) return looked;
+        }
+        return {};
+    }
+
+    result<void> claim_if_ready(const std::string& name, const fetch_request& request,
+                                std::vector<job>& out) {
+        const std::string fault = spool_name_fault(name);
+        spool_candidate found;
+        const examined look = fault.empty() ? examiner_.examine(place_->folders.request.get(), name,
+                                                                request.worker->queues, found)
+                                            : refuse(fault);
+        switch (look.what) {
+            case readiness::ready: break;
+            case readiness::later: waiting_.put_off(name, look.look_again); return {};
+            case readiness::refused: put_off_refused(name, look.why); return {};
+            case readiness::gone: waiting_.forget(name); return {};
+            case readiness::failed: return look.failure;
+        }
+        if (is_claimed(found)) {
+            waiting_.put_off(name, look_soon);
+            return {};
+        }
+        if (request.still_wanted && !request.still_wanted()) return no_longer_wanted();
+        const result<void> claimed = claim(found, out);
+        if (claimed) waiting_.forget(name);
+        return claimed;
+    }
+
+    void put_off_refused(const std::string& name, const std::string& why) {
+        waiting_.put_off(name, look_rarely);
+        tell_refused(name, why);
+    }
+
+    void tell_refused(const std::string& name, const std::string& why) {
+        if (told_.size() > 10000) told_.clear();
+        if (told_.insert(cat(name, "\n", why)).second) tell(spool_event::kind::refused, name, why);
+    }
+
+    // The same name or id must not be in our hands twice: each is how a job is found again.
+    bool is_claimed(const spool_candidate& found) {
+        const lock_guard held(mutex_);
+        return held_.count(found.job.id) != 0 || held_names_.count(found.name) != 0;
+    }
+
+    // Nothing is added to `out` where someone else was quicker.
+    result<void> claim(spool_candidate& found, std::vector<job>& out) {
+        const int from = place_->folders.request.get();
+        const int to = owner_->folder();
+        const std::string sidecar = sidecar_name(found.name);
+        const ref<spool_claim> claim = make_claim(found);
+        if (options_.any_file) {  // first, so that whoever finds the file here knows that it was run
+            const result<void> counted = write_owned({place_->folders, to, found.name},
+                                                     owner_->new_temporary_name(), to, sidecar, claim->text);
+            if (!counted) return counted;
+        }
+        if (::renameat(from, found.name.c_str(), to, found.name.c_str()) != 0) {
+            const int failed = errno;
+            if (options_.any_file) ::unlinkat(to, sidecar.c_str(), 0);
+            return not_claimed(found.name, failed);
+        }
+        if (!is_what_was_examined(to, found)) return put_back({owner_, found.name});
+        if (!found.sidecar.empty()) ::unlinkat(from, sidecar.c_str(), 0);
+        hand_out(found, claim, out);
+        return {};
+    }
+
+    result<void> not_claimed(const std::string& name, int failed) {
+        if (failed == ENOENT && !folder_is_gone(owner_->folder())) return {};
+        const error why = spool_error(cat("claim request/", printable(name)), failed);
+        if (failed != EPERM && failed != EBUSY) return why;
+        tell_refused(name, why.text);  // this file alone: it may be marked as immutable
+        return {};
+    }
+
+    // Between the look and the claim somebody may have put another file of that name there, or written to it.
+    static bool is_what_was_examined(int folder, const spool_candidate& found) noexcept {
+        struct stat about {};
+        if (::fstatat(folder, found.name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0)
+            return true;  // settling will see
+        return same_file(about, found.about) && about.st_size == found.about.st_size &&
+               modified_ns(about) == modified_ns(found.about);
+    }
+
+    // What was claimed by mistake must not stay in our hands, whatever is wrong just now.
+    struct stray {
+        ref<spool_owner> owner;
+        std::string name;
+    };
+    result<void> put_back(const stray& one) {
+        const claimed_file file{place_->folders, one.owner->folder(), one.name};
+        if (options_.any_file) ::unlinkat(file.owner, sidecar_name(one.name).c_str(), 0);
+        const result<void> moved = move_to_end(file, spool_end::request);
+        if (moved || moved.error().sys_errno == ENOENT) return {};
+        strays_.push_back(one);
+        return moved;
+    }
+    void put_back_strays() {
+        const std::vector<stray> again = std::exchange(strays_, {});
+        for (const stray& each : again) static_cast<void>(put_back(each));
+    }
+
+    ref<spool_claim> make_claim(spool_candidate& found) const {
+        ref<spool_claim> out = make_ref<spool_claim>();
+        out->owner = owner_;
+        out->name = found.name;
+        out->opaque = found.opaque;
+        std::int64_t runs = 0;
+        read_integer(raw_member(found.opaque ? found.sidecar : found.text, "attempt"), runs);
+        out->attempt = runs + 1;
+        out->max_attempts = found.job.max_attempts > 0
+                                ? found.job.max_attempts
+                                : static_cast<std::int64_t>(options_.retry_delays.size()) + 1;
+        out->text = found.opaque
+                        ? edited_json(found.sidecar.empty() ? "{}" : found.sidecar,
+                                      {{"inode", cat(static_cast<unsigned long>(found.about.st_ino))},
+                                       {"attempt", cat(out->attempt)},
+                                       {"settled", ""},
+                                       {"state", ""},
+                                       {"spool", ""}})
+                        : std::move(found.text);
+        return out;
+    }
+
+    void hand_out(spool_candidate& found, const ref<spool_claim>& claim, std::vector<job>& out) {
+        ojs::job& job = found.job;
+        job.attempt = claim->attempt;
+        job.max_attempts = claim->max_attempts;
+        const std::string path = cat(place_->folders.path, "/processing/", owner_->name, "/", found.name);
+        std::vector<json_edit> additions = {{"spool_path", json_quote(path)}};
+        if (claim->opaque)
+            additions.push_back({"checkpoint", std::string(raw_member(claim->text, "checkpoint"))});
+        job.meta_json = edited_json(job.meta_json, additions);
+        {
+            const lock_guard held(mutex_);
+            held_[job.id] = claim;
+            held_names_.insert(claim->name);
+        }
+        out.push_back(std::move(job));
+    }
+
+    // ---- settling ----
+
+    ref<spool_claim> find_claim(const std::string& id) {
+        const lock_guard held(mutex_);
+        const auto found = held_.find(id);
+        return found == held_.end() ? ref<spool_claim>() : found->second;
+    }
+
+    static std::string kept_checkpoint(const spool_claim& claim) {
+        return claim.has_checkpoint ? read_own_file(claim.owner->folder(), checkpoint_name(claim.name))
+                                    : std::string();
+    }
+
+    result<settled> settle(const std::string& id, spool_claim& claim, spool_verdict verdict) {
+        const ref<spool_place> place = current_place();
+        const claimed_file file{place->folders, claim.owner->folder(), claim.name};
+        const result<settled> done =
+            settle_claim(file, claim, std::move(verdict), claim.owner->new_temporary_name());
+        if (done) {
+            const lock_guard held(mutex_);
+            held_.erase(id);
+            held_names_.erase(claim.name);
+        }
+        return done;
+    }
+
+    // ---- dead workers ----
+
+    void recover_when_due(time_point deadline) {
+        const time_point now = steady_clock::now();
+        if (now < next_recovery_) return;
+        next_recovery_ = now + options_.recovery_interval;
+        std::vector<std::string> names;
+        if (list_folder(place_->folders.processing.get(), names) != 0) return;
+        for (const std::string& name : names) {
+            if (name != owner_->name && steady_clock::now() < deadline) recover_owner(name);
+        }
+    }
+
+    void recover_owner(const std::string& name) {
+        const judged_owner owner = judge_owner(place_->folders, name);
+        if (owner.state == owner_state::unjudged) {
+            if (told_.insert(cat("processing\n", name, "\n", owner.why)).second)
+                tell(spool_event::kind::unjudged, name, owner.why);
+            return;
+        }
+        if (owner.state != owner_state::dead) return;
+        std::vector<std::string> names;
+        if (list_folder(owner.folder.get(), names) != 0) return;
+        bool all = true;
+        for (const std::string& each : names) all = recover_entry(owner.folder.get(), each) && all;
+        for (const std::string& each : names) all = remove_leftover(owner.folder.get(), each) && all;
+        if (!all) return;  // what is left will be tried again
+        ::unlinkat(owner.folder.get(), owner_file, 0);
+        ::unlinkat(place_->folders.processing.get(), name.c_str(), AT_REMOVEDIR);
+    }
+
+    static constexpr const char* carried_out_late =
+        "what its worker had decided before it died is carried out";
+
+    // One file that a dead worker has left. False: it is still there.
+    bool recover_entry(int folder, const std::string& entry) {
+        if (entry == owner_file) return true;
+        for (const spool_end end : spool_ends) {
+            const std::string prefix = decision_name(end, "");
+            if (entry.compare(0, prefix.size(), prefix) != 0) continue;
+            const std::string name = entry.substr(prefix.size());
+            const result<void> done = carry_out({place_->folders, folder, name}, end);
+            return note_recovered(name, done, carried_out_late);
+        }
+        if (entry.front() == '.' || has_decision(folder, entry)) return true;
+        return recover_job(folder, entry);
+    }
+
+    static bool has_decision(int folder, const std::string& name) {
+        for (const spool_end end : spool_ends) {
+            if (exists_at(folder, decision_name(end, name))) return true;
+        }
+        return false;
+    }
+
+    // What belongs to a job, where that is settled. False: the job is still there.
+    bool remove_leftover(int folder, const std::string& entry) {
+        if (entry.front() != '.' || entry == owner_file) return true;
+        const std::string name = entry.substr(entry.find('.', 1) + 1);
+        if (!is_temporary(entry) && exists_at(folder, name)) return false;
+        const bool about = entry == sidecar_name(name);
+        std::string end;
+        if (about) raw_string(raw_member(read_own_file(folder, entry), "settled"), end);
+        // Its worker died after it had moved the file, and before the sidecar.
+        if (end == "failed") return fail_with_sidecar({place_->folders, folder, name}).has_value();
+        return ::unlinkat(folder, entry.c_str(), 0) == 0 || errno == ENOENT;
+    }
+
+    bool recover_job(int folder, const std::string& name) {
+        const claimed_file file{place_->folders, folder, name};
+        spool_claim claim;
+        claim.name = name;
+        const bool known = read_dead_claim(file, claim);
+        spool_verdict verdict;
+        verdict.end = spool_end::request;
+        if (known) {
+            const std::string checkpoint = read_own_file(folder, checkpoint_name(name));
+            claim.has_checkpoint = !checkpoint.empty();
+            verdict = failed_run(options_, claim,
+                                 {"worker_lost", "the worker that ran the job died", true, "{}"}, checkpoint);
+        }
+        const bool decided = claim.stage == settle_stage::decided;
+        const result<settled> done = settle_claim(file, claim, std::move(verdict), ".tmp.recovery");
+        return note_recovered(name, done ? result<void>() : result<void>(done.error()),
+                              decided ? carried_out_late : "its worker died while it ran");
+    }
+
+    // What the file says about its job. False: that is not to be known, and it goes back as it is.
+    bool read_dead_claim(const claimed_file& file, spool_claim& claim) {
+        const std::int64_t usual = static_cast<std::int64_t>(options_.retry_delays.size()) + 1;
+        claim.max_attempts = usual;
+        if (options_.any_file) {
+            claim.opaque = true;
+            claim.text = read_own_file(file.owner, sidecar_name(file.name));
+            if (!is_json(claim.text)) return false;
+            read_integer(raw_member(claim.text, "attempt"), claim.attempt);
+            std::string end;
+            if (raw_string(raw_member(claim.text, "settled"), end)) {
+                claim.stage = settle_stage::decided;
+                claim.decision = {end == "failed" ? spool_end::failed : spool_end::request, claim.text};
+            }
+            return true;
+        }
+        claim.text = read_own_file(file.owner, file.name);
+        picojson::value parsed;
+        if (!parse_json(claim.text, parsed) || !parsed.is<picojson::object>()) {
+            claim.opaque = true;
+            return false;
+        }
+        std::int64_t runs = 0;
+        read_integer(raw_member(claim.text, "attempt"), runs);
+        claim.attempt = runs + 1;
+        read_integer(raw_member(claim.text, "max_attempts"), claim.max_attempts);
+        if (claim.max_attempts <= 0) claim.max_attempts = usual;
+        return true;
+    }
+
+    bool note_recovered(const std::string& name, const result<void>& done, const char* how) {
+        if (done) tell(spool_event::kind::recovered, name, how);
+        return done.has_value();
+    }
+
+    // ---- news ----
+
+    void tell_next_due() {
+        const steady_clock::rep due = waiting_.next_due().time_since_epoch().count();
+        const steady_clock::rep before = next_due_.exchange(due, std::memory_order_acq_rel);
+        const bool told = news_told_.exchange(false, std::memory_order_acq_rel);
+        const bool concerns_watcher = told || due < before;
+        if (concerns_watcher && watching_.load(std::memory_order_acquire)) watcher_wake_.notify();
+    }
+
+    // Waits for the kernel to tell of a new file, or for one that was put off; tells once, until a FETCH has looked.
+    void watch(const function<void()>& tell) {
+        while (watching_.load(std::memory_order_acquire)) {
+            const bool told = news_told_.load(std::memory_order_acquire);
+            const time_point due =
+                time_point(steady_clock::duration(next_due_.load(std::memory_order_acquire)));
+            pollfd waits[2] = {{watcher_wake_.fd(), POLLIN, 0}, {told ? -1 : watch_fd(), POLLIN, 0}};
+            ::poll(waits, 2, poll_timeout(told ? time_point::max() : due));
+            if (waits[0].revents != 0) {
+                watcher_wake_.clear();
+                continue;
+            }
+            news_told_.store(true, std::memory_order_release);
+            tell();
+        }
+    }
+    int watch_fd() const noexcept { return waiting_.watch_fd(); }
+
+    const spool_options options_;
+    const spool_examiner examiner_;
+    mutex fetch_mutex_;  // one FETCH at a time; held before mutex_
+    spool_waiting waiting_;
+    std::set<std::string> told_;
+    std::vector<stray> strays_;
+    time_point next_recovery_ = time_point::min();
+    time_point next_check_ = time_point::min();  // whether the folders are still there
+    mutex mutex_;  // guards place_ and owner_, which only a FETCH changes, and what is held
+    ref<spool_place> place_;
+    ref<spool_owner> owner_;
+    std::map<std::string, ref<spool_claim>> held_;  // by the job's id
+    std::set<std::string> held_names_;              // of their files
+    wake watcher_wake_;
+    thread watcher_;
+    std::atomic<bool> watching_{false};
+    std::atomic<bool> news_told_{false};
+    std::atomic<steady_clock::rep> next_due_{time_point::max().time_since_epoch().count()};
+};
+
+// The time to the nanosecond, so that names are in the order in which they were made, and a random number.
+inline std::string time_name(const char* start) {
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    std::string out = utc_text(static_cast<std::int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1000000);
+    char rest[48];
+    std::snprintf(rest, sizeof rest, "%06ldZ-%08llx", static_cast<long>(now.tv_nsec % 1000000),
+                  static_cast<unsigned long long>(random_number() & 0xffffffff));
+    out.pop_back();  // the Z
+    return cat(start, out, rest);
+}
+
+}  // namespace detail
+
+OJS_SHUTDOWN_INLINE spool_transport::spool_transport(spool_options options)
+    : body_(detail::make_ref<detail::spool_body>(std::move(options))) {}
+OJS_SHUTDOWN_INLINE spool_transport::~spool_transport() {
+    body_->close();
+}
+
+OJS_SHUTDOWN_INLINE result<void> spool_transport::open() {
+    return body_->open();
+}
+OJS_SHUTDOWN_INLINE result<std::vector<job>> spool_transport::fetch(const fetch_request& request,
+                                                                    time_point deadline) {
+    return body_->fetch(request, deadline);
+}
+OJS_SHUTDOWN_INLINE result<settled> spool_transport::ack(const ack_request& request,
+                                                         time_point /*deadline*/) {
+    return body_->ack(request);
+}
+OJS_SHUTDOWN_INLINE result<settled> spool_transport::fail(const fail_request& request,
+                                                          time_point /*deadline*/) {
+    return body_->fail(request);
+}
+OJS_SHUTDOWN_INLINE result<heartbeat_answer> spool_transport::heartbeat(const heartbeat_request& request,
+                                                                        time_point /*deadline*/) {
+    return body_->heartbeat(request);
+}
+OJS_SHUTDOWN_INLINE result<settled> spool_transport::save_checkpoint(const checkpoint_request& request,
+                                                                     time_point /*deadline*/) {
+    return body_->save_checkpoint(request);
+}
+OJS_SHUTDOWN_INLINE result<std::string> spool_transport::load_checkpoint(const std::string& job_id,
+                                                                         time_point /*deadline*/) {
+    return body_->load_checkpoint(job_id);
+}
+OJS_SHUTDOWN_INLINE void spool_transport::when_work_may_wait(function<void()> tell) {
+    body_->when_work_may_wait(std::move(tell));
+}
+
+OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directory, const spool_job& job) {
+    result<detail::spool_folders> opened = detail::open_spool_folders(directory, true);
+    if (!opened) return opened.error();
+    if (job.type.empty() || job.queue.empty() || job.max_attempts < 0)
+        return error{errc::invalid_argument, 0,
+                     "spool: a job needs a type, a queue and no negative max_attempts"};
+    const std::string fault = detail::args_fault(job.args_json);
+    if (!fault.empty()) return error{errc::invalid_argument, 0, detail::cat("spool: ", fault)};
+    const std::string stamp = detail::cat(detail::time_name("5-"), ".json");
+    const std::string name = job.name.empty() ? stamp : job.name;
+    const std::string bad_name = detail::spool_name_fault(name);
+    if (!bad_name.empty()) return error{errc::invalid_argument, 0, detail::cat("spool: ", bad_name)};
+    const std::string id = detail::id_from_name(name);
+    const std::string text = detail::edited_json(
+        "{}", {{"id", detail::json_quote(id)},
+               {"type", detail::json_quote(job.type)},
+               {"queue", detail::json_quote(job.queue)},
+               {"args", job.args_json},
+               {"max_attempts", job.max_attempts > 0 ? detail::cat(job.max_attempts) : ""},
+               {"created_at", detail::json_quote(detail::utc_timestamp())}});
+    const std::string temporary = detail::cat(".new.", detail::hex_text(detail::random_number()));
+    const int request = opened->request.get();
+    const result<void> written = detail::write_new_file(request, temporary, text + "\n");
+    if (!written) return written.error();
+    const int failed = detail::rename_to_new(request, temporary, request, name);
+    if (failed == 0 && detail::sync_descriptor(request)) return id;
+    const int why = failed != 0 ? failed : errno;
+    if (failed != 0) ::unlinkat(request, temporary.c_str(), 0);
+    if (why == EEXIST)
+        return error{errc::invalid_argument, why,
+                     detail::cat("spool: the name ", detail::printable(name), " is taken")};
+    return detail::spool_error(detail::cat("put a job into ", detail::printable(directory, 300)), why,
+                               errc::system);
+}
+
+}  // namespace v1
+}  // namespace ojs

@@ -1,0 +1,302 @@
+// What waits in request/: which files there are, in the order of their names, and which of them may be run now.
+#pragma once
+
+#include <poll.h>
+
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "spool_settle.ipp"
+#if OJS_SHUTDOWN_USE_INOTIFY
+#include <sys/inotify.h>
+#endif
+
+namespace ojs {
+inline namespace v1 {
+namespace detail {
+
+// A file of request/ as it was examined.
+struct spool_candidate {
+    std::string name;
+    struct stat about {};
+    std::string text;     // an envelope: the whole file
+    std::string sidecar;  // of any file; empty: none
+    ojs::job job;
+    bool opaque = false;
+};
+
+enum class readiness { ready, later, refused, gone, failed };
+
+struct examined {
+    readiness what = readiness::ready;
+    std::string why;                          // later, refused: for people
+    error failure;                            // failed
+    std::chrono::milliseconds look_again{0};  // later: when it will be worth another look
+};
+
+inline examined look_later(std::chrono::milliseconds pause, std::string why = {}) {
+    examined out;
+    out.what = readiness::later;
+    out.look_again = pause;
+    out.why = std::move(why);
+    return out;
+}
+
+inline examined refuse(std::string why) {
+    examined out;
+    out.what = readiness::refused;
+    out.why = std::move(why);
+    return out;
+}
+
+// What is wrong with one file must not hold up the others; what is wrong with us does.
+inline examined cannot_examine(const std::string& name, int failed) {
+    examined out;
+    const bool ours = failed == EMFILE || failed == ENFILE || failed == ENOMEM;
+    out.what = failed == ENOENT ? readiness::gone : ours ? readiness::failed : readiness::refused;
+    out.failure = spool_error(cat("read request/", printable(name)), failed);
+    out.why = errno_text(failed);
+    return out;
+}
+
+inline constexpr std::chrono::milliseconds look_rarely{5000};  // at what is not likely to change
+inline constexpr std::chrono::milliseconds look_soon{100};
+
+// How long a retry still has to wait. Never longer than its delay, wherever the clock was set meanwhile.
+inline std::chrono::milliseconds delay_left(std::string_view object) {
+    const std::string_view kept = raw_member(object, "spool");
+    std::uint64_t due = 0;
+    std::uint64_t delay = 0;
+    if (!parse_number(raw_member(kept, "not_before_ms"), any_integer, due))
+        return std::chrono::milliseconds(0);
+    if (!parse_number(raw_member(kept, "delay_ms"), longest_duration_ms, delay)) delay = longest_duration_ms;
+    const std::int64_t left = static_cast<std::int64_t>(due) - wall_clock_ms();
+    const auto most = static_cast<std::int64_t>(delay);
+    return std::chrono::milliseconds(left < most ? left : most);
+}
+
+inline std::string id_from_name(const std::string& name) {
+    const std::string ending = ".json";
+    const bool ends =
+        name.size() > ending.size() && name.compare(name.size() - ending.size(), ending.size(), ending) == 0;
+    return ends ? name.substr(0, name.size() - ending.size()) : name;
+}
+
+inline std::string read_sidecar(int folder, const std::string& name, const struct stat& about) {
+    const std::string text = read_own_file(folder, sidecar_name(name));
+    // It is of the file that is here now, not of one that had its name before.
+    return raw_member(text, "inode") == cat(static_cast<unsigned long>(about.st_ino)) && is_json(text)
+               ? text
+               : std::string();
+}
+
+// Judges the files of request/ by themselves.
+class spool_examiner {
+  public:
+    explicit spool_examiner(const spool_options& options) : options_(options) {}
+
+    // Also used for a file that was claimed before it could be examined, in the folder it was claimed into.
+    examined examine(int folder, const std::string& name, const std::vector<std::string>& queues,
+                     spool_candidate& out) const {
+        spool_file file = open_spool_file(folder, name);
+        if (!file.refused.empty()) return refuse(std::move(file.refused));
+        if (file.sys_errno != 0) return cannot_examine(name, file.sys_errno);
+        const int writing = is_open_for_writing(file.fd.get());
+        if (writing == 1) return look_later(look_soon, "somebody is writing it");
+        const std::chrono::milliseconds age = age_of(file.about);
+        const bool fresh = age.count() >= 0 && age < options_.settle_time;
+        out.name = name;
+        out.about = file.about;
+        if (!options_.any_file)
+            return examine_envelope(file, fresh ? options_.settle_time - age : look_rarely, fresh, queues,
+                                    out);
+        if (writing < 0 && fresh) return look_later(options_.settle_time - age);
+        return examine_any(folder, out);
+    }
+
+  private:
+    examined examine_any(int folder, spool_candidate& out) const {
+        out.opaque = true;
+        out.sidecar = read_sidecar(folder, out.name, out.about);
+        const std::chrono::milliseconds left = delay_left(out.sidecar);
+        if (left.count() > 0) return look_later(left);
+        out.job = ojs::job();
+        out.job.id = out.name;
+        out.job.type = "file";
+        out.job.queue = "default";
+        return {};
+    }
+
+    examined examine_envelope(const spool_file& file, std::chrono::milliseconds settles_in, bool fresh,
+                              const std::vector<std::string>& queues, spool_candidate& out) const {
+        if (!read_whole(file.fd.get(), static_cast<std::size_t>(file.about.st_size), out.text))
+            return cannot_examine(out.name, errno);
+        const std::string fault = envelope_fault(out.text);
+        if (!fault.empty() && fresh) return look_later(settles_in);
+        if (!fault.empty()) {
+            make_malformed(fault, out);
+            return {};
+        }
+        const std::chrono::milliseconds left = delay_left(out.text);
+        if (left.count() > 0) return look_later(left);
+        out.job = read_job(out.text);
+        if (out.job.id.empty()) out.job.id = id_from_name(out.name);
+        if (out.job.queue.empty()) out.job.queue = "default";
+        for (const std::string& queue : queues) {
+            if (queue == out.job.queue) return {};
+        }
+        return look_later(look_rarely);
+    }
+
+    static std::string envelope_fault(const std::string& text) {
+        if (text.size() > longest_spool_job)
+            return cat("the file is longer than ", longest_spool_job, " bytes");
+        picojson::value parsed;
+        const result<void> valid = parse_json(text, parsed);
+        if (!valid) return valid.error().text;
+        return parsed.is<picojson::object>() ? "" : "the file is not a JSON object";
+    }
+
+    // It is claimed like any job, and FAILed by whoever would run it.
+    static void make_malformed(const std::string& fault, spool_candidate& out) {
+        out.opaque = true;
+        out.text.clear();
+        out.job = ojs::job();
+        out.job.id = id_from_name(out.name);
+        out.job.queue = "default";
+        out.job.malformed = fault;
+    }
+
+    const spool_options& options_;
+};
+
+// The names that wait, kept from one FETCH to the next, and what the kernel says is new among them.
+class spool_waiting {
+  public:
+    // Begins to listen to the kernel; without it the folder is looked through more often. The descriptor stays the same.
+    void watch(const std::string& spool_path) {
+        ready_.clear();
+        put_off_.clear();
+        due_.clear();
+        scanned_ = time_point::min();
+#if OJS_SHUTDOWN_USE_INOTIFY
+        if (!was_open_) watch_ = unique_fd(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+        was_open_ = true;
+        if (!watch_) return;
+        if (watched_ >= 0) ::inotify_rm_watch(watch_.get(), watched_);
+        watched_ = ::inotify_add_watch(watch_.get(), cat(spool_path, "/request").c_str(),
+                                       IN_MOVED_TO | IN_CLOSE_WRITE | IN_ONLYDIR);
+#else
+        static_cast<void>(spool_path);
+#endif
+    }
+    // To poll for news, from any thread once watch() was called; -1: there is none to be had.
+    int watch_fd() const noexcept {
+        return watch_.get();
+    }
+
+    // Takes in what is new. 0 or the errno of a folder that cannot be read.
+    int update(int request) {
+        read_news();
+        const time_point now = steady_clock::now();
+        while (!due_.empty() && due_.begin()->first <= now) look_again(due_.begin()->second);
+        const bool first = scanned_ == time_point::min();
+        const std::chrono::milliseconds fresh_for = watched_ >= 0 ? look_rarely : look_soon;
+        if (!first && !ready_.empty() && now < scanned_ + fresh_for) return 0;
+        if (!first && now < scanned_ + pause_) return 0;
+        return scan(request, now);
+    }
+
+    // The first name after `last` that is worth a look; null: no more.
+    const std::string* next(const std::string& last) const {
+        const auto found = ready_.upper_bound(last);
+        return found == ready_.end() ? nullptr : &*found;
+    }
+    bool has_ready() const noexcept {
+        return !ready_.empty();
+    }
+    void forget(const std::string& name) {
+        ready_.erase(name);
+    }
+    void put_off(const std::string& name, std::chrono::milliseconds pause) {
+        const time_point until = steady_clock::now() + pause;
+        ready_.erase(name);
+        put_off_[name] = until;
+        due_.insert({until, name});
+    }
+    // When the next of those put off is due.
+    time_point next_due() const {
+        return due_.empty() ? time_point::max() : due_.begin()->first;
+    }
+
+  private:
+    // `name` may be the one in due_ itself.
+    void look_again(std::string name) {
+        const auto found = put_off_.find(name);
+        if (found != put_off_.end()) {
+            due_.erase({found->second, name});
+            put_off_.erase(found);
+        }
+        ready_.insert(std::move(name));
+    }
+
+    void read_news() {
+#if OJS_SHUTDOWN_USE_INOTIFY
+        alignas(struct inotify_event) char buffer[16 * 1024];
+        for (;;) {
+            const ssize_t got = watched_ >= 0 ? ::read(watch_.get(), buffer, sizeof buffer) : -1;
+            if (got <= 0) return;
+            for (ssize_t at = 0; at < got;) {
+                struct inotify_event event {};
+                std::memcpy(&event, buffer + at, sizeof event);
+                take_event(event, buffer + at + sizeof event);
+                at += static_cast<ssize_t>(sizeof event + event.len);
+            }
+        }
+#endif
+    }
+
+#if OJS_SHUTDOWN_USE_INOTIFY
+    void take_event(const struct inotify_event& event, const char* name) {
+        if ((event.mask & IN_Q_OVERFLOW) != 0) scanned_ = time_point::min();
+        if ((event.mask & IN_IGNORED) != 0 && event.wd == watched_) watched_ = -1;
+        if (event.len != 0 && *name != '.') look_again(name);
+    }
+#endif
+
+    // What was put off stays so.
+    int scan(int request, time_point now) {
+        std::vector<std::string> found;
+        const int failed = list_folder(request, found);
+        if (failed != 0) return failed;
+        std::set<std::string> there;
+        for (std::string& name : found) {
+            if (name.front() != '.') there.insert(std::move(name));
+        }
+        for (auto each = put_off_.begin(); each != put_off_.end();) {
+            const bool gone = there.erase(each->first) == 0;
+            if (gone) due_.erase({each->second, each->first});
+            each = gone ? put_off_.erase(each) : ++each;
+        }
+        ready_ = std::move(there);
+        scanned_ = steady_clock::now();
+        // Never more than a twentieth of the time goes into looking through a large folder.
+        const auto took = scanned_ - now;
+        pause_ = took > std::chrono::milliseconds(1) ? took * 20 : steady_clock::duration(0);
+        return 0;
+    }
+
+    std::set<std::string> ready_;                       // to be looked at, in order
+    std::map<std::string, time_point> put_off_;         // not to be looked at before
+    std::set<std::pair<time_point, std::string>> due_;  // the same, in the order of that
+    time_point scanned_ = time_point::min();
+    steady_clock::duration pause_{0};
+    unique_fd watch_;
+    int watched_ = -1;
+    bool was_open_ = false;
+};
+
+}  // namespace detail
+}  // namespace v1
+}  // namespace ojs

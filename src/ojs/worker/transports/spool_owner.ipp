@@ -1,0 +1,241 @@
+// Who owns the claimed files of a spool: a folder for each transport, and a lock that dies with its process.
+#pragma once
+
+#include <sys/file.h>
+#ifdef __linux__
+#include <sys/vfs.h>
+#endif
+
+#include "../../core/proc.hpp"
+#include "spool_files.ipp"
+
+namespace ojs {
+inline namespace v1 {
+namespace detail {
+
+inline constexpr const char* owner_file = ".owner";
+
+inline std::uint64_t random_number() noexcept {
+    std::uint64_t out = static_cast<std::uint64_t>(steady_clock::now().time_since_epoch().count()) ^
+                        static_cast<std::uint64_t>(getpid()) << 32;
+    static_cast<void>(getentropy(&out, sizeof out));
+    return out;
+}
+
+inline std::string hex_text(std::uint64_t number) {
+    char text[20];
+    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
+    return text;
+}
+
+// Names one boot of one machine; empty where that is not to be known.
+inline std::string boot_id() {
+    std::string out = proc_file("", "sys/kernel/random/boot_id");
+    while (!out.empty() && out.back() == '\n') out.pop_back();
+    return out;
+}
+
+// When this process was started, in clock ticks since the boot: field 22 of stat, the 20th after the name.
+inline std::string own_start_time() {
+    const std::string stat = proc_file("", "self/stat");
+    std::size_t at = stat.rfind(')');
+    for (int field = 0; field < 20 && at != std::string::npos; ++field) at = stat.find(' ', at + 1);
+    if (at == std::string::npos) return {};
+    return stat.substr(at + 1, stat.find(' ', at + 1) - at - 1);
+}
+
+// For people, except for the boot: the lock alone says whether the owner lives.
+inline std::string owner_record() {
+    char host[256] = "";
+    static_cast<void>(gethostname(host, sizeof host - 1));
+    return cat("{\"pid\":", static_cast<long>(getpid()), ",\"start_time\":", json_quote(own_start_time()),
+               ",\"boot_id\":", json_quote(boot_id()),
+               ",\"pid_namespace\":", json_quote(proc_link("", "self/ns/pid")),
+               ",\"host\":", json_quote(host), ",\"since\":", json_quote(utc_timestamp()), "}\n");
+}
+
+// Whether other machines may use the same file system, so that another boot id can be that of a machine alive.
+inline bool is_shared_by_machines(int folder) noexcept {
+#ifdef __linux__
+    struct statfs about {};
+    if (::fstatfs(folder, &about) != 0) return true;
+    static constexpr std::uint32_t shared[] = {0x6969 /* NFS */,        0x517b /* SMB */,
+                                               0xff534d42 /* CIFS */,   0xfe534d42 /* SMB2 */,
+                                               0x01021997 /* 9P */,     0x00c36400 /* Ceph */,
+                                               0x5346414f /* AFS */,    0x65735546 /* FUSE, virtiofs */,
+                                               0x0bd00bd0 /* Lustre */, 0x01161970 /* GFS2 */,
+                                               0x7461636f /* OCFS2 */,  0x73757245 /* Coda */};
+    for (const std::uint32_t each : shared) {
+        if (static_cast<std::uint32_t>(about.f_type) == each) return true;
+    }
+    return false;
+#else
+    static_cast<void>(folder);
+    return true;
+#endif
+}
+
+inline bool is_temporary(std::string_view name) noexcept {
+    return name.substr(0, 5) == ".tmp.";
+}
+
+// 0, or the errno; EWOULDBLOCK: someone holds it.
+inline int try_lock(int fd) noexcept {
+    while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EINTR) return errno;
+    }
+    return 0;
+}
+
+inline unique_fd open_owner_file(int folder) {
+    return unique_fd(::openat(folder, owner_file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+}
+
+inline bool is_linked(int fd) noexcept {
+    struct stat about {};
+    return ::fstat(fd, &about) == 0 && about.st_nlink > 0;
+}
+
+// A folder in processing/ and its lock. What is claimed is renamed into it, and so owned from that instant on.
+class spool_owner : public ref_counted {
+  public:
+    spool_owner(std::string its_name, unique_fd processing, unique_fd folder, unique_fd lock)
+        : name(std::move(its_name)),
+          folder_(std::move(folder)),
+          processing_(std::move(processing)),
+          lock_(std::move(lock)) {}
+    // Takes the folder away if no job is in it; else others recover what is. The lock goes last.
+    ~spool_owner() override {
+        std::vector<std::string> names;
+        if (!is_linked(folder_.get()) || list_folder(folder_.get(), names) != 0) return;
+        for (const std::string& each : names) {
+            if (each != owner_file && !is_temporary(each)) return;
+        }
+        for (const std::string& each : names) ::unlinkat(folder_.get(), each.c_str(), 0);
+        ::unlinkat(processing_.get(), name.c_str(), AT_REMOVEDIR);
+    }
+
+    int folder() const noexcept { return folder_.get(); }
+    std::string new_temporary_name() {
+        return cat(".tmp.", temporary_.fetch_add(1, std::memory_order_relaxed));
+    }
+
+    const std::string name;
+
+  private:
+    const unique_fd folder_;
+    const unique_fd processing_;
+    const unique_fd lock_;
+    std::atomic<std::uint64_t> temporary_{0};
+};
+
+// Another lock on our own file must be refused, or locks mean nothing on this file system.
+inline result<void> check_locks_work(int folder) {
+    const unique_fd again = open_owner_file(folder);
+    if (!again) return spool_error("open its own lock file", errno, errc::system);
+    if (try_lock(again.get()) == EWOULDBLOCK) return {};
+    return error{errc::unsupported, 0,
+                 "spool: the file system has no locks that work, so nobody could tell whose a job is"};
+}
+
+// Makes a folder of a name that nobody has. errc::busy: someone who looked for dead owners was quicker; try again.
+inline result<ref<spool_owner>> try_make_owner(const spool_folders& spool) {
+    const std::string name = cat(static_cast<long>(getpid()), "-", hex_text(random_number()));
+    const error taken = {errc::busy, 0, "spool: the folder was taken away"};
+    if (::mkdirat(spool.processing.get(), name.c_str(), 0700) != 0)
+        return errno == EEXIST ? taken : spool_error("make a folder in processing/", errno, errc::system);
+    unique_fd folder(open_folder_at(spool.processing.get(), name));
+    if (!folder)
+        return errno == ENOENT ? taken : spool_error("open a folder in processing/", errno, errc::system);
+    const result<void> written = write_new_file(folder.get(), owner_file, owner_record());
+    if (!written && written.error().sys_errno == ENOENT) return taken;
+    if (!written) {
+        ::unlinkat(spool.processing.get(), name.c_str(), AT_REMOVEDIR);
+        return written.error();
+    }
+    unique_fd lock = open_owner_file(folder.get());
+    if (!lock) return errno == ENOENT ? taken : spool_error("open its lock file", errno, errc::system);
+    const int failed = try_lock(lock.get());
+    if (failed == EWOULDBLOCK || (failed == 0 && !is_linked(lock.get()))) return taken;
+    unique_fd processing(::fcntl(spool.processing.get(), F_DUPFD_CLOEXEC, 3));
+    if (!processing) return spool_error("copy a descriptor", errno, errc::system);
+    ref<spool_owner> out =
+        make_ref<spool_owner>(name, std::move(processing), std::move(folder), std::move(lock));
+    if (failed != 0) return spool_error("lock a file in processing/", failed, errc::unsupported);
+    const result<void> works = check_locks_work(out->folder());
+    if (!works) return works.error();
+    sync_descriptor(spool.processing.get());
+    return out;
+}
+
+inline result<ref<spool_owner>> make_owner(const spool_folders& spool) {
+    for (int left = 100;; --left) {
+        result<ref<spool_owner>> made = try_make_owner(spool);
+        if (made || made.error().code != errc::busy || left == 0) return made;
+    }
+}
+
+// ---- other owners ----
+
+enum class owner_state { alive, dead, gone, unjudged };
+
+struct judged_owner {
+    owner_state state = owner_state::alive;
+    std::string why;   // unjudged
+    unique_fd folder;  // dead: with its lock, which keeps others from recovering it at the same time
+    unique_fd lock;
+};
+
+// A folder without a lock file: half made or half taken away, or somebody has meddled with it.
+inline void judge_unlocked(const spool_folders& spool, const std::string& name, judged_owner& out) {
+    out.state = owner_state::gone;
+    std::vector<std::string> names;
+    if (list_folder(out.folder.get(), names) != 0 || !names.empty()) {
+        out.state = owner_state::unjudged;
+        out.why = "it has no lock file";
+        return;
+    }
+    struct stat about {};
+    const bool old = ::fstat(out.folder.get(), &about) == 0 && age_of(about) > std::chrono::minutes(1);
+    if (old) ::unlinkat(spool.processing.get(), name.c_str(), AT_REMOVEDIR);
+}
+
+// Checked, never guessed: dead is whose lock can be had, and the kernel gives it away only when its process is gone.
+inline judged_owner judge_owner(const spool_folders& spool, const std::string& name) {
+    judged_owner out;
+    out.folder = unique_fd(open_folder_at(spool.processing.get(), name));
+    if (!out.folder) {
+        out.state = errno == ENOENT ? owner_state::gone : owner_state::unjudged;
+        out.why = errno_text(errno);
+        return out;
+    }
+    out.lock = open_owner_file(out.folder.get());
+    if (!out.lock && errno == ENOENT) {
+        judge_unlocked(spool, name, out);
+        return out;
+    }
+    const int failed = out.lock ? try_lock(out.lock.get()) : errno;
+    if (failed == EWOULDBLOCK) return out;
+    if (failed != 0) {
+        out.state = owner_state::unjudged;
+        out.why = errno_text(failed);
+        return out;
+    }
+    if (!is_linked(out.lock.get())) {
+        out.state = owner_state::gone;
+        return out;
+    }
+    out.state = owner_state::dead;
+    std::string boot;
+    raw_string(raw_member(read_own_file(out.folder.get(), owner_file), "boot_id"), boot);
+    if ((boot.empty() || boot != boot_id()) && is_shared_by_machines(out.folder.get())) {
+        out.state = owner_state::unjudged;
+        out.why =
+            "it is of another boot or machine, on a file system that machines share: it may be alive there";
+    }
+    return out;
+}
+
+}  // namespace detail
+}  // namespace v1
+}  // namespace ojs

@@ -1,0 +1,811 @@
+// child_process with real children. What must come first is told by pipes; a pipe that everyone in a group holds is at
+// its end when the last of them is gone.
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#endif
+
+#include <atomic>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "test.hpp"
+
+using namespace std::chrono_literals;
+using stream = ojs::child_stream;
+
+namespace {
+
+constexpr auto guard = 20s;
+
+// A folder of our own with a few files.
+class folder {
+  public:
+    folder() {
+        char pattern[] = "/tmp/ojs-child-XXXXXX";
+        REQUIRE(::mkdtemp(pattern) != nullptr);
+        path_ = pattern;
+    }
+    folder(const folder&) = delete;
+    folder& operator=(const folder&) = delete;
+    ~folder() {
+        for (const std::string& each : files_) ::unlink(each.c_str());
+        ::rmdir(path_.c_str());
+    }
+    std::string file(const std::string& name) {
+        files_.push_back(path_ + "/" + name);
+        return files_.back();
+    }
+    std::string file(const std::string& name, const std::string& text, mode_t mode) {
+        const std::string path = file(name);
+        std::ofstream(path) << text;
+        REQUIRE(::chmod(path.c_str(), mode) == 0);
+        return path;
+    }
+    const std::string& path() const { return path_; }
+
+  private:
+    std::string path_;
+    std::vector<std::string> files_;
+};
+
+std::string content(const std::string& path) {
+    std::ifstream file(path);
+    std::ostringstream out;
+    out << file.rdbuf();
+    return out.str();
+}
+
+// All there is up to the end of the stream, or up to the first line's end.
+std::string read_from(int fd, bool one_line) {
+    std::string out;
+    for (;;) {
+        pollfd waiting{fd, POLLIN, 0};
+        char byte = 0;
+        if (::poll(&waiting, 1, 20000) != 1) return out + "<still open>";
+        if (::read(fd, &byte, 1) != 1) return out;
+        if (one_line && byte == '\n') return out;
+        out += byte;
+    }
+}
+std::string read_all(int fd) {
+    return read_from(fd, false);
+}
+std::string read_line(int fd) {
+    return read_from(fd, true);
+}
+
+ojs::child_options command(std::vector<std::string> words) {
+    ojs::child_options out;
+    out.command = std::move(words);
+    return out;
+}
+ojs::child_options shell(const std::string& script) {
+    return command({"/bin/sh", "-c", script});
+}
+// With its output in a pipe, and with it that of all it starts.
+ojs::child_options piped(ojs::child_options options) {
+    options.output = stream::pipe();
+    return options;
+}
+
+ojs::child_process started(const ojs::child_options& options) {
+    ojs::result<ojs::child_process> child = ojs::child_process::start(options);
+    REQUIRE_MESSAGE(child, child.error().text);
+    return std::move(*child);
+}
+
+ojs::time_point soon() {
+    return ojs::deadline_after(guard);
+}
+
+ojs::child_exit ended(ojs::child_process& child) {
+    const ojs::result<ojs::child_exit> end = child.wait(soon());
+    REQUIRE_MESSAGE(end, end.error().text);
+    return *end;
+}
+
+std::string output_of(ojs::child_options options) {
+    ojs::child_process child = started(piped(std::move(options)));
+    std::string out = read_all(child.output());
+    CHECK(ended(child).ok());
+    return out;
+}
+
+ojs::error refusal(const ojs::child_options& options) {
+    const ojs::result<ojs::child_process> child = ojs::child_process::start(options);
+    REQUIRE(!child);
+    // Whatever failed, no child is left behind.
+    CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
+    return child.error();
+}
+
+bool contains(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
+
+// A process of our own making, which runs `body`; what it returns is its exit status.
+template <class Body>
+pid_t forked(Body body) {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) ::_exit(body());
+    return child;
+}
+int status_of(pid_t child) {
+    const ojs::time_point end = soon();
+    int status = 0;
+    while (::waitpid(child, &status, WNOHANG) == 0) {
+        if (ojs::steady_clock::now() >= end) {
+            ::kill(child, SIGKILL);
+            ::waitpid(child, &status, 0);
+            return -1000;
+        }
+        ::usleep(500);
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+constexpr const char* list_descriptors =
+    "ls /proc/$$/fd; true";  // from another process: ls itself opens the folder
+
+}  // namespace
+
+TEST_CASE("child_process: the arguments arrive as they are; no shell reads them") {
+    const std::string script = "for each in \"$@\"; do printf '%s|' \"$each\"; done";
+    CHECK(output_of(command({"/bin/sh", "-c", script, "name", "a b", "", "$(id)", "'\"", "*", "\n"})) ==
+          "a b||$(id)|'\"|*|\n|");
+}
+
+TEST_CASE("child_process: an exit status and a signal are told apart, and the odd ones explained") {
+    ojs::child_process exits = started(shell("exit 3"));
+    CHECK(ended(exits).code == 3);
+    CHECK(ended(exits).signal == 0);
+    CHECK(ended(exits).describe() == "exit status 3");
+    ojs::child_process killed = started(shell("kill -9 $$"));
+    CHECK(ended(killed).signal == SIGKILL);
+    CHECK(!ended(killed).ok());
+    CHECK(ended(killed).describe() == "killed by SIGKILL");
+    ojs::child_process fine = started(shell("exit 0"));
+    CHECK(ended(fine).ok());
+    CHECK(ended(fine).describe() == "exit status 0");
+
+    CHECK(contains((ojs::child_exit{126, 0, false}).describe(), "cannot be executed"));
+    CHECK(contains((ojs::child_exit{127, 0, false}).describe(), "was not found"));
+    CHECK(contains((ojs::child_exit{143, 0, false}).describe(), "SIGTERM"));
+    CHECK((ojs::child_exit{128, 0, false}).describe() == "exit status 128");
+    CHECK((ojs::child_exit{255, 0, false}).describe() == "exit status 255");
+    CHECK((ojs::child_exit{0, SIGSEGV, true}).describe() == "killed by SIGSEGV (core dumped)");
+    CHECK((ojs::child_exit{0, 60, false}).describe() == "killed by signal 60");
+    ojs::child_process shell_says = started(shell("no-such-command-at-all 2>/dev/null"));
+    CHECK(contains(ended(shell_says).describe(), "exit status 127: "));
+}
+
+TEST_CASE("child_process: a name without a slash is looked up in the PATH that the child gets") {
+    folder here;
+    here.file("tool", "#!/bin/sh\necho found $0", 0755);
+    here.file("locked", "#!/bin/sh\n", 0644);
+    ojs::child_options options = command({"tool"});
+    options.environment = {"PATH=/nowhere:" + here.path() + "/tool::" + here.path()};
+    CHECK(output_of(options) == "found " + here.path() + "/tool\n");
+    options.command = {"locked"};
+    CHECK(refusal(options).sys_errno == EACCES);
+    options.command = {"absent"};
+    CHECK(refusal(options).sys_errno == ENOENT);
+    options.environment = {"PATH="};
+    options.command = {"sh"};
+    CHECK(refusal(options).sys_errno == ENOENT);
+    options = command({"sh", "-c", "exit 4"});
+    options.inherit_environment = false;
+    ojs::child_process usual = started(options);
+    CHECK(ended(usual).code == 4);
+
+    // An empty part of PATH is not the working directory.
+    options = command({"tool"});
+    options.working_directory = here.path();
+    options.environment = {"PATH=:/nowhere:"};
+    CHECK(refusal(options).sys_errno == ENOENT);
+}
+
+TEST_CASE("child_process: what cannot be executed is an error with errno, not an exit status") {
+    folder here;
+    const ojs::error missing = refusal(command({"/no/such/program"}));
+    CHECK(missing.code == ojs::errc::system);
+    CHECK(missing.sys_errno == ENOENT);
+    CHECK(contains(missing.text, "cannot start '/no/such/program'"));
+    CHECK(refusal(command({here.file("plain", "text", 0644)})).sys_errno == EACCES);
+    CHECK(refusal(command({here.file("no-format", "text", 0755)})).sys_errno == ENOEXEC);
+    CHECK(refusal(command({here.path()})).sys_errno == EACCES);
+    CHECK(refusal(command({here.path() + "/no-format/x"})).sys_errno == ENOTDIR);
+    // One string may hold 128 KiB on Linux.
+    CHECK(refusal(command({"/bin/true", std::string(4 << 20, 'x')})).sys_errno == E2BIG);
+
+    ojs::child_options options = shell("exit 0");
+    options.working_directory = "/no/such/folder";
+    CHECK(refusal(options).sys_errno == ENOENT);
+    CHECK(contains(refusal(options).text, "working_directory: "));
+    options = shell("exit 0");
+    options.limits = {{RLIMIT_CORE, 2, 1}};
+    CHECK(contains(refusal(options).text, "limits: "));
+    CHECK(refusal(options).sys_errno == EINVAL);
+    options = shell("exit 0");
+    options.output = stream::file("/no/such/folder/file");
+    CHECK(contains(refusal(options).text, "/no/such/folder/file"));
+    const std::string fifo = here.file("fifo");
+    REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+    options.output = stream::file(fifo);
+    CHECK(refusal(options).sys_errno == ENXIO);
+}
+
+TEST_CASE("child_process: options that cannot be meant are refused") {
+    const auto refused = [](const ojs::child_options& options) {
+        const ojs::error why = refusal(options);
+        CHECK(why.sys_errno == 0);
+        return why.code == ojs::errc::invalid_argument;
+    };
+    CHECK(refused(command({})));
+    CHECK(refused(command({""})));
+    CHECK(refused(command({"sh", std::string("a\0b", 3)})));
+    ojs::child_options options = shell("exit 0");
+    for (const std::string& each :
+         {std::string("NAME"), std::string("=x"), std::string(), std::string("A=\0", 3)}) {
+        options.environment = {each};
+        CHECK(refused(options));
+    }
+    options = shell("exit 0");
+    options.input = stream::lines([](std::string_view) {});
+    CHECK(refused(options));
+    options = shell("exit 0");
+    options.output = stream::lines(nullptr);
+    CHECK(refused(options));
+    options = shell("exit 0");
+    options.output = stream::output();
+    CHECK(refused(options));
+    options = shell("exit 0");
+    options.keep_descriptors = {987};
+    CHECK(refused(options));
+    options = shell("exit 0");
+    options.death_signal = 1000;
+    CHECK(refused(options));
+    options.death_signal = -1;
+    CHECK(refused(options));
+}
+
+TEST_CASE("child_process: no child is an error of every member") {
+    ojs::child_process none;
+    CHECK(none.pid() == 0);
+    CHECK(none.fd() == -1);
+    CHECK(none.output() == -1);
+    none.close_input();
+    CHECK(none.wait().error().code == ojs::errc::invalid_argument);
+    CHECK(none.wait_until(soon(), ojs::cancel_token()).error().code == ojs::errc::invalid_argument);
+    CHECK(none.terminate(0ms).error().code == ojs::errc::invalid_argument);
+    CHECK(none.kill().error().code == ojs::errc::invalid_argument);
+    CHECK(none.signal(SIGTERM).error().code == ojs::errc::invalid_argument);
+}
+
+TEST_CASE("child_process: its environment is ours, with what is given instead or besides") {
+    REQUIRE(::setenv("OJS_CHILD_TEST", "ours", 1) == 0);
+    const std::string script = "echo \"$OJS_CHILD_TEST,$OTHER\"; env | grep -c OJS_CHILD_TEST=";
+    CHECK(output_of(shell(script)) == "ours,\n1\n");
+    ojs::child_options options = shell(script);
+    options.environment = {"OJS_CHILD_TEST=no", "OTHER=x=y", "OJS_CHILD_TEST=given"};
+    CHECK(output_of(options) == "given,x=y\n1\n");
+    options = command({"/usr/bin/env"});
+    options.inherit_environment = false;
+    options.environment = {"A=", "B=2"};
+    CHECK(output_of(options) == "A=\nB=2\n");
+    ::unsetenv("OJS_CHILD_TEST");
+}
+
+TEST_CASE("child_process: working directory, limits") {
+    ojs::child_options options = shell("pwd; ulimit -n; ulimit -Hn");
+    options.working_directory = "/";
+    options.limits = {{RLIMIT_NOFILE, 40, 41}};
+    CHECK(output_of(options) == "/\n40\n41\n");
+}
+
+TEST_CASE("child_process: standard streams to files, to null, and together") {
+    folder here;
+    const std::string out = here.file("out");
+    ojs::child_options options = shell("cat; echo said; echo complained >&2");
+    options.input = stream::file(here.file("in", "read\n", 0600));
+    options.output = stream::file(out);
+    options.errors = stream::output();
+    ojs::child_process first = started(options);
+    CHECK(ended(first).ok());
+    CHECK(content(out) == "read\nsaid\ncomplained\n");
+    options.input = stream::null();
+    options.errors = stream::null();
+    ojs::child_process second = started(options);
+    CHECK(ended(second).ok());
+    CHECK(content(out) == "read\nsaid\ncomplained\nsaid\n");
+}
+
+TEST_CASE("child_process: standard streams in pipes") {
+    ojs::child_options options = piped(shell("cat; cat >&2 </dev/null; echo end >&2"));
+    options.input = stream::pipe();
+    options.errors = stream::pipe();
+    ojs::child_process child = started(options);
+    REQUIRE(::write(child.input(), "one\n", 4) == 4);
+    CHECK(read_line(child.output()) == "one");
+    child.close_input();
+    CHECK(child.input() == -1);
+    CHECK(read_all(child.output()).empty());
+    CHECK(read_all(child.errors()) == "end\n");
+    CHECK(ended(child).ok());
+}
+
+TEST_CASE("child_process: works where our own standard streams are closed") {
+    const pid_t other = forked([] {
+        for (const int fd : {0, 1, 2}) ::close(fd);
+        ojs::child_options options = piped(shell("echo out; echo err >&2"));
+        options.errors = stream::output();
+        ojs::result<ojs::child_process> child = ojs::child_process::start(options);
+        return child && read_all(child->output()) == "out\nerr\n" && child->wait()->ok() ? 0 : 1;
+    });
+    CHECK(status_of(other) == 0);
+}
+
+TEST_CASE("child_process: lines come whole, bounded, and all before the wait ends") {
+    std::vector<std::string> out;
+    std::vector<std::string> err;
+    ojs::child_options options =
+        shell("echo first; echo; printf 'x%.0s' $(seq 20000); echo; echo wrong >&2; printf unfinished");
+    options.output = stream::lines([&](std::string_view line) { out.emplace_back(line); });
+    options.errors = stream::lines([&](std::string_view line) {
+        err.emplace_back(line);
+        throw 1;  // is dropped
+    });
+    ojs::child_process child = started(options);
+    CHECK(ended(child).ok());
+    REQUIRE(out.size() == 6);
+    CHECK(out[0] == "first");
+    CHECK(out[1].empty());
+    CHECK(out[2] == std::string(8192, 'x'));
+    CHECK(out[3] == std::string(8192, 'x'));
+    CHECK(out[4] == std::string(20000 - 2 * 8192, 'x'));
+    CHECK(out[5] == "unfinished");
+    CHECK(err == std::vector<std::string>{"wrong"});
+}
+
+TEST_CASE("child_process: whoever has left the group does not hold up the wait by its open stream") {
+    if (::access("/usr/bin/setsid", X_OK) != 0) return;
+    std::string pid;
+    ojs::child_options options = shell("setsid sleep 60 & echo $!; exit 0");
+    options.output = stream::lines([&](std::string_view line) { pid = line; });
+    ojs::child_process child = started(options);
+    CHECK(ended(child).ok());
+    REQUIRE(std::atoi(pid.c_str()) > 0);
+    ::kill(std::atoi(pid.c_str()), SIGKILL);
+}
+
+#ifdef __linux__
+TEST_CASE("child_process: no descriptor leaks into it, but those it is to keep") {
+    const int leaky = ::open("/dev/null", O_RDONLY);  // as a careless library opens them
+    const int kept = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    REQUIRE(leaky > 2);
+    REQUIRE(kept > 2);
+    ojs::child_options options = shell(list_descriptors);
+    CHECK(output_of(options) == "0\n1\n2\n");
+    options.keep_descriptors = {kept, 0};
+    CHECK(output_of(options) == "0\n1\n2\n" + std::to_string(kept) + "\n");
+    ::close(leaky);
+    ::close(kept);
+}
+
+TEST_CASE("child_process: starts with an empty mask and default dispositions, whatever ours are") {
+    const pid_t other = forked([] {
+        sigset_t all;
+        sigfillset(&all);
+        ::sigprocmask(SIG_SETMASK, &all, nullptr);
+        for (const int number : {SIGPIPE, SIGHUP, SIGTERM}) ::signal(number, SIG_IGN);
+        ::signal(SIGUSR1, [](int) {});
+        ojs::result<ojs::child_process> child =
+            ojs::child_process::start(piped(command({"/bin/grep", "^Sig[BI]", "/proc/self/status"})));
+        if (!child) return 1;
+        const std::string text = read_all(child->output());
+        const std::string none = "0000000000000000";
+        return text == "SigBlk:\t" + none + "\nSigIgn:\t" + none + "\n" ? 0 : 2;
+    });
+    CHECK(status_of(other) == 0);
+}
+#endif
+
+namespace {
+std::atomic<int>* ran_in_child = nullptr;  // in memory shared with the children
+pid_t handler_owner = 0;
+}  // namespace
+
+TEST_CASE("child_process: no handler of ours ever runs in the child") {
+    void* const shared = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(shared != MAP_FAILED);
+    ran_in_child = new (shared) std::atomic<int>(0);
+    const pid_t other = forked([] {
+        ::setpgid(0, 0);  // the storm is for this group alone
+        handler_owner = ::getpid();
+        ::signal(SIGUSR1, [](int) {
+            if (::getpid() != handler_owner) ran_in_child->fetch_add(1);
+        });
+        std::atomic<bool> over{false};
+        std::thread storm([&] {
+            while (!over.load()) ::kill(0, SIGUSR1);
+        });
+        int failed = 0;
+        ojs::child_options options = command({"/bin/true"});
+        options.own_group = false;
+        for (int i = 0; i < 50; ++i) {
+            ojs::result<ojs::child_process> child = ojs::child_process::start(options);
+            if (!child || !child->wait(soon())) ++failed;
+        }
+        over.store(true);
+        storm.join();
+        return failed;
+    });
+    CHECK(status_of(other) == 0);
+    CHECK(ran_in_child->load() == 0);
+    ::munmap(shared, 4096);
+}
+
+TEST_CASE("child_process: leads a group of its own, or stays in ours") {
+    ojs::child_options options = shell("read -r line");
+    options.input = stream::pipe();
+    ojs::child_process own = started(options);
+    CHECK(::getpgid(own.pid()) == own.pid());
+    own.close_input();
+    CHECK(ended(own).code == 1);
+    options.own_group = false;
+    ojs::child_process ours = started(options);
+    CHECK(::getpgid(ours.pid()) == ::getpgrp());
+    CHECK(ours.terminate(10s)->signal == SIGTERM);
+}
+
+// ---- waiting ----
+
+TEST_CASE("child_process: the wait ends at its deadline, and may be repeated") {
+    ojs::child_options options = shell("read -r line; exit 5");
+    options.input = stream::pipe();
+    ojs::child_process child = started(options);
+    CHECK(child.wait(ojs::steady_clock::now()).error().code == ojs::errc::timed_out);
+    CHECK(child.wait(ojs::deadline_after(20ms)).error().code == ojs::errc::timed_out);
+    CHECK(child.wait(ojs::time_point::min()).error().code == ojs::errc::timed_out);
+    pollfd readable{child.fd(), POLLIN, 0};
+    CHECK(::poll(&readable, 1, 0) == 0);
+    child.close_input();
+    CHECK(::poll(&readable, 1, 20000) == 1);
+    CHECK(ended(child).code == 5);
+    CHECK(child.wait(ojs::time_point::min())->code == 5);
+    CHECK(child.signal(SIGTERM).error().sys_errno == ESRCH);
+    CHECK(child.terminate(0ms)->code == 5);
+    CHECK(child.kill()->code == 5);
+}
+
+TEST_CASE("child_process: a cancelled token ends the wait, not the child") {
+    ojs::cancel_source cancel;
+    ojs::child_process child = started(shell("exec sleep 60"));
+    std::thread canceller;
+    {
+        // The wait is under way, or about to begin: either way it ends.
+        canceller = std::thread([&] { cancel.cancel(ojs::cancel_reason::cancelled); });
+        CHECK(child.wait_until(soon(), cancel.token()).error().code == ojs::errc::cancelled);
+    }
+    canceller.join();
+    CHECK(cancel.token().seen());
+    CHECK(::kill(child.pid(), 0) == 0);
+    CHECK(child.wait_until(soon(), cancel.token()).error().code == ojs::errc::cancelled);  // cancelled before
+    CHECK(child.wait_until(ojs::deadline_after(1ms), ojs::cancel_token()).error().code ==
+          ojs::errc::timed_out);
+    CHECK(child.kill()->signal == SIGKILL);
+    CHECK(child.wait_until(soon(), cancel.token())->signal == SIGKILL);  // an end is an end
+}
+
+TEST_CASE("child_process: several threads may wait for one child, and signal it meanwhile") {
+    ojs::child_process child = started(
+        piped(shell("exec 2>/dev/null; trap 'exit 6' USR1; echo ready; while :; do sleep 0.01; done")));
+    std::atomic<int> right{0};
+    std::vector<std::thread> waiting;
+    for (int i = 0; i < 4; ++i)
+        waiting.emplace_back([&] {
+            const ojs::result<ojs::child_exit> end = child.wait(soon());
+            if (end && end->code == 6) right.fetch_add(1);
+        });
+    CHECK(read_line(child.output()) == "ready");
+    CHECK(child.signal(SIGUSR1));
+    for (std::thread& each : waiting) each.join();
+    CHECK(right.load() == 4);
+}
+
+TEST_CASE("child_process: other children of the process are nobody's business") {
+    const pid_t other = forked([] { return 7; });
+    ojs::child_process child = started(shell("exit 1"));
+    CHECK(ended(child).code == 1);
+    ojs::child_process killed = started(shell("exec sleep 60"));
+    CHECK(killed.terminate(10s)->signal == SIGTERM);
+    int status = 0;
+    CHECK(::waitpid(other, &status, 0) == other);
+    CHECK(WEXITSTATUS(status) == 7);
+}
+
+TEST_CASE(
+    "child_process: a status that someone else took is a clear error, and no number is signalled any more") {
+    ojs::child_process child = started(shell("exit 1"));
+    CHECK(::waitpid(child.pid(), nullptr, 0) == child.pid());
+    const ojs::result<ojs::child_exit> end = child.wait(soon());
+    REQUIRE(!end);
+    CHECK(end.error().code == ojs::errc::system);
+    CHECK(end.error().sys_errno == ECHILD);
+    CHECK(contains(end.error().text, "another part of this program"));
+    CHECK(child.signal(SIGKILL).error().sys_errno == ECHILD);
+    CHECK(child.kill().error().sys_errno == ECHILD);
+    CHECK(child.terminate(10s).error().sys_errno == ECHILD);
+
+    ojs::child_process unaware = started(shell("exit 1"));
+    CHECK(::waitpid(unaware.pid(), nullptr, 0) == unaware.pid());
+    CHECK(unaware.signal(SIGKILL).error().sys_errno == ECHILD);
+}
+
+TEST_CASE("child_process: SIGCHLD ignored is found out, not waited for") {
+    const pid_t other = forked([] {
+        ::signal(SIGCHLD, SIG_IGN);
+        ojs::result<ojs::child_process> child = ojs::child_process::start(shell("exit 0"));
+        if (!child) return 1;
+        const ojs::result<ojs::child_exit> end = child->wait(soon());
+        return !end && end.error().sys_errno == ECHILD ? 0 : 2;
+    });
+    CHECK(status_of(other) == 0);
+}
+
+// ---- ending ----
+
+TEST_CASE("child_process: terminate ends one that obeys with SIGTERM, before its grace is over") {
+    ojs::child_process child = started(piped(shell(
+        "exec 2>/dev/null; trap 'echo cleaned; exit 9' TERM; echo ready; while :; do sleep 0.01; done")));
+    CHECK(read_line(child.output()) == "ready");
+    CHECK(child.terminate(60s)->code == 9);
+    CHECK(read_all(child.output()) == "cleaned\n");
+}
+
+TEST_CASE("child_process: terminate kills the deaf at the grace, with all of their group") {
+    ojs::child_process child =
+        started(piped(shell("trap '' TERM; sh -c 'echo ready; exec sleep 60' & wait; sleep 60")));
+    CHECK(read_line(child.output()) == "ready");
+    const auto began = ojs::steady_clock::now();
+    CHECK(child.terminate(50ms)->signal == SIGKILL);
+    CHECK(ojs::steady_clock::now() - began >= 50ms);
+    CHECK(read_all(child.output()).empty());  // its end: nobody holds it
+}
+
+TEST_CASE("child_process: of a group whose leader ends first nobody is left either") {
+    // The leader obeys; what it started does not.
+    ojs::child_process child =
+        started(piped(shell("sh -c 'trap \"\" TERM; echo ready; sleep 60; sleep 60' & exec sleep 60")));
+    CHECK(read_line(child.output()) == "ready");
+    CHECK(child.terminate(50ms)->signal == SIGTERM);
+    CHECK(read_all(child.output()).empty());
+}
+
+TEST_CASE("child_process: the grace is that of the whole group") {
+    if (OJS_SHUTDOWN_USE_PROC == 0) return;
+    // A shell that ends at once, and a program in it that has something to save first, which takes until it is told.
+    ojs::child_options options =
+        piped(shell("exec 3<&0 2>/dev/null; sh -c 'trap \"echo asked; read -r go; echo saved \\$go; exit\" "
+                    "TERM; echo ready; "
+                    "while :; do sleep 0.01; done' <&3 & exec sleep 60"));
+    options.input = stream::pipe();
+    ojs::child_process child = started(options);
+    CHECK(read_line(child.output()) == "ready");
+    ojs::result<ojs::child_exit> end = ojs::error{};
+    std::thread terminating([&] { end = child.terminate(60s); });
+    CHECK(read_line(child.output()) == "asked");
+    CHECK(::write(child.input(), "it\n", 3) == 3);
+    CHECK(read_all(child.output()) == "saved it\n");
+    terminating.join();
+    REQUIRE(end);
+    CHECK(end->signal == SIGTERM);
+}
+
+TEST_CASE("child_process: what is left of the group goes with the leader, or is left alone where asked") {
+    ojs::child_process tidy = started(piped(shell("sleep 60 & echo $!; exit 0")));
+    CHECK(std::atoi(read_line(tidy.output()).c_str()) > 0);
+    CHECK(ended(tidy).ok());
+    CHECK(read_all(tidy.output()).empty());
+
+    ojs::child_options options = piped(shell("sleep 60 & echo $!; exit 0"));
+    options.leave_orphans = true;
+    ojs::child_process lax = started(options);
+    const pid_t orphan = std::atoi(read_line(lax.output()).c_str());
+    CHECK(ended(lax).ok());
+    REQUIRE(orphan > 0);
+    CHECK(::kill(orphan, SIGKILL) == 0);
+    CHECK(read_all(lax.output()).empty());
+}
+
+TEST_CASE("child_process: one that is stopped is terminated all the same") {
+    // It starts nothing: a shell that is about to waits for its own child to run, in a state that cannot be stopped.
+    ojs::child_options options = piped(shell("trap 'exit 8' TERM; echo ready; read -r line"));
+    options.input = stream::pipe();
+    ojs::child_process child = started(options);
+    CHECK(read_line(child.output()) == "ready");
+    CHECK(child.signal(SIGSTOP));
+    siginfo_t about{};
+    CHECK(::waitid(P_PID, static_cast<id_t>(child.pid()), &about, WSTOPPED | WNOWAIT) == 0);
+    CHECK(child.terminate(60s)->code == 8);
+    ojs::child_process again = started(shell("exec sleep 60"));
+    CHECK(again.signal(SIGSTOP));
+    CHECK(again.kill()->signal == SIGKILL);
+}
+
+TEST_CASE("child_process: destroying it kills the group and leaves no zombie") {
+    int output = -1;
+    pid_t pid = 0;
+    {
+        ojs::child_process child =
+            started(piped(shell("trap '' TERM; sh -c 'echo ready; exec sleep 60' & wait; sleep 60")));
+        CHECK(read_line(child.output()) == "ready");
+        output = ::dup(child.output());
+        pid = child.pid();
+    }
+    CHECK(read_all(output).empty());
+    ::close(output);
+    CHECK(::waitpid(pid, nullptr, WNOHANG) == -1);
+    CHECK(errno == ECHILD);
+}
+
+TEST_CASE("child_process: moving takes the child along") {
+    ojs::child_process first = started(shell("exec sleep 60"));
+    const pid_t pid = first.pid();
+    ojs::child_process second(std::move(first));
+    CHECK(first.pid() == 0);
+    CHECK(second.pid() == pid);
+    first = std::move(second);
+    CHECK(first.pid() == pid);
+    CHECK(first.kill()->signal == SIGKILL);
+}
+
+TEST_CASE("child_process: in a process forked off, destroying it does nothing") {
+    ojs::child_options options = shell("read -r line");
+    options.input = stream::pipe();
+    options.death_signal = SIGKILL;  // so that there is a thread, which the fork has not
+#ifndef __linux__
+    options.death_signal = 0;
+#endif
+    auto* child = new ojs::child_process(started(options));
+    const pid_t other = forked([&] {
+        const bool lost = !child->wait(soon()) && !child->signal(SIGTERM);
+        delete child;
+        return lost ? 0 : 1;
+    });
+    CHECK(status_of(other) == 0);
+    CHECK(::kill(child->pid(), 0) == 0);
+    child->close_input();
+    CHECK(ended(*child).code == 1);
+    delete child;
+}
+
+TEST_CASE("child_process: many at once, from many threads") {
+    std::atomic<int> right{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t)
+        threads.emplace_back([&, t] {
+            for (int i = 0; i < 10; ++i) {
+                ojs::child_options options =
+                    i % 2 == 0 ? shell("exit " + std::to_string(i + t)) : shell("exec sleep 60");
+                std::string line;
+                options.errors = stream::lines([&](std::string_view text) { line = text; });
+                ojs::result<ojs::child_process> child = ojs::child_process::start(options);
+                if (!child) continue;
+                const ojs::result<ojs::child_exit> end =
+                    i % 2 == 0 ? child->wait(soon()) : child->terminate(20s);
+                if (end && (i % 2 == 0 ? end->code == i + t : end->signal == SIGTERM)) right.fetch_add(1);
+            }
+        });
+    for (std::thread& each : threads) each.join();
+    CHECK(right.load() == 40);
+    CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
+    CHECK(errno == ECHILD);
+}
+
+// ---- Linux ----
+
+#ifdef __linux__
+TEST_CASE("child_process: the death signal comes with the end of this process, not with that of a thread") {
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    const pid_t parent = forked([&] {
+        ojs::child_options options = shell("echo runs; read -r line; echo read $line; exec sleep 60");
+        options.input = stream::pipe();
+        options.output = stream::pipe();
+        options.keep_descriptors = {ends[1]};
+        options.death_signal = SIGKILL;
+        ojs::result<ojs::child_process> child = ojs::error{};
+        std::thread([&] { child = ojs::child_process::start(options); }).join();  // this thread has ended
+        if (!child || read_line(child->output()) != "runs") return 1;
+        if (::write(child->input(), "on\n", 3) != 3 || read_line(child->output()) != "read on") return 2;
+        if (::write(ends[1], "lives\n", 6) != 6) return 3;
+        for (;;) ::pause();
+    });
+    ::close(ends[1]);
+    CHECK(read_line(ends[0]) == "lives");
+    ::kill(parent, SIGKILL);
+    CHECK(status_of(parent) == -SIGKILL);
+    CHECK(read_all(ends[0]).empty());  // its end: the child, which held the other one, is gone too
+    ::close(ends[0]);
+}
+
+namespace {
+
+// From now on this process has no such system call.
+bool forbid(long number) {
+    sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(number), 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    sock_fprog program{4, rules};
+    return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("child_process: a kernel without pidfd_open and close_range") {
+    const int leaky = ::open("/dev/null", O_RDONLY);
+    const pid_t other = forked([] {
+        if (!forbid(SYS_pidfd_open) || !forbid(SYS_close_range)) return 77;
+        if (::syscall(SYS_pidfd_open, ::getpid(), 0) >= 0 || errno != ENOSYS) return 77;
+        if (output_of(shell(list_descriptors)) != "0\n1\n2\n") return 1;
+        ojs::child_options options =
+            piped(shell("trap '' TERM; sh -c 'echo ready; exec sleep 60' & wait; sleep 60"));
+        ojs::result<ojs::child_process> child = ojs::child_process::start(options);
+        if (!child || read_line(child->output()) != "ready") return 2;
+        if (child->wait(ojs::deadline_after(10ms)).error().code != ojs::errc::timed_out) return 3;
+        ojs::cancel_source cancel;
+        cancel.cancel(ojs::cancel_reason::cancelled);
+        if (child->wait_until(soon(), cancel.token()).error().code != ojs::errc::cancelled) return 4;
+        const ojs::result<ojs::child_exit> end = child->terminate(50ms);
+        if (!end || end->signal != SIGKILL || !read_all(child->output()).empty()) return 5;
+        ojs::result<ojs::child_process> quick = ojs::child_process::start(shell("exit 3"));
+        return quick && quick->wait(soon())->code == 3 ? 0 : 6;
+    });
+    const int status = status_of(other);
+    ::close(leaky);
+    if (status == 77) {
+        MESSAGE("skipped: no seccomp here");
+        return;
+    }
+    CHECK(status == 0);
+}
+#endif
+
+TEST_CASE("child_reset: for a fork of one's own") {
+    const pid_t other = forked([] {
+        sigset_t all;
+        sigfillset(&all);
+        ::sigprocmask(SIG_SETMASK, &all, nullptr);
+        ::signal(SIGHUP, SIG_IGN);
+        ojs::child_reset();
+        sigset_t now;
+        ::sigprocmask(SIG_SETMASK, nullptr, &now);
+        struct sigaction hangup {};
+        ::sigaction(SIGHUP, nullptr, &hangup);
+        return sigismember(&now, SIGTERM) == 0 && hangup.sa_handler == SIG_DFL ? 0 : 1;
+    });
+    CHECK(status_of(other) == 0);
+}

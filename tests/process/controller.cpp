@@ -1,0 +1,692 @@
+// The guide's test scenarios and use cases, on the real controller with real children. What takes an hour there takes a
+// second here, through the configuration; where the defaults matter they are left alone.
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "harness.hpp"
+
+using namespace test;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string read_file(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+void write_file(const std::string& path, const std::string& text) {
+    std::ofstream(path, std::ios::binary) << text;
+}
+
+// Every byte there is, several times over.
+std::string job_bytes() {
+    std::string out;
+    std::uint32_t state = 1;
+    for (int i = 0; i < 100000; ++i) {
+        state = state * 1664525 + 1013904223;
+        out += static_cast<char>(state >> 24);
+    }
+    return out;
+}
+
+std::string in_quotes(const std::string& text) {
+    return '"' + text + '"';
+}
+
+// A controller with its spool, its termination type file, and the FIFO that its children hold.
+class stage {
+  public:
+    // `mode` is what the children do; `more` is put into the configuration: ,"key":value...
+    explicit stage(const std::string& mode = "deaf", const std::string& more = "") {
+        char pattern[] = "/tmp/ojs-controller-XXXXXX";
+        REQUIRE(::mkdtemp(pattern) != nullptr);
+        folder_ = pattern;
+        fifo_ = path("fifo");
+        REQUIRE(::mkfifo(fifo_.c_str(), 0600) == 0);
+        REQUIRE(::mkfifo((fifo_ + ".go").c_str(), 0600) == 0);
+        REQUIRE(::mkdir(path("spool").c_str(), 0700) == 0);
+        REQUIRE(::mkdir(path("spool/request").c_str(), 0700) == 0);
+        reader_ = ::open(fifo_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        go_ = ::open((fifo_ + ".go").c_str(), O_RDWR | O_CLOEXEC);
+        REQUIRE(reader_ >= 0);
+        REQUIRE(go_ >= 0);
+        configure(mode, more);
+    }
+    stage(const stage&) = delete;
+    stage& operator=(const stage&) = delete;
+    ~stage() {
+        controller = process();  // and with it its children, by their death signal
+        ::close(reader_);
+        ::close(go_);
+        std::error_code ignored;
+        fs::remove_all(folder_, ignored);
+    }
+
+    std::string path(const std::string& name) const { return folder_ + "/" + name; }
+    std::string mode_file() const { return path("termination-type"); }
+
+    void configure(const std::string& mode, const std::string& more) {
+        write_file(path("config.json"),
+                   "{\"spool_dir\":" + in_quotes(path("spool")) + ",\"command\":[" +
+                       in_quotes(program("child_job")) + "," + in_quotes(mode) + "," + in_quotes(fifo_) +
+                       ",\"{job}\"],\"termination_type_file\":" + in_quotes(mode_file()) + more + "}");
+    }
+
+    // As the queue wants it: written elsewhere, and moved there when it is whole.
+    void put_job(const std::string& name, const std::string& bytes = job_bytes()) {
+        write_file(path("new"), bytes);
+        fs::rename(path("new"), path("spool/request/" + name));
+    }
+
+    void start() { controller = process({program("controller"), "--config", path("config.json")}, {}); }
+
+    // With one job, whose child runs.
+    void start_with_job() {
+        put_job("job-1");
+        start();
+        child();
+    }
+
+    // The next line of a child, with what it consists of; empty at the guard.
+    std::string line() {
+        std::string out;
+        while (wait_for_fifo()) {
+            char byte = 0;
+            const ssize_t got = ::read(reader_, &byte, 1);
+            if (got == 1 && byte == '\n') return out;
+            if (got == 1) out += byte;
+            // Nobody has it open any more, or the next child not yet.
+            if (got == 0 && !eventually([&] { return has_writer(); })) return out;
+        }
+        return out;
+    }
+    // Waits for a child to run; its process id.
+    pid_t child() {
+        const std::string text = line();
+        const std::size_t blank = text.find(' ');
+        REQUIRE_MESSAGE(blank != std::string::npos,
+                        "the child says '" << text << "'; " << controller.output());
+        job_path = text.substr(text.find(' ', blank + 1) + 1);
+        return std::atoi(text.c_str() + blank);
+    }
+    // Nobody who had the FIFO open, children and grandchildren, is left.
+    bool all_gone() {
+        while (wait_for_fifo()) {
+            char bytes[256];
+            if (::read(reader_, bytes, sizeof bytes) == 0) return true;
+        }
+        return false;
+    }
+    void let_finish() { REQUIRE(::write(go_, "g", 1) == 1); }
+
+    // Names in a folder of the spool, without what the spool keeps for itself.
+    std::vector<std::string> names(const std::string& folder) const {
+        std::vector<std::string> out;
+        for (const auto& each : fs::recursive_directory_iterator(path("spool/" + folder))) {
+            const std::string name = each.path().filename().string();
+            if (each.is_regular_file() && name.front() != '.') out.push_back(name);
+        }
+        return out;
+    }
+    // The job is where it is said to be, whole, and nowhere else.
+    bool job_is_only_in(const std::string& wanted) const {
+        const std::vector<std::string> one = {"job-1"};
+        for (const char* folder : {"request", "processing", "done", "failed"}) {
+            if (names(folder) != (wanted == folder ? one : std::vector<std::string>())) return false;
+        }
+        const std::string where = wanted == "processing" ? job_path : path("spool/" + wanted + "/job-1");
+        return read_file(where) == job_bytes();
+    }
+
+    // From the signal to the exit, in milliseconds.
+    std::int64_t stop_by(int number) {
+        const std::int64_t began = monotonic_ns();
+        controller.signal(number);
+        CHECK(controller.wait() == 0);
+        return (monotonic_ns() - began) / 1000000;
+    }
+
+    // Whether the log holds these lines, as logfmt of that level, in this order.
+    bool logs(const std::vector<std::pair<const char*, std::string>>& lines) {
+        const std::string& all = controller.output();
+        std::size_t at = 0;
+        for (const auto& [level, text] : lines) {
+            const std::string wanted = std::string(" level=") + level + " msg=" + in_quotes(text);
+            const std::size_t found = all.find(wanted, at);
+            if (found == std::string::npos) MESSAGE("not in the log: " << wanted << "\n" << all);
+            if (found == std::string::npos) return false;
+            at = found + wanted.size();
+        }
+        return true;
+    }
+    bool prints(const std::string& text) { return controller.prints(text); }
+
+    process controller;
+    std::string job_path;  // where the last child's job is
+
+  private:
+    bool has_writer() const {
+        pollfd hung_up{reader_, POLLIN, 0};
+        return ::poll(&hung_up, 1, 0) == 0 || (hung_up.revents & POLLIN) != 0;
+    }
+    bool wait_for_fifo() const {
+        pollfd readable{reader_, POLLIN, 0};
+        return ::poll(&readable, 1, static_cast<int>(guard.count())) == 1;
+    }
+
+    std::string folder_;
+    std::string fifo_;
+    int reader_ = -1;
+    int go_ = -1;
+};
+
+constexpr const char* initiating = "Initiating immediate shutdown to requeue job before VM termination";
+constexpr const char* killing = "Spot reclaim: Immediately killing process execution-job-1 to requeue job";
+constexpr const char* reputting = "Job job-1 was killed by us. Reputting it in the request folder";
+constexpr const char* processing =
+    "Job execution-job-1 is currently processing. Will wait for completion or grace period expiry.";
+constexpr const char* completed = "Job completed before grace period, cancelling context for cleanup";
+constexpr const char* complete = "Graceful shutdown complete";
+
+// What every reclaim must come to: the group is gone, the job is back, once and whole.
+void check_requeued(stage& on, std::int64_t took, const std::string& how) {
+    CHECK(on.all_gone());
+    CHECK(on.job_is_only_in("request"));
+    MESSAGE(how << ": " << took << " ms from the signal to the exit");
+    CHECK(took < 10000);  // of 1000: only a hang is a failure here
+}
+
+// One request of HTTP at a Unix socket; empty if nobody answers.
+std::string ask(const std::string& socket_path, const std::string& target) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    socket_path.copy(address.sun_path, sizeof address.sun_path - 1);
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const std::string request = "GET " + target + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    std::string out;
+    if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+        ::write(fd, request.data(), request.size()) == static_cast<ssize_t>(request.size())) {
+        char bytes[4096];
+        for (ssize_t got = 1; got > 0;) {
+            got = ::read(fd, bytes, sizeof bytes);
+            if (got > 0) out.append(bytes, static_cast<std::size_t>(got));
+        }
+    }
+    ::close(fd);
+    return out;
+}
+
+}  // namespace
+
+// ---- the guide's test scenarios ----
+
+TEST_CASE("controller: Test 1: Spot Reclaim with File") {
+    stage on;
+    write_file(on.mode_file(), "SPOT_RECLAIM\n");
+    on.start_with_job();
+    const std::int64_t took = on.stop_by(SIGTERM);
+    check_requeued(on, took, "spot reclaim with file");
+    CHECK(on.logs(
+        {{"warning",
+          "File " + on.mode_file() + " contains 'SPOT_RECLAIM', treating as spot instance reclaim"},
+         {"warning", "Spot instance reclamation detected (SIGUSR1 or " + on.mode_file() + "=SPOT_RECLAIM)"},
+         {"warning", initiating},
+         {"warning", killing},
+         {"info", reputting},
+         {"info", complete}}));
+}
+
+TEST_CASE("controller: Test 2: Spot Reclaim without File (Default)") {
+    stage on;
+    on.start_with_job();
+    const std::int64_t took = on.stop_by(SIGTERM);
+    check_requeued(on, took, "spot reclaim without file");
+    CHECK(on.logs(
+        {{"warning", "File " + on.mode_file() + " not found, defaulting to spot instance reclaim mode"},
+         {"warning", "Spot instance reclamation detected"},
+         {"warning", initiating},
+         {"warning", killing},
+         {"info", reputting},
+         {"info", complete}}));
+}
+
+TEST_CASE("controller: Test 3: Normal Shutdown") {
+    stage on("finish");  // and the default grace period
+    write_file(on.mode_file(), "NORMAL_SHUTDOWN\n");
+    on.start_with_job();
+    on.controller.signal(SIGTERM);
+    REQUIRE(on.prints(processing));
+    CHECK(on.prints("msg=\"Received SIGTERM. Grace period: 3550s (until 2"));
+    CHECK(on.job_is_only_in("processing"));
+    on.let_finish();
+    CHECK(on.controller.wait() == 0);
+    CHECK(on.job_is_only_in("done"));
+    CHECK(on.logs({{"info", "File " + on.mode_file() + " contains NORMAL_SHUTDOWN, using graceful shutdown"},
+                   {"info", processing},
+                   {"info", completed},
+                   {"info", complete}}));
+    CHECK(on.controller.count("Spot instance reclamation") == 0);
+}
+
+TEST_CASE("controller: Test 4: SIGUSR1 Signal") {
+    for (const std::string content : {"", "NORMAL_SHUTDOWN\n", "SPOT_RECLAIM\n", "anything\n"}) {
+        CAPTURE(content);
+        stage on;
+        if (!content.empty()) write_file(on.mode_file(), content);
+        on.start_with_job();
+        const std::int64_t took = on.stop_by(SIGUSR1);
+        check_requeued(on, took, "SIGUSR1");
+        CHECK(on.logs({{"warning", "Spot instance reclamation detected (SIGUSR1 or " + on.mode_file() +
+                                       "=SPOT_RECLAIM)"},
+                       {"warning", killing},
+                       {"info", reputting},
+                       {"info", complete}}));
+        CHECK(on.controller.count("Grace period:") == 0);
+        CHECK(on.controller.count("using graceful shutdown") == 0);
+    }
+}
+
+TEST_CASE("controller: Test 5: Race Condition (SIGTERM before preStop)") {
+    stage on;
+    on.start_with_job();
+    const std::int64_t began = monotonic_ns();
+    on.controller.signal(SIGTERM);
+    REQUIRE(on.prints("not found, defaulting to spot instance reclaim mode"));
+    write_file(on.mode_file(), "SPOT_RECLAIM\n");  // the preStop hook was slow
+    on.controller.signal(SIGUSR1);
+    CHECK(on.controller.wait() == 0);
+    check_requeued(on, (monotonic_ns() - began) / 1000000, "SIGTERM before preStop");
+    CHECK(on.logs(
+        {{"warning", "Spot instance reclamation detected"}, {"warning", killing}, {"info", complete}}));
+    CHECK(on.controller.count("Immediately killing") == 1);
+}
+
+// ---- the guide's use cases ----
+
+TEST_CASE("controller: Use Case 1: Spot Instance with PreStop Hook") {
+    stage on;
+    on.start_with_job();
+    const std::int64_t began = monotonic_ns();
+    // The hook: the controller's own program, as there may be no shell.
+    process hook({program("controller"), "--reclaim", std::to_string(on.controller.pid()), "--config",
+                  on.path("config.json")},
+                 {});
+    CHECK(hook.wait() == 0);
+    CHECK(read_file(on.mode_file()) == "SPOT_RECLAIM\n");
+    CHECK(on.controller.wait() == 0);
+    const std::int64_t took = (monotonic_ns() - began) / 1000000;
+    on.controller.signal(SIGTERM);  // Kubernetes, too late to matter
+    check_requeued(on, took, "preStop hook");
+    CHECK(on.logs(
+        {{"warning", "Spot instance reclamation detected (SIGUSR1 or " + on.mode_file() + "=SPOT_RECLAIM)"},
+         {"warning", initiating},
+         {"warning", killing},
+         {"info", reputting},
+         {"info", complete}}));
+}
+
+TEST_CASE("controller: Use Case 2: Spot Instance WITHOUT PreStop Hook (Fallback)") {
+    stage on;
+    on.start_with_job();
+    const std::int64_t took = on.stop_by(SIGTERM);
+    check_requeued(on, took, "no hook");
+    CHECK(on.logs(
+        {{"warning", "File " + on.mode_file() + " not found, defaulting to spot instance reclaim mode"},
+         {"warning", "Spot instance reclamation detected"},
+         {"warning", killing}}));
+
+    // Another instance goes on with it.
+    on.configure("finish", "");
+    on.start();
+    on.child();
+    on.let_finish();
+    CHECK(eventually([&] { return on.job_is_only_in("done"); }));
+    on.stop_by(SIGTERM);
+}
+
+TEST_CASE("controller: Use Case 3: Normal Kubernetes Deployment (Rolling Update)") {
+    stage on("finish");
+    on.configure("finish", ",\"metrics_address\":" + in_quotes("unix:" + on.path("metrics")));
+    process init({program("controller"), "--mark-normal", "--config", on.path("config.json")}, {});
+    CHECK(init.wait() == 0);
+    CHECK(read_file(on.mode_file()) == "NORMAL_SHUTDOWN\n");
+    on.start_with_job();
+    on.put_job("job-2");  // comes second, and is not begun any more
+    on.controller.signal(SIGTERM);
+    REQUIRE(on.prints(processing));
+    // The metrics server is the last to go.
+    CHECK(ask(on.path("metrics"), "/metrics").find("200 OK") != std::string::npos);
+    CHECK(ask(on.path("metrics"), "/readyz").find(" 503 ") != std::string::npos);
+    on.let_finish();
+    CHECK(on.controller.wait() == 0);
+    CHECK(ask(on.path("metrics"), "/metrics").empty());
+    CHECK(on.names("done") == std::vector<std::string>{"job-1"});
+    CHECK(on.names("request") == std::vector<std::string>{"job-2"});
+    CHECK(on.logs({{"info", "File " + on.mode_file() + " contains NORMAL_SHUTDOWN, using graceful shutdown"},
+                   {"info", processing},
+                   {"info", completed},
+                   {"info", "Shutting down metrics server"},
+                   {"info", complete}}));
+}
+
+TEST_CASE("controller: Use Case 3: If Job Takes Too Long: SIGTERM, then SIGKILL") {
+    stage on("deaf");
+    on.configure("deaf",
+                 ",\"termination_grace_period\":\"800ms\",\"child_process_shutdown_timeout\":\"300ms\"");
+    write_file(on.mode_file(), "NORMAL_SHUTDOWN");
+    on.start_with_job();
+    const std::int64_t took = on.stop_by(SIGTERM);
+    CHECK(took >= 800);
+    check_requeued(on, took, "grace period of 800 ms over");
+    CHECK(on.logs({{"info", processing},
+                   {"warning", "Grace period is about to expire. Sending SIGTERM to process execution-job-1"},
+                   {"info", reputting},
+                   {"info", complete}}));
+    CHECK(on.prints("end=\"killed by SIGKILL\""));
+}
+
+TEST_CASE("controller: Use Case 3: a child that obeys SIGTERM ends before the grace period does") {
+    // And so the default of the child's share is effective: 10 s of these 11.
+    stage on("obey");
+    on.configure("obey", ",\"termination_grace_period\":11");
+    write_file(on.mode_file(), "NORMAL_SHUTDOWN");
+    on.start_with_job();
+    const std::int64_t took = on.stop_by(SIGTERM);
+    CHECK(took >= 1000);
+    CHECK(took < 6000);
+    CHECK(on.line() == "SIGTERM");
+    CHECK(on.all_gone());
+    // It may have obeyed in the middle of its work: it goes back, whatever its exit status says.
+    CHECK(on.job_is_only_in("request"));
+    CHECK(on.prints("end=\"exit status 0\""));
+    CHECK(on.logs({{"info", reputting}, {"info", complete}}));
+}
+
+TEST_CASE("controller: Use Case 4: Local Development, Option A - Normal Shutdown Mode") {
+    for (const char* name : {"SIGTERM", "SIGINT"}) {
+        CAPTURE(name);
+        stage on("finish");
+        write_file(on.mode_file(), "NORMAL_SHUTDOWN\n");
+        on.start_with_job();
+        on.controller.signal(std::string(name) == "SIGINT" ? SIGINT : SIGTERM);
+        CHECK(on.prints(std::string("msg=\"Received ") + name + ". Grace period: 3550s (until "));
+        on.let_finish();
+        CHECK(on.controller.wait() == 0);
+        CHECK(on.job_is_only_in("done"));
+    }
+}
+
+TEST_CASE("controller: Use Case 4: Local Development, Option B - Spot Reclaim Mode") {
+    for (const int number : {SIGTERM, SIGINT}) {
+        CAPTURE(number);
+        stage on;
+        on.start_with_job();
+        check_requeued(on, on.stop_by(number), "local, no file");
+        CHECK(on.logs({{"warning", "Spot instance reclamation detected"}, {"warning", killing}}));
+    }
+}
+
+TEST_CASE("controller: Use Case 4: Local Development, Option C - Test SIGUSR1") {
+    stage on;
+    on.start_with_job();
+    check_requeued(on, on.stop_by(SIGUSR1), "local, SIGUSR1");
+}
+
+// ---- what else may happen ----
+
+TEST_CASE("controller: the first signal wins, and later ones change nothing") {
+    stage on("finish");
+    write_file(on.mode_file(), "NORMAL_SHUTDOWN\n");
+    on.start_with_job();
+    on.controller.signal(SIGTERM);
+    REQUIRE(on.prints(processing));
+    for (const int number : {SIGUSR1, SIGTERM, SIGINT, SIGUSR1}) on.controller.signal(number);
+    on.controller.signal(SIGTTIN);
+    REQUIRE(on.prints("jobs in flight"));
+    CHECK(on.job_is_only_in("processing"));
+    on.let_finish();
+    CHECK(on.controller.wait() == 0);
+    CHECK(on.job_is_only_in("done"));
+    CHECK(on.controller.count("Spot instance reclamation") == 0);
+}
+
+TEST_CASE("controller: the file counts as it is when the signal comes") {
+    SUBCASE("a stale NORMAL_SHUTDOWN, replaced before the signal") {
+        stage on;
+        write_file(on.mode_file(), "NORMAL_SHUTDOWN\n");
+        on.start_with_job();
+        write_file(on.mode_file(), "SPOT_RECLAIM\n");
+        check_requeued(on, on.stop_by(SIGTERM), "stale file");
+    }
+    SUBCASE("a stale SPOT_RECLAIM, replaced before the signal") {
+        stage on("finish");
+        write_file(on.mode_file(), "SPOT_RECLAIM\n");
+        on.start_with_job();
+        write_file(on.mode_file(), "  NORMAL_SHUTDOWN  \r\n");
+        on.controller.signal(SIGTERM);
+        REQUIRE(on.prints(processing));
+        on.let_finish();
+        CHECK(on.controller.wait() == 0);
+        CHECK(on.job_is_only_in("done"));
+    }
+    SUBCASE("a FIFO in its place holds nobody up") {
+        stage on;
+        REQUIRE(::mkfifo(on.mode_file().c_str(), 0600) == 0);
+        on.start_with_job();
+        check_requeued(on, on.stop_by(SIGTERM), "a FIFO as the file");
+    }
+}
+
+TEST_CASE("controller: without a job it stops at once, and says which file it looks at by default") {
+    stage on("finish");
+    write_file(on.path("config.json"),
+               "{\"spool_dir\":" + in_quotes(on.path("spool")) + ",\"command\":[\"true\"]}");
+    on.start();
+    REQUIRE(on.prints("worker started"));
+    on.stop_by(SIGTERM);
+    CHECK(on.controller.count("msg=\"File /tmp/termination-type ") == 1);
+    CHECK(on.logs({{"info", complete}}));
+    CHECK(on.controller.count("metrics server") == 0);
+}
+
+TEST_CASE("controller: several children at once all go back") {
+    stage on("deaf");
+    on.configure("deaf", ",\"concurrency\":3");
+    for (const char* name : {"a", "b", "c", "d"}) on.put_job(name);
+    on.start();
+    for (int i = 0; i < 3; ++i) on.child();
+    on.stop_by(SIGUSR1);
+    CHECK(on.all_gone());
+    std::vector<std::string> names = on.names("request");
+    std::sort(names.begin(), names.end());
+    CHECK(names == std::vector<std::string>{"a", "b", "c", "d"});
+    for (const std::string& name : names) CHECK(read_file(on.path("spool/request/" + name)) == job_bytes());
+}
+
+TEST_CASE("controller: a child that fails is tried again by retry_delays, and its job ends in failed/") {
+    SUBCASE("the default: three runs") {
+        stage on("fail");
+        on.put_job("job-1");
+        on.start();
+        for (int run = 0; run < 3; ++run) on.child();
+        CHECK(eventually([&] { return on.job_is_only_in("failed"); }));
+        CHECK(on.controller.count("msg=\"Job job-1 failed\" error=\"exit status 3\"") == 3);
+        on.stop_by(SIGTERM);
+    }
+    SUBCASE("none: one run") {
+        stage on("fail", "");
+        on.configure("fail", ",\"retry_delays\":[]");
+        on.start_with_job();
+        CHECK(eventually([&] { return on.job_is_only_in("failed"); }));
+        CHECK(on.controller.count("Job job-1 failed") == 1);
+        on.stop_by(SIGTERM);
+    }
+}
+
+TEST_CASE("controller: a child killed by someone else has failed") {
+    stage on("finish");
+    on.configure("finish", ",\"retry_delays\":[0]");
+    on.put_job("job-1");
+    on.start();
+    ::kill(on.child(), SIGKILL);
+    on.child();  // the second run
+    on.let_finish();
+    CHECK(eventually([&] { return on.job_is_only_in("done"); }));
+    CHECK(on.controller.count("msg=\"Job job-1 failed\" error=\"killed by SIGKILL\"") == 1);
+    on.stop_by(SIGTERM);
+}
+
+TEST_CASE("controller: a command that cannot be started fails its jobs, and says why") {
+    stage on;
+    write_file(on.path("config.json"),
+               "{\"spool_dir\":" + in_quotes(on.path("spool")) +
+                   ",\"command\":[\"/no/such/prover\",\"{job}\"],\"retry_delays\":[\"1ms\"]}");
+    on.put_job("job-1");
+    on.start();
+    CHECK(eventually([&] { return on.job_is_only_in("failed"); }));
+    CHECK(on.controller.count("msg=\"Job job-1 cannot be started\"") == 2);
+    CHECK(on.prints("/no/such/prover': No such file or directory (errno 2)"));
+    on.stop_by(SIGTERM);
+}
+
+TEST_CASE(
+    "controller: what a child prints is logged, line by line, and {job} is its file wherever it stands") {
+    stage on;
+    write_file(on.path("config.json"), "{\"spool_dir\":" + in_quotes(on.path("spool")) +
+                                           ",\"command\":[\"sh\",\"-c\",\"echo first; printf 'a \\\"b\\\"' "
+                                           ">&2; cmp $0 $1\",\"{job}\",\"{job}\"]}");
+    on.put_job("job-1");
+    on.start();
+    CHECK(eventually([&] { return on.job_is_only_in("done"); }));
+    CHECK(on.prints("msg=\"first\" process=execution-job-1 stream=stdout"));
+    CHECK(on.prints("msg=\"a \\\"b\\\"\" process=execution-job-1 stream=stderr"));
+    on.stop_by(SIGTERM);
+}
+
+#ifdef __linux__
+TEST_CASE("controller: where it is killed itself its child goes too, and the next one finds the job") {
+    stage on("finish");
+    on.start_with_job();
+    ::kill(on.controller.pid(), SIGKILL);
+    CHECK(on.controller.wait() == -SIGKILL);
+    CHECK(on.all_gone());
+    on.start();
+    on.child();
+    on.let_finish();
+    CHECK(eventually([&] { return on.job_is_only_in("done"); }));
+    on.stop_by(SIGTERM);
+}
+#endif
+
+// ---- configuration ----
+
+TEST_CASE("controller: a wrong configuration is refused with the key's name, and nothing is started") {
+    struct wrong {
+        const char* text;
+        const char* says;
+    };
+    const std::string base = R"("spool_dir":"/tmp/never-made","command":["true"])";
+    const wrong all[] = {
+        {"", "is not JSON"},
+        {"[]", "is not a JSON object"},
+        {"{} x", "there is more after the object"},
+        {"{\"spool_dir\":", "is not JSON"},
+        {"{\"command\":[\"true\"]}", "spool_dir is missing"},
+        {"{\"spool_dir\":\"/tmp/never-made\"}", "command is missing"},
+        {"{\"spool_dir\":\"\"}", "spool_dir: must be a text, not empty"},
+        {"{\"spool_dir\":7}", "spool_dir: must be a text"},
+        {"{\"spool_dir\":\"a\\u0000b\"}", "spool_dir: holds a NUL byte"},
+        {"{\"command\":\"true\"}", "command: must be an array"},
+        {"{\"command\":[]}", "command: must name a program"},
+        {"{\"command\":[\"\"]}", "command: must name a program"},
+        {"{\"command\":[\"true\",1]}", "command: must be an array of texts"},
+        {"{\"retry_delays\":1}", "retry_delays: must be an array"},
+        {"{\"retry_delays\":[-1]}", "retry_delays: must be from 0"},
+        {"{\"retry_delays\":[\"1x\"]}", "retry_delays: '1x' is not a duration"},
+        {"{\"termination_grace_period\":\"3550 s\"}", "termination_grace_period: '3550 s' is not a duration"},
+        {"{\"termination_grace_period\":true}", "termination_grace_period: must be a duration"},
+        {"{\"termination_grace_period\":1e12}", "termination_grace_period: must be from 0"},
+        {"{\"termination_grace_period\":1e999}", "is not JSON"},
+        {"{\"child_process_shutdown_timeout\":\"\"}", "child_process_shutdown_timeout: '' is not a duration"},
+        {"{\"termination_type_file\":\"\"}", "termination_type_file: must be a text"},
+        {"{\"spot_instance_mode\":\"no\"}", "spot_instance_mode: must be true or false"},
+        {"{\"concurrency\":0}", "concurrency: must be a whole number"},
+        {"{\"concurrency\":1.5}", "concurrency: must be a whole number"},
+        {"{\"metrics_address\":8080}", "metrics_address: must be a text"},
+        {"{\"termination_grace\":1}", "termination_grace: is not known"},
+        {"{BASE,\"termination_grace_period\":10}", "child_process_shutdown_timeout must be shorter than"},
+        {"{BASE,\"metrics_address\":\"nonsense\"}", "nonsense"},
+    };
+    stage on;
+    for (const wrong& each : all) {
+        CAPTURE(each.text);
+        std::string text = each.text;
+        if (text.find("BASE") != std::string::npos) text.replace(text.find("BASE"), 4, base);
+        write_file(on.path("config.json"), text);
+        on.start();
+        CHECK(on.controller.wait() == 64);
+        CHECK_MESSAGE(on.controller.count(each.says) == 1, on.controller.output());
+    }
+    fs::remove_all("/tmp/never-made");
+}
+
+TEST_CASE("controller: spot_instance_mode is taken with a warning, and decides nothing") {
+    stage on("finish");
+    on.configure("finish", ",\"spot_instance_mode\":true");
+    write_file(on.mode_file(), "NORMAL_SHUTDOWN\n");
+    on.start_with_job();
+    CHECK(on.controller.count("level=warning msg=\"spot_instance_mode is deprecated") == 1);
+    on.controller.signal(SIGTERM);
+    CHECK(on.prints("using graceful shutdown"));
+    on.let_finish();
+    CHECK(on.controller.wait() == 0);
+}
+
+TEST_CASE("controller: wrong flags and files are status 64") {
+    stage on;
+    const auto status = [&](std::vector<std::string> flags) {
+        flags.insert(flags.begin(), program("controller"));
+        process run(flags, {});
+        const int out = run.wait();
+        CHECK(run.count("error: ") == (out == 0 ? 0 : 1));
+        return out;
+    };
+    const std::string config = on.path("config.json");
+    CHECK(status({}) == 64);
+    CHECK(status({""}) == 64);
+    CHECK(status({"--config"}) == 64);
+    CHECK(status({"--config", ""}) == 64);
+    CHECK(status({"--config", "--help"}) == 64);
+    CHECK(status({"--config", config, "--config", config}) == 64);
+    CHECK(status({"--config", config, "more"}) == 64);
+    CHECK(status({"--unknown"}) == 64);
+    CHECK(status({"config.json"}) == 64);
+    CHECK(status({"--config", on.path("absent")}) == 64);
+    CHECK(status({"--config", on.path("spool")}) == 64);
+    CHECK(status({"--config", on.path("fifo")}) == 64);
+    CHECK(status({"--reclaim", "--mark-normal"}) == 64);
+    CHECK(status({"--reclaim", "0"}) == 64);
+    CHECK(status({"--reclaim", "1x"}) == 64);
+    CHECK(status({"--mark-normal", "--config", on.path("absent")}) == 64);
+    CHECK(status({"--help"}) == 0);
+
+    write_file(config, "{\"termination_type_file\":\"/no/such/folder/file\"}");
+    process cannot({program("controller"), "--mark-normal", "--config", config}, {});
+    CHECK(cannot.wait() == 1);
+    CHECK(cannot.prints("cannot write /no/such/folder/file: No such file or directory"));
+    write_file(config, "{\"spool_dir\":\"/no/such/folder/spool\",\"command\":[\"true\"]}");
+    CHECK(status({"--config", config}) == 64);
+}

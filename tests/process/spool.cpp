@@ -1,0 +1,347 @@
+// A spool directory under fire: workers that are killed outright at random moments, and the flag that puts jobs in.
+// Settings from the environment:
+//
+//   OJS_TEST_SEED         repeats a run's random choices (it is printed)
+//   OJS_TEST_SPOOL_JOBS   how many jobs; default 2000
+#include <signal.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+#include <set>
+#include <sstream>
+
+#include "harness.hpp"
+
+using namespace test;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::uint64_t number_from(const char* variable, std::uint64_t fallback) {
+    const char* set = ::getenv(variable);
+    return set == nullptr ? fallback : std::strtoull(set, nullptr, 10);
+}
+
+std::string read_text(const fs::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream out;
+    out << file.rdbuf();
+    return out.str();
+}
+
+// Visible names only: what begins with a dot is no job.
+std::multiset<std::string> names_in(const fs::path& folder) {
+    std::multiset<std::string> out;
+    std::error_code gone;
+    for (const auto& each : fs::directory_iterator(folder, gone)) {
+        const std::string name = each.path().filename();
+        if (name.front() != '.') out.insert(name);
+    }
+    return out;
+}
+
+// Folders of workers. One killed while it made its own leaves an empty one, for a minute.
+int owners_in(const fs::path& directory) {
+    int out = 0;
+    for (const std::string& folder : names_in(directory / "processing")) {
+        std::error_code gone;
+        out += fs::is_empty(directory / "processing" / folder, gone) || gone ? 0 : 1;
+    }
+    return out;
+}
+
+enum class fate { done, discarded, either };
+
+// The directory, what was put into it, and what must become of it.
+class field {
+  public:
+    explicit field(std::uint64_t seed) : random_(seed), path_(scratch_file("spool")) {
+        for (const char* folder : {"markers", "request"}) fs::create_directories(path_ / folder);
+    }
+
+    int below(int end) { return static_cast<int>(random_() % static_cast<std::uint64_t>(end)); }
+
+    // As cp and mv do it.
+    void put(int number) {
+        const std::string name = "j" + std::to_string(number);
+        const int kind = below(10);
+        const fate what = kind == 0 ? fate::discarded : kind == 1 ? fate::either : fate::done;
+        const std::string end = what == fate::discarded ? "discard" : "done";
+        const int attempts = what == fate::either ? 2 : 1000000;
+        const fs::path hidden = path_ / "request" / ".incoming";
+        std::ofstream(hidden) << "{\"type\":\"spool.work\",\"args\":[" << below(4000) << ",\"" << end
+                              << "\"],\"max_attempts\":" << attempts << "}\n";
+        fs::rename(hidden, path_ / "request" / name);
+        fates_[name] = what;
+    }
+
+    process start(const char* log_level = "warn", std::vector<std::string> under = {}) {
+        under.push_back(program("spool_worker"));
+        return process(under, {{"OJS_URL", "spool:" + path_.string()},
+                               {"TEST_MARKERS", (path_ / "markers").string()},
+                               {"TEST_LEDGER", (path_ / "ledger").string()},
+                               {"OJS_CONCURRENCY", "4"},
+                               {"OJS_POLL_INTERVAL", "20ms"},
+                               {"OJS_HEARTBEAT_INTERVAL", "50ms"},
+                               {"OJS_VISIBILITY_TIMEOUT", "1h"},
+                               {"OJS_LOG_LEVEL", log_level}});
+    }
+
+    // A job of this name that takes so long, and is done then.
+    void put_one(const std::string& name, milliseconds takes) {
+        const fs::path hidden = path_ / "request" / ".incoming";
+        std::ofstream(hidden) << "{\"type\":\"spool.work\",\"args\":[" << takes.count() * 1000
+                              << ",\"done\"]}\n";
+        fs::rename(hidden, path_ / "request" / name);
+    }
+    // The ledger has this line.
+    bool notes(const std::string& line) const {
+        return eventually([&] { return read_text(path_ / "ledger").find(line + "\n") != std::string::npos; });
+    }
+    bool is_done(const std::string& name) const {
+        return eventually([&] { return fs::exists(path_ / "done" / name); });
+    }
+
+    bool all_ended() const {
+        return names_in(path_ / "done").size() + names_in(path_ / "failed").size() >= fates_.size();
+    }
+
+    const fs::path& path() const { return path_; }
+    const std::map<std::string, fate>& fates() const { return fates_; }
+
+  private:
+    std::mt19937_64 random_;
+    const fs::path path_;
+    std::map<std::string, fate> fates_;
+};
+
+struct tally {
+    int runs = 0;
+    int overlaps = 0;
+    std::set<std::string> ended;
+};
+
+tally read_ledger(const field& where) {
+    tally out;
+    std::ifstream lines(where.path() / "ledger");
+    std::string what;
+    std::string id;
+    for (std::string line; std::getline(lines, line);) {
+        std::istringstream words(line);
+        words >> what >> id;
+        out.runs += what == "run" ? 1 : 0;
+        out.overlaps += what == "overlap" ? 1 : 0;
+        if (what == "end") out.ended.insert(id);
+    }
+    return out;
+}
+
+void check_ends(const field& where, const tally& ledger) {
+    const std::multiset<std::string> done = names_in(where.path() / "done");
+    const std::multiset<std::string> failed = names_in(where.path() / "failed");
+    std::multiset<std::string> ended = done;
+    ended.insert(failed.begin(), failed.end());
+    std::multiset<std::string> put;
+    for (const auto& each : where.fates()) put.insert(each.first);
+    CHECK(ended == put);  // none lost, none doubled
+    CHECK(names_in(where.path() / "request").empty());
+    for (const std::string& folder : names_in(where.path() / "processing"))
+        CHECK(fs::is_empty(where.path() / "processing" / folder));
+    for (const auto& [name, what] : where.fates()) {
+        CAPTURE(name);
+        const bool is_done = done.count(name) == 1;
+        if (what == fate::done) CHECK(is_done);
+        if (what == fate::discarded) CHECK(!is_done);
+        const json envelope = json::parse(read_text(where.path() / (is_done ? "done" : "failed") / name));
+        CHECK(envelope["type"].is("spool.work"));
+        if (is_done) CHECK(ledger.ended.count(name) == 1);
+        if (is_done) CHECK(envelope.has("result"));
+        if (!is_done && what == fate::either) {
+            CHECK(envelope["error"]["code"].is("worker_lost"));
+            CHECK(envelope["attempt"].number == 2);
+        }
+        if (what == fate::discarded) CHECK(envelope["error"]["message"].is("as asked"));
+    }
+}
+
+}  // namespace
+
+TEST_CASE(
+    "spool: 8 workers killed at random: every job ends in done/ or failed/, none lost, none run by two") {
+    const std::uint64_t seed = number_from("OJS_TEST_SEED", std::random_device{}());
+    const auto total = static_cast<int>(number_from("OJS_TEST_SPOOL_JOBS", 2000));
+    MESSAGE("OJS_TEST_SEED=" << seed << " OJS_TEST_SPOOL_JOBS=" << total);
+    field where(seed);
+    int put = 0;
+    while (put < total / 2) where.put(put++);
+    const auto began = clock::now();
+    std::vector<process> workers;
+    for (int i = 0; i < 8; ++i) workers.push_back(where.start());
+    int killed = 0;
+    int idle = 0;  // of them, without a job in hand
+    const auto limit = clock::now() + guard + milliseconds(total * 10);
+    // Looking through the folders is slow, and the killing is what this is about.
+    for (int round = 0; put < total || round % 10 != 0 || !where.all_ended(); ++round) {
+        REQUIRE(clock::now() < limit);
+        for (int i = 0; i < total / 400 + 1 && put < total; ++i) where.put(put++);
+        std::this_thread::sleep_for(milliseconds(1 + where.below(15)));
+        process& victim = workers[static_cast<std::size_t>(where.below(8))];
+        REQUIRE_MESSAGE(!victim.ended(), victim.output());
+        victim.signal(SIGKILL);
+        CHECK(victim.wait() == -SIGKILL);
+        for (const std::string& folder : names_in(where.path() / "processing")) {
+            if (folder.compare(0, folder.find('-'), std::to_string(victim.pid())) != 0) continue;
+            idle += names_in(where.path() / "processing" / folder).empty() ? 1 : 0;
+        }
+        victim = where.start();
+        ++killed;
+    }
+    const double took = std::chrono::duration<double>(clock::now() - began).count();
+    for (process& each : workers) each.signal(SIGTERM);
+    for (process& each : workers) {
+        // One that had not yet come to claim its signals ends by this one.
+        const int status = each.wait();
+        CHECK_MESSAGE((status == 0 || status == -SIGTERM), status << "\n" << each.output());
+    }
+    process last = where.start("info");  // takes away what those left that were killed last
+    CHECK(last.prints("worker started"));
+    CHECK(eventually([&] { return owners_in(where.path()) == 1; }));
+    last.signal(SIGTERM);
+    CHECK(last.wait() == 0);
+    CHECK(owners_in(where.path()) == 0);
+    const tally ledger = read_ledger(where);
+    check_ends(where, ledger);
+    CHECK(ledger.overlaps == 0);
+    CHECK(killed > 0);
+    MESSAGE(total << " jobs, " << ledger.runs << " runs, " << killed << " workers killed (" << killed - idle
+                  << " with jobs in hand), " << ledger.overlaps << " overlaps, in " << took << " s; "
+                  << names_in(where.path() / "done").size() << " done, "
+                  << names_in(where.path() / "failed").size() << " failed");
+}
+
+TEST_CASE("spool: a frozen worker keeps its job, however long; only its death frees it") {
+    field where(1);
+    process frozen = where.start();
+    where.put_one("slow", milliseconds(60000));
+    REQUIRE(where.notes("run slow 1"));
+    frozen.signal(SIGSTOP);
+    // Another one looks for dead workers before its first claim.
+    process other = where.start();
+    where.put_one("quick", milliseconds(0));
+    REQUIRE(where.is_done("quick"));
+    CHECK(names_in(where.path() / "request").empty());
+    CHECK(owners_in(where.path()) == 2);
+    frozen.signal(SIGKILL);
+    CHECK(where.notes("run slow 2"));
+    other.signal(SIGTERM);
+}
+
+TEST_CASE("spool: two containers, whose workers are both PID 1, tell a dead owner from a live one") {
+    const std::vector<std::string> container = {"unshare", "--pid", "--fork", "--mount-proc", "--kill-child"};
+    std::vector<std::string> probe = container;
+    probe.push_back("true");
+    if (process(probe, {}).wait() != 0) {
+        MESSAGE("skipped: no PID namespaces here");
+        return;
+    }
+    field where(1);
+    process first = where.start("warn", container);
+    where.put_one("slow", milliseconds(60000));
+    REQUIRE(where.notes("run slow 1"));
+    const std::string owner = *names_in(where.path() / "processing").begin();
+    CHECK(owner.compare(0, 2, "1-") == 0);
+    process second = where.start("warn", container);
+    where.put_one("quick", milliseconds(0));
+    REQUIRE(where.is_done("quick"));
+    CHECK(fs::exists(where.path() / "processing" / owner / "slow"));
+    CHECK(names_in(where.path() / "processing").count(owner) == 1);
+    first.signal(SIGKILL);
+    CHECK(where.notes("run slow 2"));
+    CHECK(names_in(where.path() / "processing").count(owner) == 0);
+    CHECK(read_ledger(where).overlaps == 0);
+}
+
+// ---- putting jobs in by hand ----
+
+namespace {
+
+process enqueue(const fs::path& directory, std::vector<std::string> words) {
+    words.insert(words.begin(), {program("worker"), "--enqueue"});
+    return process(words, {{"OJS_URL", "spool:" + directory.string()}});
+}
+
+}  // namespace
+
+TEST_CASE("spool: worker --enqueue puts a job in that a worker without a backend runs") {
+    const fs::path directory = scratch_file("spool-enqueue");
+    process put = enqueue(directory, {"text.count", "/etc/passwd", "0"});
+    CHECK(put.wait() == 0);
+    const std::string id = put.output().substr(0, put.output().find('\n'));
+    CHECK(!id.empty());
+    process other =
+        enqueue(directory, {"noop", "007", "{\"n\":12345678901234567890}", "[1", "-1.5e3", "\"quoted\"", ""});
+    CHECK(other.wait() == 0);
+    const std::string second = other.output().substr(0, other.output().find('\n'));
+    CHECK(id < second);
+    const std::string text = read_text(directory / "request" / (second + ".json"));
+    CHECK(text.find("\"args\":[\"007\",{\"n\":12345678901234567890},\"[1\",-1.5e3,\"quoted\",\"\"]") !=
+          std::string::npos);
+
+    process worker({program("worker")},
+                   {{"OJS_URL", "spool:" + directory.string()}, {"OJS_POLL_INTERVAL", "50ms"}});
+    CHECK(eventually([&] { return names_in(directory / "done").size() == 2; }));
+    worker.signal(SIGTERM);
+    CHECK(worker.wait() == 0);
+    const json done = json::parse(read_text(directory / "done" / (id + ".json")));
+    CHECK(done["result"]["path"].is("/etc/passwd"));
+    CHECK(done["state"].is("completed"));
+    CHECK(names_in(directory / "processing").empty());
+}
+
+TEST_CASE("spool: worker --enqueue says in one line what is wrong") {
+    const fs::path directory = scratch_file("spool-wrong");
+    const struct {
+        std::vector<std::string> words;
+        std::string url;
+        int status;
+    } cases[] = {
+        {{}, "spool:" + directory.string(), 64},
+        {{""}, "spool:" + directory.string(), 64},
+        {{"noop"}, "http://127.0.0.1:1", 64},
+        {{"noop"}, "memory:", 64},
+        {{"noop"}, "spool:", 64},
+        {{"noop"}, "spool:" + directory.string() + "/none/below", 1},
+        {{"noop"}, "spool:/dev/null", 1},
+    };
+    for (const auto& each : cases) {
+        CAPTURE(each.url);
+        std::vector<std::string> command = {program("worker"), "--enqueue"};
+        command.insert(command.end(), each.words.begin(), each.words.end());
+        process wrong(command, {{"OJS_URL", each.url}});
+        CHECK(wrong.wait() == each.status);
+        CHECK(wrong.output().compare(0, 7, "error: ") == 0);
+        CHECK(wrong.count("\n") == 1);
+    }
+    CHECK(names_in(directory / "request").empty());
+}
+
+TEST_CASE("spool: files that a worker refuses are logged once, and its jobs go on") {
+    const fs::path directory = scratch_file("spool-odd");
+    process put = enqueue(directory, {"noop"});
+    REQUIRE(put.wait() == 0);
+    fs::create_symlink("/etc/passwd", directory / "request" / "0-link");
+    std::ofstream(directory / "request" / "0-broken.json") << "{\"type\":";
+    process worker({program("worker")},
+                   {{"OJS_URL", "spool:" + directory.string()}, {"OJS_POLL_INTERVAL", "20ms"}});
+    CHECK(eventually([&] { return names_in(directory / "failed").size() == 1; }));
+    CHECK(names_in(directory / "done").size() == 1);
+    worker.signal(SIGTERM);
+    CHECK(worker.wait() == 0);
+    CHECK(worker.count("symbolic link") == 1);
+    CHECK(names_in(directory / "request") == std::multiset<std::string>{"0-link"});
+    CHECK(read_text(directory / "failed" / ".about.0-broken.json").find("invalid JSON") != std::string::npos);
+}
