@@ -1213,6 +1213,26 @@ TEST_CASE("spool: on a read-only file system there is a clear error, and nothing
     CHECK(dir.fetch_one(*transport).id == "b");
 }
 
+TEST_CASE("spool: folders on different file systems are refused from the start") {
+    scratch at;
+    {
+        spool makes_it(at.path() / "spool");
+        static_cast<void>(makes_it.open());
+    }
+    const fs::path done = at.path() / "spool" / "done";
+    if (::mount("spool", done.c_str(), "tmpfs", 0, "size=64k,mode=0700") != 0) {
+        MESSAGE("skipped: no file system can be mounted here");
+        return;
+    }
+    spool_options options;
+    options.directory = (at.path() / "spool").string();
+    spool_transport transport(options);
+    const auto opened = transport.open();
+    ::umount2(done.c_str(), MNT_DETACH);
+    REQUIRE(!opened);
+    CHECK(contains(opened.error().text, "done is on another file system"));
+}
+
 TEST_CASE("spool: without a free descriptor nothing is lost, and what needs none still works") {
     spool dir;
     const auto transport = dir.open();

@@ -406,7 +406,9 @@ class spool_body : public ref_counted {
             const std::string prefix = decision_name(end, "");
             if (entry.compare(0, prefix.size(), prefix) != 0) continue;
             const std::string name = entry.substr(prefix.size());
-            const result<void> done = carry_out({place_->folders, folder, name}, end);
+            const claimed_file file{place_->folders, folder, name};
+            result<void> done = carry_out(file, end);
+            if (done) done = sync_end(file, end);
             return note_recovered(name, done, carried_out_late);
         }
         if (entry.front() == '.' || has_decision(folder, entry)) return true;
