@@ -113,6 +113,8 @@
 #include "ojs/worker/transports/spool_owner.ipp"
 #include "ojs/worker/transports/spool_settle.ipp"
 #include "ojs/worker/transports/spool_intake.ipp"
+#include "ojs/worker/transports/spool_recovery.ipp"
+#include "ojs/worker/transports/spool_watch.ipp"
 #include "ojs/worker/transports/spool.ipp"
 #include "ojs/worker/worker_options.ipp"
 #include "ojs/worker/budget.ipp"

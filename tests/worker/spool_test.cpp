@@ -1,8 +1,12 @@
 #include <dirent.h>
 #include <fcntl.h>
+#ifdef __linux__
+#include <linux/fs.h>
+#endif
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -321,8 +325,9 @@ TEST_CASE(
     const std::string due = member(member(text, "spool"), "not_before_ms");
     text.replace(text.find(due), due.size(), "1");
     dir.put("c.json", text);
-    CHECK(dir.fetch_one(*other).attempt == 3);
-    CHECK(accept(other->fail({"c", boom(true), false, ""}, deadline_after(1s))) == settled::accepted);
+    const auto third = dir.open();
+    CHECK(dir.fetch_one(*third).attempt == 3);
+    CHECK(accept(third->fail({"c", boom(true), false, ""}, deadline_after(1s))) == settled::accepted);
     CHECK(dir.names("request").empty());
     CHECK(dir.names("failed") == names{"a.json", "c.json"});
     CHECK(member(dir.read("failed/c.json"), "attempt") == "3");
@@ -890,6 +895,37 @@ TEST_CASE("spool: a checkpoint that is no JSON is refused, and spoils no FAIL") 
 
 // ---- dead workers ----
 
+namespace {
+
+// Nothing can be moved into it, by nobody. Not everywhere to be had.
+class immutable_folder {
+  public:
+    explicit immutable_folder(const fs::path& path)
+        : fd_(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+        set_ = change(true);
+    }
+    ~immutable_folder() { release(); }
+    explicit operator bool() const { return set_; }
+    void release() const { change(false); }
+
+  private:
+    bool change(bool on) const {
+#ifdef FS_IOC_SETFLAGS
+        int flags = 0;
+        if (::ioctl(fd_.get(), FS_IOC_GETFLAGS, &flags) != 0) return false;
+        flags = on ? flags | FS_IMMUTABLE_FL : flags & ~FS_IMMUTABLE_FL;
+        return ::ioctl(fd_.get(), FS_IOC_SETFLAGS, &flags) == 0;
+#else
+        static_cast<void>(on);
+        return false;
+#endif
+    }
+    const detail::unique_fd fd_;
+    bool set_ = false;
+};
+
+}  // namespace
+
 TEST_CASE(
     "spool: a dead worker's job comes back with its run counted and its checkpoint kept; a live one's does "
     "not") {
@@ -980,6 +1016,33 @@ TEST_CASE("spool: what a dead worker had decided is carried out, whatever was al
             CHECK(!fs::exists(dead));
         }
     }
+}
+
+TEST_CASE("spool: a dead worker's job that cannot be moved now is kept, decision and all, until it can") {
+    spool dir;
+    { const auto makes_it = dir.open(); }
+    const immutable_folder done(dir.path / "done");
+    if (!done) {
+        MESSAGE("skipped: no folder can be made immutable here");
+        return;
+    }
+    const fs::path dead = dir.path / "processing" / "1-dead";
+    fs::create_directory(dead);
+    write_text(dead / ".owner", "{}");
+    write_text(dead / "a", R"({"type":"noop","args":[]})");
+    write_text(dead / ".done.a", R"({"type":"noop","args":[],"result":1})");
+    write_text(dead / ".unknown", "of someone else");
+    const auto transport = dir.open();
+    for (int i = 0; i < 3; ++i) CHECK(dir.fetch(*transport).empty());
+    CHECK(fs::exists(dead / ".done.a"));
+    done.release();
+    CHECK(dir.fetch(*transport).empty());
+    CHECK(dir.names("done") == names{"a"});
+    CHECK(contains(dir.read("done/a"), "result"));
+    CHECK(fs::exists(dead / ".unknown"));  // what is not ours is not thrown away
+    fs::remove(dead / ".unknown");
+    CHECK(dir.fetch(*transport).empty());
+    CHECK(!fs::exists(dead));
 }
 
 TEST_CASE("spool: with any_file, too, dying between two steps of settling loses and doubles nothing") {
@@ -1211,6 +1274,26 @@ TEST_CASE("spool: on a read-only file system there is a clear error, and nothing
     REQUIRE(disk.set_read_only(false));
     CHECK(accept(transport->ack({"a", ""}, deadline_after(1s))) == settled::accepted);
     CHECK(dir.fetch_one(*transport).id == "b");
+}
+
+TEST_CASE("spool: folders on different file systems are refused from the start") {
+    scratch at;
+    {
+        spool makes_it(at.path() / "spool");
+        static_cast<void>(makes_it.open());
+    }
+    const fs::path done = at.path() / "spool" / "done";
+    if (::mount("spool", done.c_str(), "tmpfs", 0, "size=64k,mode=0700") != 0) {
+        MESSAGE("skipped: no file system can be mounted here");
+        return;
+    }
+    spool_options options;
+    options.directory = (at.path() / "spool").string();
+    spool_transport transport(options);
+    const auto opened = transport.open();
+    ::umount2(done.c_str(), MNT_DETACH);
+    REQUIRE(!opened);
+    CHECK(contains(opened.error().text, "done is on another file system"));
 }
 
 TEST_CASE("spool: without a free descriptor nothing is lost, and what needs none still works") {

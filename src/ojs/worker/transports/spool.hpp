@@ -43,7 +43,7 @@ class spool_body;
 // transport's own in processing/, which an advisory lock says to be ours for as long as this process lives; settling
 // moves it to done/, failed/ or back. Any number of transports, threads and processes may share a directory. A claimed
 // job has the absolute path of its claimed file in meta.spool_path. All its errors are errc::unavailable: nothing is
-// lost, and the same call may succeed later.
+// lost, and the same call may succeed later. Deadlines bound how much is begun; what a disk takes nobody can bound.
 class spool_transport : public transport {
   public:
     explicit spool_transport(spool_options options);

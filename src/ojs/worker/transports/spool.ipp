@@ -1,8 +1,9 @@
 #pragma once
 
-#include "../../core/wake.hpp"
 #include "spool.hpp"
 #include "spool_intake.ipp"
+#include "spool_recovery.ipp"
+#include "spool_watch.ipp"
 
 namespace ojs {
 inline namespace v1 {
@@ -27,7 +28,11 @@ class spool_place : public ref_counted {
 
 class spool_body : public ref_counted {
   public:
-    explicit spool_body(spool_options options) : options_(std::move(options)), examiner_(options_) {}
+    explicit spool_body(spool_options options)
+        : options_(std::move(options)),
+          examiner_(options_),
+          teller_(options_),
+          recovery_(options_, teller_) {}
 
     result<void> open() {
         const lock_guard fetching(fetch_mutex_);
@@ -47,7 +52,7 @@ class spool_body : public ref_counted {
         if (failed != 0) return spool_error("read request/", failed);
         std::vector<job> claimed;
         const result<void> taken = claim_jobs(request, deadline, claimed);
-        tell_next_due();
+        watcher_.looked(waiting_.next_due());
         if (!taken) next_check_ = time_point::min();  // perhaps a folder is gone
         if (!taken && claimed.empty()) return taken.error();
         return claimed;
@@ -108,34 +113,13 @@ class spool_body : public ref_counted {
         return out;
     }
 
-    // ---- news ----
-
     void when_work_may_wait(function<void()> tell) {
-        stop_watching();
-        if (!tell) return;
-        result<wake> made = wake::create();
-        if (!made) return;  // the worker polls
-        watcher_wake_ = std::move(*made);
-        watching_.store(true, std::memory_order_release);
-        thread_options options;
-        options.stack_size = 256 * 1024;
-        options.name = "ojs-spool";
-        result<thread> started = thread::start([this, tell] { watch(tell); }, options);
-        if (started) {
-            watcher_ = std::move(*started);
-        } else {
-            watching_.store(false, std::memory_order_release);
-        }
-    }
-
-    void stop_watching() {
-        if (!watching_.exchange(false, std::memory_order_acq_rel)) return;
-        watcher_wake_.notify();
-        watcher_.join();
+        watcher_.stop();
+        if (tell) watcher_.start(std::move(tell), waiting_.watch_fd());
     }
 
     void close() {
-        stop_watching();
+        watcher_.stop();
         const lock_guard held(mutex_);
         held_.clear();
         held_names_.clear();
@@ -144,10 +128,6 @@ class spool_body : public ref_counted {
 
   private:
     static error no_longer_wanted() { return {errc::cancelled, 0, "no longer wanted"}; }
-
-    void tell(spool_event::kind what, const std::string& name, std::string text) const {
-        if (options_.on_event) options_.on_event({what, printable(name, 300), std::move(text)});
-    }
 
     // ---- directories ----
 
@@ -229,12 +209,7 @@ class spool_body : public ref_counted {
 
     void put_off_refused(const std::string& name, const std::string& why) {
         waiting_.put_off(name, look_rarely);
-        tell_refused(name, why);
-    }
-
-    void tell_refused(const std::string& name, const std::string& why) {
-        if (told_.size() > 10000) told_.clear();
-        if (told_.insert(cat(name, "\n", why)).second) tell(spool_event::kind::refused, name, why);
+        teller_.tell_once(spool_event::kind::refused, name, why);
     }
 
     // The same name or id must not be in our hands twice: each is how a job is found again.
@@ -269,7 +244,8 @@ class spool_body : public ref_counted {
         if (failed == ENOENT && !folder_is_gone(owner_->folder())) return {};
         const error why = spool_error(cat("claim request/", printable(name)), failed);
         if (failed != EPERM && failed != EBUSY) return why;
-        tell_refused(name, why.text);  // this file alone: it may be marked as immutable
+        teller_.tell_once(spool_event::kind::refused, name,
+                          why.text);  // this file alone: it may be marked as immutable
         return {};
     }
 
@@ -371,155 +347,15 @@ class spool_body : public ref_counted {
         const time_point now = steady_clock::now();
         if (now < next_recovery_) return;
         next_recovery_ = now + options_.recovery_interval;
-        std::vector<std::string> names;
-        if (list_folder(place_->folders.processing.get(), names) != 0) return;
-        for (const std::string& name : names) {
-            if (name != owner_->name && steady_clock::now() < deadline) recover_owner(name);
-        }
+        recovery_.recover_all(place_->folders, owner_->name, deadline);
     }
-
-    void recover_owner(const std::string& name) {
-        const judged_owner owner = judge_owner(place_->folders, name);
-        if (owner.state == owner_state::unjudged) {
-            if (told_.insert(cat("processing\n", name, "\n", owner.why)).second)
-                tell(spool_event::kind::unjudged, name, owner.why);
-            return;
-        }
-        if (owner.state != owner_state::dead) return;
-        std::vector<std::string> names;
-        if (list_folder(owner.folder.get(), names) != 0) return;
-        bool all = true;
-        for (const std::string& each : names) all = recover_entry(owner.folder.get(), each) && all;
-        for (const std::string& each : names) all = remove_leftover(owner.folder.get(), each) && all;
-        if (!all) return;  // what is left will be tried again
-        ::unlinkat(owner.folder.get(), owner_file, 0);
-        ::unlinkat(place_->folders.processing.get(), name.c_str(), AT_REMOVEDIR);
-    }
-
-    static constexpr const char* carried_out_late =
-        "what its worker had decided before it died is carried out";
-
-    // One file that a dead worker has left. False: it is still there.
-    bool recover_entry(int folder, const std::string& entry) {
-        if (entry == owner_file) return true;
-        for (const spool_end end : spool_ends) {
-            const std::string prefix = decision_name(end, "");
-            if (entry.compare(0, prefix.size(), prefix) != 0) continue;
-            const std::string name = entry.substr(prefix.size());
-            const result<void> done = carry_out({place_->folders, folder, name}, end);
-            return note_recovered(name, done, carried_out_late);
-        }
-        if (entry.front() == '.' || has_decision(folder, entry)) return true;
-        return recover_job(folder, entry);
-    }
-
-    static bool has_decision(int folder, const std::string& name) {
-        for (const spool_end end : spool_ends) {
-            if (exists_at(folder, decision_name(end, name))) return true;
-        }
-        return false;
-    }
-
-    // What belongs to a job, where that is settled. False: the job is still there.
-    bool remove_leftover(int folder, const std::string& entry) {
-        if (entry.front() != '.' || entry == owner_file) return true;
-        const std::string name = entry.substr(entry.find('.', 1) + 1);
-        if (!is_temporary(entry) && exists_at(folder, name)) return false;
-        const bool about = entry == sidecar_name(name);
-        std::string end;
-        if (about) raw_string(raw_member(read_own_file(folder, entry), "settled"), end);
-        // Its worker died after it had moved the file, and before the sidecar.
-        if (end == "failed") return fail_with_sidecar({place_->folders, folder, name}).has_value();
-        return ::unlinkat(folder, entry.c_str(), 0) == 0 || errno == ENOENT;
-    }
-
-    bool recover_job(int folder, const std::string& name) {
-        const claimed_file file{place_->folders, folder, name};
-        spool_claim claim;
-        claim.name = name;
-        const bool known = read_dead_claim(file, claim);
-        spool_verdict verdict;
-        verdict.end = spool_end::request;
-        if (known) {
-            const std::string checkpoint = read_own_file(folder, checkpoint_name(name));
-            claim.has_checkpoint = !checkpoint.empty();
-            verdict = failed_run(options_, claim,
-                                 {"worker_lost", "the worker that ran the job died", true, "{}"}, checkpoint);
-        }
-        const bool decided = claim.stage == settle_stage::decided;
-        const result<settled> done = settle_claim(file, claim, std::move(verdict), ".tmp.recovery");
-        return note_recovered(name, done ? result<void>() : result<void>(done.error()),
-                              decided ? carried_out_late : "its worker died while it ran");
-    }
-
-    // What the file says about its job. False: that is not to be known, and it goes back as it is.
-    bool read_dead_claim(const claimed_file& file, spool_claim& claim) {
-        const std::int64_t usual = static_cast<std::int64_t>(options_.retry_delays.size()) + 1;
-        claim.max_attempts = usual;
-        if (options_.any_file) {
-            claim.opaque = true;
-            claim.text = read_own_file(file.owner, sidecar_name(file.name));
-            if (!is_json(claim.text)) return false;
-            read_integer(raw_member(claim.text, "attempt"), claim.attempt);
-            std::string end;
-            if (raw_string(raw_member(claim.text, "settled"), end)) {
-                claim.stage = settle_stage::decided;
-                claim.decision = {end == "failed" ? spool_end::failed : spool_end::request, claim.text};
-            }
-            return true;
-        }
-        claim.text = read_own_file(file.owner, file.name);
-        picojson::value parsed;
-        if (!parse_json(claim.text, parsed) || !parsed.is<picojson::object>()) {
-            claim.opaque = true;
-            return false;
-        }
-        std::int64_t runs = 0;
-        read_integer(raw_member(claim.text, "attempt"), runs);
-        claim.attempt = runs + 1;
-        read_integer(raw_member(claim.text, "max_attempts"), claim.max_attempts);
-        if (claim.max_attempts <= 0) claim.max_attempts = usual;
-        return true;
-    }
-
-    bool note_recovered(const std::string& name, const result<void>& done, const char* how) {
-        if (done) tell(spool_event::kind::recovered, name, how);
-        return done.has_value();
-    }
-
-    // ---- news ----
-
-    void tell_next_due() {
-        const steady_clock::rep due = waiting_.next_due().time_since_epoch().count();
-        const steady_clock::rep before = next_due_.exchange(due, std::memory_order_acq_rel);
-        const bool told = news_told_.exchange(false, std::memory_order_acq_rel);
-        const bool concerns_watcher = told || due < before;
-        if (concerns_watcher && watching_.load(std::memory_order_acquire)) watcher_wake_.notify();
-    }
-
-    // Waits for the kernel to tell of a new file, or for one that was put off; tells once, until a FETCH has looked.
-    void watch(const function<void()>& tell) {
-        while (watching_.load(std::memory_order_acquire)) {
-            const bool told = news_told_.load(std::memory_order_acquire);
-            const time_point due =
-                time_point(steady_clock::duration(next_due_.load(std::memory_order_acquire)));
-            pollfd waits[2] = {{watcher_wake_.fd(), POLLIN, 0}, {told ? -1 : watch_fd(), POLLIN, 0}};
-            ::poll(waits, 2, poll_timeout(told ? time_point::max() : due));
-            if (waits[0].revents != 0) {
-                watcher_wake_.clear();
-                continue;
-            }
-            news_told_.store(true, std::memory_order_release);
-            tell();
-        }
-    }
-    int watch_fd() const noexcept { return waiting_.watch_fd(); }
 
     const spool_options options_;
     const spool_examiner examiner_;
+    spool_teller teller_;
+    spool_recovery recovery_;
     mutex fetch_mutex_;  // one FETCH at a time; held before mutex_
     spool_waiting waiting_;
-    std::set<std::string> told_;
     std::vector<stray> strays_;
     time_point next_recovery_ = time_point::min();
     time_point next_check_ = time_point::min();  // whether the folders are still there
@@ -528,11 +364,7 @@ class spool_body : public ref_counted {
     ref<spool_owner> owner_;
     std::map<std::string, ref<spool_claim>> held_;  // by the job's id
     std::set<std::string> held_names_;              // of their files
-    wake watcher_wake_;
-    thread watcher_;
-    std::atomic<bool> watching_{false};
-    std::atomic<bool> news_told_{false};
-    std::atomic<steady_clock::rep> next_due_{time_point::max().time_since_epoch().count()};
+    spool_watcher watcher_;
 };
 
 // The time to the nanosecond, so that names are in the order in which they were made, and a random number.

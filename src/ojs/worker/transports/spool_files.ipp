@@ -136,12 +136,23 @@ inline result<spool_folders> open_spool_folders(const std::string& directory, bo
                                          {"done", &spool_folders::done},
                                          {"failed", &spool_folders::failed}};
     bool made_any = false;
+    dev_t device = 0;
     for (const wanted& each : folders) {
         bool made = false;
         result<unique_fd> opened = open_spool_folder(out, each.name, made);
         if (!opened) return opened.error();
         out.*each.where = std::move(*opened);
         made_any = made_any || made;
+        struct stat about {};
+        if (::fstat((out.*each.where).get(), &about) != 0)
+            return spool_error(cat("open ", printable(out.path, 300)), errno, errc::system);
+        if (device != 0 && about.st_dev != device) {
+            return error{
+                errc::invalid_argument, EXDEV,
+                cat("spool: ", printable(out.path, 300), "/", each.name,
+                    " is on another file system than request/, so that nothing can be renamed between them")};
+        }
+        device = about.st_dev;
     }
     if (made_any && !sync_descriptor(out.root.get()))
         return spool_error(cat("write ", printable(out.path, 300)), errno, errc::system);

@@ -1,8 +1,6 @@
 // What waits in request/: which files there are, in the order of their names, and which of them may be run now.
 #pragma once
 
-#include <poll.h>
-
 #include <cstring>
 #include <map>
 #include <set>
@@ -220,7 +218,9 @@ class spool_waiting {
         ready_.erase(name);
     }
     void put_off(const std::string& name, std::chrono::milliseconds pause) {
-        const time_point until = steady_clock::now() + pause;
+        // A person may put another file in its place, which only the kernel could tell us.
+        const std::chrono::milliseconds longest = watched_ >= 0 ? std::chrono::minutes(1) : look_rarely;
+        const time_point until = steady_clock::now() + (pause < longest ? pause : longest);
         ready_.erase(name);
         put_off_[name] = until;
         due_.insert({until, name});

@@ -4,6 +4,9 @@
 #include <sys/file.h>
 #ifdef __linux__
 #include <sys/vfs.h>
+#elif defined(__APPLE__)
+#include <sys/mount.h>
+#include <sys/param.h>
 #endif
 
 #include "../../core/proc.hpp"
@@ -69,6 +72,9 @@ inline bool is_shared_by_machines(int folder) noexcept {
         if (static_cast<std::uint32_t>(about.f_type) == each) return true;
     }
     return false;
+#elif defined(MNT_LOCAL)
+    struct statfs about {};
+    return ::fstatfs(folder, &about) != 0 || (about.f_flags & MNT_LOCAL) == 0;
 #else
     static_cast<void>(folder);
     return true;

@@ -79,16 +79,17 @@ inline result<void> sync_end(const claimed_file& file, spool_end end) {
 inline result<void> move_to_end(const claimed_file& file, spool_end end) {
     const result<std::string> moved =
         move_spool_file(file.owner, file.name, folder_of(file.spool, end), file.name);
-    return moved ? sync_end(file, end) : result<void>(moved.error());
+    return moved ? result<void>() : result<void>(moved.error());
 }
 
-// The second half of replace_at_end(), also for what a dead worker has decided.
+// With a new text, which is a file beside it from the decision on. The old one goes first, so that there is never one
+// too many.
 inline result<void> carry_out(const claimed_file& file, spool_end end) {
     if (::unlinkat(file.owner, file.name.c_str(), 0) != 0 && errno != ENOENT)
         return spool_error(cat("remove ", printable(file.name)), errno);
     const result<std::string> moved =
         move_spool_file(file.owner, decision_name(end, file.name), folder_of(file.spool, end), file.name);
-    return moved ? sync_end(file, end) : result<void>(moved.error());
+    return moved ? result<void>() : result<void>(moved.error());
 }
 
 // Writes a file in the owner's folder and moves it to where it belongs, replacing one there is: whoever reads that,
@@ -122,7 +123,7 @@ inline result<void> return_with_sidecar(const claimed_file& file, std::string_vi
                 if (!written) return written;
             }
             const int failed = rename_to_new(file.owner, file.name, request, target);
-            if (failed == 0) return sync_end(file, spool_end::request);
+            if (failed == 0) return {};
             if (!sidecar.empty()) ::unlinkat(request, beside.c_str(), 0);
             if (failed != EEXIST) return spool_error(cat("move ", printable(file.name)), failed);
         }
@@ -139,7 +140,7 @@ inline result<void> fail_with_sidecar(const claimed_file& file) {
     const std::string beside = sidecar_name(moved ? *moved : file.name);
     if (::renameat(file.owner, own.c_str(), file.spool.failed.get(), beside.c_str()) != 0 && errno != ENOENT)
         return spool_error(cat("write ", printable(beside)), errno);
-    return sync_end(file, spool_end::failed);
+    return {};
 }
 
 // ---- settling ----
@@ -150,7 +151,7 @@ struct spool_verdict {
         text;  // the envelope or, where that is not ours to write, the sidecar; empty: there is nothing to keep
 };
 
-enum class settle_stage : unsigned char { open, decided, settled };
+enum class settle_stage : unsigned char { open, decided, moved, settled };
 
 // A claimed job until it is settled.
 class spool_claim : public ref_counted {
@@ -223,12 +224,17 @@ inline result<settled> settle_claim(const claimed_file& file, spool_claim& claim
         if (!decided) return decided.error();
         if (keeps_text) claim.stage = settle_stage::decided;
     }
-    const result<void> done = carry_out(file, claim, temporary);
-    const bool lost = !done && claim.stage == settle_stage::open && is_taken_away(file);
-    if (lost) return give_up(claim);
-    if (!done) return done.error();
+    if (claim.stage != settle_stage::moved) {
+        const result<void> done = carry_out(file, claim, temporary);
+        const bool lost = !done && claim.stage == settle_stage::open && is_taken_away(file);
+        if (lost) return give_up(claim);
+        if (!done) return done.error();
+        claim.stage = settle_stage::moved;
+        remove_traces(file, claim);
+    }
+    const result<void> on_disk = sync_end(file, claim.decision.end);
+    if (!on_disk) return on_disk.error();
     claim.stage = settle_stage::settled;
-    remove_traces(file, claim);
     return settled::accepted;
 }
 

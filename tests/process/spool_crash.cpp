@@ -1,0 +1,225 @@
+// A process is killed after each single system call that claiming and settling a job takes, and another one recovers:
+// at every such moment the job is in one folder, whole, and settled or not.
+#include <errno.h>
+#include <signal.h>
+#ifdef __linux__
+#include <sys/ptrace.h>
+#endif
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "harness.hpp"
+
+#ifdef __linux__
+
+using namespace test;
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::string envelope = "{\"type\":\"noop\",\"args\":[12345678901234567890],\"x\":{\"kept\":1.10}}\n";
+
+enum class ending { ack, ack_with_result, retry, give_up, hand_back, hand_back_with_checkpoint };
+constexpr ending endings[] = {ending::ack,     ending::ack_with_result, ending::retry,
+                              ending::give_up, ending::hand_back,       ending::hand_back_with_checkpoint};
+constexpr const char* ending_names[] = {"ack",     "ack with result", "retry",
+                                        "give up", "hand back",       "hand back with checkpoint"};
+
+struct scenario {
+    ending end;
+    bool any_file;
+    std::string directory;
+};
+
+std::string read_text(const fs::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream out;
+    out << file.rdbuf();
+    return out.str();
+}
+
+ojs::spool_options options_of(const scenario& what) {
+    ojs::spool_options out;
+    out.directory = what.directory;
+    out.any_file = what.any_file;
+    out.retry_delays = {milliseconds(0), milliseconds(0)};
+    return out;
+}
+
+ojs::time_point soon() {
+    return ojs::deadline_after(guard);
+}
+
+ojs::result<ojs::settled> settle(ojs::spool_transport& transport, ending end) {
+    const std::string checkpoint = "{\"at\":1}";
+    const bool requeue = end == ending::hand_back || end == ending::hand_back_with_checkpoint;
+    switch (end) {
+        case ending::ack: return transport.ack({"job", ""}, soon());
+        case ending::ack_with_result: return transport.ack({"job", "{\"n\":1}"}, soon());
+        case ending::retry:
+        case ending::give_up:
+        case ending::hand_back:
+        case ending::hand_back_with_checkpoint: break;
+    }
+    const ojs::job_error why = {"handler_error", "boom", end != ending::give_up, "{}"};
+    return transport.fail({"job", why, requeue, end == ending::hand_back_with_checkpoint ? checkpoint : ""},
+                          soon());
+}
+
+ojs::fetch_request asking(const ojs::worker_identity& worker) {
+    ojs::fetch_request out;
+    out.worker = &worker;
+    return out;
+}
+
+// What the process does that will be killed. Stops once, before the first call that counts.
+[[noreturn]] void live(const scenario& what) {
+    ojs::worker_identity worker;
+    worker.queues = {"default"};
+    ojs::spool_transport transport(options_of(what));
+    if (!transport.open()) ::_exit(3);
+    if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) ::_exit(2);
+    ::raise(SIGSTOP);
+    const auto got = transport.fetch(asking(worker), soon());
+    if (!got || got->size() != 1) ::_exit(4);
+    if (what.end == ending::hand_back_with_checkpoint &&
+        !transport.save_checkpoint({"job", "{\"at\":0}"}, soon()))
+        ::_exit(5);
+    const auto done = settle(transport, what.end);
+    ::_exit(done && *done == ojs::settled::accepted ? 0 : 6);
+}
+
+enum class fate { killed, done, not_possible };
+
+// Lets it make so many system calls, and no more.
+fate live_for(const scenario& what, int calls) {
+    const pid_t child = ::fork();
+    if (child == 0) live(what);
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    if (WIFEXITED(status)) return WEXITSTATUS(status) == 2 ? fate::not_possible : fate::done;
+    for (int stop = 0; stop < 2 * calls; ++stop) {  // one at its begin, one at its end
+        REQUIRE(::ptrace(PTRACE_SYSCALL, child, nullptr, nullptr) == 0);
+        REQUIRE(::waitpid(child, &status, 0) == child);
+        if (WIFEXITED(status)) {
+            CHECK(WEXITSTATUS(status) == 0);
+            return fate::done;
+        }
+    }
+    ::kill(child, SIGKILL);
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    return fate::killed;
+}
+
+std::vector<fs::path> visible_files(const std::string& directory) {
+    std::vector<fs::path> out;
+    for (const char* folder : {"request", "done", "failed"}) {
+        for (const auto& each : fs::directory_iterator(fs::path(directory) / folder)) {
+            if (each.path().filename().string().front() != '.') out.push_back(each.path());
+        }
+    }
+    return out;
+}
+
+// Another process's view of it: what is left is recovered, and nothing is claimed.
+void recover(const scenario& what) {
+    ojs::worker_identity nobody;
+    ojs::spool_transport transport(options_of(what));
+    REQUIRE(transport.open());
+    int asked = 0;
+    ojs::fetch_request request = asking(nobody);
+    request.still_wanted = [&] { return ++asked == 1; };
+    static_cast<void>(transport.fetch(request, soon()));
+}
+
+// Checks what must hold at every moment; true if the job is settled as it was meant to be.
+bool check_after(const scenario& what) {
+    const std::vector<fs::path> files = visible_files(what.directory);
+    REQUIRE(files.size() == 1);
+    const std::string folder = files.front().parent_path().filename();
+    CHECK(files.front().filename() == "job");
+    const std::string text = read_text(files.front());
+    if (what.any_file) CHECK(text == envelope);
+    const json parsed = json::parse(text);
+    CHECK(text.find("[12345678901234567890]") != std::string::npos);
+    CHECK(text.find("1.10") != std::string::npos);
+    const bool acked = what.end == ending::ack || what.end == ending::ack_with_result;
+    if (folder == "done") {
+        CHECK(acked);
+        if (what.end == ending::ack_with_result && !what.any_file) CHECK(parsed["result"]["n"].number == 1);
+        return true;
+    }
+    if (folder == "failed") {
+        CHECK(what.end == ending::give_up);
+        const json about =
+            what.any_file ? json::parse(read_text(files.front().parent_path() / ".about.job")) : parsed;
+        CHECK(about["error"]["message"].is("boom"));
+        return true;
+    }
+    // It can be claimed, once, with its runs counted: at most the one it had.
+    ojs::worker_identity worker;
+    worker.queues = {"default"};
+    ojs::spool_transport transport(options_of(what));
+    REQUIRE(transport.open());
+    const auto got = transport.fetch(asking(worker), soon());
+    REQUIRE(got);
+    REQUIRE(got->size() == 1);
+    const std::int64_t attempt = got->front().attempt;
+    CHECK((attempt == 1 || attempt == 2));
+    const std::string& meta = got->front().meta_json;
+    if (what.end == ending::retry) {
+        const json kept = what.any_file ? json() : parsed;
+        return attempt == 2 && (what.any_file || kept["error"]["message"].is("boom"));
+    }
+    if (what.end == ending::hand_back_with_checkpoint)
+        return attempt == 1 && meta.find("\"checkpoint\":{\"at\":1}") != std::string::npos;
+    return false;  // `hand_back` looks the same before and after
+}
+
+scenario lay_out(ending end, bool any_file) {
+    static int number = 0;
+    scenario out{end, any_file, scratch_file("crash-" + std::to_string(++number))};
+    for (const char* folder : {"request", "processing", "done", "failed"})
+        fs::create_directories(fs::path(out.directory) / folder);
+    std::ofstream(fs::path(out.directory) / "request" / "job", std::ios::binary) << envelope;
+    return out;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "spool: killed after any system call, a process leaves its job in one place, whole, settled or not") {
+    int moments = 0;
+    for (const bool any_file : {false, true}) {
+        for (const ending end : endings) {
+            CAPTURE(any_file);
+            CAPTURE(std::string(ending_names[static_cast<int>(end)]));
+            bool was_settled = false;
+            for (int calls = 0;; ++calls) {
+                CAPTURE(calls);
+                REQUIRE(calls < 1000);
+                const scenario what = lay_out(end, any_file);
+                const fate how = live_for(what, calls);
+                if (how == fate::not_possible) {
+                    MESSAGE("skipped: no process may be traced here");
+                    return;
+                }
+                recover(what);
+                const bool settled = check_after(what);
+                CHECK((settled || !was_settled));  // what is settled stays so
+                was_settled = settled;
+                ++moments;
+                fs::remove_all(what.directory);
+                if (how == fate::done) break;
+            }
+            CHECK((was_settled || end == ending::hand_back));
+        }
+    }
+    MESSAGE(moments << " moments");
+}
+
+#endif
