@@ -34,7 +34,8 @@ class child_stream {
     static child_stream pipe() { return child_stream(kind::pipe); }
     // Calls back for every line, without its end, from a thread of its own; what is longer than 8 KiB comes in pieces
     // of that size. Must be short, as the child waits for it in the end, and not use the child_process. What it throws
-    // is dropped. Every line written before the child ended has been passed on when wait() returns. Not for input.
+    // is dropped. Every line written before the child ended has been passed on when wait() returns; then the stream is
+    // closed. Not for input.
     static child_stream lines(function<void(std::string_view)> each) {
         child_stream out(kind::lines);
         out.each_ = std::move(each);
