@@ -112,6 +112,27 @@ TEST_CASE("spool: a file that is still being written is left alone until it is w
     }
 }
 
+TEST_CASE("spool: a file that is left open for writing is told of, and run when it is closed") {
+    spool dir;
+    const auto transport = dir.open();
+    dir.put("a", R"({"type":"noop","args":[]})");
+    make_old(dir.path / "request/a");
+    const int writer = ::open((dir.path / "request/a").c_str(), O_WRONLY | O_CLOEXEC);
+    REQUIRE(writer >= 0);
+    if (!kernel_says_it_is_written(dir.path / "request/a")) {
+        ::close(writer);
+        MESSAGE("skipped: this kernel does not say who has a file open for writing");
+        return;
+    }
+    for (int i = 0; i < 2; ++i) CHECK(dir.fetch(*transport).empty());
+    CHECK(dir.told(spool_event::kind::refused) == 1);
+    ::close(writer);
+    CHECK(dir.fetch(*transport).size() <= 1);  // the kernel tells of the close, where it tells at all
+    const auto fresh = dir.open();
+    CHECK(dir.fetch(*fresh).size() + dir.fetch(*transport).size() <= 1);
+    CHECK(dir.names("request").empty());
+}
+
 TEST_CASE("spool: incomplete JSON is not failed while it is fresh, and is when it stays so") {
     spool dir;
     dir.options.settle_time = 1h;
