@@ -177,14 +177,15 @@ class spool_waiting {
         put_off_.clear();
         due_.clear();
         scanned_ = time_point::min();
+        const bool first = !std::exchange(was_open_, true);
 #if OJS_SHUTDOWN_USE_INOTIFY
-        if (!was_open_) watch_ = unique_fd(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
-        was_open_ = true;
+        if (first) watch_ = unique_fd(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
         if (!watch_) return;
         if (watched_ >= 0) ::inotify_rm_watch(watch_.get(), watched_);
         watched_ = ::inotify_add_watch(watch_.get(), cat(spool_path, "/request").c_str(),
                                        IN_MOVED_TO | IN_CLOSE_WRITE | IN_ONLYDIR);
 #else
+        static_cast<void>(first);
         static_cast<void>(spool_path);
 #endif
     }
