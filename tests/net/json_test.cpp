@@ -174,3 +174,17 @@ TEST_CASE("json: a member is put in place of any of its name, the others keep th
     CHECK(with_raw_member("", "a\"b", "1") == R"({"a\"b":1})");
     CHECK(with_raw_member("no object", "k", "1") == R"({"k":1})");
 }
+
+TEST_CASE("json: numbers are written as JSON has them, or they are none") {
+    picojson::value out;
+    for (const char* good :
+         {"0", "-0", "10", "-1.50", "1e5", "1E-5", "0.1e+09", "[1,2.5,-3e2]", R"({"1.":"007"})"}) {
+        CAPTURE(good);
+        CHECK(ojs::detail::parse_json(good, out));
+    }
+    for (const char* bad :
+         {"007", "-007", "00", "1.", "-", "1.e5", "1e", "1e+", "[01]", "{\"a\":1.}", "1.2.3", "--1"}) {
+        CAPTURE(bad);
+        CHECK_FALSE(ojs::detail::parse_json(bad, out));
+    }
+}

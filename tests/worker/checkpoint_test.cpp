@@ -524,3 +524,30 @@ TEST_CASE("checkpoint: a save has the time of a request, and in a stop no more t
     CHECK(deadlines.size() == 2);
     CHECK(wire.failed() == strings{"2"});
 }
+
+TEST_CASE("checkpoint: one that the backend does not answer holds up no FAIL of a stop for long") {
+    keeping wire;
+    const auto saving = std::make_shared<recorder::event>();
+    const auto let_go = std::make_shared<recorder::event>();
+    wire.on_save = [=](const checkpoint_request&, time_point) {
+        saving->set();
+        static_cast<void>(let_go->wait());
+        return keeping::settling(settled::accepted);
+    };
+    wire.give(make_job("a"));
+    worker_options options = recorder::options();
+    options.stop_timeout = 60s;
+    lifecycle life(0ms);
+    worker body(options, wire, life);
+    body.register_handler("work", [](job_context& job) { static_cast<void>(job.save_checkpoint("1")); });
+    REQUIRE(body.start());
+    REQUIRE(saving->wait());
+    const time_point stopped = steady_clock::now();
+    life.apply(event::stop_signal, sigterm);
+    life.apply(event::stop_signal, sigterm);
+    REQUIRE(wire.wait_for("fail", 1));
+    CHECK(steady_clock::now() - stopped < 10s);  // a request may take 20 s
+    CHECK(wire.failed() == strings{"1"});
+    let_go->set();
+    REQUIRE(body.wait(deadline_after(recorder::guard)));
+}

@@ -60,6 +60,11 @@ struct told {
         }
         return false;
     }
+    bool waits_for(const std::string& line) const {
+        const auto end = std::chrono::steady_clock::now() + recorder::guard;
+        while (!has(line) && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(1ms);
+        return has(line);
+    }
     std::vector<stuck_job> stuck() const {
         const std::lock_guard<std::mutex> held(all->mutex);
         return all->stuck;
@@ -105,7 +110,7 @@ TEST_CASE("timeout: the job is cancelled for it, and its silence is a FAIL that 
     CHECK_FALSE(busy.settlement().requeue);
     CHECK(busy.detail("reason") == "timeout");
     CHECK(busy.detail("timeout_ms") == "5");
-    CHECK(log.has("warn job cancelled: its timeout is over"));
+    CHECK(log.waits_for("warn job cancelled: its timeout is over"));
     REQUIRE(busy.body->stop(recorder::guard));
     CHECK(busy.body->report().failed == 1);
     CHECK(busy.body->report().interrupted == 0);
@@ -188,6 +193,31 @@ TEST_CASE("timeout: of a job that was cancelled before, nothing changes") {
     CHECK(busy.settlement().error.code == "ShutdownError");
 }
 
+TEST_CASE("timeout: thousands with a callback each leave no thread behind") {
+    constexpr int jobs = 3000;
+    recorder::transport wire;
+    for (int i = 0; i < jobs; ++i) {
+        job each = make_job("job-" + std::to_string(i));
+        each.timeout = 1ms;
+        wire.give(std::move(each));
+    }
+    worker worker(recorder::options(16), wire);
+    worker.register_handler("work", [](job_context& job) {
+        const shared_event heard = make_event();
+        const cancel_registration kept = job.on_cancel([heard] { heard->set(); });
+        CHECK(heard->wait());
+    });
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("fail", jobs));
+    std::ifstream maps("/proc/self/maps");  // a stack that nobody gave back is two lines
+    std::string line;
+    int lines = 0;
+    while (std::getline(maps, line)) ++lines;
+    CHECK(lines < 1500);
+    REQUIRE(worker.stop(recorder::guard));
+    CHECK(worker.report().failed == jobs);
+}
+
 TEST_CASE("stuck: a job that outlives its cancellation is told once, and once more when it is left behind") {
     told log;
     worker_options options = recorder::options();
@@ -214,7 +244,8 @@ TEST_CASE("stuck: a job that outlives its cancellation is told once, and once mo
     CHECK(all[1].count == 1);
     CHECK(log.has("warn job left behind"));
     CHECK(busy.body->report().stuck == std::vector<std::string>{"a"});
-    CHECK(busy.settlement().error.code == "ShutdownError");
+    CHECK(busy.settlement().error.code == "timeout");  // its own fault, whoever reports it
+    CHECK_FALSE(busy.settlement().requeue);
     let_go->set();
 }
 
@@ -357,11 +388,45 @@ TEST_CASE("termination mode: a reclaim in the drain, and none where the first si
         REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
         CHECK(busy.detail("reason") == "spot_reclaim");
     }
+    SUBCASE("the first signal wins, also over a drain that nobody signalled") {
+        const mode_file file;
+        file.write("SPOT_RECLAIM");
+        options.dialect.first_signal_wins = true;
+        options.termination_mode_file = file.path;
+        busy_worker busy(options, work);
+        busy.body->stop();
+        REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
+        SUBCASE("SIGTERM asks the file") {
+            busy.signal();
+        }
+        SUBCASE("SIGUSR1") {
+            busy.life.apply(event::reclaim, {cause_kind::signal, SIGUSR1});
+        }
+        REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+        CHECK(busy.detail("reason") == "spot_reclaim");
+    }
+    SUBCASE("the first signal wins, and SIGTERM over such a drain lets it go on if the file says so") {
+        const mode_file file;
+        file.write("NORMAL_SHUTDOWN");
+        options.dialect.first_signal_wins = true;
+        options.termination_mode_file = file.path;
+        told log;
+        log.listen(options);
+        busy_worker busy(options, work);
+        busy.body->stop();
+        REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
+        for (int i = 0; i < 4; ++i) busy.signal();
+        REQUIRE(log.waits_for("info Received SIGTERM"));
+        let_go->set();
+        REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+        CHECK(busy.settlement().what == "ack");
+    }
     SUBCASE("the first signal wins") {
         options.dialect.first_signal_wins = true;
         busy_worker busy(options, work);
         busy.signal();
         REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
+        while (busy.body->phase() == phase::running) std::this_thread::sleep_for(1ms);
         for (int i = 0; i < 3; ++i) busy.signal();
         busy.life.apply(event::reclaim, {cause_kind::signal, SIGUSR1});
         CHECK(busy.body->phase() == phase::draining);

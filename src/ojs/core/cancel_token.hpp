@@ -141,6 +141,7 @@ class cancel_source {
     bool request(cancel_reason reason);
     // Whether it was asked for. Looking here is not seeing: only what the token tells makes the work know.
     bool requested() const noexcept;
+    cancel_reason reason() const noexcept;
     // Whether run_callbacks() would call anyone.
     bool callbacks_due() const;
     // Calls the callbacks that are still due, in the order they were registered.

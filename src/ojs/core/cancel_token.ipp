@@ -163,7 +163,10 @@ OJS_SHUTDOWN_INLINE cancel_reason cancel_token::reason() const noexcept {
     return state_ ? state_->look() : cancel_reason::none;
 }
 OJS_SHUTDOWN_INLINE bool cancel_source::requested() const noexcept {
-    return state_->reason() != cancel_reason::none;
+    return reason() != cancel_reason::none;
+}
+OJS_SHUTDOWN_INLINE cancel_reason cancel_source::reason() const noexcept {
+    return state_->reason();
 }
 OJS_SHUTDOWN_INLINE bool cancel_token::seen() const noexcept {
     return state_ && state_->seen();

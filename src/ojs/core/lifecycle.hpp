@@ -89,11 +89,8 @@ inline constexpr transition table[event_count][phase_count] = {
 }  // namespace cells
 }  // namespace detail
 
-// The event table: what `what` does in phase `now`. Everything that ever changes a lifecycle is in it. Where the first
-// signal wins, one that comes during a stop changes nothing. [Spot]
-constexpr const transition& transition_for(event what, phase now, bool first_signal_wins = false) noexcept {
-    const bool signalled = what == event::stop_signal || what == event::reclaim;
-    if (first_signal_wins && signalled && now >= phase::draining) return detail::cells::none;
+// The event table: what `what` does in phase `now`. Everything that ever changes a lifecycle is in it.
+constexpr const transition& transition_for(event what, phase now) noexcept {
     return detail::cells::table[static_cast<int>(what)][static_cast<int>(now)];
 }
 
@@ -140,7 +137,8 @@ class lifecycle {
     std::uint32_t report_requests() const noexcept { return report_requests_.load(); }
 
     void set_repeat_signal_gap(std::chrono::milliseconds gap) noexcept;
-    // Signals that come during a stop change nothing: no second one forces it, no third one ends it. [Spot]
+    // The first stop signal or reclaim decides; later ones change nothing: none forces the stop, none ends it. A stop
+    // signal that finds a drain nobody signalled lets that go on, and is noted as its cause. [Spot]
     void set_first_signal_wins(bool wins) noexcept {
         first_signal_wins_.store(wins, std::memory_order_relaxed);
     }
@@ -171,6 +169,7 @@ class lifecycle {
     static word pack(const lifecycle_state& state) noexcept;
     static lifecycle_state unpack(word packed) noexcept;
     bool next_state(lifecycle_state& state, event what, cause why) const noexcept;
+    bool is_overruled(const lifecycle_state& state, event what) const noexcept;
     bool repeats_last_signal(const lifecycle_state& state, std::uint32_t now_ms) const noexcept;
     void remember(const lifecycle_state& change) noexcept;
     void notify_subscribers() noexcept;

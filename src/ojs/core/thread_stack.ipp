@@ -25,7 +25,7 @@ namespace detail {
 
 // One request at a time. All of it is static: a thread that answers late must find it still there.
 struct stack_request {
-    enum state : int { idle, preparing, wanted, writing, written };
+    enum state : int { idle, preparing, wanted, writing, late, written };
     static constexpr int most_frames = 48;
 
     std::atomic<int> now{idle};
@@ -69,8 +69,12 @@ OJS_SHUTDOWN_INLINE bool answer_stack_request(const siginfo_t* info) noexcept {
     }
     asked_stack.count = 0;
     _Unwind_Backtrace(ojs_shutdown_note_frame, &asked_stack);
-    asked_stack.now.store(stack_request::written);
-    asked_stack.answered->notify();
+    expected = stack_request::writing;
+    if (asked_stack.now.compare_exchange_strong(expected, stack_request::written)) {
+        asked_stack.answered->notify();
+    } else {
+        asked_stack.now.store(stack_request::idle);  // too late: nobody reads it
+    }
     return true;
 }
 
@@ -113,8 +117,8 @@ inline std::string format_stack() {
     return out;
 }
 
-// True when the thread has answered. A request nobody has begun to answer is taken back at the deadline; one caught in the
-// middle of its answer for longer than that keeps the place for ever.
+// True when the thread has answered. At the deadline a request nobody has begun to answer is taken back; one caught in
+// the middle of its answer is given up, and whoever answers it makes the place free.
 inline bool await_stack(time_point deadline) {
     while (asked_stack.now.load() != stack_request::written) {
         if (asked_stack.answered->wait_until(deadline)) continue;
@@ -122,7 +126,8 @@ inline bool await_stack(time_point deadline) {
         asked_stack.given_up.fetch_add(1);
         if (asked_stack.now.compare_exchange_strong(expected, stack_request::idle)) return false;
         asked_stack.given_up.fetch_sub(1);
-        return expected == stack_request::written;
+        expected = stack_request::writing;
+        if (asked_stack.now.compare_exchange_strong(expected, stack_request::late)) return false;
     }
     return true;
 }

@@ -165,6 +165,48 @@ inline result<void> parse_with_picojson(std::string_view text, picojson::value& 
     return {};
 }
 
+inline bool is_digit_at(std::string_view text, std::size_t at) noexcept {
+    return at < text.size() && text[at] >= '0' && text[at] <= '9';
+}
+inline std::size_t skip_digits(std::string_view text, std::size_t at) noexcept {
+    while (is_digit_at(text, at)) ++at;
+    return at;
+}
+
+// The end of a number that JSON allows, or npos. [RFC 8259 6]
+inline std::size_t number_end(std::string_view text, std::size_t at) noexcept {
+    if (text[at] == '-') ++at;
+    if (!is_digit_at(text, at)) return std::string_view::npos;
+    at = text[at] == '0' ? at + 1 : skip_digits(text, at);
+    if (at < text.size() && text[at] == '.') {
+        if (!is_digit_at(text, at + 1)) return std::string_view::npos;
+        at = skip_digits(text, at + 1);
+    }
+    if (at < text.size() && (text[at] == 'e' || text[at] == 'E')) {
+        ++at;
+        if (at < text.size() && (text[at] == '+' || text[at] == '-')) ++at;
+        if (!is_digit_at(text, at)) return std::string_view::npos;
+        at = skip_digits(text, at);
+    }
+    const bool goes_on = at < text.size() && std::string_view("0123456789+-.eE").find(text[at]) != text.npos;
+    return goes_on ? std::string_view::npos : at;
+}
+
+// picojson also takes 007 and 1. for numbers; other parsers do not. For text that it has taken.
+inline bool numbers_are_json(std::string_view text) noexcept {
+    for (std::size_t at = 0; at < text.size();) {
+        if (text[at] == '"') {
+            at = json_string_end(text, at);
+        } else if (text[at] == '-' || is_digit_at(text, at)) {
+            at = number_end(text, at);
+            if (at == std::string_view::npos) return false;
+        } else {
+            ++at;
+        }
+    }
+    return true;
+}
+
 OJS_SHUTDOWN_INLINE result<void> parse_json(std::string_view text, picojson::value& out) {
     out = picojson::value();
     const std::size_t start = skip_json_blanks(text, 0);
@@ -179,6 +221,7 @@ OJS_SHUTDOWN_INLINE result<void> parse_json(std::string_view text, picojson::val
     } catch (const std::exception&) {  // picojson throws on a number that is no finite double
         parsed = bad_json("a number is too large");
     }
+    if (parsed && !numbers_are_json(text)) parsed = bad_json("a number that is written wrong");
     if (!parsed) out = picojson::value();
     return parsed;
 }

@@ -141,8 +141,10 @@ class active_job : public ref_counted {
     std::atomic<steady_clock::rep> timeout_at{never};
     std::atomic<steady_clock::rep> cancelled_at{never};
     std::atomic<bool> known_stuck{false};
-    pthread_t
-        thread{};  // that runs the handler; guarded by the pool, and good while it lists the job as running
+    // Guarded by the pool's mutex: the thread that runs the handler, good while the pool lists the job as running; and
+    // whether somebody needs it to stay so.
+    pthread_t thread{};
+    bool pinned = false;
 
   private:
     const std::chrono::milliseconds lease_;

@@ -52,8 +52,9 @@ class job_pool : public ref_counted {
     void run_cancel_callbacks(const std::vector<ref<active_job>>& jobs) {
         for (const ref<active_job>& job : jobs) {
             if (!job->cancel.callbacks_due()) continue;
-            const result<void> added = add_thread("ojs-cancel", [job] { job->cancel.run_callbacks(); });
-            if (!added) log_job(worker_, *job, log_level::error, "cancel callbacks not called");
+            // Where there is no thread to be had, here: a job that is never told might wait for ever.
+            if (!add_thread("ojs-cancel", [job] { job->cancel.run_callbacks(); }))
+                job->cancel.run_callbacks();
         }
     }
 
@@ -64,7 +65,7 @@ class job_pool : public ref_counted {
         while (live_ > 0) {
             if (!ended_.wait_until(held, deadline) && live_ > 0) return false;
         }
-        std::vector<thread> ended;
+        std::vector<pool_thread> ended;
         std::swap(ended, threads_);
         held.unlock();
         return true;
@@ -73,7 +74,7 @@ class job_pool : public ref_counted {
     // Leaves threads that do not come back to themselves; each holds what it uses.
     void abandon_threads() {
         const lock_guard held(mutex_);
-        for (thread& each : threads_) each.detach();
+        for (pool_thread& each : threads_) each.handle.detach();
         threads_.clear();
     }
 
@@ -83,15 +84,25 @@ class job_pool : public ref_counted {
     }
 
     // Where the thread of a job is, as far as the platform tells; empty if it has none.
-    std::string stack_of(const active_job& job, time_point deadline) {
-        const lock_guard held(mutex_);  // the thread cannot leave the job meanwhile
-        for (const ref<active_job>& each : running_) {
-            if (each.get() == &job) return capture_stack(job.thread, deadline);
-        }
-        return {};
+    std::string stack_of(active_job& job, time_point deadline) {
+        lock_guard held(mutex_);
+        if (job.pinned || !is_running(job)) return {};
+        job.pinned = true;  // its thread stays with it meanwhile, and so alive
+        held.unlock();
+        std::string stack = capture_stack(job.thread, deadline);
+        held.lock();
+        job.pinned = false;
+        unpinned_.notify_all();
+        return stack;
     }
 
   private:
+    struct pool_thread {
+        thread handle;
+        std::uint64_t number;
+        bool ended;
+    };
+
     // With the mutex held.
     result<void> add_job_thread() {
         thread_options options;
@@ -112,24 +123,37 @@ class job_pool : public ref_counted {
         return keep_thread(options, std::move(body));
     }
 
+    // With the mutex held.
     result<void> keep_thread(thread_options options, function<void()> body) {
+        join_ended();
         const ref<job_pool> self(this);
+        const std::uint64_t number = ++last_thread_;
         result<thread> started = thread::start(
-            [self, body] {
+            [self, body, number] {
                 body();
-                self->thread_ended();
+                self->thread_ended(number);
             },
             options);
         if (!started) return started.error();
-        threads_.push_back(std::move(*started));
+        threads_.push_back({std::move(*started), number, false});
         ++live_;
         return {};
     }
 
-    void thread_ended() {
+    void thread_ended(std::uint64_t number) {
         const lock_guard held(mutex_);
+        for (pool_thread& each : threads_) each.ended = each.ended || each.number == number;
         --live_;
         ended_.notify_all();
+    }
+
+    // A thread nobody joins keeps its stack. These have nothing left to do but to end, so this does not wait.
+    void join_ended() {
+        for (std::size_t i = threads_.size(); i-- > 0;) {
+            if (!threads_[i].ended) continue;
+            std::swap(threads_[i], threads_.back());
+            threads_.pop_back();
+        }
     }
 
     // What a job thread does until close().
@@ -142,9 +166,17 @@ class job_pool : public ref_counted {
             held.unlock();
             run(*job);
             held.lock();
+            while (job->pinned) unpinned_.wait(held);
             drop(running_, *job);
             expect_work();  // its slot is free, and this very thread will ask for a job
         }
+    }
+
+    bool is_running(const active_job& job) const noexcept {
+        for (const ref<active_job>& each : running_) {
+            if (each.get() == &job) return true;
+        }
+        return false;
     }
 
     static void drop(std::vector<ref<active_job>>& jobs, const active_job& job) {
@@ -377,11 +409,13 @@ class job_pool : public ref_counted {
     condition work_;   // idle threads: a ready job, the lead to take, or the end
     condition lead_;   // the leader: a slot or a phase changed
     condition ended_;  // a thread ended
+    condition unpinned_;
     std::vector<ref<active_job>> ready_;
     std::vector<ref<active_job>> running_;
-    std::vector<thread> threads_;
-    std::size_t live_ = 0;         // threads that have not ended
-    std::size_t job_threads_ = 0;  // of them, those that run jobs
+    std::vector<pool_thread> threads_;
+    std::uint64_t last_thread_ = 0;  // number of the newest
+    std::size_t live_ = 0;           // threads that have not ended
+    std::size_t job_threads_ = 0;    // of them, those that run jobs
     std::size_t idle_ = 0;
     std::size_t slots_;          // jobs at a time
     std::size_t asked_for_ = 0;  // by FETCHes under way

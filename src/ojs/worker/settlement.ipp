@@ -213,7 +213,9 @@ inline void note_settled(worker_context& worker, const active_job& job, const ve
 
 // Settles a job this caller has taken: reports it, counts it, and lets it go.
 inline void settle(worker_context& worker, active_job& job, verdict report) {
-    job.saved.close(try_deadline(worker));
+    const time_point soon = try_deadline(worker);
+    const time_point stop_bound = worker.saves_deadline();
+    job.saved.close(soon < stop_bound ? soon : stop_bound);
     if (!report.ack) report.checkpoint = job.saved.kept();
     switch (report_until_answered(worker, job, report)) {
         case settle_end::accepted:

@@ -34,7 +34,7 @@ class stuck_watch {
 
     // Threads that do not answer must not hold up the stop: all that are asked at a time share one deadline.
     static time_point stacks_deadline() { return steady_clock::now() + std::chrono::milliseconds(100); }
-    void add_stack(const active_job& job, time_point deadline, std::vector<log_field>& fields) const {
+    void add_stack(active_job& job, time_point deadline, std::vector<log_field>& fields) const {
         if (steady_clock::now() >= deadline) return;
         const std::string stack = pool_.stack_of(job, deadline);
         if (!stack.empty()) fields.push_back(field("stack", stack));
@@ -77,7 +77,7 @@ class stuck_watch {
         }
     }
 
-    void log(const active_job& job, bool abandoned, time_point deadline) const {
+    void log(active_job& job, bool abandoned, time_point deadline) const {
         std::vector<log_field> fields = job_fields(job);
         fields.push_back(field("cancelled_ms", cancelled_ms(job)));
         fields.push_back(field("stuck_jobs", count_));

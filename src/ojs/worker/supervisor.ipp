@@ -87,6 +87,7 @@ class supervisor {
             follow_resumes();
         }
         while (worker_.life.next_change(sequence_, change)) on_change(change);
+        decide_mode();  // a signal may have come to a drain that nobody had signalled
         answer_report_requests();
     }
 
@@ -112,17 +113,20 @@ class supervisor {
     // further already, and one SIGTERM must not be its second.
     void follow(const lifecycle_state& outside) {
         lifecycle& own = worker_.life;
-        const bool decided = worker_.options.dialect.first_signal_wins && own.phase() >= phase::draining;
+        const bool first_wins = worker_.options.dialect.first_signal_wins;
+        const bool overruled = first_wins && stop_signalled_;
+        stop_signalled_ = stop_signalled_ || outside.stop_signals > 0 || outside.mode == stop_mode::reclaim;
         if (outside.phase == phase::quiet) own.apply(event::quiet_request, outside.cause);
         // Before the drain, whose beginning asks the termination-mode file: SIGUSR1 is a reclaim whatever that says.
-        if (outside.mode == stop_mode::reclaim && !decided) own.apply(event::reclaim, outside.cause);
+        if (outside.mode == stop_mode::reclaim && !overruled) own.apply(event::reclaim, outside.cause);
         if (outside.phase >= phase::draining) own.apply(event::stop_request, outside.cause);
         if (outside.cancel_requested) own.apply(event::cancel_request, outside.cause);
-        if (!decided) follow_signals(outside);
+        if (!first_wins) follow_more_signals(outside);
         pool_->wake();  // what it may do hangs on both lifecycles
     }
 
-    void follow_signals(const lifecycle_state& outside) {
+    // The second and the third.
+    void follow_more_signals(const lifecycle_state& outside) {
         lifecycle& own = worker_.life;
         if (outside.last_event == event::stop_signal && outside.mode == stop_mode::forced) {
             own.apply(event::stop_signal, outside.cause);
@@ -137,7 +141,7 @@ class supervisor {
             worker_.note_phase(now.phase);
             if (before == phase::running || now.phase == phase::running) heart_->beat_now();
             if (now.phase >= phase::draining && before < phase::draining) close_intake(now);
-            if (now.phase == phase::draining) decide_mode(now);
+            decide_mode();
             if (now.phase == phase::stopping && now.mode == stop_mode::reclaim) log_reclaim(now);
             service_.phase_changed(before, now.phase);
             pool_->wake();
@@ -166,21 +170,32 @@ class supervisor {
         pool_->close();
     }
 
-    // Whether a stop by signal is a normal one or a reclaim, in the words of the controller guide. [Spot, WIRE 3]
-    void decide_mode(const lifecycle_state& now) {
+    // Who is behind the drain, as far as a signal is; it may have come to an outside lifecycle only.
+    cause drain_cause() const noexcept {
+        const lifecycle_state own = worker_.life.state();
+        if (own.cause.kind == cause_kind::signal || worker_.followed == nullptr) return own.cause;
+        const lifecycle_state outside = worker_.followed->state();
+        return outside.phase >= phase::draining ? outside.cause : own.cause;
+    }
+
+    // Whether a stop by signal is a normal one or a reclaim, once, in the words of the controller guide. [Spot, WIRE 3]
+    void decide_mode() {
         const std::string& file = worker_.options.termination_mode_file;
-        if (file.empty() || now.cause.kind != cause_kind::signal) return;
+        if (file.empty() || mode_decided_ || phase() != phase::draining) return;
+        const cause why = drain_cause();
+        if (why.kind != cause_kind::signal || why.signal == SIGUSR1) return;
+        mode_decided_ = true;
         const termination_mode mode = read_termination_mode(file);
         worker_.log.write(mode.is_reclaim() ? log_level::warn : log_level::info, mode.message);
         if (mode.is_reclaim()) {
             reclaim_named_ = mode.evidence == termination_evidence::reclaim;
-            worker_.life.apply(event::mode_reclaim, now.cause);
+            worker_.life.apply(event::mode_reclaim, why);
             return;
         }
         const std::chrono::milliseconds grace = worker_.options.shutdown_grace_period;
-        worker_.log.write(log_level::info, cat("Received ", signal_name(now.cause.signal),
-                                               ". Grace period: ", in_seconds(grace), " (until ",
-                                               utc_seconds(wall_clock_ms() + grace.count()), ")"));
+        worker_.log.write(log_level::info,
+                          cat("Received ", signal_name(why.signal), ". Grace period: ", in_seconds(grace),
+                              " (until ", utc_seconds(wall_clock_ms() + grace.count()), ")"));
     }
 
     void log_reclaim(const lifecycle_state& now) const {
@@ -216,6 +231,7 @@ class supervisor {
         const time_point set_before = worker_.report_deadline();
         const time_point in_full = began + (total - for_last_beat);
         const time_point report_deadline = set_before < in_full ? set_before : in_full;
+        worker_.set_saves_deadline(began + (total / 20 < saves_share ? total / 20 : saves_share));
         worker_.set_report_deadline(report_deadline);
         if (!idle()) interrupt_jobs(report_deadline);
         // The extra moment lets a call that ends at the deadline say so.
@@ -242,7 +258,10 @@ class supervisor {
             why == cancel_reason::spot_reclaim ? worker_.options.reclaim_wait : worker_.options.cancel_wait;
         if (wait.count() > 0) await_cancelled(wait, report_deadline);
         for (const ref<active_job>& job : worker_.jobs.snapshot()) {
-            if (job->take(settler::stop)) pool_->report(job, interrupted(worker_, *job, why, ""));
+            if (!job->take(settler::stop)) continue;
+            const bool late =
+                job->cancel.reason() == cancel_reason::timeout;  // that was its fault, not the stop's
+            pool_->report(job, cut_short(worker_, *job, late ? cancel_reason::timeout : why, ""));
         }
     }
 
@@ -426,6 +445,7 @@ class supervisor {
     }
 
     static constexpr std::chrono::milliseconds last_beat_share{500};
+    static constexpr std::chrono::milliseconds saves_share{250};  // for checkpoints under way to be kept
     // What cancelled handlers leave of the time to report for them.
     static constexpr std::chrono::seconds report_share{3};
     // How long handlers of reported jobs may take to come back before the process leaves without them.
@@ -443,6 +463,8 @@ class supervisor {
     std::uint8_t followed_sequence_ = 0;
     std::uint32_t resumes_seen_ = 0;
     std::uint32_t reports_seen_ = 0;
+    bool stop_signalled_ = false;  // by an outside lifecycle
+    bool mode_decided_ = false;
     bool reclaim_named_ = false;  // by the termination-mode file
     ojs::phase phase_seen_ = phase::running;
     time_point next_progress_ = time_point::max();

@@ -55,6 +55,13 @@ class worker_context : public ref_counted {
     time_point report_deadline() const noexcept {
         return time_point(steady_clock::duration(report_deadline_.load(std::memory_order_acquire)));
     }
+    // In a stop no FAIL waits for a checkpoint under way after this moment: what it holds goes with the FAIL anyway.
+    time_point saves_deadline() const noexcept {
+        return time_point(steady_clock::duration(saves_deadline_.load(std::memory_order_acquire)));
+    }
+    void set_saves_deadline(time_point when) noexcept {
+        saves_deadline_.store(when.time_since_epoch().count(), std::memory_order_release);
+    }
     void set_report_deadline(time_point when) {
         const lock_guard held(retry_mutex_);
         report_deadline_.store(when.time_since_epoch().count(), std::memory_order_release);
@@ -172,6 +179,7 @@ class worker_context : public ref_counted {
         if (!ready.load(std::memory_order_relaxed)) ready.store(true, std::memory_order_release);
     }
 
+    std::atomic<steady_clock::rep> saves_deadline_{time_point::max().time_since_epoch().count()};
     std::atomic<steady_clock::rep> report_deadline_{time_point::max().time_since_epoch().count()};
     mutex retry_mutex_;
     condition retry_changed_;

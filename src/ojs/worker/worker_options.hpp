@@ -21,7 +21,7 @@ struct stuck_job {
     std::chrono::milliseconds age{0};        // since it was claimed
     std::chrono::milliseconds cancelled{0};  // since it was cancelled
     bool abandoned = false;                  // the stop has reported it, and leaves without it
-    std::size_t count = 0;                   // jobs found stuck so far, this one included
+    std::size_t count = 0;  // jobs found stuck so far, this one and others found with it included
 };
 
 struct worker_options {
@@ -45,7 +45,7 @@ struct worker_options {
     // The file that says whether SIGTERM or SIGINT is a normal stop or a reclaim, see read_termination_mode(); SIGUSR1 is
     // a reclaim whatever it says. Empty: neither is looked at. [Spot, WIRE 3]
     std::string termination_mode_file;
-    // A job that has not returned so long after it was cancelled is stuck: on_stuck_job is told, once a job.
+    // A job that has not returned so long after it was cancelled is stuck: on_stuck_job is told.
     std::chrono::milliseconds stuck_after{5000};
     // Two stop signals closer together are one stop event.
     std::chrono::milliseconds repeat_signal_gap{250};
@@ -73,8 +73,8 @@ struct worker_options {
     std::size_t thread_stack_size = 0;  // bytes, of the threads that run jobs; 0: the platform's default
     // Called after every change of phase, from the supervising thread, in order.
     function<void(const lifecycle_state&)> on_transition;
-    // Called once for every stuck job, from the supervising thread: after stuck_after, and at the latest when the stop is
-    // over. It must be short.
+    // Called for a job when it has been stuck for stuck_after, and again when the stop leaves without it, from the
+    // supervising thread. It must be short.
     function<void(const stuck_job&)> on_stuck_job;
 
     // Takes the dialect, with the values it has for other options.

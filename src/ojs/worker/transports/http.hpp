@@ -19,8 +19,9 @@ struct http_transport_options {
 };
 
 // A heartbeat or FAIL answered 400 or 422 is sent again, at once, with only what the published schema knows; a FAIL
-// with a checkpoint before that without it, a heartbeat after that with the other form of `active_jobs`. A form the backend takes is kept for that operation; if
-// it takes none, the first answer stands and nothing changes. ACK and FETCH have only the schema's fields to begin with.
+// with a checkpoint before that without it, a heartbeat after that with the other form of `active_jobs`. A form the
+// backend takes is kept for that operation (but a checkpoint is left out of that one FAIL); if it takes none, the first
+// answer stands and nothing changes. ACK and FETCH have only the schema's fields to begin with.
 class http_transport : public transport {
   public:
     // A client for the protocol: http_client::create(), with the headers every OJS request has.
@@ -54,6 +55,7 @@ class http_transport : public transport {
     std::atomic<int> beat_form_{0};  // that the backend takes
     std::atomic<int> fail_form_{0};
     std::atomic<bool> keeps_checkpoints_{true};  // until the backend proves to have no route for them
+    std::atomic<bool> checkpoint_route_seen_{false};
 };
 
 }  // namespace v1

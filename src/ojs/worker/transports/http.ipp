@@ -283,6 +283,10 @@ inline std::string checkpoint_route(const std::string& job_id) {
 }
 inline constexpr std::string_view checkpoint_route_name = "/jobs/{id}/checkpoint";  // for texts
 
+inline bool refuses_form(int status) noexcept {
+    return status == 400 || status == 422;
+}
+
 inline error no_checkpoint_route() {
     return {errc::unsupported, 0, "the backend has no route for checkpoints"};
 }
@@ -321,20 +325,15 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_in_form(std::stri
                                                                        const body_maker& body,
                                                                        const http_call& call) {
     const std::string route = detail::cat("/workers/", operation);
-    const auto refuses_form = [](int status) { return status == 400 || status == 422; };
     const auto answers_request = [](int status) {
         return (status >= 200 && status < 300) || status == 404 || status == 409;
     };
     const int in_use = form.load(std::memory_order_relaxed);
-    std::string refused = body(in_use);
-    result<http_response> first = post(route, refused, call);
-    if (!first || !refuses_form(first->status)) return first;
+    result<http_response> first = post(route, body(in_use), call);
+    if (!first || !detail::refuses_form(first->status)) return first;
     for (int other = in_use + 1; other < forms; ++other) {
-        std::string next = body(other);
-        if (next == refused) continue;  // forms differ in what this request has not got
-        refused = std::move(next);
-        result<http_response> answer = post(route, refused, call);
-        if (answer && refuses_form(answer->status)) continue;
+        result<http_response> answer = post(route, body(other), call);
+        if (answer && detail::refuses_form(answer->status)) continue;
         if (!answer || !answers_request(answer->status)) return answer;
         int expected = in_use;
         if (form.compare_exchange_strong(expected, other) && options_.on_downgrade)
@@ -363,12 +362,17 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::ack(const ack_request& reque
 }
 
 OJS_SHUTDOWN_INLINE result<settled> http_transport::fail(const fail_request& request, time_point deadline) {
+    constexpr std::string_view route = "/workers/nack";
+    const http_call call = {deadline, resend::always, nullptr};
+    if (!request.checkpoint_json.empty() && fail_form_.load(std::memory_order_relaxed) == 0) {
+        const result<http_response> whole = post(route, detail::fail_body(request, true), call);
+        if (!whole || !detail::refuses_form(whole->status)) return detail::read_settled(route, whole);
+        // It may be this one checkpoint that is refused: nothing follows for other FAILs.
+    }
     const auto body = [&](int form) {
-        return form == 2 ? detail::schema_fail_body(request) : detail::fail_body(request, form == 0);
+        return form == 0 ? detail::fail_body(request, false) : detail::schema_fail_body(request);
     };
-    const result<http_response> answer =
-        post_in_form("nack", fail_form_, 3, body, {deadline, resend::always, nullptr});
-    return detail::read_settled("/workers/nack", answer);
+    return detail::read_settled(route, post_in_form("nack", fail_form_, 2, body, call));
 }
 
 OJS_SHUTDOWN_INLINE result<heartbeat_answer> http_transport::heartbeat(const heartbeat_request& request,
@@ -399,7 +403,7 @@ OJS_SHUTDOWN_INLINE result<void> http_transport::register_worker(const worker_id
 }
 
 // 404 may mean the route or the job. A backend that knows the job has no such route; nor has one whose 404 is not the
-// answer of its API.
+// answer of its API. Where it knows neither, the job is gone only if the route is known to be there.
 OJS_SHUTDOWN_INLINE result<settled> http_transport::read_missing(const std::string& job_id,
                                                                  const http_response& missing,
                                                                  const http_call& call) {
@@ -408,7 +412,10 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::read_missing(const std::stri
     if (!info) return info.error();
     if (detail::status_meaning(info->status) == errc::unavailable)
         return detail::status_error("/jobs/{id}", *info, detail::quoting::no, "GET");
-    if (info->status == 404 && !detail::api_error_code(missing).empty()) return settled::gone;
+    if (info->status == 404 && !detail::api_error_code(missing).empty()) {
+        if (checkpoint_route_seen_.load(std::memory_order_relaxed)) return settled::gone;
+        return detail::no_checkpoint_route();
+    }
     keeps_checkpoints_.store(false, std::memory_order_relaxed);
     return detail::no_checkpoint_route();
 }
@@ -424,6 +431,8 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::save_checkpoint(const checkp
         keeps_checkpoints_.store(false, std::memory_order_relaxed);
         return detail::no_checkpoint_route();
     }
+    if (answer && (answer->status < 300 || answer->status == 409))
+        checkpoint_route_seen_.store(true, std::memory_order_relaxed);
     return detail::read_settled(detail::checkpoint_route_name, answer);
 }
 
@@ -437,6 +446,7 @@ OJS_SHUTDOWN_INLINE result<std::string> http_transport::load_checkpoint(const st
     if (status == 204 || status == 404 || status == 405 || status == 501) return std::string();
     if (status != 200)
         return detail::status_error(detail::checkpoint_route_name, *answer, detail::quoting::no, "GET");
+    checkpoint_route_seen_.store(true, std::memory_order_relaxed);
     picojson::value parsed;
     const result<void> valid = detail::parse_json(answer->body, parsed);
     if (!valid) return valid.error();
