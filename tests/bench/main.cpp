@@ -40,7 +40,9 @@ constexpr measurement measurements[] = {
     {"spool",
      "one job of a spool directory: FETCH (the file is examined, read and claimed) and ACK, on one thread, "
      "100 files\n"
-     "waiting. Floor: the bare renames and fsyncs that takes, and for an ACK with a result the new file.",
+     "waiting. Floor: the bare renames and fsyncs that takes, and for an ACK with a result the new file. "
+     "With TMPDIR in\n"
+     "memory it shows the processor's part, which a disk hides.",
      spool},
     {"settled_to_gone",
      "a drain whose only job ends on SIGTERM: from the ACK in the backend's ledger until the parent sees the "

@@ -183,12 +183,20 @@ TEST_CASE(
     for (int i = 0; i < 8; ++i) workers.push_back(where.start());
     int killed = 0;
     int idle = 0;  // of them, without a job in hand
-    const auto limit = clock::now() + guard + milliseconds(total * 10);
+    const auto limit = clock::now() + guard * 3 + milliseconds(total * 20);
+    const auto ledger_size = [&] {
+        std::error_code none_yet;
+        const auto size = fs::file_size(where.path() / "ledger", none_yet);
+        return none_yet ? std::uintmax_t{0} : size;
+    };
     // Looking through the folders is slow, and the killing is what this is about.
     for (int round = 0; put < total || round % 10 != 0 || !where.all_ended(); ++round) {
         REQUIRE(clock::now() < limit);
-        for (int i = 0; i < total / 400 + 1 && put < total; ++i) where.put(put++);
-        std::this_thread::sleep_for(milliseconds(1 + where.below(15)));
+        for (int i = 0; i < total / 100 + 1 && put < total; ++i) where.put(put++);
+        // Something was done since the last one was killed, or much time has passed: else nobody would get anywhere.
+        const auto so_far = ledger_size();
+        static_cast<void>(eventually([&] { return ledger_size() > so_far + 50; }, milliseconds(200)));
+        std::this_thread::sleep_for(milliseconds(where.below(10)));
         process& victim = workers[static_cast<std::size_t>(where.below(8))];
         REQUIRE_MESSAGE(!victim.ended(), victim.output());
         victim.signal(SIGKILL);

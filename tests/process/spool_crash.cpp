@@ -2,6 +2,7 @@
 // at every such moment the job is in one folder, whole, and settled or not.
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #ifdef __linux__
 #include <sys/ptrace.h>
 #endif
@@ -180,19 +181,36 @@ bool check_after(const scenario& what) {
     return false;  // `hand_back` looks the same before and after
 }
 
-scenario lay_out(ending end, bool any_file) {
-    static int number = 0;
-    scenario out{end, any_file, scratch_file("crash-" + std::to_string(++number))};
-    for (const char* folder : {"request", "processing", "done", "failed"})
-        fs::create_directories(fs::path(out.directory) / folder);
-    std::ofstream(fs::path(out.directory) / "request" / "job", std::ios::binary) << envelope;
-    return out;
-}
+// In memory where there is room: the kernel keeps what a killed process has done either way, and disks are slow.
+class many_folders {
+  public:
+    many_folders() : base_(scratch_file("crash")) {
+        char name[] = "/dev/shm/ojs-crash-XXXXXX";
+        if (::mkdtemp(name) != nullptr) base_ = name;
+    }
+    ~many_folders() {
+        std::error_code ignored;
+        fs::remove_all(base_, ignored);
+    }
+
+    scenario lay_out(ending end, bool any_file) {
+        scenario out{end, any_file, (base_ / std::to_string(++number_)).string()};
+        for (const char* folder : {"request", "processing", "done", "failed"})
+            fs::create_directories(fs::path(out.directory) / folder);
+        std::ofstream(fs::path(out.directory) / "request" / "job", std::ios::binary) << envelope;
+        return out;
+    }
+
+  private:
+    fs::path base_;
+    int number_ = 0;
+};
 
 }  // namespace
 
 TEST_CASE(
     "spool: killed after any system call, a process leaves its job in one place, whole, settled or not") {
+    many_folders folders;
     int moments = 0;
     for (const bool any_file : {false, true}) {
         for (const ending end : endings) {
@@ -202,7 +220,7 @@ TEST_CASE(
             for (int calls = 0;; ++calls) {
                 CAPTURE(calls);
                 REQUIRE(calls < 1000);
-                const scenario what = lay_out(end, any_file);
+                const scenario what = folders.lay_out(end, any_file);
                 const fate how = live_for(what, calls);
                 if (how == fate::not_possible) {
                     MESSAGE("skipped: no process may be traced here");

@@ -28,16 +28,15 @@ enum class readiness { ready, later, refused, gone, failed };
 
 struct examined {
     readiness what = readiness::ready;
-    std::string why;                          // later, refused: for people
+    std::string why;                          // refused: for people
     error failure;                            // failed
     std::chrono::milliseconds look_again{0};  // later: when it will be worth another look
 };
 
-inline examined look_later(std::chrono::milliseconds pause, std::string why = {}) {
+inline examined look_later(std::chrono::milliseconds pause) {
     examined out;
     out.what = readiness::later;
     out.look_again = pause;
-    out.why = std::move(why);
     return out;
 }
 
@@ -94,15 +93,15 @@ class spool_examiner {
   public:
     explicit spool_examiner(const spool_options& options) : options_(options) {}
 
-    // Also used for a file that was claimed before it could be examined, in the folder it was claimed into.
     examined examine(int folder, const std::string& name, const std::vector<std::string>& queues,
                      spool_candidate& out) const {
         spool_file file = open_spool_file(folder, name);
         if (!file.refused.empty()) return refuse(std::move(file.refused));
         if (file.sys_errno != 0) return cannot_examine(name, file.sys_errno);
-        const int writing = is_open_for_writing(file.fd.get());
-        if (writing == 1) return look_later(look_soon, "somebody is writing it");
         const std::chrono::milliseconds age = age_of(file.about);
+        const int writing = is_open_for_writing(file.fd.get());
+        if (writing == 1 && age < std::chrono::minutes(1)) return look_later(look_soon);
+        if (writing == 1) return refuse("somebody has had it open for writing for long");
         const bool fresh = age.count() >= 0 && age < options_.settle_time;
         out.name = name;
         out.about = file.about;
@@ -178,14 +177,15 @@ class spool_waiting {
         put_off_.clear();
         due_.clear();
         scanned_ = time_point::min();
+        const bool first = !std::exchange(was_open_, true);
 #if OJS_SHUTDOWN_USE_INOTIFY
-        if (!was_open_) watch_ = unique_fd(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
-        was_open_ = true;
+        if (first) watch_ = unique_fd(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
         if (!watch_) return;
         if (watched_ >= 0) ::inotify_rm_watch(watch_.get(), watched_);
         watched_ = ::inotify_add_watch(watch_.get(), cat(spool_path, "/request").c_str(),
                                        IN_MOVED_TO | IN_CLOSE_WRITE | IN_ONLYDIR);
 #else
+        static_cast<void>(first);
         static_cast<void>(spool_path);
 #endif
     }
