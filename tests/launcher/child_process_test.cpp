@@ -385,6 +385,24 @@ TEST_CASE("child_process: lines come whole, bounded, and all before the wait end
     CHECK(err == std::vector<std::string>{"wrong"});
 }
 
+TEST_CASE("child_process: the wait lasts until slow callbacks have had every line") {
+    std::atomic<int> end_fd{-1};
+    std::atomic<int> lines{0};
+    ojs::child_options options = shell("read -r go; printf 'one\\ntwo\\nthree'");
+    options.input = stream::pipe();
+    options.output = stream::lines([&](std::string_view) {
+        pollfd ended_first{end_fd.load(), POLLIN, 0};
+        ::poll(&ended_first, 1, 20000);
+        ::usleep(20000);
+        lines.fetch_add(1);
+    });
+    ojs::child_process child = started(options);
+    end_fd.store(child.fd());
+    REQUIRE(::write(child.input(), "go\n", 3) == 3);
+    CHECK(ended(child).ok());
+    CHECK(lines.load() == 3);
+}
+
 TEST_CASE("child_process: whoever has left the group does not hold up the wait by its open stream") {
     if (::access("/usr/bin/setsid", X_OK) != 0) return;
     std::string pid;

@@ -346,7 +346,8 @@ OJS_SHUTDOWN_INLINE result<child_exit> child_process::wait_until(time_point dead
     const result<int> wake_fd = token.fd();
     if (!wake_fd) return wake_fd.error();
     result<child_exit> ended = state_->wait(deadline, *wake_fd);
-    if (!ended && ended.error().code == errc::cancelled) static_cast<void>(token.cancelled());  // now it is seen
+    if (!ended && ended.error().code == errc::cancelled)
+        static_cast<void>(token.cancelled());  // now it is seen
     return ended;
 }
 
