@@ -106,7 +106,7 @@ compiler.fallback        := $(CXX) $(TEST) -I. $(SEPARATE) -DOJS_SHUTDOWN_USE_EV
                             -DOJS_SHUTDOWN_USE_UNWIND=0 -DOJS_SHUTDOWN_USE_PIDFD=0 -DOJS_SHUTDOWN_USE_CLOSE_RANGE=0 \
                             -DOJS_SHUTDOWN_USE_INOTIFY=0
 compiler.clang           := $(CLANGXX) $(TEST) -I. $(SEPARATE)
-compiler.asan            := $(SANITIZED) -fsanitize=address -fsanitize=undefined
+compiler.asan            := $(SANITIZED) -fsanitize=address -fsanitize=undefined $(SEPARATE)
 compiler.tsan            := $(SANITIZED) -fsanitize=thread $(SEPARATE)
 CONFIGURATIONS := $(patsubst compiler.%,%,$(filter compiler.%,$(.VARIABLES)))
 
