@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -72,11 +73,12 @@ constexpr const char* usage =
 void print_record(const ojs::log_record& record) {
     ojs::log_record plain = record;
     plain.worker_id.clear();
-    std::string line = ojs::format_log_record(plain, ojs::log_format::logfmt) + "\n";
+    std::string line = ojs::format_log_record(plain, ojs::log_format::logfmt);
     const std::string_view theirs = " level=warn ";
     const std::size_t level = line.find(theirs);
-    if (level != std::string::npos) line.replace(level, theirs.size(), " level=warning ");
-    if (::write(STDERR_FILENO, line.data(), line.size()) < 0) return;  // there is nobody to tell
+    if (record.level == ojs::log_level::warn && level != std::string::npos)
+        line.replace(level, theirs.size(), " level=warning ");
+    ojs::write_log_line(STDERR_FILENO, std::move(line));  // not write(2): nobody may read it
 }
 
 void say(ojs::log_level level, std::string message, std::vector<ojs::log_field> fields = {}) {
@@ -195,7 +197,18 @@ ojs::result<std::string> read_file(const std::string& path) {
     return text;
 }
 
+// picojson recurses; no configuration of ours nests as deep as this.
+bool is_too_deep(const std::string& text) {
+    int depth = 0;
+    for (const char c : text) {
+        depth += c == '[' || c == '{' ? 1 : c == ']' || c == '}' ? -1 : 0;
+        if (depth > 100) return true;
+    }
+    return false;
+}
+
 ojs::result<picojson::object> parse_object(const std::string& path, const std::string& text) {
+    if (is_too_deep(text)) return wrong_usage(path + " is not JSON of this kind: it is nested too deep");
     picojson::value value;
     std::string wrong;
     try {
@@ -263,7 +276,9 @@ class controller {
         if (!child) {
             say(ojs::log_level::error, "Job " + job.id() + " cannot be started",
                 {field("error", child.error().text)});
-            return ojs::outcome::retry(child.error().text);
+            if (!is_shortage(child.error())) return ojs::outcome::retry(child.error().text);
+            job.sleep_for(1s);
+            return ojs::outcome::interrupted(child.error().text);
         }
         say(ojs::log_level::info, "Process " + name + " started",
             {field("pid", std::to_string(child->pid())), field("attempt", std::to_string(job.attempt()))});
@@ -303,6 +318,12 @@ class controller {
         controller& owner_;
         const std::string& name_;
     };
+
+    // Of this machine, just now: no fault of the job, which must not pay for it with a run.
+    static bool is_shortage(const ojs::error& why) {
+        const int number = why.sys_errno;
+        return number == EMFILE || number == ENFILE || number == EAGAIN || number == ENOMEM;
+    }
 
     static ojs::log_field field(std::string name, std::string value) {
         return {std::move(name), std::move(value), false};
@@ -394,6 +415,10 @@ void tell_spool_event(const ojs::spool_event& event) {
 // ---- commands ----
 
 int work(const std::string& path) {
+    ::signal(SIGCHLD, SIG_DFL);  // where it came ignored, no child would leave a status
+    const auto below_init =
+        ojs::as_init();  // as PID 1: children of children end up there, and somebody must reap them
+    if (!below_init) return ojs::report_usage(below_init.error());
     ojs::lifecycle lifecycle;
     ojs::signal_options with_reclaim;
     with_reclaim.reclaim = true;

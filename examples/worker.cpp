@@ -401,7 +401,7 @@ int run_enqueue(const std::vector<std::string_view>& values) {
     }
     job.args_json = "[" + args + "]";
     const ojs::result<std::string> id = ojs::spool_enqueue(options->url.substr(scheme.size()), job);
-    if (id) return std::printf("%s\n", id->c_str()) < 0 ? 1 : 0;
+    if (id) return std::printf("%s\n", id->c_str()) < 0 || std::fflush(stdout) != 0 ? 1 : 0;
     const int status = ojs::report_usage(id.error());
     return id.error().code == ojs::errc::invalid_argument ? status : 1;
 }

@@ -82,6 +82,26 @@ TEST_CASE("signal_worker: each word is its signal") {
     }
 }
 
+#if OJS_SHUTDOWN_USE_PROC
+TEST_CASE("signal_worker: reclaim is not sent to a process that it would end") {
+    const target waits_for_term;
+    const result<pid_t> taken = signal_worker("reclaim", waits_for_term.pid);
+    CHECK(taken);  // that one has it blocked
+    CHECK(waits_for_term.received() == SIGUSR1);
+    const pid_t stranger = ::fork();
+    if (stranger == 0) {
+        for (;;) ::pause();
+    }
+    const result<pid_t> refused = signal_worker("reclaim", stranger);
+    REQUIRE(!refused);
+    CHECK(refused.error().code == errc::unsupported);
+    CHECK(::kill(stranger, SIGTERM) == 0);
+    int status = 0;
+    REQUIRE(::waitpid(stranger, &status, 0) == stranger);
+    CHECK(WTERMSIG(status) == SIGTERM);
+}
+#endif
+
 TEST_CASE("signal_worker: other words and negative ids are refused, and nothing is sent") {
     for (const char* word : {"", "QUIET", "kill", "quiet ", "TSTP", "term\n"}) {
         const result<pid_t> sent = signal_worker(word, ::getpid());

@@ -438,9 +438,15 @@ TEST_CASE("child_process: starts with an empty mask and default dispositions, wh
         ojs::result<ojs::child_process> child =
             ojs::child_process::start(piped(command({"/bin/grep", "^Sig[BI]", "/proc/self/status"})));
         if (!child) return 1;
-        const std::string text = read_all(child->output());
-        const std::string none = "0000000000000000";
-        return text == "SigBlk:\t" + none + "\nSigIgn:\t" + none + "\n" ? 0 : 2;
+        // Without 32 and 33, which the C library keeps to itself: its posix_spawn() starts programs with them ignored,
+        // and its sigaction() does not touch them.
+        const auto mask_after = [text = read_all(child->output())](const std::string& name) {
+            const std::size_t at = text.find(name);
+            return at == std::string::npos ? ~0ULL
+                                           : std::strtoull(text.c_str() + at + name.size(), nullptr, 16);
+        };
+        const unsigned long long internal = 3ULL << 31;
+        return mask_after("SigBlk:") == 0 && (mask_after("SigIgn:") & ~internal) == 0 ? 0 : 2;
     });
     CHECK(status_of(other) == 0);
 }

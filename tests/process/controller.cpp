@@ -712,3 +712,48 @@ TEST_CASE("controller: wrong flags and files are status 64") {
     write_file(config, "{\"spool_dir\":\"/no/such/folder/spool\",\"command\":[\"true\"]}");
     CHECK(status({"--config", config}) == 64);
 }
+
+// ---- what it may be started with ----
+
+TEST_CASE("controller: started with SIGCHLD ignored, it still learns how its children end") {
+    stage on;
+    write_file(on.path("config.json"),
+               "{\"spool_dir\":" + in_quotes(on.path("spool")) + ",\"command\":[\"true\"]}");
+    on.put_job("job-1");
+    on.controller = process({"/bin/sh", "-c", "trap '' CHLD; exec \"$0\" --config \"$1\"",
+                             program("controller"), on.path("config.json")},
+                            {});
+    CHECK(eventually([&] { return on.job_is_only_in("done"); }));
+    CHECK(on.controller.count("Process execution-job-1 started") == 1);
+    on.stop_by(SIGTERM);
+}
+
+TEST_CASE("controller: a log that nobody reads holds up no reclaim") {
+    stage on;
+    write_file(on.path("config.json"),
+               "{\"spool_dir\":" + in_quotes(on.path("spool")) +
+                   ",\"command\":[\"sh\",\"-c\",\"yes | head -c 3000000; echo >$0; sleep 600\"," +
+                   in_quotes(on.path("flooded")) + "]}");
+    const std::string log = on.path("log");
+    REQUIRE(::mkfifo(log.c_str(), 0600) == 0);
+    const int reader = ::open(log.c_str(), O_RDWR | O_CLOEXEC);  // and never read
+    REQUIRE(reader >= 0);
+    on.put_job("job-1");
+    on.controller = process({"/bin/sh", "-c", "exec \"$0\" --config \"$1\" 2>\"$2\"", program("controller"),
+                             on.path("config.json"), log},
+                            {});
+    CHECK(eventually([&] { return fs::exists(on.path("flooded")); }));
+    on.controller.signal(SIGUSR1);
+    CHECK(on.controller.wait() == 0);
+    CHECK(on.job_is_only_in("request"));
+    ::close(reader);
+}
+
+TEST_CASE("controller: a configuration nested too deep is refused") {
+    stage on;
+    std::string deep;
+    for (int i = 0; i < 150000; ++i) deep += "{\"a\":";
+    write_file(on.path("config.json"), deep);
+    on.start();
+    CHECK(on.controller.wait() == 64);
+}

@@ -546,3 +546,41 @@ TEST_CASE("spool: a worker with a URL that names no usable directory does not st
         CHECK(!started.error().text.empty());
     }
 }
+
+TEST_CASE("spool: a job larger than can be read again is refused at once, and so is a checkpoint") {
+    spool dir;
+    const auto transport = dir.open();
+    spool_job job;
+    job.type = "noop";
+    job.args_json = "[\"" + std::string(17 << 20, 'x') + "\"]";
+    const result<std::string> refused = spool_enqueue(dir.path, job);
+    REQUIRE(!refused);
+    CHECK(refused.error().code == errc::invalid_argument);
+    CHECK(dir.names("request").empty());
+    job.args_json = "[\"" + std::string(15 << 20, 'x') + "\"]";
+    REQUIRE(spool_enqueue(dir.path, job));
+    const ojs::job got = dir.fetch_one(*transport);
+    const std::string state = "\"" + std::string(2 << 20, 'y') + "\"";
+    const result<settled> saved = transport->save_checkpoint({got.id, state}, deadline_after(5s));
+    REQUIRE(!saved);
+    CHECK(saved.error().http_status == 413);
+    fail_request failure;
+    failure.job_id = got.id;
+    failure.checkpoint_json = state;
+    REQUIRE(transport->fail(failure, deadline_after(5s)));
+    CHECK(dir.names("request").size() == 1);
+    CHECK(dir.fetch_one(*transport).attempt == 2);
+}
+
+TEST_CASE("spool: a file whose clock is a little ahead of ours may still be written") {
+    spool dir;
+    const auto transport = dir.open();
+    dir.options.settle_time = 5s;
+    const auto patient = dir.open();
+    const fs::path file = dir.path / "request" / "a";
+    write_text(file, "{\"type\":\"no");
+    fs::last_write_time(file, fs::file_time_type::clock::now() + 3s);
+    CHECK(dir.fetch(*patient).empty());
+    CHECK(dir.names("request") == names{"a"});
+    CHECK(dir.names("failed").empty());
+}

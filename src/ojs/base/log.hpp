@@ -87,5 +87,11 @@ class logger {
 void write_line(int fd, std::string line);
 
 }  // namespace detail
+
+// For a log_hook of your own: writes a line, with its newline, as the logger writes its own. Lines of several threads do not
+// mix; a reader that is gone or does not read costs lines, never a SIGPIPE or a hang. Thread-safe.
+inline void write_log_line(int fd, std::string line) {
+    detail::write_line(fd, std::move(line));
+}
 }  // namespace v1
 }  // namespace ojs

@@ -11,7 +11,7 @@ namespace ojs {
 inline namespace v1 {
 
 // Sends what `what` stands for: "quiet" (SIGTSTP), "resume" (SIGCONT) or "stop" (SIGTERM) [GS 4.1], or "reclaim"
-// (SIGUSR1), which ends at once a program that does not take that signal. [Spot]
+// (SIGUSR1), which is not sent to a process that has no use for it and would end. [Spot]
 //
 // To `pid`; or, where that is 0, to PID 1 if it runs the same program as we do, else to the one other process that
 // does. A process started by one of them (the worker below as_init(), a fork) does not count: its parent gets the
@@ -20,7 +20,7 @@ inline namespace v1 {
 //
 // Returns the process signalled. Errors: invalid_argument (no such word, a negative pid); busy (several candidates, which
 // the text lists); system with sys_errno ESRCH (no such process, or no candidate) or EPERM; unsupported (pid 0 where
-// there is no /proc). Thread-safe.
+// there is no /proc, or reclaim for who is not prepared for it, where there is). Thread-safe.
 result<pid_t> signal_worker(std::string_view what, pid_t pid = 0);
 
 }  // namespace v1

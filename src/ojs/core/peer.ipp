@@ -4,6 +4,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <cstring>
+
 #include "../base/text.hpp"
 #include "peer.hpp"
 #include "proc.hpp"
@@ -57,6 +60,18 @@ inline result<pid_t> find_worker(std::string_view root) {
     return error{errc::busy, 0, cat("several processes run this program (", list, "); give the id of one")};
 }
 
+// Whether the signal would end a process that did not see it coming; false where /proc does not tell.
+inline bool would_end(std::string_view root, pid_t pid, int number) {
+    const std::string status = proc_file(root, cat(static_cast<long>(pid), "/status"));
+    unsigned long long prepared = 0;
+    for (const char* mask : {"\nSigBlk:\t", "\nSigIgn:\t", "\nSigCgt:\t"}) {
+        const std::size_t at = status.find(mask);
+        if (at == std::string::npos) return false;
+        prepared |= std::strtoull(status.c_str() + at + std::strlen(mask), nullptr, 16);
+    }
+    return (prepared >> (number - 1) & 1) == 0;
+}
+
 inline error cannot_signal(pid_t pid, int failed) {
     const std::string name = cat("process ", pid);
     if (failed == ESRCH) return {errc::system, failed, cat("there is no ", name)};
@@ -80,6 +95,11 @@ OJS_SHUTDOWN_INLINE result<pid_t> signal_worker(std::string_view what, pid_t pid
     if (pid < 0) return error{errc::invalid_argument, 0, "a process id is not negative"};
     const result<pid_t> target = pid != 0 ? result<pid_t>(pid) : detail::find_worker("");
     if (!target) return target;
+    // A worker without the spot policy, or a job's child taken for the controller: the usual mistakes. [Spot]
+    if (number == SIGUSR1 && detail::would_end("", *target, number)) {
+        return error{errc::unsupported, 0,
+                     detail::cat("process ", *target, " is not prepared for SIGUSR1, which would end it")};
+    }
     if (::kill(*target, number) != 0) return detail::cannot_signal(*target, errno);
     return target;
 }

@@ -71,8 +71,8 @@ class spool_body : public ref_counted {
         const ref<spool_claim> claim = find_claim(request.job_id);
         if (!claim) return settled::gone;
         const lock_guard held(claim->settling);
-        const std::string checkpoint =
-            request.checkpoint_json.empty() ? kept_checkpoint(*claim) : request.checkpoint_json;
+        const bool kept = request.checkpoint_json.empty() || !has_room(*claim, request.checkpoint_json);
+        const std::string checkpoint = kept ? kept_checkpoint(*claim) : request.checkpoint_json;
         return settle(request.job_id, *claim,
                       request.requeue ? requeued(*claim, checkpoint)
                                       : failed_run(options_, *claim, request.error, checkpoint));
@@ -85,6 +85,8 @@ class spool_body : public ref_counted {
         if (!claim) return settled::gone;
         const lock_guard held(claim->settling);
         if (claim->stage != settle_stage::open) return settled::gone;
+        if (!has_room(*claim, request.state_json))
+            return error{errc::rejected, 0, "spool: the checkpoint is too large for the job's file", 413};
         const ref<spool_place> place = current_place();
         const claimed_file file{place->folders, claim->owner->folder(), claim->name};
         const result<void> written = write_owned(file, claim->owner->new_temporary_name(), file.owner,
@@ -265,9 +267,11 @@ class spool_body : public ref_counted {
     };
     result<void> put_back(const stray& one) {
         const claimed_file file{place_->folders, one.owner->folder(), one.name};
-        if (options_.any_file) ::unlinkat(file.owner, sidecar_name(one.name).c_str(), 0);
         const result<void> moved = move_to_end(file, spool_end::request);
-        if (moved || moved.error().sys_errno == ENOENT) return {};
+        if (moved || moved.error().sys_errno == ENOENT) {
+            if (options_.any_file) ::unlinkat(file.owner, sidecar_name(one.name).c_str(), 0);
+            return {};
+        }
         strays_.push_back(one);
         return moved;
     }
@@ -321,6 +325,12 @@ class spool_body : public ref_counted {
         const lock_guard held(mutex_);
         const auto found = held_.find(id);
         return found == held_.end() ? ref<spool_claim>() : found->second;
+    }
+
+    // What is written with it must be read again: the job's file has a limit. The rest is for the error and its texts.
+    static bool has_room(const spool_claim& claim, const std::string& checkpoint) noexcept {
+        constexpr std::size_t rest = 64 * 1024;
+        return claim.opaque || claim.text.size() + checkpoint.size() + rest <= longest_spool_job;
     }
 
     static std::string kept_checkpoint(const spool_claim& claim) {
@@ -438,6 +448,9 @@ OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directo
                {"args", job.args_json},
                {"max_attempts", job.max_attempts > 0 ? detail::cat(job.max_attempts) : ""},
                {"created_at", detail::json_quote(detail::utc_timestamp())}});
+    if (text.size() >= detail::longest_spool_job)
+        return error{errc::invalid_argument, 0,
+                     detail::cat("spool: a job is at most ", detail::longest_spool_job, " bytes")};
     const std::string temporary = detail::cat(".new.", detail::hex_text(detail::random_number()));
     const int request = opened->request.get();
     const result<void> written = detail::write_new_file(request, temporary, text + "\n");

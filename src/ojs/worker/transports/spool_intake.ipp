@@ -60,7 +60,7 @@ inline examined cannot_examine(const std::string& name, int failed) {
 inline constexpr std::chrono::milliseconds look_rarely{5000};  // at what is not likely to change
 inline constexpr std::chrono::milliseconds look_soon{100};
 
-// How long a retry still has to wait. Never longer than its delay, wherever the clock was set meanwhile.
+// How long a retry still has to wait. One that would have to wait longer than its delay is due: the clock was set back.
 inline std::chrono::milliseconds delay_left(std::string_view object) {
     const std::string_view kept = raw_member(object, "spool");
     std::uint64_t due = 0;
@@ -69,8 +69,7 @@ inline std::chrono::milliseconds delay_left(std::string_view object) {
         return std::chrono::milliseconds(0);
     if (!parse_number(raw_member(kept, "delay_ms"), longest_duration_ms, delay)) delay = longest_duration_ms;
     const std::int64_t left = static_cast<std::int64_t>(due) - wall_clock_ms();
-    const auto most = static_cast<std::int64_t>(delay);
-    return std::chrono::milliseconds(left < most ? left : most);
+    return std::chrono::milliseconds(left <= static_cast<std::int64_t>(delay) ? left : 0);
 }
 
 inline std::string id_from_name(const std::string& name) {
@@ -102,7 +101,8 @@ class spool_examiner {
         const int writing = is_open_for_writing(file.fd.get());
         if (writing == 1 && age < std::chrono::minutes(1)) return look_later(look_soon);
         if (writing == 1) return refuse("somebody has had it open for writing for long");
-        const bool fresh = age.count() >= 0 && age < options_.settle_time;
+        // Also where its clock, that of a file server perhaps, is a little ahead of ours.
+        const bool fresh = age > -options_.settle_time && age < options_.settle_time;
         out.name = name;
         out.about = file.about;
         if (!options_.any_file)

@@ -85,16 +85,24 @@ inline bool is_temporary(std::string_view name) noexcept {
     return name.substr(0, 5) == ".tmp.";
 }
 
-// 0, or the errno; EWOULDBLOCK: someone holds it.
-inline int try_lock(int fd) noexcept {
+inline unique_fd open_owner_file(int folder, int access = O_RDONLY) {
+    return unique_fd(::openat(folder, owner_file, access | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+}
+
+inline int lock_now(int fd) noexcept {
     while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EINTR) return errno;
     }
     return 0;
 }
 
-inline unique_fd open_owner_file(int folder) {
-    return unique_fd(::openat(folder, owner_file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+// 0, or the errno; EWOULDBLOCK: someone holds it. NFS has no exclusive lock for who may only read; elsewhere a file open
+// for writing would keep the disk from being made read-only.
+inline int try_lock(int folder, unique_fd& lock) {
+    const int failed = lock_now(lock.get());
+    if (failed != EBADF) return failed;
+    lock = open_owner_file(folder, O_RDWR);
+    return lock ? lock_now(lock.get()) : errno;
 }
 
 inline bool is_linked(int fd) noexcept {
@@ -137,9 +145,9 @@ class spool_owner : public ref_counted {
 
 // Another lock on our own file must be refused, or locks mean nothing on this file system.
 inline result<void> check_locks_work(int folder) {
-    const unique_fd again = open_owner_file(folder);
+    unique_fd again = open_owner_file(folder);
     if (!again) return spool_error("open its own lock file", errno, errc::system);
-    if (try_lock(again.get()) == EWOULDBLOCK) return {};
+    if (try_lock(folder, again) == EWOULDBLOCK) return {};
     return error{errc::unsupported, 0,
                  "spool: the file system has no locks that work, so nobody could tell whose a job is"};
 }
@@ -161,7 +169,7 @@ inline result<ref<spool_owner>> try_make_owner(const spool_folders& spool) {
     }
     unique_fd lock = open_owner_file(folder.get());
     if (!lock) return errno == ENOENT ? taken : spool_error("open its lock file", errno, errc::system);
-    const int failed = try_lock(lock.get());
+    const int failed = try_lock(folder.get(), lock);
     if (failed == EWOULDBLOCK || (failed == 0 && !is_linked(lock.get()))) return taken;
     unique_fd processing(::fcntl(spool.processing.get(), F_DUPFD_CLOEXEC, 3));
     if (!processing) return spool_error("copy a descriptor", errno, errc::system);
@@ -220,7 +228,7 @@ inline judged_owner judge_owner(const spool_folders& spool, const std::string& n
         judge_unlocked(spool, name, out);
         return out;
     }
-    const int failed = out.lock ? try_lock(out.lock.get()) : errno;
+    const int failed = out.lock ? try_lock(out.folder.get(), out.lock) : errno;
     if (failed == EWOULDBLOCK) return out;
     if (failed != 0) {
         out.state = owner_state::unjudged;

@@ -42,6 +42,8 @@ class spool_recovery {
     }
 
   private:
+    static constexpr const char* never_claimed =
+        "it lay among a dead worker's claimed files and was never claimed; it is in failed/ now";
     static constexpr const char* died_running = "its worker died while it ran";
     static constexpr const char* carried_out_late =
         "what its worker had decided before it died is carried out";
@@ -102,6 +104,7 @@ class spool_recovery {
 
     bool recover_job(const spool_folders& spool, int folder, const std::string& name) {
         const claimed_file file{spool, folder, name};
+        if (options_.any_file && !exists_at(folder, sidecar_name(name))) return put_aside(file);
         spool_claim claim;
         claim.name = name;
         const bool known = read_dead_claim(file, claim);
@@ -117,6 +120,13 @@ class spool_recovery {
         const result<settled> done = settle_claim(file, claim, std::move(verdict), ".tmp.recovery");
         return note_recovered(name, done ? result<void>() : result<void>(done.error()),
                               decided ? carried_out_late : died_running);
+    }
+
+    // Somebody, a job's own command perhaps, has put it beside the claimed files: it is no job, and must not become one.
+    bool put_aside(const claimed_file& file) {
+        const result<void> moved = move_to_end(file, spool_end::failed);
+        if (moved) teller_.tell(spool_event::kind::refused, file.name, never_claimed);
+        return moved.has_value();
     }
 
     // What the file says about its job. False: that is not to be known, and it goes back as it is.

@@ -176,11 +176,7 @@ inline result<void> decide(const claimed_file& file, const spool_claim& claim, c
                             : write_owned(file, temporary, file.owner,
                                           decision_name(claim.decision.end, file.name), text);
     if (!text.empty()) return write_owned(file, temporary, file.owner, sidecar, text);
-    // A file without a sidecar was not run, and goes back as it came.
-    if (claim.decision.end == spool_end::request && ::unlinkat(file.owner, sidecar.c_str(), 0) != 0 &&
-        errno != ENOENT)
-        return spool_error(cat("remove ", printable(sidecar)), errno);
-    return {};
+    return {};  // it goes as it is, and the sidecar after it: what has none was never claimed
 }
 
 inline result<void> carry_out(const claimed_file& file, const spool_claim& claim,
