@@ -73,7 +73,8 @@ TEST_CASE("logs: every line of a run is JSON with the specified fields, and name
     REQUIRE(ends.size() == 1);
     const json& end = ends[0]["attributes"];
     CHECK(end["cause"].is("SIGTERM"));
-    CHECK(end["interrupted"].number == 1);
+    // The backend may have lost the answer to its FAIL; the second one then hears that the reservation is gone.
+    CHECK(end["interrupted"].number + end["gone"].number >= 1);
     CHECK(end["stop_ms"].number >= 300);
     CHECK(end["uptime_ms"].number >= end["stop_ms"].number);
     const std::int64_t settled = end["completed"].number + end["failed"].number + end["interrupted"].number +
