@@ -173,7 +173,9 @@ TEST_CASE("spool: what is no job is FAILed with its reason, keeps its bytes, and
         {R"({"type":7,"args":[]})", "type is missing"},
         {R"({"type":"noop"})", "args: missing"},
         {R"({"type":"noop","args":{}})", "args is not an array"}};
-    for (const auto& [text, reason] : bad) {
+    for (const auto& each : bad) {
+        const std::string& text = each.first;
+        const std::string& reason = each.second;
         CAPTURE(text);
         spool dir;
         const auto transport = dir.open();
