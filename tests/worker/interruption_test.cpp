@@ -308,7 +308,7 @@ TEST_CASE("termination mode: NORMAL_SHUTDOWN drains, and says what it found and 
     const shared_event let_go = make_event();
     busy_worker busy(options, [=](job_context&) { CHECK(let_go->wait()); });
     busy.signal();
-    REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
+    REQUIRE(log.waits_for("info Received SIGTERM"));
     CHECK(busy.body->phase() == phase::draining);
     let_go->set();
     REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
