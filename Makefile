@@ -184,8 +184,7 @@ SUITES := $(if $(UNIT_TESTS),unit) $(if $(PROCESS_TESTS),process)
 COMPILE_TESTS := $(patsubst tests/compile/%.cpp,compile/%,$(wildcard tests/compile/*.cpp))
 
 # The processes are those of the header, in both forms; that src/ is the same code is what `amalgamation` proves.
-TEST_PROGRAMS := $(call each,src header,two_units mixed hidden) \
-                 $(call each,src src-separate,$(filter unit,$(SUITES))) \
+TEST_PROGRAMS := $(call each,src header,two_units mixed hidden) $(call each,src-separate,$(filter unit,$(SUITES))) \
                  $(call each,header header-separate,$(SUITES))
 TEST_CHECKS := amalgamation tools $(call each,src header,$(COMPILE_TESTS)) $(TEST_PROGRAMS)
 

@@ -58,8 +58,12 @@ constexpr const char* usage =
     "  OJS_HEARTBEAT_INTERVAL (5s)        OJS_POLL_INTERVAL (1s)     OJS_VISIBILITY_TIMEOUT (30s)\n"
     "  OJS_HEALTH_ADDR (none)             OJS_HEALTH_CONTROL (off)   OJS_HEALTH_TOKEN (none)\n"
     "  OJS_CONTAINER_GRACE_PERIOD         OJS_PRESTOP_DELAY          OJS_DIALECT (graceful_shutdown)\n"
-    "  OJS_LABELS  OJS_WORKER_ID  OJS_AUTH_TOKEN  OJS_LOG_LEVEL (info)  OJS_LOG_FORMAT (text, json)\n"
-    "Exit status of a worker: 0 every job was reported; 75 some could not be; 64 a wrong flag or value.\n";
+    "  OJS_CANCEL_LEAD (0s)               OJS_RECLAIM_WAIT (0s)      OJS_STUCK_AFTER (5s)\n"
+    "  OJS_TERMINATION_TYPE_FILE (none)   OJS_LOG_LEVEL (info)       OJS_LOG_FORMAT (text, logfmt, json)\n"
+    "  OJS_LABELS  OJS_WORKER_ID  OJS_AUTH_TOKEN\n"
+    "Exit status of a worker: 0 every job was reported; 75 some could not be; 70 with OJS_DIALECT=river, a "
+    "job\n"
+    "did not return; 64 a wrong flag or value.\n";
 
 class crc32 {
   public:

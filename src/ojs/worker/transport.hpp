@@ -1,4 +1,4 @@
-// transport: the six operations between a worker and whatever holds its jobs. Derive from it to bring your own.
+// transport: the operations between a worker and whatever holds its jobs. Derive from it to bring your own.
 #pragma once
 
 #include <cstdint>
