@@ -17,6 +17,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -253,6 +254,10 @@ ojs::result<config> read_config(const std::string& path) {
 ojs::result<void> check(const std::string& path, const config& config) {
     if (config.spool.directory.empty()) return wrong_usage(path + ": spool_dir is missing");
     if (config.command.empty()) return wrong_usage(path + ": command is missing");
+    const std::string& program = config.command[0];  // a wrong one would send every job to failed/
+    const bool is_path = program.find('/') != std::string::npos && program.find("{job}") == std::string::npos;
+    if (is_path && ::access(program.c_str(), X_OK) != 0)
+        return wrong_usage(path + ": command: " + program + ": " + std::strerror(errno));
     if (config.options.cancel_lead >= config.options.shutdown_grace_period) {
         return wrong_usage(path +
                            ": child_process_shutdown_timeout must be shorter than termination_grace_period");

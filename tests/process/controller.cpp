@@ -553,14 +553,16 @@ TEST_CASE("controller: a child killed by someone else has failed") {
 
 TEST_CASE("controller: a command that cannot be started fails its jobs, and says why") {
     stage on;
-    write_file(on.path("config.json"),
-               "{\"spool_dir\":" + in_quotes(on.path("spool")) +
-                   ",\"command\":[\"/no/such/prover\",\"{job}\"],\"retry_delays\":[\"1ms\"]}");
+    const std::string prover = on.path("prover");
+    write_file(prover, "#!/no/such/interpreter\n");
+    REQUIRE(::chmod(prover.c_str(), 0700) == 0);
+    write_file(on.path("config.json"), "{\"spool_dir\":" + in_quotes(on.path("spool")) + ",\"command\":[" +
+                                           in_quotes(prover) + ",\"{job}\"],\"retry_delays\":[\"1ms\"]}");
     on.put_job("job-1");
     on.start();
     CHECK(eventually([&] { return on.job_is_only_in("failed"); }));
     CHECK(on.controller.count("msg=\"Job job-1 cannot be started\"") == 2);
-    CHECK(on.prints("/no/such/prover': No such file or directory (errno 2)"));
+    CHECK(on.prints("/prover': No such file or directory (errno 2)"));
     on.stop_by(SIGTERM);
 }
 
@@ -635,6 +637,8 @@ TEST_CASE("controller: a wrong configuration is refused with the key's name, and
         {"{\"command\":[]}", "command: must name a program"},
         {"{\"command\":[\"\"]}", "command: must name a program"},
         {"{\"command\":[\"true\",1]}", "command: must be an array of texts"},
+        {"{\"spool_dir\":\"s\",\"command\":[\"/no/such/prover\"]}", "/no/such/prover: No such file"},
+        {"{\"spool_dir\":\"s\",\"command\":[\"/etc/passwd\"]}", "/etc/passwd: Permission denied"},
         {"{\"retry_delays\":1}", "retry_delays: must be an array"},
         {"{\"retry_delays\":[-1]}", "retry_delays: must be from 0"},
         {"{\"retry_delays\":[\"1x\"]}", "retry_delays: '1x' is not a duration"},
@@ -732,7 +736,7 @@ TEST_CASE("controller: a log that nobody reads holds up no reclaim") {
     stage on;
     write_file(on.path("config.json"),
                "{\"spool_dir\":" + in_quotes(on.path("spool")) +
-                   ",\"command\":[\"sh\",\"-c\",\"yes | head -c 3000000; echo >$0; sleep 600\"," +
+                   ",\"command\":[\"sh\",\"-c\",\"yes | head -c 300000; echo >$0; sleep 600\"," +
                    in_quotes(on.path("flooded")) + "]}");
     const std::string log = on.path("log");
     REQUIRE(::mkfifo(log.c_str(), 0600) == 0);

@@ -206,7 +206,8 @@ TEST_CASE("a worker frozen past its lease does not report the job that another o
     CHECK(jobs.event(job_event(id, "ack"))["worker_id"].is("heir"));
     for (process* worker : {&frozen, &heir}) {
         worker->signal(SIGTERM);
-        CHECK(worker->wait() == 0);
+        const int status = worker->wait();
+        CHECK_MESSAGE(status == 0, worker->output());
     }
 }
 
