@@ -231,13 +231,14 @@ class audit {
         const std::string& sender = event["from"].text;
         CHECK_MESSAGE(!sender.empty(), what << " names no worker");
         on_request(sender, event);
-        claim* own = last_claim_of(history, sender);
+        claim* own = reported_claim(history, sender, what);
         if (own != nullptr) note_report(*own, what, event);
         if (accepted) {
             claim& now = history.back();
             CHECK_MESSAGE(now.open, id << " was settled while not active\n" << jobs_.history(id));
-            CHECK_MESSAGE(own == &now, id << " of " << now.worker << " was settled by " << sender << "\n"
-                                          << jobs_.history(id));
+            CHECK_MESSAGE(now.worker == sender, id << " of " << now.worker << " was settled by " << sender
+                                                   << "\n"
+                                                   << jobs_.history(id));
             now.open = false;
             if (what == "ack")
                 CHECK_MESSAGE(completed_.insert(id).second, id << " was completed twice\n"
@@ -248,11 +249,17 @@ class audit {
         }
     }
 
-    static claim* last_claim_of(std::vector<claim>& history, const std::string& worker) {
-        for (auto each = history.rbegin(); each != history.rend(); ++each) {
-            if (each->worker == worker) return &*each;
+    // Which of its claims a worker reports, if it claimed the job anew while the answer to its report was lost: the
+    // first that it may still report, else the last.
+    static claim* reported_claim(std::vector<claim>& history, const std::string& worker,
+                                 const std::string& what) {
+        claim* last = nullptr;
+        for (claim& each : history) {
+            if (each.worker != worker) continue;
+            last = &each;
+            if (each.may_repeat && (each.reported_as.empty() || each.reported_as == what)) break;
         }
-        return nullptr;
+        return last;
     }
 
     // One worker settles its claim in one way, and again only where it cannot know that it was heard.

@@ -32,6 +32,9 @@ struct run {
         REQUIRE(jobs.reaches(quick, "completed"));
         worker.signal(SIGTSTP);
         REQUIRE(worker.prints("phase quiet"));
+        // One may have been under way; not every backend is told the state.
+        const int beats = jobs.count(worker_event("w", "beat"));
+        REQUIRE(eventually([&] { return jobs.count(worker_event("w", "beat")) >= beats + 2; }));
         worker.signal(SIGTERM);
         status = worker.wait();
         log = worker.output();
