@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 #include <sstream>
 
 extern char** environ;
@@ -387,6 +388,10 @@ std::vector<std::string> backend::push(const std::string& type, const std::strin
     for (const json& each : answer["jobs"].items) ids.push_back(each["id"].text);
     REQUIRE(ids.size() == static_cast<std::size_t>(count));
     return ids;
+}
+
+void gate::open() const {
+    REQUIRE(std::ofstream(path_).good());
 }
 
 // ---- workers ----

@@ -147,6 +147,16 @@ class backend {
     std::vector<json> events_;
 };
 
+// Jobs of type test.gate with its args() run until it is opened: until the test has done what must come before.
+class gate {
+  public:
+    std::string args() const { return "[\"" + path_ + "\"]"; }
+    void open() const;
+
+  private:
+    const std::string path_ = scratch_file("gate");
+};
+
 // The events of one worker: `worker("w1", "beat")`.
 inline auto worker_event(const std::string& worker, const char* what) {
     return [=](const json& event) { return event["event"].is(what) && event["worker_id"].text == worker; };

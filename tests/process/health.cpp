@@ -146,7 +146,8 @@ TEST_CASE(
     "for") {
     backend jobs;
     served tested(jobs.url(), {{"OJS_HEALTH_CONTROL", "on"}});
-    const std::string id = jobs.push_one("test.sleep", "[300]");
+    const gate end;
+    const std::string id = jobs.push_one("test.gate", end.args());
     REQUIRE(tested.worker.prints("start " + id));
     const ojs::http_response early = call(tested.address, "GET", "/drain?timeout=0");
     CHECK(early.status == 503);
@@ -157,6 +158,7 @@ TEST_CASE(
     };
     REQUIRE(jobs.event(quiet_beat).what == json::kind::object);
     const std::string late = jobs.push_one("test.sleep", "[1]");
+    end.open();
     const ojs::http_response answer = call(tested.address, "GET", "/drain?timeout=30s");
     CHECK(answer.status == 200);
     CHECK(body(answer)["drained"].flag);

@@ -151,9 +151,14 @@ TEST_CASE("the termination mode: SIGTERM asks the file, SIGUSR1 does not") {
         backend jobs;
         process worker =
             start_worker(jobs.url(), "w", {{"OJS_TERMINATION_TYPE_FILE", mode_file(each.content)}});
-        const std::string id = jobs.push_one("test.sleep", "[400]");
+        const gate end;
+        const std::string id = jobs.push_one("test.gate", end.args());
         REQUIRE(worker.prints("start " + id));
         worker.signal(each.number);
+        if (!each.reclaims) {
+            REQUIRE(worker.prints("phase draining"));
+            end.open();
+        }
         CHECK(worker.wait() == 0);
         CHECK(jobs.state_of(id) == (each.reclaims ? "available" : "completed"));
         CHECK(worker.count("Spot instance reclamation detected") == (each.reclaims ? 1 : 0));

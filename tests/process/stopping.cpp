@@ -96,10 +96,13 @@ TEST_CASE("the answer to an ACK is lost: the second gets 409, and the job counts
     backend jobs;
     process worker =
         start_worker(jobs.url(), "w", {{"OJS_HEARTBEAT_INTERVAL", "1s"}, {"OJS_VISIBILITY_TIMEOUT", "60s"}});
-    const std::string id = jobs.push_one("test.stubborn", "[300]");
+    const gate end;
+    const std::string id = jobs.push_one("test.gate", end.args());
     REQUIRE(worker.prints("start " + id));
     jobs.post("/dev/faults", "{\"faults\":\"lose:1000\"}");
     worker.signal(SIGTERM);
+    REQUIRE(worker.prints("phase draining"));
+    end.open();
     CHECK(eventually([&] { return jobs.count(job_event(id, "ack")) >= 2; }));
     jobs.post("/dev/faults", "{\"faults\":\"\"}");
     CHECK(worker.wait() == 0);
@@ -139,10 +142,13 @@ TEST_CASE("SIGTSTP while the program starts: it begins quiet, and SIGCONT lets i
 TEST_CASE("SIGCONT right after SIGTERM, as systemd sends it: the drain goes on") {
     backend jobs;
     process worker = start_worker(jobs.url(), "w");
-    const std::string id = jobs.push_one("test.sleep", "[200]");
+    const gate end;
+    const std::string id = jobs.push_one("test.gate", end.args());
     REQUIRE(worker.prints("start " + id));
     worker.signal(SIGTERM);
     worker.signal(SIGCONT);
+    REQUIRE(worker.prints("phase draining"));
+    end.open();
     CHECK(worker.wait() == 0);
     CHECK(jobs.state_of(id) == "completed");
     CHECK(phase_moment(worker, "running") == 0);
@@ -161,9 +167,12 @@ TEST_CASE("directives of the backend: quiet and terminate are obeyed, running do
     CHECK(phase_moment(worker, "running") == 0);
     // But the operator's SIGCONT does.
     worker.signal(SIGCONT);
-    const std::string id = jobs.push_one("test.sleep", "[200]");
+    const gate end;
+    const std::string id = jobs.push_one("test.gate", end.args());
     REQUIRE(worker.prints("start " + id));
     jobs.post("/dev/directive", "{\"worker_id\":\"*\",\"directive\":\"terminate\"}");
+    REQUIRE(worker.prints("phase draining"));
+    end.open();
     CHECK(worker.wait() == 0);
     CHECK(jobs.state_of(id) == "completed");
     CHECK(worker.prints("cause=directive"));
@@ -214,11 +223,13 @@ TEST_CASE("a worker frozen past its lease does not report the job that another o
 TEST_CASE("a worker killed with SIGKILL: the backend takes its jobs back, another one completes them") {
     backend jobs({"--dead-after", "300ms"});
     process victim = start_worker(jobs.url(), "victim", {{"OJS_CONCURRENCY", "3"}});
-    const std::vector<std::string> ids = jobs.push("test.sleep", "[200]", 3);
+    const gate end;
+    const std::vector<std::string> ids = jobs.push("test.gate", end.args(), 3);
     for (const std::string& id : ids) REQUIRE(victim.prints("start " + id));
     await_beat(jobs, "victim");  // the backend misses only whom it has heard
     victim.signal(SIGKILL);
     CHECK(victim.wait() == -SIGKILL);
+    end.open();
     process heir = start_worker(jobs.url(), "heir");
     for (const std::string& id : ids) CHECK(jobs.reaches(id, "completed"));
     CHECK(jobs.count(worker_event("heir", "ack")) == 3);

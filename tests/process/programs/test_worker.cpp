@@ -46,6 +46,15 @@ void sleep_handler(ojs::job_context& job) {
     if (!job.sleep_for(milliseconds_argument(job))) print("cancelled " + job.id());
 }
 
+// Returns once the file exists that its argument names.
+void gate_handler(ojs::job_context& job) {
+    print("start " + job.id());
+    const std::string path = job.arg<std::string>(0).value_or("");
+    while (::access(path.c_str(), F_OK) != 0) {
+        if (!job.sleep_for(std::chrono::milliseconds(2))) return print("cancelled " + job.id());
+    }
+}
+
 // Works on, whatever is asked of it, and returns in the end.
 void stubborn_handler(ojs::job_context& job) {
     print("start " + job.id());
@@ -84,6 +93,7 @@ std::string big_handler(ojs::job_context& job) {
 void register_handlers(ojs::worker& worker) {
     worker.register_handler("test.sleep", &sleep_handler);
     worker.register_handler("test.long", &sleep_handler, ojs::handler_options{true});
+    worker.register_handler("test.gate", &gate_handler);
     worker.register_handler("test.stubborn", &stubborn_handler);
     worker.register_handler("test.deaf", &deaf_handler);
     worker.register_handler("test.fork", &fork_handler);
