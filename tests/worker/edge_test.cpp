@@ -50,7 +50,7 @@ TEST_CASE("edge: a cancel_wait longer than the stop still leaves time to report"
     ojs::worker_options settings = options();
     settings.shutdown_grace_period = 0ms;
     settings.cancel_wait = 10s;
-    settings.stop_timeout = 500ms;
+    settings.stop_timeout = 2s;
     ojs::worker worker(settings, wire);
     worker.register_handler("work", [&](ojs::job_context&) {
         running.set();
@@ -167,7 +167,7 @@ TEST_CASE("edge: a FAIL that hangs outside any handler does not hold up the stop
         return ojs::error{ojs::errc::timed_out, 0, "no answer"};
     };
     ojs::worker_options settings = options();
-    settings.stop_timeout = 300ms;
+    settings.stop_timeout = 2s;  // of which the last heartbeat has its part
     settings.shutdown_grace_period = 0ms;
     ojs::worker worker(settings, wire);
     worker.register_handler("work", [](ojs::job_context&) {});

@@ -127,7 +127,7 @@ TEST_CASE("settlement: an ACK that is never answered does not hold up the stop")
     };
     wire.give(make_job("a"));
     worker_options options = recorder::options();
-    options.stop_timeout = 300ms;
+    options.stop_timeout = 2s;  // of which the last heartbeat has its part
     options.request_timeout = 20s;
     options.shutdown_grace_period = 0ms;
     worker worker(options, wire);
