@@ -28,6 +28,7 @@ LOCAL_INCLUDE = re.compile(r'#include "([^"]+)"')
 SYSTEM_INCLUDE = re.compile(r"\s*#\s*include\s*<([^>]+)>")
 DEFINE = re.compile(r"\s*#\s*define\s+(\w+)")
 VERSION = re.compile(r'#define OJS_SHUTDOWN_VERSION "([^"]+)"')
+INLINE_NAMESPACE = re.compile(r"inline namespace (\w+)")
 
 ALLOWED_MACROS = {"PICOJSON_USE_LOCALE"}
 # Streams pull in locales and static constructors; the rest costs more compile time than the library itself.
@@ -129,6 +130,7 @@ def check_tree(tree):
                 fix = f"move what is needed to {part.room}/ or before, or hand it in as a parameter"
                 raise Problem(part.at(number), f"upward include: {part.room}/ must not know {target}", fix)
     check_cycles(tree)
+    check_version(tree)
 
     listed = {name for _, name in tree.order}
     emitted = set()
@@ -150,6 +152,20 @@ def check_tree(tree):
     for number, line in enumerate(tree.umbrella, 1):
         if ANY_LOCAL_INCLUDE.match(line) and number not in replaced:
             raise Problem(f"{UMBRELLA}:{number}", "local include left over", 'write it as #include "ojs/ROOM/FILE"')
+
+
+def check_version(tree):
+    """Two versions in one process must share neither functions nor state: the inline namespace names the version."""
+    config = tree.parts.get(CONFIG)
+    version = VERSION.search("\n".join(config.lines)) if config else None
+    if not version:
+        return
+    wanted = "v" + version.group(1).replace(".", "_")
+    for part in tree.parts.values():
+        for number, line in enumerate(part.lines, 1):
+            found = INLINE_NAMESPACE.search(line)
+            if found and found.group(1) != wanted:
+                raise Problem(part.at(number), f"namespace {found.group(1)} is not the version's", f"name it {wanted}")
 
 
 def check_cycles(tree):

@@ -243,6 +243,10 @@ class RefusalTest(AmalgamateTest):
         self.replace("src/ojs/core/gate.ipp", "#if FANCY", "#define FANCY 1\n#if FANCY")
         self.assert_refused("src/ojs/core/gate.ipp:2", "macro FANCY", "OJS_SHUTDOWN_")
 
+    def test_inline_namespace_of_another_version(self):
+        self.replace("src/ojs/core/gate.hpp", "int gate();", "inline namespace v1_2_2 { int gate(); }")
+        self.assert_refused("src/ojs/core/gate.hpp:8", "namespace v1_2_2 is not the version's", "name it v1_2_3")
+
     def test_using_namespace(self):
         self.replace("src/ojs/core/gate.ipp", "int gate()", "using namespace std;\nint gate()")
         self.assert_refused("src/ojs/core/gate.ipp:6", "using namespace", "where it is used")

@@ -8,7 +8,7 @@
 #include "error.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 // The one clock of the library: steady, so that setting the time of day moves no deadline.
 using steady_clock = std::chrono::steady_clock;
@@ -32,5 +32,5 @@ result<std::chrono::milliseconds> parse_duration(std::string_view text);
 // The shortest form parse_duration reads back: "1m30s", "250ms", "0s".
 std::string format_duration(std::chrono::milliseconds duration);
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

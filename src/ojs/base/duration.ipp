@@ -6,7 +6,7 @@
 #include "text.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 struct duration_unit {
@@ -71,5 +71,5 @@ OJS_SHUTDOWN_INLINE std::string format_duration(std::chrono::milliseconds durati
     return out.empty() ? "0s" : out;
 }
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -6,7 +6,7 @@
 #include "memory.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 // Finds an environment variable; null if unset.
 using environment_lookup = function<const char*(const char* name)>;
@@ -19,5 +19,5 @@ inline const char* find_variable(const environment_lookup& lookup, const char* n
 }
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

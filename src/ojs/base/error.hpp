@@ -7,7 +7,7 @@
 #include <utility>
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 // What went wrong, coarse enough to act on.
 enum class errc {
@@ -108,5 +108,5 @@ class [[nodiscard]] result<void> {
     ojs::error error_;
 };
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

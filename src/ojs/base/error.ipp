@@ -3,7 +3,7 @@
 #include "error.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 OJS_SHUTDOWN_INLINE const char* to_string(errc code) noexcept {
     switch (code) {
@@ -22,5 +22,5 @@ OJS_SHUTDOWN_INLINE const char* to_string(errc code) noexcept {
     return "unknown";
 }
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -6,7 +6,7 @@
 #include <utility>
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 class unique_fd {
@@ -33,5 +33,5 @@ class unique_fd {
 };
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -5,7 +5,7 @@
 #include <vector>
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 enum class severity { info, warning, error };
 
@@ -25,5 +25,5 @@ severity worst(const std::vector<finding>& findings) noexcept;
 // Two lines a finding (what, fix) and one that counts them, each with its newline. Thread-safe.
 std::string format_findings(const std::vector<finding>& findings);
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -4,7 +4,7 @@
 #include "text.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 OJS_SHUTDOWN_INLINE const char* to_string(severity level) noexcept {
     static const char* const names[] = {"info", "warning", "error"};
@@ -34,5 +34,5 @@ OJS_SHUTDOWN_INLINE std::string format_findings(const std::vector<finding>& find
     return out;
 }
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

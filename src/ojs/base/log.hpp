@@ -9,7 +9,7 @@
 #include "text.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 enum class log_level { debug, info, warn, error, off };
 enum class log_format {
@@ -93,5 +93,5 @@ void write_line(int fd, std::string line);
 inline void write_log_line(int fd, std::string line) {
     detail::write_line(fd, std::move(line));
 }
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

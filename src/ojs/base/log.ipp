@@ -15,7 +15,7 @@
 #include "sync.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 OJS_SHUTDOWN_INLINE const char* to_string(log_level level) noexcept {
     static const char* const names[] = {"debug", "info", "warn", "error", "off"};
@@ -259,5 +259,5 @@ OJS_SHUTDOWN_INLINE std::string format_log_record(const log_record& record, log_
     return detail::format_text(record, time);
 }
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -6,7 +6,7 @@
 #include <utility>
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 // Base of everything shared between threads whose lifetimes differ.
@@ -130,5 +130,5 @@ class function<R(Args...)> {
     detail::ref<body> body_;
 };
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -5,7 +5,7 @@
 #include <string>
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 enum class file_status { read, missing, not_regular, unreadable };
@@ -21,5 +21,5 @@ struct small_file {
 small_file read_small_file(const std::string& path, std::size_t limit);
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -8,7 +8,7 @@
 #include "small_file.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 inline small_file cannot_open(int failed) {
@@ -47,5 +47,5 @@ OJS_SHUTDOWN_INLINE small_file read_small_file(const std::string& path, std::siz
 }
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

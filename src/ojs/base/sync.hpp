@@ -7,7 +7,7 @@
 #include "memory.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 class mutex {
@@ -93,5 +93,5 @@ class thread {
 };
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -10,7 +10,7 @@
 #include "text.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 inline timespec to_timespec(std::chrono::nanoseconds duration) noexcept {
@@ -52,8 +52,7 @@ struct thread_start : ref_counted {
     const char* name = "";
 };
 
-extern "C" {
-inline void* ojs_shutdown_thread_main(void* argument) {
+inline void* thread_main(void* argument) {
     auto* start = static_cast<thread_start*>(argument);
 #ifdef __linux__
     pthread_setname_np(pthread_self(), start->name);
@@ -61,7 +60,6 @@ inline void* ojs_shutdown_thread_main(void* argument) {
     start->body();
     start->release();
     return nullptr;
-}
 }
 
 inline std::size_t usable_stack_size(std::size_t wanted) {
@@ -87,7 +85,7 @@ OJS_SHUTDOWN_INLINE result<thread> thread::start(function<void()> body, thread_o
     sigfillset(&all);
     if (!options.takes_signals) pthread_sigmask(SIG_SETMASK, &all, &previous);
     thread out;
-    const int failed = pthread_create(&out.native_, &attributes, ojs_shutdown_thread_main, start.get());
+    const int failed = pthread_create(&out.native_, &attributes, thread_main, start.get());
     if (!options.takes_signals) pthread_sigmask(SIG_SETMASK, &previous, nullptr);
     pthread_attr_destroy(&attributes);
     if (failed != 0) {
@@ -114,5 +112,5 @@ OJS_SHUTDOWN_INLINE void thread::detach() noexcept {
 }
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

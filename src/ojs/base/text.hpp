@@ -8,7 +8,7 @@
 #include <string_view>
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 // One part of a concatenation: text, or a number to be written in decimal.
@@ -64,5 +64,5 @@ std::string_view take_utf8(std::string_view& text) noexcept;
 std::string json_quote(std::string_view text);
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

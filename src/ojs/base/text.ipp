@@ -6,7 +6,7 @@
 #include <cstring>
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 OJS_SHUTDOWN_INLINE void text_part::append_to(std::string& out) const {
@@ -137,5 +137,5 @@ OJS_SHUTDOWN_INLINE std::string json_quote(std::string_view text) {
 }
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

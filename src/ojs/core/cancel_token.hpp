@@ -9,7 +9,7 @@
 #include "../base/memory.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 enum class cancel_reason : std::uint8_t {
     none,
@@ -154,5 +154,5 @@ class cancel_source {
     detail::ref<detail::cancel_state> state_;
 };
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -8,7 +8,7 @@
 #include "wake.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 OJS_SHUTDOWN_INLINE const char* to_string(cancel_reason reason) noexcept {
     constexpr const char* names[] = {"none",   "grace_period_expired", "forced", "spot_reclaim", "cancelled",
@@ -216,5 +216,5 @@ OJS_SHUTDOWN_INLINE bool cancel_source::cancel(cancel_reason reason) {
     return first;
 }
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -10,7 +10,7 @@
 #include "../base/finding.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 // Where to look. The defaults are this process and the machine it runs on.
 struct container_probe {
@@ -66,5 +66,5 @@ container_info detect_container(const container_probe& where = {});
 // SIGTSTP sent to PID 1 freezes us or gets lost. None outside of containers. Thread-safe.
 std::vector<finding> check_pid1(const container_info& info);
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

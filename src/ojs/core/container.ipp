@@ -9,7 +9,7 @@
 #include "proc.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 // ---- tables ----
@@ -506,5 +506,5 @@ OJS_SHUTDOWN_INLINE std::vector<finding> check_pid1(const container_info& info) 
     return out;
 }
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

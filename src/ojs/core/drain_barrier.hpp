@@ -8,7 +8,7 @@
 #include "../base/sync.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 class drain_barrier {
   public:
@@ -84,5 +84,5 @@ class drain_barrier {
     detail::condition emptied_;
 };
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -3,7 +3,7 @@
 #include "drain_barrier.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 OJS_SHUTDOWN_INLINE drain_barrier::ticket drain_barrier::ticket::split() const noexcept {
     if (barrier_ != nullptr) barrier_->word_.fetch_add(one, std::memory_order_relaxed);
@@ -32,5 +32,5 @@ OJS_SHUTDOWN_INLINE std::uint64_t drain_barrier::wait_until(time_point deadline)
     }
 }
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -4,7 +4,7 @@
 #include "../base/error.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 struct init_options {
     bool always = false;  // also where this process is not PID 1
@@ -20,5 +20,5 @@ struct init_options {
 // A worker started this way sees PID 1 as the sender of what was passed on.
 result<void> as_init(init_options options = {});
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -13,7 +13,7 @@
 #include "signals.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 // Takes the status of every child that has ended. True once that of `program` is among them, in `status`.
@@ -77,5 +77,5 @@ OJS_SHUTDOWN_INLINE result<void> as_init(init_options options) {
                  detail::cat("cannot start the program below PID 1: ", detail::errno_text(failed))};
 }
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -11,7 +11,7 @@
 #include "../base/duration.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 enum class phase : std::uint8_t {
     running,    // fetches and works
@@ -185,5 +185,5 @@ class lifecycle {
     std::atomic<int> subscribers_[subscriber_limit];
 };
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

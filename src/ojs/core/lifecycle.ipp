@@ -8,7 +8,7 @@
 #include "wake.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 OJS_SHUTDOWN_INLINE const char* to_string(phase value) noexcept {
     constexpr const char* names[] = {"running", "quiet", "draining", "stopping", "terminated"};
@@ -235,5 +235,5 @@ OJS_SHUTDOWN_INLINE time_point lifecycle::changed_at(const lifecycle_state& stat
     return steady_clock::now() - std::chrono::milliseconds(age_ms);
 }
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -8,7 +8,7 @@
 #include "../base/error.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 // Sends what `what` stands for: "quiet" (SIGTSTP), "resume" (SIGCONT) or "stop" (SIGTERM) [GS 4.1], or "reclaim"
 // (SIGUSR1), which is not sent to a process that has no use for it and would end. [Spot]
@@ -23,5 +23,5 @@ inline namespace v1 {
 // there is no /proc, or reclaim for who is not prepared for it, where there is). Thread-safe.
 result<pid_t> signal_worker(std::string_view what, pid_t pid = 0);
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

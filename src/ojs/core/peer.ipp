@@ -12,7 +12,7 @@
 #include "proc.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 struct worker_command {
@@ -104,5 +104,5 @@ OJS_SHUTDOWN_INLINE result<pid_t> signal_worker(std::string_view what, pid_t pid
     return target;
 }
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

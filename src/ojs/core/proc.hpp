@@ -8,7 +8,7 @@
 #include <vector>
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 // A file of /proc below `root`, such as "1/comm"; empty where it cannot be read. At most 64 KiB.
@@ -36,5 +36,5 @@ bool same_program(std::string_view root, const process_facts& a, const process_f
 std::vector<pid_t> all_processes(std::string_view root);
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

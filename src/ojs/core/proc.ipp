@@ -10,7 +10,7 @@
 #include "proc.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 inline constexpr std::size_t longest_proc_file = 64 * 1024;
@@ -108,5 +108,5 @@ OJS_SHUTDOWN_INLINE std::vector<pid_t> all_processes(std::string_view root) {
 }
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

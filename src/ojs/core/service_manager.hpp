@@ -10,7 +10,7 @@
 #include "../base/memory.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 // The notify protocol of sd_notify(3), without libsystemd: one datagram a message to the socket that $NOTIFY_SOCKET
 // names. Without that variable nothing is done and every message succeeds, so callers need not ask.
@@ -56,5 +56,5 @@ class service_notifier {
     std::chrono::milliseconds watchdog_interval_{0};
 };
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

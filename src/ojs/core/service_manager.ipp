@@ -14,7 +14,7 @@
 #include "service_manager.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 inline constexpr std::size_t longest_notification = 4096;
@@ -164,5 +164,5 @@ OJS_SHUTDOWN_INLINE result<void> service_notifier::send(std::string_view assignm
     }
 }
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -9,7 +9,7 @@
 #include "lifecycle.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 struct signal_options {
     // What to do about a signal that already has a handler from elsewhere: false refuses with errc::busy,
@@ -73,5 +73,5 @@ class [[nodiscard]] signals {
 // "SIGTERM", ... or "signal 7" for those this library does not handle. Thread-safe.
 std::string signal_name(int number);
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

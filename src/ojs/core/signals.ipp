@@ -13,7 +13,7 @@
 #include "wake.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 struct signal_rule {
@@ -103,8 +103,7 @@ inline void restore_previous(std::size_t rule) {
     if (process.installed[rule]) ::sigaction(signal_rules[rule].number, &process.previous[rule], nullptr);
 }
 
-extern "C" {
-inline void ojs_shutdown_on_signal(int number, siginfo_t* info, void* context) {
+inline void on_signal(int number, siginfo_t* info, void* context) {
     const int saved = errno;
     process.handlers_running.fetch_add(1);  // sequentially consistent with uninstall()
     for (std::size_t rule = 0; rule < signal_rule_count; ++rule) {
@@ -128,10 +127,9 @@ inline void ojs_shutdown_after_fork() {
     target->after_fork();
     for (std::size_t rule = 0; rule < signal_rule_count; ++rule) restore_previous(rule);
 }
-}
 
 inline bool is_ours(const struct sigaction& action) noexcept {
-    return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == ojs_shutdown_on_signal;
+    return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == on_signal;
 }
 
 inline bool is_foreign(const struct sigaction& action) noexcept {
@@ -141,7 +139,7 @@ inline bool is_foreign(const struct sigaction& action) noexcept {
 
 inline struct sigaction our_action() {
     struct sigaction ours {};
-    ours.sa_sigaction = ojs_shutdown_on_signal;
+    ours.sa_sigaction = on_signal;
     ours.sa_flags = SA_SIGINFO | SA_RESTART;
     sigemptyset(&ours.sa_mask);
     for (const signal_rule& rule : signal_rules) sigaddset(&ours.sa_mask, rule.number);
@@ -346,5 +344,5 @@ OJS_SHUTDOWN_INLINE std::string signal_name(int number) {
     return detail::cat("signal ", number);
 }
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -5,7 +5,7 @@
 #include <string>
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 // What the file holds: NORMAL_SHUTDOWN, SPOT_RECLAIM, or anything that is neither. All but the first mean reclaim: it is
 // safer to hand a job back at once than to work on it on a machine that may be gone before it ends.
@@ -22,5 +22,5 @@ struct termination_mode {
 // FIFO, a folder, a device or a socket. Thread-safe; not async-signal-safe.
 termination_mode read_termination_mode(const std::string& path);
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -5,7 +5,7 @@
 #include "termination_mode.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 inline constexpr std::size_t longest_termination_mode = 4096;
@@ -51,5 +51,5 @@ OJS_SHUTDOWN_INLINE termination_mode read_termination_mode(const std::string& pa
             detail::cat(file, " cannot be read: ", detail::errno_text(found.sys_errno), so)};
 }
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

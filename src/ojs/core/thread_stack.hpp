@@ -9,7 +9,7 @@
 #include "../base/duration.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 // The return addresses on the stack of `thread`, which must live until this returns: "program+0x1234
@@ -23,5 +23,5 @@ std::string capture_stack(pthread_t thread, time_point deadline);
 bool answer_stack_request(const siginfo_t* info) noexcept;
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

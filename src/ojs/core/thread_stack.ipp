@@ -18,7 +18,7 @@
 #endif
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 #if OJS_SHUTDOWN_USE_UNWIND
@@ -39,8 +39,7 @@ struct stack_request {
 };
 __attribute__((visibility("default"))) inline stack_request asked_stack;
 
-extern "C" {
-inline _Unwind_Reason_Code ojs_shutdown_note_frame(struct _Unwind_Context* context, void* request) {
+inline _Unwind_Reason_Code note_frame(struct _Unwind_Context* context, void* request) {
     auto* out = static_cast<stack_request*>(request);
     const std::uintptr_t address = _Unwind_GetIP(context);
     if (address == 0 || out->count == stack_request::most_frames) return _URC_END_OF_STACK;
@@ -49,7 +48,6 @@ inline _Unwind_Reason_Code ojs_shutdown_note_frame(struct _Unwind_Context* conte
 }
 inline _Unwind_Reason_Code ojs_shutdown_skip_frame(struct _Unwind_Context* /*context*/, void* /*request*/) {
     return _URC_END_OF_STACK;
-}
 }
 
 // A request that was given up is still a request, and no wish for a report.
@@ -68,7 +66,7 @@ OJS_SHUTDOWN_INLINE bool answer_stack_request(const siginfo_t* info) noexcept {
         return forget_given_up();
     }
     asked_stack.count = 0;
-    _Unwind_Backtrace(ojs_shutdown_note_frame, &asked_stack);
+    _Unwind_Backtrace(note_frame, &asked_stack);
     expected = stack_request::writing;
     if (asked_stack.now.compare_exchange_strong(expected, stack_request::written)) {
         asked_stack.answered->notify();
@@ -90,8 +88,7 @@ struct module_search {
     std::string* out;
 };
 
-extern "C" {
-inline int ojs_shutdown_find_module(struct dl_phdr_info* module, std::size_t /*size*/, void* search) {
+inline int find_module(struct dl_phdr_info* module, std::size_t /*size*/, void* search) {
     const auto* wanted = static_cast<module_search*>(search);
     for (int i = 0; i < module->dlpi_phnum; ++i) {
         const auto& part = module->dlpi_phdr[i];
@@ -105,14 +102,13 @@ inline int ojs_shutdown_find_module(struct dl_phdr_info* module, std::size_t /*s
     }
     return 0;
 }
-}
 
 inline std::string format_stack() {
     std::string out;
     for (int i = 0; i < asked_stack.count; ++i) {
         if (i > 0) out += ' ';
         module_search search = {asked_stack.frames[i], &out};
-        if (dl_iterate_phdr(ojs_shutdown_find_module, &search) == 0) append(out, hex(asked_stack.frames[i]));
+        if (dl_iterate_phdr(find_module, &search) == 0) append(out, hex(asked_stack.frames[i]));
     }
     return out;
 }
@@ -178,5 +174,5 @@ OJS_SHUTDOWN_INLINE std::string capture_stack(pthread_t /*thread*/, time_point /
 #endif  // OJS_SHUTDOWN_USE_UNWIND
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

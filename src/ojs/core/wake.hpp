@@ -6,7 +6,7 @@
 #include "../base/sync.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 // An eventfd, or a pipe where there is none. Non-blocking and close-on-exec.
@@ -30,5 +30,5 @@ class wake {
 int poll_timeout(time_point deadline) noexcept;
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -12,7 +12,7 @@
 #endif
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 OJS_SHUTDOWN_INLINE result<wake> wake::create() {
@@ -78,5 +78,5 @@ OJS_SHUTDOWN_INLINE bool wake::wait_until(time_point deadline) const noexcept {
 }
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -19,7 +19,7 @@
 extern "C" char** environ;
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 inline constexpr int first_free_descriptor = 3;  // after the standard streams
@@ -398,5 +398,5 @@ OJS_SHUTDOWN_INLINE void child_reset() noexcept {
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -11,7 +11,7 @@
 #include "child_launch.ipp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 inline constexpr std::size_t longest_line = 8 * 1024;
@@ -175,5 +175,5 @@ class child_thread : public ref_counted {
 };
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

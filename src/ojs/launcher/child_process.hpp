@@ -14,7 +14,7 @@
 #include "../core/cancel_token.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 // Where one of the three standard streams of a child leads.
 class child_stream {
@@ -157,5 +157,5 @@ class child_process {
 // should have been forked with all signals blocked, before exec(). Async-signal-safe.
 void child_reset() noexcept;
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

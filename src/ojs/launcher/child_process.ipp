@@ -17,7 +17,7 @@
 #include "child_process.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 // Between two looks at who is left of a group that was asked to end, and whose leader has.
@@ -370,5 +370,5 @@ OJS_SHUTDOWN_INLINE result<child_exit> child_process::kill(std::chrono::millisec
     return state_->wait(deadline_after(patience), -1);
 }
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -10,7 +10,7 @@
 #include "http_message.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 struct http_client_options {
     std::string bearer_token;  // sent as "Authorization: Bearer ..."; empty: not sent
@@ -55,5 +55,5 @@ class http_client {
     detail::ref<impl> impl_;
 };
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -9,7 +9,7 @@
 #include "url.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 inline constexpr int most_interim_answers = 16;
@@ -292,5 +292,5 @@ OJS_SHUTDOWN_INLINE result<http_response> http_client::send(const http_request& 
     }
 }
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -7,7 +7,7 @@
 #include <vector>
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 struct http_header {
     std::string name;
@@ -39,5 +39,5 @@ struct http_limits {
     std::size_t body = 8 * 1024 * 1024;
 };
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -3,7 +3,7 @@
 #include "http_parser.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 OJS_SHUTDOWN_INLINE std::string_view find_header(const http_headers& headers,
                                                  std::string_view name) noexcept {
@@ -85,5 +85,5 @@ OJS_SHUTDOWN_INLINE void append_header(std::string& head, std::string_view name,
 }
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

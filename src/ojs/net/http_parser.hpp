@@ -8,7 +8,7 @@
 #include "http_message.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 // What is asked of the text of a message, and how it is written. All ignore case where HTTP does.
@@ -112,5 +112,5 @@ class http_parser {
 };
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

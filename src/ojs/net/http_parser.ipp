@@ -2,7 +2,7 @@
 #include "http_parser.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 OJS_SHUTDOWN_INLINE void http_parser::begin(bool answers_head) {
@@ -263,5 +263,5 @@ OJS_SHUTDOWN_INLINE void http_parser::on_chunk_size(std::string_view line) {
 }
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -11,7 +11,7 @@
 #include "http_message.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 struct http_server_options {
     http_limits limits;
@@ -51,5 +51,5 @@ class http_server {
     detail::ref<impl> impl_;
 };
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

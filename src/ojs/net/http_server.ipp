@@ -11,7 +11,7 @@
 #include "url.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 inline constexpr auto linger_time = std::chrono::seconds(1);
@@ -429,5 +429,5 @@ OJS_SHUTDOWN_INLINE std::size_t http_server::stop(time_point deadline) {
     return impl_->stop(deadline);
 }
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -12,7 +12,7 @@ class value;
 }
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 // Parses the whole of `text`. Never throws; errc::bad_answer with a short text (never an echo of the input) for
@@ -43,5 +43,5 @@ std::string with_raw_member(std::string_view object, std::string_view key, std::
 bool raw_string(std::string_view source, std::string& out);
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -16,7 +16,7 @@
 #include "json.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 inline constexpr std::size_t deepest_nesting = 100;
@@ -273,5 +273,5 @@ OJS_SHUTDOWN_INLINE bool json_integer(const picojson::value& object, const char*
 }
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

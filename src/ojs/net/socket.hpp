@@ -15,7 +15,7 @@
 #include "url.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 struct socket_address {
@@ -76,5 +76,5 @@ io_result recv_some(int fd, char* buffer, std::size_t size, time_point deadline)
 bool is_stale(int fd) noexcept;
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

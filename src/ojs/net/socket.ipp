@@ -17,7 +17,7 @@
 #include "socket.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 #ifdef MSG_NOSIGNAL
@@ -439,5 +439,5 @@ OJS_SHUTDOWN_INLINE result<unique_fd> listen_socket(const endpoint& where) {
 }
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -8,7 +8,7 @@
 #include "../base/error.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 struct endpoint {
@@ -29,5 +29,5 @@ result<endpoint> parse_listen_address(std::string_view address);
 std::string host_port(std::string_view host, std::uint16_t port);
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -6,7 +6,7 @@
 #include "url.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 inline error bad_address(std::string_view text, std::string_view why) {
@@ -137,5 +137,5 @@ OJS_SHUTDOWN_INLINE result<endpoint> parse_listen_address(std::string_view addre
 }
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

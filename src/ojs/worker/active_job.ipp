@@ -11,7 +11,7 @@
 #include "worker.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 struct registered_handler : ref_counted {
@@ -196,5 +196,5 @@ class job_table {
 };
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -8,7 +8,7 @@
 #include "worker_options.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 // "budget-exceeded" (error): the grace period and the preStop delay reach what the container grants, so that SIGKILL
 // comes before the drain ends. "budget-tight" (warning): they fit, but not with the 5 s, or stop_timeout if that is
@@ -22,5 +22,5 @@ std::chrono::milliseconds grace_period_for(
     std::chrono::milliseconds max_job_duration, std::chrono::milliseconds heartbeat_interval,
     std::chrono::milliseconds safety_margin = std::chrono::seconds(10)) noexcept;
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -4,7 +4,7 @@
 #include "budget.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 inline std::chrono::milliseconds sum(std::chrono::milliseconds a, std::chrono::milliseconds b) noexcept {
@@ -84,5 +84,5 @@ OJS_SHUTDOWN_INLINE std::chrono::milliseconds grace_period_for(
     return detail::sum(detail::sum(max_job_duration, heartbeat_interval), safety_margin);
 }
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

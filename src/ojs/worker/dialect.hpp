@@ -5,7 +5,7 @@
 #include <string>
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 struct dialect {
     std::string name = "graceful_shutdown";
@@ -74,5 +74,5 @@ struct dialect {
     }
 };
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -9,7 +9,7 @@
 #include "worker_options.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 struct doctor_options {
     container_probe where;  // what counts as this machine; also where the variables are looked up
@@ -28,5 +28,5 @@ std::vector<finding> doctor(const worker_options& options, const doctor_options&
 // Thread-safe.
 std::vector<finding> startup_findings(const worker_options& options, const container_probe& where = {});
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -17,7 +17,7 @@
 #include "worker_options.ipp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 // ---- container ----
@@ -275,5 +275,5 @@ OJS_SHUTDOWN_INLINE std::vector<finding> startup_findings(const worker_options& 
     return out;
 }
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -12,7 +12,7 @@
 #include "worker_context.ipp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 // Whether two secrets are the same, in a time that depends on their lengths alone.
@@ -379,5 +379,5 @@ class health_server : public ref_counted {
 };
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

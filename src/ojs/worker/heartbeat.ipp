@@ -4,7 +4,7 @@
 #include "worker_context.ipp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 // Heartbeats, on a thread that does nothing else, so that no slow FETCH or ACK ever delays one.
@@ -164,5 +164,5 @@ class heartbeat : public ref_counted {
 };
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

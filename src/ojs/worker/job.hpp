@@ -15,7 +15,7 @@ class value;
 }
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 // A claimed job as the backend sent it. [WP FETCH]
 struct job {
@@ -149,5 +149,5 @@ struct handler_options {
 // Called on several threads at once. What it throws becomes a retryable FAIL.
 using job_handler = function<outcome(job_context&)>;
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

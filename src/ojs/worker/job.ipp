@@ -5,7 +5,7 @@
 #include "worker_context.ipp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 // One argument's source text and parsed value.
@@ -217,5 +217,5 @@ OJS_SHUTDOWN_INLINE void job_context::heartbeat() const noexcept {
     worker_.beat_now();
 }
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -7,7 +7,7 @@
 #include "settlement.ipp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 // The threads that run jobs, at most `concurrency`, each with at most one job. They FETCH for themselves, and hand what
@@ -429,5 +429,5 @@ class job_pool : public ref_counted {
 };
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

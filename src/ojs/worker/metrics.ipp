@@ -13,7 +13,7 @@
 #include "../core/lifecycle.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 using counter = std::atomic<std::uint64_t>;
@@ -285,5 +285,5 @@ class worker_metrics : public ref_counted {
 };
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

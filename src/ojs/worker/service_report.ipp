@@ -8,7 +8,7 @@
 #include "worker_context.ipp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 // For the supervisor's thread alone. Without a service manager nothing is ever due. [sd_notify]
@@ -96,5 +96,5 @@ class service_report {
 };
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

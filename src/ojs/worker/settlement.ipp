@@ -4,7 +4,7 @@
 #include "worker_context.ipp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 // What to tell the backend about a job, and which counter that belongs to.
@@ -309,5 +309,5 @@ class report_queue {
 };
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

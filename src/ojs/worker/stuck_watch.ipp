@@ -4,7 +4,7 @@
 #include "job_pool.ipp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 // For the supervising thread.
@@ -110,5 +110,5 @@ class stuck_watch {
 };
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

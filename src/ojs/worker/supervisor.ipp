@@ -10,7 +10,7 @@
 #include "stuck_watch.ipp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 // Runs one worker from its first heartbeat to its last. Sleeps on one descriptor; makes no slow call itself,
@@ -474,5 +474,5 @@ class supervisor {
 };
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

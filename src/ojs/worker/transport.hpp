@@ -8,7 +8,7 @@
 #include "job.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 struct worker_identity {
     std::string worker_id;
@@ -107,5 +107,5 @@ class transport {
     virtual void when_work_may_wait(function<void()> tell);
 };
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -3,7 +3,7 @@
 #include "transport.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 OJS_SHUTDOWN_INLINE transport::~transport() = default;
 
@@ -29,5 +29,5 @@ OJS_SHUTDOWN_INLINE result<std::string> transport::load_checkpoint(const std::st
 
 OJS_SHUTDOWN_INLINE void transport::when_work_may_wait(function<void()> /*tell*/) {}
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

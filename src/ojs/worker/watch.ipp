@@ -6,7 +6,7 @@
 #include "../base/sync.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 class watch {
@@ -40,5 +40,5 @@ class watch {
 };
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -9,7 +9,7 @@
 #include "worker_options.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 // What became of the jobs a worker claimed.
 struct worker_report {
@@ -104,5 +104,5 @@ class worker {
     detail::thread background_;  // start()'s; joined when the worker is destroyed
 };
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -12,7 +12,7 @@
 #include "transports/spool.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 // "worker_" and a UUIDv7: unique, and sortable by start time.
@@ -355,5 +355,5 @@ OJS_SHUTDOWN_INLINE worker_report worker::report() const {
     return out;
 }
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

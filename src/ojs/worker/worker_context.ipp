@@ -13,7 +13,7 @@
 #include "watch.ipp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 // What the parts of one worker share. It lives as long as the last thread that uses it.
@@ -227,5 +227,5 @@ inline long long milliseconds_since(time_point then) {
 }
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

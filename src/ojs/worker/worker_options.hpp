@@ -12,7 +12,7 @@
 #include "dialect.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 // A job whose handler goes on though it was cancelled.
 struct stuck_job {
@@ -99,5 +99,5 @@ result<void> validate(const worker_options& options);
 // Prints the error on standard error as "error: ..." and returns 64, for main to return.
 int report_usage(const error& failure);
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

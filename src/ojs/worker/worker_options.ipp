@@ -9,7 +9,7 @@
 #include "worker_options.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 inline constexpr std::chrono::milliseconds least_poll_interval{1};
@@ -292,5 +292,5 @@ OJS_SHUTDOWN_INLINE int report_usage(const error& failure) {
     return 64;
 }
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -7,7 +7,7 @@
 #include "../transport.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 struct http_transport_options {
     // Where register_worker() POSTs the worker's particulars; empty: nowhere. No published binding has such a route,
@@ -58,5 +58,5 @@ class http_transport : public transport {
     std::atomic<bool> checkpoint_route_seen_{false};
 };
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -5,7 +5,7 @@
 #include "http.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 inline constexpr std::int64_t any_integer = 9007199254740992;  // 2^53: beyond it a double is not exact
@@ -453,5 +453,5 @@ OJS_SHUTDOWN_INLINE result<std::string> http_transport::load_checkpoint(const st
     return std::string(detail::raw_member(answer->body, "state"));
 }
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -4,7 +4,7 @@
 #include "../transport.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 // A job as the queue sees it.
 struct memory_job {
@@ -40,5 +40,5 @@ class memory_transport : public transport {
     std::vector<memory_job> jobs_;
 };
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -4,7 +4,7 @@
 #include "memory.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 OJS_SHUTDOWN_INLINE memory_transport::memory_transport() = default;
 OJS_SHUTDOWN_INLINE memory_transport::~memory_transport() = default;
@@ -104,5 +104,5 @@ OJS_SHUTDOWN_INLINE result<heartbeat_answer> memory_transport::heartbeat(const h
     return answer;
 }
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

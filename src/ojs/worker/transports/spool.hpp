@@ -4,7 +4,7 @@
 #include "../transport.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 
 // What a spool has to tell besides its answers; a job's content is never in it.
 struct spool_event {
@@ -81,5 +81,5 @@ struct spool_job {
 // returns. Returns its id. errc::invalid_argument (also for a name that is taken) or system. Thread-safe.
 result<std::string> spool_enqueue(const std::string& directory, const spool_job& job);
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -6,7 +6,7 @@
 #include "spool_watch.ipp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 // The directories held open; replaced as a whole where they were taken away and made anew.
@@ -466,5 +466,5 @@ OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directo
                                errc::system);
 }
 
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

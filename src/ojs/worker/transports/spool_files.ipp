@@ -21,7 +21,7 @@
 #include "spool.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 inline constexpr std::size_t longest_spool_name = 200;              // what we add must fit into NAME_MAX
@@ -356,5 +356,5 @@ inline std::chrono::milliseconds age_of(const struct stat& about) noexcept {
 }
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -11,7 +11,7 @@
 #endif
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 // A file of request/ as it was examined.
@@ -298,5 +298,5 @@ class spool_waiting {
 };
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -13,7 +13,7 @@
 #include "spool_files.ipp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 inline constexpr const char* owner_file = ".owner";
@@ -251,5 +251,5 @@ inline judged_owner judge_owner(const spool_folders& spool, const std::string& n
 }
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

@@ -6,7 +6,7 @@
 #include "spool_settle.ipp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 // Passes events on, those that would come again and again only once. Used by one thread at a time.
@@ -169,5 +169,5 @@ class spool_recovery {
 };
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

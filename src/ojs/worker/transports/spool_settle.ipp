@@ -5,7 +5,7 @@
 #include "spool_owner.ipp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 enum class spool_end : unsigned char { request, done, failed };
@@ -312,5 +312,5 @@ inline spool_verdict completed_run(const spool_claim& claim, const std::string& 
 }
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs

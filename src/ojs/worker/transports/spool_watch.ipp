@@ -7,7 +7,7 @@
 #include "spool.hpp"
 
 namespace ojs {
-inline namespace v1 {
+inline namespace v0_1_0 {
 namespace detail {
 
 // A thread that waits for the kernel to tell of a new file, or for one that was put off to be due.
@@ -72,5 +72,5 @@ class spool_watcher {
 };
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace v0_1_0
 }  // namespace ojs
