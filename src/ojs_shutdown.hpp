@@ -103,6 +103,7 @@
 
 #include "ojs/worker/active_job.ipp"
 #include "ojs/worker/watch.ipp"
+#include "ojs/worker/beat_schedule.ipp"
 #include "ojs/worker/metrics.ipp"
 #include "ojs/worker/worker_context.ipp"
 #include "ojs/worker/job.ipp"

@@ -1,6 +1,7 @@
 // Log records, the hook that receives them, and the default sink (one line a record on standard error).
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,7 +39,7 @@ struct log_record {
 };
 
 // Receives every record at or above the level. May be called from several threads at once, never from a
-// signal handler; must not call back into the worker.
+// signal handler; must not call back into the worker. What it throws is dropped, and told on standard error, once.
 using log_hook = function<void(const log_record&)>;
 
 struct log_options {
@@ -76,6 +77,8 @@ class logger {
 
   private:
     void pass_on(log_level level, std::string_view message, std::vector<log_field> fields) const;
+    void call_hook(const log_record& record) const;
+    void tell_lost() const;
     void mask_secrets(std::string& text) const;
 
     log_options options_;
@@ -83,15 +86,20 @@ class logger {
     std::vector<std::string> secrets_;
 };
 
-// One write(2) a line, so that lines of several threads and processes do not mix.
-void write_line(int fd, std::string line);
+// One write(2) a line, so that lines of several threads and processes do not mix. False: nobody read it in time.
+bool write_line(int fd, std::string line);
+
+// All lines together wait so long at most for their reader from now on, and a tenth of the time that passes. A reader
+// that is slower costs lines, which are counted, and said when there is room again.
+void limit_log_waiting(std::chrono::milliseconds total) noexcept;
 
 }  // namespace detail
 
 // For a log_hook of your own: writes a line, with its newline, as the logger writes its own. Lines of several threads do not
 // mix; a reader that is gone or does not read costs lines, never a SIGPIPE or a hang. Thread-safe.
 inline void write_log_line(int fd, std::string line) {
-    detail::write_line(fd, std::move(line));
+    static_cast<void>(detail::write_line(fd, std::move(line)));
 }
+
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -166,11 +166,47 @@ class no_sigpipe {
     bool was_pending_;
 };
 
-// Shared by all loggers of the process: who writes now, and whether the last line found nobody reading.
+// Shared by all loggers of the process: who writes now, and how long lines may still wait for their reader.
 struct log_outlet {
+    // With the mutex held. Whether the descriptor takes more, within what is left of the patience. A reader, dead or slow,
+    // never takes more than a second and a tenth of the time that passes.
+    bool await_room(int fd) noexcept {
+        pollfd ready{fd, POLLOUT, 0};
+        if (::poll(&ready, 1, 0) > 0) return true;
+        refill();
+        for (;;) {
+            const std::int64_t left = patience_ms.load();
+            if (left <= 0) return false;
+            const auto began = steady_clock::now();
+            if (::poll(&ready, 1, static_cast<int>(left < slice_ms ? left : slice_ms)) > 0) return true;
+            const auto waited = steady_clock::now() - began;
+            patience_ms.fetch_sub(1 + std::chrono::duration_cast<std::chrono::milliseconds>(waited).count());
+        }
+    }
+    void refill() noexcept {
+        const time_point now = steady_clock::now();
+        const auto earned = std::chrono::duration_cast<std::chrono::milliseconds>(now - refilled) / 10;
+        if (earned.count() == 0) return;
+        refilled = now;
+        const std::int64_t had = patience_ms.fetch_add(earned.count());
+        if (had + earned.count() > most_patience_ms) limit(most_patience_ms);
+    }
+    void limit(std::int64_t most) noexcept {
+        std::int64_t had = patience_ms.load();
+        while (had > most && !patience_ms.compare_exchange_weak(had, most)) {
+        }
+    }
+
+    static constexpr std::int64_t most_patience_ms = 1000;
+    static constexpr std::int64_t slice_ms = 20;  // so that a limit set meanwhile counts
+
     const pid_t owner = getpid();
     mutex writing;
-    bool stuck = false;
+    std::atomic<std::int64_t> patience_ms{most_patience_ms};
+    time_point refilled = steady_clock::now();  // guarded by the mutex
+    bool torn = false;                          // guarded by the mutex: the last line is without its end
+    std::atomic<std::uint64_t> lost{0};
+    std::atomic<bool> hook_threw{false};
 };
 
 // Never destroyed: threads may log while the process exits. A child made by fork() gets its own, as the mutex of the
@@ -186,25 +222,35 @@ inline log_outlet& outlet() {
     return *found;
 }
 
-OJS_SHUTDOWN_INLINE void write_line(int fd, std::string line) {
-    line += '\n';
+// With the outlet's mutex held. False: the rest of the text was not taken.
+inline bool write_all(log_outlet& out, int fd, std::string_view left) {
+    while (!left.empty()) {
+        if (!out.await_room(fd)) return false;
+        const ssize_t wrote = ::write(fd, left.data(), left.size() < PIPE_BUF ? left.size() : PIPE_BUF);
+        if (wrote < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (wrote <= 0) return false;
+        out.torn = true;
+        left.remove_prefix(static_cast<std::size_t>(wrote));
+    }
+    return true;
+}
+
+OJS_SHUTDOWN_INLINE bool write_line(int fd, std::string line) {
     const no_sigpipe quiet;
     log_outlet& out = outlet();
     const lock_guard alone(out.writing);  // or two writers could both see the last free place of a pipe
-    std::string_view left = line;
-    while (!left.empty()) {
-        // A log nobody reads must not stop the worker: a pipe that stays full for a second costs the line, and the
-        // next ones at once.
-        pollfd ready{fd, POLLOUT, 0};
-        const int polled = ::poll(&ready, 1, out.stuck ? 0 : 1000);
-        if (polled < 0 && errno == EINTR) continue;
-        out.stuck = polled == 0;
-        if (polled <= 0) return;
-        const ssize_t wrote = ::write(fd, left.data(), left.size() < PIPE_BUF ? left.size() : PIPE_BUF);
-        if (wrote < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-        if (wrote <= 0) return;
-        left.remove_prefix(static_cast<std::size_t>(wrote));
+    line += '\n';
+    if (out.torn) line.insert(0, 1, '\n');
+    if (!write_all(out, fd, line)) {
+        out.lost.fetch_add(1);
+        return false;
     }
+    out.torn = false;
+    return true;
+}
+
+OJS_SHUTDOWN_INLINE void limit_log_waiting(std::chrono::milliseconds total) noexcept {
+    outlet().limit(total.count());
 }
 
 OJS_SHUTDOWN_INLINE logger::logger(log_options options, std::string worker_id,
@@ -239,11 +285,26 @@ OJS_SHUTDOWN_INLINE void logger::pass_on(log_level level, std::string_view messa
     log_record record{level, std::string(message), std::move(fields), worker_id_};
     mask_secrets(record.message);
     for (log_field& f : record.fields) mask_secrets(f.value);
-    if (options_.hook) {
+    if (options_.hook) return call_hook(record);
+    if (write_line(STDERR_FILENO, format_log_record(record, options_.format))) tell_lost();
+}
+
+OJS_SHUTDOWN_INLINE void logger::call_hook(const log_record& record) const {
+    try {
         options_.hook(record);
-    } else {
-        write_line(STDERR_FILENO, format_log_record(record, options_.format));
+    } catch (...) {
+        if (!outlet().hook_threw.exchange(true))
+            static_cast<void>(write_line(STDERR_FILENO, "error: the log hook threw an exception; records are lost"));
     }
+}
+
+OJS_SHUTDOWN_INLINE void logger::tell_lost() const {
+    const std::uint64_t lost = outlet().lost.exchange(0);
+    if (lost == 0) return;
+    const log_record record{
+        log_level::warn, "log lines were lost: nobody read them in time", {field("lines", lost)}, worker_id_};
+    if (!write_line(STDERR_FILENO, format_log_record(record, options_.format)))
+        outlet().lost.fetch_add(lost - 1);  // that line is counted, and says nothing
 }
 
 }  // namespace detail

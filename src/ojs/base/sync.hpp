@@ -18,6 +18,7 @@ class mutex {
     ~mutex() { pthread_mutex_destroy(&native_); }
 
     void lock() noexcept { pthread_mutex_lock(&native_); }
+    bool try_lock() noexcept { return pthread_mutex_trylock(&native_) == 0; }
     void unlock() noexcept { pthread_mutex_unlock(&native_); }
     pthread_mutex_t* native() noexcept { return &native_; }
 
@@ -68,7 +69,8 @@ class condition {
 };
 
 struct thread_options {
-    std::size_t stack_size = 0;  // bytes; 0: the platform's default
+    std::size_t stack_size = 0;        // bytes; 0: the platform's default
+    std::size_t least_stack_size = 0;  // whatever the former says
     bool takes_signals = false;  // false: every signal is blocked in the thread
     const char* name = "ojs";    // at most 15 characters, shown by ps and debuggers
 };
@@ -90,6 +92,27 @@ class thread {
   private:
     pthread_t native_{};
     bool joinable_ = false;
+};
+
+// The thread runs below all others from now on, where the platform has such a thing: nothing raises it again without a
+// privilege.
+void run_below_others(pthread_t thread) noexcept;
+
+// The calling thread's own nice value, which the threads it starts have as well; 0 where only processes have one.
+int thread_nice() noexcept;
+// Does nothing where it may not.
+void set_thread_nice(int value) noexcept;
+
+// The calling thread runs above others for a scope, and the threads it starts meanwhile for their lives, where it may.
+class above_others {
+  public:
+    above_others() noexcept : before_(thread_nice()) { set_thread_nice(-20); }
+    above_others(const above_others&) = delete;
+    above_others& operator=(const above_others&) = delete;
+    ~above_others() { set_thread_nice(before_); }
+
+  private:
+    const int before_;
 };
 
 }  // namespace detail

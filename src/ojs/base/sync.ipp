@@ -2,7 +2,9 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -78,8 +80,12 @@ OJS_SHUTDOWN_INLINE result<thread> thread::start(function<void()> body, thread_o
 
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
-    if (options.stack_size != 0)
-        pthread_attr_setstacksize(&attributes, usable_stack_size(options.stack_size));
+    std::size_t stack_size = 0;
+    pthread_attr_getstacksize(&attributes, &stack_size);
+    const std::size_t wanted = options.stack_size != 0 ? options.stack_size : stack_size;
+    const std::size_t least = options.least_stack_size;
+    if (options.stack_size != 0 || wanted < least)
+        pthread_attr_setstacksize(&attributes, usable_stack_size(wanted < least ? least : wanted));
     sigset_t all;
     sigset_t previous;
     sigfillset(&all);
@@ -109,6 +115,33 @@ OJS_SHUTDOWN_INLINE void thread::join() noexcept {
 
 OJS_SHUTDOWN_INLINE void thread::detach() noexcept {
     if (std::exchange(joinable_, false)) pthread_detach(native_);
+}
+
+OJS_SHUTDOWN_INLINE void run_below_others(pthread_t thread) noexcept {
+#ifdef SCHED_IDLE
+    const sched_param none{};
+    pthread_setschedparam(thread, SCHED_IDLE, &none);
+#else
+    static_cast<void>(thread);
+#endif
+}
+
+// On Linux alone a thread has a nice value of its own.
+OJS_SHUTDOWN_INLINE int thread_nice() noexcept {
+#ifdef __linux__
+    return getpriority(PRIO_PROCESS, 0);
+#else
+    return 0;
+#endif
+}
+
+OJS_SHUTDOWN_INLINE void set_thread_nice(int value) noexcept {
+#ifdef __linux__
+    const int saved = errno;
+    if (setpriority(PRIO_PROCESS, 0, value) != 0) errno = saved;
+#else
+    static_cast<void>(value);
+#endif
 }
 
 }  // namespace detail

@@ -24,6 +24,7 @@ enum class cancel_reason : std::uint8_t {
 const char* to_string(cancel_reason reason) noexcept;
 
 namespace detail {
+class cancel_group;
 class cancel_state;
 }
 
@@ -132,6 +133,8 @@ bool cancel_token::wait(Condition& changed, Lock& held, Predicate ready) const {
 class cancel_source {
   public:
     cancel_source();
+    // One of many that a single store cancels.
+    explicit cancel_source(detail::ref<detail::cancel_group> group);
     cancel_source(cancel_source&& other) noexcept;
     cancel_source& operator=(cancel_source&& other) noexcept;
     ~cancel_source();
@@ -142,6 +145,8 @@ class cancel_source {
     // Whether it was asked for. Looking here is not seeing: only what the token tells makes the work know.
     bool requested() const noexcept;
     cancel_reason reason() const noexcept;
+    // Ends the waits, once the group was cancelled.
+    void end_waits();
     // Whether run_callbacks() would call anyone.
     bool callbacks_due() const;
     // Calls the callbacks that are still due, in the order they were registered.

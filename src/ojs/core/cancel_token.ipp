@@ -18,9 +18,32 @@ OJS_SHUTDOWN_INLINE const char* to_string(cancel_reason reason) noexcept {
 
 namespace detail {
 
+// Cancels all of its tokens by one store, however many there are and whether or not the canceller gets any further.
+class cancel_group : public ref_counted {
+  public:
+    // False: it was cancelled before; the first reason stays.
+    bool request(cancel_reason why) noexcept {
+        cancel_reason none = cancel_reason::none;
+        return reason_.compare_exchange_strong(none, why, std::memory_order_acq_rel);
+    }
+    cancel_reason reason() const noexcept { return reason_.load(std::memory_order_acquire); }
+
+  private:
+    std::atomic<cancel_reason> reason_{cancel_reason::none};
+};
+
 class cancel_state : public ref_counted {
   public:
-    cancel_reason reason() const noexcept { return reason_.load(std::memory_order_acquire); }
+    explicit cancel_state(ref<cancel_group> group = {}) : group_(std::move(group)) {}
+
+    // The group's reason becomes the token's own when somebody first looks: so the first one stays.
+    cancel_reason reason() const noexcept {
+        const cancel_reason all = group_ ? group_->reason() : cancel_reason::none;
+        cancel_reason own = reason_.load(std::memory_order_acquire);
+        if (own != cancel_reason::none || all == cancel_reason::none) return own;
+        const bool first = reason_.compare_exchange_strong(own, all, std::memory_order_acq_rel);
+        return first ? all : own;
+    }
     bool seen() const noexcept { return seen_.load(std::memory_order_acquire); }
 
     cancel_reason look() noexcept {
@@ -30,12 +53,17 @@ class cancel_state : public ref_counted {
     }
 
     bool request(cancel_reason why) {
-        const lock_guard held(mutex_);
         if (reason() != cancel_reason::none) return false;
-        reason_.store(why, std::memory_order_release);
+        cancel_reason none = cancel_reason::none;
+        if (!reason_.compare_exchange_strong(none, why, std::memory_order_acq_rel)) return false;
+        end_waits();
+        return true;
+    }
+
+    void end_waits() {
+        const lock_guard held(mutex_);  // so that it does not come between a sleeper's look and its sleep
         changed_.notify_all();
         if (poll_.fd() >= 0) tell_pollers();
-        return true;
     }
 
     bool sleep_until(time_point deadline) {
@@ -118,9 +146,10 @@ class cancel_state : public ref_counted {
         }
     }
 
+    const ref<cancel_group> group_;  // or none
     mutex mutex_;
     condition changed_;
-    std::atomic<cancel_reason> reason_{cancel_reason::none};
+    mutable std::atomic<cancel_reason> reason_{cancel_reason::none};
     std::atomic<bool> seen_{false};
     wake poll_;  // none before the first fd()
     std::vector<entry> callbacks_;
@@ -195,6 +224,8 @@ OJS_SHUTDOWN_INLINE result<int> cancel_token::fd() const {
 }
 
 OJS_SHUTDOWN_INLINE cancel_source::cancel_source() : state_(detail::make_ref<detail::cancel_state>()) {}
+OJS_SHUTDOWN_INLINE cancel_source::cancel_source(detail::ref<detail::cancel_group> group)
+    : state_(detail::make_ref<detail::cancel_state>(std::move(group))) {}
 OJS_SHUTDOWN_INLINE cancel_source::cancel_source(cancel_source&& other) noexcept = default;
 OJS_SHUTDOWN_INLINE cancel_source& cancel_source::operator=(cancel_source&& other) noexcept = default;
 OJS_SHUTDOWN_INLINE cancel_source::~cancel_source() = default;
@@ -203,6 +234,9 @@ OJS_SHUTDOWN_INLINE cancel_token cancel_source::token() const noexcept {
 }
 OJS_SHUTDOWN_INLINE bool cancel_source::request(cancel_reason reason) {
     return state_->request(reason);
+}
+OJS_SHUTDOWN_INLINE void cancel_source::end_waits() {
+    state_->end_waits();
 }
 OJS_SHUTDOWN_INLINE bool cancel_source::callbacks_due() const {
     return state_->callbacks_due();

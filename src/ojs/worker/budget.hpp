@@ -10,10 +10,26 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
+namespace detail {
+
+// How stop_timeout is shared out: the last heartbeat's part, and, of the rest, what cancelled handlers must leave for
+// reporting them.
+inline std::chrono::milliseconds last_beat_time(std::chrono::milliseconds stop_timeout) noexcept {
+    constexpr std::chrono::milliseconds most{500};
+    return stop_timeout / 5 < most ? stop_timeout / 5 : most;
+}
+inline steady_clock::duration report_time(steady_clock::duration left) noexcept {
+    constexpr std::chrono::seconds most{3};
+    return left / 2 < most ? left / 2 : most;
+}
+
+}  // namespace detail
+
 // "budget-exceeded" (error): the grace period and the preStop delay reach what the container grants, so that SIGKILL
 // comes before the drain ends. "budget-tight" (warning): they fit, but not with the 5 s, or stop_timeout if that is
 // longer, that reporting and exiting may take. Both with the numbers and a value that works. "grace-below-heartbeat"
-// (warning): the drain may end before one heartbeat is due. Thread-safe. [GS 6.2, 6.3]
+// (warning): the drain may end before one heartbeat is due. "cancel-wait-cut" (warning): cancel_wait or reclaim_wait is
+// longer than what stop_timeout leaves for it. Thread-safe. [GS 6.2, 6.3]
 std::vector<finding> check_budget(const worker_options& options);
 
 // max_job_duration + heartbeat_interval + safety_margin; the longest there is where that would overflow, and negative

@@ -61,11 +61,24 @@ inline void check_container_grace(const worker_options& options, std::vector<fin
     }
 }
 
+inline void check_cancel_wait(const worker_options& options, std::vector<finding>& out) {
+    const auto wanted = longer(options.cancel_wait, options.reclaim_wait);
+    const auto left = options.stop_timeout - last_beat_time(options.stop_timeout);
+    const auto granted = left - std::chrono::duration_cast<std::chrono::milliseconds>(report_time(left));
+    if (wanted <= granted) return;
+    out.push_back({severity::warning, "cancel-wait-cut",
+                   cat("cancelled handlers are to have ", format_duration(wanted), " to return, but the stop_timeout of ",
+                       format_duration(options.stop_timeout), " leaves them ", format_duration(granted)),
+                   cat("set OJS_STOP_TIMEOUT to ", format_duration(sum(wanted, std::chrono::milliseconds(3500))),
+                       ", or shorten the wait")});
+}
+
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE std::vector<finding> check_budget(const worker_options& options) {
     std::vector<finding> out;
     detail::check_container_grace(options, out);
+    detail::check_cancel_wait(options, out);
     if (options.shutdown_grace_period <= options.heartbeat_interval) {
         const auto least = grace_period_for({}, options.heartbeat_interval);
         out.push_back({severity::warning, "grace-below-heartbeat",

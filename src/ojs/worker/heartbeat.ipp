@@ -13,35 +13,17 @@ class heartbeat : public ref_counted {
     explicit heartbeat(worker_context& worker) : worker_(worker) {}
 
     result<void> start() {
-        thread_options options;
-        options.name = "ojs-heartbeat";
         const ref<heartbeat> self(this);
         const ref<worker_context> context(&worker_);
-        result<thread> started = thread::start([self, context] { self->run(); }, options);
+        result<thread> started = thread::start([self, context] { self->run(); }, worker_.service_thread("ojs-heartbeat"));
         if (!started) return started.error();
         thread_ = std::move(*started);
         return {};
     }
 
-    // A beat at once, besides the regular ones.
-    void beat_now() {
-        const lock_guard held(mutex_);
-        if (finishing_) return;  // a handler that keeps asking must not hold up the last beat
-        due_ = true;
-        changed_.notify_one();
-    }
-
     // Sends what is due, then the last beat, and nothing ever after; wakes the supervisor when that is done.
-    void finish(time_point deadline) {
-        const lock_guard held(mutex_);
-        last_deadline_ = deadline;
-        finishing_ = true;
-        changed_.notify_one();
-    }
-    bool finished() {
-        const lock_guard held(mutex_);
-        return finished_;
-    }
+    void finish(time_point deadline) { worker_.beats.finish(deadline); }
+    bool finished() const noexcept { return finished_.load(std::memory_order_acquire); }
     void join() { thread_.join(); }
     // Joins the thread, or leaves it to end by itself where a call to the backend still holds it.
     void end() {
@@ -55,73 +37,71 @@ class heartbeat : public ref_counted {
   private:
     void run() {
         registered_ = register_worker();
-        beat_now();  // the first beat is the registration where there is no route for it
-        while (wait_for_beat()) {
+        while (worker_.beats.wait()) {
             if (!registered_) registered_ = register_worker();
-            static_cast<void>(beat(false));  // a beat that failed is logged; the next one is due soon
+            result<void> sent = beat(worker_.beat_state());
+            if (!sent)
+                worker_.log.write(log_level::warn, "heartbeat failed", {field("error", sent.error().text)});
+            worker_.beats.end(std::move(sent));
         }
         deregister_worker();
         last_beat();  // the very last request
-        const lock_guard held(mutex_);
-        finished_ = true;
+        finished_.store(true, std::memory_order_release);
         worker_.supervisor.notify();
     }
 
-    // False when it is time for the last beat. A beat that is due by then is still sent: it announces `quiet`.
-    bool wait_for_beat() {
-        lock_guard held(mutex_);
-        while (!due_ && !finishing_) {
-            if (!changed_.wait_until(held, next_beat_)) due_ = true;
-        }
-        next_beat_ = steady_clock::now() + worker_.options.heartbeat_interval;
-        return std::exchange(due_, false);
-    }
-
-    time_point call_deadline() {
-        const lock_guard held(mutex_);
-        const time_point ordinary = steady_clock::now() + worker_.options.request_timeout;
-        return finishing_ && last_deadline_ < ordinary ? last_deadline_ : ordinary;
+    time_point call_deadline() const {
+        return worker_.beats.latest(steady_clock::now() + worker_.options.request_timeout);
     }
 
     // Tried again, for a moment, only where it was not processed: the backend gets one last beat.
     void last_beat() {
-        const time_point give_up = deadline_after(last_beat_tries);
+        const time_point give_up = worker_.beats.latest(deadline_after(last_beat_tries));
         backoff pauses(std::chrono::milliseconds(20), std::chrono::milliseconds(200));
         for (;;) {
-            const result<void> sent = beat(true);
-            if (sent || (sent.error().code != errc::unavailable && sent.error().code != errc::unreachable))
-                return;
+            const result<void> sent = beat(worker_.options.dialect.last_state);
+            if (sent) return;
+            const errc why = sent.error().code;
             const time_point next = steady_clock::now() + pauses.next();
-            lock_guard held(mutex_);
-            if (next >= give_up || next >= last_deadline_) return;
-            while (changed_.wait_until(held, next)) {
+            if ((why != errc::unavailable && why != errc::unreachable) || next >= give_up) {
+                worker_.log.write(log_level::warn, "the last heartbeat could not be sent",
+                                  {field("error", sent.error().text)});
+                return;
             }
+            worker_.beats.pause(next);
         }
     }
 
-    result<void> beat(bool last) {
+    result<void> beat(std::string state) {
         const std::vector<ref<active_job>> jobs = worker_.jobs.snapshot();
         const time_point sent = steady_clock::now();
-        const heartbeat_request request = {&worker_.identity,
-                                           last ? worker_.options.dialect.last_state : worker_.beat_state(),
-                                           ids_of(jobs)};
+        const heartbeat_request request = {&worker_.identity, std::move(state), ids_of(jobs)};
         const result<heartbeat_answer> answer = worker_.call(
             [&](ojs::transport& transport) { return transport.heartbeat(request, call_deadline()); });
         worker_.note_heartbeat(answer.has_value());
-        if (!answer) {
-            worker_.log.write(log_level::warn, "heartbeat failed", {field("error", answer.error().text)});
-            return answer.error();
-        }
+        cover_leases(jobs, sent);
+        if (!answer) return answer.error();
         renew_leases(jobs, *answer, sent);
         obey(answer->directive);
         return {};
     }
 
-    // A lease that ran out before the beat is ours again only if the backend says so by name.
-    static void renew_leases(const std::vector<ref<active_job>>& jobs, const heartbeat_answer& answer,
-                             time_point sent) {
+    // The next beat follows the shortest lease in hand.
+    void cover_leases(const std::vector<ref<active_job>>& jobs, time_point sent) {
+        auto shortest = std::chrono::milliseconds::max();
+        for (const ref<active_job>& each : jobs) shortest = each->lease < shortest ? each->lease : shortest;
+        worker_.beats.cover(sent, shortest);
+    }
+
+    // A lease that ran out before the answer is ours again only if the backend says so by name.
+    void renew_leases(const std::vector<ref<active_job>>& jobs, const heartbeat_answer& answer,
+                      time_point sent) {
+        const time_point answered = steady_clock::now();
         for (const ref<active_job>& each : jobs) {
-            if (!each->lease_expired(sent) || answer.extends(each->job.id)) each->extend_lease(sent);
+            if (!each->lease_expired(answered)) each->extend_lease(sent);
+        }
+        for (const std::string& id : answer.jobs_extended) {
+            worker_.jobs.each_of(id, [&](active_job& job) { job.extend_lease(sent); });
         }
     }
 
@@ -153,13 +133,7 @@ class heartbeat : public ref_counted {
 
     worker_context& worker_;
     thread thread_;
-    mutex mutex_;
-    condition changed_;
-    time_point next_beat_ = time_point::max();
-    time_point last_deadline_ = time_point::max();
-    bool due_ = false;
-    bool finishing_ = false;
-    bool finished_ = false;
+    std::atomic<bool> finished_{false};
     bool registered_ = false;
 };
 

@@ -107,8 +107,8 @@ class job_context {
     bool stop_requested() const noexcept;
     // This job is cancelled: return now.
     bool cancel_requested() const noexcept;
-    // The stop reported the job without its handler: what that returns is ignored, and the job may run elsewhere by
-    // now. Change nothing any more.
+    // The stop reports the job without its handler: what that returns is ignored, unless it comes first, and the job may
+    // run elsewhere soon. Change nothing any more.
     bool abandoned() const noexcept;
     // Calls back once on cancellation; see cancel_token::on_cancel. Keep the result while it should hold.
     cancel_registration on_cancel(function<void()> callback) const;

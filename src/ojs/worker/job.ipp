@@ -179,7 +179,8 @@ OJS_SHUTDOWN_INLINE bool job_context::cancel_requested() const noexcept {
     return token().cancelled();
 }
 OJS_SHUTDOWN_INLINE bool job_context::abandoned() const noexcept {
-    return job_.taken();  // by the stop: the handler's own turn comes when it has returned
+    // Who is told so knows of the cancellation as well.
+    return job_.abandoned() && cancel_requested();
 }
 OJS_SHUTDOWN_INLINE cancel_token job_context::token() const noexcept {
     return job_.cancel.token();
@@ -214,7 +215,7 @@ OJS_SHUTDOWN_INLINE time_point job_context::deadline() const noexcept {
     return time_point(steady_clock::duration(worker_.drain_deadline.load(std::memory_order_relaxed)));
 }
 OJS_SHUTDOWN_INLINE void job_context::heartbeat() const noexcept {
-    worker_.beat_now();
+    worker_.beats.soon();
 }
 
 }  // namespace v0_1_0

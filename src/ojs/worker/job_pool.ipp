@@ -18,8 +18,8 @@ class job_pool : public ref_counted {
         : context_(std::move(context)),
           worker_(*context_),
           handlers_(std::move(handlers)),
-          slots_(static_cast<std::size_t>(worker_.options.concurrency)),
-          reports_(worker_, [this] { wake(); }) {}
+          slots_(concurrency()),
+          reports_(worker_, [this] { slot_came_free(); }) {}
 
     result<void> start() {
         const lock_guard held(mutex_);
@@ -33,6 +33,11 @@ class job_pool : public ref_counted {
         lead_.notify_one();
     }
 
+    // The same for a job that a report thread settled. In a stop, when nobody FETCHes any more, it waits for no lock.
+    void slot_came_free() {
+        if (!closed_.load(std::memory_order_relaxed)) wake();
+    }
+
     // The intake is closed: threads without a job end.
     void close() {
         const lock_guard held(mutex_);
@@ -41,40 +46,83 @@ class job_pool : public ref_counted {
         work_.notify_all();
     }
 
+    // For the supervisor: after a shortage of threads, tries for one more when it is time. Returns when to try again.
+    time_point retry_threads(time_point now) {
+        if (now.time_since_epoch().count() < retry_at_.load()) return retry_at();
+        const lock_guard held(mutex_);
+        retry_at_.store(never);
+        if (closed_) return retry_at();
+        if (!add_job_thread()) {
+            retry_at_.store((now + shortage_pause).time_since_epoch().count());
+        } else if (++slots_ < concurrency()) {
+            retry_at_.store(now.time_since_epoch().count());
+        } else {
+            worker_.log.write(log_level::info, "threads are to be had again", {field("concurrency", slots_)});
+        }
+        return retry_at();
+    }
+
     // Reports a job the caller has taken, on a thread beside those that run jobs.
     void report(ref<active_job> job, verdict report) {
-        if (!reports_.add(std::move(job), std::move(report))) return;
+        if (reports_.add(std::move(job), std::move(report))) start_report_thread();
+    }
+
+    // Reports these as interrupted, on threads of their own, unless their handlers are faster. Handlers may be busy without
+    // an end: from now on they run below what reports them. The caller lowers as many as it can in a moment, for it may
+    // not get another one soon; who reports a job sees to the rest.
+    void interrupt(const std::vector<ref<active_job>>& jobs, cancel_reason why) {
+        worker_.all_jobs->abandon();
+        const above_others here;
+        if (reports_.interrupt(jobs, why)) start_report_thread();
+        const time_point soon = deadline_after(std::chrono::milliseconds(10));
+        for (std::size_t i = 0; i < jobs.size() && (i % 16 != 0 || steady_clock::now() < soon); ++i)
+            jobs[i]->runner.lower();
+    }
+
+    // After all jobs were cancelled by one store: ends their waits and calls their callbacks, beside the caller.
+    void tell_all_cancelled() {
+        const above_others here;
         const ref<job_pool> self(this);
-        if (!add_thread("ojs-report", [self] { self->reports_.work(); })) reports_.no_thread();
+        const auto tell = [self] {
+            const std::vector<ref<active_job>> jobs = self->worker_.jobs.snapshot();
+            for (const ref<active_job>& job : jobs) job->cancel.end_waits();
+            self->run_cancel_callbacks(jobs);
+        };
+        if (!add_thread("ojs-cancel", tell)) tell();
     }
 
     // Calls back those who asked to be told, each job's on a thread of its own: what they do is not ours to know.
     void run_cancel_callbacks(const std::vector<ref<active_job>>& jobs) {
         for (const ref<active_job>& job : jobs) {
             if (!job->cancel.callbacks_due()) continue;
-            // Where there is no thread to be had, here: a job that is never told might wait for ever.
-            if (!add_thread("ojs-cancel", [job] { job->cancel.run_callbacks(); }))
+            const auto call = [job, nice = nice_] {
+                set_thread_nice(nice);  // they are the user's, whoever starts this
                 job->cancel.run_callbacks();
+            };
+            // Where there is no thread to be had, here: a job that is never told might wait for ever.
+            if (!add_thread("ojs-cancel", call)) job->cancel.run_callbacks();
         }
     }
 
-    // True once every report is made and every thread has ended, which joins them.
+    // True once every report is made and every thread has ended, which joins them. False at the deadline, or when only
+    // handlers are left.
     bool end_threads(time_point deadline) {
         reports_.close();
         lock_guard held(mutex_);
-        while (live_ > 0) {
-            if (!ended_.wait_until(held, deadline) && live_ > 0) return false;
+        while (live_ > running_.size()) {
+            if (!ended_.wait_until(held, deadline)) break;
         }
-        std::vector<pool_thread> ended;
-        std::swap(ended, threads_);
+        if (live_ > 0) return false;
         held.unlock();
+        join_ended();
         return true;
     }
 
     // Leaves threads that do not come back to themselves; each holds what it uses.
     void abandon_threads() {
         const lock_guard held(mutex_);
-        for (pool_thread& each : threads_) each.handle.detach();
+        abandoned_ = true;
+        for (const ref<pool_thread>& each : threads_) each->handle.detach();
         threads_.clear();
     }
 
@@ -82,25 +130,34 @@ class job_pool : public ref_counted {
         const lock_guard held(mutex_);
         return running_;
     }
+    // Whether a handler is at work; the same for those that know of their cancellation, and may be about to return. From
+    // the first call on the supervisor is woken whenever one has returned.
+    bool any_in_handler() {
+        const lock_guard held(mutex_);
+        tells_returns_ = true;
+        return !running_.empty();
+    }
+    bool any_returning() {
+        const lock_guard held(mutex_);
+        for (const ref<active_job>& each : running_) {
+            if (each->cancel.token().seen()) return true;
+        }
+        return false;
+    }
 
     // Where the thread of a job is, as far as the platform tells; empty if it has none.
     std::string stack_of(active_job& job, time_point deadline) {
-        lock_guard held(mutex_);
-        if (job.pinned || !is_running(job)) return {};
-        job.pinned = true;  // its thread stays with it meanwhile, and so alive
-        held.unlock();
-        std::string stack = capture_stack(job.thread, deadline);
-        held.lock();
-        job.pinned = false;
-        unpinned_.notify_all();
+        std::string stack;
+        job.runner.use([&](pthread_t thread) { stack = capture_stack(thread, deadline); });
         return stack;
     }
 
   private:
-    struct pool_thread {
+    // Listed while it lives, and moved to those that ended by itself.
+    struct pool_thread : ref_counted {
         thread handle;
-        std::uint64_t number;
-        bool ended;
+        std::size_t place = 0;
+        bool ended = false;
     };
 
     // With the mutex held.
@@ -110,83 +167,111 @@ class job_pool : public ref_counted {
         options.takes_signals = true;  // a handler may start programs, and those inherit the mask
         options.name = "ojs-job";
         const ref<job_pool> self(this);
-        const result<void> added = keep_thread(options, [self] { self->work(); });
-        if (added) ++job_threads_;
-        return added;
-    }
-
-    result<void> add_thread(const char* name, function<void()> body) {
-        thread_options options;
-        options.stack_size = 256 * 1024;
-        options.name = name;
-        const lock_guard held(mutex_);
-        return keep_thread(options, std::move(body));
-    }
-
-    // With the mutex held.
-    result<void> keep_thread(thread_options options, function<void()> body) {
-        join_ended();
-        const ref<job_pool> self(this);
-        const std::uint64_t number = ++last_thread_;
-        result<thread> started = thread::start(
-            [self, body, number] {
-                body();
-                self->thread_ended(number);
-            },
-            options);
+        gone_.clear();
+        const ref<pool_thread> entry = make_ref<pool_thread>();
+        result<thread> started = start_thread(*entry, options, [self] { self->work(); });
         if (!started) return started.error();
-        threads_.push_back({std::move(*started), number, false});
-        ++live_;
+        keep(entry, std::move(*started));
+        ++job_threads_;
         return {};
     }
 
-    void thread_ended(std::uint64_t number) {
+    result<void> add_thread(const char* name, function<void()> body) {
+        join_ended();
+        const ref<pool_thread> entry = make_ref<pool_thread>();
+        result<thread> started = start_thread(*entry, worker_.service_thread(name), std::move(body));
+        if (!started) return started.error();
         const lock_guard held(mutex_);
-        for (pool_thread& each : threads_) each.ended = each.ended || each.number == number;
-        --live_;
+        keep(entry, std::move(*started));
+        return {};
+    }
+
+    // Each starts two more where there is work for them, so that a stop does not wait for one thread to start them all.
+    void start_report_thread() {
+        const ref<job_pool> self(this);
+        const auto work = [self] {
+            for (int i = 0; i < 2 && self->reports_.wants_more(); ++i) self->start_report_thread();
+            self->reports_.work();
+        };
+        if (!add_thread("ojs-report", work)) reports_.no_thread();
+    }
+
+    result<thread> start_thread(pool_thread& entry, thread_options options, function<void()> body) {
+        live_.fetch_add(1);
+        const ref<job_pool> self(this);
+        pool_thread* const own = &entry;  // no reference: a thread cannot join itself
+        result<thread> started = thread::start(
+            [self, body, own] {
+                body();
+                self->thread_ended(*own);
+            },
+            options);
+        if (!started) live_.fetch_sub(1);
+        return started;
+    }
+
+    // With the mutex held. The thread may have ended meanwhile.
+    void keep(const ref<pool_thread>& entry, thread handle) {
+        if (abandoned_) return handle.detach();
+        entry->handle = std::move(handle);
+        if (entry->ended) {
+            gone_.push_back(entry);
+        } else {
+            enlist(threads_, entry);
+        }
+    }
+
+    void thread_ended(pool_thread& entry) {
+        const lock_guard held(mutex_);
+        live_.fetch_sub(1);
         ended_.notify_all();
+        if (abandoned_) return;
+        entry.ended = true;
+        if (!entry.handle.joinable()) return;  // it is about to be kept
+        gone_.push_back(ref<pool_thread>(&entry));
+        strike(threads_, entry);
     }
 
     // A thread nobody joins keeps its stack. These have nothing left to do but to end, so this does not wait.
     void join_ended() {
-        for (std::size_t i = threads_.size(); i-- > 0;) {
-            if (!threads_[i].ended) continue;
-            std::swap(threads_[i], threads_.back());
-            threads_.pop_back();
+        std::vector<ref<pool_thread>> ended;
+        {
+            const lock_guard held(mutex_);
+            std::swap(ended, gone_);
         }
     }
+
+    // Lists whose members know their place: striking one takes the same time however long they are.
+    template <class T>
+    static void enlist(std::vector<ref<T>>& list, const ref<T>& member) {
+        member->place = list.size();
+        list.push_back(member);
+    }
+    template <class T>
+    static void strike(std::vector<ref<T>>& list, const T& member) {
+        const std::size_t place = member.place;
+        list.back()->place = place;
+        std::swap(list[place], list.back());
+        list.pop_back();
+    }
+
+    time_point retry_at() const noexcept { return time_point(steady_clock::duration(retry_at_.load())); }
 
     // What a job thread does until close().
     void work() {
         lock_guard held(mutex_);
         while (const ref<active_job> job = next_job(held)) {
-            job->thread = pthread_self();
-            running_.push_back(job);
+            enlist(running_, job);
             pass_lead();
             held.unlock();
             run(*job);
             held.lock();
-            while (job->pinned) unpinned_.wait(held);
-            drop(running_, *job);
+            strike(running_, *job);
+            if (tells_returns_) worker_.supervisor.notify();
             expect_work();  // its slot is free, and this very thread will ask for a job
         }
     }
 
-    bool is_running(const active_job& job) const noexcept {
-        for (const ref<active_job>& each : running_) {
-            if (each.get() == &job) return true;
-        }
-        return false;
-    }
-
-    static void drop(std::vector<ref<active_job>>& jobs, const active_job& job) {
-        for (ref<active_job>& each : jobs) {
-            if (each.get() != &job) continue;
-            std::swap(each, jobs.back());
-            jobs.pop_back();
-            return;
-        }
-    }
 
     // The next job to run, or none when the pool has closed. A thread FETCHes for the slots nobody asks for yet; where
     // that has to wait, one thread waits for the moment, the leader, and the others wait for it.
@@ -239,15 +324,22 @@ class job_pool : public ref_counted {
         }
     }
 
-    // One more job thread, up to the concurrency; where the system has no more, that is the concurrency from now on.
+    std::size_t concurrency() const noexcept { return static_cast<std::size_t>(worker_.options.concurrency); }
+
+    // One more job thread, up to the concurrency; where the system has no more, that is the concurrency for now.
     bool add_helper() {
         if (job_threads_ >= slots_) return false;
         const result<void> added = add_job_thread();
-        if (added) return true;
+        if (!added) note_shortage(added.error());
+        return added.has_value();
+    }
+
+    void note_shortage(const error& why) {
         slots_ = job_threads_;
-        worker_.log.write(log_level::warn, "no more threads to be had; concurrency lowered",
-                          {field("concurrency", slots_), field("error", added.error().text)});
-        return false;
+        retry_at_.store((steady_clock::now() + shortage_pause).time_since_epoch().count());
+        worker_.supervisor.notify();
+        worker_.log.write(log_level::warn, "no more threads to be had; concurrency lowered for now",
+                          {field("concurrency", slots_), field("error", why.text)});
     }
 
     void fetch(lock_guard& held, std::size_t count) {
@@ -322,11 +414,12 @@ class job_pool : public ref_counted {
             }
             if (renews_running_job(each.id, sent)) continue;
             ++came;
-            ref<active_job> job =
-                make_ref<active_job>(std::move(each), sent, worker_.options.visibility_timeout);
+            ref<active_job> job = make_ref<active_job>(
+                std::move(each), sent, worker_.options.visibility_timeout, worker_.all_jobs);
             job->ticket = ticket.split();
             job->handler = find_handler(job->job.type);
             worker_.jobs.add(job);
+            worker_.beats.cover(sent, job->lease);
             worker_.claimed.fetch_add(1, std::memory_order_relaxed);
             log_job(worker_, *job, log_level::debug, "job fetched");
             if (worker_.past_intake()) {
@@ -370,14 +463,15 @@ class job_pool : public ref_counted {
         if (job.taken()) return;  // the stop was faster
         job.handler_begins();
         worker_.look_at_jobs_by(job.timeout_at);
-        const verdict report = call(job);
+        verdict report = call(job);
         if (getpid() != worker_.owner) leave_forked_child();
-        if (job.take(settler::handler)) settle(worker_, job, report);
+        if (job.take(settler::handler)) settle(worker_, job, std::move(report));
     }
 
     // Runs user code: whatever it throws is a FAIL.
     verdict call(active_job& job) {
         try {
+            const handler_thread::inside here(job.runner);
             return judge(worker_, job, worker_context::call_handler(worker_, job));
         } catch (const std::exception& thrown) {
             return judge_exception(job, printable(thrown.what(), 2000));
@@ -402,26 +496,31 @@ class job_pool : public ref_counted {
         _exit(70);
     }
 
+    static constexpr std::chrono::milliseconds shortage_pause{1000};
+
     const ref<worker_context> context_;
     worker_context& worker_;
     const std::vector<ref<registered_handler>> handlers_;
+    const int nice_ = thread_nice();  // of who starts the worker
     mutex mutex_;
     condition work_;   // idle threads: a ready job, the lead to take, or the end
     condition lead_;   // the leader: a slot or a phase changed
     condition ended_;  // a thread ended
-    condition unpinned_;
     std::vector<ref<active_job>> ready_;
     std::vector<ref<active_job>> running_;
-    std::vector<pool_thread> threads_;
-    std::uint64_t last_thread_ = 0;  // number of the newest
-    std::size_t live_ = 0;           // threads that have not ended
-    std::size_t job_threads_ = 0;    // of them, those that run jobs
+    std::vector<ref<pool_thread>> threads_;
+    std::vector<ref<pool_thread>> gone_;  // those that ended, to be joined
+    std::atomic<std::size_t> live_{0};    // threads that have not ended
+    std::size_t job_threads_ = 0;         // of them, those that run jobs
     std::size_t idle_ = 0;
-    std::size_t slots_;          // jobs at a time
+    std::size_t slots_;          // jobs at a time: the concurrency, or as many as there are threads
+    std::atomic<steady_clock::rep> retry_at_{never};
     std::size_t asked_for_ = 0;  // by FETCHes under way
     std::uint64_t news_ = 0;     // see expect_work()
     bool leading_ = false;
-    bool closed_ = false;
+    std::atomic<bool> closed_{false};  // set with the mutex held
+    bool abandoned_ = false;
+    bool tells_returns_ = false;
     bool backing_off_ = false;
     time_point next_fetch_ = time_point::min();
     backoff pauses_{std::chrono::milliseconds(100), std::chrono::milliseconds(10000)};

@@ -115,17 +115,13 @@ inline verdict judge(const worker_context& worker, const active_job& job, const 
     return completed(as_result_json(worker, job, said.text()));
 }
 
-// Asks the backend whether a claim whose lease ran out (a frozen process, a long outage) is still ours.
+// Asks the backend whether a claim whose lease ran out (a frozen process, a long outage) is still ours: by a heartbeat,
+// one for all jobs that want to know.
 inline result<bool> renew_lease(worker_context& worker, active_job& job, time_point deadline) {
-    const time_point sent = steady_clock::now();
-    const heartbeat_request request = {&worker.identity, worker.beat_state(), ids_of(worker.jobs.snapshot())};
-    const result<heartbeat_answer> answer =
-        worker.call([&](ojs::transport& transport) { return transport.heartbeat(request, deadline); });
-    worker.note_heartbeat(answer.has_value());
-    if (!answer) return answer.error();
-    const bool ours = answer->extends(job.job.id);
-    if (ours) job.extend_lease(sent);
-    return ours;
+    const time_point before = job.lease_until();
+    const result<void> asked = worker.beats.answered(deadline);
+    if (!asked) return asked.error();
+    return job.lease_until() > before;
 }
 
 enum class settle_end { accepted, gone, lease_lost, rejected, out_of_time };
@@ -211,30 +207,44 @@ inline void note_settled(worker_context& worker, const active_job& job, const ve
                                  steady_clock::now() - job.claimed_at);
 }
 
-// Settles a job this caller has taken: reports it, counts it, and lets it go.
-inline void settle(worker_context& worker, active_job& job, verdict report) {
+// Reports a job this caller has taken, counts it, and lets it go. The log comes after: nobody waits for its reader.
+inline settle_end conclude(worker_context& worker, active_job& job, verdict& report) {
     const time_point soon = try_deadline(worker);
     const time_point stop_bound = worker.saves_deadline();
     job.saved.close(soon < stop_bound ? soon : stop_bound);
     if (!report.ack) report.checkpoint = job.saved.kept();
-    switch (report_until_answered(worker, job, report)) {
-        case settle_end::accepted:
-            (worker.*report.counter).fetch_add(1, std::memory_order_relaxed);
-            note_settled(worker, job, report);
-            log_job(worker, job, report.level, report.message, report.failure.code);
-            break;
-        case settle_end::gone:
-        case settle_end::lease_lost:
-            worker.gone.fetch_add(1, std::memory_order_relaxed);
-            log_job(worker, job, log_level::warn, "the job's reservation is gone; settled elsewhere");
-            break;
-        case settle_end::rejected:
-        case settle_end::out_of_time:
-            log_job(worker, job, log_level::error, "job could not be reported");
-            worker.mark_unreported(job.job.id);
-            break;
+    const settle_end end = report_until_answered(worker, job, report);
+    if (end == settle_end::accepted) {
+        (worker.*report.counter).fetch_add(1, std::memory_order_relaxed);
+        note_settled(worker, job, report);
+    } else if (end == settle_end::gone || end == settle_end::lease_lost) {
+        worker.gone.fetch_add(1, std::memory_order_relaxed);
+    } else {
+        worker.mark_unreported(job);
     }
     worker.forget(job);
+    return end;
+}
+
+inline void log_settled(const worker_context& worker, const active_job& job, const verdict& report,
+                    settle_end end) {
+    switch (end) {
+        case settle_end::accepted:
+            return log_job(worker, job, report.level, report.message, report.failure.code);
+        case settle_end::gone:
+        case settle_end::lease_lost:
+            return log_job(worker, job, log_level::warn,
+                           "the job's reservation is gone; settled elsewhere");
+        case settle_end::rejected:
+        case settle_end::out_of_time:
+            return log_job(worker, job, log_level::error, "job could not be reported");
+    }
+}
+
+// All of it, for a job this caller has taken.
+inline void settle(worker_context& worker, active_job& job, verdict report) {
+    const settle_end end = conclude(worker, job, report);
+    log_settled(worker, job, report, end);
 }
 
 // Jobs to be settled beside the threads that run them: many round trips at once, because a stop has little time.
@@ -244,29 +254,40 @@ class report_queue {
     report_queue(worker_context& worker, function<void()> settled_one)
         : worker_(worker), settled_one_(std::move(settled_one)) {}
 
-    // The caller must have taken the job. True if the caller should start one more thread in work(). Order does not
-    // matter: a stop sends all it has at once.
+    // A job the caller has taken. True if the caller should start one more thread for work().
     bool add(ref<active_job> job, verdict report) {
         const lock_guard held(mutex_);
-        queue_.push_back({std::move(job), std::move(report)});
+        taken_.push_back({std::move(job), std::move(report)});
         work_.notify_one();
-        if (idle_ >= queue_.size() || threads_ >= most_threads) return false;
-        ++threads_;
-        return true;
+        return wants_thread();
+    }
+
+    // Jobs to be interrupted, unless their handlers are faster: each is taken when its turn comes. True as above.
+    bool interrupt(std::vector<ref<active_job>> jobs, cancel_reason why) {
+        const lock_guard held(mutex_);
+        open_ = std::move(jobs);
+        why_ = why;
+        work_.notify_all();
+        return wants_thread();
     }
 
     // What such a thread does until close().
     void work() {
         lock_guard held(mutex_);
         for (;;) {
+            ++busy_;
             work_off(held);
+            --busy_;
             if (closed_) return;
-            ++idle_;
             work_.wait(held);
-            --idle_;
         }
     }
 
+    // True if one more thread would have something to do; it counts as started.
+    bool wants_more() {
+        const lock_guard held(mutex_);
+        return wants_thread();
+    }
     // The thread could not be started. Where there is no other, the caller does its work.
     void no_thread() {
         lock_guard held(mutex_);
@@ -283,28 +304,66 @@ class report_queue {
     struct entry {
         ref<active_job> job;
         verdict report;
+        settle_end end = settle_end::accepted;
     };
     static constexpr std::size_t most_threads = 128;
 
+    // With the mutex held.
+    bool wants_thread() {
+        if (threads_ - busy_ >= taken_.size() + open_.size() || threads_ >= most_threads) return false;
+        ++threads_;
+        return true;
+    }
+
+    // Reports all there is, then logs what became of it.
     void work_off(lock_guard& held) {
-        while (!queue_.empty()) {
-            entry next = std::move(queue_.back());
-            queue_.pop_back();
-            held.unlock();
-            settle(worker_, *next.job, std::move(next.report));
-            next = entry();
+        std::vector<entry> settled;
+        entry next;
+        while (take(next, held)) {
+            next.end = conclude(worker_, *next.job, next.report);
             settled_one_();
+            settled.push_back(std::move(next));
             held.lock();
         }
+        if (settled.empty()) return;
+        held.unlock();
+        for (const entry& each : settled) log_settled(worker_, *each.job, each.report, each.end);
+        settled.clear();
+        held.lock();
+    }
+
+    // The next job to report, taken, with the mutex let go of; false, with the mutex held, when there is none. Their order
+    // does not matter: a stop reports all it has at once.
+    bool take(entry& next, lock_guard& held) {
+        if (!taken_.empty()) {
+            next = std::move(taken_.back());
+            taken_.pop_back();
+            held.unlock();
+            return true;
+        }
+        while (!open_.empty()) {
+            next.job = std::move(open_.back());
+            open_.pop_back();
+            if (!next.job->take(settler::stop)) continue;
+            held.unlock();
+            next.job->runner.lower();
+            // A job that took too long before the stop came: that was its fault.
+            const bool late = next.job->cancel.reason() == cancel_reason::timeout;
+            next.report = cut_short(worker_, *next.job, late ? cancel_reason::timeout : why_, "");
+            return true;
+        }
+        return false;
     }
 
     worker_context& worker_;
     const function<void()> settled_one_;
     mutex mutex_;
     condition work_;
-    std::vector<entry> queue_;
+    std::vector<entry> taken_;
+    std::vector<ref<active_job>> open_;
+    cancel_reason why_ = cancel_reason::none;
     std::size_t threads_ = 0;
-    std::size_t idle_ = 0;
+    std::size_t busy_ = 0;
     bool closed_ = false;
 };
 

@@ -14,7 +14,7 @@ class stuck_watch {
 
     // Looks through the jobs in flight. Returns when to look again.
     time_point look(time_point now) {
-        worker_.next_look.store(active_job::never);
+        worker_.next_look.store(never);
         const overdue found = find(now);
         worker_.next_look.store(found.next);
         for (const ref<active_job>& job : found.timed_out)
@@ -44,7 +44,7 @@ class stuck_watch {
     struct overdue {
         std::vector<ref<active_job>> timed_out;  // cancelled just now; their callbacks have yet to be called
         std::vector<ref<active_job>> stuck;      // not known before
-        steady_clock::rep next = active_job::never;
+        steady_clock::rep next = never;
 
         void look_again(steady_clock::rep when) noexcept { next = when < next ? when : next; }
     };
@@ -52,18 +52,18 @@ class stuck_watch {
     overdue find(time_point now) {
         overdue out;
         const steady_clock::rep patience = steady_clock::duration(worker_.options.stuck_after).count();
-        worker_.jobs.each([&](const ref<active_job>& job) {
-            if (job->taken()) return;
-            if (job->cancel_if_timed_out(now)) out.timed_out.push_back(job);
-            out.look_again(job->timeout_at);
-            const steady_clock::rep cancelled = job->cancelled_at;
-            if (cancelled == active_job::never || job->known_stuck) return;
+        worker_.jobs.each([&](active_job& job) {
+            if (job.taken()) return;
+            if (job.cancel_if_timed_out(now)) out.timed_out.emplace_back(&job);
+            out.look_again(job.timeout_at);
+            const steady_clock::rep cancelled = job.cancelled_at();
+            if (cancelled == never || job.known_stuck) return;
             if (now.time_since_epoch().count() < cancelled + patience) {
                 out.look_again(cancelled + patience);
             } else {
-                job->known_stuck = true;
+                job.known_stuck = true;
                 ++count_;
-                out.stuck.push_back(job);
+                out.stuck.emplace_back(&job);
             }
         });
         return out;
@@ -100,8 +100,8 @@ class stuck_watch {
     }
 
     static long long cancelled_ms(const active_job& job) {
-        const steady_clock::rep when = job.cancelled_at;
-        return when == active_job::never ? 0 : milliseconds_since(time_point(steady_clock::duration(when)));
+        const steady_clock::rep when = job.cancelled_at();
+        return when == never ? 0 : milliseconds_since(time_point(steady_clock::duration(when)));
     }
 
     worker_context& worker_;

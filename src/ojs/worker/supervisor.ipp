@@ -29,7 +29,6 @@ class supervisor {
           owns_process_(owns_process) {}
 
     result<void> start() {
-        worker_.beat_now = [heart = heart_] { heart->beat_now(); };
         result<void> started = heart_->start();
         if (!started) return started;
         started = pool_->start();
@@ -76,6 +75,8 @@ class supervisor {
             time_point wake_at = next_progress_ < deadline ? next_progress_ : deadline;
             if (service_.next_due() < wake_at) wake_at = service_.next_due();
             if (next_look < wake_at) wake_at = next_look;
+            const time_point next_thread = pool_->retry_threads(now);
+            if (next_thread < wake_at) wake_at = next_thread;
             worker_.supervisor.wait_until(wake_at);
         }
     }
@@ -136,19 +137,25 @@ class supervisor {
 
     void on_change(const lifecycle_state& now) {
         const ojs::phase before = std::exchange(phase_seen_, now.phase);
-        log_change(before, now);
-        if (before != now.phase) {
-            worker_.note_phase(now.phase);
-            if (before == phase::running || now.phase == phase::running) heart_->beat_now();
-            if (now.phase >= phase::draining && before < phase::draining) close_intake(now);
+        const bool moved = before != now.phase;
+        if (moved) act_on_phase(before, now);
+        if ((now.phase == phase::stopping || now.cancel_requested) && !idle()) cancel_jobs(stop_reason());
+        log_change(before, now);  // only now: nothing that has to be done waits for the log's reader
+        if (moved) {
             decide_mode();
             if (now.phase == phase::stopping && now.mode == stop_mode::reclaim) log_reclaim(now);
-            service_.phase_changed(before, now.phase);
-            pool_->wake();
             tell_listener(now);
         }
-        if (now.cancel_requested && now.phase < phase::stopping) cancel_jobs(cancel_reason::cancelled);
         if (now.exit_now) give_up(now);
+    }
+
+    void act_on_phase(ojs::phase before, const lifecycle_state& now) {
+        worker_.note_phase(now.phase);
+        if (before == phase::running || now.phase == phase::running) worker_.beats.now();
+        if (now.phase >= phase::draining && before < phase::draining) close_intake(now);
+        if (now.phase >= phase::stopping && before < phase::stopping) share_out_stop();
+        service_.phase_changed(before, now.phase);
+        pool_->wake();
     }
 
     void tell_listener(const lifecycle_state& now) const {
@@ -214,31 +221,33 @@ class supervisor {
     void drain() {
         const auto over = [this] { return idle() || phase() >= phase::stopping; };
         const std::chrono::milliseconds lead = worker_.options.cancel_lead;
-        if (lead.count() > 0 && !await(drain_deadline() - lead, over))
-            cancel_jobs(cancel_reason::grace_period_expired);
+        if (lead.count() > 0 && !await(drain_deadline() - lead, over)) cancel_jobs(stop_reason());
         const bool ended = await(drain_deadline(), over);
         worker_.life.apply(ended ? event::drained : event::grace_expired, {});
         notice_changes();
     }
 
-    void stop() {
-        const time_point began = steady_clock::now();
+    // What is bounded by stop_timeout, from here on.
+    void share_out_stop() {
+        const time_point now = steady_clock::now();
         const std::chrono::milliseconds total = worker_.options.stop_timeout;
-        stop_end_ = began + total;
-        const std::chrono::milliseconds for_last_beat =
-            total / 5 < last_beat_share ? total / 5 : last_beat_share;
-        // An earlier one was set by a third stop signal.
-        const time_point set_before = worker_.report_deadline();
-        const time_point in_full = began + (total - for_last_beat);
-        const time_point report_deadline = set_before < in_full ? set_before : in_full;
-        worker_.set_saves_deadline(began + (total / 20 < saves_share ? total / 20 : saves_share));
-        worker_.set_report_deadline(report_deadline);
+        limit_log_waiting(total / 10);
+        stop_end_ = now + total;
+        worker_.set_saves_deadline(now + (total / 20 < saves_share ? total / 20 : saves_share));
+        worker_.set_report_deadline(stop_end_ - last_beat_time(total));
+    }
+
+    void stop() {
+        const unsigned signals = worker_.life.state().stop_signals;
+        const std::chrono::milliseconds a_moment = last_beat_time(worker_.options.stop_timeout) / 4;
+        const time_point report_deadline = worker_.report_deadline();  // or earlier, by a third stop signal
         if (!idle()) interrupt_jobs(report_deadline);
         // The extra moment lets a call that ends at the deadline say so.
-        if (!await(report_deadline + for_last_beat / 4, [this] { return idle(); })) name_unreported();
-        heart_->finish(began + total);
-        await(began + total + for_last_beat / 4, [this] { return heart_->finished(); });
+        if (!await(report_deadline + a_moment, [this] { return idle(); })) name_unreported();
+        heart_->finish(stop_end_);
+        await(stop_end_ + a_moment, [this] { return heart_->finished(); });
         worker_.calls.close();
+        await_handlers(signals);
         worker_.life.apply(event::finished, {});
         notice_changes();
     }
@@ -250,44 +259,42 @@ class supervisor {
         return state.cancel_requested ? cancel_reason::cancelled : cancel_reason::grace_period_expired;
     }
 
-    // Cancels everything in flight, lets handlers return for a moment, and reports the rest.
+    // Everything in flight is cancelled: lets handlers return for a moment, and reports the rest.
     void interrupt_jobs(time_point report_deadline) {
         const cancel_reason why = stop_reason();
-        cancel_jobs(why);
         const std::chrono::milliseconds wait =
             why == cancel_reason::spot_reclaim ? worker_.options.reclaim_wait : worker_.options.cancel_wait;
         if (wait.count() > 0) await_cancelled(wait, report_deadline);
-        for (const ref<active_job>& job : worker_.jobs.snapshot()) {
-            if (!job->take(settler::stop)) continue;
-            const bool late =
-                job->cancel.reason() == cancel_reason::timeout;  // that was its fault, not the stop's
-            pool_->report(job, cut_short(worker_, *job, late ? cancel_reason::timeout : why, ""));
-        }
+        pool_->interrupt(worker_.jobs.snapshot(), why);
+    }
+
+    // Every job is reported. Handlers that know of it have what is left of the stop to return; others, a moment.
+    // More signals than `signals` end that.
+    void await_handlers(unsigned signals) {
+        const time_point soon = steady_clock::now() + stuck_wait;
+        if (await(soon, [this] { return !pool_->any_in_handler(); })) return;
+        await(stop_end_, [&] { return worker_.life.state().stop_signals > signals || !pool_->any_returning(); });
     }
 
     // What they do not say has to be reported for them: that needs some of the time there is.
     void await_cancelled(std::chrono::milliseconds wait, time_point report_deadline) {
         const time_point now = steady_clock::now();
-        const time_point half = now + (report_deadline - now) / 2;
-        const time_point latest =
-            half > report_deadline - report_share ? half : report_deadline - report_share;
+        const time_point latest = report_deadline - report_time(report_deadline - now);
         const time_point until = deadline_after(wait);
         const unsigned signals = worker_.life.state().stop_signals;
         await(until < latest ? until : latest,
               [&] { return idle() || worker_.life.state().stop_signals > signals; });
     }
 
-    // The flags first, for all; the callbacks, which are user code, on a thread of their own.
+    // One store tells them all; who waits or wants to be called is told beside this thread.
     void cancel_jobs(cancel_reason why) {
-        const std::vector<ref<active_job>> jobs = worker_.jobs.snapshot();
-        for (const ref<active_job>& job : jobs) job->request_cancel(why, steady_clock::now());
-        pool_->run_cancel_callbacks(jobs);
+        if (worker_.all_jobs->request(why, steady_clock::now())) pool_->tell_all_cancelled();
     }
 
     void name_unreported() {
         const std::vector<ref<active_job>> left = worker_.jobs.snapshot();
         for (const ref<active_job>& job : left) {
-            worker_.mark_unreported(job->job.id);
+            worker_.mark_unreported(*job);
             log_job(worker_, *job, log_level::error, "job could not be reported in time");
         }
         if (left.empty()) {
@@ -309,7 +316,8 @@ class supervisor {
 
     // Everything is reported; what remains is to get the threads home.
     int end() {
-        const bool all_home = pool_->end_threads(steady_clock::now() + stuck_wait) && heart_->finished();
+        const time_point soon = steady_clock::now() + stuck_wait;
+        const bool all_home = pool_->end_threads(soon < stop_end_ ? stop_end_ : soon) && heart_->finished();
         if (!all_home) name_stuck();
         const int status = end_status(all_home);
         stop_health();
@@ -444,10 +452,7 @@ class supervisor {
         return out.replace(out.find('.'), std::string::npos, "Z");
     }
 
-    static constexpr std::chrono::milliseconds last_beat_share{500};
     static constexpr std::chrono::milliseconds saves_share{250};  // for checkpoints under way to be kept
-    // What cancelled handlers leave of the time to report for them.
-    static constexpr std::chrono::seconds report_share{3};
     // How long handlers of reported jobs may take to come back before the process leaves without them.
     static constexpr std::chrono::milliseconds stuck_wait{100};
 

@@ -79,7 +79,8 @@ class worker {
     // The same in the background, without signals and without ever ending the process.
     // errc::invalid_argument, unsupported, busy (started before) or system.
     result<void> start();
-    // Waits until the worker has ended; false at the deadline. Thread-safe.
+    // Waits until the worker has ended: then no handler runs any more but those that report().stuck names. False at the
+    // deadline, and at once where nothing was started. Thread-safe.
     bool wait(time_point deadline = time_point::max());
     bool stopped() const noexcept;
     // run()'s status, once stopped() is true.
@@ -88,8 +89,10 @@ class worker {
     // Thread-safe, and callable from handlers. True if it changed anything. [GS 4.2]
     bool quiet();   // fetch no more, work on
     bool resume();  // undo quiet
-    // Drains, waiting up to `timeout` for the worker to have ended; true if it has. The grace period of the
-    // options applies whatever the timeout. Not to be waited for by a handler of this worker.
+    // Drains, waiting up to `timeout` for the worker to have ended; the result is wait()'s. The grace period of the
+    // options applies whatever the timeout. Handlers that noticed their cancellation have what is left of stop_timeout to
+    // return, others 100 ms. Before run() or start() it stays asked for: those then drain at once. Not to be waited for by
+    // a handler of this worker.
     bool stop(std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
     // The same, and cancels jobs in flight at once. [River StopAndCancel]
     bool stop_and_cancel(std::chrono::milliseconds timeout = std::chrono::milliseconds(0));

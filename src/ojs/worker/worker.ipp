@@ -149,10 +149,9 @@ class worker_body : public ref_counted {
 
     bool wait(time_point deadline) {
         lock_guard held(mutex_);
-        while (started_ && !ended_) {
-            if (!changed_.wait_until(held, deadline)) return !started_ || ended_;
+        while (started_ && !ended_ && changed_.wait_until(held, deadline)) {
         }
-        return true;
+        return ended_;
     }
     bool stopped() const noexcept { return ended_.load(std::memory_order_acquire); }
     bool started() const noexcept { return started_.load(std::memory_order_acquire); }

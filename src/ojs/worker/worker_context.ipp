@@ -9,6 +9,7 @@
 #include "../core/wake.hpp"
 #include "../net/json.ipp"
 #include "active_job.ipp"
+#include "beat_schedule.ipp"
 #include "metrics.ipp"
 #include "watch.ipp"
 
@@ -24,6 +25,7 @@ class worker_context : public ref_counted {
           log(options.log),
           transport(outside),
           followed(shared),
+          beats(options.heartbeat_interval),
           life(shared == nullptr ? options.repeat_signal_gap : std::chrono::milliseconds(0)) {
         life.set_first_signal_wins(shared == nullptr && options.dialect.first_signal_wins);
     }
@@ -107,12 +109,19 @@ class worker_context : public ref_counted {
     }
 
     // Names a job nobody could be told about, once.
-    void mark_unreported(const std::string& id) {
+    void mark_unreported(active_job& job) {
+        if (job.known_unreported.exchange(true)) return;
         const lock_guard held(report_mutex);
-        for (const std::string& known : unreported) {
-            if (known == id) return;
-        }
-        unreported.push_back(id);
+        unreported.push_back(job.job.id);
+    }
+
+    // Of threads that do not run jobs: they call transports, hooks and callbacks, which are the user's code as well.
+    thread_options service_thread(const char* name) const noexcept {
+        thread_options out;
+        out.stack_size = options.thread_stack_size;
+        out.least_stack_size = 256 * 1024;
+        out.name = name;
+        return out;
     }
 
     // For the health server; nothing is counted without one.
@@ -150,14 +159,15 @@ class worker_context : public ref_counted {
     ojs::transport* transport;
     bool owns_transport = false;
     lifecycle* const followed;  // an outside lifecycle, or null
+    beat_schedule beats;
     lifecycle life;             // this worker's own
     wake supervisor;
     drain_barrier claims;  // every FETCH under way and every claimed job holds a ticket
     drain_barrier calls;   // see call()
     job_table jobs;
-    function<void()> beat_now;  // asks for a heartbeat; set once, before any thread starts
-    std::atomic<steady_clock::rep> drain_deadline{time_point::max().time_since_epoch().count()};
-    std::atomic<steady_clock::rep> next_look{active_job::never};  // see look_at_jobs_by()
+    const ref<all_jobs_cancel> all_jobs = make_ref<all_jobs_cancel>();
+    std::atomic<steady_clock::rep> drain_deadline{never};
+    std::atomic<steady_clock::rep> next_look{never};  // see look_at_jobs_by()
     const pid_t owner = getpid();
 
     std::atomic<std::uint64_t> claimed{0};
@@ -179,8 +189,8 @@ class worker_context : public ref_counted {
         if (!ready.load(std::memory_order_relaxed)) ready.store(true, std::memory_order_release);
     }
 
-    std::atomic<steady_clock::rep> saves_deadline_{time_point::max().time_since_epoch().count()};
-    std::atomic<steady_clock::rep> report_deadline_{time_point::max().time_since_epoch().count()};
+    std::atomic<steady_clock::rep> saves_deadline_{never};
+    std::atomic<steady_clock::rep> report_deadline_{never};
     mutex retry_mutex_;
     condition retry_changed_;
 };
