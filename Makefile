@@ -155,6 +155,21 @@ $T/libsecond.so: $T-hidden/obj/tests/link/second.o
 $T/hidden: $T-hidden/obj/tests/link/first.o $T/libsecond.so
 	$(call link,$(compiler.$*))
 
+# The header beside itself under another version's name, which must have no symbol of ours in common with it.
+$T/versions: $O/tests/link/versions.o $O/tests/link/other_version.o $O/tests/link/implementation.o
+	@for each in $(wordlist 1,2,$^); do nm --defined-only $$each | sed -n 's/.* [A-Zuv] //p' | sort -u; done | sort | \
+	    uniq -d | { ! grep -E '3ojs|ojs_'; }
+	$(call link,$(compiler.$*))
+$O/tests/link/other_version.o: tests/link/other_version.cpp $(BUILD)/other_version.hpp $T/flags
+	$(call compile,$(compiler.$*) -I$(BUILD))
+$(BUILD)/other_version.hpp: ojs_shutdown.hpp
+	@mkdir -p $(@D)
+	@sed -e 's/\<v[0-9]*_[0-9]*_[0-9]*\>/v0_0_0/g' -e 's/^\(#define OJS_SHUTDOWN_VERSION \).*/\1"0.0.0"/' $< >$@
+
+# Real code of src/ojs/core, with the atomics of a model checker under it.
+$T/weak_memory: $O/tests/model/weak_memory.o
+	$(call link,$(compiler.$*))
+
 # The tests include test.hpp precompiled, which takes about half off their compile time. -w: as the main file of a
 # compilation a header is warned about for its `#pragma once`.
 $T/test.hpp.gch: tests/test.hpp $T/flags
@@ -186,7 +201,7 @@ COMPILE_TESTS := $(patsubst tests/compile/%.cpp,compile/%,$(wildcard tests/compi
 
 # The processes are those of the header, in both forms; that src/ is the same code is what `amalgamation` proves.
 TEST_PROGRAMS := $(call each,src header,two_units mixed hidden) $(call each,src-separate,$(filter unit,$(SUITES))) \
-                 $(call each,header header-separate,$(SUITES))
+                 src/weak_memory $(call each,header header-separate,versions $(SUITES))
 TEST_CHECKS := amalgamation tools $(call each,src header,$(COMPILE_TESTS)) $(TEST_PROGRAMS)
 
 test: deps  ## all tests, on the generated header, header-only and separate; the unit tests on src/ as well

@@ -363,6 +363,112 @@ TEST_CASE("signals: chain_foreign drives the lifecycle and calls the other handl
     watched = nullptr;
 }
 
+namespace {
+
+void (*set_over)(int, siginfo_t*, void*) = nullptr;  // what a polite host found when it set its own handler
+
+void polite_handler(int number, siginfo_t* info, void* context) {
+    ++foreign_calls;
+    if (set_over != nullptr) set_over(number, info, context);
+}
+
+struct sigaction polite_action() {
+    struct sigaction out {};
+    out.sa_sigaction = polite_handler;
+    out.sa_flags = SA_SIGINFO;
+    return out;
+}
+
+}  // namespace
+
+TEST_CASE("signals: a host set over us that chains to us and is chained by us is called once") {
+    const struct sigaction before = disposition_of(SIGTERM);
+    const struct sigaction host = polite_action();
+    {
+        lifecycle first(0ms);
+        const signals installed = claim(first);
+        set_over = disposition_of(SIGTERM).sa_sigaction;
+        REQUIRE(::sigaction(SIGTERM, &host, nullptr) == 0);
+        foreign_calls = 0;
+        send_self(SIGTERM);
+        CHECK(foreign_calls == 1);
+        CHECK(first.state().stop_signals == 1);
+    }
+    CHECK((disposition_of(SIGTERM).sa_sigaction == polite_handler));
+    foreign_calls = 0;
+    send_self(SIGTERM);  // nobody has an installer: the host still calls us, and we do nothing
+    CHECK(foreign_calls == 1);
+    {
+        lifecycle second(0ms);
+        signals installed = claim(second, {true});
+        for (unsigned sent = 1; sent <= 3; ++sent) {
+            foreign_calls = 0;
+            send_self(SIGTERM);
+            CHECK(foreign_calls == 1);
+            CHECK(second.state().stop_signals == sent);
+            CHECK(installed.wait(guard()).number == SIGTERM);
+        }
+    }
+    CHECK((disposition_of(SIGTERM).sa_sigaction == polite_handler));
+    foreign_calls = 0;
+    send_self(SIGTERM);
+    CHECK(foreign_calls == 1);
+    REQUIRE(::sigaction(SIGTERM, &before, nullptr) == 0);
+}
+
+TEST_CASE("signals: our handler, put back by a host after its installer went, does what was done before us") {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        ::alarm(20);
+        struct sigaction ours {};
+        {
+            lifecycle target;
+            const signals installed = claim(target);
+            const struct sigaction host = polite_action();
+            ::sigaction(SIGTERM, &host, &ours);
+        }
+        ::sigaction(SIGTERM, &ours, nullptr);  // the host takes its own off again
+        ::raise(SIGTERM);
+        ::_exit(1);
+    }
+    int status = 0;
+    CHECK(::waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status));
+    CHECK(WTERMSIG(status) == SIGTERM);
+}
+
+namespace {
+
+std::atomic<char*> seen_stack{nullptr};
+
+void note_stack(int) {
+    char here = 0;
+    seen_stack = &here;
+}
+
+}  // namespace
+
+TEST_CASE("signals: the handler runs on the alternate stack of a thread that has one") {
+    const with_disposition theirs(SIGTERM, note_stack);
+    lifecycle target;
+    const signals installed = claim(target, {true});
+    CHECK((disposition_of(SIGTERM).sa_flags & SA_ONSTACK) != 0);
+    std::vector<char> memory(256 * 1024);
+    std::thread([&memory] {
+        stack_t alternate{};
+        alternate.ss_sp = memory.data();
+        alternate.ss_size = memory.size();
+        ::sigaltstack(&alternate, nullptr);
+        ::pthread_kill(::pthread_self(), SIGTERM);
+        alternate.ss_flags = SS_DISABLE;
+        ::sigaltstack(&alternate, nullptr);
+    }).join();
+    CHECK(target.phase() == phase::draining);
+    CHECK(seen_stack.load() >= memory.data());
+    CHECK(seen_stack.load() < memory.data() + memory.size());
+}
+
 TEST_CASE("signals: what was ignored stays ignored, and is listed") {
     const with_disposition interrupt(SIGINT, SIG_IGN);
     const with_disposition stop(SIGTSTP, SIG_IGN);
@@ -673,6 +779,97 @@ TEST_CASE("signals: the child of a fork may claim the signals anew") {
     CHECK(installed.wait(guard()).number == SIGTERM);
 }
 
+namespace {
+
+// In a child: claims the signals beside the object its parent made. 0, or what went wrong.
+int take_over(signals& parents, const lifecycle& parents_target) {
+    lifecycle own(0ms);
+    ojs::result<signals> again = signals::install(own);
+    if (!again) return 2;
+    if (parents.fd() != -1 || parents.wait(passed()).number != 0) return 3;
+    { const signals gone = std::move(parents); }  // takes nothing from the new one
+    if (!signals::installed_for(own) || signals::installed_for(parents_target)) return 4;
+    if (signals::install(own)) return 5;
+    ::kill(::getpid(), SIGTERM);
+    if (own.phase() != phase::draining || parents_target.phase() != phase::running) return 6;
+    if (again->wait(guard()).number != SIGTERM || again->wait(passed()).number != 0) return 7;
+    const pid_t grandchild = ::fork();
+    if (grandchild == 0) {
+        lifecycle third;
+        const ojs::result<signals> claimed_again = signals::install(third);
+        ::kill(::getpid(), SIGTERM);
+        ::_exit(claimed_again && third.phase() == phase::draining && own.state().stop_signals == 1 ? 0 : 1);
+    }
+    int status = 0;
+    if (::waitpid(grandchild, &status, 0) != grandchild || status != 0) return 8;
+    ::kill(::getpid(), SIGTERM);
+    if (own.phase() != phase::stopping) return 9;
+    { const signals gone = std::move(*again); }
+    struct sigaction left {};
+    ::sigaction(SIGTERM, nullptr, &left);
+    return left.sa_handler == SIG_DFL ? 0 : 10;
+}
+
+template <class Fork>
+void check_taken_over(Fork fork) {
+    lifecycle target;
+    signals installed = claim(target);
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        ::alarm(20);
+        ::_exit(take_over(installed, target));
+    }
+    int status = 0;
+    CHECK(::waitpid(child, &status, 0) == child);
+    REQUIRE(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+    CHECK(signals::installed_for(target));
+    send_self(SIGTERM);
+    CHECK(target.phase() == phase::draining);
+    CHECK(installed.wait(guard()).number == SIGTERM);
+}
+
+}  // namespace
+
+TEST_CASE("signals: the child of a fork takes over, though the parent's object is still there") {
+    check_taken_over([] { return ::fork(); });
+}
+
+namespace {
+
+int child_status = -1;
+
+// A foreign handler that forks; its child goes on by itself, out of our handler below it.
+void forking_handler(int) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::alarm(20);
+    } else if (::waitpid(child, &child_status, 0) != child) {
+        child_status = -2;
+    }
+}
+
+}  // namespace
+
+TEST_CASE(
+    "signals: a child made in a chained handler comes back from ours, and may claim and give up signals") {
+    const pid_t self = ::getpid();
+    const with_disposition theirs(SIGTERM, forking_handler);
+    lifecycle target;
+    const signals installed = claim(target, {true});
+    send_self(SIGTERM);
+    if (::getpid() != self) {
+        lifecycle own;
+        {
+            const ojs::result<signals> again = signals::install(own, {true});
+            if (!again || target.phase() != phase::draining) ::_exit(1);
+        }
+        ::_exit(0);
+    }
+    CHECK(child_status == 0);
+}
+
 #ifdef __linux__
 TEST_CASE("signals: a child made behind the C library's back dies of SIGTERM as well") {
     lifecycle target;
@@ -693,5 +890,9 @@ TEST_CASE("signals: a child of _Fork, which runs no atfork handlers, dies of SIG
     const signals installed = claim(target);
     check_died_of_term(fate_of_child([] { return ::_Fork(); }, false));
     CHECK(target.phase() == phase::running);
+}
+
+TEST_CASE("signals: a child of _Fork takes over as well") {
+    check_taken_over([] { return ::_Fork(); });
 }
 #endif

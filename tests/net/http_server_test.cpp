@@ -1,3 +1,4 @@
+#include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -434,4 +435,16 @@ TEST_CASE(
     CHECK(http_server::start(address, answer));
     ::kill(child, SIGKILL);
     CHECK(::waitpid(child, nullptr, 0) == child);
+}
+
+TEST_CASE("server: a handler that ends its thread ends its connection alone") {
+    http_server server = start([](const http_request& request) {
+        if (request.target == "/end") pthread_exit(nullptr);
+        return echo(request);
+    });
+    peer::client ended(server.port());
+    ended.send("GET /end HTTP/1.1\r\n" + host + "\r\n");
+    CHECK(ended.rest().empty());
+    CHECK(verdict(server, "GET /1 HTTP/1.1\r\nConnection: close\r\n" + host + "\r\n") == "200");
+    CHECK(server.stop(deadline_after(20s)) == 0);
 }

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "sync.hpp"
+
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
@@ -24,8 +26,9 @@ class unique_fd {
     explicit operator bool() const noexcept { return fd_ >= 0; }
     int release() noexcept { return std::exchange(fd_, -1); }
     void reset() noexcept {
-        // close() is not repeated on EINTR: on Linux the descriptor is gone either way.
-        if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+        if (fd_ < 0) return;
+        const cancellable off(false);
+        ::close(std::exchange(fd_, -1));  // not repeated on EINTR: on Linux the descriptor is gone either way
     }
 
   private:

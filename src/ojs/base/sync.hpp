@@ -51,6 +51,41 @@ class lock_guard {
     bool held_ = true;
 };
 
+// Whether pthread_cancel() acts on this thread, while it lives. Off in all of our threads, but not in job handlers; and off
+// in our own waits, which are cancellation points in frames that no unwinding passes through. Async-signal-safe.
+class cancellable {
+  public:
+    explicit cancellable(bool yes) noexcept {
+        pthread_setcancelstate(yes ? PTHREAD_CANCEL_ENABLE : PTHREAD_CANCEL_DISABLE, &before_);
+    }
+    cancellable(const cancellable&) = delete;
+    cancellable& operator=(const cancellable&) = delete;
+    ~cancellable() {
+        int now = 0;
+        pthread_setcancelstate(before_, &now);
+    }
+
+  private:
+    int before_ = 0;
+};
+
+// In a catch (...): passes on what is no exception but the end of the thread, by pthread_exit() or pthread_cancel(). The C
+// library ends a process that keeps it.
+void pass_on_thread_end();
+
+template <class Call>
+void call_it(void* call) {
+    (*static_cast<Call*>(call))();
+}
+
+// Calls `body`; `ended` as well where that ends the thread, on whose way out it then is. Not every C library unwinds it.
+template <class Body, class Ended>
+void call_guarded(Body body, Ended ended) {
+    pthread_cleanup_push(call_it<Ended>, &ended);
+    body();
+    pthread_cleanup_pop(0);
+}
+
 class condition {
   public:
     condition() noexcept;
@@ -58,7 +93,10 @@ class condition {
     condition& operator=(const condition&) = delete;
     ~condition() { pthread_cond_destroy(&native_); }
 
-    void wait(lock_guard& held) noexcept { pthread_cond_wait(&native_, held.owner().native()); }
+    void wait(lock_guard& held) noexcept {
+        const cancellable off(false);
+        pthread_cond_wait(&native_, held.owner().native());
+    }
     // False once `deadline` has passed; time_point::max() never does.
     bool wait_until(lock_guard& held, time_point deadline) noexcept;
     void notify_one() noexcept { pthread_cond_signal(&native_); }

@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <exception>
+
 #include "sync.hpp"
 #include "text.hpp"
 
@@ -20,6 +22,10 @@ inline timespec to_timespec(std::chrono::nanoseconds duration) noexcept {
     out.tv_sec = static_cast<time_t>(duration.count() / 1000000000);
     out.tv_nsec = static_cast<long>(duration.count() % 1000000000);
     return out;
+}
+
+OJS_SHUTDOWN_INLINE void pass_on_thread_end() {
+    if (!std::current_exception()) throw;  // there is none to be had of what no C++ program has thrown
 }
 
 OJS_SHUTDOWN_INLINE condition::condition() noexcept {
@@ -37,6 +43,7 @@ OJS_SHUTDOWN_INLINE bool condition::wait_until(lock_guard& held, time_point dead
         wait(held);
         return true;
     }
+    const cancellable off(false);
 #ifdef __APPLE__
     const time_point now = steady_clock::now();
     const timespec left = to_timespec(deadline > now ? deadline - now : steady_clock::duration::zero());
@@ -55,12 +62,13 @@ struct thread_start : ref_counted {
 };
 
 inline void* thread_main(void* argument) {
-    auto* start = static_cast<thread_start*>(argument);
+    const ref<thread_start> start(static_cast<thread_start*>(argument));
+    start->release();  // in place of the reference that came with the argument
+    const cancellable off(false);
 #ifdef __linux__
     pthread_setname_np(pthread_self(), start->name);
 #endif
     start->body();
-    start->release();
     return nullptr;
 }
 

@@ -118,11 +118,10 @@ class cancel_state : public ref_counted {
             running_id_ = due.id;
             runner_ = pthread_self();
             held.unlock();
-            call(due.callback);
+            call_guarded([&] { call(due.callback); }, [this] { callback_ended(); });
             due = entry();  // what the callback holds may itself deregister: not under the mutex
+            callback_ended();
             held.lock();
-            running_id_ = 0;
-            changed_.notify_all();
         }
     }
 
@@ -138,12 +137,20 @@ class cancel_state : public ref_counted {
         poll_.notify();
     }
 
-    void call(const function<void()>& callback) noexcept {
+    void call(const function<void()>& callback) {
         seen_.store(true, std::memory_order_release);
         try {
             callback();
         } catch (...) {  // documented: a callback's exception has nowhere to go
+            pass_on_thread_end();
         }
+    }
+
+    // Also where it ended its thread.
+    void callback_ended() {
+        const lock_guard held(mutex_);
+        running_id_ = 0;
+        changed_.notify_all();
     }
 
     const ref<cancel_group> group_;  // or none

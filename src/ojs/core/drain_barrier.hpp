@@ -42,13 +42,19 @@ class drain_barrier {
     ~drain_barrier() = default;
 
     // Lock-free while the barrier is open. Thread-safe.
+    //
+    // enter() and count() are sequentially consistent, as lifecycle::phase() and apply() are, so that "nothing is in
+    // flight, and nothing will be" can be told without closing the barrier:
+    //     a job thread:  enter(); if phase() is running, FETCH     (a store, then a load of something else)
+    //     a drain:       apply(quiet); if count() is 0, it is over  (the same, the other way round)
+    // With acquire and release alone a processor that is not x86 may let both loads overtake the stores, or may show a third
+    // thread the quiet before the ticket: the FETCH is sent, and "drained" is answered. In the one order that all
+    // sequentially consistent operations have, a FETCH that found `running` came before the quiet, its ticket before that,
+    // and so every count() by who knows of the quiet finds the ticket. tests/model/weak_memory.cpp tries every case.
     ticket enter() noexcept {
         std::uint64_t word = word_.load(std::memory_order_relaxed);
         while ((word & closed_bit) == 0) {
-            if (word_.compare_exchange_weak(word, word + one, std::memory_order_acquire,
-                                            std::memory_order_relaxed)) {
-                return ticket(this);
-            }
+            if (word_.compare_exchange_weak(word, word + one)) return ticket(this);
         }
         return ticket();
     }
@@ -57,7 +63,7 @@ class drain_barrier {
     // waiter of a barrier that is empty already).
     void close() noexcept;
     bool closed() const noexcept { return (word_.load(std::memory_order_acquire) & closed_bit) != 0; }
-    std::uint64_t count() const noexcept { return word_.load(std::memory_order_acquire) / one; }
+    std::uint64_t count() const noexcept { return word_.load() / one; }
 
     // Waits until the barrier is closed and empty, or until `deadline` on the steady clock. Returns how many are
     // still inside: of a closed barrier, 0 means drained. Never polls. Thread-safe.

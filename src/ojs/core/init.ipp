@@ -55,7 +55,7 @@ inline void take_terminal() {
 OJS_SHUTDOWN_INLINE result<void> as_init(init_options options) {
     if (getpid() != 1 && !options.always) return {};
     // The child would lose its claim on them: a fork gives signals back.
-    if (detail::process.claimed.load()) {
+    if (detail::process.claim.load() != 0) {
         return error{errc::busy, 0, "as_init() must come before signals::install()"};
     }
     sigset_t all;

@@ -103,8 +103,8 @@ struct lifecycle_state {
     bool cancel_requested = false;       // stop_and_cancel() was called
     bool exit_now = false;               // the third stop signal came
     unsigned stop_signals = 0;           // stop signals counted so far, at most 3
-    std::uint8_t sequence = 0;           // changes so far, modulo 256
-    std::uint32_t changed_ms = 0;        // when, in milliseconds of the steady clock modulo 2^32
+    std::uint8_t sequence = 0;     // changes so far, modulo 256; next_change() does not rely on it alone
+    std::uint32_t changed_ms = 0;  // when, in milliseconds of the steady clock modulo 2^32
 };
 
 // "running", "quiet", ... Never null. Thread-safe, async-signal-safe.
@@ -124,11 +124,10 @@ class lifecycle {
     // Applies one event. Returns whether it changed anything. Thread-safe, async-signal-safe, keeps errno.
     bool apply(event what, cause why) noexcept;
 
-    // Thread-safe, async-signal-safe.
-    ojs::phase phase() const noexcept {
-        return static_cast<ojs::phase>(word_.load(std::memory_order_acquire) & 7U);
-    }
-    lifecycle_state state() const noexcept { return unpack(word_.load(std::memory_order_acquire)); }
+    // Thread-safe, async-signal-safe. Both are sequentially consistent with apply(): who announces work before it looks
+    // at the phase, as drain_barrier::enter() does, and finds it running, is seen by everyone who knows it is over.
+    ojs::phase phase() const noexcept { return static_cast<ojs::phase>(word_.load() & 7U); }
+    lifecycle_state state() const noexcept { return unpack(word_.load()); }
 
     // How often resume was asked for, also where it changed nothing: a worker that follows this lifecycle may have
     // been quieted by itself. Thread-safe, async-signal-safe.
@@ -143,18 +142,18 @@ class lifecycle {
         first_signal_wins_.store(wins, std::memory_order_relaxed);
     }
 
-    // Writes to `notify_fd` (8 bytes, an eventfd or a pipe) after every change, until unsubscribe() returns.
-    // False when all 16 places are taken. Thread-safe.
+    // Writes to `notify_fd` (8 bytes, an eventfd or a pipe) after every change, until unsubscribe() returns, which waits
+    // for the writes under way alone. False when all 16 places are taken. Thread-safe.
     bool subscribe(int notify_fd) noexcept;
     void unsubscribe(int notify_fd) noexcept;
 
     // In the child of a fork(): forgets notifications that other threads had under way. Async-signal-safe.
-    void after_fork() noexcept { notifying_.store(0); }
+    void after_fork() noexcept;
 
-    // Reads the change after number `sequence` and moves `sequence` on; false when there is none yet. A reader
-    // that falls more than 15 changes behind misses the oldest, and one that is 256 behind all of them. Thread-safe
-    // for one `sequence` a thread.
-    bool next_change(std::uint8_t& sequence, lifecycle_state& out) const noexcept;
+    // Moves `seen`, which begins as lifecycle_state() or as a state(), on to the change after it; false when there is none
+    // yet. A reader that falls more than 15 changes behind misses the oldest, but never where they led to: it ends at
+    // state(), and a stop is shown without waiting for who made the changes before it. Thread-safe for one `seen` a thread.
+    bool next_change(lifecycle_state& seen) const noexcept;
 
     // The steady-clock moment of a state's `changed_ms`, right for states younger than 24 days.
     static time_point changed_at(const lifecycle_state& state) noexcept;
@@ -166,6 +165,13 @@ class lifecycle {
     static_assert(std::atomic<word>::is_always_lock_free, "a signal handler needs a lock-free 64-bit atomic");
     static_assert(std::atomic<int>::is_always_lock_free, "a signal handler needs a lock-free int");
 
+    struct subscriber {
+        static constexpr int none = -1;
+        static constexpr int leaving = -2;  // until `writers` is 0
+        std::atomic<int> fd{none};
+        std::atomic<int> writers{0};  // notifications under way
+    };
+
     static word pack(const lifecycle_state& state) noexcept;
     static lifecycle_state unpack(word packed) noexcept;
     bool next_state(lifecycle_state& state, event what, cause why) const noexcept;
@@ -174,15 +180,14 @@ class lifecycle {
     void remember(const lifecycle_state& change) noexcept;
     void notify_subscribers() noexcept;
 
-    std::atomic<word> word_{0};
+    std::atomic<word> word_;
     std::atomic<std::uint32_t> repeat_gap_ms_;
     std::atomic<bool> first_signal_wins_{false};
     std::atomic<std::uint32_t> last_stop_signal_ms_{0};
     std::atomic<std::uint32_t> resume_requests_{0};
     std::atomic<std::uint32_t> report_requests_{0};
-    std::atomic<int> notifying_{0};
     std::atomic<word> history_[history_size] = {};
-    std::atomic<int> subscribers_[subscriber_limit];
+    subscriber subscribers_[subscriber_limit];
 };
 
 }  // namespace v0_1_0

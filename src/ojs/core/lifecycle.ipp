@@ -63,9 +63,9 @@ inline constexpr word_field changed_field{32, 0xffffffff};
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE lifecycle::lifecycle(std::chrono::milliseconds repeat_signal_gap) noexcept {
+OJS_SHUTDOWN_INLINE lifecycle::lifecycle(std::chrono::milliseconds repeat_signal_gap) noexcept
+    : word_(pack({})) {
     set_repeat_signal_gap(repeat_signal_gap);
-    for (std::atomic<int>& place : subscribers_) place.store(-1, std::memory_order_relaxed);
 }
 
 OJS_SHUTDOWN_INLINE void lifecycle::set_repeat_signal_gap(std::chrono::milliseconds gap) noexcept {
@@ -147,7 +147,7 @@ OJS_SHUTDOWN_INLINE bool lifecycle::apply(event what, cause why) noexcept {
     const int saved = errno;
     const bool counted = what == event::resume_request || what == event::report_request;
     if (counted) (what == event::resume_request ? resume_requests_ : report_requests_).fetch_add(1);
-    word current = word_.load(std::memory_order_acquire);
+    word current = word_.load();
     lifecycle_state next;
     do {
         next = unpack(current);
@@ -156,8 +156,7 @@ OJS_SHUTDOWN_INLINE bool lifecycle::apply(event what, cause why) noexcept {
             errno = saved;
             return false;
         }
-    } while (!word_.compare_exchange_weak(current, pack(next), std::memory_order_acq_rel,
-                                          std::memory_order_acquire));
+    } while (!word_.compare_exchange_weak(current, pack(next)));
     if (what == event::stop_signal) last_stop_signal_ms_.store(next.changed_ms);
     remember(next);
     notify_subscribers();
@@ -187,46 +186,65 @@ OJS_SHUTDOWN_INLINE void lifecycle::remember(const lifecycle_state& change) noex
     }
 }
 
+// Whoever finds a place taken says so in it before it looks once more, and unsubscribe() does it the other way round: one
+// of the two sees the other. A place without a subscriber is not touched, so that who leaves waits for few.
 OJS_SHUTDOWN_INLINE void lifecycle::notify_subscribers() noexcept {
-    notifying_.fetch_add(1);  // sequentially consistent with unsubscribe(): one of the two sees the other
-    for (const std::atomic<int>& place : subscribers_) {
-        const int fd = place.load();
+    for (subscriber& place : subscribers_) {
+        if (place.fd.load() < 0) continue;
+        place.writers.fetch_add(1);
+        const int fd = place.fd.load();
         if (fd >= 0) detail::wake::notify(fd);
+        place.writers.fetch_sub(1);
     }
-    notifying_.fetch_sub(1);
 }
 
 OJS_SHUTDOWN_INLINE bool lifecycle::subscribe(int notify_fd) noexcept {
-    for (std::atomic<int>& place : subscribers_) {
-        int expected = -1;
-        if (place.compare_exchange_strong(expected, notify_fd)) return true;
+    for (subscriber& place : subscribers_) {
+        int expected = subscriber::none;
+        if (place.fd.compare_exchange_strong(expected, notify_fd)) return true;
     }
     return false;
 }
 
 OJS_SHUTDOWN_INLINE void lifecycle::unsubscribe(int notify_fd) noexcept {
-    for (std::atomic<int>& place : subscribers_) {
+    for (subscriber& place : subscribers_) {
         int expected = notify_fd;
-        if (place.compare_exchange_strong(expected, -1)) break;
+        if (notify_fd < 0 || !place.fd.compare_exchange_strong(expected, subscriber::leaving)) continue;
+        while (place.writers.load() > 0) sched_yield();  // they may still hold the descriptor
+        place.fd.store(subscriber::none);
+        return;
     }
-    while (notifying_.load() != 0)
-        sched_yield();  // a handler on another thread may still hold the descriptor
 }
 
-OJS_SHUTDOWN_INLINE bool lifecycle::next_change(std::uint8_t& sequence, lifecycle_state& out) const noexcept {
+OJS_SHUTDOWN_INLINE void lifecycle::after_fork() noexcept {
+    for (subscriber& place : subscribers_) {
+        int expected = subscriber::leaving;
+        place.fd.compare_exchange_strong(expected, subscriber::none);
+        place.writers.store(0);
+    }
+}
+
+// States are told apart by the whole word: its sequence alone would be the same again after 256 changes.
+OJS_SHUTDOWN_INLINE bool lifecycle::next_change(lifecycle_state& seen) const noexcept {
     const lifecycle_state current = state();
+    if (pack(current) == pack(seen)) return false;
     const std::uint8_t newest = current.sequence;
-    const auto behind = static_cast<std::uint8_t>(newest - sequence);
-    if (behind == 0) return false;
+    const auto behind = static_cast<std::uint8_t>(newest - seen.sequence);
     const auto oldest_kept = static_cast<std::uint8_t>(newest - (history_size - 1));
-    const auto wanted = behind < history_size ? static_cast<std::uint8_t>(sequence + 1) : oldest_kept;
+    const bool is_kept = behind != 0 && behind < history_size;
+    const auto wanted = is_kept ? static_cast<std::uint8_t>(seen.sequence + 1) : oldest_kept;
     // The newest is read from the word itself, so that a reader never lags behind state().
-    const lifecycle_state found =
-        wanted == newest ? current : unpack(history_[wanted % history_size].load(std::memory_order_acquire));
-    // Its writer is between the exchange and the store, and will notify after it; or it was overwritten meanwhile.
-    if (found.sequence != wanted) return false;
-    sequence = wanted;
-    out = found;
+    if (wanted != newest) {
+        const lifecycle_state found = unpack(history_[wanted % history_size].load(std::memory_order_acquire));
+        if (found.sequence == wanted) {
+            seen = found;
+            return true;
+        }
+        // Its writer is between the exchange and the store, and will notify after it, or it was overwritten meanwhile.
+        // Whatever holds that writer up, a stop does not wait for it.
+        if (current.phase < phase::draining) return false;
+    }
+    seen = current;
     return true;
 }
 

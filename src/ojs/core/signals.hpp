@@ -13,7 +13,8 @@ inline namespace v0_1_0 {
 
 struct signal_options {
     // What to do about a signal that already has a handler from elsewhere: false refuses with errc::busy,
-    // true installs ours and calls the other one after it, in the handler.
+    // true installs ours and calls the other one after it, in the handler. It must return. Where it calls us back, because
+    // it was set over ours before, that does nothing.
     bool chain_foreign = false;
     // SIGUSR1 is taken too, and means that the machine goes away: reclaim. [Spot, WIRE 2]
     bool reclaim = false;
@@ -33,9 +34,13 @@ struct received_signal {
 //     ojs::lifecycle lifecycle;
 //     auto signals = ojs::signals::install(lifecycle);
 //
-// The handler applies one event to the lifecycle and writes to one descriptor; it does nothing else. A signal
-// that was ignored when the process started stays ignored (ignored() lists it). A child made by fork()
-// without exec gets the previous dispositions back, so it can be stopped like any process.
+// The handler applies one event to the lifecycle and writes to one descriptor; it does nothing else. It runs on the
+// alternate stack of a thread that has one. A signal that was ignored when the process started stays ignored (ignored()
+// lists it).
+//
+// A child made by fork() without exec gets the previous dispositions back, so it can be stopped like any process; an
+// object made before holds nothing there. A child that goes on as a server (pre-fork, daemon()) claims the signals anew:
+// by install(), or by worker::run(). The parent's object keeps them in the parent.
 class [[nodiscard]] signals {
   public:
     // Thread-safe. errc::busy: another installer is active in this process, or a signal has a foreign
@@ -66,7 +71,9 @@ class [[nodiscard]] signals {
     const std::vector<int>& ignored() const noexcept { return ignored_; }
 
   private:
-    bool active_ = false;
+    bool active() const noexcept;
+
+    std::uint64_t claim_ = 0;  // 0: holds nothing
     std::vector<int> ignored_;
 };
 

@@ -34,11 +34,16 @@ inline constexpr std::size_t signal_rule_count = sizeof signal_rules / sizeof si
 // The process-wide state of the library, all of it. Constant-initialised, so a handler always finds it whole.
 struct process_state {
     static constexpr std::uint32_t log_size = 16;
+    static constexpr std::size_t chain_size = 16;
 
-    std::atomic<bool> claimed{false};         // an installer is active, or about to be
+    // Of the installer that is active, or about to be: its number, and the process. 0: none.
+    std::atomic<std::uint64_t> claim{0};
+    std::atomic<std::uint32_t> claims{0};     // so far
     std::atomic<lifecycle*> target{nullptr};  // what the handler drives
     std::atomic<int> notify_fd{-1};           // the installer's own wake-up
     std::atomic<int> handlers_running{0};
+    std::atomic<unsigned> forks{0};                          // between the first process and this one
+    std::atomic<const siginfo_t*> chained[chain_size] = {};  // what foreign handlers are called for now
     std::atomic<bool> fork_handler_set{false};
     std::atomic<std::uint32_t> received{0};                   // signals so far
     std::atomic<std::uint64_t> log[log_size] = {};            // the last of them, packed, with their lap_bit
@@ -53,11 +58,11 @@ struct process_state {
 __attribute__((visibility("default"))) inline process_state process;
 
 inline bool sent_by_process(const siginfo_t* info) noexcept {
-    return info->si_code == SI_USER || info->si_code == SI_QUEUE
+    return info != nullptr && (info->si_code == SI_USER || info->si_code == SI_QUEUE
 #ifdef SI_TKILL
-           || info->si_code == SI_TKILL
+                               || info->si_code == SI_TKILL
 #endif
-        ;
+                              );
 }
 
 inline std::uint64_t pack_signal(int number, const siginfo_t* info) noexcept {
@@ -72,61 +77,7 @@ inline std::uint64_t lap_bit(std::uint32_t place) noexcept {
     return static_cast<std::uint64_t>(1 - (place / process_state::log_size & 1)) << 63;
 }
 
-inline void call_previous(const struct sigaction& previous, int number, siginfo_t* info, void* context) {
-    if ((previous.sa_flags & SA_SIGINFO) != 0) {
-        previous.sa_sigaction(number, info, context);
-    } else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
-        previous.sa_handler(number);
-    }
-}
-
-// Everything that ever runs in signal context.
-inline void handle_signal(std::size_t rule, int number, siginfo_t* info, void* context) {
-    lifecycle* target = process.target.load();
-    if (target == nullptr) return;
-    if (number == SIGTTIN &&
-        !sent_by_process(info)) {  // a read of the terminal, in the background: stop, as ever
-        raise(SIGSTOP);
-        return;
-    }
-    if (number == SIGTTIN && answer_stack_request(info)) return;
-    const std::uint64_t packed = pack_signal(number, info);
-    const std::uint32_t place = process.received.fetch_add(1);
-    process.log[place % process_state::log_size].store(packed | lap_bit(place));
-    process.last[rule].store(packed);
-    target->apply(signal_rules[rule].what, {cause_kind::signal, number});
-    wake::notify(process.notify_fd.load());
-    call_previous(process.previous[rule], number, info, context);
-}
-
-inline void restore_previous(std::size_t rule) {
-    if (process.installed[rule]) ::sigaction(signal_rules[rule].number, &process.previous[rule], nullptr);
-}
-
-inline void on_signal(int number, siginfo_t* info, void* context) {
-    const int saved = errno;
-    process.handlers_running.fetch_add(1);  // sequentially consistent with uninstall()
-    for (std::size_t rule = 0; rule < signal_rule_count; ++rule) {
-        if (signal_rules[rule].number != number) continue;
-        if (getpid() == process.owner) {
-            handle_signal(rule, number, info, context);
-        } else {  // a child whose fork ran no atfork handlers, or has yet to: it takes the signal as it would without us
-            restore_previous(rule);
-            raise(number);
-        }
-    }
-    process.handlers_running.fetch_sub(1);
-    errno = saved;
-}
-
-// In the child of a fork: our threads are not there, so its signals must do what they did before us.
-inline void ojs_shutdown_after_fork() {
-    lifecycle* target = process.target.exchange(nullptr);
-    if (target == nullptr) return;
-    process.handlers_running.store(0);  // those of other threads, which are not here
-    target->after_fork();
-    for (std::size_t rule = 0; rule < signal_rule_count; ++rule) restore_previous(rule);
-}
+void on_signal(int number, siginfo_t* info, void* context);
 
 inline bool is_ours(const struct sigaction& action) noexcept {
     return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == on_signal;
@@ -137,10 +88,118 @@ inline bool is_foreign(const struct sigaction& action) noexcept {
            (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
 }
 
+inline bool same_handler(const struct sigaction& a, const struct sigaction& b) noexcept {
+    if ((a.sa_flags & SA_SIGINFO) != (b.sa_flags & SA_SIGINFO)) return false;
+    return (a.sa_flags & SA_SIGINFO) != 0 ? a.sa_sigaction == b.sa_sigaction : a.sa_handler == b.sa_handler;
+}
+
+// A handler set over ours may call ours, as is polite, and be chained by our next installer: that would go round for ever.
+inline bool is_chained(const siginfo_t* info) noexcept {
+    for (const std::atomic<const siginfo_t*>& place : process.chained) {
+        if (info != nullptr && place.load() == info) return true;
+    }
+    return false;
+}
+
+inline std::atomic<const siginfo_t*>* note_chained(const siginfo_t* info) noexcept {
+    for (std::atomic<const siginfo_t*>& place : process.chained) {
+        const siginfo_t* expected = nullptr;
+        if (place.compare_exchange_strong(expected, info)) return &place;
+    }
+    return nullptr;  // many threads at once: a later round finds a place
+}
+
+inline void call_previous(const struct sigaction& previous, int number, siginfo_t* info, void* context) {
+    if (!is_foreign(previous) || info == nullptr) return;
+    std::atomic<const siginfo_t*>* noted = note_chained(info);
+    if ((previous.sa_flags & SA_SIGINFO) != 0) {
+        previous.sa_sigaction(number, info, context);
+    } else {
+        previous.sa_handler(number);
+    }
+    if (noted != nullptr) noted->store(nullptr);
+}
+
+// Everything that ever runs in signal context.
+inline void handle_signal(std::size_t rule, lifecycle& target, int number, siginfo_t* info, void* context) {
+    if (number == SIGTTIN &&
+        !sent_by_process(info)) {  // a read of the terminal, in the background: stop, as ever
+        raise(SIGSTOP);
+        return;
+    }
+    if (number == SIGTTIN && answer_stack_request(info)) return;
+    const std::uint64_t packed = pack_signal(number, info);
+    const std::uint32_t place = process.received.fetch_add(1);
+    process.log[place % process_state::log_size].store(packed | lap_bit(place));
+    process.last[rule].store(packed);
+    target.apply(signal_rules[rule].what, {cause_kind::signal, number});
+    wake::notify(process.notify_fd.load());
+    call_previous(process.previous[rule], number, info, context);
+}
+
+// A handler set on top of ours since is its owner's to keep.
+inline void restore_previous(std::size_t rule) noexcept {
+    struct sigaction current {};
+    const int number = signal_rules[rule].number;
+    if (::sigaction(number, nullptr, &current) == 0 && is_ours(current))
+        ::sigaction(number, &process.previous[rule], nullptr);
+}
+
+// Without an installer of this process: a child whose fork ran no atfork handlers, or has yet to, or a foreign handler
+// that still chains to us. The signal does what it would do without us.
+inline void stand_aside(std::size_t rule, int number, siginfo_t* info, void* context) {
+    struct sigaction current {};
+    const struct sigaction& previous = process.previous[rule];
+    if (::sigaction(number, nullptr, &current) == 0 && is_ours(current)) {
+        ::sigaction(number, &previous, nullptr);
+        raise(number);
+    } else if (!same_handler(current, previous)) {  // it is what called us
+        call_previous(previous, number, info, context);
+    }
+}
+
+inline void on_signal(int number, siginfo_t* info, void* context) {
+    if (is_chained(info)) return;
+    const int saved = errno;
+    const unsigned forks = process.forks.load();
+    process.handlers_running.fetch_add(1);  // sequentially consistent with uninstall()
+    for (std::size_t rule = 0; rule < signal_rule_count; ++rule) {
+        if (signal_rules[rule].number != number) continue;
+        lifecycle* target = process.target.load();
+        if (target != nullptr && getpid() == process.owner) {
+            handle_signal(rule, *target, number, info, context);
+        } else {
+            stand_aside(rule, number, info, context);
+        }
+    }
+    // A foreign handler may have called fork(), and this be its child.
+    if (process.forks.load() == forks) process.handlers_running.fetch_sub(1);
+    errno = saved;
+}
+
+// In the child of a fork: the installer and our threads are the parent's, so signals must do what they did before us.
+inline void forget_parent() noexcept {
+    process.forks.fetch_add(1);
+    process.handlers_running.store(0);  // those of other threads, which are not here
+    for (std::atomic<const siginfo_t*>& place : process.chained) place.store(nullptr);
+    forget_stack_requests();
+    lifecycle* target = process.target.exchange(nullptr);
+    if (target == nullptr) return;
+    target->after_fork();
+    for (std::size_t rule = 0; rule < signal_rule_count; ++rule) {
+        if (process.installed[rule].exchange(false)) restore_previous(rule);
+    }
+}
+
+inline void ojs_shutdown_after_fork() {
+    process.claim.store(0);
+    forget_parent();
+}
+
 inline struct sigaction our_action() {
     struct sigaction ours {};
     ours.sa_sigaction = on_signal;
-    ours.sa_flags = SA_SIGINFO | SA_RESTART;
+    ours.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
     sigemptyset(&ours.sa_mask);
     for (const signal_rule& rule : signal_rules) sigaddset(&ours.sa_mask, rule.number);
     return ours;
@@ -174,17 +233,23 @@ inline void install_handlers(const signal_options& options, std::vector<int>& ig
 }
 
 inline void uninstall_handlers() {
-    for (std::size_t i = 0; i < signal_rule_count; ++i) {
-        struct sigaction current {};
-        // A handler set on top of ours since is its owner's to keep.
-        if (process.installed[i] && ::sigaction(signal_rules[i].number, nullptr, &current) == 0 &&
-            is_ours(current)) {
-            ::sigaction(signal_rules[i].number, &process.previous[i], nullptr);
-        }
-        process.installed[i] = false;
+    for (std::size_t rule = 0; rule < signal_rule_count; ++rule) {
+        if (process.installed[rule].exchange(false)) restore_previous(rule);
     }
     process.target.store(nullptr);
     while (process.handlers_running.load() != 0) sched_yield();
+}
+
+// The claim on the signals of this process, or 0: somebody has it. One that is of another process was made before a fork
+// that ran no atfork handlers.
+inline std::uint64_t claim_signals() noexcept {
+    const auto pid = static_cast<std::uint32_t>(getpid());
+    const std::uint64_t own = static_cast<std::uint64_t>(process.claims.fetch_add(1) + 1) << 32 | pid;
+    std::uint64_t held = process.claim.load();
+    if (static_cast<std::uint32_t>(held) == pid || !process.claim.compare_exchange_strong(held, own))
+        return 0;
+    if (held != 0) forget_parent();
+    return own;
 }
 
 inline error installer_busy(std::string text) {
@@ -192,7 +257,10 @@ inline error installer_busy(std::string text) {
 }
 
 inline result<void> remember_previous(std::size_t rule, const signal_options& options) {
-    ::sigaction(signal_rules[rule].number, nullptr, &process.previous[rule]);
+    struct sigaction found {};
+    ::sigaction(signal_rules[rule].number, nullptr, &found);
+    // Ours may have come back after its installer had gone, by a foreign handler that was set over it.
+    if (!is_ours(found)) process.previous[rule] = found;
     if (!is_foreign(process.previous[rule]) || options.chain_foreign) return {};
     return installer_busy(cat(signal_rules[rule].name,
                               " already has a handler from elsewhere in this process; set "
@@ -254,26 +322,27 @@ inline std::uint64_t take_signal() {
 
 OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_options options) {
     using detail::process;
-    bool expected = false;
-    if (!process.claimed.compare_exchange_strong(expected, true)) {
+    const std::uint64_t claim = detail::claim_signals();
+    if (claim == 0) {
         return detail::installer_busy(
             "the signals of this process already have an installer; share its lifecycle");
     }
     result<void> remembered = detail::remember_previous(options);
     result<detail::wake> waker = detail::wake::create();
     if (!remembered || !waker) {
-        process.claimed.store(false);
+        process.claim.store(0);
         return remembered ? waker.error() : remembered.error();
     }
     if (!process.fork_handler_set.exchange(true))
         pthread_atfork(nullptr, nullptr, detail::ojs_shutdown_after_fork);
-    process.waker = new detail::wake(std::move(*waker));
+    // A forked child still has its parent's.
+    delete std::exchange(process.waker, new detail::wake(std::move(*waker)));
     process.taken = process.received.load();
     process.owner = getpid();
     process.notify_fd.store(process.waker->notify_fd());
     process.target.store(&target);
     signals out;
-    out.active_ = true;
+    out.claim_ = claim;
     detail::install_handlers(options, out.ignored_);
     return result<signals>(std::move(out));
 }
@@ -298,27 +367,32 @@ OJS_SHUTDOWN_INLINE result<void> signals::add_reclaim(const lifecycle& target) {
 }
 
 OJS_SHUTDOWN_INLINE signals::signals(signals&& other) noexcept
-    : active_(std::exchange(other.active_, false)), ignored_(std::move(other.ignored_)) {}
+    : claim_(std::exchange(other.claim_, 0)), ignored_(std::move(other.ignored_)) {}
 
 OJS_SHUTDOWN_INLINE signals& signals::operator=(signals&& other) noexcept {
-    std::swap(active_, other.active_);
+    std::swap(claim_, other.claim_);
     std::swap(ignored_, other.ignored_);
     return *this;
 }
 
+// False in the child of a fork, whatever that has installed since.
+OJS_SHUTDOWN_INLINE bool signals::active() const noexcept {
+    return claim_ != 0 && detail::process.claim.load() == claim_;
+}
+
 OJS_SHUTDOWN_INLINE signals::~signals() {
-    if (!active_) return;
+    if (!active()) return;
     detail::uninstall_handlers();
     delete std::exchange(detail::process.waker, nullptr);
-    detail::process.claimed.store(false);
+    detail::process.claim.store(0);
 }
 
 OJS_SHUTDOWN_INLINE int signals::fd() const noexcept {
-    return active_ ? detail::process.waker->fd() : -1;
+    return active() ? detail::process.waker->fd() : -1;
 }
 
 OJS_SHUTDOWN_INLINE received_signal signals::wait(time_point deadline) {
-    if (!active_) return {};
+    if (!active()) return {};
     detail::process.waker->clear();
     std::uint64_t packed = detail::take_signal();
     while (packed == 0) {

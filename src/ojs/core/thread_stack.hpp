@@ -22,6 +22,9 @@ std::string capture_stack(pthread_t thread, time_point deadline);
 // For the signal handler: true if the signal was such a request to this thread, which is answered then.
 bool answer_stack_request(const siginfo_t* info) noexcept;
 
+// In the child of a fork(): what the parent asked for is nobody's. Async-signal-safe.
+void forget_stack_requests() noexcept;
+
 }  // namespace detail
 }  // namespace v0_1_0
 }  // namespace ojs

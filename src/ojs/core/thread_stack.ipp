@@ -33,6 +33,7 @@ struct stack_request {
     // Written before `wanted`, and kept.
     pthread_t thread{};
     wake* answered = nullptr;
+    pid_t owner = 0;  // whose `answered` is: a forked child must not be woken by its parent's
     // Written before `written`.
     int count = 0;
     std::uintptr_t frames[most_frames] = {};
@@ -74,6 +75,11 @@ OJS_SHUTDOWN_INLINE bool answer_stack_request(const siginfo_t* info) noexcept {
         asked_stack.now.store(stack_request::idle);  // too late: nobody reads it
     }
     return true;
+}
+
+OJS_SHUTDOWN_INLINE void forget_stack_requests() noexcept {
+    asked_stack.now.store(stack_request::idle);
+    asked_stack.given_up.store(0);
 }
 
 inline std::string hex(std::uintptr_t number) {
@@ -132,10 +138,12 @@ inline bool await_stack(time_point deadline) {
 inline bool may_ask_for_stack() {
     struct sigaction current {};
     if (::sigaction(SIGTTIN, nullptr, &current) != 0 || !is_ours(current)) return false;
-    if (asked_stack.answered != nullptr) return true;
+    if (asked_stack.answered != nullptr && asked_stack.owner == getpid()) return true;
     result<wake> made = wake::create();
-    if (made) asked_stack.answered = new wake(std::move(*made));
-    return made.has_value();
+    if (!made) return false;
+    delete std::exchange(asked_stack.answered, new wake(std::move(*made)));
+    asked_stack.owner = getpid();
+    return true;
 }
 
 inline bool ask_for_stack(pthread_t thread, time_point deadline) {
@@ -167,6 +175,7 @@ OJS_SHUTDOWN_INLINE std::string capture_stack(pthread_t thread, time_point deadl
 OJS_SHUTDOWN_INLINE bool answer_stack_request(const siginfo_t* /*info*/) noexcept {
     return false;
 }
+OJS_SHUTDOWN_INLINE void forget_stack_requests() noexcept {}
 OJS_SHUTDOWN_INLINE std::string capture_stack(pthread_t /*thread*/, time_point /*deadline*/) {
     return {};
 }

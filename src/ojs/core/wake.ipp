@@ -43,6 +43,7 @@ OJS_SHUTDOWN_INLINE int wake::notify_fd() const noexcept {
 
 OJS_SHUTDOWN_INLINE void wake::notify(int notify_fd) noexcept {
     const int saved = errno;
+    const cancellable off(false);
     // Eight bytes suit an eventfd and a pipe alike. EAGAIN means it is readable already, which is all we want.
     const std::uint64_t one = 1;
     while (::write(notify_fd, &one, sizeof one) < 0 && errno == EINTR) {
@@ -51,6 +52,7 @@ OJS_SHUTDOWN_INLINE void wake::notify(int notify_fd) noexcept {
 }
 
 OJS_SHUTDOWN_INLINE void wake::clear() const noexcept {
+    const cancellable off(false);
     char bytes[512];
     while (::read(reader_.get(), bytes, sizeof bytes) == static_cast<ssize_t>(sizeof bytes)) {
     }
@@ -65,6 +67,7 @@ OJS_SHUTDOWN_INLINE int poll_timeout(time_point deadline) noexcept {
 }
 
 OJS_SHUTDOWN_INLINE bool wake::wait_until(time_point deadline) const noexcept {
+    const cancellable off(false);
     for (;;) {
         pollfd readable{reader_.get(), POLLIN, 0};
         const int ready = ::poll(&readable, 1, poll_timeout(deadline));

@@ -142,6 +142,7 @@ class child_state : public ref_counted {
 
     // `wake_fd`: ends the wait with errc::cancelled once it is readable; -1: nothing does.
     result<child_exit> wait(time_point deadline, int wake_fd) {
+        const cancellable off(false);
         for (;;) {
             const standing now_is = look();
             if (now_is == standing::over) return end();
@@ -283,6 +284,7 @@ OJS_SHUTDOWN_INLINE std::string child_exit::describe() const {
 }
 
 OJS_SHUTDOWN_INLINE result<child_process> child_process::start(const child_options& options) {
+    const detail::cancellable off(false);
     detail::child_launch launch;
     const result<void> prepared = launch.prepare(options);
     if (!prepared) return prepared.error();

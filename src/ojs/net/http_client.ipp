@@ -285,6 +285,7 @@ OJS_SHUTDOWN_INLINE result<http_client> http_client::create(std::string_view url
 
 OJS_SHUTDOWN_INLINE result<http_response> http_client::send(const http_request& request,
                                                             const http_call& call) {
+    const detail::cancellable off(false);
     try {
         return impl_->send(request, call);
     } catch (const std::exception& thrown) {  // out of memory, or thrown by still_wanted

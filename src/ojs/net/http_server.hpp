@@ -22,7 +22,8 @@ struct http_server_options {
     std::size_t thread_stack_size = 256 * 1024;  // bytes
 };
 
-// Answers one request. Called from several threads at once. What it throws becomes a 500.
+// Answers one request. Called from several threads at once. What it throws becomes a 500; where it ends its thread, the
+// connection is closed.
 using http_handler = function<http_response(const http_request&)>;
 
 class http_server {

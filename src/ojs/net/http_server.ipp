@@ -112,7 +112,7 @@ class http_connection final : public ref_counted {
     io_status read_request(http_parser::status& reached);
     io_status read_more(time_point deadline, http_parser::status& reached);
     bool answer(const http_request& request);
-    http_response call_handler(const http_request& request) noexcept;
+    http_response call_handler(const http_request& request);
     bool refuse(int status, std::string_view why);
     bool send_answer(const http_response& answer, bool to_head, bool closes);
     void linger() noexcept;
@@ -135,6 +135,7 @@ OJS_SHUTDOWN_INLINE void http_connection::serve() {
         while (serve_request()) {
         }
     } catch (...) {  // out of memory: this connection ends, the server goes on
+        pass_on_thread_end();
     }
     idle_.store(true);
     if (lingers_) linger();
@@ -193,11 +194,12 @@ OJS_SHUTDOWN_INLINE bool http_connection::answer(const http_request& request) {
     return send_answer(made, request.method == "HEAD", closes);
 }
 
-OJS_SHUTDOWN_INLINE http_response http_connection::call_handler(const http_request& request) noexcept {
+OJS_SHUTDOWN_INLINE http_response http_connection::call_handler(const http_request& request) {
     try {
         http_response made = server_.handler(request);
         if (made.drop || can_be_sent(made)) return made;
     } catch (...) {  // what went wrong is the handler's to log, not a stranger's to read
+        pass_on_thread_end();
     }
     return plain_answer(500, "internal error");
 }
@@ -330,8 +332,9 @@ OJS_SHUTDOWN_INLINE void http_server::impl::admit(detail::unique_fd socket) {
     detail::ref<detail::http_connection> connection =
         detail::make_ref<detail::http_connection>(std::move(socket), context_);
     const auto body = [this, connection] {
-        connection->serve();
-        retire(*connection);
+        const auto ended = [&] { retire(*connection); };
+        detail::call_guarded([&] { connection->serve(); }, ended);
+        ended();
     };
     detail::thread_options options;
     options.name = "ojs-http";

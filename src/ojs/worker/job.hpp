@@ -146,7 +146,8 @@ struct handler_options {
     bool long_running = false;  // interrupted jobs are reported as ShutdownTimeout [GS 7.2]
 };
 
-// Called on several threads at once. What it throws becomes a retryable FAIL.
+// Called on several threads at once. What it throws becomes a retryable FAIL, and so does the end of its thread, by
+// pthread_exit() or pthread_cancel(); the latter acts in the handler's own code, not in calls to this library.
 using job_handler = function<outcome(job_context&)>;
 
 }  // namespace v0_1_0

@@ -95,9 +95,12 @@ class job_pool : public ref_counted {
     void run_cancel_callbacks(const std::vector<ref<active_job>>& jobs) {
         for (const ref<active_job>& job : jobs) {
             if (!job->cancel.callbacks_due()) continue;
-            const auto call = [job, nice = nice_] {
-                set_thread_nice(nice);  // they are the user's, whoever starts this
-                job->cancel.run_callbacks();
+            const ref<job_pool> self(this);
+            const auto call = [self, job] {
+                set_thread_nice(self->nice_);  // they are the user's, whoever starts this
+                // One that ends its thread must not keep the others from being called.
+                call_guarded([&] { job->cancel.run_callbacks(); },
+                             [&] { self->run_cancel_callbacks({job}); });
             };
             // Where there is no thread to be had, here: a job that is never told might wait for ever.
             if (!add_thread("ojs-cancel", call)) job->cancel.run_callbacks();
@@ -202,8 +205,9 @@ class job_pool : public ref_counted {
         pool_thread* const own = &entry;  // no reference: a thread cannot join itself
         result<thread> started = thread::start(
             [self, body, own] {
-                body();
-                self->thread_ended(*own);
+                const auto ended = [&] { self->thread_ended(*own); };
+                call_guarded(body, ended);
+                ended();
             },
             options);
         if (!started) live_.fetch_sub(1);
@@ -264,7 +268,7 @@ class job_pool : public ref_counted {
             enlist(running_, job);
             pass_lead();
             held.unlock();
-            run(*job);
+            run_to_end(job);
             held.lock();
             strike(running_, *job);
             if (tells_returns_) worker_.supervisor.notify();
@@ -272,6 +276,28 @@ class job_pool : public ref_counted {
         }
     }
 
+
+    void run_to_end(const ref<active_job>& job) {
+        const auto body = [&] {
+            run(*job);
+            const cancellable on(true);
+            pthread_testcancel();  // a request that came too late for this job must not hit the next one
+        };
+        call_guarded(body, [&] { thread_lost(job); });
+    }
+
+    // The handler ended its thread, by pthread_exit() or pthread_cancel(): its job and its part in the pool pass to others.
+    void thread_lost(const ref<active_job>& job) {
+        if (getpid() != worker_.owner) leave_forked_child();
+        if (job->take(settler::handler)) report(job, judge_exception(*job, "the handler ended its thread"));
+        const lock_guard held(mutex_);
+        strike(running_, *job);
+        if (tells_returns_) worker_.supervisor.notify();
+        --job_threads_;
+        expect_work();
+        lead_.notify_one();
+        pass_lead();
+    }
 
     // The next job to run, or none when the pool has closed. A thread FETCHes for the slots nobody asks for yet; where
     // that has to wait, one thread waits for the moment, the leader, and the others wait for it.
@@ -476,6 +502,7 @@ class job_pool : public ref_counted {
         } catch (const std::exception& thrown) {
             return judge_exception(job, printable(thrown.what(), 2000));
         } catch (...) {
+            pass_on_thread_end();
             return judge_exception(job, "the handler threw something that is not a std::exception");
         }
     }

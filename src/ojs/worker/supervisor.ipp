@@ -45,7 +45,7 @@ class supervisor {
         if (owns_process_) service_.start(steady_clock::now());
         if (worker_.followed != nullptr) {
             const lifecycle_state outside = worker_.followed->state();
-            followed_sequence_ = outside.sequence;
+            followed_seen_ = outside;
             resumes_seen_ = worker_.followed->resume_requests();
             follow(outside);
         }
@@ -82,12 +82,11 @@ class supervisor {
     }
 
     void notice_changes() {
-        lifecycle_state change;
         if (worker_.followed != nullptr) {
-            while (worker_.followed->next_change(followed_sequence_, change)) follow(change);
+            while (worker_.followed->next_change(followed_seen_)) follow(followed_seen_);
             follow_resumes();
         }
-        while (worker_.life.next_change(sequence_, change)) on_change(change);
+        while (worker_.life.next_change(seen_)) on_change(seen_);
         decide_mode();  // a signal may have come to a drain that nobody had signalled
         answer_report_requests();
     }
@@ -464,8 +463,8 @@ class supervisor {
     service_report service_;
     const ref<health_server> health_;  // or none
     const bool owns_process_;
-    std::uint8_t sequence_ = 0;
-    std::uint8_t followed_sequence_ = 0;
+    lifecycle_state seen_;           // the last change noticed
+    lifecycle_state followed_seen_;  // the same of the outside lifecycle
     std::uint32_t resumes_seen_ = 0;
     std::uint32_t reports_seen_ = 0;
     bool stop_signalled_ = false;  // by an outside lifecycle

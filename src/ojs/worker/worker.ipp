@@ -111,6 +111,7 @@ class worker_body : public ref_counted {
     }
 
     int run() {
+        const cancellable off(false);
         result<void> begun = prepare();
         signals taken;
         if (begun && !signals::installed_for(signalled())) {
@@ -176,6 +177,7 @@ class worker_body : public ref_counted {
         worker_context& worker = *context_;
         result<wake> waker = wake::create();
         if (!waker) return not_started(waker.error());
+        worker.owner = getpid();
         worker.identity = make_identity(worker.options);
         worker.log = logger(worker.options.log, worker.identity.worker_id,
                             {worker.options.auth_token, worker.options.health_token});
@@ -279,7 +281,8 @@ OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport& outsi
     : body_(detail::make_ref<detail::worker_body>(std::move(options), &outside, &shared)) {}
 
 OJS_SHUTDOWN_INLINE worker::~worker() {
-    if (getpid() != body_->context().owner) {  // a child made by fork(): the threads are the parent's
+    if (body_->started() && getpid() != body_->context().owner) {
+        // A child made by fork(): the threads are the parent's.
         background_.detach();
         body_->retain();
         return;

@@ -85,6 +85,7 @@ class worker_context : public ref_counted {
     auto call(Call make) -> decltype(make(std::declval<ojs::transport&>())) {
         const drain_barrier::ticket ticket = calls.enter();
         if (!ticket) return error{errc::cancelled, 0, "the worker has stopped"};
+        const cancellable off(false);
         try {
             return make(*transport);
         } catch (...) {
@@ -150,6 +151,7 @@ class worker_context : public ref_counted {
     // Here because a friend of job_context may make one.
     static outcome call_handler(worker_context& worker, active_job& job) {
         job_context context(worker, job);
+        const cancellable on(true);
         return job.handler->call(context);
     }
 
@@ -168,7 +170,7 @@ class worker_context : public ref_counted {
     const ref<all_jobs_cancel> all_jobs = make_ref<all_jobs_cancel>();
     std::atomic<steady_clock::rep> drain_deadline{never};
     std::atomic<steady_clock::rep> next_look{never};  // see look_at_jobs_by()
-    const pid_t owner = getpid();
+    pid_t owner = 0;  // the process it was started in, which is not always the one that made it
 
     std::atomic<std::uint64_t> claimed{0};
     std::atomic<std::uint64_t> completed{0};

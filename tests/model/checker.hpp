@@ -1,0 +1,299 @@
+// A small model checker: every interleaving of a few threads, and every value that a load may return on a processor with a
+// weaker memory than x86. Not the atomics of the standard library but those of this file are under the code that is tested.
+//
+// Each atomic keeps all values it ever had, and each thread the oldest of them it may still read. A load returns any from
+// that one on; acquire takes over what the releasing thread knew; what is sequentially consistent finds at least the last
+// sequentially consistent write before it. Writes are not made before earlier loads, as no processor we know of does here.
+#pragma once
+
+#include <ucontext.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace model {
+
+using view = std::vector<std::size_t>;  // for each atomic, the oldest value that may be read
+
+class checker {
+  public:
+    struct message {
+        std::uint64_t value;
+        view known;  // to whoever acquires it
+    };
+
+    // ---- for the atomics ----
+
+    std::size_t add(std::uint64_t value) {
+        places_.push_back({{{value, {}}}, 0});
+        return places_.size() - 1;
+    }
+    std::uint64_t load(std::size_t at, std::memory_order order) {
+        step(at);
+        place& from = places_[at];
+        const std::size_t last = from.values.size() - 1;
+        std::size_t read = last;
+        if (follows(at)) {
+            std::size_t oldest = running_->knows[at];
+            if (order == std::memory_order_seq_cst && from.last_consistent > oldest)
+                oldest = from.last_consistent;
+            read = oldest + choose(last - oldest + 1);
+            running_->knows[at] = read;
+            if (order != std::memory_order_relaxed) join(running_->knows, from.values[read].known);
+        }
+        return from.values[read].value;
+    }
+    void store(std::size_t at, std::uint64_t value, std::memory_order order) {
+        step(at);
+        write(at, value, order, {});
+    }
+    // `change` makes the new value of the last one, or says that there is none.
+    template <class Change>
+    std::uint64_t modify(std::size_t at, std::memory_order order, Change change) {
+        step(at);
+        const message before = places_[at].values.back();
+        const bool acquires = order != std::memory_order_relaxed && order != std::memory_order_release;
+        if (running_ != nullptr && acquires) join(running_->knows, before.known);
+        if (running_ != nullptr) raise(running_->knows, at, places_[at].values.size() - 1);
+        std::uint64_t value = before.value;
+        if (change(value)) write(at, value, order, before.known);
+        return before.value;
+    }
+    // Until another thread has written something; who spins sees everything in the end.
+    void yield() {
+        if (running_ == nullptr) return;
+        running_->waits_for = writes_ + 1;
+        swapcontext(&running_->context, &scheduler_);
+        for (std::size_t at = 0; at < places_.size(); ++at)
+            raise(running_->knows, at, places_[at].values.size() - 1);
+    }
+
+    // ---- for the tests ----
+
+    // Runs the threads of a new Scenario in every way there is. Returns in how many of them it went wrong.
+    template <class Scenario>
+    long explore(const char* name) {
+        followed_.clear();
+        for (const bool backwards : {false, true}) {  // which atomics are written at all
+            begin();
+            Scenario scenario;
+            run_in_turn(scenario.threads(), backwards);
+            note_written();
+        }
+        long runs = 0;
+        long wrong = 0;
+        plan_.clear();
+        do {
+            begin();
+            Scenario scenario;
+            run(scenario.threads());
+            ++runs;
+            if (scenario.is_wrong()) ++wrong;
+        } while (next_plan());
+        std::printf("%-60s %8ld executions, %ld wrong\n", name, runs, wrong);
+        return wrong;
+    }
+
+  private:
+    struct place {
+        std::vector<message> values;
+        std::size_t last_consistent;
+    };
+    struct thread {
+        std::function<void()> body;
+        std::vector<char> stack = std::vector<char>(256 * 1024);
+        ucontext_t context{};
+        view knows;
+        std::uint64_t waits_for = 0;  // writes
+        bool done = false;
+    };
+
+    bool follows(std::size_t at) const {
+        return running_ != nullptr && at < followed_.size() && followed_[at];
+    }
+    static void raise(view& of, std::size_t at, std::size_t to) {
+        if (of.size() <= at) of.resize(at + 1, 0);
+        if (of[at] < to) of[at] = to;
+    }
+    static void join(view& of, const view& other) {
+        for (std::size_t at = 0; at < other.size(); ++at) raise(of, at, other[at]);
+    }
+    void write(std::size_t at, std::uint64_t value, std::memory_order order, view continued) {
+        place& to = places_[at];
+        const std::size_t number = to.values.size();
+        view known = std::move(continued);
+        if (running_ != nullptr) {
+            raise(running_->knows, at, number);
+            const bool releases = order != std::memory_order_relaxed && order != std::memory_order_acquire &&
+                                  order != std::memory_order_consume;
+            if (releases) join(known, running_->knows);
+        }
+        raise(known, at, number);
+        to.values.push_back({value, std::move(known)});
+        if (order == std::memory_order_seq_cst) to.last_consistent = number;
+        ++writes_;
+    }
+
+    // Another thread may come first.
+    void step(std::size_t at) {
+        if (follows(at)) swapcontext(&running_->context, &scheduler_);
+    }
+
+    std::size_t choose(std::size_t among) {
+        if (among < 2) return 0;
+        if (next_ == plan_.size()) plan_.push_back({0, among});
+        return plan_[next_++].first;
+    }
+    bool next_plan() {
+        while (!plan_.empty() && plan_.back().first + 1 == plan_.back().second) plan_.pop_back();
+        if (plan_.empty()) return false;
+        ++plan_.back().first;
+        return true;
+    }
+
+    void begin() {
+        places_.clear();
+        next_ = 0;
+        writes_ = 0;
+    }
+    void note_written() {
+        followed_.resize(places_.size());
+        for (std::size_t at = 0; at < places_.size(); ++at)
+            followed_[at] = followed_[at] || places_[at].values.size() > 1;
+    }
+    void run_in_turn(const std::vector<std::function<void()>>& bodies, bool backwards) {
+        for (place& each : places_) each.values.erase(each.values.begin(), each.values.end() - 1);
+        for (std::size_t i = 0; i < bodies.size(); ++i) bodies[backwards ? bodies.size() - 1 - i : i]();
+    }
+
+    static void enter(unsigned high, unsigned low) {
+        const auto bits = static_cast<std::uint64_t>(high) << 32 | low;
+        auto* self = reinterpret_cast<checker*>(bits);
+        self->running_->body();
+        self->running_->done = true;
+        swapcontext(&self->running_->context, &self->scheduler_);
+    }
+
+    void run(const std::vector<std::function<void()>>& bodies) {
+        view all;
+        for (std::size_t at = 0; at < places_.size(); ++at) raise(all, at, places_[at].values.size() - 1);
+        if (threads_.size() < bodies.size()) threads_.resize(bodies.size());
+        for (std::size_t i = 0; i < bodies.size(); ++i) prepare(threads_[i], bodies[i], all);
+        for (;;) {
+            std::vector<thread*> ready;
+            std::vector<thread*> waiting;
+            for (std::size_t i = 0; i < bodies.size(); ++i) {
+                if (!threads_[i].done)
+                    (threads_[i].waits_for <= writes_ ? ready : waiting).push_back(&threads_[i]);
+            }
+            if (ready.empty()) ready.swap(waiting);
+            if (ready.empty()) return;
+            running_ = ready[choose(ready.size())];
+            swapcontext(&scheduler_, &running_->context);
+            running_ = nullptr;
+        }
+    }
+    void prepare(thread& out, const std::function<void()>& body, const view& knows) {
+        out.body = body;
+        out.knows = knows;
+        out.waits_for = 0;
+        out.done = false;
+        getcontext(&out.context);
+        out.context.uc_stack.ss_sp = out.stack.data();
+        out.context.uc_stack.ss_size = out.stack.size();
+        out.context.uc_link = nullptr;
+        const auto self = reinterpret_cast<std::uint64_t>(this);
+        makecontext(&out.context, reinterpret_cast<void (*)()>(&enter), 2, static_cast<unsigned>(self >> 32),
+                    static_cast<unsigned>(self));
+    }
+
+    std::vector<place> places_;
+    std::vector<bool> followed_;  // the atomics that somebody writes; the others hold one value
+    std::vector<thread> threads_;
+    std::vector<std::pair<std::size_t, std::size_t>> plan_;  // each choice, and among how many
+    std::size_t next_ = 0;
+    std::uint64_t writes_ = 0;
+    thread* running_ = nullptr;
+    ucontext_t scheduler_{};
+};
+
+inline checker& the_checker() {
+    static checker one;
+    return one;
+}
+
+template <class T>
+class atomic {
+  public:
+    static constexpr bool is_always_lock_free = true;
+    using order = std::memory_order;
+
+    atomic(T value = T()) : place_(the_checker().add(pack(value))) {}
+    atomic(const atomic&) = delete;
+    atomic& operator=(const atomic&) = delete;
+
+    T load(order how = std::memory_order_seq_cst) const { return unpack(the_checker().load(place_, how)); }
+    void store(T value, order how = std::memory_order_seq_cst) {
+        the_checker().store(place_, pack(value), how);
+    }
+    operator T() const { return load(); }
+    T operator=(T value) {
+        store(value);
+        return value;
+    }
+    T exchange(T value, order how = std::memory_order_seq_cst) {
+        return change(how, [value](T) { return value; });
+    }
+    T fetch_add(T by, order how = std::memory_order_seq_cst) {
+        return change(how, [by](T before) { return static_cast<T>(before + by); });
+    }
+    T fetch_sub(T by, order how = std::memory_order_seq_cst) {
+        return change(how, [by](T before) { return static_cast<T>(before - by); });
+    }
+    T fetch_or(T bits, order how = std::memory_order_seq_cst) {
+        return change(how, [bits](T before) { return static_cast<T>(before | bits); });
+    }
+    bool compare_exchange_strong(T& expected, T wanted, order how = std::memory_order_seq_cst,
+                                 order = std::memory_order_seq_cst) {
+        bool changed = false;
+        const T before = unpack(the_checker().modify(place_, how, [&](std::uint64_t& value) {
+            changed = value == pack(expected);
+            if (changed) value = pack(wanted);
+            return changed;
+        }));
+        if (!changed) expected = before;
+        return changed;
+    }
+    bool compare_exchange_weak(T& expected, T wanted, order how = std::memory_order_seq_cst,
+                               order otherwise = std::memory_order_seq_cst) {
+        return compare_exchange_strong(expected, wanted, how, otherwise);
+    }
+
+  private:
+    static std::uint64_t pack(T value) {
+        std::uint64_t out = 0;
+        std::memcpy(&out, &value, sizeof value);
+        return out;
+    }
+    static T unpack(std::uint64_t bits) {
+        T out;
+        std::memcpy(&out, &bits, sizeof out);
+        return out;
+    }
+    template <class Change>
+    T change(order how, Change make) {
+        return unpack(the_checker().modify(place_, how, [&](std::uint64_t& value) {
+            value = pack(make(unpack(value)));
+            return true;
+        }));
+    }
+    const std::size_t place_;
+};
+
+}  // namespace model

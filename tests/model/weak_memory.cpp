@@ -1,0 +1,157 @@
+// What src/ojs/core promises about who sees what first, tried in every order there is, also on processors that are not x86.
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <time.h>
+
+#include <chrono>
+#include <new>
+#include <string>
+#include <string_view>
+
+#include "checker.hpp"
+
+// Within the library, std is this one first.
+namespace ojs {
+inline namespace v0_1_0 {
+namespace std {
+using namespace ::std;
+using model::atomic;
+}  // namespace std
+inline void sched_yield() {
+    model::the_checker().yield();
+}
+}  // namespace v0_1_0
+}  // namespace ojs
+
+#define OJS_SHUTDOWN_INLINE inline
+#include "ojs/base/sync.ipp"
+#include "ojs/base/text.ipp"
+#include "ojs/core/drain_barrier.ipp"
+#include "ojs/core/lifecycle.ipp"
+
+namespace {
+
+model::atomic<bool>* subscriber_has_left = nullptr;
+bool wrote_to_nobody = false;
+
+}  // namespace
+
+// In place of wake.ipp.
+void ojs::detail::wake::notify(int) noexcept {
+    if (subscriber_has_left != nullptr && subscriber_has_left->load()) wrote_to_nobody = true;
+}
+
+namespace {
+
+using ojs::event;
+using ojs::phase;
+using bodies = std::vector<std::function<void()>>;
+
+// Two threads, each of which stores and then looks for what the other one stores: the checker itself.
+template <bool Consistent>
+struct store_then_load {
+    static constexpr std::memory_order stored =
+        Consistent ? std::memory_order_seq_cst : std::memory_order_acq_rel;
+    static constexpr std::memory_order loaded =
+        Consistent ? std::memory_order_seq_cst : std::memory_order_acquire;
+    model::atomic<int> a{0}, b{0};
+    int saw_a = 1, saw_b = 1;
+
+    bodies threads() {
+        return {[this] {
+                    a.fetch_add(1, stored);
+                    saw_b = b.load(loaded);
+                },
+                [this] {
+                    b.fetch_add(1, stored);
+                    saw_a = a.load(loaded);
+                }};
+    }
+    bool is_wrong() const { return saw_a == 0 && saw_b == 0; }
+};
+
+// A job thread as in job_pool::claim(), and a drain as in health_answers::drain().
+struct intake {
+    ojs::lifecycle life;
+    ojs::drain_barrier claims;
+    ojs::drain_barrier::ticket ticket;
+    bool sent = false;
+    bool drained = false;
+
+    void fetch() {
+        ticket = claims.enter();
+        sent = life.phase() == phase::running;
+    }
+    void quieten() { life.apply(event::quiet_request, {}); }
+    void look() { drained = life.phase() != phase::running && claims.count() == 0; }
+    bool is_wrong() const { return sent && drained; }
+};
+
+struct fetch_and_drain : intake {
+    bodies threads() {
+        return {[this] { fetch(); },
+                [this] {
+                    quieten();
+                    look();
+                }};
+    }
+};
+
+// Who finds nothing in flight is not who asked for quiet: a signal did.
+struct fetch_quiet_and_look : intake {
+    bodies threads() {
+        return {[this] { fetch(); }, [this] { quieten(); }, [this] { look(); }};
+    }
+};
+
+// Whatever holds up who made another change: who has applied a stop, or was woken by it, finds the stop.
+struct stop_behind_a_change {
+    ojs::lifecycle life;
+    ojs::lifecycle_state seen;
+
+    bodies threads() {
+        return {[this] { life.apply(event::quiet_request, {}); },
+                [this] {
+                    life.apply(event::stop_request, {});
+                    while (life.next_change(seen)) {
+                    }
+                }};
+    }
+    bool is_wrong() const { return seen.phase != phase::draining; }
+};
+
+// A descriptor is not written to once unsubscribe() has returned.
+struct unsubscribe_under_way {
+    unsubscribe_under_way() {
+        wrote_to_nobody = false;
+        subscriber_has_left = &has_left;
+        life.subscribe(7);
+    }
+    ~unsubscribe_under_way() { subscriber_has_left = nullptr; }
+    ojs::lifecycle life;
+    model::atomic<bool> has_left{false};
+
+    bodies threads() {
+        return {[this] { life.apply(event::quiet_request, {}); },
+                [this] {
+                    life.unsubscribe(7);
+                    has_left = true;
+                }};
+    }
+    bool is_wrong() const { return wrote_to_nobody; }
+};
+
+}  // namespace
+
+int main() {
+    model::checker& checker = model::the_checker();
+    const bool finds_it =
+        checker.explore<store_then_load<false>>("(the checker: acquire and release do not do)") > 0;
+    long wrong = checker.explore<store_then_load<true>>("(the checker: sequential consistency does)");
+    wrong += checker.explore<fetch_and_drain>("no FETCH is sent after a drain was told to be over");
+    wrong += checker.explore<fetch_quiet_and_look>("the same where somebody else asked for quiet");
+    wrong += checker.explore<stop_behind_a_change>("a stop is seen, whatever holds up other changes");
+    wrong += checker.explore<unsubscribe_under_way>("nothing is written to a subscriber that has left");
+    return finds_it && wrong == 0 ? 0 : 1;
+}

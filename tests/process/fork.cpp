@@ -1,0 +1,79 @@
+// Programs that fork after they have claimed their signals and made their worker: pre-fork servers and daemons.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <set>
+
+#include "harness.hpp"
+
+using namespace test;
+
+namespace {
+
+process start_forking(const backend& jobs, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), program("prefork_worker"));
+    return process(arguments, {{"OJS_URL", jobs.url()},
+                               {"OJS_CONCURRENCY", "1"},
+                               {"OJS_POLL_INTERVAL", "10ms"},
+                               {"OJS_HEARTBEAT_INTERVAL", "100ms"}});
+}
+
+// A process that is no child of ours ends with the test, also where that fails.
+class left_behind {
+  public:
+    explicit left_behind(pid_t pid) : pid_(pid) {}
+    left_behind(const left_behind&) = delete;
+    left_behind& operator=(const left_behind&) = delete;
+    ~left_behind() {
+        if (pid_ > 1) ::kill(pid_, SIGKILL);
+    }
+    void has_ended() { pid_ = 0; }
+
+  private:
+    pid_t pid_;
+};
+
+}  // namespace
+
+TEST_CASE("fork: children run the worker their parent made, each is one of its own, and all stop with it") {
+    backend jobs;
+    process parent = start_forking(jobs, {"fork", "3"});
+    REQUIRE(parent.prints("forked"));
+    std::set<std::string> workers;
+    jobs.event([&](const json& event) {
+        if (event["event"].is("beat")) workers.insert(event["worker_id"].text);
+        return workers.size() == 3;
+    });
+    CHECK(workers.size() == 3);
+    const std::vector<std::string> ids = jobs.push("test.pid", "[]", 30);
+    std::set<std::int64_t> pids;
+    for (const std::string& id : ids) {
+        CHECK(jobs.reaches(id, "completed"));
+        CHECK(jobs.count(job_event(id, "ack")) == 1);
+        pids.insert(jobs.job(id)["result"].number);
+    }
+    CHECK(pids.count(parent.pid()) == 0);
+    parent.signal(SIGTERM);
+    CHECK(parent.wait() == 0);
+    CHECK(parent.count(": exit 0") == 3);
+}
+
+TEST_CASE("fork: a daemon runs the worker and takes the signals, though both were made before it was one") {
+    backend jobs;
+    process starter = start_forking(jobs, {"daemon"});
+    REQUIRE(starter.prints("daemon "));
+    CHECK(starter.wait() == 0);
+    const std::string& log = starter.output();
+    const auto pid = static_cast<pid_t>(std::strtol(log.c_str() + log.find("daemon ") + 7, nullptr, 10));
+    REQUIRE(pid > 1);
+    left_behind daemon(pid);
+    const std::string id = jobs.push_one("test.pid", "[]");
+    CHECK(jobs.reaches(id, "completed"));
+    CHECK(jobs.job(id)["result"].number == pid);
+    REQUIRE(::kill(pid, SIGTERM) == 0);
+    REQUIRE(starter.prints("status "));
+    daemon.has_ended();
+    CHECK(starter.prints("status 0"));
+}

@@ -1,0 +1,143 @@
+// Handlers and callbacks that end the thread they run on, by pthread_exit() or pthread_cancel(): no job is lost with it.
+#include <pthread.h>
+
+#include "busy_worker.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
+using recorder::busy_worker;
+using recorder::make_event;
+using recorder::make_job;
+
+namespace {
+
+void cancel_this_thread() {
+    pthread_cancel(pthread_self());
+}
+
+// What every such job's FAIL says.
+void check_failed(const recorder::transport& wire, const std::string& id) {
+    const std::vector<recorder::call> settled = wire.settlements(id);
+    REQUIRE(settled.size() == 1);
+    CHECK(settled[0].what == "fail");
+    CHECK(settled[0].error.code == "handler_error");
+    CHECK(settled[0].error.message == "the handler ended its thread");
+    CHECK(settled[0].error.retryable);
+}
+
+// Every second job ends its thread in this way; the others are done.
+void run_twenty(std::int64_t concurrency, void (*end_thread)()) {
+    recorder::transport wire;
+    recorder::counter settled;
+    wire.on.ack = [&](const ack_request&, time_point) {
+        settled.add();
+        return result<ojs::settled>(ojs::settled::accepted);
+    };
+    wire.on.fail = [&](const fail_request&, time_point) {
+        settled.add();
+        return result<ojs::settled>(ojs::settled::accepted);
+    };
+    for (int i = 0; i < 20; ++i)
+        wire.give(make_job(std::to_string(i), "work", i % 2 == 0 ? "[true]" : "[false]"));
+    worker worker(recorder::options(concurrency), wire);
+    worker.register_handler("work", [end_thread](job_context& job) {
+        const std::string on_the_stack = job.args_json();
+        if (on_the_stack == "[true]") end_thread();
+    });
+    REQUIRE(worker.start());
+    REQUIRE(settled.wait_for(20));
+    REQUIRE(worker.stop(recorder::guard));
+    CHECK(worker.exit_code() == 0);
+    recorder::check_last_word(wire);
+    for (int i = 0; i < 20; ++i) {
+        CAPTURE(i);
+        if (i % 2 == 0) {
+            check_failed(wire, std::to_string(i));
+        } else {
+            REQUIRE(wire.settlements(std::to_string(i)).size() == 1);
+            CHECK(wire.settlements(std::to_string(i))[0].what == "ack");
+        }
+    }
+    const worker_report report = worker.report();
+    CHECK(report.claimed == 20);
+    CHECK(report.completed == 10);
+    CHECK(report.failed == 10);
+    CHECK(report.unreported.empty());
+    CHECK(report.stuck.empty());
+}
+
+}  // namespace
+
+TEST_CASE("thread end: a handler that calls pthread_exit() fails its job, and its slot goes on") {
+    run_twenty(1, [] { pthread_exit(nullptr); });
+    run_twenty(4, [] { pthread_exit(nullptr); });
+}
+
+TEST_CASE("thread end: a handler whose thread is cancelled fails its job, and its slot goes on") {
+    const auto end = [] {
+        cancel_this_thread();
+        pthread_testcancel();
+    };
+    run_twenty(1, end);
+    run_twenty(4, end);
+}
+
+TEST_CASE("thread end: a request to cancel that finds the handler done hits neither its job nor the next") {
+    recorder::transport wire;
+    for (const char* id : {"a", "b", "c"}) wire.give(make_job(id));
+    worker worker(recorder::options(), wire);
+    std::vector<pthread_t> threads;
+    worker.register_handler("work", [&](job_context& job) {
+        threads.push_back(pthread_self());
+        pthread_testcancel();
+        if (job.id() != "c") cancel_this_thread();
+    });
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("ack", 3));
+    REQUIRE(worker.stop(recorder::guard));
+    CHECK(worker.exit_code() == 0);
+    CHECK(worker.report().completed == 3);
+    CHECK(threads.size() == 3);
+}
+
+TEST_CASE("thread end: our own waits and calls are no place to be cancelled in") {
+    bool slept = false;
+    busy_worker busy(recorder::options(), [&](job_context& job) {
+        cancel_this_thread();
+        slept = job.sleep_for(1ms);
+        job.heartbeat();
+        static_cast<void>(job.save_checkpoint("{}"));
+        pthread_testcancel();
+    });
+    REQUIRE(busy.wire.wait_for("fail", 1));
+    REQUIRE(busy.body->stop(recorder::guard));
+    CHECK(slept);
+    check_failed(busy.wire, "a");
+    CHECK(busy.body->report().failed == 1);
+}
+
+TEST_CASE("thread end: on cancellation it is an interruption, as any other way to return") {
+    busy_worker busy(recorder::options(), [](job_context& job) {
+        static_cast<void>(job.sleep_for(recorder::guard));
+        pthread_exit(nullptr);
+    });
+    REQUIRE(busy.body->stop_and_cancel(recorder::guard));
+    CHECK(busy.settlement().what == "fail");
+    CHECK(busy.body->report().interrupted == 1);
+    CHECK(busy.body->report().unreported.empty());
+    CHECK(busy.body->report().stuck.empty());
+    CHECK(busy.body->exit_code() == 0);
+}
+
+TEST_CASE("thread end: a job's other callbacks are called though one ends its thread") {
+    const auto called = make_event();
+    busy_worker busy(recorder::options(), [called](job_context& job) {
+        const cancel_registration first = job.on_cancel([] { pthread_exit(nullptr); });
+        const cancel_registration second = job.on_cancel([called] { called->set(); });
+        return called->wait() ? outcome::done() : outcome::retry("the second callback was not called");
+    });
+    REQUIRE(busy.body->stop_and_cancel(recorder::guard));
+    CHECK(called->is_set());
+    CHECK(busy.settlement().what == "ack");
+    CHECK(busy.body->exit_code() == 0);
+}
