@@ -37,7 +37,8 @@ std::string http(const std::string& status, const std::string& body, const std::
 // Answers FETCH once with `jobs`, then with none; keeps what ACK and FAIL sent.
 class scripted_backend {
   public:
-    explicit scripted_backend(std::string jobs) : jobs_(std::move(jobs)) {
+    explicit scripted_backend(std::string jobs, int report_status = 200)
+        : jobs_(std::move(jobs)), report_status_(report_status) {
         auto started = ojs::http_server::start(
             "127.0.0.1:0", [this](const ojs::http_request& request) { return answer(request); });
         REQUIRE(started);
@@ -47,6 +48,10 @@ class scripted_backend {
     std::vector<json> reports() {
         const std::lock_guard<std::mutex> held(mutex_);
         return reports_;
+    }
+    std::vector<std::string> bodies() {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return bodies_;
     }
 
   private:
@@ -58,6 +63,8 @@ class scripted_backend {
             out.body = "{\"jobs\":" + (jobs_.empty() ? "[]" : jobs_) + "}";
             jobs_.clear();
         } else if (request.target != "/ojs/v1/workers/heartbeat") {
+            out.status = report_status_;
+            bodies_.push_back(request.body);
             reports_.push_back(json::parse(request.body));
         }
         return out;
@@ -65,7 +72,9 @@ class scripted_backend {
 
     std::mutex mutex_;
     std::string jobs_;
+    const int report_status_;
     std::vector<json> reports_;
+    std::vector<std::string> bodies_;
     std::vector<ojs::http_server> server_;
 };
 
@@ -144,14 +153,15 @@ TEST_CASE("jobs that cannot be run: unknown type, no id, bad args") {
         {"id":"b","type":"test.sleep","args":{"x":1}}, {"id":"c","args":[]}, {"id":5,"type":"test.sleep","args":[]},
         {"id":"d","type":"test.sleep","args":["text"]}, {"id":"e","type":"test.sleep"}])");
     process worker = start_worker(jobs.url(), "w");
-    REQUIRE(eventually([&] { return jobs.reports().size() >= 5; }));
+    REQUIRE(eventually([&] { return jobs.reports().size() >= 6; }));
     worker.signal(SIGTERM);
-    CHECK(worker.wait() == 0);
+    CHECK(worker.wait() == 75);  // nobody could be told of those without an id
     INFO(worker.output());
-    CHECK(worker.count("a job without an id was skipped") == 4);
+    CHECK(worker.count("job could not be reported") == 3);
+    CHECK(worker.count("the job has no id") >= 3);
     std::map<std::string, json> by_id;
     for (const json& report : jobs.reports()) by_id[report["job_id"].text] = report;
-    CHECK(by_id.size() == 5);
+    CHECK(by_id.size() == 6);
     CHECK(by_id["a"]["error"]["message"].text.find("'no.such'") != std::string::npos);
     for (const char* id : {"a", "b", "c", "e"}) {
         CHECK(by_id[id].has("error"));
@@ -159,6 +169,49 @@ TEST_CASE("jobs that cannot be run: unknown type, no id, bad args") {
         CHECK_FALSE(by_id[id]["error"]["retryable"].flag);
     }
     CHECK_FALSE(by_id["d"].has("error"));
+    CHECK(by_id["5"]["job_id"].what == json::kind::number);  // as it came
+    CHECK(by_id["5"]["error"]["message"].text.find("a number") != std::string::npos);
+}
+
+TEST_CASE("an answer to FETCH that was cut off runs nothing, and is an error in the log") {
+    raw_server server;
+    const std::string body = R"({"jobs":[{"id":"j1","type":"test.sleep","args":[0],"timeout_ms":60000}]})";
+    server.answer_with("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + body.substr(0, body.find("0000}")));
+    process worker = start_worker(server.url(), "w");
+    CHECK(worker.prints("not a whole JSON object"));
+    CHECK(worker.prints("jobs it may have claimed come back"));
+    worker.signal(SIGTERM);
+    CHECK(worker.wait() == 0);
+    CHECK(worker.count("start j1") == 0);
+}
+
+TEST_CASE(
+    "ids that are no proper strings: FAILed exactly as they came, or named with the reason and status 75") {
+    const std::string sent_by[] = {R"("b\ud800")", "9007199254740993"};
+    for (const std::string& id : sent_by) {
+        scripted_backend jobs("[{\"id\":" + id + ",\"type\":\"test.sleep\",\"args\":[0]}]");
+        process worker = start_worker(jobs.url(), "w");
+        REQUIRE(eventually([&] { return !jobs.bodies().empty(); }));
+        worker.signal(SIGTERM);
+        CHECK(worker.wait() == 0);
+        CHECK(jobs.bodies().front().find("{\"job_id\":" + id + ",") == 0);
+        CHECK(worker.count("start ") == 0);
+    }
+    scripted_backend jobs("[{\"id\":\"a\xff\",\"type\":\"test.sleep\",\"args\":[0]}]");
+    process worker = start_worker(jobs.url(), "w");
+    CHECK(worker.prints("the id is not UTF-8"));
+    CHECK(worker.prints("xff"));
+    worker.signal(SIGTERM);
+    CHECK(worker.wait() == 75);
+    CHECK(jobs.bodies().empty());
+}
+
+TEST_CASE("an odd id that the backend does not know again is a job that could not be reported") {
+    scripted_backend jobs(R"([{"id":7,"type":"test.sleep","args":[0]}])", 404);
+    process worker = start_worker(jobs.url(), "w");
+    CHECK(worker.prints("job could not be reported"));
+    worker.signal(SIGTERM);
+    CHECK(worker.wait() == 75);
 }
 
 TEST_CASE("handlers that throw or return oddities") {

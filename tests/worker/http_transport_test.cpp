@@ -201,8 +201,8 @@ TEST_CASE("http: BEAT and registration") {
     const result<heartbeat_answer> got = beat(*wire);
     REQUIRE(got);
     CHECK(got->directive == directive::none);
-    CHECK(got->jobs_extended == std::vector<std::string>{"j1", "j3"});
-    CHECK(got->extends("j3"));
+    CHECK(got->jobs_extended == std::vector<std::string>{"j1"});  // of those asked about
+    CHECK(got->extends("j1"));
     CHECK(!got->extends("j2"));
     CHECK(peer.last().target == "/ojs/v1/workers/heartbeat");
     const picojson::value body = parse(peer.last().body);
@@ -531,7 +531,7 @@ TEST_CASE("http: answers that are no answers") {
     CHECK(!beat(*connect(backend(200, "{"))));
     const result<std::vector<job>> deep =
         fetch(*connect(backend(200, "{\"jobs\":[" + std::string(200000, '['))));
-    CHECK((!deep || (deep->size() == 1 && deep->front().id.empty())));
+    CHECK(!deep);
     result<http_client> nobody = http_transport::make_client("http://127.0.0.1:1");
     REQUIRE(nobody);
     http_transport wire(std::move(*nobody));
@@ -588,6 +588,150 @@ TEST_CASE("http: one unreadable job costs the others nothing") {
     CHECK(!(*got)[5].malformed.empty());
     CHECK((*got)[6].id == "z");
     CHECK((*got)[6].malformed.empty());
+}
+
+TEST_CASE("http: an answer that was cut off gives no job, wherever it was cut") {
+    const std::string whole =
+        R"( {"a":"]}","jobs":[{"id":"1","type":"t","args":[7],"timeout_ms":60000,"meta":{"x":"y"}}],"b":{"c":[]}} )";
+    std::string body;
+    const backend peer([&](const http_request&) { return http_response{200, {}, body, false}; });
+    const std::unique_ptr<http_transport> wire = connect(peer);
+    const std::size_t end = whole.find_last_of('}');
+    for (std::size_t length = 0; length <= end; ++length) {
+        body = whole.substr(0, length);
+        const result<std::vector<job>> got = fetch(*wire);
+        CAPTURE(body);
+        REQUIRE(!got);
+        CHECK(got.error().code == errc::bad_answer);
+        CHECK(got.error().text.find("visibility timeout") != std::string::npos);
+    }
+    body = whole;
+    const result<std::vector<job>> got = fetch(*wire);
+    REQUIRE(got);
+    REQUIRE(got->size() == 1);
+    CHECK(got->front().timeout == 60000ms);
+}
+
+TEST_CASE("http: an answer that is not one object with one array of jobs gives no job") {
+    const std::string job = R"({"id":"1","type":"t","args":[]})";
+    for (const std::string& body :
+         {"{\"jobs\":[" + job + "]} x", "{\"jobs\":[" + job + "]}}", "{\"jobs\":[" + job + " x]}",
+          "{\"jobs\":[" + job + ",]}", "{\"jobs\":[" + job + "]],\"a\":1}", "{\"jobs\":[" + job + "],\"a\"}",
+          "{\"jobs\":[" + job + "],\"jobs\":[" + job + "]}",
+          "{\"jobs\":[" + job + "],\"\\u006aobs\":[" + job + "]}", "[" + job + "]"}) {
+        CAPTURE(body);
+        const result<std::vector<ojs::job>> got = fetch(*connect(backend(200, body)));
+        REQUIRE(!got);
+        CHECK(got.error().code == errc::bad_answer);
+    }
+}
+
+TEST_CASE("http: more jobs than were asked for are taken, but not any number") {
+    const auto answer = [](std::size_t count) {
+        std::string body = "{\"jobs\":[{}";
+        for (std::size_t i = 1; i < count; ++i) body += ",{}";
+        return backend(200, body + "]}");
+    };
+    const result<std::vector<job>> many = fetch(*connect(answer(1003)), 3);
+    REQUIRE(many);
+    CHECK(many->size() == 1003);
+    const result<std::vector<job>> more = fetch(*connect(answer(1004)), 3);
+    REQUIRE(!more);
+    CHECK(more.error().text.find("1004 jobs") != std::string::npos);
+}
+
+TEST_CASE("http: an id is FAILed exactly as it was written, or the job has none") {
+    struct {
+        std::string member;
+        std::string id;       // empty: nobody can be told
+        std::string sent_as;  // as JSON
+        bool runs;
+    } const cases[] = {
+        {R"("id":"plain")", "plain", R"("plain")", true},
+        {R"("\u0069d":"1")", "1", R"("1")", true},
+        {R"("id":"\u00e4\n\ud83d\ude00")", "\xc3\xa4\n\xf0\x9f\x98\x80",
+         "\"\xc3\xa4\\u000a\xf0\x9f\x98\x80\"", true},
+        {"\"id\":9007199254740993", "9007199254740993", "9007199254740993", false},
+        {"\"id\":-1.50e3", "-1.50e3", "-1.50e3", false},
+        {R"("id":"b\ud800")", "b\xed\xa0\x80", R"("b\ud800")", false},
+        {"\"id\":\"a\nb\"", "a\nb", R"("a\u000ab")", false},
+        {"\"id\":\"a\xff\"", "", "", false},
+        {R"("id":"a\q")", "", "", false},
+        {R"("id":"")", "", "", false},
+        {"\"id\":null", "", "", false},
+        {"\"id\":[1]", "", "", false},
+        {"\"id\":01", "", "", false},
+        {"\"ID\":\"x\"", "", "", false},
+    };
+    for (const auto& each : cases) {
+        CAPTURE(each.member);
+        const std::string envelope = "{" + each.member + R"(,"type":"t","args":[]})";
+        const backend peer([&](const http_request& request) {
+            if (request.target == "/ojs/v1/workers/fetch")
+                return http_response{200, {}, "{\"jobs\":[" + envelope + "]}", false};
+            // Refuses what is more than the schema has, so that both forms of a FAIL are seen.
+            return http_response{
+                request.body.find("\"type\"") == std::string::npos ? 200 : 400, {}, "{}", false};
+        });
+        const std::unique_ptr<http_transport> wire = connect(peer);
+        const result<std::vector<job>> got = fetch(*wire);
+        REQUIRE(got);
+        REQUIRE(got->size() == 1);
+        const job& found = got->front();
+        CHECK(found.id == each.id);
+        CHECK(found.type == "t");
+        CHECK(found.malformed.empty() == each.runs);
+        CHECK(found.envelope_json == envelope);
+        if (each.id.empty()) continue;
+        fail_request failed;
+        failed.job_id = found.id;
+        failed.job_id_json = found.id_json;
+        REQUIRE(wire->fail(failed, soon()));
+        REQUIRE(peer.requests().size() == 3);
+        for (std::size_t i = 1; i < 3; ++i)
+            CHECK(peer.requests()[i].body.find("{\"job_id\":" + each.sent_as + ",") == 0);
+    }
+}
+
+TEST_CASE("http: what is not UTF-8 is shown byte by byte where it keeps a job from being reported") {
+    const result<std::vector<job>> got =
+        fetch(*connect(backend(200, "{\"jobs\":[{\"id\":\"a\xff\xc3\xa4\",\"type\":\"t\",\"args\":[]}]}")));
+    REQUIRE(got);
+    CHECK(got->front().malformed == "the id is not UTF-8: \"a\\xff\xc3\xa4\"");
+}
+
+TEST_CASE("http: an envelope that is not JSON is a malformed job, and costs the others nothing") {
+    const result<std::vector<job>> got = fetch(
+        *connect(backend(200,
+                         "{\"jobs\":[{\"id\":\"1\",\"type\":\"t\",\"args\":[],\"x\":nonsense},"
+                         "{\"id\":\"2\",\"type\":\"t\",\"args\":[],\"x\":" +
+                             std::string(200, '[') + std::string(200, ']') +
+                             "},{\"id\":\"3\",\"type\":\"t\",\"args\":[\"a\tb\"]},"
+                             "{\"id\":\"4\",\"type\":\"t\",\"\\u0061rgs\":[4],\"timeout\\u005fms\":7}]}")),
+        4);
+    REQUIRE(got);
+    REQUIRE(got->size() == 4);
+    for (std::size_t i = 0; i < 3; ++i) {
+        CHECK((*got)[i].id == std::to_string(i + 1));
+        CHECK(!(*got)[i].malformed.empty());
+    }
+    CHECK((*got)[3].malformed.empty());
+    CHECK((*got)[3].args_json == "[4]");
+    CHECK((*got)[3].timeout == 7ms);
+}
+
+TEST_CASE("http: of the leases an answer names those of the worker's jobs count, each once") {
+    const auto extended = [](const std::string& list) {
+        const result<heartbeat_answer> got = beat(*connect(backend(200, "{\"jobs_extended\":" + list + "}")));
+        REQUIRE(got);
+        return got->jobs_extended;
+    };
+    CHECK(extended(R"(["j2","x","j1","j2",7,"j\u0032",null,["j1"]])") ==
+          std::vector<std::string>{"j1", "j2"});
+    CHECK(extended(R"(["x"])").empty());
+    CHECK(extended(R"("j1")").empty());
+    CHECK(!beat(*connect(backend(200, R"({"jobs_extended":["j1"],"directive":"terminate")"))));
+    CHECK(beat(*connect(backend(200, R"({"direct\u0069ve":"qu\u0069et"})")))->directive == directive::quiet);
 }
 
 TEST_CASE("http: a worker from its first request to its last") {

@@ -54,11 +54,16 @@ bool parse_number(std::string_view text, std::uint64_t max, std::uint64_t& out) 
 // "Connection refused (errno 111)"
 std::string errno_text(int sys_errno);
 
-// At most `max` bytes of `text`, control characters made visible: what a peer sent, fit for a log line.
+// At most `max` bytes of `text`, control characters and what is not UTF-8 made visible: what a peer sent, fit for a log
+// line.
 std::string printable(std::string_view text, std::size_t max = 200);
 
 // Takes one character off the front: itself, or U+FFFD for a byte that belongs to none.
 std::string_view take_utf8(std::string_view& text) noexcept;
+
+bool is_utf8(std::string_view text) noexcept;
+// The same text with U+FFFD for each byte that belongs to no character.
+std::string repair_utf8(std::string text);
 
 // A string as JSON, with its quotes. Bytes that are not UTF-8 become U+FFFD.
 std::string json_quote(std::string_view text);

@@ -57,22 +57,6 @@ OJS_SHUTDOWN_INLINE std::string errno_text(int sys_errno) {
                ")");
 }
 
-OJS_SHUTDOWN_INLINE std::string printable(std::string_view text, std::size_t max) {
-    std::string out;
-    for (const char c : text.substr(0, max)) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (byte >= 0x20 && byte != 0x7f) {
-            out += c;
-        } else {
-            char escaped[5];
-            std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned>(byte));
-            out += escaped;
-        }
-    }
-    if (text.size() > max) out += "...";
-    return out;
-}
-
 // How many bytes the UTF-8 sequence at the front takes; 0 if it is not one.
 inline std::size_t utf8_length(std::string_view text) noexcept {
     const auto byte = [text](std::size_t i) {
@@ -96,6 +80,40 @@ OJS_SHUTDOWN_INLINE std::string_view take_utf8(std::string_view& text) noexcept 
     const std::size_t length = utf8_length(text);
     const std::string_view out = length > 0 ? text.substr(0, length) : std::string_view("\xef\xbf\xbd");
     text.remove_prefix(length > 0 ? length : 1);
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE bool is_utf8(std::string_view text) noexcept {
+    while (!text.empty()) {
+        const std::size_t length = utf8_length(text);
+        if (length == 0) return false;
+        text.remove_prefix(length);
+    }
+    return true;
+}
+
+OJS_SHUTDOWN_INLINE std::string repair_utf8(std::string text) {
+    if (is_utf8(text)) return text;
+    std::string out;
+    for (std::string_view rest = text; !rest.empty();) append(out, take_utf8(rest));
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE std::string printable(std::string_view text, std::size_t max) {
+    std::string out;
+    for (std::string_view rest = text.substr(0, max); !rest.empty();) {
+        const auto byte = static_cast<unsigned char>(rest.front());
+        const std::size_t length = byte >= 0x20 && byte != 0x7f ? utf8_length(rest) : 0;
+        if (length > 0) {
+            append(out, rest.substr(0, length));
+        } else {
+            char escaped[5];
+            std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned>(byte));
+            out += escaped;
+        }
+        rest.remove_prefix(length > 0 ? length : 1);
+    }
+    if (text.size() > max) out += "...";
     return out;
 }
 

@@ -4,6 +4,7 @@
 #ifdef __APPLE__
 #include <xlocale.h>
 #endif
+#include <stdlib.h>
 
 #include <exception>
 
@@ -60,16 +61,14 @@ inline std::size_t json_string_end(std::string_view text, std::size_t at) noexce
     return text.size();
 }
 
-// One past the value that starts at `at`. `deepest` is told the nesting that was met.
-inline std::size_t json_value_end(std::string_view text, std::size_t at,
-                                  std::size_t* deepest = nullptr) noexcept {
+// One past the value that starts at `at`.
+inline std::size_t json_value_end(std::string_view text, std::size_t at) noexcept {
     std::size_t depth = 0;
     while (at < text.size()) {
         const char c = text[at];
         if (depth == 0 && (c == ',' || c == ']' || c == '}' || is_json_blank(c))) return at;
         if (c == '[' || c == '{') ++depth;
         if (c == ']' || c == '}') --depth;
-        if (deepest != nullptr && depth > *deepest) *deepest = depth;
         at = c == '"' ? json_string_end(text, at) : at + 1;
         const bool closed = c == ']' || c == '}' || c == '"';
         if (closed && depth == 0) return at;
@@ -108,9 +107,16 @@ OJS_SHUTDOWN_INLINE bool next_raw_member(std::string_view& rest, std::string_vie
     if (at >= rest.size() || rest[at] != ':') return false;
     at = skip_json_blanks(rest, at + 1);
     const std::size_t end = json_value_end(rest, at);
+    if (end == at) return false;
     value = rest.substr(at, end - at);
     rest.remove_prefix(end);
     return true;
+}
+
+OJS_SHUTDOWN_INLINE bool raw_walk_ended(std::string_view rest, char open, char close) noexcept {
+    std::size_t at = skip_json_blanks(rest, 0);
+    if (at < rest.size() && rest[at] == open) at = skip_json_blanks(rest, at + 1);  // there was nothing in it
+    return at < rest.size() && rest[at] == close && skip_json_blanks(rest, at + 1) == rest.size();
 }
 
 OJS_SHUTDOWN_INLINE std::string_view raw_member(std::string_view object, std::string_view key) {
@@ -135,35 +141,92 @@ OJS_SHUTDOWN_INLINE std::string with_raw_member(std::string_view object, std::st
     return out + "}";
 }
 
-OJS_SHUTDOWN_INLINE bool raw_string(std::string_view source, std::string& out) {
-    if (source.size() < 2 || source.front() != '"' || source.back() != '"') return false;
-    if (source.find('\\') == std::string_view::npos) {
-        out = std::string(source.substr(1, source.size() - 2));
+// ---- strings ----
+
+// The value of four hexadecimal digits; a number above them all where there are none.
+inline std::uint32_t four_hex_digits(std::string_view text) noexcept {
+    std::uint32_t out = 0;
+    for (std::size_t i = 0; i < 4; ++i) {
+        const char c = i < text.size() ? text[i] : '\0';
+        const int digit = c >= '0' && c <= '9'   ? c - '0'
+                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                                 : -1;
+        if (digit < 0) return 0x10000;
+        out = out * 16 + static_cast<std::uint32_t>(digit);
+    }
+    return out;
+}
+
+inline bool is_surrogate(std::uint32_t code) noexcept {
+    return code >= 0xd800 && code <= 0xdfff;
+}
+
+// Takes the escape whose backslash `text` begins with. Of a pair of surrogates it makes one character; one that stands
+// alone is returned as such.
+inline bool take_json_escape(std::string_view& text, std::uint32_t& code) noexcept {
+    constexpr std::string_view letters = "\"\\/bfnrt";
+    constexpr std::string_view meanings = "\"\\/\b\f\n\r\t";
+    const char letter = text.size() > 1 ? text[1] : '\0';
+    const std::size_t known = letters.find(letter);
+    text.remove_prefix(text.size() > 1 ? 2 : 1);
+    if (known != std::string_view::npos) {
+        code = static_cast<unsigned char>(meanings[known]);
         return true;
     }
-    picojson::value unescaped;
-    if (!parse_json(source, unescaped) || !unescaped.is<std::string>()) return false;
-    out = unescaped.get<std::string>();
+    if (letter != 'u' || (code = four_hex_digits(text)) > 0xffff) return false;
+    text.remove_prefix(4);
+    if (code < 0xd800 || code > 0xdbff || text.substr(0, 2) != "\\u") return true;
+    const std::uint32_t second = four_hex_digits(text.substr(2));
+    if (second < 0xdc00 || second > 0xdfff) return true;
+    code = 0x10000 + ((code - 0xd800) << 10U) + (second - 0xdc00);
+    text.remove_prefix(6);
     return true;
 }
 
-// ---- parsing ----
-
-inline error bad_json(std::string_view why) {
-    return error{errc::bad_answer, 0, cat("invalid JSON: ", why)};
+// In UTF-8; a surrogate that stands alone becomes the three bytes it would have, which no valid text contains.
+inline void append_code_point(std::string& out, std::uint32_t code) {
+    const auto tail = [&](unsigned shift) { return static_cast<char>(0x80U | ((code >> shift) & 0x3fU)); };
+    if (code < 0x80) {
+        out += static_cast<char>(code);
+    } else if (code < 0x800) {
+        out += {static_cast<char>(0xc0U | (code >> 6U)), tail(0)};
+    } else if (code < 0x10000) {
+        out += {static_cast<char>(0xe0U | (code >> 12U)), tail(6), tail(0)};
+    } else {
+        out += {static_cast<char>(0xf0U | (code >> 18U)), tail(12), tail(6), tail(0)};
+    }
 }
 
-inline result<void> parse_with_picojson(std::string_view text, picojson::value& out) {
-    const c_locale_scope plain;
-    // Over a std::string, as in picojson's own functions: another iterator would compile its parser once more.
-    const std::string copy(text);
-    picojson::input<std::string::const_iterator> in(copy.begin(), copy.end());
-    picojson::default_parse_context context(&out, deepest_nesting);
-    if (!picojson::_parse(context, in)) return bad_json(cat("syntax error in line ", in.line()));
-    in.skip_ws();
-    if (in.getc() != -1) return bad_json(cat("something follows the value in line ", in.line()));
-    return {};
+OJS_SHUTDOWN_INLINE json_text read_json_string(std::string_view source, std::string& out) {
+    out.clear();
+    if (source.size() < 2 || source.front() != '"' || source.back() != '"') return json_text::none;
+    json_text found = json_text::proper;
+    for (std::string_view rest = source.substr(1, source.size() - 2); !rest.empty();) {
+        const std::size_t plain = rest.find('\\');
+        for (const char c : rest.substr(0, plain)) {
+            if (c == '"') return json_text::none;
+            if (static_cast<unsigned char>(c) < 0x20) found = json_text::odd;
+        }
+        append(out, rest.substr(0, plain));
+        if (plain == std::string_view::npos) break;
+        rest.remove_prefix(plain);
+        std::uint32_t code = 0;
+        if (!take_json_escape(rest, code)) return json_text::none;
+        if (is_surrogate(code)) found = json_text::odd;
+        append_code_point(out, code);
+    }
+    return found;
 }
+
+OJS_SHUTDOWN_INLINE bool raw_string(std::string_view source, std::string& out) {
+    std::string text;
+    if (read_json_string(source, text) != json_text::proper) return false;
+    out = std::move(text);
+    return true;
+}
+
+// ---- numbers ----
 
 inline bool is_digit_at(std::string_view text, std::size_t at) noexcept {
     return at < text.size() && text[at] >= '0' && text[at] <= '9';
@@ -175,7 +238,7 @@ inline std::size_t skip_digits(std::string_view text, std::size_t at) noexcept {
 
 // The end of a number that JSON allows, or npos. [RFC 8259 6]
 inline std::size_t number_end(std::string_view text, std::size_t at) noexcept {
-    if (text[at] == '-') ++at;
+    if (at < text.size() && text[at] == '-') ++at;
     if (!is_digit_at(text, at)) return std::string_view::npos;
     at = text[at] == '0' ? at + 1 : skip_digits(text, at);
     if (at < text.size() && text[at] == '.') {
@@ -192,38 +255,196 @@ inline std::size_t number_end(std::string_view text, std::size_t at) noexcept {
     return goes_on ? std::string_view::npos : at;
 }
 
-// picojson also takes 007 and 1. for numbers; other parsers do not. For text that it has taken.
-inline bool numbers_are_json(std::string_view text) noexcept {
-    for (std::size_t at = 0; at < text.size();) {
-        if (text[at] == '"') {
-            at = json_string_end(text, at);
-        } else if (text[at] == '-' || is_digit_at(text, at)) {
-            at = number_end(text, at);
-            if (at == std::string_view::npos) return false;
-        } else {
-            ++at;
-        }
+OJS_SHUTDOWN_INLINE bool is_json_number(std::string_view source) noexcept {
+    return number_end(source, 0) == source.size();
+}
+
+// What follows the `e` of a number; beyond any length of text it stays where it is.
+inline std::int64_t decimal_exponent(std::string_view text) noexcept {
+    constexpr std::int64_t far = 1000000000000;
+    if (text.empty()) return 0;
+    const bool negative = text.front() == '-';
+    std::int64_t out = 0;
+    for (const char c : text) {
+        if (c >= '0' && c <= '9' && out < far) out = out * 10 + (c - '0');
     }
+    return negative ? -out : out;
+}
+
+// Whether a number that JSON allows is finite as a double, told from its digits: those before the exponent against
+// the least that no double can hold, 2^1024 - 2^970, which ends the numbers that round to the largest one.
+inline bool is_finite_number(std::string_view number) noexcept {
+    constexpr std::string_view least_infinite = "1797693134862315807937289714053034150799";  // and 269 digits
+    const std::size_t e = number.find_first_of("eE");
+    const std::string_view digits = number.substr(0, e);
+    const std::size_t first = digits.find_first_of("123456789");
+    if (first == std::string_view::npos) return true;
+    const std::size_t point = digits.find('.') < digits.size() ? digits.find('.') : digits.size();
+    const std::int64_t exponent = e == std::string_view::npos ? 0 : decimal_exponent(number.substr(e + 1));
+    const auto ahead = static_cast<std::int64_t>(point) - static_cast<std::int64_t>(first);
+    const std::int64_t magnitude = exponent + ahead - (ahead > 0 ? 1 : 0);  // of the first digit
+    if (magnitude != 308) return magnitude < 308;
+    std::size_t same = 0;
+    for (std::size_t at = first; same < least_infinite.size(); ++at) {
+        const char c = at < digits.size() ? digits[at] : '0';
+        if (c == '.') continue;
+        if (c != least_infinite[same]) return c < least_infinite[same];
+        ++same;
+    }
+    return false;
+}
+
+OJS_SHUTDOWN_INLINE bool json_number(std::string_view source, double& out) {
+    if (!is_json_number(source) || !is_finite_number(source)) return false;
+    const c_locale_scope plain;
+    out = ::strtod(std::string(source).c_str(), nullptr);
     return true;
 }
 
-OJS_SHUTDOWN_INLINE result<void> parse_json(std::string_view text, picojson::value& out) {
-    out = picojson::value();
-    const std::size_t start = skip_json_blanks(text, 0);
-    if (start == text.size()) return bad_json("there is nothing");
-    // picojson counts arrays but not objects, and recurses for both: nesting is checked before it sees the text.
-    std::size_t deepest = 0;
-    json_value_end(text, start, &deepest);
-    if (deepest > deepest_nesting) return bad_json("nested deeper than 100");
-    result<void> parsed;
-    try {
-        parsed = parse_with_picojson(text, out);
-    } catch (const std::exception&) {  // picojson throws on a number that is no finite double
-        parsed = bad_json("a number is too large");
+// ---- checking ----
+
+// Goes through one JSON value without recursion, with the same little memory whatever it is.
+class json_walk {
+  public:
+    explicit json_walk(std::string_view text) noexcept : text_(text) { skip_blanks(); }
+
+    // Null, or what is wrong.
+    const char* fault() noexcept {
+        if (at_ == text_.size()) return "there is nothing";
+        do {
+            take_value();
+            take_ends();
+        } while (fault_ == nullptr && depth_ > 0);
+        if (fault_ == nullptr && at_ < text_.size()) fault_ = "something follows the value in line ";
+        return fault_;
     }
-    if (parsed && !numbers_are_json(text)) parsed = bad_json("a number that is written wrong");
-    if (!parsed) out = picojson::value();
-    return parsed;
+    std::size_t line() const noexcept {
+        std::size_t out = 1;
+        for (const char c : text_.substr(0, at_)) out += c == '\n' ? 1 : 0;
+        return out;
+    }
+
+  private:
+    static constexpr const char* syntax = "syntax error in line ";
+
+    char next() const noexcept { return at_ < text_.size() ? text_[at_] : '\0'; }
+    void skip_blanks() noexcept { at_ = skip_json_blanks(text_, at_); }
+
+    // A value up to its end; of an array or object that holds something, all that comes before the first end.
+    void take_value() noexcept {
+        while (fault_ == nullptr && (next() == '[' || next() == '{')) {
+            if (depth_ == deepest_nesting) {
+                fault_ = "nested deeper than 100";
+                return;
+            }
+            in_object_[depth_++] = next() == '{';
+            ++at_;
+            skip_blanks();
+            if (next() == closing()) return;
+            if (in_object_[depth_ - 1]) take_key();
+        }
+        take_scalar();
+    }
+
+    char closing() const noexcept { return in_object_[depth_ - 1] ? '}' : ']'; }
+
+    // The ends of arrays and objects that follow a value, and the way to the next one.
+    void take_ends() noexcept {
+        skip_blanks();
+        while (fault_ == nullptr && depth_ > 0) {
+            const char c = next();
+            if (c != closing() && c != ',') fault_ = syntax;
+            if (fault_ != nullptr) return;
+            ++at_;
+            skip_blanks();
+            if (c == ',') {
+                if (in_object_[depth_ - 1]) take_key();
+                return;
+            }
+            --depth_;
+        }
+    }
+
+    void take_key() noexcept {
+        if (fault_ != nullptr) return;
+        take_string();
+        skip_blanks();
+        if (next() != ':') fault_ = syntax;
+        if (fault_ != nullptr) return;
+        ++at_;
+        skip_blanks();
+    }
+
+    void take_scalar() noexcept {
+        if (fault_ != nullptr) return;
+        const char c = next();
+        if (c == '"') return take_string();
+        if (c == '-' || is_digit_at(text_, at_)) return take_number();
+        for (const std::string_view word : {"true", "false", "null"}) {
+            if (text_.substr(at_, word.size()) != word) continue;
+            at_ += word.size();
+            return;
+        }
+        fault_ = syntax;
+    }
+
+    void take_number() noexcept {
+        const std::size_t end = number_end(text_, at_);
+        if (end == std::string_view::npos) {
+            fault_ = syntax;
+            return;
+        }
+        if (!is_finite_number(text_.substr(at_, end - at_))) fault_ = "a number is too large";
+        at_ = end;
+    }
+
+    void take_string() noexcept {
+        if (next() != '"') {
+            fault_ = syntax;
+            return;
+        }
+        for (++at_; next() != '"';) {
+            if (static_cast<unsigned char>(next()) < 0x20) {  // also at the end of the text
+                fault_ = syntax;
+            } else if (next() == '\\') {
+                std::string_view rest = text_.substr(at_);
+                std::uint32_t code = 0;
+                if (!take_json_escape(rest, code) || is_surrogate(code)) fault_ = syntax;
+                at_ = text_.size() - rest.size();
+            } else {
+                ++at_;
+            }
+            if (fault_ != nullptr) return;
+        }
+        ++at_;
+    }
+
+    const std::string_view text_;
+    std::size_t at_ = 0;
+    std::size_t depth_ = 0;
+    bool in_object_[deepest_nesting] = {};
+    const char* fault_ = nullptr;
+};
+
+inline error bad_json(std::string_view why) {
+    return error{errc::bad_answer, 0, cat("invalid JSON: ", why)};
+}
+
+OJS_SHUTDOWN_INLINE result<void> check_json(std::string_view text) {
+    json_walk walk(text);
+    const char* const fault = walk.fault();
+    if (fault == nullptr) return {};
+    const std::string_view why = fault;
+    return why.back() == ' ' ? bad_json(cat(why, walk.line())) : bad_json(why);
+}
+
+OJS_SHUTDOWN_INLINE bool is_json(std::string_view text) noexcept {
+    return json_walk(text).fault() == nullptr;
+}
+
+OJS_SHUTDOWN_INLINE bool is_json_object(std::string_view text) noexcept {
+    const std::size_t at = skip_json_blanks(text, 0);
+    return at < text.size() && text[at] == '{' && is_json(text);
 }
 
 // ---- writing ----
@@ -231,45 +452,10 @@ OJS_SHUTDOWN_INLINE result<void> parse_json(std::string_view text, picojson::val
 OJS_SHUTDOWN_INLINE std::string to_json(const picojson::value& value) {
     try {
         const c_locale_scope plain;
-        const std::string written = value.serialize();
-        // Only strings can hold bytes that are not ASCII, so repairing the whole text repairs them.
-        std::string out;
-        out.reserve(written.size());
-        for (std::string_view rest = written; !rest.empty();) append(out, take_utf8(rest));
-        return out;
+        return repair_utf8(value.serialize());  // only strings can hold bytes that are not ASCII
     } catch (const std::exception&) {
         return "null";
     }
-}
-
-// ---- members ----
-
-OJS_SHUTDOWN_INLINE const picojson::value* json_member(const picojson::value& object, const char* key) {
-    if (!object.is<picojson::object>()) return nullptr;
-    const picojson::object& members = object.get<picojson::object>();
-    const auto found = members.find(key);
-    return found == members.end() ? nullptr : &found->second;
-}
-
-OJS_SHUTDOWN_INLINE bool json_string(const picojson::value& object, const char* key, std::string& out) {
-    const picojson::value* member = json_member(object, key);
-    if (member == nullptr || !member->is<std::string>()) return false;
-    out = member->get<std::string>();
-    return true;
-}
-
-OJS_SHUTDOWN_INLINE bool json_integer(const picojson::value& object, const char* key, std::int64_t min,
-                                      std::int64_t max, std::int64_t& out) {
-    const picojson::value* member = json_member(object, key);
-    if (member == nullptr || !member->is<double>()) return false;
-    const double number = member->get<double>();
-    const double limit = 9223372036854775808.0;  // 2^63: what does not fit must not be converted
-    if (!(number >= -limit && number < limit)) return false;
-    const auto whole = static_cast<std::int64_t>(number);
-    if (static_cast<double>(whole) < number || static_cast<double>(whole) > number) return false;
-    if (whole < min || whole > max) return false;
-    out = whole;
-    return true;
 }
 
 }  // namespace detail

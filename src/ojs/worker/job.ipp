@@ -8,17 +8,15 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// One argument's source text and parsed value.
-inline result<std::string> parse_argument(const std::string& args_json, std::size_t index,
-                                          picojson::value& out) {
-    std::string_view rest = args_json;
+// One argument's source text.
+inline result<std::string_view> parse_argument(std::string_view args_json, std::size_t index) {
     std::string_view element;
     std::size_t at = 0;
-    while (next_raw_element(rest, element)) {
+    while (next_raw_element(args_json, element)) {
         if (at++ != index) continue;
-        const result<void> parsed = parse_json(element, out);
-        if (!parsed) return parsed.error();
-        return std::string(element);
+        const result<void> valid = check_json(element);
+        if (!valid) return valid.error();
+        return element;
     }
     return error{errc::invalid_argument, 0, cat("the job has no argument ", index)};
 }
@@ -28,40 +26,37 @@ inline error wrong_type(std::size_t index, const char* wanted) {
 }
 
 OJS_SHUTDOWN_INLINE result<std::string> string_argument(const std::string& args_json, std::size_t index) {
-    picojson::value value;
-    result<std::string> source = parse_argument(args_json, index, value);
-    if (source && value.is<std::string>()) return value.get<std::string>();
-    return source;
+    const result<std::string_view> source = parse_argument(args_json, index);
+    if (!source) return source.error();
+    std::string text;
+    return raw_string(*source, text) ? text : std::string(*source);
 }
 
 OJS_SHUTDOWN_INLINE result<std::int64_t> integer_argument(const std::string& args_json, std::size_t index) {
-    picojson::value value;
-    const result<std::string> source = parse_argument(args_json, index, value);
+    const result<std::string_view> source = parse_argument(args_json, index);
     if (!source) return source.error();
-    // From the text, not from the double, which is exact only up to 2^53.
-    const bool negative = !source->empty() && source->front() == '-';
+    // From the text, not from a double, which is exact only up to 2^53.
+    const bool negative = source->front() == '-';
     const std::uint64_t largest = std::uint64_t{0x7fffffffffffffff} + (negative ? 1 : 0);
     std::uint64_t magnitude = 0;
-    if (!value.is<double>() || !parse_number(source->substr(negative ? 1 : 0), largest, magnitude)) {
+    if (!parse_number(source->substr(negative ? 1 : 0), largest, magnitude))
         return wrong_type(index, "a whole number of 64 bits");
-    }
     return static_cast<std::int64_t>(negative ? 0 - magnitude : magnitude);
 }
 
 OJS_SHUTDOWN_INLINE result<double> number_argument(const std::string& args_json, std::size_t index) {
-    picojson::value value;
-    const result<std::string> source = parse_argument(args_json, index, value);
+    const result<std::string_view> source = parse_argument(args_json, index);
     if (!source) return source.error();
-    if (!value.is<double>()) return wrong_type(index, "a number");
-    return value.get<double>();
+    double number = 0;
+    if (!json_number(*source, number)) return wrong_type(index, "a number");
+    return number;
 }
 
 OJS_SHUTDOWN_INLINE result<bool> bool_argument(const std::string& args_json, std::size_t index) {
-    picojson::value value;
-    const result<std::string> source = parse_argument(args_json, index, value);
+    const result<std::string_view> source = parse_argument(args_json, index);
     if (!source) return source.error();
-    if (!value.is<bool>()) return wrong_type(index, "true or false");
-    return value.get<bool>();
+    if (*source != "true" && *source != "false") return wrong_type(index, "true or false");
+    return *source == "true";
 }
 
 // ---- checkpoints ----
@@ -82,17 +77,8 @@ class checkpoint_turn {
     const bool ours_;
 };
 
-inline bool is_utf8(std::string_view text) {
-    while (!text.empty()) {
-        const char* const at = text.data();
-        if (take_utf8(text).data() != at) return false;  // a replacement
-    }
-    return true;
-}
-
 inline result<void> checkpoint_fault(std::string_view state) {
-    picojson::value parsed;
-    const result<void> valid = parse_json(state, parsed);
+    const result<void> valid = check_json(state);
     if (valid && is_utf8(state)) return {};
     return error{errc::invalid_argument, 0,
                  cat("the checkpoint is not to be kept: ", valid ? "not UTF-8" : valid.error().text)};
@@ -165,11 +151,8 @@ OJS_SHUTDOWN_INLINE const std::string& job_context::args_json() const noexcept {
 
 OJS_SHUTDOWN_INLINE std::string job_context::meta(std::string_view key) const {
     const std::string_view source = detail::raw_member(job_.job.meta_json, key);
-    picojson::value value;
-    if (!source.empty() && detail::parse_json(source, value) && value.is<std::string>()) {
-        return value.get<std::string>();
-    }
-    return std::string(source);
+    std::string text;
+    return detail::raw_string(source, text) ? text : std::string(source);
 }
 
 OJS_SHUTDOWN_INLINE bool job_context::stop_requested() const noexcept {

@@ -412,7 +412,9 @@ class job_pool : public ref_counted {
         if (backing_off_) {
             const std::chrono::milliseconds pause = pauses_.next();
             next_fetch_ = now + (got.error().retry_after > pause ? got.error().retry_after : pause);
-            worker_.log.write(log_level::warn, "FETCH failed", {field("error", got.error().text)});
+            // An answer that was refused may have claimed jobs.
+            const log_level level = got.error().code == errc::bad_answer ? log_level::error : log_level::warn;
+            worker_.log.write(level, "FETCH failed", {field("error", got.error().text)});
             return;
         }
         pauses_.reset();
@@ -434,11 +436,11 @@ class job_pool : public ref_counted {
         std::size_t came = 0;
         for (job& each : claimed) {
             if (each.id.empty()) {
-                worker_.log.write(log_level::warn, "a job without an id was skipped",
-                                  {field("job_type", each.type)});
+                name_unreportable(each);
                 continue;
             }
-            if (renews_running_job(each.id, sent)) continue;
+            // The number 7 is not the job "7" that may run here.
+            if (each.id_json.empty() && renews_running_job(each.id, sent)) continue;
             ++came;
             ref<active_job> job = make_ref<active_job>(
                 std::move(each), sent, worker_.options.visibility_timeout, worker_.all_jobs);
@@ -463,6 +465,15 @@ class job_pool : public ref_counted {
             }
         }
         return came;
+    }
+
+    // Without an id nobody can be told about it; it comes back after its visibility timeout.
+    void name_unreportable(const job& claimed) {
+        const std::string why = claimed.malformed.empty() ? "the job has no id" : claimed.malformed;
+        worker_.claimed.fetch_add(1, std::memory_order_relaxed);
+        worker_.mark_nameless(why);
+        worker_.log.write(log_level::error, "job could not be reported",
+                          {field("job_type", printable(claimed.type)), field("error", why)});
     }
 
     // A job whose claim had run out and that came to us again while it still runs here: running it twice helps nobody.

@@ -144,6 +144,7 @@ class label_names {
     label_names(const std::vector<std::string>& known, std::size_t most) {
         names_.push_back("other");
         for (const std::string& each : known) {
+            // A page with anything but UTF-8 in it would be refused as a whole.
             const bool known_already = each == names_[0] || place_of(each) != 0;
             if (!known_already && names_.size() <= most && is_utf8(each)) names_.push_back(each);
         }
@@ -158,15 +159,6 @@ class label_names {
     const std::string& operator[](std::size_t place) const noexcept { return names_[place]; }
 
   private:
-    // A page with anything else in it would be refused as a whole.
-    static bool is_utf8(std::string_view text) noexcept {
-        while (!text.empty()) {
-            const char* const at = text.data();
-            if (take_utf8(text).data() != at) return false;  // it gave a substitute
-        }
-        return true;
-    }
-
     std::vector<std::string> names_;
 };
 

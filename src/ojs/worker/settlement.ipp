@@ -91,8 +91,7 @@ inline verdict cut_short(const worker_context& worker, const active_job& job, ca
 // A result must be JSON; anything else a handler returns is sent as a JSON string.
 inline std::string as_result_json(const worker_context& worker, const active_job& job,
                                   const std::string& text) {
-    picojson::value value;
-    if (text.empty() || parse_json(text, value)) return text;
+    if (text.empty() || is_json(text)) return repair_utf8(text);
     worker.log.write(log_level::warn, "the handler's result is not JSON and is sent as a string",
                      {field("job_id", job.job.id), field("job_type", job.job.type)});
     return json_quote(text);
@@ -142,7 +141,8 @@ inline result<settled> send_verdict(worker_context& worker, const active_job& jo
     const time_point deadline = try_deadline(worker);
     return worker.call([&](ojs::transport& transport) {
         return report.ack ? transport.ack({job.job.id, report.result_json}, deadline)
-                          : transport.fail({job.job.id, report.failure, report.requeue, report.checkpoint},
+                          : transport.fail({job.job.id, report.failure, report.requeue, report.checkpoint,
+                                            job.job.id_json},
                                            deadline);
     });
 }
@@ -213,7 +213,9 @@ inline settle_end conclude(worker_context& worker, active_job& job, verdict& rep
     const time_point stop_bound = worker.saves_deadline();
     job.saved.close(soon < stop_bound ? soon : stop_bound);
     if (!report.ack) report.checkpoint = job.saved.kept();
-    const settle_end end = report_until_answered(worker, job, report);
+    settle_end end = report_until_answered(worker, job, report);
+    // Claimed a moment ago: a backend that does not know such an id has not understood it.
+    if (end == settle_end::gone && !job.job.id_json.empty()) end = settle_end::rejected;
     if (end == settle_end::accepted) {
         (worker.*report.counter).fetch_add(1, std::memory_order_relaxed);
         note_settled(worker, job, report);

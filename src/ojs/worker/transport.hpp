@@ -44,6 +44,7 @@ struct fail_request {
     job_error error;
     bool requeue = false;         // hand back: available at once, no attempt used up
     std::string checkpoint_json;  // the last one the handler saved, for the next run; empty: none
+    std::string job_id_json;      // job::id_json, to be sent in place of job_id; empty: job_id is the id
 };
 
 struct checkpoint_request {

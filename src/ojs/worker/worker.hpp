@@ -19,7 +19,7 @@ struct worker_report {
     std::uint64_t interrupted = 0;        // FAIL because of the stop
     std::uint64_t handed_back = 0;        // came too late and never started
     std::uint64_t gone = 0;               // the backend had taken it back already, or its lease ran out
-    std::vector<std::string> unreported;  // ids nobody could be told about
+    std::vector<std::string> unreported;  // ids nobody could be told about, the first 10,000
     std::vector<std::string> stuck;       // ids of reported jobs whose handler has not returned
 };
 

@@ -49,6 +49,7 @@ inline http_client_options client_options(const worker_options& options, const s
     http_client_options out;
     out.bearer_token = options.auth_token;
     out.headers = options.headers;
+    out.limits = worker_answer_limits;
     // ACK and FAIL name no worker; with this a backend can tell whose a late repetition of one is.
     out.headers.push_back({"X-OJS-Worker-ID", worker_id});
     // One for each job thread, and some for heartbeats and reports; more than that are not worth keeping.

@@ -111,9 +111,7 @@ class worker_context : public ref_counted {
 
     // Names a job nobody could be told about, once.
     void mark_unreported(active_job& job) {
-        if (job.known_unreported.exchange(true)) return;
-        const lock_guard held(report_mutex);
-        unreported.push_back(job.job.id);
+        if (!job.known_unreported.exchange(true)) name_unreported(job.job.id);
     }
 
     // Of threads that do not run jobs: they call transports, hooks and callbacks, which are the user's code as well.
@@ -123,6 +121,11 @@ class worker_context : public ref_counted {
         out.least_stack_size = 256 * 1024;
         out.name = name;
         return out;
+    }
+
+    // The same for one that cannot be named: why takes the place of its id, and each counts.
+    void mark_nameless(const std::string& why) {
+        name_unreported(cat("(", why, ")"));
     }
 
     // For the health server; nothing is counted without one.
@@ -187,6 +190,13 @@ class worker_context : public ref_counted {
     std::vector<std::string> stuck;       // guarded by report_mutex
 
   private:
+    // A backend that goes on like that must not grow the worker: the log has them all.
+    void name_unreported(std::string name) {
+        const lock_guard held(report_mutex);
+        if (unreported.size() < most_unreported) unreported.push_back(std::move(name));
+    }
+    static constexpr std::size_t most_unreported = 10000;
+
     void set_ready() noexcept {
         if (!ready.load(std::memory_order_relaxed)) ready.store(true, std::memory_order_release);
     }

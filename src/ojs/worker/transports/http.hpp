@@ -18,6 +18,10 @@ struct http_transport_options {
     function<void(std::string_view operation, const error& why)> on_downgrade;
 };
 
+// What an answer to a worker may weigh: jobs name their data, they do not carry it. Give http_transport a client with other
+// limits where they do. An answer to FETCH that is larger is refused, and its jobs come back after their visibility timeout.
+inline constexpr http_limits worker_answer_limits = {16 * 1024, 4 * 1024 * 1024};
+
 // A heartbeat or FAIL answered 400 or 422 is sent again, at once, with only what the published schema knows; a FAIL
 // with a checkpoint before that without it, a heartbeat after that with the other form of `active_jobs`. A form the
 // backend takes is kept for that operation (but a checkpoint is left out of that one FAIL); if it takes none, the first

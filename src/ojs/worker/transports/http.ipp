@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "../../net/json.ipp"
 #include "../dialect.hpp"
 #include "http.hpp"
@@ -33,9 +35,11 @@ inline std::string ack_body(const ack_request& request) {
 }
 
 inline std::string details_of(const job_error& failure) {
-    picojson::value parsed;
-    const bool usable = parse_json(failure.details_json, parsed) && parsed.is<picojson::object>();
-    return usable ? failure.details_json : "{}";
+    return is_json_object(failure.details_json) ? failure.details_json : "{}";
+}
+
+inline std::string id_of(const fail_request& request) {
+    return request.job_id_json.empty() ? json_quote(request.job_id) : request.job_id_json;
 }
 
 // [WIRE 1]
@@ -47,7 +51,7 @@ inline std::string checkpoint_member(const fail_request& request) {
 inline std::string fail_body(const fail_request& request, bool with_checkpoint) {
     const job_error& failure = request.error;
     const std::string code = json_quote(failure.code);
-    return cat("{\"job_id\":", json_quote(request.job_id), ",\"error\":{\"code\":", code, ",\"type\":", code,
+    return cat("{\"job_id\":", id_of(request), ",\"error\":{\"code\":", code, ",\"type\":", code,
                ",\"message\":", json_quote(failure.message),
                ",\"retryable\":", failure.retryable ? "true" : "false", ",\"details\":", details_of(failure),
                "}", request.requeue ? ",\"requeue\":true" : "",
@@ -84,7 +88,7 @@ inline std::string schema_fail_body(const fail_request& request) {
         failure.code = "handler_error";
     }
     if (failure.message.empty()) failure.message = failure.code;
-    return cat("{\"job_id\":", json_quote(request.job_id), ",\"error\":{\"code\":", json_quote(failure.code),
+    return cat("{\"job_id\":", id_of(request), ",\"error\":{\"code\":", json_quote(failure.code),
                ",\"message\":", json_quote(failure.message),
                ",\"retryable\":", failure.retryable ? "true" : "false", ",\"details\":", details, "}}");
 }
@@ -175,29 +179,36 @@ inline void read_duration(std::string_view source, std::uint64_t unit, std::chro
     out = std::chrono::milliseconds((number < longest ? number : longest) * unit);
 }
 
-// One member of a job; `key` has its quotes. `args` is kept as source text, to be judged when all is read.
+// One member of a job. `args` is kept as source text, to be judged when all is read.
 inline void read_job_member(job& out, std::string_view& args, std::string_view key, std::string_view value) {
-    if (key == "\"id\"") raw_string(value, out.id);
-    if (key == "\"type\"") raw_string(value, out.type);
-    if (key == "\"queue\"") raw_string(value, out.queue);
-    if (key == "\"args\"") args = value;
-    if (key == "\"meta\"" && value.substr(0, 1) == "{") out.meta_json = std::string(value);
-    if (key == "\"attempt\"") read_integer(value, out.attempt);
-    if (key == "\"max_attempts\"") read_integer(value, out.max_attempts);
-    if (key == "\"timeout_ms\"") read_duration(value, 1, out.timeout);
-    if (key == "\"timeout\"" && out.timeout.count() == 0) read_duration(value, 1000, out.timeout);
-    if (key == "\"visibility_timeout_ms\"") read_duration(value, 1, out.visibility_timeout);
-    if (key == "\"visibility_timeout\"" && out.visibility_timeout.count() == 0) {
+    if (key == "id") raw_string(value, out.id);
+    if (key == "type") raw_string(value, out.type);
+    if (key == "queue") raw_string(value, out.queue);
+    if (key == "args") args = value;
+    if (key == "meta" && value.front() == '{') out.meta_json = std::string(value);
+    if (key == "attempt") read_integer(value, out.attempt);
+    if (key == "max_attempts") read_integer(value, out.max_attempts);
+    if (key == "timeout_ms") read_duration(value, 1, out.timeout);
+    if (key == "timeout" && out.timeout.count() == 0) read_duration(value, 1000, out.timeout);
+    if (key == "visibility_timeout_ms") read_duration(value, 1, out.visibility_timeout);
+    if (key == "visibility_timeout" && out.visibility_timeout.count() == 0) {
         read_duration(value, 1000, out.visibility_timeout);
     }
 }
 
 // Why a job with these arguments cannot be run; empty if it can.
 inline std::string args_fault(std::string_view args) {
-    picojson::value parsed;
-    const result<void> valid = parse_json(args, parsed);
+    const result<void> valid = check_json(args);
     if (!valid) return cat("args: ", args.empty() ? "missing" : valid.error().text);
-    return parsed.is<picojson::array>() ? "" : "args is not an array";
+    return args[skip_json_blanks(args, 0)] == '[' ? "" : "args is not an array";
+}
+
+inline std::string job_fault(const job& read, std::string_view args, std::string_view source) {
+    if (read.type.empty()) return "type is missing or not a string";
+    std::string fault = args_fault(args);
+    if (!fault.empty()) return fault;
+    const result<void> valid = check_json(source);
+    return valid ? std::string() : valid.error().text;
 }
 
 // Reads what it can: a claimed job with an id can at least be FAILed.
@@ -207,50 +218,142 @@ inline job read_job(std::string_view source) {
     std::string_view rest = source;
     std::string_view key;
     std::string_view value;
-    while (next_raw_member(rest, key, value)) read_job_member(out, args, key, value);
-    out.malformed = out.type.empty() ? "type is missing or not a string" : args_fault(args);
+    std::string unescaped;
+    while (next_raw_member(rest, key, value)) {
+        const bool escaped = key.find('\\') != std::string_view::npos && raw_string(key, unescaped);
+        read_job_member(out, args, escaped ? unescaped : key.substr(1, key.size() - 2), value);
+    }
+    out.malformed = job_fault(out, args, source);
     if (out.malformed.empty()) out.args_json = std::string(args);
     out.envelope_json = std::string(source);
     return out;
 }
 
-// Each job is read by itself: one that is not valid must not cost the others, which are claimed all the same.
-inline result<std::vector<job>> read_jobs(const std::string& body) {
-    std::string_view rest = raw_member(body, "jobs");
-    if (rest.empty() || rest.front() != '[') {
-        picojson::value parsed;
-        const result<void> valid = parse_json(body, parsed);
-        return error{errc::bad_answer, 0,
-                     valid ? "the answer to FETCH has no array `jobs`" : valid.error().text};
+// The same string with its control characters escaped, and so what a peer can read back exactly.
+inline std::string escape_controls(std::string_view source) {
+    std::string out;
+    for (const char c : source) {
+        if (static_cast<unsigned char>(c) < 0x20) {
+            append_json_escape(out, c);
+        } else {
+            out += c;
+        }
     }
-    std::vector<job> jobs;
+    return out;
+}
+
+// What is wrong with the id; empty: nothing. Where JSON can say it all the same, `id_json` gets it, and `id` a name.
+inline std::string read_odd_id(std::string_view source, job& out) {
+    out.id.clear();
+    if (source.empty()) return "the job has no id";
+    if (is_json_number(source)) {
+        out.id = out.id_json = std::string(source);
+        return "the id is a number";
+    }
+    if (source.front() != '"') return "the id is not a string";
+    if (!is_utf8(source)) return cat("the id is not UTF-8: ", printable(source));
+    std::string text;
+    const json_text read = read_json_string(source, text);
+    if (read == json_text::none) return cat("the id is not a string: ", printable(source));
+    if (text.empty()) return "the id is empty";
+    out.id = std::move(text);
+    if (read == json_text::proper) return {};
+    out.id_json = escape_controls(source);
+    return "the id holds a control character or half a surrogate pair";
+}
+
+inline job read_claimed_job(std::string_view source) {
+    job out = read_job(source);
+    if (!out.id.empty() && is_utf8(out.id)) return out;
+    const std::string fault = read_odd_id(raw_member(source, "id"), out);
+    if (!fault.empty()) out.malformed = fault;
+    return out;
+}
+
+// So many more than asked for are run. What holds still more is no answer to the question, and each takes memory.
+inline constexpr std::size_t most_unasked_jobs = 1000;
+
+inline error refused_answer(std::string_view why) {
+    return {errc::bad_answer, 0,
+            cat(why, "; jobs it may have claimed come back after their visibility timeout")};
+}
+
+// The array `jobs` of an answer that is whole: one that was cut off gives no job, since half a job can look like one.
+inline result<std::string_view> find_jobs(std::string_view body) {
+    std::string_view rest = body;
+    std::string_view key;
+    std::string_view value;
+    std::string_view found;
+    int lists = 0;
+    while (next_raw_member(rest, key, value)) {
+        if (!json_key_is(key, "jobs")) continue;
+        found = value;
+        ++lists;
+    }
+    if (!raw_walk_ended(rest, '{', '}'))
+        return refused_answer("the answer to FETCH is not a whole JSON object");
+    if (lists != 1 || found.front() != '[')
+        return refused_answer("the answer to FETCH does not have one array `jobs`");
+    return found;
+}
+
+// Each job is read by itself: one that is not valid must not cost the others, which are claimed all the same.
+inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t asked = 1) {
+    const result<std::string_view> found = find_jobs(body);
+    if (!found) return found.error();
     std::string_view source;
-    while (next_raw_element(rest, source)) jobs.push_back(read_job(source));
+    std::size_t count = 0;
+    std::string_view rest = *found;
+    while (next_raw_element(rest, source)) ++count;
+    if (!raw_walk_ended(rest, '[', ']')) return refused_answer("the answer to FETCH is not JSON");
+    if (count > asked + most_unasked_jobs)
+        return refused_answer(
+            cat("the answer to FETCH holds ", count, " jobs, where ", asked, " were asked for"));
+    std::vector<job> jobs;
+    jobs.reserve(count);
+    for (rest = *found; next_raw_element(rest, source);) jobs.push_back(read_claimed_job(source));
     return jobs;
 }
 
-inline directive read_directive(const picojson::value& parsed) {
+inline directive read_directive(std::string_view body) {
     directive found = directive::none;
     for (const char* key : {"state", "directive"}) {
         std::string text;
-        json_string(parsed, key, text);
+        raw_string(raw_member(body, key), text);
         if (text == "terminate") return directive::terminate;
         if (text == "quiet") found = directive::quiet;
     }
     return found;
 }
 
-inline result<heartbeat_answer> read_heartbeat(const std::string& body) {
-    picojson::value parsed;
-    const result<void> valid = parse_json(body, parsed);
+// Those of `ours` that a list of ids names, however long that is.
+inline std::vector<std::string> named_ids(std::string_view list, const std::vector<std::string>& ours) {
+    std::vector<const std::string*> sorted;
+    for (const std::string& id : ours) sorted.push_back(&id);
+    const auto before = [](const std::string* a, const std::string* b) { return *a < *b; };
+    std::sort(sorted.begin(), sorted.end(), before);
+    std::vector<bool> named(sorted.size());
+    std::string_view source;
+    std::string id;
+    while (next_raw_element(list, source)) {
+        if (!raw_string(source, id)) continue;
+        const auto at = std::lower_bound(sorted.begin(), sorted.end(), &id, before);
+        if (at != sorted.end() && **at == id) named[static_cast<std::size_t>(at - sorted.begin())] = true;
+    }
+    std::vector<std::string> out;
+    for (std::size_t i = 0; i < sorted.size(); ++i) {
+        if (named[i]) out.push_back(*sorted[i]);
+    }
+    return out;
+}
+
+inline result<heartbeat_answer> read_heartbeat(std::string_view body,
+                                               const std::vector<std::string>& ours = {}) {
+    const result<void> valid = check_json(body);
     if (!valid) return valid.error();
     heartbeat_answer out;
-    out.directive = read_directive(parsed);
-    const picojson::value* extended = json_member(parsed, "jobs_extended");
-    if (extended == nullptr || !extended->is<picojson::array>()) return out;
-    for (const picojson::value& id : extended->get<picojson::array>()) {
-        if (id.is<std::string>()) out.jobs_extended.push_back(id.get<std::string>());
-    }
+    out.directive = read_directive(body);
+    out.jobs_extended = named_ids(raw_member(body, "jobs_extended"), ours);
     return out;
 }
 
@@ -348,10 +451,12 @@ OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_r
     constexpr std::string_view route = "/workers/fetch";
     const result<http_response> answer =
         post(route, detail::fetch_body(request), {deadline, resend::if_unsent, request.still_wanted});
+    if (!answer && answer.error().code == errc::bad_answer)
+        return detail::refused_answer(answer.error().text);
     if (!answer) return answer.error();
     if (answer->status == 204) return std::vector<job>();
     if (answer->status != 200) return detail::status_error(route, *answer, detail::quoting::yes);
-    return detail::read_jobs(answer->body);
+    return detail::read_jobs(answer->body, request.count);
 }
 
 OJS_SHUTDOWN_INLINE result<settled> http_transport::ack(const ack_request& request, time_point deadline) {
@@ -388,7 +493,7 @@ OJS_SHUTDOWN_INLINE result<heartbeat_answer> http_transport::heartbeat(const hea
     if (answer->status == 204) return heartbeat_answer();
     if (answer->status != 200)
         return detail::status_error("/workers/heartbeat", *answer, detail::quoting::yes);
-    return detail::read_heartbeat(answer->body);
+    return detail::read_heartbeat(answer->body, request.active_jobs);
 }
 
 OJS_SHUTDOWN_INLINE result<void> http_transport::register_worker(const worker_identity& worker,
@@ -447,8 +552,7 @@ OJS_SHUTDOWN_INLINE result<std::string> http_transport::load_checkpoint(const st
     if (status != 200)
         return detail::status_error(detail::checkpoint_route_name, *answer, detail::quoting::no, "GET");
     checkpoint_route_seen_.store(true, std::memory_order_relaxed);
-    picojson::value parsed;
-    const result<void> valid = detail::parse_json(answer->body, parsed);
+    const result<void> valid = detail::check_json(answer->body);
     if (!valid) return valid.error();
     return std::string(detail::raw_member(answer->body, "state"));
 }

@@ -149,10 +149,9 @@ class spool_examiner {
     static std::string envelope_fault(const std::string& text) {
         if (text.size() > longest_spool_job)
             return cat("the file is longer than ", longest_spool_job, " bytes");
-        picojson::value parsed;
-        const result<void> valid = parse_json(text, parsed);
+        const result<void> valid = check_json(text);
         if (!valid) return valid.error().text;
-        return parsed.is<picojson::object>() ? "" : "the file is not a JSON object";
+        return is_json_object(text) ? "" : "the file is not a JSON object";
     }
 
     // It is claimed like any job, and FAILed by whoever would run it.

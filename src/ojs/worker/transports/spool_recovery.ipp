@@ -146,8 +146,7 @@ class spool_recovery {
             return true;
         }
         claim.text = read_own_file(file.owner, file.name);
-        picojson::value parsed;
-        if (!parse_json(claim.text, parsed) || !parsed.is<picojson::object>()) {
+        if (!is_json_object(claim.text)) {
             claim.opaque = true;
             return false;
         }

@@ -244,11 +244,6 @@ inline std::chrono::milliseconds retry_delay(const spool_options& options, std::
     return delays[at < delays.size() ? at : delays.size() - 1];
 }
 
-inline bool is_json(std::string_view text) {
-    picojson::value parsed;
-    return !text.empty() && parse_json(text, parsed).has_value();
-}
-
 inline std::string delay_json(std::chrono::milliseconds delay) {
     if (delay.count() <= 0) return {};
     return cat("{\"not_before_ms\":", wall_clock_ms() + delay.count(), ",\"delay_ms\":", delay.count(), "}");

@@ -1,0 +1,119 @@
+// What an answer of the backend makes of the worker's memory: a small multiple of its own size, whatever is in it.
+#include <signal.h>
+
+#include <cstdlib>
+
+#include "harness.hpp"
+
+using namespace test;
+
+namespace {
+
+// Answers FETCH and BEAT once each with the given bodies, then as a backend with nothing to do.
+class backend_once {
+  public:
+    backend_once(std::string fetch, std::string beat) : fetch_(std::move(fetch)), beat_(std::move(beat)) {
+        auto started = ojs::http_server::start(
+            "127.0.0.1:0", [this](const ojs::http_request& request) { return answer(request); });
+        REQUIRE(started);
+        server_.push_back(std::move(*started));
+    }
+    std::string url() const { return "http://" + server_.front().address(); }
+    std::vector<std::string> reports() {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return reports_;
+    }
+
+  private:
+    ojs::http_response answer(const ojs::http_request& request) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        ojs::http_response out;
+        const bool fetch = request.target == "/ojs/v1/workers/fetch";
+        if (fetch || request.target == "/ojs/v1/workers/heartbeat") {
+            std::swap(out.body, fetch ? fetch_ : beat_);
+            if (out.body.empty()) out.body = fetch ? "{\"jobs\":[]}" : "{}";
+        } else {
+            out.body = "{}";
+            reports_.push_back(request.target + " " + request.body);
+        }
+        return out;
+    }
+
+    std::mutex mutex_;
+    std::string fetch_;
+    std::string beat_;
+    std::vector<std::string> reports_;
+    std::vector<ojs::http_server> server_;
+};
+
+std::string filled(std::string start, const std::string& unit, const std::string& last, std::size_t size) {
+    while (start.size() + unit.size() + last.size() <= size) start += unit;
+    return start + last;
+}
+
+struct run {
+    std::size_t peak = 0;
+    std::string output;
+    std::vector<std::string> reports;
+};
+
+// Until `said` is in the log, or a job was reported.
+run work_off(std::string fetch, std::string beat, const std::string& said) {
+    backend_once jobs(std::move(fetch), std::move(beat));
+    process worker({program("counting_worker")}, {{"OJS_URL", jobs.url()},
+                                                  {"OJS_CONCURRENCY", "1"},
+                                                  {"OJS_HEARTBEAT_INTERVAL", "20ms"},
+                                                  {"OJS_POLL_INTERVAL", "20ms"},
+                                                  {"OJS_LOG_FORMAT", "logfmt"}});
+    CHECK(eventually([&] { return (!said.empty() && worker.count(said) > 0) || !jobs.reports().empty(); }));
+    worker.signal(SIGTERM);
+    const int status = worker.wait();
+    run out;
+    out.output = worker.output();
+    out.reports = jobs.reports();
+    INFO(out.output);
+    CHECK((status == 0 || status == 75));
+    const std::size_t at = out.output.find("\npeak ");
+    REQUIRE((at != std::string::npos || out.output.compare(0, 5, "peak ") == 0));
+    out.peak = std::strtoull(out.output.c_str() + (at == std::string::npos ? 5 : at + 6), nullptr, 10);
+    return out;
+}
+
+constexpr std::size_t size = 4000000;  // as large an answer as a worker takes
+
+}  // namespace
+
+TEST_CASE("memory: a job of many small values is run in a few times its size") {
+    for (const char* unit : {"{},", "[],", "0,", "\"\","}) {
+        CAPTURE(unit);
+        const run seen = work_off(
+            filled(R"({"jobs":[{"id":"j1","type":"test.keep","args":[true,)", unit, "0]}]}", size), "", "");
+        REQUIRE(seen.reports.size() == 1);
+        CHECK(seen.reports.front().find("/ack {\"job_id\":\"j1\",\"result\":true}") != std::string::npos);
+        CHECK(seen.peak < 6 * size);
+    }
+}
+
+TEST_CASE("memory: a malformed job, and lists of more than there can be, take a few times their size") {
+    const run malformed = work_off(
+        filled(R"({"jobs":[{"id":"j1","type":"test.keep","args":[)", "{},", "1e999]}]}", size), "", "");
+    REQUIRE(malformed.reports.size() == 1);
+    CHECK(malformed.reports.front().find("/nack {\"job_id\":\"j1\",") != std::string::npos);
+    CHECK(malformed.peak < 6 * size);
+    const run many =
+        work_off(filled("{\"jobs\":[", "{},", "{}]}", size), "", "jobs it may have claimed come back");
+    CHECK(many.reports.empty());
+    CHECK(many.peak < 6 * size);
+    const run extended = work_off(R"({"jobs":[{"id":"j1","type":"test.keep","args":[]}]})",
+                                  filled("{\"jobs_extended\":[", "\"\",", "\"j1\"]}", size), "");
+    CHECK(extended.reports.size() == 1);
+    CHECK(extended.peak < 6 * size);
+}
+
+TEST_CASE("memory: an answer above the limit is refused with an error, and the worker lives") {
+    const run seen =
+        work_off(filled(R"({"jobs":[{"id":"j1","type":"test.keep","args":[)", "{},", "0]}]}", 8000000), "",
+                 "jobs it may have claimed come back");
+    CHECK(seen.reports.empty());
+    CHECK(seen.peak < size);
+}
