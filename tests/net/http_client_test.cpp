@@ -182,11 +182,8 @@ TEST_CASE("client: a deadline that has passed sends nothing") {
 }
 
 TEST_CASE("client: nobody there is unreachable") {
-    std::string url;
-    {
-        peer::server gone([](int, int) {});
-        url = gone.url();
-    }
+    const peer::dead_port port;
+    const std::string url = "http://127.0.0.1:" + port.text();
     result<http_response> got = peer::make_client(url).send(peer::get(), peer::call());
     REQUIRE_FALSE(got);
     CHECK(got.error().code == errc::unreachable);
@@ -255,7 +252,7 @@ TEST_CASE("client: a stale connection is noticed before a byte is written") {
         requests += peer::read_message(fd).empty() ? 0 : 1;
         peer::send_text(fd, peer::ok());
         if (connection == 0) {
-            ::shutdown(fd, SHUT_RDWR);  // without a word
+            peer::end_connection(fd);  // without a word
             closed = true;
         }
     });

@@ -79,7 +79,7 @@ TEST_CASE("parser: chunked bodies") {
     const std::string head = get + "Transfer-Encoding: chunked\r\n\r\n";
     http_parser parser(http_parser::role::request, {});
     for (const bool byte_by_byte : {false, true}) {
-        REQUIRE(feed(parser, head + "3;ext=\"x\"\r\nabc\r\nA \r\n0123456789\r\n0\r\nTrailer: t\r\n\r\n",
+        REQUIRE(feed(parser, head + "3;ext=\"x\"\r\nabc\r\n0A\r\n0123456789\r\n0\r\nTrailer: t\r\n\r\n",
                      byte_by_byte) == status::complete);
         CHECK(parser.message().body == "abc0123456789");
     }
@@ -97,6 +97,80 @@ TEST_CASE("parser: chunked bodies") {
     CHECK(verdict(head + "1;" + std::string(2000, 'x'), {1000, 5}) == 400);
 }
 
+TEST_CASE("parser: a chunk size above what 64 bits hold does not become a small one") {
+    const std::string head = get + "Transfer-Encoding: chunked\r\n\r\n";
+    http_limits none;
+    none.body = static_cast<std::size_t>(-1);
+    for (const char* size :
+         {"10000000000000005", "10000000000000000", "fffffffffffffffff", "100000000000000000000"}) {
+        CAPTURE(size);
+        CHECK(verdict(head + size + "\r\nhello\r\n0\r\n\r\n", none) == 413);
+    }
+    CHECK(verdict(head + "ffffffffffffffff\r\nhello\r\n0\r\n\r\n", none) == -1);
+    CHECK(verdict(head + "5\r\nhello\r\nfffffffffffffffb\r\n", none) == 413);  // what is there counts
+    CHECK(verdict(get + "Content-Length: 18446744073709551621\r\n\r\nhello", none) == 413);
+    CHECK(verdict(head + "0000000000000000000000005\r\nhello\r\n0\r\n\r\n") == 0);
+}
+
+TEST_CASE("parser: chunk extensions by the grammar, and nothing else beside a chunk size") {
+    const auto size_line = [](const std::string& line) {
+        return verdict(get + "Transfer-Encoding: chunked\r\n\r\n" + line + "\r\nhello\r\n0\r\n\r\n");
+    };
+    for (const char* line : {"5", "5;a", "5;a=b", "5;a=\"b\"", "5 ; a = b ;\tc", "5;a=\"\"",
+                             "5;a=\"\\\"; \x80\";b", "5;a=\" \t!#[]~\"", "5;!#$%&'*+-.^_`|~=1"}) {
+        CAPTURE(line);
+        CHECK(size_line(line) == 0);
+    }
+    for (const char* line : {" 5",         "\t5",          "5 ",
+                             "5\t",        "5 \t ",        "5;",
+                             "5; ",        "5;;a",         "5;a;",
+                             "5;a ",       "5;a=",         "5;a= ",
+                             "5;=b",       "5;a=b c",      "5;a=b=c",
+                             "5;a=\"b",    "5;a=\"b\\\"",  "5;a=\"b\"c",
+                             "5;a=\"b\" ", "5;a\rb",       "5;a=\"\r\"",
+                             "5;a=\x7f",   "5;a=\"\x01\"", "5;a(b)",
+                             "5 5",        "5,a",          "5\r",
+                             "\r5",        "0x5",          "+5",
+                             "-5",         "5h",           ""}) {
+        CAPTURE(line);
+        CHECK(size_line(line) == 400);
+    }
+    CHECK(size_line(std::string("5;\0", 3)) == 400);
+    CHECK(size_line(std::string("5;a=\"\0\"", 7)) == 400);
+    CHECK(size_line(std::string("5\0", 2)) == 400);
+}
+
+TEST_CASE("parser: trailers are header lines, of which nothing is made") {
+    const auto with = [](const std::string& trailers) {
+        return verdict(get + "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n" + trailers + "\r\n");
+    };
+    for (const char* fine : {"", "A: b\r\n", "A:\r\nB: \t c d \r\n", "Content-Length: 4\r\n"}) {
+        CAPTURE(fine);
+        CHECK(with(fine) == 0);
+    }
+    for (const char* bad : {"GET /admin HTTP/1.1\r\n", "A: b\rContent-Length: 4\r\n", "A: b\r\n folded\r\n",
+                            " A: b\r\n", "A : b\r\n", ": b\r\n", "A: \x01\r\n", "A: b\n", "\r\r\n"}) {
+        CAPTURE(bad);
+        CHECK(with(bad) == 400);
+    }
+    CHECK(with(std::string("A: \0\r\n", 6)) == 400);
+}
+
+TEST_CASE("parser: the host of a target that is a whole URL goes before the Host header") {
+    http_parser parser(http_parser::role::request, {});
+    const auto read = [&](const std::string& target, const std::string& version) {
+        parser.begin();
+        REQUIRE(parser.feed("GET " + target + " HTTP/" + version + "\r\nHost: h\r\n\r\n") ==
+                status::complete);
+        return parser.message().target + " of " + std::string(find_header(parser.message().headers, "Host"));
+    };
+    CHECK(read("http://other:80/x?y", "1.1") == "/x?y of other:80");
+    CHECK(read("HTTP://other", "1.0") == "/ of other");
+    CHECK(read("http://other?a=/", "1.1") == "/?a=/ of other");
+    CHECK(read("/x", "1.1") == "/x of h");
+    CHECK(verdict("GET http:///x HTTP/1.1\r\nHost: h\r\n\r\n") == 400);
+}
+
 TEST_CASE("parser: many small chunks are fine") {
     std::string text = get + "Transfer-Encoding: chunked\r\n\r\n";
     for (int i = 0; i < 20000; ++i) text += "1\r\nx\r\n";
@@ -110,7 +184,8 @@ TEST_CASE("parser: bad requests") {
          {"GET\r\n", "GET /\r\n", "GET  HTTP/1.1\r\n", "G T / HTTP/1.1\r\n", " GET / HTTP/1.1\r\n",
           "GET / HTTQ/1.1\r\n", "GET / HTTP/1.1x\r\n", "GET / HTTP/11\r\n", "GET / \r\n",
           "G(T / HTTP/1.1\r\n", "GET / HTTP/1.1\nHost: h\n\n", "\n", "GET /\x01 HTTP/1.1\r\n",
-          "GET / HTTP/1.1\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "\x16\x03\x01\x02\n"}) {
+          "GET / HTTP/1.1\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+          "GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n", "\x16\x03\x01\x02\n"}) {
         CAPTURE(text);
         CHECK(verdict(text) == 400);
     }

@@ -1,11 +1,16 @@
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 
@@ -40,6 +45,25 @@ std::string verdict(const http_server& server, const std::string& raw) {
     client.send(raw);
     return status_of(client.rest());
 }
+
+// Closed until it is opened. pass() is false where that takes too long.
+class gate {
+  public:
+    void open() {
+        const std::lock_guard<std::mutex> held(mutex_);
+        is_open_ = true;
+        opened_.notify_all();
+    }
+    bool pass() {
+        std::unique_lock<std::mutex> held(mutex_);
+        return opened_.wait_for(held, 20s, [this] { return is_open_; });
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable opened_;
+    bool is_open_ = false;
+};
 
 std::string temporary_path(const char* name) {
     return "/tmp/ojs-net-test-" + std::to_string(::getpid()) + "-" + name;
@@ -168,45 +192,93 @@ TEST_CASE("server: an empty line after a request does not make the connection bu
 TEST_CASE("server: idle connections are closed in time") {
     http_server_options options;
     options.idle_timeout = 50ms;
-    const http_server server = start(&echo, options);
-    peer::client silent(server.port());
-    CHECK(silent.closed());
+    options.max_connections = 1;
+    gate entered;
+    gate may_go;
+    const http_server server = start(
+        [&](const http_request& request) {
+            entered.open();
+            may_go.pass();
+            return echo(request);
+        },
+        options);
+    peer::client first(server.port());
+    first.send("GET / HTTP/1.1\r\n" + host + "\r\n");
+    CHECK(entered.pass());
+    // Its request is there before the server sees it, so that it cannot count as idle before that.
     peer::client kept(server.port());
     kept.send("GET / HTTP/1.1\r\n" + host + "\r\n");
+    may_go.open();
     CHECK(status_of(kept.answer()) == "200");
     CHECK(kept.closed());
+    const peer::client silent(server.port());
+    CHECK(silent.closed());
+}
+
+TEST_CASE("server: empty lines do not put off the end of a connection without a request") {
+    http_server_options options;
+    options.request_timeout = 100ms;
+    const http_server server = start(&echo, options);
+    peer::client client(server.port());
+    const time_point give_up = peer::soon();
+    while (!peer::readable(client.fd, 5) && steady_clock::now() < give_up) peer::send_text(client.fd, "\r\n");
+    CHECK(steady_clock::now() < give_up);
+    CHECK(client.rest() == "");
 }
 
 TEST_CASE("server: a peer that does not read its answer is given up") {
     http_server_options options;
     options.request_timeout = 100ms;
-    http_server server = start(
-        [](const http_request&) {
-            return http_response{200, {}, std::string(50000000, 'x'), false};
+    options.max_connections = 1;
+    gate entered;
+    const http_server server = start(
+        [&](const http_request& request) {
+            entered.open();
+            return http_response{200, {}, std::string(request.target == "/large" ? 50000000 : 1, 'x'), false};
         },
         options);
     peer::client client(server.port());
-    client.send("GET / HTTP/1.1\r\n" + host + "\r\n");
-    CHECK(peer::readable(client.fd));
+    client.send("GET /large HTTP/1.1\r\n" + host + "\r\n");
+    CHECK(entered.pass());  // so it has the one place
+    peer::client next(server.port());
+    next.send("GET / HTTP/1.1\r\n" + host + "\r\n");
+    CHECK(status_of(next.answer()) == "200");  // and here no longer, though nothing of its answer was read
     CHECK(client.rest().size() < 50000000);
 }
 
 TEST_CASE("server: no more connections at a time than allowed, and the others wait their turn") {
     http_server_options options;
     options.max_connections = 2;
-    const http_server server = start(&echo, options);
+    gate entered[2];
+    gate may_go;
+    std::atomic<int> now{0};
+    std::atomic<int> most{0};
+    const http_server server = start(
+        [&](const http_request& request) {
+            const int at_a_time = ++now;
+            for (int seen = most; seen < at_a_time && !most.compare_exchange_weak(seen, at_a_time);) {
+            }
+            if (request.target == "/0") entered[0].open();
+            if (request.target == "/1") entered[1].open();
+            may_go.pass();
+            --now;
+            return echo(request);
+        },
+        options);
     const std::string request = "GET / HTTP/1.1\r\n" + host + "\r\n";
-    peer::client third_in_time(server.port());
-    {
-        peer::client first(server.port());
-        first.send(request);
-        third_in_time.send(request);
-        CHECK(status_of(first.answer()) == "200");
-        CHECK(status_of(third_in_time.answer()) == "200");
-        peer::client waiting(server.port());
-        waiting.send(request);
-        CHECK_FALSE(peer::readable(waiting.fd, 100));
-    }
+    peer::client first(server.port());
+    peer::client second(server.port());
+    first.send("GET /0 HTTP/1.1\r\n" + host + "\r\n");
+    second.send("GET /1 HTTP/1.1\r\n" + host + "\r\n");
+    CHECK(entered[0].pass());
+    CHECK(entered[1].pass());
+    peer::client waiting(server.port());
+    waiting.send(request);
+    CHECK_FALSE(peer::readable(waiting.fd, 100));
+    may_go.open();
+    CHECK(status_of(first.answer()) == "200");
+    CHECK(status_of(second.answer()) == "200");
+    CHECK(status_of(waiting.answer()) == "200");
     std::vector<std::thread> callers;
     std::atomic<int> good{0};
     for (int i = 0; i < 8; ++i) {
@@ -220,6 +292,78 @@ TEST_CASE("server: no more connections at a time than allowed, and the others wa
     }
     for (std::thread& caller : callers) caller.join();
     CHECK(good == 160);
+    CHECK(most == 2);
+}
+
+TEST_CASE(
+    "server: for who finds no place the connection that has been idle longest is closed, and no other") {
+    http_server_options options;
+    options.max_connections = 3;
+    options.idle_timeout = options.request_timeout = 1h;
+    const http_server server = start(&echo, options);
+    const std::string request = "GET / HTTP/1.1\r\n" + host + "\r\n";
+    const auto asks = [&](peer::client& who) {
+        who.send(request);
+        const std::string answer = who.answer();
+        CHECK(answer.find("Connection: keep-alive") != std::string::npos);
+        return status_of(answer);
+    };
+    peer::client oldest(server.port());
+    peer::client middle(server.port());
+    peer::client youngest(server.port());
+    CHECK(asks(middle) == "200");
+    CHECK(asks(oldest) == "200");
+    CHECK(asks(youngest) == "200");
+    CHECK(asks(middle) == "200");  // idle since now
+    peer::client probe(server.port());
+    CHECK(asks(probe) == "200");
+    CHECK(oldest.closed());
+    CHECK(asks(middle) == "200");
+    peer::client another(server.port());
+    CHECK(asks(another) == "200");
+    CHECK(youngest.closed());
+    CHECK(asks(middle) == "200");
+    CHECK(asks(probe) == "200");
+}
+
+TEST_CASE("server: empty lines keep no place from others") {
+    http_server_options options;
+    options.max_connections = 1;
+    options.idle_timeout = options.request_timeout = 1h;
+    const http_server server = start(&echo, options);
+    peer::client stranger(server.port());
+    stranger.send("\r\n");
+    for (int i = 0; i < 2; ++i) {  // the second takes the place of a kept connection
+        peer::client probe(server.port());
+        probe.send("GET / HTTP/1.1\r\n" + host + "\r\n");
+        CHECK(status_of(probe.answer()) == "200");
+        CHECK(stranger.closed());
+    }
+}
+
+TEST_CASE("server: a connection that is busy when there is no place goes with its answer") {
+    http_server_options options;
+    options.max_connections = 1;
+    options.idle_timeout = 1h;
+    gate entered;
+    gate may_go;
+    const http_server server = start(
+        [&](const http_request& request) {
+            entered.open();
+            may_go.pass();
+            return echo(request);
+        },
+        options);
+    const std::string request = "GET / HTTP/1.1\r\n" + host + "\r\n";
+    peer::client busy(server.port());
+    busy.send(request);
+    CHECK(entered.pass());
+    peer::client waiting(server.port());
+    waiting.send(request);
+    may_go.open();
+    CHECK(status_of(busy.answer()) == "200");
+    CHECK(status_of(waiting.answer()) == "200");
+    CHECK(busy.closed());
 }
 
 TEST_CASE("server: out of descriptors, it waits without spinning and goes on") {
@@ -347,7 +491,8 @@ TEST_CASE("server: addresses") {
 }
 
 TEST_CASE("server and client: IPv6") {
-    const result<http_server> server = http_server::start("[::1]:0", &echo);
+    const peer::dead_port port;
+    const result<http_server> server = http_server::start("[::1]:" + port.text(), &echo);
     if (!server) {
         MESSAGE("skipped: ", server.error().text);
         return;
@@ -355,7 +500,7 @@ TEST_CASE("server and client: IPv6") {
     CHECK(server->address() == "[::1]:" + std::to_string(server->port()));
     const http_request request = peer::get("/six");
     CHECK(peer::make_client("http://" + server->address()).send(request, peer::call())->body == "GET /six ");
-    // localhost is 127.0.0.1 first, where nobody listens, and then ::1
+    // localhost is 127.0.0.1 first, where nobody listens on that port, and then ::1
     const std::string url = "http://localhost:" + std::to_string(server->port());
     CHECK(peer::make_client(url).send(request, peer::call())->body == "GET /six ");
 }
@@ -396,6 +541,146 @@ TEST_CASE("server: the socket file of a dead process is replaced, any other file
     CHECK_FALSE(refused);
     CHECK(::unlink(path.c_str()) == 0);
 }
+
+#if !OJS_SHUTDOWN_SEPARATE  // unix_address is an internal
+namespace {
+
+// A folder of its own, with a path in it, gone afterwards.
+struct own_folder {
+    own_folder() {
+        REQUIRE(::mkdtemp(name) != nullptr);
+        path = std::string(name) + "/s";
+    }
+    own_folder(const own_folder&) = delete;
+    own_folder& operator=(const own_folder&) = delete;
+    ~own_folder() {
+        ::unlink(path.c_str());
+        CHECK(::rmdir(name) == 0);  // nothing was left beside it
+    }
+    int bound(int type) const {
+        const int fd = ::socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+        detail::socket_address address = detail::unix_address(path);
+        REQUIRE(::bind(fd, address.get(), address.length) == 0);
+        return fd;
+    }
+    void leave_dead_socket() const { ::close(bound(SOCK_STREAM)); }
+    ino_t inode() const {
+        struct stat found {};
+        return ::lstat(path.c_str(), &found) == 0 ? found.st_ino : 0;
+    }
+    result<http_server> serve() const { return http_server::start("unix:" + path, &echo); }
+
+    char name[32] = "/tmp/ojs_socket_XXXXXX";
+    std::string path;
+};
+
+void write_file(const std::string& path, const std::string& text) {
+    FILE* file = std::fopen(path.c_str(), "w");
+    REQUIRE(file != nullptr);
+    std::fputs(text.c_str(), file);
+    std::fclose(file);
+}
+
+}  // namespace
+
+TEST_CASE("server: a unix path that is anything but a dead socket's file stays as it is") {
+    const own_folder folder;
+    const std::string other = std::string(folder.name) + "/other";
+    int fd = -1;
+    const std::function<void()> all[] = {
+        [&] { write_file(folder.path, ""); },
+        [&] { REQUIRE(::symlink("other", folder.path.c_str()) == 0); },  // to nothing
+        [&] {
+            const int dead = folder.bound(SOCK_STREAM);
+            ::close(dead);
+            REQUIRE(::rename(folder.path.c_str(), other.c_str()) == 0);
+            REQUIRE(::symlink("other", folder.path.c_str()) == 0);  // to a dead socket
+        },
+        [&] { REQUIRE(::mkfifo(folder.path.c_str(), 0600) == 0); },
+        [&] { fd = folder.bound(SOCK_STREAM); },  // it has yet to listen
+        [&] {
+            fd = folder.bound(SOCK_STREAM);
+            REQUIRE(::listen(fd, 1) == 0);
+        },
+        [&] { fd = folder.bound(SOCK_DGRAM); },
+        [&] { fd = folder.bound(SOCK_SEQPACKET); },
+    };
+    for (const auto& make : all) {
+        CAPTURE(&make - all);
+        make();
+        const ino_t before = folder.inode();
+        CHECK(before != 0);
+        const result<http_server> refused = folder.serve();
+        REQUIRE_FALSE(refused);
+        CHECK(refused.error().code == errc::busy);
+        CHECK(folder.inode() == before);
+        if (fd >= 0) ::close(fd);
+        fd = -1;
+        ::unlink(folder.path.c_str());
+        ::unlink(other.c_str());
+    }
+}
+
+TEST_CASE("server: at its end it removes its own file and no other") {
+    const own_folder folder;
+    result<http_server> server = folder.serve();
+    REQUIRE(server);
+    REQUIRE(::unlink(folder.path.c_str()) == 0);
+    write_file(folder.path, "another's");
+    const ino_t another = folder.inode();
+    server->stop(peer::soon());
+    CHECK(folder.inode() == another);
+}
+
+TEST_CASE("server: of those that find a dead socket's file at the same moment, one has the path") {
+    const own_folder folder;
+    for (int round = 0; round < 300; ++round) {
+        folder.leave_dead_socket();
+        std::vector<result<http_server>> servers;
+        for (int i = 0; i < 4; ++i) servers.emplace_back(error{errc::system, 0, ""});
+        std::vector<std::thread> starters;
+        std::atomic<std::size_t> ready{0};
+        for (auto& server : servers) {
+            starters.emplace_back([&] {
+                ++ready;
+                while (ready < servers.size()) std::this_thread::yield();
+                server = folder.serve();
+            });
+        }
+        for (std::thread& starter : starters) starter.join();
+        int owners = 0;
+        for (const auto& server : servers) {
+            owners += server ? 1 : 0;
+            if (!server) CHECK(server.error().code == errc::busy);
+        }
+        REQUIRE(owners == 1);
+        CHECK(peer::make_client("unix:" + folder.path).send(peer::get("/u"), peer::call()));
+    }
+}
+
+TEST_CASE("server: the lock for taking over a unix path: held, left behind, or not one") {
+    const own_folder folder;
+    const std::string lock = folder.path + ".ojs-lock";
+    folder.leave_dead_socket();
+    const ino_t dead = folder.inode();
+    write_file(lock, "");
+    const int holder = ::open(lock.c_str(), O_RDONLY | O_CLOEXEC);
+    REQUIRE(::flock(holder, LOCK_EX) == 0);
+    result<http_server> server = folder.serve();
+    REQUIRE_FALSE(server);
+    CHECK(server.error().code == errc::busy);
+    CHECK(folder.inode() == dead);
+    ::close(holder);
+    write_file(lock, "somebody's");
+    server = folder.serve();
+    REQUIRE_FALSE(server);
+    CHECK(::access(lock.c_str(), F_OK) == 0);
+    CHECK(folder.inode() == dead);
+    write_file(lock, "");
+    CHECK(folder.serve());
+    CHECK(::access(lock.c_str(), F_OK) != 0);
+}
+#endif
 
 TEST_CASE("client: a full listen queue of a unix socket is waited for, until the deadline") {
     const std::string path = temporary_path("full");

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -72,6 +73,39 @@ inline std::string read_message(int fd) {
     }
 }
 
+// A port of loopback at which nobody listens, and nobody else can, as long as it lives.
+class dead_port {
+  public:
+    dead_port() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        sockaddr_in address = loopback(0);
+        socklen_t size = sizeof address;
+        REQUIRE(::bind(fd_, reinterpret_cast<sockaddr*>(&address), size) == 0);
+        ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size);
+        text_ = std::to_string(ntohs(address.sin_port));
+    }
+    dead_port(const dead_port&) = delete;
+    dead_port& operator=(const dead_port&) = delete;
+    ~dead_port() { ::close(fd_); }
+
+    const std::string& text() const { return text_; }
+
+  private:
+    int fd_;
+    std::string text_;
+};
+
+// Ends a connection, and waits until the peer's side has heard of it: on a busy machine that is not at once.
+inline void end_connection(int fd) {
+    ::shutdown(fd, SHUT_RDWR);
+#ifdef __linux__
+    tcp_info about{};
+    for (about.tcpi_state = TCP_FIN_WAIT1; about.tcpi_state == TCP_FIN_WAIT1; std::this_thread::yield()) {
+        socklen_t size = sizeof about;
+        REQUIRE(::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &about, &size) == 0);
+    }
+#endif
+}
+
 // Makes close() send a reset instead of an orderly end.
 inline void reset(int fd) {
     const linger now{1, 0};
@@ -138,7 +172,7 @@ class client {
     void send(const std::string& text) { CHECK(send_text(fd, text)); }
     std::string answer() { return read_message(fd); }
     std::string rest() { return read_to_end(fd); }
-    bool closed() {
+    bool closed() const {
         std::string more;
         return readable(fd) && !read_some(fd, more);
     }

@@ -74,6 +74,15 @@ TEST_CASE("url: what cannot be used says so") {
     }
     CHECK(fault(std::string_view("http://h\0x", 10)) == errc::invalid_argument);
     CHECK(fault(std::string_view("unix:/a\0b", 9)) == errc::invalid_argument);
+    CHECK(fault(std::string_view("http://[::1\0\r\nX-Injected: yes\r\nX-Rest: ]:80", 42)) ==
+          errc::invalid_argument);
+    CHECK(fault(std::string_view("http://[::1\0]", 13)) == errc::invalid_argument);
+    for (const char* path : {"unix:/a\nb", "unix:/a\rb", "unix:/a\tb", "unix:/a\x7f", "unix:/\x1b[2J"}) {
+        CAPTURE(path);
+        CHECK(fault(path) == errc::invalid_argument);
+        CHECK_FALSE(parse_listen_address(path));
+    }
+    CHECK(parse_url("unix:/a b/\xc3\xa9"));
     CHECK(fault("unix:/" + std::string(200, 'x')) == errc::invalid_argument);
     CHECK(fault("https://h") == errc::unsupported);
     CHECK(parse_url("https://h").error().text.find("ojs::transport") != std::string::npos);
@@ -94,6 +103,27 @@ TEST_CASE("listen address: every form") {
         CHECK_FALSE(parsed);
         if (!parsed) CHECK(parsed.error().code == errc::invalid_argument);
     }
+    CHECK_FALSE(parse_listen_address(std::string_view("[::1\0junk]:0", 12)));
+    CHECK_FALSE(parse_listen_address(std::string_view("127.0.0.1\0:0", 12)));
+    CHECK_FALSE(parse_listen_address(std::string_view("80\0", 3)));
+}
+
+TEST_CASE("url: a Host header that no DNS can point elsewhere") {
+    for (const char* host : {"127.0.0.1", "127.0.0.1:80", "10.1.2.3:65535", "[::1]", "[::1]:8080",
+                             "[fe80::1]:1", "localhost", "LocalHost:8080", "localhost:0"}) {
+        CAPTURE(host);
+        CHECK(detail::is_fixed_host(host));
+    }
+    for (const char* host :
+         {"", ":80", "evil.example", "evil.example:80", "localhost.evil.example", "localhost.", "127.0.0.1.",
+          "127.1", "2130706433", "0x7f.0.0.1", "127.0.0.1.nip.io", "::1", "[::1", "[::1]x", "[evil]",
+          "u@127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:80:80", "127.0.0.1 ", "localhost, a",
+          // the wildcards, and IPv4 in IPv6
+          "0.0.0.0:80", "[::]:80", "[::ffff:127.0.0.1]", "[::7f00:1]"}) {
+        CAPTURE(host);
+        CHECK_FALSE(detail::is_fixed_host(host));
+    }
+    CHECK_FALSE(detail::is_fixed_host(std::string_view("127.0.0.1\0.evil.example", 23)));
 }
 
 #endif

@@ -9,6 +9,7 @@
 #include <memory>
 #include <thread>
 
+#include "../net/peer.hpp"
 #include "recorder.hpp"
 
 using namespace ojs;
@@ -74,6 +75,14 @@ struct served {
         return send(address, "POST", target, headers);
     }
     int status(const std::string& target) const { return get(target).status; }
+    // Of /livez, which a loop that gets no processor for a second is right to fail: asked until that is over.
+    int liveness() const {
+        const time_point give_up = deadline_after(recorder::guard);
+        int seen = 0;
+        while ((seen = status("/livez")) == 503 && steady_clock::now() < give_up) {
+        }
+        return seen;
+    }
     std::string phase_shown() const { return parse(get("/readyz").body).get("phase").to_str(); }
 
     std::string address;
@@ -160,7 +169,7 @@ TEST_CASE("health: ready only once the backend has answered, and alive before th
         CHECK(parse(early.body).get("phase").to_str() == "running");
         CHECK(!parse(early.body).get("ready").get<bool>());
     }
-    CHECK(tested.status("/livez") == 200);
+    CHECK(tested.liveness() == 200);
     answers->set();
     REQUIRE(began->wait());  // the answer to the FETCH has come before its job
     CHECK(tested.status("/healthz") == 200);
@@ -196,7 +205,8 @@ TEST_CASE("health: 503 in every phase but running, /livez 200 in all of them, to
     busy tested(controlled(), nullptr, [&late](busy& me) {
         me.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_answer> {
             for (const char* path : {"/livez", "/readyz", "/healthz", "/metrics"}) {
-                if (request.state == "terminate") late.push_back(me.status(path));
+                if (request.state != "terminate") continue;
+                late.push_back(std::string(path) == "/livez" ? me.liveness() : me.status(path));
             }
             return heartbeat_answer();
         };
@@ -210,7 +220,7 @@ TEST_CASE("health: 503 in every phase but running, /livez 200 in all of them, to
     CHECK(tested.phase_shown() == "quiet");
     CHECK(tested.status("/readyz") == 503);
     CHECK(tested.status("/healthz") == 503);
-    CHECK(tested.status("/livez") == 200);
+    CHECK(tested.liveness() == 200);
     CHECK(parse(tested.get("/readyz").body).get("since").to_str() >= since);
     REQUIRE(tested.body->resume());
     CHECK(tested.status("/readyz") == 200);
@@ -219,7 +229,7 @@ TEST_CASE("health: 503 in every phase but running, /livez 200 in all of them, to
     CHECK(draining.status == 503);
     CHECK(parse(draining.body).get("phase").to_str() == "draining");
     CHECK(parse(draining.body).get("active_jobs").get<double>() == 1);
-    CHECK(tested.status("/livez") == 200);
+    CHECK(tested.liveness() == 200);
     tested.let_go->set();
     REQUIRE(tested.body->wait(deadline_after(recorder::guard)));
     CHECK(late == std::vector<int>{200, 503, 503, 200});
@@ -238,13 +248,13 @@ TEST_CASE("health: /livez tells when the worker's own loop is stuck") {
     };
     served tested(options);
     tested.start();
-    CHECK(tested.status("/livez") == 200);
+    CHECK(tested.liveness() == 200);
     tested.body->quiet();
     REQUIRE(stuck->wait());
     CHECK(tested.status("/livez") == 503);
     CHECK(tested.status("/readyz") == 503);  // and does not wait for anything
     go_on->set();
-    CHECK(tested.status("/livez") == 200);
+    CHECK(tested.liveness() == 200);
 }
 
 TEST_CASE("health: methods and paths") {
@@ -252,8 +262,9 @@ TEST_CASE("health: methods and paths") {
     tested.start();
     for (const char* path : {"/healthz", "/readyz", "/livez", "/metrics"}) {
         CAPTURE(path);
+        if (std::string(path) == "/livez") CHECK(tested.liveness() == 200);
         const http_response head = send(tested.address, "HEAD", path);
-        CHECK(head.status == 200);
+        if (std::string(path) != "/livez") CHECK(head.status == 200);
         CHECK(head.body.empty());
         const http_response post = tested.post(path);
         CHECK(post.status == 405);
@@ -287,7 +298,7 @@ TEST_CASE("health: a worker that follows a lifecycle shows the further phase of 
     CHECK(tested.phase_shown() == "draining");
     CHECK(tested.body->phase() == phase::quiet);
     go_on->set();
-    CHECK(tested.status("/livez") == 200);
+    CHECK(tested.liveness() == 200);
     CHECK(tested.phase_shown() == "draining");
     tested.let_go->set();
     REQUIRE(tested.body->wait(deadline_after(recorder::guard)));
@@ -372,8 +383,9 @@ TEST_CASE("health control: quiet, resume, stop, each saying whether it changed a
         CHECK(answer.status == 405);
         CHECK(find_header(answer.headers, "Allow") == "POST");
     }
-    CHECK(tested.post("/drain").status == 405);
-    CHECK(send(tested.address, "HEAD", "/drain").status == 405);  // it would quiet the worker
+    const http_response head = send(tested.address, "HEAD", "/drain");  // it would quiet the worker
+    CHECK(head.status == 405);
+    CHECK(find_header(head.headers, "Allow") == "GET, POST");
     CHECK(tested.body->phase() == phase::running);
     post("/stop", 202, true, "draining");
     post("/stop", 202, false, "draining");
@@ -392,6 +404,7 @@ TEST_CASE("health control: not for what a web page caused") {
         for (const char* path : {"/quiet", "/resume", "/stop"})
             CHECK(tested.post(path, {sign}).status == 403);
         CHECK(tested.get("/drain?timeout=0", {sign}).status == 403);
+        CHECK(tested.post("/drain?timeout=0", {sign}).status == 403);
         CHECK(tested.get("/readyz", {sign}).status == 200);
     }
     CHECK(tested.body->phase() == phase::running);
@@ -414,6 +427,7 @@ TEST_CASE("health control: the token") {
     }
     CHECK(tested.post("/quiet").status == 401);
     CHECK(tested.get("/drain").status == 401);
+    CHECK(tested.post("/drain").status == 401);
     CHECK(tested.body->phase() == phase::running);
     CHECK(tested.get("/readyz").status == 200);  // probes need none
     CHECK(tested.get("/metrics").status == 200);
@@ -427,6 +441,62 @@ TEST_CASE("health control: the token") {
         CHECK(tested.get("/drain", of_a_page).status == 403);
     }
     CHECK(tested.get("/drain", with("Bearer " + options.health_token)).status == 200);
+    CHECK(tested.post("/drain", with("Bearer " + options.health_token)).status == 200);
+}
+
+// ---- names ----
+
+namespace {
+
+// What is answered to a request for `target` under that name; "none" sends no Host at all.
+std::string under_name(const served& tested, const std::string& host, const std::string& target = "/readyz",
+                       const std::string& version = "1.1") {
+    const std::size_t colon = tested.address.rfind(':');
+    peer::client client(static_cast<std::uint16_t>(std::stoi(tested.address.substr(colon + 1))));
+    const std::string named = host == "none" ? "" : "Host: " + host + "\r\n";
+    client.send("GET " + target + " HTTP/" + version + "\r\n" + named + "\r\n");
+    const std::string answer = client.answer();
+    return answer.size() > 12 ? answer.substr(9, 3) : answer;
+}
+
+}  // namespace
+
+TEST_CASE("health names: on loopback a page cannot come by a name of its own") {
+    served tested(controlled());
+    tested.start();
+    const std::string port = tested.address.substr(tested.address.rfind(':'));
+    for (const std::string& host : {"127.0.0.1" + port, "localhost" + port, std::string("LOCALHOST"),
+                                    "[::1]" + port, std::string("192.0.2.1:80")}) {
+        CAPTURE(host);
+        CHECK(under_name(tested, host) == "200");
+    }
+    CHECK(under_name(tested, "none", "/readyz", "1.0") == "200");
+    for (const std::string& host :
+         {"evil.example" + port, std::string("evil.example"), std::string(""),
+          "localhost.evil.example" + port, "127.0.0.1.evil.example" + port, "0.0.0.0" + port}) {
+        CAPTURE(host);
+        for (const char* target : {"/readyz", "/livez", "/metrics", "/drain?timeout=0", "/nothing"}) {
+            CHECK(under_name(tested, host, target) == "403");
+        }
+    }
+    CHECK(under_name(tested, "127.0.0.1" + port, "http://evil.example/readyz") == "403");
+    CHECK(under_name(tested, "evil.example", "http://127.0.0.1" + port + "/readyz") == "200");
+    CHECK(tested.body->phase() == phase::running);
+}
+
+TEST_CASE("health names: elsewhere probes and metrics under any name, control by its token") {
+    worker_options options = controlled();
+    options.health_address = "0.0.0.0:0";
+    options.health_token = "t";
+    served tested(options);
+    tested.start();
+    for (const char* name : {"worker", "worker.example:9000", "10.1.2.3:9000", ""}) {
+        CAPTURE(name);
+        CHECK(under_name(tested, name) == "200");
+        CHECK(under_name(tested, name, "/metrics") == "200");
+        CHECK(under_name(tested, name, "/drain?timeout=0") == "401");
+    }
+    CHECK(tested.body->phase() == phase::running);
 }
 
 #if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
@@ -478,9 +548,16 @@ TEST_CASE("health control: without a token on loopback and unix sockets only") {
 // ---- drain ----
 
 TEST_CASE("drain: quiets the worker and answers when the last job is settled") {
+    std::string method;
+    SUBCASE("by GET, which is all that httpGet can") {
+        method = "GET";
+    }
+    SUBCASE("by POST") {
+        method = "POST";
+    }
     busy tested;
     http_response answer;
-    std::thread caller([&] { answer = tested.get("/drain?timeout=1h"); });
+    std::thread caller([&] { answer = send(tested.address, method, "/drain?timeout=1h"); });
     REQUIRE(tested.wire.wait_for("beat", 1, "quiet"));
     CHECK(tested.status("/readyz") == 503);
     tested.let_go->set();
@@ -565,12 +642,36 @@ TEST_CASE("drain: so many callers at a time, and probes beside them") {
         });
     }
     REQUIRE(answered.wait_for(1));
-    CHECK(tested.status("/livez") == 200);
+    CHECK(tested.liveness() == 200);
     CHECK(answered.count() == 1);
     CHECK(std::count(statuses.begin(), statuses.end(), 503) == 1);
     tested.let_go->set();
     for (std::thread& each : callers) each.join();
     CHECK(std::count(statuses.begin(), statuses.end(), 200) == 4);
+}
+
+TEST_CASE("drain: callers that have gone keep no place until their timeout") {
+    busy tested;
+    const auto port =
+        static_cast<std::uint16_t>(std::stoi(tested.address.substr(tested.address.rfind(':') + 1)));
+    std::vector<std::unique_ptr<peer::client>> gone;
+    for (int i = 0; i < 4; ++i) {
+        gone.push_back(std::make_unique<peer::client>(port));
+        gone.back()->send("GET /drain?timeout=1h HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        ::shutdown(gone.back()->fd,
+                   SHUT_WR);  // what close() tells the server, but its answer can still be read
+    }
+    for (const auto& each : gone) {
+        const std::string answer = each->answer();
+        CHECK(holds(answer, "HTTP/1.1 503"));
+        CHECK(holds(answer, "\"drained\":false"));
+    }
+    CHECK(tested.body->phase() == phase::quiet);
+    http_response answer;
+    std::thread caller([&] { answer = tested.get("/drain?timeout=1h"); });
+    tested.let_go->set();
+    caller.join();
+    CHECK(answer.status == 200);
 }
 
 TEST_CASE("drain: the end of the worker releases who waits, drained or not") {

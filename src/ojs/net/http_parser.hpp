@@ -26,7 +26,8 @@ bool has_list_word(const http_headers& headers, std::string_view name, std::stri
 bool is_framing_header(std::string_view name) noexcept;
 void append_header(std::string& head, std::string_view name, std::string_view value);
 
-// Strict where leniency has been exploited: lines end in CR LF, no folded headers, one unambiguous length.
+// Strict where leniency has been exploited: lines end in CR LF, no folded headers, one unambiguous length, chunk framing
+// and trailers by the letter.
 class http_parser {
   public:
     enum class role { request, answer };
@@ -86,6 +87,7 @@ class http_parser {
     void on_status_line(std::string_view line);
     void on_version(std::string_view version);
     void on_header_line(std::string_view line);
+    void on_trailer_line(std::string_view line);
     void on_chunk_size(std::string_view line);
     void on_head_end();
     void choose_framing();
@@ -101,6 +103,7 @@ class http_parser {
     state state_ = state::start_line;
     bool answers_head_ = false;
     int minor_version_ = 1;
+    std::string authority_;  // of a target that is a whole URL
     std::size_t head_bytes_ = 0;
     std::uint64_t body_left_ = 0;  // of the fixed body or the chunk
     http_request message_;

@@ -9,6 +9,7 @@ OJS_SHUTDOWN_INLINE void http_parser::begin(bool answers_head) {
     state_ = state::start_line;
     answers_head_ = answers_head;
     minor_version_ = 1;
+    authority_.clear();
     head_bytes_ = 0;
     body_left_ = 0;
     message_ = http_request{"", "", {}, ""};
@@ -63,9 +64,7 @@ OJS_SHUTDOWN_INLINE void http_parser::on_line(std::string_view line) {
             if (!line.empty()) return fail(400, "a chunk is longer than its size");
             state_ = state::chunk_size;
             return;
-        case state::trailer_line:
-            if (line.empty()) state_ = state::complete;
-            return;
+        case state::trailer_line: return on_trailer_line(line);
         case state::fixed_body:
         case state::chunk_data:
         case state::rest_of_connection:
@@ -113,11 +112,14 @@ OJS_SHUTDOWN_INLINE void http_parser::on_request_line(std::string_view line) {
     std::string_view target = line.substr(first + 1, last - first - 1);
     if (!is_token(method) || !is_target(target)) return fail(400, "the request line is not HTTP");
     if (same_word(target.substr(0, 7), "http://")) {  // as sent to a proxy
-        const std::size_t path = target.find('/', 7);
-        target = path == std::string_view::npos ? "/" : target.substr(path);
+        target.remove_prefix(7);
+        const std::size_t path = target.find_first_of("/?");
+        authority_ = std::string(target.substr(0, path));
+        if (authority_.empty()) return fail(400, "the request line names no host");
+        target.remove_prefix(path == std::string_view::npos ? target.size() : path);
     }
     message_.method = std::string(method);
-    message_.target = std::string(target);
+    message_.target = cat(target.empty() || target.front() == '?' ? "/" : "", target);
     on_version(line.substr(last + 1));
 }
 
@@ -141,24 +143,48 @@ OJS_SHUTDOWN_INLINE void http_parser::on_version(std::string_view version) {
     state_ = state::header_line;
 }
 
-OJS_SHUTDOWN_INLINE void http_parser::on_header_line(std::string_view line) {
-    if (line.empty()) return on_head_end();
+// Null, or what is wrong with a header or trailer.
+inline const char* split_field(std::string_view line, std::string_view& name,
+                               std::string_view& value) noexcept {
     // A folded header starts with a blank, which no name has.
     const std::size_t colon = line.find(':');
-    if (colon == std::string_view::npos || !is_token(line.substr(0, colon))) {
-        return fail(400, "a header has no valid name");
+    if (colon == std::string_view::npos || !is_token(line.substr(0, colon)))
+        return "a header has no valid name";
+    name = line.substr(0, colon);
+    value = trim_blanks(line.substr(colon + 1));
+    return is_field_value(value) ? nullptr : "a header holds a control character";
+}
+
+OJS_SHUTDOWN_INLINE void http_parser::on_header_line(std::string_view line) {
+    if (line.empty()) return on_head_end();
+    std::string_view name;
+    std::string_view value;
+    if (const char* wrong = split_field(line, name, value)) return fail(400, wrong);
+    message_.headers.push_back({std::string(name), std::string(value)});
+}
+
+// Nothing is made of a trailer, but what is none may be the next request to another reader.
+OJS_SHUTDOWN_INLINE void http_parser::on_trailer_line(std::string_view line) {
+    std::string_view name;
+    std::string_view value;
+    if (line.empty()) {
+        state_ = state::complete;
+    } else if (const char* wrong = split_field(line, name, value)) {
+        fail(400, wrong);
     }
-    const std::string_view value = trim_blanks(line.substr(colon + 1));
-    if (!is_field_value(value)) return fail(400, "a header holds a control character");
-    message_.headers.push_back({std::string(line.substr(0, colon)), std::string(value)});
 }
 
 OJS_SHUTDOWN_INLINE void http_parser::on_head_end() {
-    const http_headers& headers = message_.headers;
-    if (role_ == role::request && minor_version_ > 0) {
+    http_headers& headers = message_.headers;
+    if (role_ == role::request) {
         int hosts = 0;
-        for (const http_header& header : headers) hosts += same_word(header.name, "Host") ? 1 : 0;
-        if (hosts != 1) return fail(400, "exactly one Host header is required");
+        for (http_header& header : headers) {
+            if (!same_word(header.name, "Host")) continue;
+            ++hosts;
+            if (!authority_.empty()) header.value = authority_;  // which goes before Host [RFC 9112 3.2.2]
+        }
+        if (hosts > 1 || (hosts == 0 && minor_version_ > 0))
+            return fail(400, "exactly one Host header is required");
     }
     keeps_alive_ = minor_version_ > 0 ? !has_list_word(headers, "Connection", "close")
                                       : has_list_word(headers, "Connection", "keep-alive");
@@ -244,17 +270,54 @@ OJS_SHUTDOWN_INLINE bool http_parser::take_body_bytes() {
 inline bool parse_hex(std::string_view digits, std::uint64_t max, std::uint64_t& out) noexcept {
     out = 0;
     for (const char c : digits) {
-        out = out * 16 + std::string_view("0123456789abcdef").find(lower_ascii(c));
-        if (out > max) return false;
+        const std::uint64_t digit = std::string_view("0123456789abcdef").find(lower_ascii(c));
+        if (out > max / 16 || digit > max - out * 16) return false;
+        out = out * 16 + digit;
+    }
+    return true;
+}
+
+// Takes off a mark and the blanks around it, if it is what comes next.
+inline bool take_mark(std::string_view& text, char mark) noexcept {
+    const std::size_t at = text.find_first_not_of(" \t");
+    if (at == std::string_view::npos || text[at] != mark) return false;
+    const std::size_t next = text.find_first_not_of(" \t", at + 1);
+    text.remove_prefix(next == std::string_view::npos ? text.size() : next);
+    return true;
+}
+
+inline bool take_token(std::string_view& text) noexcept {
+    std::size_t length = 0;
+    while (length < text.size() && is_token_char(text[length])) ++length;
+    text.remove_prefix(length);
+    return length > 0;
+}
+
+// Of a line without control characters.
+inline bool take_quoted(std::string_view& text) noexcept {
+    if (text.empty() || text.front() != '"') return false;
+    std::size_t at = 1;
+    while (at < text.size() && text[at] != '"') at += text[at] == '\\' ? 2U : 1U;
+    if (at >= text.size()) return false;
+    text.remove_prefix(at + 1);
+    return true;
+}
+
+// *( BWS ";" BWS token [ BWS "=" BWS ( token / quoted-string ) ] )   [RFC 9112 7.1.1]
+inline bool is_chunk_extension(std::string_view text) noexcept {
+    if (!is_field_value(text)) return false;
+    while (!text.empty()) {
+        if (!take_mark(text, ';') || !take_token(text)) return false;
+        if (take_mark(text, '=') && !take_token(text) && !take_quoted(text)) return false;
     }
     return true;
 }
 
 OJS_SHUTDOWN_INLINE void http_parser::on_chunk_size(std::string_view line) {
-    const std::string_view digits = trim_blanks(line.substr(0, line.find(';')));
-    if (digits.empty() || digits.find_first_not_of("0123456789abcdefABCDEF") != std::string_view::npos) {
-        return fail(400, "a chunk size is not a number");
-    }
+    const std::size_t end = line.find_first_not_of("0123456789abcdefABCDEF");
+    const std::string_view digits = line.substr(0, end);
+    const std::string_view extension = line.substr(digits.size());
+    if (digits.empty() || !is_chunk_extension(extension)) return fail(400, "a chunk size is not a number");
     if (!parse_hex(digits, limits_.body - message_.body.size(), body_left_)) {
         return fail(413, "the body is too large");
     }

@@ -15,10 +15,11 @@ inline namespace v0_1_0 {
 
 struct http_server_options {
     http_limits limits;
-    std::size_t max_connections = 64;               // one thread each; more wait in the listen queue
+    // One thread each. More wait in the listen queue; for them the connection that has been idle longest is closed.
+    std::size_t max_connections = 64;
     std::chrono::milliseconds idle_timeout{60000};  // a kept connection without a request
-    std::chrono::milliseconds request_timeout{
-        10000};                                  // from a request's first byte to its last; and to write
+    // From a request's first byte, or that of empty lines before it, to its last; and to write the answer.
+    std::chrono::milliseconds request_timeout{10000};
     std::size_t thread_stack_size = 256 * 1024;  // bytes
 };
 
@@ -29,7 +30,7 @@ using http_handler = function<http_response(const http_request&)>;
 class http_server {
   public:
     // `address` is PORT or :PORT (loopback), IPV4:PORT, [IPV6]:PORT, localhost:PORT, or unix:/PATH (mode 0600; a
-    // dead socket file is replaced, a live one is errc::busy). Port 0 takes a free one. A wildcard address is
+    // dead socket's file is replaced; a live one, or any other file, is errc::busy). Port 0 takes a free one. A wildcard address is
     // used only when written out. Listens when this returns. Errors: invalid_argument, busy, system.
     static result<http_server> start(std::string_view address, http_handler handler,
                                      http_server_options options = {});
@@ -51,6 +52,18 @@ class http_server {
     explicit http_server(detail::ref<impl> body) noexcept;
     detail::ref<impl> impl_;
 };
+
+namespace detail {
+
+// What the handlers of an http_server are given.
+struct served_request : http_request {
+    int socket = -1;
+};
+
+// For a handler that waits: whether who sent the request it was given has gone away. Thread-safe.
+bool is_abandoned(const http_request& request) noexcept;
+
+}  // namespace detail
 
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -79,7 +79,12 @@ struct http_server_context {
     http_handler handler;
     http_server_options options;
     std::atomic<bool> stopping{false};
+    std::atomic<bool> crowded{false};  // somebody waits for a place: none is kept for a next request
+    std::atomic<std::uint64_t> idle_count{0};
 };
+
+// What idle_since() is before the first byte has come, which may be about to come: such a connection does not yield.
+inline constexpr std::uint64_t newcomer = ~std::uint64_t{0};
 
 // One accepted connection, served by a thread of its own.
 class http_connection final : public ref_counted {
@@ -91,12 +96,16 @@ class http_connection final : public ref_counted {
 
     void serve();
 
-    // For stop(), from another thread, while the server's list holds the connection.
+    // For the server, from another thread, while its list holds the connection.
+    std::uint64_t idle_since() const noexcept { return idle_since_.load(); }  // lower: longer; 0: not idle
+    bool leaves() const noexcept { return leaves_.load(); }
     void close_if_idle() noexcept {
-        if (idle_.load()) ::shutdown(socket_.get(), SHUT_RD);
+        if (idle_since() == 0) return;
+        leaves_.store(true);
+        ::shutdown(socket_.get(), SHUT_RD);
     }
     bool cut() noexcept {
-        const bool under_way = !idle_.load();  // asked first: the shutdown itself ends it
+        const bool under_way = idle_since() == 0;  // asked first: the shutdown itself ends it
         ::shutdown(socket_.get(), SHUT_RDWR);
         return under_way;
     }
@@ -107,11 +116,12 @@ class http_connection final : public ref_counted {
     thread runner;  // guarded by the server's mutex
 
   private:
+    bool may_stay() noexcept;
     bool serve_request();
-    bool await_request(http_parser::status& reached);
-    io_status read_request(http_parser::status& reached);
+    bool await_request(http_parser::status& reached, time_point& deadline);
+    io_status read_request(http_parser::status& reached, time_point deadline);
     io_status read_more(time_point deadline, http_parser::status& reached);
-    bool answer(const http_request& request);
+    bool answer(http_request&& message);
     http_response call_handler(const http_request& request);
     bool refuse(int status, std::string_view why);
     bool send_answer(const http_response& answer, bool to_head, bool closes);
@@ -121,9 +131,10 @@ class http_connection final : public ref_counted {
     http_server_context& server_;
     http_parser parser_;
     bool lingers_ = false;  // see linger()
-    // No request is under way. Set here before `stopping` is read; stop() does it the other way round, so
-    // that one of the two always sees the other.
-    std::atomic<bool> idle_{true};
+    std::atomic<bool> leaves_{false};
+    // 0 while a request is under way. Set here before `stopping` and `crowded` are read; the server does it the other
+    // way round, so that one of the two always sees the other.
+    std::atomic<std::uint64_t> idle_since_{newcomer};
 };
 
 inline time_point after(std::chrono::milliseconds duration) noexcept {
@@ -137,7 +148,7 @@ OJS_SHUTDOWN_INLINE void http_connection::serve() {
     } catch (...) {  // out of memory: this connection ends, the server goes on
         pass_on_thread_end();
     }
-    idle_.store(true);
+    idle_since_.store(newcomer);
     if (lingers_) linger();
 }
 
@@ -145,27 +156,37 @@ OJS_SHUTDOWN_INLINE void http_connection::serve() {
 OJS_SHUTDOWN_INLINE bool http_connection::serve_request() {
     parser_.begin();
     http_parser::status reached = parser_.feed({});  // a pipelined request may be here already
-    while (parser_.untouched()) {
-        if (!await_request(reached)) return false;
-    }
-    const io_status read = read_request(reached);
-    if (reached == http_parser::status::complete) return answer(parser_.message());
+    time_point deadline = after(server_.options.request_timeout);
+    if (parser_.untouched() && !await_request(reached, deadline)) return false;
+    const io_status read = read_request(reached, deadline);
+    if (reached == http_parser::status::complete) return answer(std::move(parser_.message()));
     if (reached == http_parser::status::failed) return refuse(parser_.failure_code(), parser_.failure());
     return read == io_status::timed_out && refuse(408, "the request did not arrive in time");
 }
 
-// Waits for more bytes while no request is under way; false if none come.
-OJS_SHUTDOWN_INLINE bool http_connection::await_request(http_parser::status& reached) {
-    idle_.store(true);
+// Waits for a request to begin; false if none does. Empty lines are none yet, but its time begins with them.
+OJS_SHUTDOWN_INLINE bool http_connection::await_request(http_parser::status& reached, time_point& deadline) {
+    if (idle_since() == 0 && !may_stay()) return false;
     if (server_.stopping.load()) return false;
-    const bool came = read_more(after(server_.options.idle_timeout), reached) == io_status::ok;
-    idle_.store(false);
-    return came;
+    if (read_more(after(server_.options.idle_timeout), reached) != io_status::ok) return false;
+    deadline = after(server_.options.request_timeout);
+    while (parser_.untouched()) {
+        if (!may_stay() || read_more(deadline, reached) != io_status::ok) return false;
+    }
+    idle_since_.store(0);
+    return true;
+}
+
+// Whether a connection that has sent something, and is idle, may keep its place.
+OJS_SHUTDOWN_INLINE bool http_connection::may_stay() noexcept {
+    const std::uint64_t since = idle_since();
+    if (since == 0 || since == newcomer) idle_since_.store(server_.idle_count.fetch_add(1) + 1);
+    return !server_.crowded.load();
 }
 
 // The rest of the request, against one deadline however slowly the bytes come.
-OJS_SHUTDOWN_INLINE io_status http_connection::read_request(http_parser::status& reached) {
-    const time_point deadline = after(server_.options.request_timeout);
+OJS_SHUTDOWN_INLINE io_status http_connection::read_request(http_parser::status& reached,
+                                                            time_point deadline) {
     bool told_to_continue = false;
     io_status read = io_status::ok;
     while (reached == http_parser::status::need_more && read == io_status::ok) {
@@ -185,11 +206,12 @@ OJS_SHUTDOWN_INLINE io_status http_connection::read_more(time_point deadline, ht
     return got.status;
 }
 
-OJS_SHUTDOWN_INLINE bool http_connection::answer(const http_request& request) {
+OJS_SHUTDOWN_INLINE bool http_connection::answer(http_request&& message) {
+    const served_request request{std::move(message), socket_.get()};
     const http_response made = call_handler(request);
     if (made.drop) return false;
-    const bool closes = server_.stopping.load() || !parser_.keeps_alive() ||
-                        has_list_word(made.headers, "Connection", "close");
+    const bool closes = server_.stopping.load() || server_.crowded.load() || leaves() ||
+                        !parser_.keeps_alive() || has_list_word(made.headers, "Connection", "close");
     lingers_ = closes && parser_.has_surplus();
     return send_answer(made, request.method == "HEAD", closes);
 }
@@ -232,6 +254,10 @@ OJS_SHUTDOWN_INLINE void http_connection::turn_away() noexcept {
     send_all(socket_.get(), text, steady_clock::now());
 }
 
+OJS_SHUTDOWN_INLINE bool is_abandoned(const http_request& request) noexcept {
+    return is_left(static_cast<const served_request&>(request).socket);
+}
+
 }  // namespace detail
 
 class http_server::impl final : public detail::ref_counted {
@@ -248,8 +274,8 @@ class http_server::impl final : public detail::ref_counted {
 
   private:
     void accept_until_stopped() noexcept;
-    bool has_room();
     bool await_peer() noexcept;
+    bool make_room() noexcept;
     void accept_one() noexcept;
     void admit(detail::unique_fd socket);
     void retire(detail::http_connection& connection);
@@ -295,17 +321,33 @@ OJS_SHUTDOWN_INLINE result<void> http_server::impl::start(detail::endpoint where
 
 OJS_SHUTDOWN_INLINE void http_server::impl::accept_until_stopped() noexcept {
     while (!context_.stopping.load()) {
-        if (!has_room()) {
-            wake_.wait_until(time_point::max());  // the others stay in the listen queue meanwhile
-        } else if (await_peer()) {
+        if (!await_peer()) continue;
+        if (make_room()) {
             accept_one();
+        } else {
+            wake_.wait_until(time_point::max());  // who waits stays in the listen queue meanwhile
         }
     }
 }
 
-OJS_SHUTDOWN_INLINE bool http_server::impl::has_room() {
+// For a peer that waits. False: there is no place yet; the connection that has been idle longest is told to go, and
+// those that are busy go with their answers.
+OJS_SHUTDOWN_INLINE bool http_server::impl::make_room() noexcept {
     const detail::lock_guard held(mutex_);
-    return connections_.size() < context_.options.max_connections;
+    const bool full = connections_.size() >= context_.options.max_connections;
+    context_.crowded.store(full);
+    if (!full) return true;
+    detail::http_connection* oldest = nullptr;
+    std::uint64_t least = detail::newcomer;
+    for (const auto& each : connections_) {
+        const std::uint64_t since = each->idle_since();
+        if (since == 0 || since >= least) continue;
+        if (each->leaves()) return false;
+        oldest = each.get();
+        least = since;
+    }
+    if (oldest != nullptr) oldest->close_if_idle();
+    return false;
 }
 
 OJS_SHUTDOWN_INLINE bool http_server::impl::await_peer() noexcept {
@@ -393,13 +435,14 @@ OJS_SHUTDOWN_INLINE std::size_t http_server::impl::stop(time_point deadline) {
 
 OJS_SHUTDOWN_INLINE void http_server::impl::close_listener() noexcept {
     if (!listener_) return;
-    ::shutdown(listener_.get(), SHUT_RDWR);  // also where a child made by fork() still holds it
-    listener_.reset();
+    // The file goes before the socket: while that lives, nobody else takes over the path.
     struct stat found {};
-    if (where_.unix_path.empty() || ::lstat(where_.unix_path.c_str(), &found) != 0) return;
-    if (found.st_dev == socket_file_.st_dev && found.st_ino == socket_file_.st_ino) {
+    if (!where_.unix_path.empty() && ::lstat(where_.unix_path.c_str(), &found) == 0 &&
+        found.st_dev == socket_file_.st_dev && found.st_ino == socket_file_.st_ino) {
         ::unlink(where_.unix_path.c_str());
     }
+    ::shutdown(listener_.get(), SHUT_RDWR);  // also where a child made by fork() still holds it
+    listener_.reset();
 }
 
 // ---- http_server ----

@@ -53,7 +53,7 @@ class resolver {
 result<unique_fd> connect_socket(const socket_addresses& addresses, time_point deadline,
                                  std::string_view name);
 
-// Errors: invalid_argument, busy, system.
+// A unix path that is taken is cleared only of the file of a dead socket. Errors: invalid_argument, busy, system.
 result<unique_fd> listen_socket(const endpoint& where);
 std::uint16_t local_port(int fd) noexcept;
 
@@ -74,6 +74,8 @@ io_result recv_some(int fd, char* buffer, std::size_t size, time_point deadline)
 
 // Whether a connection nobody is using has been closed, or holds bytes nobody asked for.
 bool is_stale(int fd) noexcept;
+// Whether the peer has closed its side, or the connection broke.
+bool is_left(int fd) noexcept;
 
 }  // namespace detail
 }  // namespace v0_1_0

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -46,11 +47,11 @@ inline void set_nonblocking(int fd, bool on) noexcept {
     ::fcntl(fd, F_SETFL, on ? flags | O_NONBLOCK : flags & ~O_NONBLOCK);
 }
 
-inline unique_fd open_stream(int family) noexcept {
+inline unique_fd open_socket(int family, int type = SOCK_STREAM) noexcept {
 #if defined(SOCK_CLOEXEC) && defined(SOCK_NONBLOCK)
-    unique_fd out(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    unique_fd out(::socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 #else
-    unique_fd out(::socket(family, SOCK_STREAM, 0));
+    unique_fd out(::socket(family, type, 0));
     if (out) {
         ::fcntl(out.get(), F_SETFD, FD_CLOEXEC);
         set_nonblocking(out.get(), true);
@@ -137,12 +138,22 @@ OJS_SHUTDOWN_INLINE io_result recv_some(int fd, char* buffer, std::size_t size,
     return out;
 }
 
-OJS_SHUTDOWN_INLINE bool is_stale(int fd) noexcept {
+// What recv() says of the next byte without taking it.
+inline ssize_t peek(int fd) noexcept {
     for (;;) {
         char byte = 0;
         const ssize_t got = ::recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-        if (got >= 0 || errno != EINTR) return got >= 0 || !would_block(errno);
+        if (got >= 0 || errno != EINTR) return got;
     }
+}
+
+OJS_SHUTDOWN_INLINE bool is_stale(int fd) noexcept {
+    return peek(fd) >= 0 || !would_block(errno);
+}
+
+OJS_SHUTDOWN_INLINE bool is_left(int fd) noexcept {
+    const ssize_t got = peek(fd);
+    return got == 0 || (got < 0 && !would_block(errno));
 }
 
 // ---- addresses ----
@@ -368,7 +379,7 @@ inline int connect_tcp(int fd, const socket_address& address, time_point deadlin
 
 // 0, or errno.
 inline int connect_one(const socket_address& address, time_point deadline, unique_fd& out) noexcept {
-    out = open_stream(address.storage.ss_family);
+    out = open_socket(address.storage.ss_family);
     if (!out) return errno;
     return address.storage.ss_family == AF_UNIX ? connect_unix(out.get(), address, deadline)
                                                 : connect_tcp(out.get(), address, deadline);
@@ -400,22 +411,44 @@ inline error cannot_listen(const endpoint& where, int failed) {
     return error{code, failed, cat("cannot listen on ", where.name, ": ", errno_text(failed))};
 }
 
-// Removes the socket file a dead process left behind. 0, or errno: EADDRINUSE where somebody listens.
-inline int clear_unix_path(const socket_address& address, const std::string& path) noexcept {
+// Removes the socket file that a dead process left behind. 0, or errno: EADDRINUSE where it is not that.
+inline int remove_dead_socket(const socket_address& address, const std::string& path) noexcept {
     struct stat found {};
     if (::lstat(path.c_str(), &found) != 0) return errno == ENOENT ? 0 : errno;
     if (!S_ISSOCK(found.st_mode)) return EADDRINUSE;  // someone's file: not ours to remove
-    const unique_fd probe = open_stream(AF_UNIX);
+    // Refused only where the file belongs to no socket any more. A stream socket that is there, listening or not yet,
+    // is of the wrong type for this one, and is not disturbed.
+    const unique_fd probe = open_socket(AF_UNIX, SOCK_DGRAM);
     if (!probe) return errno;
     if (::connect(probe.get(), address.get(), address.length) == 0 || errno != ECONNREFUSED)
         return EADDRINUSE;
     return ::unlink(path.c_str()) == 0 || errno == ENOENT ? 0 : errno;
 }
 
+// Between the look at a dead socket's file and its removal nobody may put a live one there: only who holds the lock
+// removes. Who comes second, however closely, finds the path taken.
+inline int clear_unix_path(const socket_address& address, const std::string& path) {
+    const std::string lock_path = path + ".ojs-lock";
+    const unique_fd lock(
+        ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
+    if (!lock) return errno;
+    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return errno == EWOULDBLOCK ? EADDRINUSE : errno;
+    struct stat held {};
+    const bool ours = ::fstat(lock.get(), &held) == 0 && S_ISREG(held.st_mode) && held.st_size == 0;
+    if (!ours || held.st_nlink == 0) return EADDRINUSE;  // someone's file; or the lock was let go in between
+    const int failed = remove_dead_socket(address, path);
+    ::unlink(lock_path.c_str());
+    return failed;
+}
+
 // Nobody can connect between bind() and listen(), so the mode is right before it matters.
-inline int bind_unix(int fd, const socket_address& address, const std::string& path) noexcept {
-    if (const int failed = clear_unix_path(address, path)) return failed;
-    if (::bind(fd, address.get(), address.length) != 0) return errno;
+inline int bind_unix(int fd, const socket_address& address, const std::string& path) {
+    int failed = ::bind(fd, address.get(), address.length) == 0 ? 0 : errno;
+    if (failed == EADDRINUSE) {
+        failed = clear_unix_path(address, path);
+        if (failed == 0 && ::bind(fd, address.get(), address.length) != 0) failed = errno;
+    }
+    if (failed != 0) return failed;
     return ::chmod(path.c_str(), 0600) == 0 ? 0 : errno;
 }
 
@@ -429,7 +462,7 @@ inline int bind_tcp(int fd, const socket_address& address) noexcept {
 OJS_SHUTDOWN_INLINE result<unique_fd> listen_socket(const endpoint& where) {
     const socket_address address =
         known_addresses(where).front();  // never a name: parse_listen_address saw to it
-    unique_fd out = open_stream(address.storage.ss_family);
+    unique_fd out = open_socket(address.storage.ss_family);
     if (!out) return cannot_listen(where, errno);
     const bool is_unix = !where.unix_path.empty();
     int failed = is_unix ? bind_unix(out.get(), address, where.unix_path) : bind_tcp(out.get(), address);

@@ -15,7 +15,7 @@ inline error bad_address(std::string_view text, std::string_view why) {
 
 inline bool is_ip(int family, const std::string& text) noexcept {
     in6_addr any;
-    return ::inet_pton(family, text.c_str(), &any) == 1;
+    return text.find('\0') == std::string::npos && ::inet_pton(family, text.c_str(), &any) == 1;
 }
 
 OJS_SHUTDOWN_INLINE std::string host_port(std::string_view host, std::uint16_t port) {
@@ -66,7 +66,8 @@ inline const char* parse_port(std::string_view text, std::uint64_t least, std::u
 inline result<endpoint> parse_unix_path(std::string_view text) {
     const std::string_view path = text.substr(5);
     if (path.empty() || path.front() != '/') return bad_address(text, "an absolute path must follow unix:");
-    if (path.find('\0') != std::string_view::npos) return bad_address(text, "the path holds a NUL byte");
+    if (!is_field_value(path) || path.find('\t') != std::string_view::npos)
+        return bad_address(text, "the path holds a control character");
     if (path.size() >= sizeof(sockaddr_un::sun_path)) {
         return bad_address(
             text, cat("the path of a unix socket has at most ", sizeof(sockaddr_un::sun_path) - 1, " bytes"));
@@ -134,6 +135,18 @@ OJS_SHUTDOWN_INLINE result<endpoint> parse_listen_address(std::string_view addre
     if (const char* wrong = parse_port(port, 0, out.port)) return bad_address(address, wrong);
     out.name = host_port(out.host, out.port);
     return out;
+}
+
+OJS_SHUTDOWN_INLINE bool is_fixed_host(std::string_view header) {
+    std::string host;
+    std::string_view port;
+    std::uint16_t number = 0;
+    if (split_host_port(header, host, port) != nullptr) return false;
+    if (!port.empty() && parse_port(port, 0, number) != nullptr) return false;
+    if (same_word(host, "localhost")) return true;
+    // Ways to this machine of which browsers do not know that they are: they leave out Sec-Fetch-Site.
+    if (host == "0.0.0.0" || (host.compare(0, 2, "::") == 0 && host != "::1")) return false;
+    return is_ip(AF_INET, host) || is_ip(AF_INET6, host);
 }
 
 }  // namespace detail

@@ -9,7 +9,9 @@
 
 #include "../base/fd.hpp"
 #include "../net/http_server.hpp"
+#include "../net/url.hpp"
 #include "worker_context.ipp"
+#include "worker_options.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -173,9 +175,14 @@ class health_answers : public ref_counted {
   public:
     explicit health_answers(ref<worker_context> context) : context_(std::move(context)), worker_(*context_) {
         if (process_start_ == 0) process_start_ = wall_started_;
+        const result<endpoint> where = parse_listen_address(worker_.options.health_address);
+        on_loopback_ = where && where->unix_path.empty() && is_local(*where);
     }
 
     http_response answer(const http_request& request) {
+        if (!is_named_well(request)) {
+            return problem(403, "on loopback the Host must be an address or localhost");
+        }
         static constexpr route routes[] = {
             {"/healthz", {"GET", "HEAD"}, false, &health_answers::readiness},
             {"/readyz", {"GET", "HEAD"}, false, &health_answers::readiness},
@@ -184,7 +191,7 @@ class health_answers : public ref_counted {
             {"/quiet", {"POST", nullptr}, true, &health_answers::quiet},
             {"/resume", {"POST", nullptr}, true, &health_answers::resume},
             {"/stop", {"POST", nullptr}, true, &health_answers::stop},
-            {"/drain", {"GET", nullptr}, true, &health_answers::drain},
+            {"/drain", {"GET", "POST"}, true, &health_answers::drain},
         };
         const std::string_view path = std::string_view(request.target).substr(0, request.target.find('?'));
         for (const route& each : routes) {
@@ -218,6 +225,7 @@ class health_answers : public ref_counted {
     static constexpr std::chrono::milliseconds turn_wait{1000};
     static constexpr std::chrono::milliseconds default_drain{25000};
     static constexpr std::chrono::milliseconds longest_drain{3600000};
+    static constexpr std::chrono::milliseconds peer_look{1000};
     // At a time: well below the connections, so that probes always get one.
     static constexpr int most_drains = 4;
 
@@ -237,6 +245,13 @@ class health_answers : public ref_counted {
         const bool two = asked.methods[1] != nullptr;
         out.headers.push_back({"Allow", cat(asked.methods[0], two ? ", " : "", two ? asked.methods[1] : "")});
         return out;
+    }
+
+    // A web page can give its own name the address of loopback, and so come here as to its own server; not by another
+    // name. Who sends no Host, as HTTP/1.0 allows, is no browser.
+    bool is_named_well(const http_request& request) const {
+        const std::string_view host = find_header(request.headers, "Host");
+        return !on_loopback_ || host.data() == nullptr || is_fixed_host(host);
     }
 
     // ---- probes ----
@@ -310,15 +325,21 @@ class health_answers : public ref_counted {
             return problem(400, "timeout is not a duration (write 500ms, 30s, 1m30s, 1h, or whole seconds)");
         }
         worker_.life.apply(event::quiet_request, {cause_kind::rpc, 0});
-        if (drains_.fetch_add(1) < most_drains) {
-            worker_.changes.await(deadline_after(timeout),
-                                  [this] { return ended() || drained() || worker_.may_fetch(); });
-        }
+        if (drains_.fetch_add(1) < most_drains) await_drain(request, deadline_after(timeout));
         drains_.fetch_sub(1);
         const bool done = drained();
         return json(done ? 200 : 503,
                     cat("{\"drained\":", done ? "true" : "false", ",\"active_jobs\":", worker_.jobs.size(),
                         ",\"phase\":\"", to_string(worker_.effective_phase()), "\"}"));
+    }
+    // Who has gone does not keep a place from others for long.
+    void await_drain(const http_request& request, time_point deadline) {
+        const auto settled = [this] { return ended() || drained() || worker_.may_fetch(); };
+        for (;;) {
+            const time_point look = deadline_after(peer_look);
+            if (worker_.changes.await(look < deadline ? look : deadline, settled)) return;
+            if (steady_clock::now() >= deadline || is_abandoned(request)) return;
+        }
     }
     static bool read_timeout(std::string_view target, std::chrono::milliseconds& out) {
         std::string_view text;
@@ -333,6 +354,7 @@ class health_answers : public ref_counted {
     const time_point started_ = steady_clock::now();
     const std::int64_t wall_started_ = wall_clock_ms();  // of the same moment
     std::int64_t process_start_ = process_start_ms();
+    bool on_loopback_ = false;
     std::atomic<bool> ended_{false};
     std::atomic<int> drains_{0};
 };

@@ -62,9 +62,10 @@ struct worker_options {
     ojs::dialect dialect;
     // Where GET /healthz, /readyz, /livez and /metrics are answered, as http_server::start() takes it; empty: nowhere.
     // A worker whose address is taken does not start. /healthz and /readyz answer 200 while the worker is running and
-    // the backend has answered it, else 503; /livez answers 200 in every phase: it is the one for a liveness probe. [WIRE]
+    // the backend has answered it, else 503; /livez answers 200 in every phase: it is the one for a liveness probe. On
+    // loopback only requests whose Host is an address or localhost are answered, the others with 403. [WIRE]
     std::string health_address;
-    // POST /quiet, /resume and /stop there as well, and GET /drain?timeout=25s: quiets the worker, so that a preStop
+    // POST /quiet, /resume, /stop there as well, and POST or GET /drain?timeout=25s: quiets the worker, so that a preStop
     // hook of Kubernetes needs nothing else, and answers 200 when nothing is in flight, or 503 at the timeout (at most
     // 1h). Without a token the address must be loopback or unix:. Requests that a web page caused are refused.
     bool health_control = false;
