@@ -31,6 +31,11 @@ inline void write_text(const fs::path& path, const std::string& text) {
     std::ofstream(path, std::ios::binary) << text;
 }
 
+// Whatever the umask is.
+inline void make_folder(const fs::path& path) {
+    REQUIRE(::mkdir(path.c_str(), 0700) == 0);
+}
+
 // As if it had last been changed an hour ago.
 inline void make_old(const fs::path& path) {
     const timespec times[2] = {{::time(nullptr) - 3600, 0}, {::time(nullptr) - 3600, 0}};
@@ -52,6 +57,24 @@ class scratch {
     const fs::path& path() const { return path_; }
 
   private:
+    fs::path path_;
+};
+
+// The same, where there is room in memory for many files.
+class scratch_in_memory {
+  public:
+    scratch_in_memory() : path_(own_.path()) {
+        char name[] = "/dev/shm/ojs-spool-XXXXXX";
+        if (::mkdtemp(name) != nullptr) path_ = name;
+    }
+    ~scratch_in_memory() {
+        std::error_code ignored;
+        fs::remove_all(path_, ignored);
+    }
+    const fs::path& path() const { return path_; }
+
+  private:
+    scratch own_;
     fs::path path_;
 };
 

@@ -1,8 +1,12 @@
 // spool_transport: what is claimed, and what is not.
 #include <fcntl.h>
 #include <sys/stat.h>
+#if OJS_SHUTDOWN_USE_INOTIFY
+#include <sys/inotify.h>
+#endif
 #include <unistd.h>
 
+#include <cstring>
 #include <set>
 #include <thread>
 
@@ -255,7 +259,88 @@ TEST_CASE("spool: a job of a queue that is not ours is left to others") {
     CHECK(dir.fetch_one(*other).queue == "mail");
 }
 
+TEST_CASE("spool: a job of another queue is left to its workers, whatever else is wrong with it") {
+    spool dir;
+    const auto transport = dir.open();
+    const std::string large(100 << 10, 'x');
+    dir.put("a", "{\"type\":\"noop\",\"queue\":\"mail\",\"args\":[\"" + large);
+    dir.put("b", "{\"type\":\"noop\",\"args\":[\"" + large + "\"],\"queue\":\"mail\"}");
+    dir.put("c", "{\"type\":\"noop\",\"args\":[\"" + large + "\"],\"queue\":\"default\"}");
+    dir.put("d", "{\"type\":\"noop\",\"args\":[\"" + large + "\"]}");
+    for (const char* name : {"a", "b", "c", "d"}) make_old(dir.path / "request" / name);
+    CHECK(dir.fetch(*transport, 5).size() == 2);
+    CHECK(dir.names("request") == names{"a", "b"});
+    dir.worker.queues = {"mail"};
+    dir.put("e", R"({"type":"noop","args":[]})");
+    const auto other = dir.open();
+    const std::vector<job> got = dir.fetch(*other, 5);
+    REQUIRE(got.size() == 2);
+    CHECK(contains(got[0].malformed, "invalid JSON"));
+    CHECK(got[1].malformed.empty());
+    CHECK(dir.names("request") == names{"e"});
+}
+
+#if OJS_SHUTDOWN_USE_INOTIFY
+TEST_CASE("spool: a file of another queue is not opened again until it changes") {
+    spool dir;
+    const auto transport = dir.open();
+    const fs::path file = dir.path / "request/a";
+    dir.put("a", R"({"type":"noop","args":[],"queue":"mail"})");
+    make_old(file);
+    CHECK(dir.fetch(*transport).empty());
+    const auto tell_again = [&] {  // as if it had been written
+        const detail::unique_fd writer(::open(file.c_str(), O_WRONLY | O_CLOEXEC));
+        REQUIRE(writer);
+    };
+    const detail::unique_fd opened(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+    const auto was_opened = [&](const auto& meanwhile) {
+        const int watched = ::inotify_add_watch(opened.get(), file.c_str(), IN_OPEN);
+        REQUIRE(watched >= 0);
+        meanwhile();
+        ::inotify_rm_watch(opened.get(), watched);
+        char events[4096];
+        bool out = false;
+        for (ssize_t got; (got = ::read(opened.get(), events, sizeof events)) > 0;) {
+            struct inotify_event first {};
+            std::memcpy(&first, events, sizeof first);
+            out = out || (first.mask & IN_OPEN) != 0;
+        }
+        return out;
+    };
+    tell_again();
+    CHECK(!was_opened([&] { CHECK(dir.fetch(*transport).empty()); }));
+    write_text(file, R"({"type":"noop","args":[],"queue":"default"})");
+    CHECK(was_opened([&] { CHECK(dir.fetch_one(*transport).id == "a"); }));
+}
+#endif
+
 // ---- claiming ----
+
+TEST_CASE("spool: what lies under a job's name among our claimed files costs one line, and no other job") {
+    for (const bool any_file : {false, true}) {
+        for (const bool folder : {false, true}) {
+            CAPTURE(any_file);
+            CAPTURE(folder);
+            spool dir;
+            dir.options.any_file = any_file;
+            const auto transport = dir.open();
+            const fs::path stray = dir.path / "processing" / dir.names("processing").front() / "a";
+            if (folder) {
+                fs::create_directories(stray / "x");
+            } else {
+                write_text(stray, "put there by somebody");
+            }
+            dir.put("a", R"({"type":"noop","args":[]})");
+            dir.put("b", R"({"type":"noop","args":[]})");
+            CHECK(dir.fetch_one(*transport).id == "b");
+            for (int i = 0; i < 3; ++i) CHECK(dir.fetch(*transport).empty());
+            CHECK(dir.told(spool_event::kind::refused) == 1);
+            CHECK(fs::exists(folder ? stray / "x" : stray));
+            const auto other = dir.open();
+            CHECK(dir.fetch_one(*other).id == "a");
+        }
+    }
+}
 
 TEST_CASE("spool: nothing is claimed once it is no longer wanted, also in the middle") {
     spool dir;

@@ -8,6 +8,10 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#endif
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -127,6 +131,7 @@ TEST_CASE("spool: what a dead worker had decided is carried out, whatever was al
             fs::create_directory(dead);
             write_text(dead / ".owner", "{}");
             if (still_there) write_text(dead / "a", job_text);
+            write_text(dead / ".claim.a", "");
             write_text(dead / (std::string(".") + end + ".a"), decided);
             write_text(dead / ".tmp.3", "half wri");
             write_text(dead / ".checkpoint.a", "1");
@@ -152,6 +157,7 @@ TEST_CASE("spool: a dead worker's job that cannot be moved now is kept, decision
     fs::create_directory(dead);
     write_text(dead / ".owner", "{}");
     write_text(dead / "a", R"({"type":"noop","args":[]})");
+    write_text(dead / ".claim.a", "");
     write_text(dead / ".done.a", R"({"type":"noop","args":[],"result":1})");
     write_text(dead / ".unknown", "of someone else");
     const auto transport = dir.open();
@@ -193,13 +199,7 @@ TEST_CASE("spool: with any_file, too, dying between two steps of settling loses 
         fs::create_directory(dead);
         write_text(dead / ".owner", "{}");
         if (each.file) write_text(dead / "a", odd_bytes);
-        struct stat about {};
-        REQUIRE(::stat((dead / "a").c_str(), &about) == 0);
-        if (each.sidecar != nullptr) {
-            std::string text = each.sidecar;
-            text.insert(1, "\"inode\":" + std::to_string(about.st_ino) + ",");
-            write_text(dead / ".about.a", text);
-        }
+        if (each.sidecar != nullptr) write_text(dead / ".about.a", each.sidecar);
         const auto transport = dir.open();
         fetch_request nothing = dir.asking(5);
         int asked = 0;
@@ -213,6 +213,161 @@ TEST_CASE("spool: with any_file, too, dying between two steps of settling loses 
         const names about_it = each.sidecar == nullptr ? names{} : names{".about.a"};
         if (std::string(each.ends_in) == "failed") CHECK(dir.hidden("failed") == about_it);
     }
+}
+
+TEST_CASE("spool: what lies beside a dead worker's job without having been claimed is never a job") {
+    for (const bool any_file : {false, true}) {
+        CAPTURE(any_file);
+        spool dir;
+        dir.options.any_file = any_file;
+        const std::string payout = R"({"type":"payout","args":[1000000]})";
+        {
+            const auto dead = dir.open();
+            dir.put("a", R"({"type":"noop","args":[]})");
+            const std::string path = spool_path(dir.fetch_one(*dead));
+            const fs::path beside = fs::path(path).parent_path();
+            write_text(path + ".out", payout);
+            write_text(path + ".log", "some text");
+            fs::create_symlink("/etc/passwd", path + ".link");
+            fs::create_directories(path + ".folder/x");
+            write_text(beside / ".request.evil", payout);
+            write_text(beside / ".tmp.1000", "");
+        }
+        const auto other = dir.open();
+        const std::vector<job> got = dir.fetch(*other, 10);
+        REQUIRE(got.size() == 1);
+        CHECK(got[0].id == "a");
+        CHECK(got[0].attempt == 2);
+        for (int i = 0; i < 3; ++i) CHECK(dir.fetch(*other, 10).empty());
+        CHECK(dir.names("request").empty());
+        CHECK(dir.names("failed") == names{"a.folder", "a.link", "a.log", "a.out"});
+        CHECK(dir.told(spool_event::kind::refused) == 4);
+        CHECK(dir.told(spool_event::kind::recovered) == 1);
+        CHECK(dir.told(spool_event::kind::unjudged) == 1);  // of the folder, which is not thrown away
+    }
+}
+
+TEST_CASE("spool: what cannot be read is in failed/ after one claim, also when its worker died of it") {
+    const std::pair<std::string, std::string> bad[] = {
+        {"{\"type\":\"noop\",\"args\":[\"" + std::string(12 << 20, 'x') + "\"]}", "longer than"},
+        {std::string(100000, '[') + std::string(100000, ']'), "nested"},
+        {"no JSON", "invalid JSON"}};
+    for (const auto& each : bad) {
+        const std::string& reason = each.second;
+        CAPTURE(reason);
+        spool dir;
+        {
+            const auto dead = dir.open();
+            dir.put("a", each.first);
+            make_old(dir.path / "request" / "a");
+            CHECK(contains(dir.fetch_one(*dead).malformed, reason));
+        }
+        const auto other = dir.open();
+        CHECK(dir.fetch(*other, 5).empty());
+        CHECK(dir.names("request").empty());
+        CHECK(dir.names("failed") == names{"a"});
+        CHECK(fs::file_size(dir.path / "failed" / "a") == each.first.size());
+        const std::string about = dir.read("failed/.about.a");
+        CHECK(member(about, "attempt") == "1");
+        CHECK(contains(member(about, "error"), reason));
+        CHECK(dir.owners() == 1);
+    }
+}
+
+#ifdef __linux__
+// What the kernel is made to say here of the file system that the tests are on; 0: the truth.
+static std::uint32_t pretended_type = 0;
+
+extern "C" int fstatfs(int fd, struct statfs* out) noexcept {
+    const auto answer = static_cast<int>(::syscall(SYS_fstatfs, fd, out));
+    if (answer == 0 && pretended_type != 0) out->f_type = static_cast<decltype(out->f_type)>(pretended_type);
+    return answer;
+}
+
+TEST_CASE("spool: only on a file system of one machine is another boot's worker dead when its lock is free") {
+    struct kind {
+        std::uint32_t type;
+        bool local;
+    };
+    for (const kind each : {kind{0x47504653, false} /* GPFS */, kind{0x19830326, false} /* BeeGFS */,
+                            kind{0x20030528, false} /* OrangeFS */, kind{0x786f4256, false} /* vboxsf */,
+                            kind{0x6969, false} /* NFS */, kind{0x65735546, false} /* FUSE */,
+                            kind{0xef53, true} /* ext4 */, kind{0x58465342, true} /* XFS */,
+                            kind{0x9123683e, true} /* btrfs */, kind{0x01021994, true} /* tmpfs */,
+                            kind{0x794c7630, true} /* overlayfs */, kind{0x2fc12fc1, true} /* ZFS */}) {
+        CAPTURE(each.type);
+        spool dir;
+        { const auto makes_it = dir.open(); }
+        const fs::path dead = dir.path / "processing" / "4711-00";
+        fs::create_directory(dead);
+        write_text(dead / ".owner", R"({"pid":4711,"boot_id":"another-node","host":"node-b"})");
+        write_text(dead / "a", R"({"type":"noop","args":[]})");
+        write_text(dead / ".claim.a", "");
+        const auto transport = dir.open();
+        pretended_type = each.type;
+        const std::vector<job> got = dir.fetch(*transport);
+        const std::vector<job> again = dir.fetch(*transport);
+        pretended_type = 0;
+        CHECK(got.size() == (each.local ? 1 : 0));
+        CHECK(again.empty());
+        CHECK(fs::exists(dead / "a") != each.local);
+        CHECK(dir.told(spool_event::kind::unjudged) == (each.local ? 0 : 1));
+    }
+}
+#endif
+
+// ---- fork() ----
+
+TEST_CASE("spool: a process that a dead worker's handler had forked does not keep its jobs") {
+    spool dir;
+    { const auto makes_it = dir.open(); }
+    dir.put("a", R"({"type":"noop","args":[]})");
+    int held[2] = {-1, -1};  // the forked one lives until this is closed
+    REQUIRE(::pipe(held) == 0);
+    const pid_t worker = ::fork();
+    if (worker == 0) {
+        spool_transport transport(dir.options);
+        const bool opened = transport.open().has_value();
+        const auto got = transport.fetch(dir.asking(), deadline_after(10s));
+        const pid_t forked = opened && got && got->size() == 1 ? ::fork() : -1;
+        if (forked == 0) {
+            char end = 0;
+            ::close(held[1]);
+            static_cast<void>(!::read(held[0], &end, 1));
+        }
+        ::_exit(forked < 0 ? 1 : 0);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(worker, &status, 0) == worker);
+    CHECK(status == 0);
+    const auto other = dir.open();
+    CHECK(dir.fetch_one(*other).attempt == 2);
+    ::close(held[0]);
+    ::close(held[1]);
+}
+
+TEST_CASE("spool: in a forked process a transport claims into a folder of its own, and leaves the other's") {
+    spool dir;
+    const auto transport = dir.open();
+    dir.put("a", R"({"type":"noop","args":[]})");
+    dir.put("b", R"({"type":"noop","args":[]})");
+    dir.fetch_one(*transport);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const auto got = transport->fetch(dir.asking(), deadline_after(10s));
+        const bool is_b = got && got->size() == 1 && got->front().id == "b";
+        const auto done = is_b ? transport->ack({"b", ""}, deadline_after(10s)) : settled::gone;
+        delete transport.get();
+        ::_exit(done && *done == settled::accepted ? 0 : 1);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    CHECK(dir.names("done") == names{"b"});
+    CHECK(dir.owners() == 1);
+    const auto other = dir.open();
+    CHECK(dir.fetch(*other).empty());  // a is held by the one that lives
+    CHECK(accept(transport->ack({"a", ""}, deadline_after(1s))) == settled::accepted);
 }
 
 TEST_CASE("spool: a folder of which nobody can say whose it is is left alone, and told once") {
@@ -506,9 +661,8 @@ TEST_CASE(
 TEST_CASE("spool: what cannot be a spool directory is a clear error, and nothing is made") {
     scratch at;
     write_text(at.path() / "file", "");
-    fs::create_directory(at.path() / "odd");
+    for (const char* made : {"odd", "linked"}) make_folder(at.path() / made);
     write_text(at.path() / "odd" / "done", "");
-    fs::create_directory(at.path() / "linked");
     fs::create_directory_symlink("/tmp", at.path() / "linked" / "processing");
     const std::string at_path = at.path().string();
     struct attempt {
@@ -524,9 +678,18 @@ TEST_CASE("spool: what cannot be a spool directory is a clear error, and nothing
                                      {std::string("a\0b", 3), "NUL"},
                                      {std::string(5000, 'x'), "name too long"}};
     if (::geteuid() == 0) {
-        fs::create_directories(at.path() / "foreign" / "failed");
+        make_folder(at.path() / "foreign");
+        make_folder(at.path() / "foreign" / "failed");
         REQUIRE(::chown((at.path() / "foreign" / "failed").c_str(), 12345, 12345) == 0);
         attempts.push_back({at_path + "/foreign", "belongs to user 12345"});
+        fs::create_directory(at.path() / "foreign-root");
+        REQUIRE(::chown((at.path() / "foreign-root").c_str(), 12345, 12345) == 0);
+        attempts.push_back({at_path + "/foreign-root", "belongs to user 12345"});
+        fs::create_directory(at.path() / "link-goal");
+        fs::create_directory_symlink(at.path() / "link-goal", at.path() / "foreign-link");
+        REQUIRE(::lchown((at.path() / "foreign-link").c_str(), 12345, 12345) == 0);
+        attempts.push_back({at_path + "/foreign-link", "a link of user 12345"});
+        attempts.push_back({at_path + "/foreign-link/", "a link of user 12345"});
     }
     for (const attempt& each : attempts) {
         CAPTURE(each.directory);
@@ -546,6 +709,26 @@ TEST_CASE("spool: what cannot be a spool directory is a clear error, and nothing
         CHECK_MESSAGE(contains(put.error().text, each.text), put.error().text);
     }
     CHECK(!fs::exists(at.path() / "none"));
+}
+
+TEST_CASE(
+    "spool: a directory, or a folder in it, that others may write to is refused, whatever else it says") {
+    for (const char* folder : {".", "request", "processing", "done", "failed"}) {
+        for (const mode_t mode : {0770, 0707, 0777, 01777, 02770}) {
+            CAPTURE(folder);
+            CAPTURE(mode);
+            spool dir;
+            { const auto makes_it = dir.open(); }
+            REQUIRE(::chmod((dir.path / folder).c_str(), mode) == 0);
+            spool_transport transport(dir.options);
+            const auto opened = transport.open();
+            REQUIRE(!opened);
+            CHECK_MESSAGE(contains(opened.error().text, "may write to it"), opened.error().text);
+            CHECK(!spool_enqueue(dir.path.string(), {"noop", "[]", "default", 0, ""}));
+            REQUIRE(::chmod((dir.path / folder).c_str(), 0755) == 0);
+            CHECK(transport.open());
+        }
+    }
 }
 
 TEST_CASE("spool: a directory given by a relative path is still found after the program has gone elsewhere") {

@@ -317,9 +317,55 @@ TEST_CASE("spool: what is kept beside a file is not believed of another of the s
     write_text(dir.path / "request/.cp", "another");
     fs::rename(dir.path / "request/.cp",
                dir.path / "request/proof");  // while the first is still there: another inode
-    const job claimed = dir.fetch_one(*transport);
+    job claimed = dir.fetch_one(*transport);
     CHECK(claimed.attempt == 1);
     CHECK(member(claimed.meta_json, "checkpoint").empty());
+    // The same inode, as of a file that was made after the first one was gone.
+    CHECK(accept(transport->fail({"proof", boom(), false, "2"}, deadline_after(1s))) == settled::accepted);
+    write_text(dir.path / "request/proof", "a third content");
+    const auto fresh = dir.open();
+    claimed = dir.fetch_one(*fresh);
+    CHECK(claimed.attempt == 1);
+    CHECK(member(claimed.meta_json, "checkpoint").empty());
+}
+
+TEST_CASE("spool: with any_file a job may write into its file, and its runs are counted all the same") {
+    spool dir;
+    dir.options.any_file = true;
+    const auto transport = dir.open();
+    dir.put("proof", odd_bytes);
+    write_text(spool_path(dir.fetch_one(*transport)), "written by the job");
+    CHECK(accept(transport->fail({"proof", boom(), false, "1"}, deadline_after(1s))) == settled::accepted);
+    const job again = dir.fetch_one(*transport);
+    CHECK(again.attempt == 2);
+    CHECK(member(again.meta_json, "checkpoint") == "1");
+}
+
+TEST_CASE("spool: with any_file what another worker counted between the look and the claim is not lost") {
+    spool dir;
+    dir.options.any_file = true;
+    dir.options.retry_delays = {0ms, 1h};
+    const auto looks = dir.open();
+    const auto runs = dir.open();
+    dir.put("proof", odd_bytes);
+    fetch_request request = dir.asking();
+    int asked = 0;
+    request.still_wanted = [&] {
+        if (++asked != 2) return true;  // the second time is right before the claim
+        CHECK(dir.fetch_one(*runs).attempt == 1);
+        CHECK(accept(runs->fail({"proof", boom(), false, "{\"page\":41}"}, deadline_after(1s))) ==
+              settled::accepted);
+        return true;
+    };
+    const auto got = looks->fetch(request, deadline_after(5s));
+    REQUIRE(got);
+    CHECK(got->empty());
+    CHECK(dir.names("request") == names{"proof"});
+    CHECK(dir.hidden("request") == names{".about.proof"});
+    const auto fresh = dir.open();
+    const job again = dir.fetch_one(*fresh);
+    CHECK(again.attempt == 2);
+    CHECK(member(again.meta_json, "checkpoint") == "{\"page\":41}");
 }
 
 TEST_CASE("spool: a name that is taken is not overwritten, in any folder") {
@@ -350,6 +396,25 @@ TEST_CASE("spool: a name that is taken is not overwritten, in any folder") {
         CHECK(dir.names("failed") == names{"a", "a.1", "a.1.1"});
         CHECK(dir.read("failed/a") == "there before");
     }
+}
+
+TEST_CASE("spool: however many have a name, the next of it gets one, at once") {
+    scratch_in_memory where;
+    spool dir(where.path() / "spool");
+    const auto transport = dir.open();
+    constexpr int many = 100001;
+    const detail::unique_fd done(::open((dir.path / "done").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const auto make = [&](const std::string& name) {
+        const detail::unique_fd made(
+            ::openat(done.get(), name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+        REQUIRE(made);
+    };
+    make("a");
+    for (int i = 1; i <= many; ++i) make("a." + std::to_string(i));
+    dir.put("a", R"({"type":"noop","args":[]})");
+    dir.fetch_one(*transport);
+    CHECK(accept(transport->ack({"a", ""}, deadline_after(10s))) == settled::accepted);
+    CHECK(fs::exists(dir.path / "done" / ("a." + std::to_string(many + 1))));
 }
 
 // ---- checkpoints ----
@@ -552,23 +617,39 @@ TEST_CASE("spool: a job larger than can be read again is refused at once, and so
     const auto transport = dir.open();
     spool_job job;
     job.type = "noop";
-    job.args_json = "[\"" + std::string(17 << 20, 'x') + "\"]";
+    job.args_json = "[\"" + std::string(1 << 20, 'x') + "\"]";
     const result<std::string> refused = spool_enqueue(dir.path, job);
     REQUIRE(!refused);
     CHECK(refused.error().code == errc::invalid_argument);
     CHECK(dir.names("request").empty());
-    job.args_json = "[\"" + std::string(15 << 20, 'x') + "\"]";
+    job.args_json = "[\"" + std::string(900 << 10, 'x') + "\"]";
     REQUIRE(spool_enqueue(dir.path, job));
     const ojs::job got = dir.fetch_one(*transport);
-    const std::string state = "\"" + std::string(2 << 20, 'y') + "\"";
+    const std::string state = "\"" + std::string(200 << 10, 'y') + "\"";
     const result<settled> saved = transport->save_checkpoint({got.id, state}, deadline_after(5s));
     REQUIRE(!saved);
     CHECK(saved.error().http_status == 413);
     fail_request failure;
     failure.job_id = got.id;
     failure.checkpoint_json = state;
+    failure.error = {"boom", std::string(500 << 10, 'z'), true,
+                     "{\"trace\":\"" + std::string(99999, 'z') + "\"}"};
     REQUIRE(transport->fail(failure, deadline_after(5s)));
     CHECK(dir.names("request").size() == 1);
+    const ojs::job again = dir.fetch_one(*transport);  // an error that long is cut, not the job
+    CHECK(again.attempt == 2);
+    CHECK(again.malformed.empty());
+}
+
+TEST_CASE("spool: with any_file a checkpoint too large to be read again is refused") {
+    spool dir;
+    dir.options.any_file = true;
+    const auto transport = dir.open();
+    dir.put("a", odd_bytes);
+    dir.fetch_one(*transport);
+    const std::string state = "\"" + std::string(1 << 20, 'y') + "\"";
+    CHECK(!transport->save_checkpoint({"a", state}, deadline_after(5s)));
+    CHECK(accept(transport->fail({"a", boom(), false, state}, deadline_after(5s))) == settled::accepted);
     CHECK(dir.fetch_one(*transport).attempt == 2);
 }
 

@@ -20,6 +20,7 @@ struct spool_event {
 
 struct spool_options {
     // Holds request/ processing/ done/ failed/; they and the directory itself (not its parents) are made where missing.
+    // All must belong to this user or root, and nobody else may write to them.
     std::string directory;
     // Before the second, third, ... run; where a job's max_attempts allows more, the last one again. A job without
     // max_attempts has one run more than there are delays. [Spot retry_delays]

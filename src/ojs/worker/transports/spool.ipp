@@ -146,7 +146,7 @@ class spool_body : public ref_counted {
         ref<spool_place> place = make_ref<spool_place>(std::move(*opened));
         result<ref<spool_owner>> owner = make_owner(place->folders);
         if (!owner) return owner.error();
-        waiting_.watch(place->folders.path);
+        waiting_.watch(place->folders.path, owner_ && !owner_->is_ours());
         next_recovery_ = time_point::min();
         const lock_guard held(mutex_);
         place_ = std::move(place);
@@ -157,9 +157,10 @@ class spool_body : public ref_counted {
     result<void> keep_open() {
         if (!place_) return error{errc::unavailable, 0, "spool: the directory is not open"};
         const time_point now = steady_clock::now();
-        if (now < next_check_ && waiting_.has_ready()) return {};
+        const bool forked = !owner_->is_ours();  // what it is named for belongs to the process that made it
+        if (!forked && now < next_check_ && waiting_.has_ready()) return {};
         next_check_ = now + look_soon;
-        if (!place_->is_gone() && !folder_is_gone(owner_->folder())) return {};
+        if (!forked && !place_->is_gone() && !folder_is_gone(owner_->folder())) return {};
         next_check_ = time_point::min();
         const result<void> opened = reopen(false);
         if (opened) return {};
@@ -190,7 +191,7 @@ class spool_body : public ref_counted {
         const std::string fault = spool_name_fault(name);
         spool_candidate found;
         const examined look = fault.empty() ? examiner_.examine(place_->folders.request.get(), name,
-                                                                request.worker->queues, found)
+                                                                request.worker->queues, waiting_, found)
                                             : refuse(fault);
         switch (look.what) {
             case readiness::ready: break;
@@ -199,7 +200,7 @@ class spool_body : public ref_counted {
             case readiness::gone: waiting_.forget(name); return {};
             case readiness::failed: return look.failure;
         }
-        if (is_claimed(found)) {
+        if (is_claimed(found) || is_stray(name)) {
             waiting_.put_off(name, look_soon);
             return {};
         }
@@ -224,40 +225,58 @@ class spool_body : public ref_counted {
     result<void> claim(spool_candidate& found, std::vector<job>& out) {
         const int from = place_->folders.request.get();
         const int to = owner_->folder();
-        const std::string sidecar = sidecar_name(found.name);
         const ref<spool_claim> claim = make_claim(found);
-        if (options_.any_file) {  // first, so that whoever finds the file here knows that it was run
-            const result<void> counted = write_owned({place_->folders, to, found.name},
-                                                     owner_->new_temporary_name(), to, sidecar, claim->text);
-            if (!counted) return counted;
-        }
-        if (::renameat(from, found.name.c_str(), to, found.name.c_str()) != 0) {
-            const int failed = errno;
-            if (options_.any_file) ::unlinkat(to, sidecar.c_str(), 0);
+        const int marked =
+            mark(*claim);  // first, so that whoever finds the file here knows that it was claimed
+        if (marked != 0) return not_claimed(found.name, marked);
+        const int failed = rename_to_claim(from, found.name, to);
+        if (failed != 0) {
+            unmark(to, found.name);
             return not_claimed(found.name, failed);
         }
-        if (!is_what_was_examined(to, found)) return put_back({owner_, found.name});
-        if (!found.sidecar.empty()) ::unlinkat(from, sidecar.c_str(), 0);
+        if (!is_what_was_examined(from, to, found)) return put_back({owner_, found.name});
+        if (!found.sidecar.empty()) remove_sidecar(from, found.name, found.about);
         hand_out(found, claim, out);
         return {};
     }
 
-    result<void> not_claimed(const std::string& name, int failed) {
-        if (failed == ENOENT && !folder_is_gone(owner_->folder())) return {};
-        const error why = spool_error(cat("claim request/", printable(name)), failed);
-        if (failed != EPERM && failed != EBUSY) return why;
-        teller_.tell_once(spool_event::kind::refused, name,
-                          why.text);  // this file alone: it may be marked as immutable
-        return {};
+    // 0 or the errno.
+    int mark(spool_claim& claim) {
+        const int to = claim.owner->folder();
+        if (!options_.any_file) {
+            claim.is_marked = true;
+            return make_mark(to, claim.name);
+        }
+        const result<void> written =
+            write_owned({place_->folders, to, claim.name}, claim.owner->new_temporary_name(), to,
+                        sidecar_name(claim.name), claim.text);
+        return written ? 0 : written.error().sys_errno;
+    }
+    void unmark(int folder, const std::string& name) const {
+        ::unlinkat(folder, (options_.any_file ? sidecar_name(name) : mark_name(name)).c_str(), 0);
     }
 
-    // Between the look and the claim somebody may have put another file of that name there, or written to it.
-    static bool is_what_was_examined(int folder, const spool_candidate& found) noexcept {
+    result<void> not_claimed(const std::string& name, int failed) {
+        if (failed == ENOENT && !folder_is_gone(owner_->folder())) return {};
+        const bool in_the_way =
+            failed == EEXIST || failed == ENOTEMPTY || failed == EISDIR || failed == ENOTDIR;
+        const error why = spool_error(cat("claim request/", printable(name)), failed);
+        if (in_the_way) put_off_refused(name, "something of its name was put beside our claimed files");
+        if (failed == EPERM || failed == EBUSY) put_off_refused(name, why.text);  // it may be immutable
+        return in_the_way || failed == EPERM || failed == EBUSY ? result<void>() : result<void>(why);
+    }
+
+    // Between the look and the claim somebody may have put another file of that name there, or written to it, or run it:
+    // then it is back, with another sidecar.
+    static bool is_what_was_examined(int request, int folder, const spool_candidate& found) {
         struct stat about {};
         if (::fstatat(folder, found.name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0)
             return true;  // settling will see
-        return same_file(about, found.about) && about.st_size == found.about.st_size &&
-               modified_ns(about) == modified_ns(found.about);
+        if (about.st_dev != found.about.st_dev || identity_of(about) != identity_of(found.about))
+            return false;
+        if (!found.opaque || !found.job.malformed.empty()) return true;  // all is in the file itself
+        const std::string sidecar = read_sidecar(request, found.name, about);
+        return sidecar.empty() || sidecar == found.sidecar;
     }
 
     // What was claimed by mistake must not stay in our hands, whatever is wrong just now.
@@ -267,13 +286,25 @@ class spool_body : public ref_counted {
     };
     result<void> put_back(const stray& one) {
         const claimed_file file{place_->folders, one.owner->folder(), one.name};
-        const result<void> moved = move_to_end(file, spool_end::request);
+        const result<void> moved = move_back(file, one.owner->new_temporary_name());
         if (moved || moved.error().sys_errno == ENOENT) {
-            if (options_.any_file) ::unlinkat(file.owner, sidecar_name(one.name).c_str(), 0);
+            unmark(file.owner, one.name);
             return {};
         }
         strays_.push_back(one);
         return moved;
+    }
+    result<void> move_back(const claimed_file& file, const std::string& temporary) const {
+        struct stat about {};
+        if (!options_.any_file || ::fstatat(file.owner, file.name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0)
+            return move_to_end(file, spool_end::request);
+        return return_with_sidecar(file, read_sidecar(file.spool.request.get(), file.name, about), temporary);
+    }
+    bool is_stray(const std::string& name) const {
+        for (const stray& each : strays_) {
+            if (each.name == name) return true;
+        }
+        return false;
     }
     void put_back_strays() {
         const std::vector<stray> again = std::exchange(strays_, {});
@@ -291,14 +322,11 @@ class spool_body : public ref_counted {
         out->max_attempts = found.job.max_attempts > 0
                                 ? found.job.max_attempts
                                 : static_cast<std::int64_t>(options_.retry_delays.size()) + 1;
-        out->text = found.opaque
-                        ? edited_json(found.sidecar.empty() ? "{}" : found.sidecar,
-                                      {{"inode", cat(static_cast<unsigned long>(found.about.st_ino))},
-                                       {"attempt", cat(out->attempt)},
-                                       {"settled", ""},
-                                       {"state", ""},
-                                       {"spool", ""}})
-                        : std::move(found.text);
+        out->text =
+            found.opaque
+                ? edited_json(found.sidecar.empty() ? "{}" : found.sidecar,
+                              {{"attempt", cat(out->attempt)}, {"settled", ""}, {"state", ""}, {"spool", ""}})
+                : std::move(found.text);
         return out;
     }
 
@@ -327,10 +355,9 @@ class spool_body : public ref_counted {
         return found == held_.end() ? ref<spool_claim>() : found->second;
     }
 
-    // What is written with it must be read again: the job's file has a limit. The rest is for the error and its texts.
+    // What is written with it must be read again: the job's file, or the sidecar, has a limit.
     static bool has_room(const spool_claim& claim, const std::string& checkpoint) noexcept {
-        constexpr std::size_t rest = 64 * 1024;
-        return claim.opaque || claim.text.size() + checkpoint.size() + rest <= longest_spool_job;
+        return claim.text.size() + checkpoint.size() + room_for_error <= longest_spool_job;
     }
 
     static std::string kept_checkpoint(const spool_claim& claim) {
@@ -448,9 +475,9 @@ OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directo
                {"args", job.args_json},
                {"max_attempts", job.max_attempts > 0 ? detail::cat(job.max_attempts) : ""},
                {"created_at", detail::json_quote(detail::utc_timestamp())}});
-    if (text.size() >= detail::longest_spool_job)
-        return error{errc::invalid_argument, 0,
-                     detail::cat("spool: a job is at most ", detail::longest_spool_job, " bytes")};
+    constexpr std::size_t longest = detail::longest_spool_job - detail::room_for_error;
+    if (text.size() >= longest)
+        return error{errc::invalid_argument, 0, detail::cat("spool: a job is at most ", longest, " bytes")};
     const std::string temporary = detail::cat(".new.", detail::hex_text(detail::random_number()));
     const int request = opened->request.get();
     const result<void> written = detail::write_new_file(request, temporary, text + "\n");

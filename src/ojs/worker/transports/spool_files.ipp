@@ -24,8 +24,10 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-inline constexpr std::size_t longest_spool_name = 200;              // what we add must fit into NAME_MAX
-inline constexpr std::size_t longest_spool_job = 16 * 1024 * 1024;  // bytes
+inline constexpr std::size_t longest_spool_name = 200;  // what we add must fit into NAME_MAX
+inline constexpr std::size_t longest_spool_job =
+    1024 * 1024;                                          // bytes; a few times that is in memory for each
+inline constexpr std::size_t room_for_error = 64 * 1024;  // of that, for what is written into it later
 
 inline error spool_error(std::string_view doing, int failed, errc code = errc::unavailable) {
     return {code, failed, cat("spool: cannot ", doing, ": ", errno_text(failed))};
@@ -68,6 +70,27 @@ inline bool is_trusted_owner(uid_t owner) noexcept {
     return owner == 0 || owner == ::geteuid();
 }
 
+// Why jobs are not safe in a folder; empty if they are. Whoever may write to it may exchange them, or run them again.
+// The sticky bit does not help: it keeps no one from putting in what we are about to.
+inline std::string folder_fault(const struct stat& about) {
+    if (!is_trusted_owner(about.st_uid)) {
+        return cat("it belongs to user ", static_cast<unsigned>(about.st_uid),
+                   ", who is neither the one we run as nor root");
+    }
+    if ((about.st_mode & (S_IWGRP | S_IWOTH)) == 0) return {};
+    char mode[8];
+    std::snprintf(mode, sizeof mode, "%04o", static_cast<unsigned>(about.st_mode & 07777));
+    return cat("others than its owner may write to it (mode ", mode, "): chmod go-w");
+}
+
+inline result<void> check_folder(int folder, const std::string& doing) {
+    struct stat about {};
+    if (::fstat(folder, &about) != 0) return spool_error(doing, errno, errc::system);
+    const std::string fault = folder_fault(about);
+    if (fault.empty()) return {};
+    return error{errc::invalid_argument, 0, cat("spool: cannot ", doing, ": ", fault)};
+}
+
 // One of the four, made where it is missing. `made` is set if so.
 inline result<unique_fd> open_spool_folder(const spool_folders& spool, const char* name, bool& made) {
     const std::string doing = cat("open ", printable(spool.path, 300), "/", name);
@@ -84,14 +107,17 @@ inline result<unique_fd> open_spool_folder(const spool_folders& spool, const cha
                    ? error{errc::invalid_argument, failed, cat("spool: cannot ", doing, ": not a directory")}
                    : spool_error(doing, failed, errc::system);
     }
-    struct stat about {};
-    if (::fstat(out.get(), &about) != 0) return spool_error(doing, errno, errc::system);
-    if (!is_trusted_owner(about.st_uid)) {
-        return error{errc::invalid_argument, 0,
-                     cat("spool: cannot ", doing, ": it belongs to user ",
-                         static_cast<unsigned>(about.st_uid), ", who is neither the one we run as nor root")};
-    }
+    const result<void> safe = check_folder(out.get(), doing);
+    if (!safe) return safe.error();
     return out;
+}
+
+// Of the symbolic link that `path` is, as anybody may make one in /tmp; ours where it is none.
+inline uid_t link_owner(std::string path) {
+    while (path.size() > 1 && path.back() == '/') path.pop_back();
+    struct stat about {};
+    const bool is_link = ::lstat(path.c_str(), &about) == 0 && S_ISLNK(about.st_mode);
+    return is_link ? about.st_uid : ::geteuid();
 }
 
 inline result<void> open_spool_root(spool_folders& out, const std::string& directory, bool make, bool& made) {
@@ -104,8 +130,14 @@ inline result<void> open_spool_root(spool_folders& out, const std::string& direc
         const int failed = errno;
         if (::access(directory.c_str(), F_OK) != 0) return spool_error(doing, failed, errc::system);
     }
+    if (const uid_t owner = link_owner(directory); !is_trusted_owner(owner)) {
+        return error{errc::invalid_argument, 0,
+                     cat("spool: cannot ", doing, ": it is a link of user ", static_cast<unsigned>(owner))};
+    }
     out.root = unique_fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!out.root) return spool_error(doing, errno, errc::system);
+    const result<void> safe = check_folder(out.root.get(), doing);
+    if (!safe) return safe;
     char* whole = ::realpath(directory.c_str(), nullptr);
     if (whole == nullptr) return spool_error(doing, errno, errc::system);
     out.path = whole;
@@ -217,28 +249,65 @@ inline result<void> write_new_file(int folder, const std::string& name, std::str
 
 // ---- moving ----
 
-// rename(2) that fails with EEXIST instead of overwriting. Returns 0 or the errno.
-inline int rename_to_new(int from, const std::string& name, int to, const std::string& new_name) noexcept {
+// rename(2) that fails with EEXIST instead of replacing. Returns 0 or the errno; ENOSYS: not on this file system.
+inline int rename_no_replace([[maybe_unused]] int from, [[maybe_unused]] const std::string& name,
+                             [[maybe_unused]] int to, [[maybe_unused]] const std::string& new_name) noexcept {
 #if defined(__linux__) && defined(SYS_renameat2)
     constexpr unsigned no_replace = 1;  // RENAME_NOREPLACE, which older headers do not have
     if (::syscall(SYS_renameat2, from, name.c_str(), to, new_name.c_str(), no_replace) == 0) return 0;
-    if (errno != EINVAL && errno != ENOSYS) return errno;
+    return errno == EINVAL ? ENOSYS : errno;
+#else
+    return ENOSYS;
 #endif
-    // A file system without it: a second link, and the first one taken away. In between, nobody claims it.
+}
+
+// The same everywhere, for a file that is ours alone.
+inline int rename_to_new(int from, const std::string& name, int to, const std::string& new_name) noexcept {
+    const int failed = rename_no_replace(from, name, to, new_name);
+    if (failed != ENOSYS) return failed;
+    // A second link, and the first one taken away. In between, nobody claims it.
     if (::linkat(from, name.c_str(), to, new_name.c_str(), 0) != 0) return errno;
     return ::unlinkat(from, name.c_str(), 0) == 0 ? 0 : errno;
 }
+
+// For a file that others may want as well: two could both have a second link to it.
+inline int rename_to_claim(int from, const std::string& name, int to) noexcept {
+    const int failed = rename_no_replace(from, name, to, name);
+    if (failed != ENOSYS) return failed;
+    return ::renameat(from, name.c_str(), to, name.c_str()) == 0 ? 0 : errno;
+}
+
+inline bool exists_at(int folder, const std::string& name) noexcept {
+    struct stat about {};
+    return ::fstatat(folder, name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+// `name`, or where that is taken `name` with a number added that is not, found in few steps among any number of them.
+inline std::string free_name(int folder, const std::string& name) {
+    if (!exists_at(folder, name)) return name;
+    const auto numbered = [&](std::uint64_t number) { return cat(name, ".", number); };
+    std::uint64_t taken = 0;
+    std::uint64_t unused = 1;
+    for (; exists_at(folder, numbered(unused)); unused *= 2) taken = unused;
+    while (unused - taken > 1) {
+        const std::uint64_t middle = taken + (unused - taken) / 2;
+        (exists_at(folder, numbered(middle)) ? taken : unused) = middle;
+    }
+    return numbered(unused);
+}
+
+inline constexpr int most_name_races = 1000;  // in which somebody else was quicker each time
 
 // Moves a file to a folder under its name or, where that is taken, with .1, .2, ... added. Returns the name; ENOENT is
 // in the error's sys_errno where there is no such file.
 inline result<std::string> move_spool_file(int from, const std::string& name, int to,
                                            const std::string& wanted) {
     std::string target = wanted;
-    for (unsigned number = 1;; ++number) {
+    for (int left = most_name_races;; --left) {
         const int failed = rename_to_new(from, name, to, target);
         if (failed == 0) return target;
-        if (failed != EEXIST || number > 100000) return spool_error(cat("move ", printable(name)), failed);
-        target = cat(wanted, ".", number);
+        if (failed != EEXIST || left == 0) return spool_error(cat("move ", printable(name)), failed);
+        target = free_name(to, wanted);
     }
 }
 
@@ -348,6 +417,12 @@ inline std::int64_t modified_ns(const struct stat& about) noexcept {
     const timespec changed = about.st_mtim;
 #endif
     return static_cast<std::int64_t>(changed.tv_sec) * 1000000000 + changed.tv_nsec;
+}
+
+// Tells a file from another, or another content, that has its name later: an inode's number is given out again.
+inline std::string identity_of(const struct stat& about) {
+    return cat(static_cast<unsigned long>(about.st_ino), "-", static_cast<std::int64_t>(about.st_size), "-",
+               modified_ns(about));
 }
 
 // How long ago a file was last changed; negative for a time to come.

@@ -1,6 +1,7 @@
 // Who owns the claimed files of a spool: a folder for each transport, and a lock that dies with its process.
 #pragma once
 
+#include <pthread.h>
 #include <sys/file.h>
 #ifdef __linux__
 #include <sys/vfs.h>
@@ -57,28 +58,50 @@ inline std::string owner_record() {
                ",\"host\":", json_quote(host), ",\"since\":", json_quote(utc_timestamp()), "}\n");
 }
 
-// Whether other machines may use the same file system, so that another boot id can be that of a machine alive.
-inline bool is_shared_by_machines(int folder) noexcept {
-#ifdef __linux__
-    struct statfs about {};
-    if (::fstatfs(folder, &about) != 0) return true;
-    static constexpr std::uint32_t shared[] = {0x6969 /* NFS */,        0x517b /* SMB */,
-                                               0xff534d42 /* CIFS */,   0xfe534d42 /* SMB2 */,
-                                               0x01021997 /* 9P */,     0x00c36400 /* Ceph */,
-                                               0x5346414f /* AFS */,    0x65735546 /* FUSE, virtiofs */,
-                                               0x0bd00bd0 /* Lustre */, 0x01161970 /* GFS2 */,
-                                               0x7461636f /* OCFS2 */,  0x73757245 /* Coda */};
-    for (const std::uint32_t each : shared) {
-        if (static_cast<std::uint32_t>(about.f_type) == each) return true;
+// File systems that one machine alone has mounted, so that a lock nobody holds there says that nobody is alive. Others
+// (of a network, of a cluster, of a hypervisor, in user space) may keep locks to themselves, whatever they are called.
+inline bool is_local_type(std::uint32_t type) noexcept {
+    static constexpr std::uint32_t local[] = {0xef53 /* ext2, ext3, ext4 */,
+                                              0x58465342 /* XFS */,
+                                              0x9123683e /* btrfs */,
+                                              0x01021994 /* tmpfs */,
+                                              0x858458f6 /* ramfs */,
+                                              0x794c7630 /* overlayfs */,
+                                              0xf2f52010 /* F2FS */,
+                                              0x2fc12fc1 /* ZFS */,
+                                              0xca451a4e /* bcachefs */,
+                                              0x52654973 /* reiserfs */,
+                                              0x3153464a /* JFS */,
+                                              0x3434 /* NILFS2 */,
+                                              0x24051905 /* UBIFS */,
+                                              0x72b6 /* JFFS2 */,
+                                              0x4d44 /* FAT */,
+                                              0x2011bab0 /* exFAT */,
+                                              0x7366746e /* NTFS 3 */};
+    for (const std::uint32_t each : local) {
+        if (type == each) return true;
     }
     return false;
+}
+
+inline bool is_of_one_machine(int folder) noexcept {
+#ifdef __linux__
+    struct statfs about {};
+    return ::fstatfs(folder, &about) == 0 && is_local_type(static_cast<std::uint32_t>(about.f_type));
 #elif defined(MNT_LOCAL)
     struct statfs about {};
-    return ::fstatfs(folder, &about) != 0 || (about.f_flags & MNT_LOCAL) == 0;
+    return ::fstatfs(folder, &about) == 0 && (about.f_flags & MNT_LOCAL) != 0;
 #else
     static_cast<void>(folder);
-    return true;
+    return false;
 #endif
+}
+
+// Whether the owner that left this record may be alive although its lock is to be had.
+inline bool may_be_elsewhere(const std::string& record, bool of_one_machine) {
+    std::string boot;
+    raw_string(raw_member(record, "boot_id"), boot);
+    return !of_one_machine && (boot.empty() || boot != boot_id());
 }
 
 inline bool is_temporary(std::string_view name) noexcept {
@@ -105,6 +128,68 @@ inline int try_lock(int folder, unique_fd& lock) {
     return lock ? lock_now(lock.get()) : errno;
 }
 
+// ---- locks and fork() ----
+
+// A lock is that of an open file, which a forked process has as well: it would hold the lock of a dead owner for as long
+// as it lives. So fork() closes ours in the child. What makes a process without running fork()'s handlers (clone(2),
+// _Fork()) and then no exec keeps them, so that the jobs come back later: never too early. POSIX's own locks are not
+// inherited, but lost with any other descriptor of the file that its process closes, and no bar to another transport in
+// it; to ask whether the pid is alive is no better where one cannot see it: both could take a live worker's jobs.
+class owner_lock {
+  public:
+    owner_lock() = default;
+    explicit owner_lock(unique_fd locked) : place_(free_place()) { place_->store(locked.release()); }
+    owner_lock(owner_lock&& other) noexcept : place_(std::exchange(other.place_, nullptr)) {}
+    owner_lock& operator=(owner_lock&& other) noexcept {
+        std::swap(place_, other.place_);
+        return *this;
+    }
+    ~owner_lock() {
+        const int fd = place_ != nullptr ? place_->exchange(unused) : lost;
+        if (fd >= 0) ::close(fd);
+    }
+
+    // False in a process that was forked since.
+    bool is_held() const noexcept { return place_ != nullptr && place_->load() >= 0; }
+
+  private:
+    using place = std::atomic<int>;  // a descriptor, or one of these
+    static constexpr int lost = -1;
+    static constexpr int unused = -2;
+    struct node {
+        place fd{lost};
+        node* next = nullptr;
+    };
+    // Only ever added to, as another thread may fork at any time, whose child must be able to walk it.
+    static std::atomic<node*>& first() noexcept {
+        static std::atomic<node*> out{nullptr};
+        return out;
+    }
+
+    static place* free_place() {
+        static const int handled = ::pthread_atfork(nullptr, nullptr, &close_in_child);
+        static_cast<void>(handled);  // without it, a lock lasts for longer
+        for (node* each = first().load(); each != nullptr; each = each->next) {
+            int expected = unused;
+            if (each->fd.compare_exchange_strong(expected, lost)) return &each->fd;
+        }
+        node* const added = new node;
+        added->next = first().load();
+        while (!first().compare_exchange_weak(added->next, added)) continue;
+        return &added->fd;
+    }
+    static void close_in_child() noexcept {
+        for (node* each = first().load(); each != nullptr; each = each->next) {
+            const int fd = each->fd.load();
+            if (fd < 0) continue;
+            each->fd.store(lost);
+            ::close(fd);
+        }
+    }
+
+    place* place_ = nullptr;
+};
+
 inline bool is_linked(int fd) noexcept {
     struct stat about {};
     return ::fstat(fd, &about) == 0 && about.st_nlink > 0;
@@ -113,7 +198,7 @@ inline bool is_linked(int fd) noexcept {
 // A folder in processing/ and its lock. What is claimed is renamed into it, and so owned from that instant on.
 class spool_owner : public ref_counted {
   public:
-    spool_owner(std::string its_name, unique_fd processing, unique_fd folder, unique_fd lock)
+    spool_owner(std::string its_name, unique_fd processing, unique_fd folder, owner_lock lock)
         : name(std::move(its_name)),
           folder_(std::move(folder)),
           processing_(std::move(processing)),
@@ -121,6 +206,7 @@ class spool_owner : public ref_counted {
     // Takes the folder away if no job is in it; else others recover what is. The lock goes last.
     ~spool_owner() override {
         std::vector<std::string> names;
+        if (!lock_.is_held()) return;  // we were forked: it is another process's
         if (!is_linked(folder_.get()) || list_folder(folder_.get(), names) != 0) return;
         for (const std::string& each : names) {
             if (each != owner_file && !is_temporary(each)) return;
@@ -130,6 +216,7 @@ class spool_owner : public ref_counted {
     }
 
     int folder() const noexcept { return folder_.get(); }
+    bool is_ours() const noexcept { return lock_.is_held(); }
     std::string new_temporary_name() {
         return cat(".tmp.", temporary_.fetch_add(1, std::memory_order_relaxed));
     }
@@ -139,7 +226,7 @@ class spool_owner : public ref_counted {
   private:
     const unique_fd folder_;
     const unique_fd processing_;
-    const unique_fd lock_;
+    const owner_lock lock_;
     std::atomic<std::uint64_t> temporary_{0};
 };
 
@@ -174,7 +261,7 @@ inline result<ref<spool_owner>> try_make_owner(const spool_folders& spool) {
     unique_fd processing(::fcntl(spool.processing.get(), F_DUPFD_CLOEXEC, 3));
     if (!processing) return spool_error("copy a descriptor", errno, errc::system);
     ref<spool_owner> out =
-        make_ref<spool_owner>(name, std::move(processing), std::move(folder), std::move(lock));
+        make_ref<spool_owner>(name, std::move(processing), std::move(folder), owner_lock(std::move(lock)));
     if (failed != 0) return spool_error("lock a file in processing/", failed, errc::unsupported);
     const result<void> works = check_locks_work(out->folder());
     if (!works) return works.error();
@@ -197,7 +284,7 @@ struct judged_owner {
     owner_state state = owner_state::alive;
     std::string why;   // unjudged
     unique_fd folder;  // dead: with its lock, which keeps others from recovering it at the same time
-    unique_fd lock;
+    owner_lock lock;
 };
 
 // A folder without a lock file: half made or half taken away, or somebody has meddled with it.
@@ -223,29 +310,29 @@ inline judged_owner judge_owner(const spool_folders& spool, const std::string& n
         out.why = errno_text(errno);
         return out;
     }
-    out.lock = open_owner_file(out.folder.get());
-    if (!out.lock && errno == ENOENT) {
+    unique_fd lock = open_owner_file(out.folder.get());
+    if (!lock && errno == ENOENT) {
         judge_unlocked(spool, name, out);
         return out;
     }
-    const int failed = out.lock ? try_lock(out.folder.get(), out.lock) : errno;
+    const int failed = lock ? try_lock(out.folder.get(), lock) : errno;
     if (failed == EWOULDBLOCK) return out;
     if (failed != 0) {
         out.state = owner_state::unjudged;
         out.why = errno_text(failed);
         return out;
     }
-    if (!is_linked(out.lock.get())) {
+    if (!is_linked(lock.get())) {
         out.state = owner_state::gone;
         return out;
     }
+    out.lock = owner_lock(std::move(lock));
     out.state = owner_state::dead;
-    std::string boot;
-    raw_string(raw_member(read_own_file(out.folder.get(), owner_file), "boot_id"), boot);
-    if ((boot.empty() || boot != boot_id()) && is_shared_by_machines(out.folder.get())) {
+    if (may_be_elsewhere(read_own_file(out.folder.get(), owner_file), is_of_one_machine(out.folder.get()))) {
         out.state = owner_state::unjudged;
         out.why =
-            "it is of another boot or machine, on a file system that machines share: it may be alive there";
+            "it is of another boot or machine, on a file system that machines may share: it may be alive "
+            "there";
     }
     return out;
 }

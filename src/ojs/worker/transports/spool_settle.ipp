@@ -30,6 +30,31 @@ inline std::string sidecar_name(const std::string& name) {
     return ".about." + name;
 }
 
+// Empty; says that the envelope of that name was claimed, and is nothing that was put beside those that were. A file that
+// is not ours to write into has its sidecar for that.
+inline std::string mark_name(const std::string& name) {
+    return ".claim." + name;
+}
+// 0 or the errno. Whatever has that name already is as good.
+inline int make_mark(int owner, const std::string& name) noexcept {
+    const std::string mark = mark_name(name);
+    const int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    const unique_fd made(::openat(owner, mark.c_str(), flags, 0600));
+    const int failed = made ? 0 : errno;
+    return failed != 0 && exists_at(owner, mark) ? 0 : failed;
+}
+inline bool was_claimed(int owner, const std::string& name) noexcept {
+    return exists_at(owner, mark_name(name)) || exists_at(owner, sidecar_name(name));
+}
+
+// Why the text of a file of `size` bytes, empty where it is too long to be read, is no envelope; empty if it may be.
+inline std::string envelope_fault(std::size_t size, std::string_view text) {
+    if (size > longest_spool_job) return cat("the file is longer than ", longest_spool_job, " bytes");
+    const result<void> valid = check_json(text);
+    if (!valid) return valid.error().text;
+    return is_json_object(text) ? "" : "the file is not a JSON object";
+}
+
 // The same object with these members in place of those of the same names; one without a value is left out.
 struct json_edit {
     std::string_view key;
@@ -106,28 +131,40 @@ inline result<void> write_owned(const claimed_file& file, const std::string& tem
 
 // ---- files that are not ours to write into ----
 
+// Says which file the sidecar is of: the one that is there when it is put beside it.
+inline std::string bound_to(std::string_view sidecar, const struct stat& about) {
+    return with_raw_member(sidecar, "file", json_quote(identity_of(about))) + "\n";
+}
+
+// Empty where there is none, or where it is that of another file.
+inline std::string read_sidecar(int folder, const std::string& name, const struct stat& about) {
+    const std::string text = read_own_file(folder, sidecar_name(name));
+    return raw_member(text, "file") == json_quote(identity_of(about)) && is_json(text) ? text : std::string();
+}
+
+// Takes it away, if it is of that file: somebody else may bring one for another file of the name at any time.
+inline void remove_sidecar(int folder, const std::string& name, const struct stat& about) {
+    if (!read_sidecar(folder, name, about).empty()) ::unlinkat(folder, sidecar_name(name).c_str(), 0);
+}
+
 // Puts the sidecar beside where the file will be, then the file there: whoever claims it has both.
 inline result<void> return_with_sidecar(const claimed_file& file, std::string_view sidecar,
                                         const std::string& temporary) {
     const int request = file.spool.request.get();
-    std::string target = file.name;
-    for (unsigned number = 1;; ++number) {
-        struct stat about {};
-        const bool taken = ::fstatat(request, target.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0;
-        if (!taken) {
-            const std::string beside = sidecar_name(target);
-            if (sidecar.empty()) {
-                ::unlinkat(request, beside.c_str(), 0);
-            } else {
-                const result<void> written = write_owned(file, temporary, request, beside, sidecar);
-                if (!written) return written;
-            }
-            const int failed = rename_to_new(file.owner, file.name, request, target);
-            if (failed == 0) return {};
-            if (!sidecar.empty()) ::unlinkat(request, beside.c_str(), 0);
-            if (failed != EEXIST) return spool_error(cat("move ", printable(file.name)), failed);
+    struct stat about {};
+    if (::fstatat(file.owner, file.name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0)
+        return spool_error(cat("move ", printable(file.name)), errno);
+    for (int left = most_name_races;; --left) {
+        const std::string target = free_name(request, file.name);
+        if (!sidecar.empty()) {
+            const result<void> written =
+                write_owned(file, temporary, request, sidecar_name(target), bound_to(sidecar, about));
+            if (!written) return written;
         }
-        target = cat(file.name, ".", number);
+        const int failed = rename_to_new(file.owner, file.name, request, target);
+        if (failed == 0) return {};
+        if (!sidecar.empty()) remove_sidecar(request, target, about);
+        if (failed != EEXIST || left == 0) return spool_error(cat("move ", printable(file.name)), failed);
     }
 }
 
@@ -166,6 +203,7 @@ class spool_claim : public ref_counted {
     bool opaque = false;          // not ours to write into
     std::int64_t attempt = 1;     // of this run
     std::int64_t max_attempts = 1;
+    bool is_marked = false;
 };
 
 inline result<void> decide(const claimed_file& file, const spool_claim& claim, const std::string& temporary) {
@@ -175,8 +213,11 @@ inline result<void> decide(const claimed_file& file, const spool_claim& claim, c
         return text.empty() ? result<void>()
                             : write_owned(file, temporary, file.owner,
                                           decision_name(claim.decision.end, file.name), text);
-    if (!text.empty()) return write_owned(file, temporary, file.owner, sidecar, text);
-    return {};  // it goes as it is, and the sidecar after it: what has none was never claimed
+    struct stat about {};  // goes as it is, and the sidecar after it: what has none was never claimed
+    if (text.empty()) return {};
+    if (::fstatat(file.owner, file.name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0)
+        return spool_error(cat("read ", printable(file.name)), errno);
+    return write_owned(file, temporary, file.owner, sidecar, bound_to(text, about));
 }
 
 inline result<void> carry_out(const claimed_file& file, const spool_claim& claim,
@@ -191,12 +232,8 @@ inline result<void> carry_out(const claimed_file& file, const spool_claim& claim
 
 inline void remove_traces(const claimed_file& file, const spool_claim& claim) {
     if (claim.opaque) ::unlinkat(file.owner, sidecar_name(file.name).c_str(), 0);
+    if (claim.is_marked) ::unlinkat(file.owner, mark_name(file.name).c_str(), 0);
     if (claim.has_checkpoint) ::unlinkat(file.owner, checkpoint_name(file.name).c_str(), 0);
-}
-
-inline bool exists_at(int folder, const std::string& name) noexcept {
-    struct stat about {};
-    return ::fstatat(folder, name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 // By someone else: there is nothing left to settle.
@@ -276,18 +313,26 @@ inline spool_verdict requeued(const spool_claim& claim, const std::string& check
     return out;
 }
 
+// What is kept of an error where all of it would make a job longer than can be read again.
+inline job_error cut_error(const job_error& whole) {
+    return {whole.code.substr(0, 100), printable(whole.message, 4096), whole.retryable, "{}"};
+}
+
 inline spool_verdict failed_run(const spool_options& options, const spool_claim& claim,
                                 const job_error& failure, const std::string& checkpoint) {
     spool_verdict out;
     const bool again = failure.retryable && claim.attempt < claim.max_attempts;
     out.end = again ? spool_end::request : spool_end::failed;
     std::vector<json_edit> edits = {
+        {"error", error_json(failure, claim.attempt)},
         {"attempt", cat(claim.attempt)},
         {"state", again ? "\"retryable\"" : "\"discarded\""},
-        {"error", error_json(failure, claim.attempt)},
         {"spool", again ? delay_json(retry_delay(options, claim.attempt)) : std::string()}};
     if (claim.opaque) edits.push_back({"settled", again ? "\"request\"" : "\"failed\""});
     add_checkpoint(claim, checkpoint, edits);
+    out.text = edited_json(claim.text, edits) + "\n";
+    if (out.text.size() <= longest_spool_job) return out;
+    edits.front().value = error_json(cut_error(failure), claim.attempt);
     out.text = edited_json(claim.text, edits) + "\n";
     return out;
 }
