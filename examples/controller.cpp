@@ -8,8 +8,11 @@
 //
 // A stop is a normal one if the termination type file says NORMAL_SHUTDOWN: jobs have nearly an hour to finish. Anything
 // else, or SIGUSR1, is a spot reclaim: children are killed and their jobs are back in request/ within a second.
+#include <fcntl.h>
 #include <picojson.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,8 +24,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <mutex>
 #include <set>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -39,9 +44,10 @@ constexpr const char* usage =
     "usage: controller --config FILE\n"
     "       controller --mark-normal [--config FILE]\n"
     "       controller --reclaim [PID] [--config FILE]\n"
-    "Runs a command for every file in SPOOL_DIR/request until SIGTERM, SIGINT or SIGUSR1. Files end in done/ "
-    "or failed/,\n"
-    "or back in request/ where the stop came first.\n"
+    "Runs a command for every file in SPOOL_DIR/request until SIGTERM, SIGINT, SIGHUP or SIGUSR1. Files end "
+    "in "
+    "done/ or\n"
+    "failed/, or back in request/ where the stop came first.\n"
     "\n"
     "  --config FILE    the configuration, see below\n"
     "  --mark-normal    writes NORMAL_SHUTDOWN into the termination type file: for an init container\n"
@@ -60,13 +66,14 @@ constexpr const char* usage =
     "  termination_grace_period (3550s)        from SIGTERM in a normal stop until the child is killed\n"
     "  child_process_shutdown_timeout (10s)    so long before that the child gets SIGTERM\n"
     "  termination_type_file (/tmp/termination-type)\n"
-    "                                  NORMAL_SHUTDOWN in it: a normal stop; anything else, or no file: spot "
-    "reclaim\n"
+    "                                  NORMAL_SHUTDOWN in it: a normal stop; anything else, no file, or one "
+    "that belongs\n"
+    "                                  neither to the controller's user nor to root: spot reclaim\n"
     "  metrics_address (none)          where /metrics, /healthz, /readyz and /livez are answered: HOST:PORT "
     "or unix:/PATH\n"
     "  spot_instance_mode              deprecated, and not looked at\n"
-    "Exit status: 0 every job is where it belongs; 75 some could not be moved there; 64 a wrong flag or "
-    "value.\n";
+    "Exit status: 0 every job is where it belongs; 75 some could not be moved there in time; 64 a wrong flag "
+    "or value.\n";
 
 // ---- log ----
 
@@ -208,12 +215,29 @@ bool is_too_deep(const std::string& text) {
     return false;
 }
 
+// picojson keeps the last of several members of one name, and says nothing.
+class unique_keys : public picojson::default_parse_context {
+  public:
+    unique_keys(picojson::value& out, std::string& twice) : default_parse_context(&out), twice_(twice) {}
+    template <typename Iterator>
+    bool parse_object_item(picojson::input<Iterator>& in, const std::string& key) {
+        if (!seen_.insert(key).second && twice_.empty()) twice_ = key;
+        return default_parse_context::parse_object_item(in, key);
+    }
+
+  private:
+    std::string& twice_;
+    std::set<std::string> seen_;
+};
+
 ojs::result<picojson::object> parse_object(const std::string& path, const std::string& text) {
     if (is_too_deep(text)) return wrong_usage(path + " is not JSON of this kind: it is nested too deep");
     picojson::value value;
     std::string wrong;
+    std::string twice;
     try {
-        const auto rest = picojson::parse(value, text.begin(), text.end(), &wrong);
+        unique_keys reader(value, twice);
+        const auto rest = picojson::_parse(reader, text.begin(), text.end(), &wrong);
         if (wrong.empty() && std::any_of(rest, text.end(), [](char c) { return c > ' ' || c < 0; }))
             wrong = "there is more after the object";
     } catch (const std::exception&) {
@@ -221,6 +245,7 @@ ojs::result<picojson::object> parse_object(const std::string& path, const std::s
     }
     if (!wrong.empty()) return wrong_usage(path + " is not JSON: " + wrong.substr(0, wrong.find(" near:")));
     if (!value.is<picojson::object>()) return wrong_usage(path + " is not a JSON object");
+    if (!twice.empty()) return wrong_usage(path + ": " + twice.substr(0, 60) + ": is given twice");
     return value.get<picojson::object>();
 }
 
@@ -250,14 +275,38 @@ ojs::result<config> read_config(const std::string& path) {
     return out;
 }
 
+bool is_program(const std::string& path) {
+    struct stat about {};
+    if (::stat(path.c_str(), &about) != 0) return false;
+    errno = EISDIR;
+    return !S_ISDIR(about.st_mode) && ::access(path.c_str(), X_OK) == 0;
+}
+
+// Where child_process will look: empty parts of PATH are left out.
+bool is_in_path(const std::string& name) {
+    const char* set = ::getenv("PATH");
+    std::istringstream parts(set != nullptr ? set : "/usr/local/bin:/usr/bin:/bin");
+    for (std::string part; std::getline(parts, part, ':');) {
+        if (!part.empty() && is_program(part + "/" + name)) return true;
+    }
+    return false;
+}
+
+// A wrong program would send every job to failed/.
+ojs::result<void> check_program(const std::string& path, const std::string& program) {
+    if (program.find("{job}") != std::string::npos) return {};
+    const bool is_path = program.find('/') != std::string::npos;
+    if (is_path ? is_program(program) : is_in_path(program)) return {};
+    const std::string why = is_path ? std::strerror(errno) : "is in no folder of PATH";
+    return wrong_usage(path + ": command: " + program + ": " + why);
+}
+
 // What work() needs, and the other commands do not.
 ojs::result<void> check(const std::string& path, const config& config) {
     if (config.spool.directory.empty()) return wrong_usage(path + ": spool_dir is missing");
     if (config.command.empty()) return wrong_usage(path + ": command is missing");
-    const std::string& program = config.command[0];  // a wrong one would send every job to failed/
-    const bool is_path = program.find('/') != std::string::npos && program.find("{job}") == std::string::npos;
-    if (is_path && ::access(program.c_str(), X_OK) != 0)
-        return wrong_usage(path + ": command: " + program + ": " + std::strerror(errno));
+    const auto program = check_program(path, config.command[0]);
+    if (!program) return program;
     if (config.options.cancel_lead >= config.options.shutdown_grace_period) {
         return wrong_usage(path +
                            ": child_process_shutdown_timeout must be shorter than termination_grace_period");
@@ -275,8 +324,8 @@ class controller {
 
     // One job: a child, until it has ended or the job is cancelled.
     ojs::outcome run(ojs::job_context& job) {
-        const std::string name = "execution-" + job.id();
-        const entry here(*this, name);
+        const std::string name = name_of(job.id());
+        entry here(*this, job.id());
         auto child = ojs::child_process::start(child_of(job, name));
         if (!child) {
             say(ojs::log_level::error, "Job " + job.id() + " cannot be started",
@@ -289,9 +338,35 @@ class controller {
             {field("pid", std::to_string(child->pid())), field("attempt", std::to_string(job.attempt()))});
         const auto end = child->wait_until(ojs::time_point::max(), job.token());
         if (end) return judge(job, *end);
-        if (end.error().code == ojs::errc::cancelled) return end_child(job, name, *child);
+        if (end.error().code == ojs::errc::cancelled) return end_child(job, here, std::move(*child));
         say(ojs::log_level::error, "Job " + job.id() + " failed", {field("error", end.error().text)});
+        if (!is_over(child->kill(patience))) here.stays(std::move(*child));
         return ojs::outcome::retry(end.error().text);
+    }
+
+    // Whether a child may work on that job: then it is nobody else's, whatever became of its handler.
+    bool may_run(const std::string& id) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        const auto left = remaining_.find(id);
+        if (left != remaining_.end() && is_over(left->second.wait(ojs::time_point::min()))) {
+            remaining_.erase(left);
+            running_.erase(id);
+        }
+        return running_.count(id) != 0;
+    }
+
+    // For the end: waits for the children that SIGKILL has not ended, and gives their jobs to `give_back`. Where they
+    // have not, this process stays, and with it the claim.
+    template <class GiveBack>
+    void await_the_rest(GiveBack give_back) {
+        for (auto& [id, child] : remaining_) {
+            say(ojs::log_level::warn,
+                "Process " + name_of(id) +
+                    " does not end. Waiting for it, as its job must not be run beside it",
+                {field("pid", std::to_string(child.pid()))});
+            static_cast<void>(child.wait());
+            give_back(id);
+        }
     }
 
     void on_transition(const ojs::lifecycle_state& now) {
@@ -307,27 +382,48 @@ class controller {
     // A place in the list of what runs.
     class entry {
       public:
-        entry(controller& owner, const std::string& name) : owner_(owner), name_(name) {
+        entry(controller& owner, std::string id) : owner_(owner), id_(std::move(id)) {
             const std::lock_guard<std::mutex> held(owner_.mutex_);
-            owner_.running_.insert(name_);
-            if (owner_.draining_) tell_that_it_runs(name_);  // claimed just before the stop
+            owner_.running_.insert(id_);
+            if (owner_.draining_) tell_that_it_runs(id_);  // claimed just before the stop
         }
         entry(const entry&) = delete;
         entry& operator=(const entry&) = delete;
         ~entry() {
             const std::lock_guard<std::mutex> held(owner_.mutex_);
-            owner_.running_.erase(name_);
+            if (!stays_) owner_.running_.erase(id_);
+        }
+        // SIGKILL did not end it: the kernel is busy with it, or does not let us.
+        void stays(ojs::child_process child) {
+            say(ojs::log_level::error,
+                "Process " + name_of(id_) + " is still there; its job stays claimed until it has ended",
+                {field("pid", std::to_string(child.pid()))});
+            const std::lock_guard<std::mutex> held(owner_.mutex_);
+            owner_.remaining_[id_] = std::move(child);
+            stays_ = true;
         }
 
       private:
         controller& owner_;
-        const std::string& name_;
+        const std::string id_;
+        bool stays_ = false;
     };
+
+    // For SIGKILL to take effect; well within stop_timeout.
+    static constexpr milliseconds patience{2000};
+
+    static std::string name_of(const std::string& id) { return "execution-" + id; }
+
+    // Any other error means that its end was somebody else's to see.
+    static bool is_over(const ojs::result<ojs::child_exit>& end) {
+        return end || end.error().code != ojs::errc::timed_out;
+    }
 
     // Of this machine, just now: no fault of the job, which must not pay for it with a run.
     static bool is_shortage(const ojs::error& why) {
         const int number = why.sys_errno;
-        return number == EMFILE || number == ENFILE || number == EAGAIN || number == ENOMEM;
+        return why.code == ojs::errc::timed_out || number == EMFILE || number == ENFILE || number == EAGAIN ||
+               number == ENOMEM;
     }
 
     static ojs::log_field field(std::string name, std::string value) {
@@ -372,8 +468,8 @@ class controller {
 
     // The job goes back whatever the child says of itself from now on: exit status 0 after SIGTERM may as well mean that
     // it gave up in good order, and a job run twice is better than one lost.
-    ojs::outcome end_child(const ojs::job_context& job, const std::string& name,
-                           ojs::child_process& child) const {
+    ojs::outcome end_child(const ojs::job_context& job, entry& here, ojs::child_process child) const {
+        const std::string name = name_of(job.id());
         const bool reclaim = job.token().reason() == ojs::cancel_reason::spot_reclaim;
         if (reclaim) {
             say(ojs::log_level::warn,
@@ -382,10 +478,11 @@ class controller {
             say(ojs::log_level::warn, "Grace period is about to expire. Sending SIGTERM to process " + name);
         }
         const auto left = std::chrono::duration_cast<milliseconds>(job.deadline() - ojs::steady_clock::now());
-        const auto end = reclaim ? child.kill() : child.terminate(std::max(left, 0ms));
-        if (!end)
-            say(ojs::log_level::error, "Process " + name + " is still there",
-                {field("error", end.error().text)});
+        const auto end = reclaim ? child.kill(patience) : child.terminate(std::max(left, 0ms), patience);
+        if (!is_over(end)) {
+            here.stays(std::move(child));
+            return ojs::outcome::interrupted("the controller is stopped");
+        }
         say(ojs::log_level::info, "Job " + job.id() + " was killed by us. Reputting it in the request folder",
             {field("end", end ? end->describe() : end.error().text)});
         return ojs::outcome::interrupted("the controller is stopped");
@@ -394,19 +491,52 @@ class controller {
     void tell_what_runs() {
         const std::lock_guard<std::mutex> held(mutex_);
         draining_ = true;
-        for (const std::string& name : running_) tell_that_it_runs(name);
+        for (const std::string& id : running_) tell_that_it_runs(id);
     }
 
-    static void tell_that_it_runs(const std::string& name) {
+    static void tell_that_it_runs(const std::string& id) {
         say(ojs::log_level::info,
-            "Job " + name + " is currently processing. Will wait for completion or grace period expiry.");
+            "Job " + name_of(id) +
+                " is currently processing. Will wait for completion or grace period expiry.");
     }
 
     const std::vector<std::string> command_;
     const ojs::worker* worker_ = nullptr;
     std::mutex mutex_;
-    std::set<std::string> running_;
+    std::set<std::string> running_;                        // ids of jobs
+    std::map<std::string, ojs::child_process> remaining_;  // of them, those whose handler is through
     bool draining_ = false;
+};
+
+// The queue, which takes no job back while a child may work on it. Where the stop would report a job whose handler is
+// still ending the child, it has to try again.
+class guarded_queue : public ojs::transport {
+  public:
+    guarded_queue(ojs::transport& queue, controller& children) : queue_(queue), children_(children) {}
+
+    ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request,
+                                             ojs::time_point deadline) override {
+        return queue_.fetch(request, deadline);
+    }
+    ojs::result<ojs::settled> ack(const ojs::ack_request& request, ojs::time_point deadline) override {
+        return queue_.ack(request, deadline);
+    }
+    ojs::result<ojs::settled> fail(const ojs::fail_request& request, ojs::time_point deadline) override {
+        if (children_.may_run(request.job_id))
+            return ojs::error{ojs::errc::unavailable, 0, "its process may still run; the job stays claimed"};
+        return queue_.fail(request, deadline);
+    }
+    ojs::result<ojs::heartbeat_answer> heartbeat(const ojs::heartbeat_request& request,
+                                                 ojs::time_point deadline) override {
+        return queue_.heartbeat(request, deadline);
+    }
+    void when_work_may_wait(ojs::function<void()> tell) override {
+        queue_.when_work_may_wait(std::move(tell));
+    }
+
+  private:
+    ojs::transport& queue_;
+    controller& children_;
 };
 
 void tell_spool_event(const ojs::spool_event& event) {
@@ -419,6 +549,30 @@ void tell_spool_event(const ojs::spool_event& event) {
 
 // ---- commands ----
 
+// A terminal that is closed, or an init that says it so: as SIGTERM. Left alone where it came ignored (nohup).
+void take_hangup() {
+    struct sigaction action {};
+    ::sigaction(SIGHUP, nullptr, &action);
+    if (action.sa_handler == SIG_IGN) return;
+    action = {};
+    action.sa_flags = SA_RESTART;
+    action.sa_handler = [](int) {
+        const int before = errno;
+        ::kill(::getpid(), SIGTERM);
+        errno = before;
+    };
+    ::sigaction(SIGHUP, &action, nullptr);
+}
+
+// Tried here first, as the worker's own error would speak of health_address.
+ojs::result<void> check_metrics(const std::string& path, const std::string& address) {
+    if (address.empty()) return {};
+    const auto server =
+        ojs::http_server::start(address, [](const ojs::http_request&) { return ojs::http_response(); });
+    if (server) return {};
+    return wrong_usage(path + ": metrics_address: '" + address.substr(0, 120) + "': " + server.error().text);
+}
+
 int work(const std::string& path) {
     ::signal(SIGCHLD, SIG_DFL);  // where it came ignored, no child would leave a status
     const auto below_init =
@@ -429,6 +583,7 @@ int work(const std::string& path) {
     with_reclaim.reclaim = true;
     auto signals = ojs::signals::install(lifecycle, with_reclaim);  // first: a signal during start-up is kept
     if (!signals) return ojs::report_usage(signals.error());
+    take_hangup();
     auto config = read_config(path);
     if (!config) return ojs::report_usage(config.error());
     const auto checked = check(path, *config);
@@ -442,24 +597,42 @@ int work(const std::string& path) {
     ojs::spool_transport queue(config->spool);
     const auto opened = queue.open();
     if (!opened) return ojs::report_usage(opened.error());
+    const auto metrics = check_metrics(path, config->options.health_address);
+    if (!metrics) return ojs::report_usage(metrics.error());
     controller controller(config->command);
+    guarded_queue guarded(queue, controller);
     controller.serves_metrics = !config->options.health_address.empty();
     config->options.on_transition = [&](const ojs::lifecycle_state& now) { controller.on_transition(now); };
-    ojs::worker worker(config->options, queue, lifecycle);
+    ojs::worker worker(config->options, guarded, lifecycle);
     controller.follow(worker);
     worker.register_handler("file", [&](ojs::job_context& job) { return controller.run(job); });
     const int status = worker.run();
+    controller.await_the_rest([&](const std::string& id) {
+        ojs::fail_request back;
+        back.job_id = id;
+        back.requeue = true;
+        static_cast<void>(
+            queue.fail(back, ojs::deadline_after(1s)));  // else it is recovered by the next controller
+    });
     if (status == 0) say(ojs::log_level::info, "Graceful shutdown complete");
     return status;
 }
 
-// Whole or not at all: the controller may read it at any moment.
-bool write_whole(const std::string& path, const char* word) {
-    const std::string fresh = path + ".new";
-    std::ofstream file(fresh, std::ios::trunc);
-    file << word << '\n';
-    file.close();
-    return !file.fail() && std::rename(fresh.c_str(), path.c_str()) == 0;
+// Whole or not at all: the controller may read it at any moment. By a new file of a name nobody can foresee, which then
+// takes the place of whatever is there: in /tmp that may be somebody's link, which must not be written through.
+bool write_whole(const std::string& path, const std::string& word) {
+    std::string fresh = path + ".XXXXXX";
+    const int file = ::mkostemp(fresh.data(), O_CLOEXEC);
+    if (file < 0) return false;
+    const std::string line = word + "\n";
+    const bool written = ::write(file, line.data(), line.size()) == static_cast<ssize_t>(line.size()) &&
+                         ::fchmod(file, 0644) == 0;  // the controller may be another user
+    ::close(file);
+    if (written && ::rename(fresh.c_str(), path.c_str()) == 0) return true;
+    const int failed = errno;
+    ::unlink(fresh.c_str());
+    errno = failed;
+    return false;
 }
 
 int mark(const std::string& path, const char* word) {

@@ -13,9 +13,14 @@
 //   POST /dev/faults    {"faults":"lose:100,reset:50"}  as --faults; "" switches them off
 //   POST /dev/delay     {"ms":50}                       as --delay
 //
+// Requests that a web page can have a browser send are refused: with an Origin or Sec-Fetch-Site, to a Host that is
+// neither an address nor localhost, and a POST whose Content-Type is not JSON.
+//
 // --ledger FILE gets one JSON line an event: t_ms since the start, mono_ns (CLOCK_MONOTONIC, so that the clocks of
 // other processes compare), event, and what belongs to it. Every ACK and FAIL is there with the status answered,
 // and "lost":true where a fault dropped the answer.
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <picojson.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -181,6 +186,22 @@ std::int64_t integer_or(const picojson::value& object, const char* key, std::int
         refuse_shape(std::string(key) + " is not a whole number of at least " + std::to_string(least));
     }
     return static_cast<std::int64_t>(number);
+}
+
+// As long as the library's own durations may be: no sum of these leaves what a clock can hold.
+constexpr milliseconds longest_time{2147483000};
+
+// A time in units of `unit`, brought to what there is between `least` and longest_time.
+milliseconds time_or(const picojson::value& object, const char* key, milliseconds unit, milliseconds least,
+                     milliseconds fallback) {
+    const picojson::value* found = member(object, key);
+    if (found == nullptr) return fallback;
+    if (!found->is<double>()) refuse_shape(std::string(key) + " is not a number");
+    const auto scale = static_cast<double>(unit.count());
+    const double least_ms = static_cast<double>(least.count());
+    const double longest_ms = static_cast<double>(longest_time.count());
+    const double ms = std::min(std::max(found->get<double>() * scale, least_ms), longest_ms);
+    return milliseconds(static_cast<std::int64_t>(ms));
 }
 
 bool flag_or(const picojson::value& object, const char* key, bool fallback) {
@@ -484,7 +505,7 @@ struct new_job {
     std::string extra;  // members this backend does not know, as `,"key":value`
     std::int64_t priority = 0;
     std::int64_t max_attempts = 3;
-    std::int64_t timeout_ms = 0;
+    milliseconds timeout{0};  // 0: none
 };
 
 bool is_known_member(std::string_view key) {
@@ -499,8 +520,8 @@ void read_options(const picojson::value& options, new_job& out) {
     out.queue = text_or(options, "queue", out.queue);
     if (out.queue.empty()) refuse_shape("queue is empty");
     out.priority = integer_or(options, "priority", -1000000000, out.priority);
-    out.timeout_ms = integer_or(options, "timeout", 0, 0) * 1000;
-    out.timeout_ms = integer_or(options, "timeout_ms", 0, out.timeout_ms);
+    out.timeout = time_or(options, "timeout", milliseconds(1000), milliseconds(0), out.timeout);
+    out.timeout = time_or(options, "timeout_ms", milliseconds(1), milliseconds(0), out.timeout);
     if (const picojson::value* retry = member(options, "retry")) {
         out.max_attempts = integer_or(*retry, "max_attempts", 1, out.max_attempts);
     }
@@ -626,7 +647,7 @@ class backend {
     void schedule(job& timed, ojs::time_point when);
     void expect_beat_by(worker& from, ojs::time_point when);
     std::vector<std::string> extend_leases(worker& of, const std::vector<std::string>& ids,
-                                           std::int64_t lease_ms);
+                                           milliseconds lease);
     void take_back_jobs(worker& from, const char* event);
     job_state after_failure(job& failed, bool retryable, bool requeue);
     std::string settled_answer(const job& settled) const;
@@ -683,6 +704,50 @@ const std::array<backend::route, 12> backend::routes = {{
     {"POST", "/dev/delay", &backend::set_delay},
 }};
 
+// ---- web pages ----
+//
+// A page that a browser shows may have it send requests to any address on this machine. What they look like is refused:
+// whoever develops here also browses.
+
+std::string lower_case(std::string_view text) {
+    std::string out(text);
+    for (char& each : out) each = each >= 'A' && each <= 'Z' ? static_cast<char>(each - 'A' + 'a') : each;
+    return out;
+}
+
+// "application/json; charset=utf-8", "application/openjobspec+json": no form, and no page unasked, can send these.
+bool is_json_type(std::string_view content_type) {
+    std::string type = lower_case(content_type.substr(0, content_type.find(';')));
+    type.erase(type.find_last_not_of(" \t") + 1);
+    constexpr std::string_view suffix = "+json";
+    return type == "application/json" ||
+           (type.size() > suffix.size() &&
+            type.compare(type.size() - suffix.size(), suffix.size(), suffix) == 0);
+}
+
+// "127.0.0.1:8080", "[::1]:8080", "localhost": a name of somebody's own may be made to lead here, and is then the
+// page's own origin to the browser.
+bool is_address(std::string_view host) {
+    const bool bracketed = !host.empty() && host.front() == '[';
+    const std::size_t end = bracketed ? host.find(']') : host.find(':');
+    const std::string name = lower_case(host.substr(0, end).substr(bracketed ? 1 : 0));
+    std::array<unsigned char, sizeof(in6_addr)> bytes{};
+    if (bracketed) return end != host.npos && inet_pton(AF_INET6, name.c_str(), bytes.data()) == 1;
+    return name == "localhost" || name == "localhost." || inet_pton(AF_INET, name.c_str(), bytes.data()) == 1;
+}
+
+void refuse_web_pages(const ojs::http_request& request) {
+    for (const char* name : {"Origin", "Sec-Fetch-Site"}) {
+        if (ojs::find_header(request.headers, name).data() != nullptr)
+            throw refusal{403, "FORBIDDEN", "not for web pages"};
+    }
+    const std::string_view host = ojs::find_header(request.headers, "Host");
+    if (host.data() != nullptr && !is_address(host))
+        throw refusal{403, "FORBIDDEN", "the Host is neither an address nor localhost"};
+    if (request.method == "POST" && !is_json_type(ojs::find_header(request.headers, "Content-Type")))
+        throw refusal{415, "INVALID_PAYLOAD", "Content-Type is not application/json"};
+}
+
 // ---- requests ----
 
 constexpr std::string_view job_path = "/ojs/v1/jobs/";
@@ -704,6 +769,11 @@ std::string checkpoint_owner(std::string_view path) {
 ojs::http_response backend::handle(const ojs::http_request& request) {
     const incoming in{request, monotonic_ns()};
     const std::string_view path = std::string_view(request.target).substr(0, request.target.find('?'));
+    try {
+        refuse_web_pages(request);
+    } catch (const refusal& why) {
+        return error_answer(why);
+    }
     if (is_worker_route(path) || !checkpoint_owner(path).empty()) return handle_worker(in, path);
     return dispatch(in, path);
 }
@@ -851,7 +921,7 @@ job& backend::add(const new_job& given) {
     added->meta = given.meta.empty() ? "{}" : given.meta;
     fixed.raw("args", given.args);
     fixed.number("priority", given.priority).number("max_attempts", given.max_attempts);
-    if (given.timeout_ms > 0) fixed.number("timeout_ms", given.timeout_ms);
+    if (given.timeout.count() > 0) fixed.number("timeout_ms", given.timeout.count());
     if (!given.tags.empty()) fixed.texts("tags", given.tags);
     fixed.text("created_at", now).text("enqueued_at", now);
     added->fixed = fixed.open_text() + given.extra;
@@ -924,7 +994,8 @@ ojs::http_response backend::fetch(const incoming& in) {
     const auto queues = texts_of(body, "queues");
     if (!queues || queues->empty()) refuse_shape("queues is missing, empty or not an array of strings");
     const std::int64_t count = integer_or(body, "count", 1, 1);
-    const milliseconds lease(integer_or(body, "visibility_timeout_ms", 1, 30000));
+    const milliseconds lease =
+        time_or(body, "visibility_timeout_ms", milliseconds(1), milliseconds(1), milliseconds(30000));
     const std::string worker_id = text_or(body, "worker_id", "");
 
     const lock held(mutex_);
@@ -1149,7 +1220,8 @@ ojs::http_response backend::heartbeat(const incoming& in) {
     const picojson::value body = parse_object(in.request.body);
     const std::string worker_id = required_text(body, "worker_id");
     const std::string state = text_or(body, "state", "running");
-    const std::int64_t lease_ms = integer_or(body, "visibility_timeout_ms", 1, 0);
+    const milliseconds lease =
+        time_or(body, "visibility_timeout_ms", milliseconds(1), milliseconds(1), milliseconds(0));
     auto active = texts_of(body, "active_jobs");
     if (!active) active = texts_of(body, "active_job_ids");  // active_jobs was a count
 
@@ -1165,7 +1237,7 @@ ojs::http_response backend::heartbeat(const incoming& in) {
     event.number("recv_mono_ns", in.received_ns);
     if (in.lost) event.flag("lost", true);
     ledger_.write("beat", event);
-    const std::vector<std::string> extended = extend_leases(from, from.last_active, lease_ms);
+    const std::vector<std::string> extended = extend_leases(from, from.last_active, lease);
     if (says_goodbye(state)) {
         ledger_.write("deregistered", json_object().text("worker_id", worker_id));
         take_back_jobs(from, "requeued_at_deregistration");
@@ -1189,13 +1261,13 @@ worker& backend::find_worker(const std::string& id) {
 }
 
 std::vector<std::string> backend::extend_leases(worker& of, const std::vector<std::string>& ids,
-                                                std::int64_t lease_ms) {
+                                                milliseconds lease) {
     std::vector<std::string> out;
     for (const std::string& id : ids) {
         const auto found = jobs_.find(id);
         if (found == jobs_.end() || found->second->owner != &of) continue;
         job& extended = *found->second;
-        if (lease_ms > 0) extended.lease = milliseconds(lease_ms);
+        if (lease.count() > 0) extended.lease = lease;
         schedule(extended, ojs::steady_clock::now() + extended.lease);
         out.push_back(id);
     }
@@ -1327,8 +1399,9 @@ ojs::http_response backend::set_faults(const incoming& in) {
 }
 
 ojs::http_response backend::set_delay(const incoming& in) {
-    const std::int64_t ms = integer_or(parse_object(in.request.body), "ms", 0, 0);
-    delay_ms_.store(std::min(ms, std::int64_t{longest_delay.count()}));
+    const milliseconds asked =
+        time_or(parse_object(in.request.body), "ms", milliseconds(1), milliseconds(0), milliseconds(0));
+    delay_ms_.store(std::min(asked, longest_delay).count());
     return json_answer(200, "{}");
 }
 

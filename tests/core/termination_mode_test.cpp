@@ -124,3 +124,30 @@ TEST_CASE("termination mode: a file that may not be read, a link in a circle, a 
     check_reclaim(read_termination_mode("/tmp/" + std::string(5000, 'n')), termination_evidence::unreadable,
                   "cannot be read");
 }
+
+TEST_CASE("termination mode: a file of neither our own user nor root counts as missing, whatever it says") {
+    const folder here;
+    if (::geteuid() != 0) {
+        MESSAGE("only root may give a file to somebody else: skipped");
+        return;
+    }
+    constexpr uid_t somebody = 65533;
+    constexpr uid_t other = 65532;
+    REQUIRE_FALSE(here.with("NORMAL_SHUTDOWN").is_reclaim());
+    REQUIRE(::chmod(here.path.c_str(), 0755) == 0);
+    REQUIRE(::chmod(here.file.c_str(), 0644) == 0);
+    REQUIRE(::chown(here.file.c_str(), somebody, static_cast<gid_t>(-1)) == 0);
+    check_reclaim(read_termination_mode(here.file), termination_evidence::missing,
+                  "belongs to user 65533, neither to this one (0) nor to root, and counts as not found");
+    // As users without rights see it: the owner, another, and another again where it is root's.
+    const auto is_normal_for = [&](uid_t user) {
+        REQUIRE(::seteuid(user) == 0);
+        const termination_mode mode = read_termination_mode(here.file);
+        REQUIRE(::seteuid(0) == 0);
+        return !mode.is_reclaim();
+    };
+    CHECK(is_normal_for(somebody));
+    CHECK_FALSE(is_normal_for(other));
+    REQUIRE(::chown(here.file.c_str(), 0, static_cast<gid_t>(-1)) == 0);
+    CHECK(is_normal_for(other));
+}

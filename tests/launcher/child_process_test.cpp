@@ -314,6 +314,58 @@ TEST_CASE("child_process: its environment is ours, with what is given instead or
     ::unsetenv("OJS_CHILD_TEST");
 }
 
+TEST_CASE(
+    "child_process: secrets of ours and what the service manager told us are inherited only where asked "
+    "for") {
+    const std::vector<const char*> own = {"OJS_AUTH_TOKEN", "OJS_HEALTH_TOKEN", "NOTIFY_SOCKET",
+                                          "WATCHDOG_PID", "WATCHDOG_USEC"};
+    for (const char* each : own) REQUIRE(::setenv(each, "canary", 1) == 0);
+    REQUIRE(::setenv("OJS_AUTH_TOKEN_FILE", "another", 1) == 0);
+    ojs::child_options options = command({"/usr/bin/env"});
+    const std::string usual = output_of(options);
+    CHECK(!contains(usual, "canary"));
+    CHECK(contains(usual, "OJS_AUTH_TOKEN_FILE=another\n"));
+    options.environment = {"OJS_AUTH_TOKEN=given", "WATCHDOG_USEC=5"};
+    const std::string given = output_of(options);
+    CHECK(contains(given, "OJS_AUTH_TOKEN=given\n"));
+    CHECK(contains(given, "WATCHDOG_USEC=5\n"));
+    CHECK(!contains(given, "canary"));
+    options.environment = {"OJS_AUTH_TOKEN=given"};
+    options.inherit_own_variables = true;
+    const std::string asked = output_of(options);
+    CHECK(contains(asked, "OJS_AUTH_TOKEN=given\n"));
+    for (const char* each : own)
+        CHECK(contains(asked, std::string(each) + "=canary\n") == (std::string(each) != "OJS_AUTH_TOKEN"));
+    options.inherit_environment = false;
+    CHECK(output_of(options) == "OJS_AUTH_TOKEN=given\n");
+    for (const char* each : own) ::unsetenv(each);
+    ::unsetenv("OJS_AUTH_TOKEN_FILE");
+}
+
+#ifdef __linux__
+TEST_CASE("child_process: a program whose file does not open holds up no start beyond its time") {
+    folder here;
+    const std::string program = here.file("program", "#!/bin/sh\n", 0755);
+    const int file = ::open(program.c_str(), O_RDWR | O_CLOEXEC);
+    REQUIRE(file >= 0);
+    // Whoever opens the file, as exec() does, waits until the lease is given back, which this process never does.
+    ::signal(SIGIO, SIG_IGN);
+    if (::fcntl(file, F_SETLEASE, F_WRLCK) != 0) {
+        MESSAGE("no lease on a file here (" << errno << "): skipped");
+    } else {
+        ojs::child_options options = command({program});
+        options.start_timeout = 50ms;
+        const ojs::error why = refusal(options);
+        CHECK(why.code == ojs::errc::timed_out);
+        CHECK(contains(why.text, "no exec() within 50ms"));
+        options.output = stream::lines([](std::string_view) {});  // started from a thread of its own
+        CHECK(refusal(options).code == ojs::errc::timed_out);
+    }
+    ::close(file);
+    ::signal(SIGIO, SIG_DFL);
+}
+#endif
+
 TEST_CASE("child_process: working directory, limits") {
     ojs::child_options options = shell("pwd; ulimit -n; ulimit -Hn");
     options.working_directory = "/";
@@ -582,6 +634,24 @@ TEST_CASE(
     ojs::child_process unaware = started(shell("exit 1"));
     CHECK(::waitpid(unaware.pid(), nullptr, 0) == unaware.pid());
     CHECK(unaware.signal(SIGKILL).error().sys_errno == ECHILD);
+}
+
+TEST_CASE("child_process: what is left of the group goes also where someone else took the leader's status") {
+    ojs::child_process child = started(piped(shell("sleep 60 & echo $!; exit 0")));
+    CHECK(std::atoi(read_line(child.output()).c_str()) > 0);
+    CHECK(::waitpid(child.pid(), nullptr, 0) == child.pid());
+    CHECK(child.wait(soon()).error().sys_errno == ECHILD);
+    CHECK(read_all(child.output()).empty());  // its end: nobody holds it
+
+    ojs::child_options options = piped(shell("sleep 60 & echo $!; exit 0"));
+    options.leave_orphans = true;
+    ojs::child_process lax = started(options);
+    const pid_t orphan = std::atoi(read_line(lax.output()).c_str());
+    CHECK(::waitpid(lax.pid(), nullptr, 0) == lax.pid());
+    CHECK(lax.wait(soon()).error().sys_errno == ECHILD);
+    REQUIRE(orphan > 0);
+    CHECK(::kill(orphan, SIGKILL) == 0);
+    CHECK(read_all(lax.output()).empty());
 }
 
 TEST_CASE("child_process: SIGCHLD ignored is found out, not waited for") {

@@ -1,6 +1,8 @@
 // read_small_file: a file of somebody else's making, read up to a limit and without ever blocking.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <string>
 
@@ -14,6 +16,7 @@ struct small_file {
     file_status status = file_status::unreadable;
     int sys_errno = 0;    // why, where it is missing or unreadable
     bool is_cut = false;  // it is longer than the limit
+    uid_t owner = 0;      // where it was read
     std::string text;     // at most the limit
 };
 

@@ -29,6 +29,7 @@ OJS_SHUTDOWN_INLINE small_file read_small_file(const std::string& path, std::siz
         out.status = file_status::not_regular;
         return out;
     }
+    out.owner = about.st_uid;
     char buffer[4096];
     ssize_t got = 1;
     while (got != 0 && out.text.size() <= limit) {

@@ -41,8 +41,10 @@ enum class sigtstp_fate { passed_on, stops_us, dropped };
 
 struct pid1_info {
     pid1_kind kind = pid1_kind::unknown;
-    std::string comm;     // its name; empty where /proc does not tell
-    std::string command;  // its command line, cut; what follows a '=' is left out, as it may be a secret
+    std::string comm;  // its name; empty where /proc does not tell
+    std::string
+        command;  // its command line up to the first argument: later ones may hold secrets, as may what follows
+                  // a '=', which is left out
     sigtstp_fate sigtstp = sigtstp_fate::passed_on;
 };
 
@@ -55,7 +57,7 @@ struct container_info {
     std::string program;                       // how we were called
     pid1_info pid1;
     std::string
-        shell_between;  // command of a shell between a PID 1 that forwards and us, as in `tini -- sh -c ...`
+        shell_between;  // the same of a shell between a PID 1 that forwards and us, as in `tini -- sh -c ...`
 };
 
 // Never fails and never blocks: what cannot be read is no evidence. Hints alone make no container where PID 1 is the

@@ -165,17 +165,20 @@ inline bool is_container_id(std::string_view text) {
     return end == std::string_view::npos ? text.size() == 64 : end == 64 && text[end] == '.';
 }
 
-// A command line for the log: short, and without what may be a secret, as in `sh -c "TOKEN=... ./worker"`.
+// A command line for the log, up to its first argument: later ones may hold secrets, as in `sh -c "TOKEN=... ./worker"`.
+// By words, as some programs write their whole title into the first string.
 inline std::string shown_command(const std::vector<std::string>& arguments) {
     std::string whole;
     for (const std::string& each : arguments) append(whole, whole.empty() ? "" : " ", each);
     std::string out;
-    for (std::string_view rest = whole; !rest.empty();) {
-        const std::string_view word = next_part(rest, " ");
+    std::string_view rest = whole;
+    for (int words = 0; words < 2 && !rest.empty(); ++words) {
+        const std::string_view word = next_part(rest, " \t\n");
         const std::size_t assigned = word.find('=');
-        append(out, out.empty() ? "" : " ", word.substr(0, assigned));
+        append(out, words == 0 ? "" : " ", word.substr(0, assigned));
         if (assigned != std::string_view::npos) append(out, "=...");
     }
+    if (!rest.empty()) append(out, " ...");
     return printable(out, 120);
 }
 

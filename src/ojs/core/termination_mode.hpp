@@ -19,7 +19,8 @@ struct termination_mode {
 };
 
 // Reads the file: a regular one of at most 4 KiB, blanks around its word left out. Never blocks on, and never reads, a
-// FIFO, a folder, a device or a socket. Thread-safe; not async-signal-safe.
+// FIFO, a folder, a device or a socket. One that belongs neither to the effective user of this process nor to root counts
+// as missing: in /tmp anybody may have put it there. Thread-safe; not async-signal-safe.
 termination_mode read_termination_mode(const std::string& path);
 
 }  // namespace v0_1_0

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <unistd.h>
+
 #include "../base/small_file.hpp"
 #include "../base/text.hpp"
 #include "termination_mode.hpp"
@@ -40,7 +42,11 @@ OJS_SHUTDOWN_INLINE termination_mode read_termination_mode(const std::string& pa
     const std::string file = detail::cat("File ", detail::printable(path, 200));
     constexpr const char* so = ", defaulting to spot instance reclaim mode";
     switch (found.status) {
-        case detail::file_status::read: return detail::judge_content(file, found);
+        case detail::file_status::read:
+            if (found.owner == 0 || found.owner == ::geteuid()) return detail::judge_content(file, found);
+            return {termination_evidence::missing,
+                    detail::cat(file, " belongs to user ", found.owner, ", neither to this one (",
+                                ::geteuid(), ") nor to root, and counts as not found", so)};
         case detail::file_status::missing:
             return {termination_evidence::missing, detail::cat(file, " not found", so)};
         case detail::file_status::not_regular:

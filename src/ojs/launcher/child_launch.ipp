@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -24,6 +25,9 @@ namespace detail {
 
 inline constexpr int first_free_descriptor = 3;  // after the standard streams
 inline constexpr long most_descriptors = 65536;  // looked at where they have to be marked one by one
+// Of this process alone: its secrets, and what its service manager told it.
+inline constexpr const char* own_variables[] = {"OJS_AUTH_TOKEN", "OJS_HEALTH_TOKEN", "NOTIFY_SOCKET",
+                                                "WATCHDOG_PID", "WATCHDOG_USEC"};
 inline constexpr const char* usual_path = "/usr/local/bin:/usr/bin:/bin";
 
 // A child about to be started: all that the child side needs, made before the fork, as it may not allocate.
@@ -53,6 +57,7 @@ class child_launch {
     result<void> open_pipe(int number);
     result<void> open_file(int number, const std::string& path);
     error cannot_start(std::string_view where, int failed) const;
+    error give_up(pid_t child, int report) const;
 
     // The child side: async-signal-safe calls alone. Each returns 0 or an errno.
     int enter_group() const noexcept;
@@ -158,10 +163,18 @@ inline bool same_variable(const char* a, const char* b) noexcept {
     return length == strcspn(b, "=") && strncmp(a, b, length) == 0;
 }
 
+inline bool is_own_variable(const char* text) noexcept {
+    for (const char* each : own_variables) {
+        if (same_variable(each, text)) return true;
+    }
+    return false;
+}
+
 inline void child_launch::choose_environment(const child_options& options) {
     std::vector<const char*> wanted;
-    for (char** each = environ; options.inherit_environment && each != nullptr && *each != nullptr; ++each)
-        wanted.push_back(*each);
+    for (char** each = environ; options.inherit_environment && each != nullptr && *each != nullptr; ++each) {
+        if (options.inherit_own_variables || !is_own_variable(*each)) wanted.push_back(*each);
+    }
     for (const std::string& each : options.environment) wanted.push_back(each.c_str());
     for (std::size_t i = 0; i < wanted.size(); ++i) {
         bool set_later = false;
@@ -272,6 +285,15 @@ inline error child_launch::cannot_start(std::string_view where, int failed) cons
                 errno_text(failed))};
 }
 
+inline bool await_readable(int fd, time_point deadline) noexcept {
+    pollfd watched{fd, POLLIN, 0};
+    for (;;) {
+        const int ready = ::poll(&watched, 1, poll_timeout(deadline));
+        if (ready > 0) return true;
+        if (steady_clock::now() >= deadline) return false;
+    }
+}
+
 // fork(), not posix_spawn(), which has no directory, limits or death signal and does not say what failed; nor vfork(),
 // whose child would do all this on our stack. All signals are blocked across it, so no handler of ours runs there.
 inline result<pid_t> child_launch::run() {
@@ -290,6 +312,8 @@ inline result<pid_t> child_launch::run() {
     if (child < 0) return cannot_start("fork", failed);
     for (unique_fd& each : child_ends_) each.reset();
     writer.reset();
+    if (!await_readable(reader.get(), deadline_after(options_->start_timeout)))
+        return give_up(child, reader.get());
     failure why{};
     ssize_t got = -1;
     do {
@@ -299,6 +323,17 @@ inline result<pid_t> child_launch::run() {
     while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
     }
     return cannot_start(steps()[why.step].name, why.sys_errno);
+}
+
+// The end of the pipe is that of the child. One that the kernel holds even then is not waited for: it will not run.
+inline error child_launch::give_up(pid_t child, int report) const {
+    ::kill(child, SIGKILL);
+    const bool ended = await_readable(report, deadline_after(std::chrono::milliseconds(1000)));
+    while (::waitpid(child, nullptr, ended ? 0 : WNOHANG) < 0 && errno == EINTR) {
+    }
+    return {errc::timed_out, 0,
+            cat("cannot start '", printable(options_->command[0]), "': no exec() within ",
+                format_duration(options_->start_timeout), ended ? "" : ", and the kernel holds the process")};
 }
 
 // ---- the child side ----

@@ -67,7 +67,10 @@ struct child_options {
     std::vector<std::string>
         environment;                  // "NAME=value", each added to what the child inherits, or instead of it
     bool inherit_environment = true;  // ours is read meanwhile: not while another thread calls setenv()
-    std::string working_directory;    // empty: ours
+    // Then also OJS_AUTH_TOKEN, OJS_HEALTH_TOKEN, NOTIFY_SOCKET, WATCHDOG_PID and WATCHDOG_USEC: this process's secrets,
+    // and what its service manager says to it alone. One that is given in `environment` is passed on in any case.
+    bool inherit_own_variables = false;
+    std::string working_directory;  // empty: ours
     child_stream input = child_stream::null();
     child_stream output = child_stream::inherit();
     child_stream errors = child_stream::inherit();
@@ -80,6 +83,8 @@ struct child_options {
     // What is left of its group when the child ends by itself is killed; true: left alone.
     bool leave_orphans = false;
     std::vector<child_limit> limits;
+    // From fork() to exec(): a program on a file system that does not answer must not hold up who starts it.
+    std::chrono::milliseconds start_timeout{30000};
     // Linux: the signal that the child gets when this process ends, however it ends; 0: none. Not passed on to what
     // the child starts. The kernel means the thread that forked, so the child then has one here, which lasts as long
     // as it does. Elsewhere errc::unsupported.
@@ -111,11 +116,12 @@ class child_state;
 //
 // Every member is thread-safe, except for moving and destroying; none is async-signal-safe. No other child of the
 // process is ever waited for. Should someone else take the status of this one (waitpid(-1), or SIGCHLD ignored), the
-// waits say so with errc::system and ECHILD. [Spot]
+// waits say so with errc::system and ECHILD; what is left of its group is ended all the same. [Spot]
 class child_process {
   public:
     // Returns when the program runs, or with why it does not: errc::invalid_argument for options that cannot be meant,
-    // errc::system, with errno, for everything from fork() to exec() that failed. Then there is no child.
+    // errc::system, with errno, for everything from fork() to exec() that failed; errc::timed_out after start_timeout.
+    // Then there is no child, or one that was killed before exec(), and that the kernel holds.
     static result<child_process> start(const child_options& options);
 
     child_process() noexcept;  // no child; only to be assigned to
@@ -144,9 +150,12 @@ class child_process {
     // To the group. errc::system: ESRCH once it is over, ECHILD where the status was taken by someone else.
     result<void> signal(int number);
     // SIGTERM (and SIGCONT, for what is stopped) to the group, then SIGKILL to whatever of it is left after `grace`.
-    // The grace is the whole group's where /proc tells who is in it, else it ends with the child itself.
-    result<child_exit> terminate(std::chrono::milliseconds grace);
-    // SIGKILL to the group. errc::timed_out if the child has not ended after `patience`: the kernel is busy with it.
+    // The grace is the whole group's where /proc tells who is in it, else it ends with the child itself. `patience` and
+    // errors as of kill().
+    result<child_exit> terminate(std::chrono::milliseconds grace,
+                                 std::chrono::milliseconds patience = std::chrono::milliseconds(5000));
+    // SIGKILL to the group. errc::timed_out if the child has not ended after `patience`: the kernel is busy with it, or
+    // does not let us. Then it may still run: whatever it works on must not be given to another.
     result<child_exit> kill(std::chrono::milliseconds patience = std::chrono::milliseconds(5000));
 
   private:

@@ -219,11 +219,17 @@ class child_state : public ref_counted {
     }
 
     standing lose(int failed) {
+        kill_orphans();
         outcome_ = error{errc::system, failed,
                          cat("the exit status of process ", pid_,
                              " was taken by another part of this program (waitpid(-1), or SIGCHLD ignored): ",
                              errno_text(failed))};
         return standing_ = standing::over;
+    }
+
+    // Its number is nobody else's while the group has members; where there is a process of that number, it had none.
+    void kill_orphans() {
+        if (kill_rest_ && ::kill(pid_, 0) != 0 && errno == ESRCH) ::kill(-pid_, SIGKILL);
     }
 
     result<child_exit> end() {
@@ -357,13 +363,14 @@ OJS_SHUTDOWN_INLINE result<void> child_process::signal(int number) {
     return state_ ? state_->signal(number) : detail::no_child();
 }
 
-OJS_SHUTDOWN_INLINE result<child_exit> child_process::terminate(std::chrono::milliseconds grace) {
+OJS_SHUTDOWN_INLINE result<child_exit> child_process::terminate(std::chrono::milliseconds grace,
+                                                                std::chrono::milliseconds patience) {
     if (!state_) return detail::no_child();
     const time_point deadline = deadline_after(grace);
     state_->ask_to_end(deadline);
     result<child_exit> ended = state_->wait(deadline, -1);
     if (ended || ended.error().code != errc::timed_out) return ended;
-    return kill();
+    return kill(patience);
 }
 
 OJS_SHUTDOWN_INLINE result<child_exit> child_process::kill(std::chrono::milliseconds patience) {

@@ -1,0 +1,131 @@
+// What the example backend refuses because a web page could have sent it, and what it makes of times nobody can mean.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "harness.hpp"
+
+using namespace test;
+
+namespace {
+
+struct answer {
+    int status = 0;
+    json body;
+};
+
+// A request byte for byte: a client of the library would add a Host of its own.
+answer ask(const backend& jobs, const std::string& head, const std::string& body) {
+    sockaddr_in where{};
+    where.sin_family = AF_INET;
+    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    where.sin_port =
+        htons(static_cast<std::uint16_t>(std::stoi(jobs.url().substr(jobs.url().rfind(':') + 1))));
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    REQUIRE(::connect(fd, reinterpret_cast<const sockaddr*>(&where), sizeof where) == 0);
+    const std::string request =
+        head + "Connection: close\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+    REQUIRE(::send(fd, request.data(), request.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(request.size()));
+    std::string text;
+    char bytes[4096];
+    for (ssize_t got = 1; got > 0; text.append(bytes, static_cast<std::size_t>(got > 0 ? got : 0)))
+        got = ::recv(fd, bytes, sizeof bytes, 0);
+    ::close(fd);
+    const std::size_t end = text.find("\r\n\r\n");
+    REQUIRE(end != std::string::npos);
+    return {std::stoi(text.substr(9, 3)), json::parse(text.substr(end + 4))};
+}
+
+constexpr const char* push = "POST /ojs/v1/jobs HTTP/1.1\r\n";
+constexpr const char* as_json = "Content-Type: application/json\r\n";
+constexpr const char* job = "{\"type\":\"a\",\"args\":[]}";
+
+int status_of(const backend& jobs, const std::string& headers) {
+    return ask(jobs, push + headers, job).status;
+}
+
+}  // namespace
+
+TEST_CASE("dev_backend: what a web page may send is refused, and does nothing") {
+    backend jobs;
+    const std::string host = "Host: 127.0.0.1\r\n";
+    const std::string good = host + as_json;
+    CHECK(status_of(jobs, good + "Origin: http://evil.example\r\n") == 403);
+    CHECK(status_of(jobs, good + "Origin: null\r\n") == 403);
+    CHECK(status_of(jobs, good + "Origin: http://127.0.0.1:8080\r\n") == 403);
+    CHECK(status_of(jobs, good + "sec-fetch-site: same-origin\r\n") == 403);
+    for (const char* form :
+         {"text/plain", "text/plain;charset=UTF-8", "application/x-www-form-urlencoded",
+          "multipart/form-data; boundary=x", "text/plain; application/json", "json", "+json", ""}) {
+        CAPTURE(form);
+        CHECK(status_of(jobs, host + "Content-Type: " + form + "\r\n") == 415);
+    }
+    CHECK(status_of(jobs, host) == 415);
+    // Names that may be made to lead here.
+    for (const std::string name : {"evil.example", "evil.example:8080", "localhost.evil.example",
+                                   "127.0.0.1.evil.example", "127.0.0.1x", "[evil]", "[::1", "", "127.1"}) {
+        CAPTURE(name);
+        CHECK(status_of(jobs, std::string("Host: ") + name + "\r\n" + as_json) >= 400);
+        const std::string look = std::string("GET /dev/summary HTTP/1.1\r\nHost: ") + name + "\r\n";
+        CHECK(ask(jobs, look, "").status >= 400);
+    }
+    const std::string control = "POST /dev/directive HTTP/1.1\r\n" + host + "Content-Type: text/plain\r\n";
+    CHECK(ask(jobs, control, "{\"worker_id\":\"*\",\"directive\":\"terminate\"}").status == 415);
+    CHECK(jobs.summary()["pushed"].number == 0);
+}
+
+TEST_CASE("dev_backend: programs are served under every address of this machine, and with every JSON type") {
+    backend jobs;
+    for (const std::string name :
+         {"127.0.0.1", "127.0.0.1:8080", "localhost", "LocalHost:1", "[::1]", "[::1]:80", "10.0.0.7"}) {
+        CAPTURE(name);
+        CHECK(status_of(jobs, std::string("Host: ") + name + "\r\n" + as_json) == 201);
+    }
+    for (const char* type : {"application/json; charset=utf-8", "Application/JSON",
+                             "application/openjobspec+json", "application/vnd.api+json ;v=1"}) {
+        CAPTURE(type);
+        CHECK(status_of(jobs, std::string("Host: localhost\r\nContent-Type: ") + type + "\r\n") == 201);
+    }
+}
+
+TEST_CASE(
+    "dev_backend: times beyond all use are brought to what there is, and no lease ends before it begins") {
+    backend jobs;
+    const auto pushed = [&](const std::string& more) {
+        const std::string id = jobs.push("a", "[]", 1, more).front();
+        return jobs.job(id)["timeout_ms"].number;
+    };
+    constexpr std::int64_t longest = 2147483000;
+    CHECK(pushed(",\"timeout_ms\":1000") == 1000);
+    CHECK(pushed(",\"timeout\":2") == 2000);
+    CHECK(pushed(",\"timeout_ms\":-1") == 0);  // none
+    CHECK(pushed(",\"timeout\":-1e300") == 0);
+    CHECK(pushed(",\"timeout_ms\":1e300") == longest);
+    CHECK(pushed(",\"timeout\":9223372036854775807") == longest);
+    CHECK(pushed(",\"options\":{\"timeout_ms\":1e18}") == longest);
+
+    for (const char* lease : {"1e300", "9223372036854775807", "9223372036854"}) {
+        CAPTURE(lease);
+        const json claimed =
+            jobs.post("/ojs/v1/workers/fetch", std::string("{\"queues\":[\"default\"],\"worker_id\":\"w\",") +
+                                                   "\"visibility_timeout_ms\":" + lease + "}");
+        REQUIRE(claimed["jobs"].items.size() == 1);
+        const std::string id = claimed["jobs"].items[0]["id"].text;
+        const json beat =
+            jobs.post("/ojs/v1/workers/heartbeat", "{\"worker_id\":\"w\",\"active_jobs\":[\"" + id +
+                                                       "\"],\"visibility_timeout_ms\":" + lease + "}");
+        CHECK(beat["jobs_extended"].holds(id));
+    }
+    // A lease of the past is one that ends at once: the backend has looked at all of them when this one is over.
+    const json gone =
+        jobs.post("/ojs/v1/workers/fetch",
+                  "{\"queues\":[\"default\"],\"worker_id\":\"v\",\"visibility_timeout_ms\":-1e300}");
+    REQUIRE(gone["jobs"].items.size() == 1);
+    CHECK(jobs.event(job_event(gone["jobs"].items[0]["id"].text, "expired")).what == json::kind::object);
+    CHECK(jobs.summary()["expired"].number == 1);
+    CHECK(jobs.summary()["active"].number == 3);
+    jobs.post("/dev/delay", "{\"ms\":-5}");
+    jobs.post("/dev/delay", "{\"ms\":-1e300}");
+    CHECK(jobs.summary()["pushed"].number == 7);
+}
