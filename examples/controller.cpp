@@ -331,7 +331,7 @@ class controller {
             say(ojs::log_level::error, "Job " + job.id() + " cannot be started",
                 {field("error", child.error().text)});
             if (!is_shortage(child.error())) return ojs::outcome::retry(child.error().text);
-            job.sleep_for(1s);
+            static_cast<void>(job.sleep_for(1s));
             return ojs::outcome::interrupted(child.error().text);
         }
         say(ojs::log_level::info, "Process " + name + " started",

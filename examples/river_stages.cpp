@@ -33,14 +33,14 @@ ojs::outcome slow(ojs::job_context& job) {
     say("  job: begun");
     if (job.sleep_for(1min)) return ojs::outcome::done();
     say("  job: cancelled, putting things into order");
-    ojs::cancel_token().sleep_for(3s);  // a token that is never cancelled: a plain sleep
+    static_cast<void>(ojs::cancel_token().sleep_for(3s));  // a token that is never cancelled: a plain sleep
     say("  job: done with that, returning");
     return ojs::outcome::interrupted();
 }
 
 ojs::outcome deaf(ojs::job_context&) {
     say("  job: begun");
-    ojs::cancel_token().sleep_for(1min);
+    static_cast<void>(ojs::cancel_token().sleep_for(1min));
     return ojs::outcome::done();
 }
 

@@ -213,7 +213,8 @@ class text_count {
             if (stopped.what() != ojs::outcome::kind::unspoken) return stopped;
             note_time();
             if (at_.worked_ms >= order_.min_ms && at_.pass >= order_.min_passes) return result();
-            job_.sleep_for(std::chrono::milliseconds(5));  // leave some of the processor to others
+            // Leave some of the processor to others. The next pass looks whether the job is cancelled.
+            static_cast<void>(job_.sleep_for(std::chrono::milliseconds(5)));
         }
     }
 

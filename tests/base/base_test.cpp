@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdint.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -293,6 +294,39 @@ TEST_CASE("function: empty, from a function, a lambda, a move-only lambda; void 
         return in;
     };
     CHECK(*passing(std::make_unique<int>(1)) == 2);
+}
+
+// A callable whose own answer to "are you true?" has nothing to do with being empty.
+struct disabled {
+    explicit operator bool() const { return false; }
+    int operator()(int x) const { return x; }
+};
+
+TEST_CASE("function: made from a callable that is empty, it is empty") {
+    using whole = ojs::function<int(int)>;
+    int (*const none)(int) = nullptr;
+    CHECK_FALSE(whole(none));
+    CHECK_FALSE(whole(std::function<int(int)>()));
+    CHECK_FALSE(whole(std::function<long(short)>()));
+    CHECK_FALSE(whole(ojs::function<long(long)>()));
+    const std::function<int(int)> empty;
+    whole assigned = free_function;
+    assigned = empty;
+    CHECK_FALSE(assigned);
+    CHECK(assigned == nullptr);
+
+    CHECK(whole(std::function<int(int)>(free_function))(1) == 2);
+    CHECK(whole(ojs::function<long(long)>([](long x) { return x + 2; }))(1) == 3);
+    CHECK(whole(&free_function)(1) == 2);
+    CHECK(whole([](int x) { return x + 4; })(1) == 5);  // which is no pointer, but converts to one
+    CHECK(whole(disabled())(6) == 6);
+    CHECK(whole(free_function) != nullptr);
+}
+
+TEST_CASE("function: an empty hook may be called, and does nothing") {
+    const ojs::function<void(std::string)> hook = std::function<void(std::string)>();
+    CHECK_FALSE(hook);
+    hook("nobody hears this");
 }
 
 TEST_CASE("function: copies share one callable, which dies with the last of them") {

@@ -86,7 +86,7 @@ int sleeping_worker(const std::vector<std::string>& arguments) {
     return run_worker(
         [&](ojs::job_context& job) {
             if (asleep.fetch_add(1) + 1 == all) print("all asleep");
-            job.sleep_for(std::chrono::hours(1));
+            static_cast<void>(job.sleep_for(std::chrono::hours(1)));
         },
         [](const ojs::lifecycle_state& now) { print(std::string("phase ") + ojs::to_string(now.phase)); });
 }

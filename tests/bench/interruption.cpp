@@ -42,7 +42,7 @@ double reclaim_once(int number, const std::string& file) {
     ojs::worker worker(options, queue, life);
     worker.register_handler("wait", [&](ojs::job_context& job) {
         begun = true;
-        job.sleep_for(guard);
+        static_cast<void>(job.sleep_for(guard));
     });
     if (!worker.start()) throw failure("the worker did not start");
     while (!begun) ::usleep(100);

@@ -1,5 +1,6 @@
 // Corners where two rules meet: found by reading the code for what could go wrong, one test each.
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -113,7 +114,7 @@ TEST_CASE("edge: a stop on the heels of a quiet still has a grace period that en
         ojs::worker worker(settings, wire);
         worker.register_handler("work", [&](ojs::job_context& job) {
             running.set();
-            job.sleep_for(guard * 2);
+            static_cast<void>(job.sleep_for(guard * 2));
         });
         REQUIRE(worker.start());
         REQUIRE(running.wait());
@@ -195,6 +196,32 @@ TEST_CASE("edge: a duration too short to use is refused by the name of its varia
         CHECK(read.error().text.find(wanted) != std::string::npos);
         CHECK(read.error().text.find("0s") != std::string::npos);
     }
+}
+
+TEST_CASE("edge: hooks and callbacks that are empty std::functions are none") {
+    transport wire;
+    wire.give(make_job("told"));
+    event running;
+    ojs::worker_options settings = options();
+    settings.shutdown_grace_period = 0ms;
+    settings.cancel_wait = guard;
+    settings.stuck_after = 10ms;  // so that there is something to tell
+    settings.on_transition = std::function<void(const ojs::lifecycle_state&)>();
+    settings.on_stuck_job = std::function<void(const ojs::stuck_job&)>();
+    settings.log.hook = std::function<void(const ojs::log_record&)>();
+    CHECK(settings.log.hook == nullptr);  // the ordinary log, then
+    ojs::worker worker(settings, wire);
+    worker.register_handler("work", [&](ojs::job_context& job) {
+        const ojs::cancel_registration kept = job.on_cancel(std::function<void()>());
+        running.set();
+        CHECK_FALSE(job.sleep_for(guard));
+        std::this_thread::sleep_for(50ms);  // stuck, as the settings have it
+    });
+    REQUIRE(worker.start());
+    REQUIRE(running.wait());
+    CHECK(worker.stop(guard));
+    CHECK(worker.report().interrupted == 1);
+    check_last_word(wire);
 }
 
 }  // namespace

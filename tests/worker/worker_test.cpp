@@ -385,6 +385,68 @@ TEST_CASE("worker: arguments by type, digit for digit") {
     run_one(make_job("a", "work", "[]"), [](job_context& job) { CHECK(!job.arg<std::string>(0)); });
 }
 
+// What arg<T>() makes of one argument: it must be `wanted`.
+template <class T>
+void check_number(const char* written, T wanted) {
+    CAPTURE(written);
+    run_one(make_job("a", "work", "[" + std::string(written) + "]"), [&](job_context& job) {
+        const result<T> found = job.arg<T>(0);
+        CAPTURE((found ? "" : found.error().text));
+        CHECK(found.has_value());
+        CHECK(found.value_or(T(77)) == wanted);
+    });
+}
+
+// It must be refused, saying which argument it is and what would have been taken.
+template <class T>
+void check_refused(const char* written, const char* range) {
+    CAPTURE(written);
+    run_one(make_job("a", "work", "[0," + std::string(written) + "]"), [&](job_context& job) {
+        const result<T> found = job.arg<T>(1);
+        CHECK(!found.has_value());
+        if (found) return;
+        CAPTURE(found.error().text);
+        CHECK(found.error().code == errc::invalid_argument);
+        CHECK(holds(found.error().text, "argument 1 "));
+        CHECK(holds(found.error().text, range));
+        CHECK(!holds(found.error().text, "hush"));  // never quoted: it may be a secret
+    });
+}
+
+TEST_CASE("worker: a number argument comes as whatever type holds it, and no other value does") {
+    check_number<int>("2147483647", 2147483647);
+    check_number<int>("-2147483648", std::numeric_limits<int>::min());
+    check_refused<int>("2147483648", "32 bits, from -2147483648 to 2147483647");
+    check_refused<int>("-2147483649", "32 bits, from -2147483648 to 2147483647");
+    check_number<unsigned>("4294967295", 4294967295U);
+    check_refused<unsigned>("4294967296", "32 bits, from 0 to 4294967295");
+    check_refused<unsigned>("-1", "from 0 to 4294967295");
+    check_number<unsigned>("-0", 0);
+    check_number<std::size_t>("18446744073709551615", std::numeric_limits<std::size_t>::max());
+    check_refused<std::size_t>("18446744073709551616", "64 bits, from 0 to 18446744073709551615");
+    check_refused<std::size_t>("-9223372036854775808", "from 0 to 18446744073709551615");
+    check_number<long long>("-9223372036854775808", std::numeric_limits<long long>::min());
+    check_refused<long long>("9223372036854775808",
+                             "64 bits, from -9223372036854775808 to 9223372036854775807");
+    check_number<std::int8_t>("-128", std::numeric_limits<std::int8_t>::min());
+    check_refused<std::int8_t>("128", "8 bits, from -128 to 127");
+    check_number<std::uint8_t>("255", std::uint8_t{255});
+    check_refused<std::uint8_t>("256", "8 bits, from 0 to 255");
+    check_number<short>("-32768", std::numeric_limits<short>::min());
+    check_refused<unsigned short>("65536", "16 bits, from 0 to 65535");
+    check_refused<int>("2.5", "32 bits");
+    check_refused<int>("\"7\"", "32 bits");
+    check_refused<int>("\"hush\"", "32 bits");
+    check_number<float>("0.25", 0.25F);
+    check_number<float>("3.4028234663852886e38", std::numeric_limits<float>::max());
+    check_refused<float>("3.41e38", "from -3.4e38 to 3.4e38");
+    check_refused<float>("-1e300", "from -3.4e38 to 3.4e38");
+    check_refused<float>("true", "a number");
+    check_number<double>("-1e300", -1e300);
+    check_number<long double>("1e300", static_cast<long double>(1e300));
+    check_refused<long double>("null", "a number");
+}
+
 TEST_CASE("worker: the smallest 64-bit integer is one") {
     run_one(make_job("a", "work", "[-9223372036854775808]"), [](job_context& job) {
         CHECK(job.arg<std::int64_t>(0).value_or(0) == std::numeric_limits<std::int64_t>::min());
@@ -406,6 +468,72 @@ TEST_CASE("worker: without a handler nothing starts") {
     REQUIRE(idle.start());
     CHECK(idle.stop(recorder::guard));
     recorder::check_last_word(wire);
+}
+
+TEST_CASE(
+    "worker: a second handler of a type, an empty one and one of no type are reported by start() and run()") {
+    const auto check = [](const char* named, const char* fault, auto registered) {
+        CAPTURE(named);
+        recorder::transport wire;
+        std::string told;
+        worker_options options = recorder::options();
+        options.log.level = log_level::error;
+        options.log.hook = [&](const log_record& record) {
+            told += format_log_record(record, log_format::text);
+        };
+        worker worker(options, wire);
+        CHECK(worker.register_handler("good", [](job_context&) {}));
+        CHECK_FALSE(registered(worker));
+        CHECK(worker.register_handler("more", [](job_context&) {}));
+        CHECK_FALSE(worker.register_handler("", [](job_context&) {}));  // only the first one is told
+        for (int again = 0; again < 2; ++again) {
+            const result<void> started = worker.start();
+            REQUIRE(!started);
+            CHECK(started.error().code == errc::invalid_argument);
+            CHECK(holds(started.error().text, named));
+            CHECK(holds(started.error().text, fault));
+        }
+        CHECK(worker.run() == exit_status::usage);
+        CHECK(holds(told, named));
+        CHECK(holds(told, fault));
+        CHECK(wire.calls().empty());
+    };
+    check("'good'", "twice", [](worker& in) { return in.register_handler("good", [](job_context&) {}); });
+    check("'none'", "empty", [](worker& in) { return in.register_handler("none", job_handler()); });
+    check("'null'", "empty", [](worker& in) {
+        void (*const none)(job_context&) = nullptr;
+        return in.register_handler("null", none);
+    });
+    check("''", "no type", [](worker& in) { return in.register_handler("", [](job_context&) {}); });
+}
+
+TEST_CASE("worker: a handler that comes after the start is refused, with an error in the log") {
+    recorder::transport wire;
+    wire.give(make_job("a"));
+    wire.give(make_job("b", "late"));
+    std::mutex mutex;
+    std::string told;
+    worker_options options = recorder::options();
+    options.log.level = log_level::error;
+    options.log.hook = [&](const log_record& record) {
+        const std::lock_guard<std::mutex> held(mutex);
+        told += format_log_record(record, log_format::text) + "\n";
+    };
+    worker worker(options, wire);
+    REQUIRE(worker.register_handler("work", [&](job_context&) {
+        CHECK_FALSE(worker.register_handler("late", [](job_context&) {}));  // as an on-demand plugin would
+    }));
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("ack", 1));
+    REQUIRE(wire.wait_for("fail", 1));
+    CHECK_FALSE(worker.register_handler("work", [](job_context&) { CHECK(false); }));
+    REQUIRE(worker.stop(recorder::guard));
+    CHECK_FALSE(worker.register_handler("later still", [](job_context&) {}));
+    CHECK(wire.settlements("b").at(0).what == "fail");
+    CHECK(holds(told, "late"));
+    CHECK(holds(told, "work"));
+    CHECK(holds(told, "later still"));
+    CHECK(worker.exit_code() == 0);
 }
 
 TEST_CASE("worker: starting twice is refused, while it runs and after it ended") {

@@ -55,8 +55,8 @@ class cancel_token {
     bool cancelled() const noexcept;
     cancel_reason reason() const noexcept;
     // Sleeps; true when the time passed, false (at once) when cancelled.
-    bool sleep_until(time_point deadline) const;
-    bool sleep_for(std::chrono::nanoseconds duration) const;
+    [[nodiscard]] bool sleep_until(time_point deadline) const;
+    [[nodiscard]] bool sleep_for(std::chrono::nanoseconds duration) const;
     // Calls `callback` once, from the cancelling thread; if cancelled already, right here and now, unless callbacks
     // are being called at this moment: then from there. It must be short, and what it throws is dropped.
     cancel_registration on_cancel(function<void()> callback) const;
@@ -66,7 +66,7 @@ class cancel_token {
     // again when it returns or `ready` throws, but is let go of in between even where nothing waits. Who cancels must
     // not hold it, for the waiters are told with it; nor may who holds it block until a callback ends that.
     template <class Condition, class Lock, class Predicate>
-    bool wait(Condition& changed, Lock& held, Predicate ready) const;
+    [[nodiscard]] bool wait(Condition& changed, Lock& held, Predicate ready) const;
     // A descriptor that is readable from the cancellation on, to poll for POLLIN beside sockets and pipes. It is made
     // at the first call and shared by all copies of the token, the last of which closes it: never read it or close it.
     // -1, which poll skips, for a token of no source. Errors: errc::system when the process has no descriptor left; a

@@ -13,7 +13,7 @@ inline namespace v0_1_0 {
 class drain_barrier {
   public:
     // One entry. Leaves when destroyed; empty if the barrier was closed.
-    class ticket {
+    class [[nodiscard]] ticket {
       public:
         ticket() = default;
         ticket(ticket&& other) noexcept : barrier_(std::exchange(other.barrier_, nullptr)) {}

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,13 +36,14 @@ struct job {
 
 // What a handler says about its job. Returning nothing means done(), unless the handler saw that it was
 // cancelled: then it means interrupted().
-class outcome {
+class [[nodiscard]] outcome {
   public:
     enum class kind { unspoken, done, retry, discard, interrupted };
 
     outcome() = default;
     outcome(std::string result_json) : kind_(kind::done), text_(std::move(result_json)) {}
     outcome(const char* result_json) : outcome(std::string(result_json)) {}
+    outcome(std::nullptr_t) = delete;
     outcome(const picojson::value& result);
 
     static outcome done(std::string result_json = {}) { return outcome(std::move(result_json)); }  // ACK
@@ -65,9 +67,25 @@ namespace detail {
 class active_job;
 class worker_context;
 result<std::string> string_argument(const std::string& args_json, std::size_t index);
-result<std::int64_t> integer_argument(const std::string& args_json, std::size_t index);
-result<double> number_argument(const std::string& args_json, std::size_t index);
 result<bool> bool_argument(const std::string& args_json, std::size_t index);
+
+// A whole number from `min` to `max`, as 64 bits in two's complement.
+struct whole_range {
+    std::int64_t min;
+    std::uint64_t max;
+    int bits;
+};
+result<std::uint64_t> whole_argument(const std::string& args_json, std::size_t index, whole_range wanted);
+// From -largest to largest.
+result<double> real_argument(const std::string& args_json, std::size_t index, double largest);
+
+template <class T, class... Others>
+inline constexpr bool one_of = (same_type<T, Others> || ...);
+template <class T>
+inline constexpr bool is_whole = one_of<T, signed char, unsigned char, short, unsigned short, int, unsigned,
+                                        long, unsigned long, long long, unsigned long long>;
+template <class T>
+inline constexpr bool is_real = one_of<T, float, double, long double>;
 }  // namespace detail
 
 // A handler's view of its job. Valid until the handler returns; every member is thread-safe meanwhile.
@@ -82,22 +100,33 @@ class job_context {
     std::int64_t attempt() const noexcept;
     const ojs::job& job() const noexcept;
 
-    // The arguments as JSON text (an array), and one of them: std::string, std::int64_t, double or bool;
-    // errc::invalid_argument when there is no such argument or it is of another type. A string argument that
-    // is not a string comes as its JSON text.
+    // The arguments as JSON text (an array), and one of them: std::string, bool, or a number of any integer or floating
+    // type but the character types. errc::invalid_argument when there is no such argument, it is of another type, or it
+    // does not fit into a T: the text names the argument and the range. A whole number is read to its last digit, a
+    // floating one as a double. A string argument that is not a string comes as its JSON text.
     const std::string& args_json() const noexcept;
     template <class T>
     result<T> arg(std::size_t index) const {
+        using limits = std::numeric_limits<T>;
         if constexpr (detail::same_type<T, std::string>) {
             return detail::string_argument(args_json(), index);
         } else if constexpr (detail::same_type<T, bool>) {
             return detail::bool_argument(args_json(), index);
-        } else if constexpr (detail::same_type<T, double>) {
-            return detail::number_argument(args_json(), index);
+        } else if constexpr (detail::is_whole<T>) {
+            const result<std::uint64_t> found = detail::whole_argument(
+                args_json(), index, {limits::min(), limits::max(), limits::digits + limits::is_signed});
+            return found ? result<T>(static_cast<T>(*found)) : result<T>(found.error());
+        } else if constexpr (detail::is_real<T>) {
+            constexpr bool small = detail::same_type<T, float>;
+            const result<double> found = detail::real_argument(
+                args_json(), index,
+                small ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max());
+            return found ? result<T>(static_cast<T>(*found)) : result<T>(found.error());
         } else {
-            static_assert(detail::same_type<T, std::int64_t>,
-                          "arg<T>: std::string, std::int64_t, double or bool");
-            return detail::integer_argument(args_json(), index);
+            static_assert(!detail::one_of<T, std::string_view, const char*, char*>,
+                          "arg<T>: there is no text to point to; use std::string");
+            static_assert(detail::same_type<T, std::string>,
+                          "arg<T>: std::string, bool, or an integer or floating type");
         }
     }
     // A member of `meta`: a string as it is, anything else as JSON text, empty if absent.
@@ -113,8 +142,8 @@ class job_context {
     bool abandoned() const noexcept;
     // Calls back once on cancellation; see cancel_token::on_cancel. Keep the result while it should hold.
     cancel_registration on_cancel(function<void()> callback) const;
-    // Sleeps; false, at once, when cancelled.
-    bool sleep_for(std::chrono::nanoseconds duration) const;
+    // Sleeps; false, at once, when cancelled: then return.
+    [[nodiscard]] bool sleep_for(std::chrono::nanoseconds duration) const;
     ojs::cancel_token token() const noexcept;
 
     // Keeps `state_json`, any JSON text of the handler's own, for the next run of this job, in place of what was kept

@@ -21,7 +21,7 @@ inline result<std::string_view> parse_argument(std::string_view args_json, std::
     return error{errc::invalid_argument, 0, cat("the job has no argument ", index)};
 }
 
-inline error wrong_type(std::size_t index, const char* wanted) {
+inline error wrong_type(std::size_t index, std::string_view wanted) {
     return {errc::invalid_argument, 0, cat("argument ", index, " is not ", wanted)};
 }
 
@@ -32,23 +32,30 @@ OJS_SHUTDOWN_INLINE result<std::string> string_argument(const std::string& args_
     return raw_string(*source, text) ? text : std::string(*source);
 }
 
-OJS_SHUTDOWN_INLINE result<std::int64_t> integer_argument(const std::string& args_json, std::size_t index) {
+OJS_SHUTDOWN_INLINE result<std::uint64_t> whole_argument(const std::string& args_json, std::size_t index,
+                                                         whole_range wanted) {
     const result<std::string_view> source = parse_argument(args_json, index);
     if (!source) return source.error();
     // From the text, not from a double, which is exact only up to 2^53.
     const bool negative = source->front() == '-';
-    const std::uint64_t largest = std::uint64_t{0x7fffffffffffffff} + (negative ? 1 : 0);
+    const std::uint64_t largest = negative ? 0 - static_cast<std::uint64_t>(wanted.min) : wanted.max;
     std::uint64_t magnitude = 0;
-    if (!parse_number(source->substr(negative ? 1 : 0), largest, magnitude))
-        return wrong_type(index, "a whole number of 64 bits");
-    return static_cast<std::int64_t>(negative ? 0 - magnitude : magnitude);
+    if (!parse_number(source->substr(negative ? 1 : 0), largest, magnitude)) {
+        return wrong_type(
+            index, cat("a whole number of ", wanted.bits, " bits, from ", static_cast<long long>(wanted.min),
+                       " to ", static_cast<unsigned long long>(wanted.max)));
+    }
+    return negative ? 0 - magnitude : magnitude;
 }
 
-OJS_SHUTDOWN_INLINE result<double> number_argument(const std::string& args_json, std::size_t index) {
+OJS_SHUTDOWN_INLINE result<double> real_argument(const std::string& args_json, std::size_t index,
+                                                 double largest) {
     const result<std::string_view> source = parse_argument(args_json, index);
     if (!source) return source.error();
     double number = 0;
     if (!json_number(*source, number)) return wrong_type(index, "a number");
+    if (number < -largest || number > largest)
+        return wrong_type(index, "a number that a float can hold, from -3.4e38 to 3.4e38");
     return number;
 }
 

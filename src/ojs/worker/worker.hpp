@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "../core/lifecycle.hpp"
@@ -36,9 +38,27 @@ inline constexpr int signal_base = 128;  // plus the number of the third stop si
 namespace detail {
 class worker_body;
 
+template <class F, class = void>
+inline constexpr bool takes_job = false;
+template <class F>
+inline constexpr bool
+    takes_job<F, decltype(static_cast<void>(std::declval<F&>()(std::declval<job_context&>())))> = true;
+
+template <class Answer>
+inline constexpr bool is_answer = std::is_constructible<outcome, Answer>::value;
+template <>
+inline constexpr bool is_answer<void> = true;
+
 template <class F>
 job_handler make_handler(F&& callable) {
     using body = typename bare_type<F>::type;
+    static_assert(takes_job<body>, "a handler is called with an ojs::job_context&");
+    if constexpr (takes_job<body>) {
+        static_assert(is_answer<decltype(std::declval<body&>()(std::declval<job_context&>()))>,
+                      "a handler returns nothing, a result (std::string of JSON or picojson::value) or an "
+                      "ojs::outcome");
+    }
+    if (is_empty<body>(callable)) return nullptr;
     return job_handler([body = body(std::forward<F>(callable))](job_context& job) mutable -> outcome {
         if constexpr (same_type<decltype(body(job)), void>) {
             body(job);
@@ -66,19 +86,21 @@ class worker {
     ~worker();
 
     // Runs `handler(job_context&)` for jobs of this type, on several threads at once. It returns void, a
-    // result (JSON text or picojson::value) or an outcome. Before run() or start().
+    // result (JSON text or picojson::value) or an outcome. False where it is refused: a second handler of a type, an
+    // empty one or no type, which run() and start() then report, naming the type; or one that comes after them, which
+    // is an error in the log. Of one thread at a time.
     template <class F>
-    void register_handler(std::string type, F&& handler, handler_options options = {}) {
-        add_handler(std::move(type), detail::make_handler(std::forward<F>(handler)), options);
+    bool register_handler(std::string type, F&& handler, handler_options options = {}) {
+        return add_handler(std::move(type), detail::make_handler(std::forward<F>(handler)), options);
     }
 
     // Works until stopped, in the calling thread, and returns main's exit status (see exit_status). Takes the
     // signals for that long unless someone installed them for the shared lifecycle. Where a handler does not
     // return, or on a third stop signal, it ends the process with _exit().
-    int run();
+    [[nodiscard]] int run();
 
     // The same in the background, without signals and without ever ending the process.
-    // errc::invalid_argument, unsupported, busy (started before) or system.
+    // errc::invalid_argument (an option, a handler that was refused), unsupported, busy (started before) or system.
     result<void> start();
     // Waits until the worker has ended: then no handler runs any more but those that report().stuck names. False at the
     // deadline, and at once where nothing was started. Thread-safe.
@@ -103,7 +125,7 @@ class worker {
     worker_report report() const;
 
   private:
-    void add_handler(std::string type, job_handler handler, handler_options options);
+    bool add_handler(std::string type, job_handler handler, handler_options options);
     detail::ref<detail::worker_body> body_;
     detail::thread background_;  // start()'s; joined when the worker is destroyed
 };

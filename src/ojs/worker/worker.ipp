@@ -103,12 +103,24 @@ class worker_body : public ref_counted {
 
     worker_context& context() noexcept { return *context_; }
 
-    void add_handler(std::string type, job_handler handler, handler_options options) {
+    bool add_handler(std::string type, job_handler handler, handler_options options) {
+        if (started()) {  // run() and start() can report it no more
+            context_->log.write(log_level::error, "a handler was registered after the start, and is not used",
+                                {field("job_type", type)});
+            return false;
+        }
+        const char* const fault = handler_fault(type, handler);
+        if (fault != nullptr) {
+            const std::string text = cat("the handler of job type '", printable(type), "' ", fault);
+            if (refused_) refused_ = error{errc::invalid_argument, 0, text};
+            return false;
+        }
         ref<registered_handler> added = make_ref<registered_handler>();
         added->type = std::move(type);
         added->call = std::move(handler);
         added->options = options;
         handlers_.push_back(std::move(added));
+        return true;
     }
 
     int run() {
@@ -160,11 +172,21 @@ class worker_body : public ref_counted {
     int exit_code() const noexcept { return exit_code_.load(std::memory_order_acquire); }
 
   private:
+    const char* handler_fault(const std::string& type, const job_handler& handler) const {
+        if (type.empty()) return "has no type";
+        if (!handler) return "is empty";
+        for (const ref<registered_handler>& each : handlers_) {
+            if (each->type == type) return "is registered twice";
+        }
+        return nullptr;
+    }
+
     // Everything that can fail before anything runs.
     result<void> prepare() {
         worker_context& worker = *context_;
         result<void> valid = validate(worker.options);
         if (!valid) return valid;
+        if (!refused_) return refused_;
         if (handlers_.empty()) return error{errc::invalid_argument, 0, "no handler is registered"};
         {
             const lock_guard held(mutex_);
@@ -262,6 +284,7 @@ class worker_body : public ref_counted {
 
     const ref<worker_context> context_;
     std::vector<ref<registered_handler>> handlers_;
+    result<void> refused_;  // why the first handler that is not among them is not
     supervisor* supervisor_ = nullptr;
     mutex mutex_;
     condition changed_;
@@ -296,8 +319,8 @@ OJS_SHUTDOWN_INLINE worker::~worker() {
     if (body_->started()) body_->context().calls.wait_until(time_point::max());
 }
 
-OJS_SHUTDOWN_INLINE void worker::add_handler(std::string type, job_handler handler, handler_options options) {
-    body_->add_handler(std::move(type), std::move(handler), options);
+OJS_SHUTDOWN_INLINE bool worker::add_handler(std::string type, job_handler handler, handler_options options) {
+    return body_->add_handler(std::move(type), std::move(handler), options);
 }
 
 OJS_SHUTDOWN_INLINE int worker::run() {

@@ -49,7 +49,7 @@ class marker {
 ojs::outcome work(ojs::job_context& job) {
     const marker held(job.id());
     note((held.alone() ? "run " : "overlap ") + job.id() + " " + std::to_string(job.attempt()));
-    job.sleep_for(std::chrono::microseconds(job.arg<std::int64_t>(0).value_or(0)));
+    static_cast<void>(job.sleep_for(std::chrono::microseconds(job.arg<std::int64_t>(0).value_or(0))));
     const std::string end = job.arg<std::string>(1).value_or("");
     if (end == "discard") return ojs::outcome::discard("as asked");
     if (end == "retry") return ojs::outcome::retry("as asked");

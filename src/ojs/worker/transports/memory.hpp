@@ -15,14 +15,20 @@ struct memory_job {
     int settlements = 0;  // ACKs and FAILs accepted, over all attempts
 };
 
+namespace detail {
+class memory_queue;
+}
+
 class memory_transport : public transport {
   public:
-    memory_transport();
+    // Of the jobs that are completed or discarded the last `settled_kept` stay to be looked at; older ones are forgotten.
+    explicit memory_transport(std::size_t settled_kept = 10000);
     ~memory_transport() override;
 
     // Adds a job and returns its id. Thread-safe, like everything here.
     std::string push(std::string type, std::string args_json = "[]", std::int64_t max_attempts = 3,
                      std::string queue = "default");
+    // All that are not forgotten, in the order they were added.
     std::vector<memory_job> jobs() const;
 
     result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override;
@@ -34,10 +40,7 @@ class memory_transport : public transport {
     result<std::string> load_checkpoint(const std::string& job_id, time_point deadline) override;
 
   private:
-    memory_job* find_active(const std::string& id);
-
-    mutable detail::mutex mutex_;
-    std::vector<memory_job> jobs_;
+    detail::ref<detail::memory_queue> queue_;
 };
 
 }  // namespace v0_1_0
