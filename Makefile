@@ -18,7 +18,6 @@ TEST_JOBS ?= 2
 COMMON := -std=c++17 -pthread -isystem third_party/include
 SEPARATE := -DOJS_SHUTDOWN_SEPARATE=1
 OBJ := $(BUILD)/obj
-comma := ,
 RESULTS := $(BUILD)/results
 TALLY := python3 tools/tally.py
 # Sub-makes use all cores, unless the caller said -j.
@@ -26,7 +25,7 @@ JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell getconf _NPROCESSORS_ONLN))
 
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: examples demo test check bench container-test deps deps-check deps-container header amalgamate format clean help FORCE
+.PHONY: examples demo test fuzz duress check bench container-test deps deps-check deps-container header amalgamate format clean help FORCE
 
 # ---- examples: examples/NAME.cpp -> build/NAME -----------------------------------------------------------------------
 
@@ -47,8 +46,9 @@ PROBE := $(patsubst %.cpp,%.o,$(filter-out %/broken_worker.cpp,$(wildcard exampl
 $(BUILD)/shutdown-probe: $(addprefix $(OBJ)/,$(PROBE) tests/link/implementation.o)
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
 # The worker that an empty image holds, as examples/deploy/Dockerfile builds it.
+STATIC := -static -s -Wl,-e,hold_signals
 $(BUILD)/static_worker: $(addprefix $(OBJ)/,examples/worker.o examples/deploy/hold_signals.o tests/link/implementation.o)
-	$(call link,$(CXX) $(COMMON) $(CXXFLAGS) -static -s -Wl$(comma)-e$(comma)hold_signals)
+	$(call link,$(CXX) $(COMMON) $(CXXFLAGS) $(STATIC))
 $(OBJ)/%.o: %.S $(OBJ)/flags
 	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS))
 $(BUILD)/bench: $(patsubst %.cpp,$(OBJ)/%.o,$(wildcard tests/bench/*.cpp)) $(OBJ)/tests/link/implementation.o
@@ -93,11 +93,12 @@ endef
 # build/test/CONFIGURATION/ holds `unit`, `process`, the programs that the latter starts, and the link tests. In the
 # pattern rules of this part, % is the configuration.
 
-TEST := $(COMMON) $(TEST_CXXFLAGS) -Itests
-SANITIZED := g++ $(COMMON) -Itests -g1 -I. -fno-sanitize-recover=all
+# Assertions without a try around each: an exception fails the case all the same, and a quarter less is compiled.
+DOCTEST := -Itests -DDOCTEST_CONFIG_SUPER_FAST_ASSERTS
+TEST := $(COMMON) $(TEST_CXXFLAGS) $(DOCTEST)
+SANITIZED := g++ $(COMMON) $(DOCTEST) -g1 -I. -fno-sanitize-recover=all
 compiler.src             := $(CXX) $(TEST) -Isrc
 compiler.src-separate    := $(CXX) $(TEST) -Isrc $(SEPARATE)
-compiler.src-hidden      := $(CXX) $(TEST) -Isrc -fPIC -fvisibility=hidden
 compiler.header          := $(CXX) $(TEST) -I.
 compiler.header-separate := $(CXX) $(TEST) -I. $(SEPARATE)
 compiler.header-hidden   := $(CXX) $(TEST) -I. -fPIC -fvisibility=hidden
@@ -112,8 +113,8 @@ compiler.tsan            := $(SANITIZED) -O1 -fsanitize=thread $(SEPARATE)
 CONFIGURATIONS := $(patsubst compiler.%,%,$(filter compiler.%,$(.VARIABLES)))
 
 ROOMS := base core net worker launcher
-UNIT_TESTS := $(foreach room,$(ROOMS),$(wildcard tests/$(room)/*.cpp tests/$(room)/*/*.cpp))
-PROCESS_TESTS := $(wildcard tests/process/*.cpp)
+$(foreach room,$(ROOMS),$(eval TESTS.$(room) := $(wildcard tests/$(room)/*.cpp tests/$(room)/*/*.cpp)))
+TESTS.process := $(filter-out %/harness.cpp,$(wildcard tests/process/*.cpp))
 STARTED := $(patsubst tests/process/programs/%.cpp,%,$(wildcard tests/process/programs/*.cpp))
 
 # Where examples/deploy/hold_signals.S knows the processor. Elsewhere the tests with it are skipped, and say so.
@@ -122,10 +123,10 @@ STATIC_WORKER := $(if $(filter Linux-x86_64 Linux-aarch64,$(shell uname -s)-$(sh
 T := $(BUILD)/test/%
 O := $(BUILD)/test/%/obj
 # Every program links implementation.cpp. In the separate form it holds the definitions; else it is one more file that
-# includes the header.
-$T/unit: $(addprefix $O/,tests/main.o tests/link/implementation.o $(UNIT_TESTS:.cpp=.o))
+# includes the header. The objects of the tests are added below.
+$T/unit: $(addprefix $O/,tests/main.o tests/link/implementation.o)
 	$(call link,$(compiler.$*))
-$T/process: $(addprefix $O/,tests/main.o tests/link/implementation.o $(PROCESS_TESTS:.cpp=.o)) \
+$T/process: $(addprefix $O/,tests/main.o tests/link/implementation.o tests/process/harness.o) \
             | $(addprefix $T/,dev_backend worker river_stages controller shutdown-probe broken_worker $(STARTED) $(STATIC_WORKER))
 	$(call link,$(compiler.$*))
 $T/broken_worker: $O/examples/shutdown_probe/broken_worker.o $O/tests/link/implementation.o
@@ -138,11 +139,19 @@ $T/controller: $O/examples/controller.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
 $T/river_stages: $O/examples/river_stages.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
-# One for all configurations: the judge, which need not be judged, and the worker of the image.
-$T/shutdown-probe: $(BUILD)/shutdown-probe
+# One for all configurations: what judges and need not be judged, and the worker of the image.
+ONCE := header-separate
+$T/shutdown-probe: $(BUILD)/test/$(ONCE)/shutdown-probe
 	@cp $< $@
-$T/static_worker: $(BUILD)/static_worker
+$T/static_worker: $(BUILD)/test/$(ONCE)/static_worker
 	@cp $< $@
+$(BUILD)/test/$(ONCE)/shutdown-probe: $(addprefix $(BUILD)/test/$(ONCE)/obj/,$(PROBE) tests/link/implementation.o)
+	$(call link,$(compiler.$(ONCE)))
+$(BUILD)/test/$(ONCE)/static_worker: $(addprefix $(BUILD)/test/$(ONCE)/obj/examples/,worker.o deploy/hold_signals.o) \
+                                     $(BUILD)/test/$(ONCE)/obj/tests/link/implementation.o
+	$(call link,$(compiler.$(ONCE)) $(STATIC))
+$(BUILD)/test/$(ONCE)/obj/%.o: %.S
+	$(call compile,$(compiler.$(ONCE)))
 
 # Two files that must share one process-wide state: both header-only; one of each form; the second in a shared library,
 # all with hidden visibility.
@@ -177,13 +186,31 @@ $T/test.hpp.gch: tests/test.hpp $T/flags
 $T/flags: FORCE
 	$(call remember,$(compiler.$*))
 
+# The tests of a room are one translation unit: compiling the library anew for each of ninety files takes the time of all
+# else together. Where the point is to compile little after a change, each file is one.
+FILE_BY_FILE := src-separate
+# $(call test_objects,CONFIGURATION,ROOMS)
+test_objects = $(addprefix $(BUILD)/test/$(1)/obj/,$(if $(filter $(FILE_BY_FILE),$(1)), \
+                   $(patsubst %.cpp,%.o,$(foreach room,$(2),$(TESTS.$(room)))),$(patsubst %,rooms/%.o,$(2))))
+define room_rule
+$(BUILD)/rooms/$(1).cpp: tests/tools/room.sh FORCE
+	@mkdir -p $$(@D)
+	@$$< $(TESTS.$(1)) >$$@.new
+	@cmp -s $$@.new $$@ || cp $$@.new $$@
+endef
+$(foreach room,$(ROOMS) process,$(eval $(call room_rule,$(room))))
+
 # What has two stems, the configuration and the file, is a template: $(1) is the configuration.
 define object_rules
 $(BUILD)/test/$(1)/obj/%.o: %.cpp $(BUILD)/test/$(1)/flags
 	$$(call compile,$$(compiler.$(1)))
-$(patsubst %.cpp,$(BUILD)/test/$(1)/obj/%.o,$(UNIT_TESTS) $(PROCESS_TESTS)): \
+$(patsubst %.cpp,$(BUILD)/test/$(1)/obj/%.o,$(foreach room,$(ROOMS) process,$(TESTS.$(room)))): \
 $(BUILD)/test/$(1)/obj/%.o: %.cpp $(BUILD)/test/$(1)/test.hpp.gch
 	$$(call compile,$$(compiler.$(1)) -include $(BUILD)/test/$(1)/test.hpp)
+$(BUILD)/test/$(1)/obj/rooms/%.o: $(BUILD)/rooms/%.cpp $(BUILD)/test/$(1)/test.hpp.gch
+	$$(call compile,$$(compiler.$(1)) -include $(BUILD)/test/$(1)/test.hpp)
+$(BUILD)/test/$(1)/unit: $(call test_objects,$(1),$(ROOMS))
+$(BUILD)/test/$(1)/process: $(call test_objects,$(1),process)
 $(addprefix $(BUILD)/test/$(1)/,$(STARTED)): \
 $(BUILD)/test/$(1)/%: $(addprefix $(BUILD)/test/$(1)/obj/tests/,process/programs/%.o link/implementation.o)
 	$$(call link,$$(compiler.$(1)))
@@ -196,22 +223,23 @@ $(foreach configuration,$(CONFIGURATIONS),$(eval $(call object_rules,$(configura
 
 # $(call each,CONFIGURATIONS,NAMES): every pair, as CONFIGURATION/NAME.
 each = $(foreach configuration,$(1),$(addprefix $(configuration)/,$(2)))
-SUITES := $(if $(UNIT_TESTS),unit) $(if $(PROCESS_TESTS),process)
+SUITES := unit process
 COMPILE_TESTS := $(patsubst tests/compile/%.cpp,compile/%,$(wildcard tests/compile/*.cpp))
 
-# The processes are those of the header, in both forms; that src/ is the same code is what `amalgamation` proves.
-TEST_PROGRAMS := $(call each,src header,two_units mixed hidden) $(call each,src-separate,$(filter unit,$(SUITES))) \
-                 src/weak_memory $(call each,header header-separate,versions $(SUITES))
-TEST_CHECKS := amalgamation tools $(call each,src header,$(COMPILE_TESTS)) $(TEST_PROGRAMS)
+# All tests on the header, in both forms. That src/ is the same code is what `amalgamation` proves; that it works as it
+# is, two_units.
+TEST_PROGRAMS := src/two_units src/weak_memory $(call each,header,two_units mixed hidden) \
+                 $(call each,header header-separate,versions $(SUITES))
+TEST_CHECKS := amalgamation tools $(call each,header,$(COMPILE_TESTS)) $(TEST_PROGRAMS)
 
-test: deps  ## all tests, on the generated header, header-only and separate; the unit tests on src/ as well
-	$(call run_checks,$(TEST_PROGRAMS),$(TEST_CHECKS))
+test: deps  ## all tests, on the generated header, header-only and separate
+	$(call run_checks,$(addprefix test/,$(TEST_PROGRAMS)),$(TEST_CHECKS))
 
 # $(call run_checks,PROGRAMS,CHECKS): builds everything, runs everything, sums up, whatever fails on the way. Building
-# comes first, so that no compiler disturbs a test that measures time.
+# comes first, so that no compiler takes the processors from the tests.
 define run_checks
 	@rm -rf $(RESULTS)
-	@$(MAKE) -s -k $(JOBS) $(addprefix $(BUILD)/test/,$(1)) || true
+	@$(MAKE) -s -k $(JOBS) $(addprefix $(BUILD)/,$(1)) || true
 	@$(MAKE) -s -k -j$(TEST_JOBS) $(addprefix $(RESULTS)/,$(2)) || true
 	@$(TALLY) sum $(addprefix $(RESULTS)/,$(2))
 endef
@@ -223,8 +251,6 @@ run.tsan := env TSAN_OPTIONS=report_thread_leaks=0 $(shell setarch -R true 2>/de
 # --duration: after a crash, the last case named is the last one that came to its end.
 $(RESULTS)/%: $(BUILD)/test/% FORCE
 	@OJS_TEST_BIN=$(abspath $(<D)) $(TALLY) run $@ $(run.$(*D)) $< --duration=true
-$(RESULTS)/src/compile/%: tests/compile/%.cpp FORCE
-	@$(TALLY) run $@ tests/compile/compile.sh $< $(CXX) $(COMMON) -Isrc
 $(RESULTS)/header/compile/%: tests/compile/%.cpp FORCE
 	@$(TALLY) run $@ tests/compile/compile.sh $< $(CXX) $(COMMON) -I.
 $(RESULTS)/amalgamation: FORCE
@@ -232,15 +258,42 @@ $(RESULTS)/amalgamation: FORCE
 $(RESULTS)/tools: FORCE
 	@$(TALLY) run $@ python3 -B -m unittest discover -s tests/tools
 
+# ---- make fuzz -------------------------------------------------------------------------------------------------------
+
+# All targets are one program, which looks at the name it is started by.
+FUZZ_TARGETS := $(notdir $(wildcard tests/fuzz/corpus/*))
+FUZZ := $(addprefix fuzz/,$(FUZZ_TARGETS))
+# For all targets together; TEST_JOBS of them run at the same time.
+SECONDS ?= 60
+FUZZ_SECONDS := $(shell echo $$(( ($(SECONDS) * $(TEST_JOBS) + $(words $(FUZZ)) - 1) / $(words $(FUZZ)) )))
+# Without inotify, of which the kernel takes milliseconds to take a watch back: more than all else of a run.
+compiler.fuzz := $(CLANGXX) $(COMMON) -I. -O1 -g1 -fsanitize=fuzzer -fsanitize=address -fsanitize=undefined \
+                 -fno-sanitize-recover=all -DOJS_SHUTDOWN_USE_INOTIFY=0
+
+fuzz: deps-check  ## random inputs and what must hold for each, 60 s in all; another time: make fuzz SECONDS=600
+	$(call run_checks,$(FUZZ),$(FUZZ))
+	@grep -H '^stat::number_of_executed_units' $(addsuffix .log,$(addprefix $(BUILD)/,$(FUZZ))) || true
+
+$(BUILD)/fuzz/flags: FORCE
+	$(call remember,$(compiler.fuzz))
+$(BUILD)/fuzz/main.o: tests/fuzz/main.cpp $(BUILD)/fuzz/flags
+	$(call compile,$(compiler.fuzz))
+$(BUILD)/fuzz/main: $(BUILD)/fuzz/main.o
+	$(call link,$(compiler.fuzz))
+$(addprefix $(BUILD)/,$(FUZZ)): $(BUILD)/fuzz/main
+	@ln -f $< $@
+$(RESULTS)/fuzz/%: $(BUILD)/fuzz/% FORCE
+	@$(TALLY) run --limit $$(($(FUZZ_SECONDS) + 300)) $@ tests/fuzz/run.sh $< $(FUZZ_SECONDS)
+
 # ---- make check ------------------------------------------------------------------------------------------------------
 
-CHECK_PROGRAMS := $(TEST_PROGRAMS) $(call each,fallback clang,$(filter unit,$(SUITES))) $(call each,asan tsan,$(SUITES))
+CHECK_PROGRAMS := $(TEST_PROGRAMS) $(call each,fallback clang,unit) $(call each,asan tsan,$(SUITES))
 CHECKS := format variants $(addprefix warnings/g++/,c++17 c++20 c++2b src optimised) \
           $(addprefix warnings/clang++/,c++17 c++20 c++2b src) warnings/no-eventfd warnings/no-proc warnings/no-pidfd \
-          warnings/no-inotify $(filter-out $(TEST_PROGRAMS),$(TEST_CHECKS)) $(CHECK_PROGRAMS)
+          warnings/no-inotify $(FUZZ) $(filter-out $(TEST_PROGRAMS),$(TEST_CHECKS)) $(CHECK_PROGRAMS)
 
 check: deps-check  ## what CI runs: format, warnings, the tests, and the tests again under the sanitizers
-	$(call run_checks,$(CHECK_PROGRAMS),$(CHECKS))
+	$(call run_checks,$(addprefix test/,$(CHECK_PROGRAMS)) $(FUZZ),$(CHECKS))
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast -Wundef \
             -Wnull-dereference -Wzero-as-null-pointer-constant -Wextra-semi -Wswitch-enum -Werror
@@ -274,6 +327,20 @@ $(RESULTS)/format: FORCE
 	@$(TALLY) run $@ $(CLANG_FORMAT) --dry-run -Werror $(HAND_WRITTEN)
 $(RESULTS)/variants: FORCE
 	@$(TALLY) run $@ tests/tools/variants.sh $(BUILD)/variants $(CXX) $(COMMON)
+
+# ---- make duress -----------------------------------------------------------------------------------------------------
+
+# Not part of `make check`: it takes half an hour. One after the other, each having the machine to itself.
+DURESS := $(foreach kind,busy quota freezes one-cpu bare,$(addprefix duress/$(kind)/,$(SUITES)))
+
+duress: deps  ## the tests on a machine that is busy, slow, still for moments, or bare
+	@rm -rf $(RESULTS)/duress
+	@$(MAKE) -s -k $(JOBS) $(addprefix $(BUILD)/test/header-separate/,$(SUITES)) || true
+	@$(MAKE) -s -k -j1 $(addprefix $(RESULTS)/,$(DURESS)) || true
+	@$(TALLY) sum $(addprefix $(RESULTS)/,$(DURESS))
+$(addprefix $(RESULTS)/,$(DURESS)): FORCE
+	@OJS_TEST_BIN=$(abspath $(BUILD)/test/header-separate) $(TALLY) run --limit 3000 $@ \
+	    tests/tools/duress.sh $(notdir $(@D)) $(abspath $(BUILD)/test/header-separate/$(@F)) --duration=true
 
 # ---- make container-test ---------------------------------------------------------------------------------------------
 

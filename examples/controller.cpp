@@ -238,8 +238,8 @@ ojs::result<picojson::object> parse_object(const std::string& path, const std::s
     try {
         unique_keys reader(value, twice);
         const auto rest = picojson::_parse(reader, text.begin(), text.end(), &wrong);
-        if (wrong.empty() && std::any_of(rest, text.end(), [](char c) { return c > ' ' || c < 0; }))
-            wrong = "there is more after the object";
+        const auto is_more = [](char c) { return c != ' ' && c != '\t' && c != '\r' && c != '\n'; };
+        if (wrong.empty() && std::any_of(rest, text.end(), is_more)) wrong = "there is more after the object";
     } catch (const std::exception&) {
         wrong = "a number is too large";
     }

@@ -2,13 +2,23 @@
 #define DOCTEST_CONFIG_IMPLEMENT
 #define DOCTEST_CONFIG_NO_POSIX_SIGNALS
 #include <doctest/doctest.h>
+#include <fcntl.h>
 
 #include <cstdio>
 
 // By the line, also into a pipe: what was said before a crash is not lost, nor said twice after a fork.
 [[maybe_unused]] static const int line_buffered = std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
 
+// Started without standard input (some build daemons do that), a test's own file would be number 0, which means another
+// thing to the programs it starts.
+static void occupy_standard_streams() {
+    for (int fd = 0; fd <= 2; ++fd) {
+        if (::fcntl(fd, F_GETFD) < 0) static_cast<void>(::open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY));
+    }
+}
+
 int main(int argc, char** argv) {
+    occupy_standard_streams();
     // Never destroyed: a handler that a test left behind may still be on its way out of a CHECK.
     static doctest::Context& context = *new doctest::Context(argc, argv);
     return context.run();

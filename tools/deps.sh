@@ -9,6 +9,14 @@ LOCAL=third_party/include  # headers copied by hand are found here; git ignores 
 has_program() { command -v "$1" >/dev/null 2>&1; }
 has_header() { echo "#include <$1>" | "$CXX" -std=c++17 -isystem "$LOCAL" -x c++ -E -o /dev/null - 2>/dev/null; }
 
+# What `clang++ -fsanitize=fuzzer` links is a package of its own, for each version of clang; asked for once that is there.
+has_fuzzer() {
+    has_program clang++ || return 0
+    echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' |
+        clang++ -fsanitize=fuzzer -x c++ -o /dev/null - 2>/dev/null
+}
+fuzzer_package() { echo "libclang-rt-$(clang++ -dumpversion | cut -d. -f1)-dev"; }
+
 # Two columns: package, what it is for.
 missing() {
     # ${CXX} may hold a launcher and its compiler ("ccache g++"): the first word decides.
@@ -25,6 +33,7 @@ missing() {
     if [ "${1:-}" = check ]; then
         has_program g++ || echo "g++ g++"
         has_program clang++ || echo "clang clang++"
+        has_fuzzer || echo "$(fuzzer_package) clang++ -fsanitize=fuzzer"
         has_program clang-format || echo "clang-format clang-format"
         python3 -c "import yaml" 2>/dev/null || echo "python3-yaml python3's yaml"
         has_program promtool || echo "prometheus promtool"
@@ -43,7 +52,8 @@ explain() {
     echo "Headers may also be copied by hand: $LOCAL/picojson.h, $LOCAL/doctest/doctest.h"
 }
 
-packages=$(missing "$@" | cut -d' ' -f1 | sort -u)
+packages_missing() { missing "$@" | cut -d' ' -f1 | sort -u; }
+packages=$(packages_missing "$@")
 [ -n "$packages" ] || exit 0
 
 as_root=
@@ -52,15 +62,14 @@ if ! has_program apt-get || { [ -n "$as_root" ] && ! has_program sudo; }; then
     explain "$@" >&2
     exit 1
 fi
-echo "installing:" $packages
-# The lists of a fresh machine are empty or old; they are fetched once, where the first try fails.
 # $packages is a list of words.
 install() { $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $packages; }
-install >/dev/null 2>&1 || { $as_root apt-get update -q && install -q; } >&2 || {
-    explain "$@" >&2
-    exit 1
-}
-if [ -n "$(missing "$@")" ]; then
-    explain "$@" >&2
-    exit 1
-fi
+for round in first second; do  # what the first one installed may say what else is needed
+    echo "installing:" $packages
+    # The lists of a fresh machine are empty or old; they are fetched once, where the first try fails.
+    install >/dev/null 2>&1 || { $as_root apt-get update -q && install -q; } >&2 || break
+    packages=$(packages_missing "$@")
+    [ -n "$packages" ] || exit 0
+done
+explain "$@" >&2
+exit 1

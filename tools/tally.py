@@ -23,6 +23,7 @@ DURATION_HEADING = re.compile(r"={79}\n(?:[^\n]+\n)+\n(?=[\d.]+ s: )")
 UNITTEST = re.compile(r"^Ran (\d+) tests? in ", re.MULTILINE)
 UNITTEST_BAD = re.compile(r"(?:failures|errors)=(\d+)")
 UNITTEST_SKIPPED = re.compile(r"skipped=(\d+)")
+SKIPPED = 77  # exit status of a script that cannot do here what it is for
 SCRIPT = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.MULTILINE)
 
 
@@ -40,6 +41,8 @@ def count(output, status):
         passed = int(ran.group(1)) - failed - skipped
     elif script:
         passed, failed, skipped = (int(number or 0) for number in script[-1])
+    elif status == SKIPPED:
+        return 0, 0, 1
     else:
         return (1, 0, 0) if status == 0 else (0, 1, 0)
     # A test program that ran nothing proves nothing; one that fails without a failed case crashed on its way out, or

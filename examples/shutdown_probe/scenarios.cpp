@@ -576,7 +576,7 @@ void early_term(findings& out) {
 void concurrency(findings& out) {
     constexpr int slots = 4;
     constexpr int jobs = 24;
-    constexpr int each_ms = 100;
+    constexpr int each_ms = 400;
     session at(out, "concurrency");
     at.start_and_await_beat();
     const std::vector<std::string> ids = at.backend.add_jobs("probe.sleep", each_ms, jobs);

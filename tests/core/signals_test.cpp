@@ -117,13 +117,23 @@ TEST_CASE("signals: SIGTTIN asks for a report and changes no phase") {
 }
 
 // In the child of a fork(): a session with a terminal, and in it a background process that claims the signals and
-// reads the terminal. Exits with 0 if that process was stopped, as it would be without us, and not asked for a report.
+// reads the terminal. Exits with 0 if that process was stopped, as it would be without us, and not asked for a report;
+// with no_terminal where there is none to be had: a chroot without /dev/pts, a build sandbox.
+constexpr int no_terminal = 77;
+
+int open_own_terminal() {
+    const int terminal = ::posix_openpt(O_RDWR);
+    if (terminal < 0 || ::grantpt(terminal) != 0 || ::unlockpt(terminal) != 0) return -1;
+    const char* name = ::ptsname(terminal);
+    const int slave = name == nullptr ? -1 : ::open(name, O_RDWR);
+    return slave >= 0 && ::ioctl(slave, TIOCSCTTY, 0) == 0 ? slave : -1;
+}
+
 [[noreturn]] void read_terminal_in_background() {
     ::alarm(20);
-    const int terminal = ::posix_openpt(O_RDWR);
-    if (::setsid() < 0 || ::grantpt(terminal) != 0 || ::unlockpt(terminal) != 0) _exit(2);
-    const int slave = ::open(::ptsname(terminal), O_RDWR);
-    if (slave < 0 || ::ioctl(slave, TIOCSCTTY, 0) != 0) _exit(3);
+    if (::setsid() < 0) _exit(2);
+    const int slave = open_own_terminal();
+    if (slave < 0) _exit(no_terminal);
     const pid_t reader = ::fork();
     if (reader == 0) {
         ::alarm(20);
@@ -155,7 +165,11 @@ TEST_CASE("signals: a SIGTTIN of the terminal's stops the process, as it does wi
     if (session == 0) read_terminal_in_background();
     int status = 0;
     REQUIRE(::waitpid(session, &status, 0) == session);
-    CHECK(WIFEXITED(status));
+    REQUIRE(WIFEXITED(status));
+    if (WEXITSTATUS(status) == no_terminal) {
+        MESSAGE("skipped: no pseudo-terminal to be had here");
+        return;
+    }
     CHECK(WEXITSTATUS(status) == 0);
 }
 

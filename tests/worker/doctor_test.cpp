@@ -292,6 +292,10 @@ TEST_CASE("doctor: control of the worker") {
 TEST_CASE("doctor: limits that are too low for the concurrency") {
     rlimit before{};
     REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    if (before.rlim_max < 200) {
+        MESSAGE("skipped: no more than " << before.rlim_max << " descriptors here");
+        return;
+    }
     rlimit low = before;
     low.rlim_cur = 200;
     REQUIRE(::setrlimit(RLIMIT_NOFILE, &low) == 0);

@@ -168,7 +168,7 @@ TEST_CASE("edge: a FAIL that hangs outside any handler does not hold up the stop
         return ojs::error{ojs::errc::timed_out, 0, "no answer"};
     };
     ojs::worker_options settings = options();
-    settings.stop_timeout = 2s;  // of which the last heartbeat has its part
+    settings.stop_timeout = 4s;  // of which the last heartbeat has its part
     settings.shutdown_grace_period = 0ms;
     ojs::worker worker(settings, wire);
     worker.register_handler("work", [](ojs::job_context&) {});

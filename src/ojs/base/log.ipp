@@ -294,7 +294,8 @@ OJS_SHUTDOWN_INLINE void logger::call_hook(const log_record& record) const {
         options_.hook(record);
     } catch (...) {
         if (!outlet().hook_threw.exchange(true))
-            static_cast<void>(write_line(STDERR_FILENO, "error: the log hook threw an exception; records are lost"));
+            static_cast<void>(
+                write_line(STDERR_FILENO, "error: the log hook threw an exception; records are lost"));
     }
 }
 

@@ -109,8 +109,8 @@ class condition {
 struct thread_options {
     std::size_t stack_size = 0;        // bytes; 0: the platform's default
     std::size_t least_stack_size = 0;  // whatever the former says
-    bool takes_signals = false;  // false: every signal is blocked in the thread
-    const char* name = "ojs";    // at most 15 characters, shown by ps and debuggers
+    bool takes_signals = false;        // false: every signal is blocked in the thread
+    const char* name = "ojs";          // at most 15 characters, shown by ps and debuggers
 };
 
 // A joinable thread. Destroying one that was neither joined nor detached joins it.

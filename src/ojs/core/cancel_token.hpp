@@ -26,7 +26,7 @@ const char* to_string(cancel_reason reason) noexcept;
 namespace detail {
 class cancel_group;
 class cancel_state;
-}
+}  // namespace detail
 
 // A callback's place in a token. Destroying it takes the callback back, and waits for it if it is running on
 // another thread; so what the callback captured by reference may go out of scope after it.

@@ -149,7 +149,8 @@ class handler_thread {
 class active_job : public ref_counted {
   public:
     // `lease` is how long the claim holds, unless the job itself says.
-    active_job(ojs::job claimed, time_point when, std::chrono::milliseconds lease, ref<all_jobs_cancel> all_jobs)
+    active_job(ojs::job claimed, time_point when, std::chrono::milliseconds lease,
+               ref<all_jobs_cancel> all_jobs)
         : job(std::move(claimed)),
           claimed_at(when),
           lease(longer_than_least(job.visibility_timeout.count() > 0 ? job.visibility_timeout : lease)),
@@ -200,7 +201,7 @@ class active_job : public ref_counted {
     const ojs::job job;
     const time_point claimed_at;
     const std::chrono::milliseconds lease;  // how long the claim holds without a heartbeat
-    ref<registered_handler> handler;  // none: no handler of that type
+    ref<registered_handler> handler;        // none: no handler of that type
     cancel_source cancel;
     saved_state saved;
     drain_barrier::ticket ticket;  // held until settled

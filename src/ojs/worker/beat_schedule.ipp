@@ -90,17 +90,15 @@ class beat_schedule {
         changed_.notify_one();
     }
 
-    static error last_beat_error() {
-        return {errc::cancelled, 0, "the worker is at its last heartbeat"};
-    }
+    static error last_beat_error() { return {errc::cancelled, 0, "the worker is at its last heartbeat"}; }
 
     static constexpr std::chrono::milliseconds most_ask_gap{1000};
 
     const std::chrono::milliseconds interval_;
     const std::chrono::milliseconds ask_gap_;
     mutable mutex mutex_;
-    condition changed_;   // for the thread that beats
-    condition answered_;  // for those who wait for an answer
+    condition changed_;                   // for the thread that beats
+    condition answered_;                  // for those who wait for an answer
     time_point due_ = time_point::min();  // the first beat is the registration where there is no route for it
     time_point last_began_ = time_point::min();
     time_point last_deadline_ = time_point::max();

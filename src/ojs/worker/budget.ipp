@@ -66,11 +66,13 @@ inline void check_cancel_wait(const worker_options& options, std::vector<finding
     const auto left = options.stop_timeout - last_beat_time(options.stop_timeout);
     const auto granted = left - std::chrono::duration_cast<std::chrono::milliseconds>(report_time(left));
     if (wanted <= granted) return;
-    out.push_back({severity::warning, "cancel-wait-cut",
-                   cat("cancelled handlers are to have ", format_duration(wanted), " to return, but the stop_timeout of ",
-                       format_duration(options.stop_timeout), " leaves them ", format_duration(granted)),
-                   cat("set OJS_STOP_TIMEOUT to ", format_duration(sum(wanted, std::chrono::milliseconds(3500))),
-                       ", or shorten the wait")});
+    out.push_back(
+        {severity::warning, "cancel-wait-cut",
+         cat("cancelled handlers are to have ", format_duration(wanted),
+             " to return, but the stop_timeout of ", format_duration(options.stop_timeout), " leaves them ",
+             format_duration(granted)),
+         cat("set OJS_STOP_TIMEOUT to ", format_duration(sum(wanted, std::chrono::milliseconds(3500))),
+             ", or shorten the wait")});
 }
 
 }  // namespace detail

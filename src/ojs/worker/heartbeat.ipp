@@ -15,7 +15,8 @@ class heartbeat : public ref_counted {
     result<void> start() {
         const ref<heartbeat> self(this);
         const ref<worker_context> context(&worker_);
-        result<thread> started = thread::start([self, context] { self->run(); }, worker_.service_thread("ojs-heartbeat"));
+        result<thread> started =
+            thread::start([self, context] { self->run(); }, worker_.service_thread("ojs-heartbeat"));
         if (!started) return started.error();
         thread_ = std::move(*started);
         return {};

@@ -276,7 +276,6 @@ class job_pool : public ref_counted {
         }
     }
 
-
     void run_to_end(const ref<active_job>& job) {
         const auto body = [&] {
             run(*job);
@@ -442,8 +441,8 @@ class job_pool : public ref_counted {
             // The number 7 is not the job "7" that may run here.
             if (each.id_json.empty() && renews_running_job(each.id, sent)) continue;
             ++came;
-            ref<active_job> job = make_ref<active_job>(
-                std::move(each), sent, worker_.options.visibility_timeout, worker_.all_jobs);
+            ref<active_job> job = make_ref<active_job>(std::move(each), sent,
+                                                       worker_.options.visibility_timeout, worker_.all_jobs);
             job->ticket = ticket.split();
             job->handler = find_handler(job->job.type);
             worker_.jobs.add(job);
@@ -551,7 +550,7 @@ class job_pool : public ref_counted {
     std::atomic<std::size_t> live_{0};    // threads that have not ended
     std::size_t job_threads_ = 0;         // of them, those that run jobs
     std::size_t idle_ = 0;
-    std::size_t slots_;          // jobs at a time: the concurrency, or as many as there are threads
+    std::size_t slots_;  // jobs at a time: the concurrency, or as many as there are threads
     std::atomic<steady_clock::rep> retry_at_{never};
     std::size_t asked_for_ = 0;  // by FETCHes under way
     std::uint64_t news_ = 0;     // see expect_work()

@@ -229,14 +229,13 @@ inline settle_end conclude(worker_context& worker, active_job& job, verdict& rep
 }
 
 inline void log_settled(const worker_context& worker, const active_job& job, const verdict& report,
-                    settle_end end) {
+                        settle_end end) {
     switch (end) {
         case settle_end::accepted:
             return log_job(worker, job, report.level, report.message, report.failure.code);
         case settle_end::gone:
         case settle_end::lease_lost:
-            return log_job(worker, job, log_level::warn,
-                           "the job's reservation is gone; settled elsewhere");
+            return log_job(worker, job, log_level::warn, "the job's reservation is gone; settled elsewhere");
         case settle_end::rejected:
         case settle_end::out_of_time:
             return log_job(worker, job, log_level::error, "job could not be reported");

@@ -272,7 +272,8 @@ class supervisor {
     void await_handlers(unsigned signals) {
         const time_point soon = steady_clock::now() + stuck_wait;
         if (await(soon, [this] { return !pool_->any_in_handler(); })) return;
-        await(stop_end_, [&] { return worker_.life.state().stop_signals > signals || !pool_->any_returning(); });
+        await(stop_end_,
+              [&] { return worker_.life.state().stop_signals > signals || !pool_->any_returning(); });
     }
 
     // What they do not say has to be reported for them: that needs some of the time there is.

@@ -124,9 +124,7 @@ class worker_context : public ref_counted {
     }
 
     // The same for one that cannot be named: why takes the place of its id, and each counts.
-    void mark_nameless(const std::string& why) {
-        name_unreported(cat("(", why, ")"));
-    }
+    void mark_nameless(const std::string& why) { name_unreported(cat("(", why, ")")); }
 
     // For the health server; nothing is counted without one.
     void note_heartbeat(bool answered) noexcept {
@@ -165,7 +163,7 @@ class worker_context : public ref_counted {
     bool owns_transport = false;
     lifecycle* const followed;  // an outside lifecycle, or null
     beat_schedule beats;
-    lifecycle life;             // this worker's own
+    lifecycle life;  // this worker's own
     wake supervisor;
     drain_barrier claims;  // every FETCH under way and every claimed job holds a ticket
     drain_barrier calls;   // see call()

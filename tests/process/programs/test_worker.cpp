@@ -46,11 +46,13 @@ void sleep_handler(ojs::job_context& job) {
     if (!job.sleep_for(milliseconds_argument(job))) print("cancelled " + job.id());
 }
 
-// Returns once the file exists that its argument names.
+// Returns once the file exists that its argument names, or one with this worker's id added.
 void gate_handler(ojs::job_context& job) {
     print("start " + job.id());
     const std::string path = job.arg<std::string>(0).value_or("");
-    while (::access(path.c_str(), F_OK) != 0) {
+    const char* id = ::getenv("OJS_WORKER_ID");
+    const std::string own = path + "." + (id == nullptr ? "" : id);
+    while (::access(path.c_str(), F_OK) != 0 && ::access(own.c_str(), F_OK) != 0) {
         if (!job.sleep_for(std::chrono::milliseconds(2))) return print("cancelled " + job.id());
     }
 }

@@ -1,0 +1,101 @@
+// What the fuzz targets share: a way to fail, and a way to take an input apart.
+#pragma once
+#include <picojson.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <ojs_shutdown.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fuzz {
+
+// A promise that was broken ends the process: libFuzzer then writes the input down.
+inline void expect(bool holds, const char* promise, const std::string& seen = {}) {
+    if (holds) return;
+    std::fprintf(stderr, "BROKEN: %s\n%s\n", promise, seen.c_str());
+    std::abort();
+}
+
+class input {
+  public:
+    input(const std::uint8_t* data, std::size_t size) : rest_(reinterpret_cast<const char*>(data), size) {}
+
+    bool empty() const { return rest_.empty(); }
+    unsigned byte() {
+        if (rest_.empty()) return 0;
+        const auto out = static_cast<unsigned char>(rest_.front());
+        rest_.remove_prefix(1);
+        return out;
+    }
+    std::string_view line() {
+        const std::size_t end = std::min(rest_.find('\n'), rest_.size());
+        const std::string_view out = rest_.substr(0, end);
+        rest_.remove_prefix(std::min(end + 1, rest_.size()));
+        return out;
+    }
+    std::string_view rest() const { return rest_; }
+
+  private:
+    std::string_view rest_;
+};
+
+inline std::string text_of(std::string_view part) {
+    return std::string(part);
+}
+
+// A folder of this process, in memory where there is such a place; removed at the end.
+class scratch {
+  public:
+    scratch() {
+        for (const char* place : {"/dev/shm", "/tmp"}) {
+            std::string name = std::string(place) + "/ojs-fuzz-XXXXXX";
+            if (::mkdtemp(name.data()) == nullptr) continue;
+            path_ = name;
+            return;
+        }
+        std::perror("no folder for the files of a run");
+        std::exit(1);
+    }
+    ~scratch() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path_, ignored);
+    }
+    const std::filesystem::path& path() const { return path_; }
+
+  private:
+    std::filesystem::path path_;
+};
+
+inline void write_file(const std::filesystem::path& path, std::string_view content) {
+    std::ofstream(path, std::ios::binary) << content;
+}
+inline std::string read_file(const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// The other reader of JSON: what the library takes for JSON, picojson reads to its end.
+inline bool read_json(std::string_view text, picojson::value& out) {
+    std::string wrong;
+    const std::string copy(text);
+    try {
+        const auto end = picojson::parse(out, copy.begin(), copy.end(), &wrong);
+        const auto rest = static_cast<std::size_t>(end - copy.begin());
+        return wrong.empty() && copy.find_first_not_of(" \t\r\n", rest) == std::string::npos;
+    } catch (const std::exception&) {  // a number too large for a double
+        return false;
+    }
+}
+
+}  // namespace fuzz

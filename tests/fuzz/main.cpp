@@ -1,0 +1,48 @@
+// All fuzz targets in one program, so that the library is compiled once; the name it is started by picks one of them.
+#include "targets/address.hpp"
+#include "targets/jobs.hpp"
+#include "targets/lifecycle.hpp"
+#include "targets/message.hpp"
+#include "targets/settings.hpp"
+#include "targets/spool.hpp"
+
+// The example with its own main renamed, for its reader of configurations.
+#define main controller_main
+#include "../../examples/controller.cpp"
+#undef main
+
+namespace {
+
+constexpr struct {
+    const char* name;
+    void (*run)(fuzz::input);
+} targets[] = {
+    {"request", fuzz::request},
+    {"answer", fuzz::answer},
+    {"address", fuzz::address},
+    {"jobs", fuzz::jobs},
+    {"heartbeat", fuzz::heartbeat},
+    {"spool", fuzz::spool},
+    {"duration", fuzz::duration},
+    {"environment", fuzz::environment},
+    {"controller", [](fuzz::input in) { fuzz::controller(in, read_config, check); }},
+    {"lifecycle", fuzz::lifecycle},
+};
+void (*chosen)(fuzz::input) = nullptr;
+
+}  // namespace
+
+extern "C" int LLVMFuzzerInitialize(int*, char*** arguments) {
+    const std::string name = std::filesystem::path(**arguments).filename().string();
+    for (const auto& each : targets) {
+        if (name == each.name) chosen = each.run;
+    }
+    if (chosen != nullptr) return 0;
+    std::fprintf(stderr, "there is no target %s\n", name.c_str());
+    std::exit(64);
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    chosen({data, size});
+    return 0;
+}

@@ -1,0 +1,81 @@
+// jobs, heartbeat: what a backend answers. A job that may be run has arguments that are a JSON array, numbers keep their
+// digits, and what is taken out of JSON as source text is what a parser finds there.
+#pragma once
+#include "../fuzz.hpp"
+
+namespace fuzz {
+
+// The walk over source text against picojson, which keeps the last of two members of one name and the library the first.
+inline void compare_walk(std::string_view object) {
+    picojson::value parsed;
+    if (!read_json(object, parsed) || !parsed.is<picojson::object>()) return;
+    std::size_t members = 0;
+    std::string_view rest = object;
+    std::string_view key;
+    std::string_view value;
+    while (ojs::detail::next_raw_member(rest, key, value)) {
+        ++members;
+        picojson::value name;
+        picojson::value content;
+        expect(read_json(key, name) && name.is<std::string>(), "a key is a string", text_of(object));
+        expect(read_json(value, content), "a member's text is JSON", text_of(value));
+    }
+    expect(members >= parsed.get<picojson::object>().size(), "no member is missed", text_of(object));
+}
+
+inline void check_job(const ojs::job& job) {
+    expect(job.attempt >= 0 && job.max_attempts >= 0, "counts are not negative", job.envelope_json);
+    for (const std::chrono::milliseconds each : {job.timeout, job.visibility_timeout})
+        expect(each.count() >= 0 && each.count() <= 0x7fffffff, "durations fit poll(2)", job.envelope_json);
+    compare_walk(job.envelope_json);
+    if (!job.malformed.empty()) return;
+    picojson::value args;
+    expect(!job.type.empty(), "a job that may be run has a type", job.envelope_json);
+    expect(read_json(job.args_json, args) && args.is<picojson::array>(), "arguments are a JSON array",
+           job.args_json);
+    std::string_view rest = job.args_json;
+    std::string_view element;
+    for (const picojson::value& each : args.get<picojson::array>()) {
+        picojson::value walked;
+        expect(ojs::detail::next_raw_element(rest, element), "no argument is missed", job.args_json);
+        expect(read_json(element, walked) && walked == each, "an argument's text is its value",
+               text_of(element));
+    }
+    expect(!ojs::detail::next_raw_element(rest, element), "no argument is made up", job.args_json);
+}
+
+inline void jobs(input in) {
+    const std::string body = text_of(in.rest());
+    const auto read = ojs::detail::read_jobs(body);
+    if (read) {
+        for (const ojs::job& each : *read) check_job(each);
+    } else {
+        expect(read.error().text.size() <= 400, "an error does not echo the answer", read.error().text);
+    }
+    picojson::value quoted;
+    expect(read_json(ojs::detail::json_quote(body), quoted) && quoted.is<std::string>(),
+           "whatever is quoted is JSON", body);
+}
+
+inline void heartbeat(input in) {
+    const std::string body = text_of(in.rest());
+    const auto read = ojs::detail::read_heartbeat(body);
+    picojson::value parsed;
+    const bool is_object = read_json(body, parsed) && parsed.is<picojson::object>();
+    if (!read || !is_object) {
+        if (read) expect(read->directive == ojs::directive::none, "only an object directs", body);
+        return;
+    }
+    // A directive is obeyed where a parser finds the word, and an id is extended where a parser finds it.
+    const auto says = [&body](const char* word) { return body.find(word) != std::string::npos; };
+    if (!says("\\u")) {
+        expect(read->directive != ojs::directive::terminate || says("\"terminate\""), "nobody said terminate",
+               body);
+        expect(read->directive != ojs::directive::quiet || says("\"quiet\""), "nobody said quiet", body);
+    }
+    const picojson::value& extended = parsed.get("jobs_extended");
+    const std::size_t most = extended.is<picojson::array>() ? extended.get<picojson::array>().size() : 0;
+    expect(says("jobs_extended\"") || read->jobs_extended.size() <= most, "no lease is made up", body);
+}
+
+}  // namespace fuzz

@@ -1,0 +1,67 @@
+// request, answer: an HTTP message is read the same however its bytes come in, and what is read keeps the rules.
+#pragma once
+#include "../fuzz.hpp"
+
+namespace fuzz {
+
+// Everything the parser says about a stream of messages, fed in steps of `step` bytes.
+inline std::string read_messages(ojs::detail::http_parser::role role, std::string_view bytes,
+                                 std::size_t step, bool answers_head) {
+    using ojs::detail::http_parser;
+    ojs::http_limits limits;
+    limits.head = 512;
+    limits.body = 2048;
+    http_parser parser(role, limits);
+    std::string told;
+    for (int messages = 0; messages < 20; ++messages) {
+        parser.begin(answers_head);
+        http_parser::status reached = parser.feed({});
+        while (reached == http_parser::status::need_more && !bytes.empty()) {
+            const std::string_view part = bytes.substr(0, step);
+            bytes.remove_prefix(part.size());
+            reached = parser.feed(part);
+        }
+        const bool ended = reached == http_parser::status::need_more;
+        if (ended) reached = parser.finish();
+        if (reached != http_parser::status::complete) {
+            return ojs::detail::cat(told, "failed ", parser.failure_code(), " ", parser.failure());
+        }
+        const ojs::http_request& message = parser.message();
+        told += ojs::detail::cat(message.method, "|", message.target, "|", parser.code(), "|",
+                                 parser.keeps_alive() ? "lives" : "closes", "|", message.body, "|");
+        expect(message.body.size() <= limits.body, "a body keeps to its limit", told);
+        for (const ojs::http_header& header : message.headers) {
+            told += ojs::detail::cat(header.name, "=", header.value, ";");
+            expect(ojs::detail::is_token(header.name), "a header's name is a token", told);
+            expect(ojs::detail::is_field_value(header.value), "a header's value holds no control character",
+                   told);
+        }
+        if (role == http_parser::role::request) {
+            expect(ojs::detail::is_token(message.method), "a method is a token", told);
+            expect(ojs::detail::is_target(message.target), "a target holds no blank", told);
+        }
+        told += "\n";
+        if (ended || (bytes.empty() && !parser.has_surplus())) return told;
+    }
+    return told;
+}
+
+// The first byte says how the stream is split, and whether it answers HEAD.
+inline void message(ojs::detail::http_parser::role role, input in) {
+    const unsigned how = in.byte();
+    const bool head = role == ojs::detail::http_parser::role::answer && how % 2 == 1;
+    const std::string whole = read_messages(role, in.rest(), in.rest().size() + 1, head);
+    for (const std::size_t step : {std::size_t{1}, std::size_t{2 + how / 2}}) {
+        const std::string split = read_messages(role, in.rest(), step, head);
+        expect(split == whole, "split feeds agree", "whole: " + whole + "\nsplit: " + split);
+    }
+}
+
+inline void request(input in) {
+    message(ojs::detail::http_parser::role::request, in);
+}
+inline void answer(input in) {
+    message(ojs::detail::http_parser::role::answer, in);
+}
+
+}  // namespace fuzz

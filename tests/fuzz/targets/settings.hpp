@@ -1,0 +1,136 @@
+// duration, environment, controller: what an operator writes.
+#pragma once
+#include "../fuzz.hpp"
+
+namespace fuzz {
+
+// WIRE 1, by hand: 1h2m3s4ms, each unit at most once and in that order, or whole seconds; at most 2^31 - 1 ms.
+// -1: not a duration.
+inline std::int64_t duration_by_hand(std::string_view text) {
+    constexpr long double most = 2147483647;
+    const auto take_number = [&text](long double& number) {
+        number = 0;
+        std::size_t digits = 0;
+        for (; digits < text.size() && text[digits] >= '0' && text[digits] <= '9'; ++digits)
+            number = std::min(number * 10 + (text[digits] - '0'), most + 1);
+        text.remove_prefix(digits);
+        return digits > 0;
+    };
+    const struct {
+        std::string_view name;
+        long double ms;
+    } units[] = {{"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
+    long double total = 0;
+    std::size_t next = 0;
+    if (text.empty()) return -1;
+    while (!text.empty()) {
+        long double number = 0;
+        if (!take_number(number)) return -1;
+        if (text.empty()) {  // whole seconds, alone
+            if (next > 0 || number * 1000 > most) return -1;
+            return static_cast<std::int64_t>(number * 1000);
+        }
+        const std::string_view unit = text.substr(0, std::min(text.find_first_of("0123456789"), text.size()));
+        while (next < 4 && units[next].name != unit) ++next;
+        if (next == 4) return -1;
+        total += number * units[next++].ms;
+        if (total > most) return -1;
+        text.remove_prefix(unit.size());
+    }
+    return static_cast<std::int64_t>(total);
+}
+
+inline void duration(input in) {
+    const std::string text = text_of(in.rest());
+    const auto read = ojs::parse_duration(text);
+    const std::int64_t wanted = duration_by_hand(text);
+    expect((read ? read->count() : -1) == wanted, "a duration is what the rule says",
+           text + " is " + std::to_string(read ? read->count() : -1) + ", not " + std::to_string(wanted));
+    if (read) {
+        const auto again = ojs::parse_duration(ojs::format_duration(*read));
+        expect(again && *again == *read, "a duration is read again from its text", text);
+    } else {
+        expect(read.error().text.size() <= 400, "an error's text is short", read.error().text);
+    }
+}
+
+// One variable a line, its number the first byte.
+inline void environment(input in) {
+    static constexpr const char* names[] = {"OJS_SHUTDOWN_GRACE_PERIOD",
+                                            "OJS_GRACE_PERIOD",
+                                            "OJS_SHUTDOWN_TIMEOUT",
+                                            "OJS_URL",
+                                            "OJS_BACKEND_URL",
+                                            "OJS_QUEUES",
+                                            "OJS_QUEUE",
+                                            "OJS_CONCURRENCY",
+                                            "OJS_HEARTBEAT_INTERVAL",
+                                            "OJS_POLL_INTERVAL",
+                                            "OJS_VISIBILITY_TIMEOUT",
+                                            "OJS_REQUEST_TIMEOUT",
+                                            "OJS_STOP_TIMEOUT",
+                                            "OJS_CANCEL_WAIT",
+                                            "OJS_TERMINATION_TYPE_FILE",
+                                            "OJS_REPEAT_SIGNAL_GAP",
+                                            "OJS_HEALTH_ADDR",
+                                            "OJS_HEALTH_CONTROL",
+                                            "OJS_HEALTH_TOKEN",
+                                            "OJS_LABELS",
+                                            "OJS_WORKER_ID",
+                                            "OJS_AUTH_TOKEN",
+                                            "OJS_LOG_LEVEL",
+                                            "OJS_LOG_FORMAT",
+                                            "OJS_DIALECT",
+                                            "OJS_CONTAINER_GRACE_PERIOD"};
+    std::map<std::string, std::string> set;
+    while (!in.empty()) {
+        const unsigned which = in.byte() % 32;
+        const std::string value = text_of(in.line());
+        if (which < sizeof names / sizeof *names) set[names[which]] = value.c_str();
+    }
+    const auto lookup = [&set](const char* name) {
+        const auto found = set.find(name);
+        return found == set.end() ? nullptr : found->second.c_str();
+    };
+    const auto options = ojs::worker_options::from_environment(lookup);
+    if (!options) {
+        expect(!options.error().text.empty() && options.error().text.size() <= 1500,
+               "an error is told, shortly", options.error().text);
+        return;
+    }
+    expect(static_cast<bool>(ojs::validate(*options)), "what the environment gives can be used");
+    for (const char* name : {names[0], names[1], names[2]}) {
+        if (set.count(name) == 0) continue;
+        const std::int64_t wanted = duration_by_hand(set[name]);
+        expect(options->shutdown_grace_period.count() == wanted, "the first variable that is set counts",
+               name);
+        break;
+    }
+    if (set.count("OJS_URL") != 0) expect(options->url == set["OJS_URL"], "OJS_URL counts", options->url);
+}
+
+// `read_configuration` is the controller's own: result<config> of a path.
+template <class Read, class Check>
+void controller(input in, Read read_configuration, Check check) {
+    static const scratch folder;
+    const std::string path = folder.path() / "controller.json";
+    write_file(path, in.rest());
+    const auto config = read_configuration(path);
+    if (!config) {
+        expect(config.error().text.size() <= 1000, "an error does not echo the file", config.error().text);
+        return;
+    }
+    picojson::value parsed;
+    expect(read_json(in.rest(), parsed) && parsed.is<picojson::object>(), "a configuration is a JSON object");
+    expect(config->options.concurrency >= 1, "something is run at a time");
+    for (const std::chrono::milliseconds each : config->spool.retry_delays)
+        expect(each.count() >= 0 && each.count() <= 0x7fffffff, "a delay can be waited for");
+    if (check(path, *config)) {
+        expect(!config->command.empty() && !config->spool.directory.empty(),
+               "there is a command and a queue");
+        for (const std::string& word : config->command)
+            expect(word.find('\0') == std::string::npos, "no argument holds a NUL");
+    }
+}
+
+}  // namespace fuzz
