@@ -143,7 +143,8 @@ class stage {
     // Names in a folder of the spool, without what the spool keeps for itself.
     std::vector<std::string> names(const std::string& folder) const {
         std::vector<std::string> out;
-        for (const auto& each : fs::recursive_directory_iterator(path("spool/" + folder))) {
+        std::error_code missing;  // until the controller has made it
+        for (const auto& each : fs::recursive_directory_iterator(path("spool/" + folder), missing)) {
             const std::string name = each.path().filename().string();
             if (each.is_regular_file() && name.front() != '.') out.push_back(name);
         }

@@ -125,7 +125,7 @@ TEST_CASE("doctor: the container and its PID 1") {
     check_found(found, "container", severity::info, "docker");
     check_found(found, "budget-unknown", severity::warning, "30s");
     check_found(found, "pid1-wrapper", severity::warning,
-                OJS_SHUTDOWN_USE_PROC == 1 ? "/bin/sh -c ./worker" : "PID 1");
+                OJS_SHUTDOWN_USE_PROC == 1 ? "'/bin/sh -c ...'" : "PID 1");
     worker_options options = quiet_options();
     options.container_grace_period = 60s;
     const std::vector<finding> well = ask(options, {}, tree.root(), 1);

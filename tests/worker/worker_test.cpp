@@ -219,9 +219,11 @@ TEST_CASE("worker: jobs that cannot be run are failed for good, and none is skip
     CHECK(wire.settlements("good").size() == 1);
     CHECK(wire.settlements("").empty());
     CHECK(ran.count() == 1);
-    CHECK(worker.report().claimed == 3);
+    CHECK(worker.report().claimed == 4);
     CHECK(worker.report().failed == 2);
     CHECK(worker.report().completed == 1);
+    REQUIRE(worker.report().unreported.size() == 1);
+    CHECK(holds(worker.report().unreported[0], "args is not an array"));
 }
 
 TEST_CASE("worker: the first handler registered for a type runs its jobs") {

@@ -105,7 +105,7 @@ class http_connection final : public ref_counted {
         ::shutdown(socket_.get(), SHUT_RD);
     }
     bool cut() noexcept {
-        const bool under_way = idle_since() == 0;  // asked first: the shutdown itself ends it
+        const bool under_way = busy_.load();  // asked first: the shutdown itself ends it
         ::shutdown(socket_.get(), SHUT_RDWR);
         return under_way;
     }
@@ -132,7 +132,8 @@ class http_connection final : public ref_counted {
     http_parser parser_;
     bool lingers_ = false;  // see linger()
     std::atomic<bool> leaves_{false};
-    // 0 while a request is under way. Set here before `stopping` and `crowded` are read; the server does it the other
+    std::atomic<bool> busy_{false};  // from the first byte of a request to the last of its answer
+    // 0 until a request that is under way has its answer: whoever has read that is idle, as far as he can tell. Set here before `stopping` and `crowded` are read; the server does it the other
     // way round, so that one of the two always sees the other.
     std::atomic<std::uint64_t> idle_since_{newcomer};
 };
@@ -149,6 +150,7 @@ OJS_SHUTDOWN_INLINE void http_connection::serve() {
         pass_on_thread_end();
     }
     idle_since_.store(newcomer);
+    busy_.store(false);
     if (lingers_) linger();
 }
 
@@ -158,6 +160,8 @@ OJS_SHUTDOWN_INLINE bool http_connection::serve_request() {
     http_parser::status reached = parser_.feed({});  // a pipelined request may be here already
     time_point deadline = after(server_.options.request_timeout);
     if (parser_.untouched() && !await_request(reached, deadline)) return false;
+    busy_.store(true);
+    idle_since_.store(0);
     const io_status read = read_request(reached, deadline);
     if (reached == http_parser::status::complete) return answer(std::move(parser_.message()));
     if (reached == http_parser::status::failed) return refuse(parser_.failure_code(), parser_.failure());
@@ -166,14 +170,13 @@ OJS_SHUTDOWN_INLINE bool http_connection::serve_request() {
 
 // Waits for a request to begin; false if none does. Empty lines are none yet, but its time begins with them.
 OJS_SHUTDOWN_INLINE bool http_connection::await_request(http_parser::status& reached, time_point& deadline) {
-    if (idle_since() == 0 && !may_stay()) return false;
+    busy_.store(false);
     if (server_.stopping.load()) return false;
     if (read_more(after(server_.options.idle_timeout), reached) != io_status::ok) return false;
     deadline = after(server_.options.request_timeout);
     while (parser_.untouched()) {
         if (!may_stay() || read_more(deadline, reached) != io_status::ok) return false;
     }
-    idle_since_.store(0);
     return true;
 }
 
@@ -210,10 +213,10 @@ OJS_SHUTDOWN_INLINE bool http_connection::answer(http_request&& message) {
     const served_request request{std::move(message), socket_.get()};
     const http_response made = call_handler(request);
     if (made.drop) return false;
-    const bool closes = server_.stopping.load() || server_.crowded.load() || leaves() ||
-                        !parser_.keeps_alive() || has_list_word(made.headers, "Connection", "close");
-    lingers_ = closes && parser_.has_surplus();
-    return send_answer(made, request.method == "HEAD", closes);
+    const bool stays = may_stay() && !server_.stopping.load() && !leaves() && parser_.keeps_alive() &&
+                       !has_list_word(made.headers, "Connection", "close");
+    lingers_ = !stays && parser_.has_surplus();
+    return send_answer(made, request.method == "HEAD", !stays);
 }
 
 OJS_SHUTDOWN_INLINE http_response http_connection::call_handler(const http_request& request) {

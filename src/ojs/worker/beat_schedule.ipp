@@ -44,13 +44,14 @@ class beat_schedule {
 
     // ---- for the thread that beats ----
 
-    // Waits until a beat is due: true; or until finish(): false. A beat that is due by then is still sent: it announces
+    // Waits until a beat is due: true; or until finish(): false. One that was asked for by then is still sent: it announces
     // `quiet`.
     bool wait() {
         lock_guard held(mutex_);
         while (steady_clock::now() < due_ && !finishing_) changed_.wait_until(held, due_);
         const time_point now = steady_clock::now();
-        if (now < due_) return false;
+        if (now < due_ || (finishing_ && !asked_)) return false;
+        asked_ = false;
         due_ = now + interval_;
         last_began_ = now;
         ++begun_;
@@ -86,6 +87,7 @@ class beat_schedule {
     // With the mutex held. Once the last beat is all that is left, nobody can ask for another one.
     void want(time_point when) {
         if (finishing_ || when >= due_) return;
+        asked_ = true;
         due_ = when;
         changed_.notify_one();
     }
@@ -105,6 +107,7 @@ class beat_schedule {
     std::uint64_t begun_ = 0;
     std::uint64_t ended_ = 0;
     result<void> answer_;  // to the one that ended last
+    bool asked_ = true;    // the first one is
     bool finishing_ = false;
 };
 

@@ -138,13 +138,16 @@ class supervisor {
         const ojs::phase before = std::exchange(phase_seen_, now.phase);
         const bool moved = before != now.phase;
         if (moved) act_on_phase(before, now);
-        if ((now.phase == phase::stopping || now.cancel_requested) && !idle()) cancel_jobs(stop_reason());
-        log_change(before, now);  // only now: nothing that has to be done waits for the log's reader
-        if (moved) {
-            decide_mode();
-            if (now.phase == phase::stopping && now.mode == stop_mode::reclaim) log_reclaim(now);
-            tell_listener(now);
-        }
+        const bool cancels = (now.phase == phase::stopping || now.cancel_requested) && !idle() &&
+                             worker_.all_jobs->request(stop_reason(), steady_clock::now());
+        const bool reclaims = moved && now.phase == phase::stopping && now.mode == stop_mode::reclaim;
+        if (cancels && !reclaims)
+            pool_->tell_all_cancelled();  // before what may have to wait for the log's reader
+        log_change(before, now);
+        if (moved) decide_mode();
+        if (reclaims) log_reclaim(now);
+        if (cancels && reclaims) pool_->tell_all_cancelled();  // what they log comes after, as in the guide
+        if (moved) tell_listener(now);
         if (now.exit_now) give_up(now);
     }
 
@@ -230,7 +233,7 @@ class supervisor {
     void share_out_stop() {
         const time_point now = steady_clock::now();
         const std::chrono::milliseconds total = worker_.options.stop_timeout;
-        limit_log_waiting(total / 10);
+        limit_log_waiting(worker_.life.state().mode == stop_mode::reclaim ? total / 50 : total / 10);
         stop_end_ = now + total;
         worker_.set_saves_deadline(now + (total / 20 < saves_share ? total / 20 : saves_share));
         worker_.set_report_deadline(stop_end_ - last_beat_time(total));
