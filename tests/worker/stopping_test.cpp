@@ -670,9 +670,11 @@ TEST_CASE("stopping: two workers on one lifecycle") {
     second_wire.give(make_job("b"));
     const shared_event let_go = make_event();
     const auto running = std::make_shared<recorder::counter>();
+    const auto returned = std::make_shared<recorder::counter>();
     const auto handler = [=](job_context&) {
         running->add();
         CHECK(let_go->wait());
+        returned->add();
     };
     worker first(recorder::options(), first_wire, life);
     worker second(recorder::options(), second_wire, life);
@@ -711,6 +713,7 @@ TEST_CASE("stopping: two workers on one lifecycle") {
         let_go->set();
     }
     let_go->set();
+    REQUIRE(returned->wait_for(2));
     recorder::check_last_word(first_wire);
     recorder::check_last_word(second_wire);
 }
