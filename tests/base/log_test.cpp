@@ -249,6 +249,65 @@ TEST_CASE("a full pipe that nobody reads costs the line, not the program") {
     CHECK(pipe.read_all_there_is().find("no room") == std::string::npos);
 }
 
+// Standard error is the pipe for a scope.
+class standard_error_in {
+  public:
+    explicit standard_error_in(int writer) : before_(::dup(STDERR_FILENO)) { ::dup2(writer, STDERR_FILENO); }
+    standard_error_in(const standard_error_in&) = delete;
+    standard_error_in& operator=(const standard_error_in&) = delete;
+    ~standard_error_in() {
+        ::dup2(before_, STDERR_FILENO);
+        ::close(before_);
+    }
+
+  private:
+    const int before_;
+};
+
+TEST_CASE("lines that nobody read in time are counted, and that is said when there is room again") {
+    const pipe_ends pipe;
+    ojs::log_options options;
+    options.format = ojs::log_format::logfmt;
+    const ojs::detail::logger log(options, "w");
+    std::string said;
+    {
+        const standard_error_in here(pipe.fds[1]);
+        log.write(ojs::log_level::info, "nothing is lost yet");
+        pipe.read_all_there_is();
+        fill(pipe.fds[1], 0);
+        ojs::detail::limit_log_waiting(std::chrono::milliseconds(0));
+        for (int i = 0; i < 3; ++i) log.write(ojs::log_level::info, "lost");
+        pipe.read_all_there_is();
+        log.write(ojs::log_level::info, "room again");
+        log.write(ojs::log_level::info, "and again");
+        said = pipe.read_all_there_is();
+    }
+    INFO(said);
+    CHECK(said.find("lost\"") == std::string::npos);
+    const std::size_t first = said.find("room again");
+    const std::size_t told = said.find("nobody read them in time\" worker_id=w lines=3\n");
+    REQUIRE(first != std::string::npos);
+    REQUIRE(told != std::string::npos);
+    CHECK(first < told);
+    CHECK(said.find("nobody read", told + 1) == std::string::npos);
+    CHECK(told < said.find("and again"));
+}
+
+TEST_CASE("a reader that is slow all the time costs lines, not the time of who writes") {
+    const pipe_ends pipe;
+    fill(pipe.fds[1], 0);
+    const std::string line(3000, 'l');
+    // What the lines may wait for their reader is used up by the first of them, and the others do not wait.
+    int written = 0;
+    for (int i = 0; i < 200; ++i) written += ojs::detail::write_line(pipe.fds[1], line) ? 1 : 0;
+    CHECK(written == 0);
+    ojs::detail::limit_log_waiting(std::chrono::milliseconds(0));
+    CHECK_FALSE(ojs::detail::write_line(pipe.fds[1], line));
+    pipe.read_all_there_is();
+    CHECK(ojs::detail::write_line(pipe.fds[1], "there is room"));
+    CHECK(pipe.read_all_there_is() == "there is room\n");
+}
+
 TEST_CASE("several threads writing to a pipe that is about to be full: none of them stays in it") {
     // A thread that sees room and loses it to another before it writes would block for as long as nobody reads.
     for (int round = 0; round < 2; ++round) {

@@ -1,4 +1,6 @@
 // Asking work to return: reasons, waits that end at once, and callbacks that come and go.
+#include <poll.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -60,6 +62,47 @@ TEST_CASE("cancel_token: the first reason stays, and every copy tells it") {
         CHECK(copy.reason() == why);
         CHECK(source.token().reason() == why);
     }
+}
+
+TEST_CASE("cancel_token: a group is cancelled by one store, and a reason of its own stays") {
+    const auto group = ojs::detail::make_ref<ojs::detail::cancel_group>();
+    std::vector<cancel_source> sources;
+    for (int i = 0; i < 3; ++i) sources.emplace_back(group);
+    CHECK(sources[0].request(cancel_reason::timeout));
+    CHECK_FALSE(sources[1].token().cancelled());
+    CHECK(group->request(cancel_reason::forced));
+    CHECK_FALSE(group->request(cancel_reason::cancelled));
+    // Nothing but that store was done.
+    CHECK(sources[0].token().reason() == cancel_reason::timeout);
+    CHECK(sources[1].token().reason() == cancel_reason::forced);
+    CHECK_FALSE(sources[1].request(cancel_reason::timeout));
+    CHECK_FALSE(sources[2].request(cancel_reason::timeout));
+    CHECK(sources[2].reason() == cancel_reason::forced);
+    CHECK_FALSE(sources[2].token().seen());
+    CHECK_FALSE(sources[2].token().sleep_for(1h));
+    CHECK(sources[2].token().seen());
+    // Who comes late is told as by a source of his own.
+    bool called = false;
+    const cancel_registration keep = sources[1].token().on_cancel([&] { called = true; });
+    CHECK(called);
+    const cancel_source after(group);
+    CHECK(after.requested());
+}
+
+TEST_CASE("cancel_token: who sleeps and polls is woken by end_waits") {
+    const auto group = ojs::detail::make_ref<ojs::detail::cancel_group>();
+    cancel_source source(group);
+    const ojs::cancel_token token = source.token();
+    const ojs::result<int> fd = token.fd();
+    REQUIRE(fd);
+    std::atomic<bool> slept{true};
+    std::thread sleeper([&] { slept = token.sleep_for(1h); });
+    CHECK(group->request(cancel_reason::forced));
+    source.end_waits();
+    sleeper.join();
+    CHECK_FALSE(slept);
+    pollfd readable{*fd, POLLIN, 0};
+    CHECK(::poll(&readable, 1, 0) == 1);
 }
 
 TEST_CASE("cancel_token: every reason has the name the backend is told") {

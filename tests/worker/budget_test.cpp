@@ -6,9 +6,11 @@
 
 using namespace std::chrono_literals;
 using ojs::check_budget;
+using ojs::dialect;
 using ojs::finding;
 using ojs::grace_period_for;
 using ojs::severity;
+using ojs::worker_options;
 using std::chrono::milliseconds;
 
 namespace {
@@ -36,6 +38,27 @@ TEST_CASE("budget: nothing is said about what nobody said, or what fits") {
     CHECK(check_budget(with(30s, 35s)).empty());
     CHECK(check_budget(with(30s, 40s, 5s)).empty());
     CHECK(check_budget(with(30s, 50s, 0s, 20s)).empty());
+}
+
+TEST_CASE("budget: a wait for cancelled handlers that stop_timeout cannot hold") {
+    worker_options options = with(30s, 0s);
+    options.cancel_wait = 2250ms;  // half of what the last heartbeat leaves of 5 s
+    CHECK(check_budget(options).empty());
+    options.cancel_wait = 2251ms;
+    const std::vector<finding> cut = check_budget(options);
+    REQUIRE(cut.size() == 1);
+    CHECK(cut[0].id == "cancel-wait-cut");
+    CHECK(cut[0].severity == severity::warning);
+    CHECK(holds(cut[0].what, "2s251ms"));
+    CHECK(holds(cut[0].what, "2s250ms"));
+    CHECK(holds(cut[0].fix, "5s751ms"));
+    options.stop_timeout = 5751ms;
+    CHECK(check_budget(options).empty());
+    options.cancel_wait = 0ms;
+    options.reclaim_wait = 1h;
+    CHECK(check_budget(options).size() == 1);
+    options.use(dialect::river());
+    CHECK(check_budget(options).empty());
 }
 
 TEST_CASE("budget: exceeded, tight, and the value that works") {

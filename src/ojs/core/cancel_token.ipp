@@ -18,20 +18,6 @@ OJS_SHUTDOWN_INLINE const char* to_string(cancel_reason reason) noexcept {
 
 namespace detail {
 
-// Cancels all of its tokens by one store, however many there are and whether or not the canceller gets any further.
-class cancel_group : public ref_counted {
-  public:
-    // False: it was cancelled before; the first reason stays.
-    bool request(cancel_reason why) noexcept {
-        cancel_reason none = cancel_reason::none;
-        return reason_.compare_exchange_strong(none, why, std::memory_order_acq_rel);
-    }
-    cancel_reason reason() const noexcept { return reason_.load(std::memory_order_acquire); }
-
-  private:
-    std::atomic<cancel_reason> reason_{cancel_reason::none};
-};
-
 class cancel_state : public ref_counted {
   public:
     explicit cancel_state(ref<cancel_group> group = {}) : group_(std::move(group)) {}

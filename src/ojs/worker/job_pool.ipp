@@ -83,8 +83,8 @@ class job_pool : public ref_counted {
     void tell_all_cancelled() {
         const above_others here;
         const ref<job_pool> self(this);
-        const auto tell = [self] {
-            const std::vector<ref<active_job>> jobs = self->worker_.jobs.snapshot();
+        // Looked up now: what is reported by the time the thread runs has left the table, and waits all the same.
+        const auto tell = [self, jobs = worker_.jobs.snapshot()] {
             for (const ref<active_job>& job : jobs) job->cancel.end_waits();
             self->run_cancel_callbacks(jobs);
         };

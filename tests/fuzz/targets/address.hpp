@@ -18,7 +18,7 @@ inline void address(input in) {
                    "a URL is read again from its name", text + " -> " + url->name + url->base);
         }
     } else {
-        expect(url.error().text.size() <= 400, "an error's text is short", url.error().text);
+        expect(url.error().text.size() <= 1000, "an error's text is short", url.error().text);
     }
     if (const auto listen = ojs::detail::parse_listen_address(text)) {
         expect(ojs::detail::is_field_value(listen->name), "no control character in an address", text);

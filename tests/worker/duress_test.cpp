@@ -1,0 +1,314 @@
+// A stop queues behind nothing: not behind busy handlers, the log's reader, a frozen process or a want of threads.
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "recorder.hpp"
+
+namespace {
+
+using namespace recorder;
+using namespace std::chrono_literals;
+
+// Handlers that look every millisecond, in the ways there are to look.
+void look_for_cancellation(ojs::job_context& job) {
+    while (!job.cancel_requested()) ::usleep(1000);
+}
+void sleep_in_pieces(ojs::job_context& job) {
+    while (job.sleep_for(1ms)) {
+    }
+}
+void wait_to_be_called(ojs::job_context& job) {
+    std::atomic<bool> called{false};
+    const ojs::cancel_registration keep = job.on_cancel([&] { called = true; });
+    while (!called) ::usleep(1000);
+}
+void go_on_until_abandoned(ojs::job_context& job) {
+    while (!job.abandoned()) ::usleep(1000);
+}
+
+TEST_CASE("duress: handlers that loop, many more than processors, are all reported") {
+    constexpr int each_kind = 40;
+    transport wire;
+    const char* const kinds[] = {"look", "sleep", "call", "deaf"};
+    counter running;
+    for (int i = 0; i < each_kind; ++i) {
+        for (const char* kind : kinds) wire.give(make_job(kind + std::to_string(i), kind));
+    }
+    ojs::worker_options settings = options(4 * each_kind);
+    settings.thread_stack_size = 256 * 1024;
+    settings.shutdown_grace_period = 100ms;
+    settings.stop_timeout = 20s;
+    ojs::worker worker(settings, wire);
+    const auto counted = [&](void (*loop)(ojs::job_context&)) {
+        return [&running, loop](ojs::job_context& job) {
+            running.add();
+            loop(job);
+        };
+    };
+    worker.register_handler("look", counted(&look_for_cancellation));
+    worker.register_handler("sleep", counted(&sleep_in_pieces));
+    worker.register_handler("call", counted(&wait_to_be_called));
+    worker.register_handler("deaf", counted(&go_on_until_abandoned));
+    REQUIRE(worker.start());
+    REQUIRE(running.wait_for(4 * each_kind));
+    REQUIRE(worker.stop(guard));
+    CHECK(wire.calls("fail").size() == 4 * each_kind);
+    CHECK(worker.report().interrupted == 4 * each_kind);
+    CHECK(worker.report().unreported.empty());
+    CHECK(worker.report().stuck.empty());
+    check_last_word(wire);
+}
+
+TEST_CASE("duress: stop() is true when handlers that know of it have returned") {
+    transport wire;
+    wire.give(make_job("a"));
+    const auto rolled_back = std::make_shared<event>();
+    const auto go_on = std::make_shared<event>();
+    const auto working = std::make_shared<event>();
+    ojs::worker_options settings = options();
+    settings.shutdown_grace_period = 50ms;
+    settings.stop_timeout = 20s;
+    ojs::worker worker(settings, wire);
+    worker.register_handler("work", [=](ojs::job_context& job) {
+        working->set();
+        CHECK_FALSE(job.sleep_for(1h));
+        CHECK(go_on->wait());
+        rolled_back->set();
+    });
+    REQUIRE(worker.start());
+    REQUIRE(working->wait());
+    CHECK_FALSE(worker.stop());
+    REQUIRE(wire.wait_for("beat", 1, "terminate"));  // it is reported, and rolls back
+    CHECK_FALSE(worker.stopped());
+    go_on->set();
+    REQUIRE(worker.wait(ojs::deadline_after(guard)));
+    CHECK(rolled_back->is_set());
+    CHECK(worker.report().stuck.empty());
+    CHECK(worker.wait());
+    CHECK(worker.stop());
+}
+
+TEST_CASE("duress: what a slow log takes comes after the reports") {
+    transport wire;
+    constexpr int jobs = 200;  // more than there are threads to report them
+    for (int i = 0; i < jobs; ++i) wire.give(make_job(std::to_string(i)));
+    counter running;
+    event all_reported;
+    std::atomic<int> early{0};
+    ojs::worker_options settings = options(jobs);
+    settings.thread_stack_size = 256 * 1024;
+    settings.shutdown_grace_period = 50ms;
+    settings.stop_timeout = 20s;
+    settings.log.level = ojs::log_level::info;
+    settings.log.hook = [&](const ojs::log_record& record) {
+        if (record.message == "job interrupted" && !all_reported.wait()) ++early;
+    };
+    ojs::worker worker(settings, wire);
+    worker.register_handler("work", [&](ojs::job_context& job) {
+        running.add();
+        CHECK_FALSE(job.sleep_for(1h));
+        if (wire.wait_for("fail", jobs)) all_reported.set();  // though no record of one is through
+    });
+    REQUIRE(worker.start());
+    REQUIRE(running.wait_for(jobs));
+    CHECK(worker.stop(guard));
+    CHECK(early == 0);
+    CHECK(worker.exit_code() == 0);
+}
+
+TEST_CASE("duress: a log hook that throws is told once, and the worker works on") {
+    transport wire;
+    for (const char* id : {"a", "b"}) wire.give(make_job(id));
+    ojs::worker_options settings = options();
+    settings.log.level = ojs::log_level::debug;
+    std::atomic<int> thrown{0};
+    settings.log.hook = [&](const ojs::log_record&) {
+        ++thrown;
+        throw std::runtime_error("formatter");
+    };
+    ojs::worker worker(settings, wire);
+    worker.register_handler("work", [](ojs::job_context&) { return ojs::outcome::retry("again"); });
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("fail", 2));
+    CHECK(worker.stop(guard));
+    CHECK(worker.exit_code() == 0);
+    CHECK(thrown > 2);
+    check_last_word(wire);
+}
+
+TEST_CASE("duress: heartbeats follow the shortest lease in hand, not the interval") {
+    transport wire;
+    ojs::job given = make_job("a");
+    given.visibility_timeout = 200ms;
+    wire.give(given);
+    ojs::worker worker(options(), wire);  // a beat an hour
+    worker.register_handler("work", [&](ojs::job_context&) { CHECK(wire.wait_for("beat", 4)); });
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("ack", 1));
+    CHECK(worker.stop(guard));
+    CHECK(worker.report().completed == 1);
+}
+
+TEST_CASE("duress: a handler that asks for heartbeats in a loop gets a few") {
+    transport wire;
+    wire.give(make_job("a"));
+    ojs::worker worker(options(), wire);
+    worker.register_handler("work", [](ojs::job_context& job) {
+        for (int i = 0; i < 100000; ++i) job.heartbeat();
+    });
+    const ojs::time_point began = ojs::steady_clock::now();
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("ack", 1));
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(ojs::steady_clock::now() - began);
+    CHECK(wire.calls("beat").size() <= static_cast<std::size_t>(seconds.count()) + 3);
+    CHECK(worker.stop(guard));
+}
+
+TEST_CASE("duress: jobs whose leases ended together are renewed together") {
+    constexpr int jobs = 64;
+    transport wire;
+    for (int i = 0; i < jobs; ++i) {
+        wire.give(make_job(std::to_string(i)));
+    }
+    counter through;
+    std::atomic<bool> cut_off{true};
+    std::atomic<int> renewals{0};
+    wire.on.beat = [&](const ojs::heartbeat_request& request) -> ojs::result<ojs::heartbeat_answer> {
+        if (cut_off && !request.active_jobs.empty()) return ojs::error{ojs::errc::unreachable, 0, "cut off"};
+        ojs::heartbeat_answer answer;
+        answer.jobs_extended = request.active_jobs;
+        if (!request.active_jobs.empty()) ++renewals;
+        return answer;
+    };
+    ojs::worker_options settings = options(jobs);
+    settings.thread_stack_size = 256 * 1024;
+    settings.heartbeat_interval = 900ms;
+    settings.visibility_timeout = 1s;
+    ojs::worker worker(settings, wire);
+    worker.register_handler("work", [&](ojs::job_context& job) {
+        CHECK(job.sleep_for(1500ms));  // it is the passing of time that is meant
+        if (through.add() == jobs) cut_off = false;
+        CHECK(through.wait_for(jobs));
+    });
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("ack", jobs));
+    CHECK(renewals < jobs / 2);
+    CHECK(worker.stop(guard));
+    CHECK(worker.report().completed == jobs);
+    CHECK(worker.report().gone == 0);
+}
+
+TEST_CASE("duress: a last heartbeat that cannot be sent is one line in the log") {
+    transport wire;
+    wire.on.beat = [](const ojs::heartbeat_request& request) -> ojs::result<ojs::heartbeat_answer> {
+        if (request.state == "terminate") return ojs::error{ojs::errc::unreachable, 0, "gone"};
+        return ojs::heartbeat_answer();
+    };
+    counter last_lines;
+    counter other_lines;
+    ojs::worker_options settings = options();
+    settings.log.level = ojs::log_level::warn;
+    settings.log.hook = [&](const ojs::log_record& record) {
+        if (record.message == "the last heartbeat could not be sent") last_lines.add();
+        if (record.message == "heartbeat failed") other_lines.add();
+    };
+    ojs::worker worker(settings, wire);
+    worker.register_handler("work", [](ojs::job_context&) {});
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("fetch", 1));
+    CHECK(worker.stop(guard));
+    CHECK(wire.calls("beat").size() > 2);  // it was tried more than once
+    CHECK(last_lines.count() == 1);
+    CHECK(other_lines.count() == 0);
+}
+
+TEST_CASE("duress: callbacks have the stack of thread_stack_size") {
+    transport wire;
+    wire.give(make_job("a"));
+    ojs::worker_options settings = options();
+    settings.thread_stack_size = 8 * 1024 * 1024;
+    event registered;
+    event called;
+    ojs::worker worker(settings, wire);
+    worker.register_handler("work", [&](ojs::job_context& job) {
+        const ojs::cancel_registration keep = job.on_cancel([&] {
+            volatile char local[1024 * 1024];
+            for (std::size_t i = 0; i < sizeof local; i += 1024) local[i] = 1;
+            called.set();
+        });
+        registered.set();
+        CHECK(called.wait());
+    });
+    REQUIRE(worker.start());
+    REQUIRE(registered.wait());
+    CHECK(worker.stop_and_cancel(guard));
+    CHECK(called.is_set());
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__linux__)
+rlim_t address_space() {
+    unsigned long pages = 0;
+    std::FILE* const file = std::fopen("/proc/self/statm", "r");
+    if (file == nullptr) return 0;
+    if (std::fscanf(file, "%lu", &pages) != 1) pages = 0;
+    std::fclose(file);
+    return static_cast<rlim_t>(pages) * 4096;
+}
+
+// In a process of its own, for it lives with little memory for a while. Returns how many of 6 jobs ran at a time in the end.
+int run_short_of_threads() {
+    constexpr int wanted = 6;
+    transport wire;
+    for (int i = 0; i < 2 * wanted; ++i) wire.give(make_job(std::to_string(i)));
+    event lowered;
+    counter running;
+    ojs::worker_options settings = options(wanted);
+    settings.thread_stack_size = std::size_t{64} << 20;
+    settings.log.level = ojs::log_level::warn;
+    settings.log.hook = [&](const ojs::log_record& record) {
+        if (record.message.find("concurrency lowered") != std::string::npos) lowered.set();
+    };
+    rlimit before{};
+    ::getrlimit(RLIMIT_AS, &before);
+    rlimit little = before;
+    little.rlim_cur =
+        address_space() + (rlim_t{300} << 20);  // the heartbeat's thread, and two or three jobs'
+    ::setrlimit(RLIMIT_AS, &little);
+    ojs::worker worker(settings, wire);
+    worker.register_handler("work", [&](ojs::job_context&) {
+        running.add();
+        static_cast<void>(running.wait_for(wanted));
+    });
+    if (!worker.start()) return -1;
+    if (!lowered.wait()) return -2;
+    ::setrlimit(RLIMIT_AS, &before);
+    const bool all = running.wait_for(wanted);
+    const int at_a_time = running.highest();
+    if (!worker.stop(guard)) return -3;
+    return all ? at_a_time : -4;
+}
+
+TEST_CASE("duress: a shortage of threads lowers the concurrency only while it lasts") {
+    if (address_space() == 0) {
+        MESSAGE("skipped: no /proc/self/statm");
+        return;
+    }
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(run_short_of_threads() >= 6 ? 0 : 1);
+    int status = -1;
+    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    CHECK(status == 0);
+}
+#endif
+
+}  // namespace
