@@ -164,6 +164,11 @@ class active_job : public ref_counted {
         settler expected = settler::nobody;
         return settler_.compare_exchange_strong(expected, who, std::memory_order_acq_rel);
     }
+    // One that knows of its cancellation is about to return, and keeps its speed for that.
+    void lower_handler() {
+        if (!cancel.token().seen()) runner.lower();
+    }
+
     // A stop may have taken all jobs at once, to report each when its turn comes, unless its handler is faster.
     bool abandoned() const noexcept { return taken() || all_jobs_->abandoned(); }
     bool taken() const noexcept { return settler_.load(std::memory_order_acquire) != settler::nobody; }

@@ -161,7 +161,8 @@ class job_context {
 
     // When the drain will interrupt the job; time_point::max() while none is under way.
     time_point deadline() const noexcept;
-    // Asks for a heartbeat now, which renews this job's visibility timeout. Returns at once.
+    // Asks for a heartbeat, which renews this job's visibility timeout: at once, or, however often handlers ask, a second or
+    // a fifth of heartbeat_interval after the one before. Returns at once.
     void heartbeat() const noexcept;
 
   private:

@@ -68,15 +68,16 @@ class job_pool : public ref_counted {
     }
 
     // Reports these as interrupted, on threads of their own, unless their handlers are faster. Handlers may be busy without
-    // an end: from now on they run below what reports them. The caller lowers as many as it can in a moment, for it may
-    // not get another one soon; who reports a job sees to the rest.
+    // an end: from now on they run below what reports them. Who reports a job sees to that; where they are so many that he
+    // might not get to it, the caller does for as many as it can in a moment.
     void interrupt(const std::vector<ref<active_job>>& jobs, cancel_reason why) {
         worker_.all_jobs->abandon();
         const above_others here;
         if (reports_.interrupt(jobs, why)) start_report_thread();
+        if (static_cast<long>(jobs.size()) <= ::sysconf(_SC_NPROCESSORS_ONLN)) return;
         const time_point soon = deadline_after(std::chrono::milliseconds(10));
         for (std::size_t i = 0; i < jobs.size() && (i % 16 != 0 || steady_clock::now() < soon); ++i)
-            jobs[i]->runner.lower();
+            jobs[i]->lower_handler();
     }
 
     // After all jobs were cancelled by one store: ends their waits and calls their callbacks, beside the caller.

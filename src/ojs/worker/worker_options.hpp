@@ -30,8 +30,9 @@ struct worker_options {
     std::int64_t concurrency = 10;  // jobs at a time, 1 to 10000
     // From SIGTERM until jobs in flight are interrupted. [GS 6.1]
     std::chrono::milliseconds shutdown_grace_period{30000};
-    std::chrono::milliseconds heartbeat_interval{5000};
-    std::chrono::milliseconds poll_interval{1000};        // between FETCHes that found nothing
+    std::chrono::milliseconds heartbeat_interval{
+        5000};                                      // or half of the shortest lease in hand, if that is less
+    std::chrono::milliseconds poll_interval{1000};  // between FETCHes that found nothing
     std::chrono::milliseconds visibility_timeout{30000};  // how long a claim holds without a heartbeat
     std::chrono::milliseconds request_timeout{5000};      // one request, from connect to the last byte
     // Everything after the drain: interrupting, reporting, the last heartbeat.
@@ -71,7 +72,9 @@ struct worker_options {
     bool health_control = false;
     std::string health_token;  // a bearer token that those four then require; never logged
     log_options log;
-    std::size_t thread_stack_size = 0;  // bytes, of the threads that run jobs; 0: the platform's default
+    // Bytes, of the threads that run jobs, and of those that call transports, hooks and callbacks, which have 256 KiB at
+    // least; 0: the platform's default.
+    std::size_t thread_stack_size = 0;
     // Called after every change of phase, from the supervising thread, in order.
     function<void(const lifecycle_state&)> on_transition;
     // Called for a job when it has been stuck for stuck_after, and again when the stop leaves without it, from the
