@@ -148,12 +148,12 @@ class handler_thread {
 // A claimed job until it is settled, shared by the thread that runs it, the table and the stop.
 class active_job : public ref_counted {
   public:
-    // `lease` is how long the claim holds, unless the job itself says.
-    active_job(ojs::job claimed, time_point when, std::chrono::milliseconds lease,
+    // `usual_lease` is how long the claim holds, unless the job itself says.
+    active_job(ojs::job claimed, time_point when, std::chrono::milliseconds usual_lease,
                ref<all_jobs_cancel> all_jobs)
         : job(std::move(claimed)),
           claimed_at(when),
-          lease(longer_than_least(job.visibility_timeout.count() > 0 ? job.visibility_timeout : lease)),
+          lease(longer_than_least(job.visibility_timeout.count() > 0 ? job.visibility_timeout : usual_lease)),
           cancel(ref<cancel_group>(all_jobs.get())),
           all_jobs_(std::move(all_jobs)) {
         extend_lease(when);
@@ -220,9 +220,9 @@ class active_job : public ref_counted {
 
   private:
     // A lease no beat could keep up is taken for one that can be; a backend that disagrees says so to the ACK.
-    static std::chrono::milliseconds longer_than_least(std::chrono::milliseconds lease) noexcept {
+    static std::chrono::milliseconds longer_than_least(std::chrono::milliseconds wanted) noexcept {
         constexpr std::chrono::milliseconds least{20};
-        return lease < least ? least : lease;
+        return wanted < least ? least : wanted;
     }
 
     const ref<all_jobs_cancel> all_jobs_;
