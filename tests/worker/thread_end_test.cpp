@@ -131,11 +131,14 @@ TEST_CASE("thread end: on cancellation it is an interruption, as any other way t
 
 TEST_CASE("thread end: a job's other callbacks are called though one ends its thread") {
     const auto called = make_event();
-    busy_worker busy(recorder::options(), [called](job_context& job) {
+    const auto registered = make_event();  // or they would be called by the handler's own thread
+    busy_worker busy(recorder::options(), [called, registered](job_context& job) {
         const cancel_registration first = job.on_cancel([] { pthread_exit(nullptr); });
         const cancel_registration second = job.on_cancel([called] { called->set(); });
+        registered->set();
         return called->wait() ? outcome::done() : outcome::retry("the second callback was not called");
     });
+    REQUIRE(registered->wait());
     REQUIRE(busy.body->stop_and_cancel(recorder::guard));
     CHECK(called->is_set());
     CHECK(busy.settlement().what == "ack");
