@@ -393,9 +393,6 @@ std::vector<std::string> backend::push(const std::string& type, const std::strin
 void gate::open() const {
     REQUIRE(std::ofstream(path_).good());
 }
-void gate::open_for(const std::string& worker) const {
-    REQUIRE(std::ofstream(path_ + "." + worker).good());
-}
 
 // ---- workers ----
 

@@ -152,7 +152,6 @@ class gate {
   public:
     std::string args() const { return "[\"" + path_ + "\"]"; }
     void open() const;
-    void open_for(const std::string& worker) const;  // and for no other
 
   private:
     const std::string path_ = scratch_file("gate");

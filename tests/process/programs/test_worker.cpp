@@ -50,9 +50,7 @@ void sleep_handler(ojs::job_context& job) {
 void gate_handler(ojs::job_context& job) {
     print("start " + job.id());
     const std::string path = job.arg<std::string>(0).value_or("");
-    const char* id = ::getenv("OJS_WORKER_ID");
-    const std::string own = path + "." + (id == nullptr ? "" : id);
-    while (::access(path.c_str(), F_OK) != 0 && ::access(own.c_str(), F_OK) != 0) {
+    while (::access(path.c_str(), F_OK) != 0) {
         if (!job.sleep_for(std::chrono::milliseconds(2))) return print("cancelled " + job.id());
     }
 }
