@@ -48,15 +48,17 @@ class cancel_state : public ref_counted {
 
     void end_waits() {
         const lock_guard held(mutex_);  // so that it does not come between a sleeper's look and its sleep
-        changed_.notify_all();
+        end_sleep();
         if (poll_.fd() >= 0) tell_pollers();
     }
 
     bool sleep_until(time_point deadline) {
         lock_guard held(mutex_);
+        ++sleepers_;
         while (reason() == cancel_reason::none) {
             if (!changed_.wait_until(held, deadline)) break;
         }
+        --sleepers_;
         return look() == cancel_reason::none;
     }
 
@@ -88,7 +90,9 @@ class cancel_state : public ref_counted {
             }
         }
         // A callback may drop its own registration; anyone else waits until it is through.
+        ++sleepers_;
         while (running_id_ == id && !pthread_equal(runner_, pthread_self())) changed_.wait(held);
+        --sleepers_;
     }
 
     bool callbacks_due() {
@@ -136,12 +140,23 @@ class cancel_state : public ref_counted {
     void callback_ended() {
         const lock_guard held(mutex_);
         running_id_ = 0;
-        changed_.notify_all();
+        end_sleep();
+    }
+
+    // With the mutex held. For one sleeper alone the system need not look through all that sleep in this process, which
+    // counts where thousands do.
+    void end_sleep() {
+        if (sleepers_ == 1) {
+            changed_.notify_one();
+        } else {
+            changed_.notify_all();
+        }
     }
 
     const ref<cancel_group> group_;  // or none
     mutex mutex_;
     condition changed_;
+    unsigned sleepers_ = 0;
     mutable std::atomic<cancel_reason> reason_{cancel_reason::none};
     std::atomic<bool> seen_{false};
     wake poll_;  // none before the first fd()

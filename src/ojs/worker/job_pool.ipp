@@ -22,8 +22,8 @@ class job_pool : public ref_counted {
           reports_(worker_, [this] { slot_came_free(); }) {}
 
     result<void> start() {
-        const lock_guard held(mutex_);
-        return add_job_thread();
+        lock_guard held(mutex_);
+        return start_job_threads(held, {{}});
     }
 
     // Something a FETCH depends on has changed: the phase, or a slot that came free.
@@ -49,10 +49,10 @@ class job_pool : public ref_counted {
     // For the supervisor: after a shortage of threads, tries for one more when it is time. Returns when to try again.
     time_point retry_threads(time_point now) {
         if (now.time_since_epoch().count() < retry_at_.load()) return retry_at();
-        const lock_guard held(mutex_);
+        lock_guard held(mutex_);
         retry_at_.store(never);
         if (closed_) return retry_at();
-        if (!add_job_thread()) {
+        if (!start_job_threads(held, {{}})) {
             retry_at_.store((now + shortage_pause).time_since_epoch().count());
         } else if (++slots_ < concurrency()) {
             retry_at_.store(now.time_since_epoch().count());
@@ -67,45 +67,41 @@ class job_pool : public ref_counted {
         if (reports_.add(std::move(job), std::move(report))) start_report_thread();
     }
 
-    // Reports these as interrupted, on threads of their own, unless their handlers are faster. Handlers may be busy without
-    // an end: from now on they run below what reports them. Who reports a job sees to that; where they are so many that he
-    // might not get to it, the caller does for as many as it can in a moment.
+    // Reports these as interrupted, on threads of their own, unless their handlers are faster.
     void interrupt(const std::vector<ref<active_job>>& jobs, cancel_reason why) {
         worker_.all_jobs->abandon();
-        const above_others here;
         if (reports_.interrupt(jobs, why)) start_report_thread();
+    }
+
+    // Handlers may be busy without an end: from now on they run below what reports them, where they are more than there
+    // are processors.
+    void lower_handlers() {
+        const std::vector<ref<active_job>> jobs = jobs_in_handlers();
         if (static_cast<long>(jobs.size()) <= ::sysconf(_SC_NPROCESSORS_ONLN)) return;
-        const time_point soon = deadline_after(std::chrono::milliseconds(10));
-        for (std::size_t i = 0; i < jobs.size() && (i % 16 != 0 || steady_clock::now() < soon); ++i)
-            jobs[i]->lower_handler();
+        for (const ref<active_job>& job : jobs) job->lower_handler();
     }
 
     // After all jobs were cancelled by one store: ends their waits and calls their callbacks, beside the caller.
     void tell_all_cancelled() {
-        const above_others here;
         const ref<job_pool> self(this);
-        // Looked up now: what is reported by the time the thread runs has left the table, and waits all the same.
-        const auto tell = [self, jobs = worker_.jobs.snapshot()] {
+        // Only a handler that has begun can wait or be called back; and those that waited first are woken first, which
+        // spares the system to search for each among all that wait.
+        const auto tell = [self] {
+            const std::vector<ref<active_job>> jobs = self->jobs_in_handlers();
             for (const ref<active_job>& job : jobs) job->cancel.end_waits();
             self->run_cancel_callbacks(jobs);
         };
         if (!add_thread("ojs-cancel", tell)) tell();
     }
 
-    // Calls back those who asked to be told, each job's on a thread of its own: what they do is not ours to know.
+    // Calls back those who asked to be told, beside the caller: what they do is not ours to know.
     void run_cancel_callbacks(const std::vector<ref<active_job>>& jobs) {
+        const ref<callback_round> round = make_ref<callback_round>();
         for (const ref<active_job>& job : jobs) {
-            if (!job->cancel.callbacks_due()) continue;
-            const ref<job_pool> self(this);
-            const auto call = [self, job] {
-                set_thread_nice(self->nice_);  // they are the user's, whoever starts this
-                // One that ends its thread must not keep the others from being called.
-                call_guarded([&] { job->cancel.run_callbacks(); },
-                             [&] { self->run_cancel_callbacks({job}); });
-            };
-            // Where there is no thread to be had, here: a job that is never told might wait for ever.
-            if (!add_thread("ojs-cancel", call)) job->cancel.run_callbacks();
+            if (job->cancel.callbacks_due()) round->jobs.push_back(job);
         }
+        if (round->jobs.empty() || add_callback_thread(round)) return;
+        call_back(*round);  // for want of threads; a job that is never told might wait for ever
     }
 
     // True once every report is made and every thread has ended, which joins them. False at the deadline, or when only
@@ -134,8 +130,8 @@ class job_pool : public ref_counted {
         const lock_guard held(mutex_);
         return running_;
     }
-    // Whether a handler is at work; the same for those that know of their cancellation, and may be about to return. From
-    // the first call on the supervisor is woken whenever one has returned.
+    // Whether a handler is at work; the same for those that know of their cancellation, and may be about to return. The
+    // supervisor is woken when one has returned since it asked.
     bool any_in_handler() {
         const lock_guard held(mutex_);
         tells_returns_ = true;
@@ -143,6 +139,7 @@ class job_pool : public ref_counted {
     }
     bool any_returning() {
         const lock_guard held(mutex_);
+        tells_returns_ = true;
         for (const ref<active_job>& each : running_) {
             if (each->cancel.token().seen()) return true;
         }
@@ -157,6 +154,29 @@ class job_pool : public ref_counted {
     }
 
   private:
+    // Threads that begin together: whoever starts them does not compete with those it has started.
+    class start_gate : public ref_counted {
+      public:
+        start_gate() noexcept { pthread_rwlock_wrlock(&lock_); }
+        ~start_gate() { pthread_rwlock_destroy(&lock_); }
+
+        void open() noexcept { pthread_rwlock_unlock(&lock_); }  // by the thread that made it
+        void pass() noexcept {
+            pthread_rwlock_rdlock(&lock_);
+            pthread_rwlock_unlock(&lock_);
+        }
+
+      private:
+        pthread_rwlock_t lock_ = PTHREAD_RWLOCK_INITIALIZER;
+    };
+
+    // Jobs whose callbacks are to be called. One that takes its time holds up none but its thread.
+    struct callback_round : ref_counted {
+        std::vector<ref<active_job>> jobs;
+        std::atomic<std::size_t> next{0};
+        std::atomic<int> free_threads{0};  // not in a callback
+    };
+
     // Listed while it lives, and moved to those that ended by itself.
     struct pool_thread : ref_counted {
         thread handle;
@@ -164,26 +184,59 @@ class job_pool : public ref_counted {
         bool ended = false;
     };
 
-    // With the mutex held.
-    result<void> add_job_thread() {
+    // As many threads, each of which begins with its job, or with none. The mutex, which is held, is let go of meanwhile:
+    // this takes its time among handlers that keep every processor busy. Jobs without a thread are ready for others.
+    result<void> start_job_threads(lock_guard& held, const std::vector<ref<active_job>>& jobs) {
+        job_threads_ += jobs.size();
+        for (const ref<active_job>& job : jobs) {
+            if (job) enlist(running_, job);
+        }
+        held.unlock();
+        join_ended();
+        const ref<start_gate> gate = jobs.size() > 1 ? make_ref<start_gate>() : ref<start_gate>();
+        result<void> last;
+        std::size_t started = 0;
+        while (started < jobs.size() && (last = start_job_thread(jobs[started], gate))) ++started;
+        if (gate) gate->open();
+        held.lock();
+        for (; started < jobs.size(); ++started) {
+            --job_threads_;
+            if (!jobs[started]) continue;
+            strike(running_, *jobs[started]);
+            ready_.push_back(jobs[started]);
+        }
+        return last;
+    }
+
+    result<void> start_job_thread(const ref<active_job>& job, const ref<start_gate>& gate) {
         thread_options options;
         options.stack_size = worker_.options.thread_stack_size;
         options.takes_signals = true;  // a handler may start programs, and those inherit the mask
         options.name = "ojs-job";
         const ref<job_pool> self(this);
-        gone_.clear();
         const ref<pool_thread> entry = make_ref<pool_thread>();
-        result<thread> started = start_thread(*entry, options, [self] { self->work(); });
+        pool_thread* const own = entry.get();
+        result<thread> started = start_thread(*entry, options, [self, own, job, gate] {
+            if (gate) gate->pass();
+            self->work(*own, job);
+        });
         if (!started) return started.error();
+        const lock_guard held(mutex_);
         keep(entry, std::move(*started));
-        ++job_threads_;
         return {};
     }
 
     result<void> add_thread(const char* name, function<void()> body) {
         join_ended();
         const ref<pool_thread> entry = make_ref<pool_thread>();
-        result<thread> started = start_thread(*entry, worker_.service_thread(name), std::move(body));
+        const ref<job_pool> self(this);
+        pool_thread* const own = entry.get();
+        const auto work = [self, own, body = std::move(body)] {
+            body();
+            const lock_guard held(self->mutex_);
+            self->thread_ended(*own);
+        };
+        result<thread> started = start_thread(*entry, worker_.service_thread(name), work);
         if (!started) return started.error();
         const lock_guard held(mutex_);
         keep(entry, std::move(*started));
@@ -200,15 +253,44 @@ class job_pool : public ref_counted {
         if (!add_thread("ojs-report", work)) reports_.no_thread();
     }
 
+    bool add_callback_thread(const ref<callback_round>& round) {
+        const ref<job_pool> self(this);
+        round->free_threads.fetch_add(1);
+        const result<void> added = add_thread("ojs-cancel", [self, round] {
+            set_thread_nice(self->nice_);  // they are the user's, whoever starts this
+            self->call_back(*round);
+        });
+        if (!added) round->free_threads.fetch_sub(1);
+        return added.has_value();
+    }
+
+    void call_back(callback_round& round) {
+        for (std::size_t i; (i = round.next.fetch_add(1)) < round.jobs.size();) {
+            const ref<active_job> job = round.jobs[i];
+            const bool last_free = round.free_threads.fetch_sub(1) <= 1;
+            if (last_free && i + 1 < round.jobs.size()) add_callback_thread(ref<callback_round>(&round));
+            // One that ends its thread must not keep the others from being called.
+            call_guarded([&] { job->cancel.run_callbacks(); },
+                         [&] {
+                             run_cancel_callbacks({job});
+                             round.free_threads.fetch_add(1);
+                             call_back(round);
+                         });
+            round.free_threads.fetch_add(1);
+        }
+    }
+
+    // `body` ends with thread_ended(), unless it is unwound by the end of its thread.
     result<thread> start_thread(pool_thread& entry, thread_options options, function<void()> body) {
         live_.fetch_add(1);
         const ref<job_pool> self(this);
         pool_thread* const own = &entry;  // no reference: a thread cannot join itself
         result<thread> started = thread::start(
             [self, body, own] {
-                const auto ended = [&] { self->thread_ended(*own); };
-                call_guarded(body, ended);
-                ended();
+                call_guarded(body, [&] {
+                    const lock_guard held(self->mutex_);
+                    self->thread_ended(*own);
+                });
             },
             options);
         if (!started) live_.fetch_sub(1);
@@ -226,10 +308,9 @@ class job_pool : public ref_counted {
         }
     }
 
+    // With the mutex held.
     void thread_ended(pool_thread& entry) {
-        const lock_guard held(mutex_);
-        live_.fetch_sub(1);
-        ended_.notify_all();
+        if (live_.fetch_sub(1) <= running_.size() + 1) ended_.notify_all();
         if (abandoned_) return;
         entry.ended = true;
         if (!entry.handle.joinable()) return;  // it is about to be kept
@@ -262,19 +343,25 @@ class job_pool : public ref_counted {
 
     time_point retry_at() const noexcept { return time_point(steady_clock::duration(retry_at_.load())); }
 
-    // What a job thread does until close().
-    void work() {
-        lock_guard held(mutex_);
-        while (const ref<active_job> job = next_job(held)) {
+    // What a job thread does until close(). One that starts with a job takes no lock for it: among handlers that keep
+    // every processor busy, each wait for a lock can cost a turn of all of them.
+    void work(pool_thread& own, ref<active_job> job) {
+        for (;;) {
+            if (job) run_to_end(job);
+            lock_guard held(mutex_);
+            if (job) job_left(*job);
+            job = next_job(held);
+            if (!job) return thread_ended(own);
             enlist(running_, job);
-            pass_lead();
-            held.unlock();
-            run_to_end(job);
-            held.lock();
-            strike(running_, *job);
-            if (tells_returns_) worker_.supervisor.notify();
-            expect_work();  // its slot is free, and this very thread will ask for a job
+            pass_lead(held);
         }
+    }
+
+    // With the mutex held.
+    void job_left(const active_job& job) {
+        strike(running_, job);
+        if (std::exchange(tells_returns_, false)) worker_.supervisor.notify();
+        expect_work();  // its slot is free
     }
 
     void run_to_end(const ref<active_job>& job) {
@@ -290,13 +377,11 @@ class job_pool : public ref_counted {
     void thread_lost(const ref<active_job>& job) {
         if (getpid() != worker_.owner) leave_forked_child();
         if (job->take(settler::handler)) report(job, judge_exception(*job, "the handler ended its thread"));
-        const lock_guard held(mutex_);
-        strike(running_, *job);
-        if (tells_returns_) worker_.supervisor.notify();
+        lock_guard held(mutex_);
+        job_left(*job);
         --job_threads_;
-        expect_work();
         lead_.notify_one();
-        pass_lead();
+        pass_lead(held);
     }
 
     // The next job to run, or none when the pool has closed. A thread FETCHes for the slots nobody asks for yet; where
@@ -340,24 +425,23 @@ class job_pool : public ref_counted {
         if (!backing_off_) next_fetch_ = time_point::min();
     }
 
-    // Someone must lead while this thread is busy: an idle one, or a new one.
-    void pass_lead() {
+    // Someone must lead while this thread is busy: an idle one, or a new one. With the mutex held, which is let go of for
+    // a new one.
+    void pass_lead(lock_guard& held) {
         if (leading_ || closed_) return;
         if (idle_ > 0) {
             work_.notify_one();
-        } else {
-            add_helper();
+        } else if (job_threads_ < slots_) {
+            add_helpers(held, {{}});
         }
     }
 
     std::size_t concurrency() const noexcept { return static_cast<std::size_t>(worker_.options.concurrency); }
 
-    // One more job thread, up to the concurrency; where the system has no more, that is the concurrency for now.
-    bool add_helper() {
-        if (job_threads_ >= slots_) return false;
-        const result<void> added = add_job_thread();
+    // Where the system has no more threads, there are as many as it has for now.
+    void add_helpers(lock_guard& held, const std::vector<ref<active_job>>& jobs) {
+        const result<void> added = start_job_threads(held, jobs);
         if (!added) note_shortage(added.error());
-        return added.has_value();
     }
 
     void note_shortage(const error& why) {
@@ -378,7 +462,7 @@ class job_pool : public ref_counted {
         asked_for_ -= count;
         // Taken from the back, so that the backend's order is kept.
         for (; !runnable.empty(); runnable.pop_back()) ready_.push_back(std::move(runnable.back()));
-        invite_helpers();
+        invite_helpers(held);
         plan_next_fetch(got, news != news_);
     }
 
@@ -423,11 +507,15 @@ class job_pool : public ref_counted {
     }
 
     // All ready jobs but one are for other threads.
-    void invite_helpers() {
+    void invite_helpers(lock_guard& held) {
         std::size_t wanted = ready_.empty() ? 0 : ready_.size() - 1;
         for (std::size_t i = 0; i < idle_ && wanted > 0; ++i, --wanted) work_.notify_one();
-        for (; wanted > 0 && add_helper(); --wanted) {
+        std::vector<ref<active_job>> given;
+        for (; wanted > 0 && job_threads_ + given.size() < slots_; --wanted) {
+            given.push_back(std::move(ready_.back()));
+            ready_.pop_back();
         }
+        if (!given.empty()) add_helpers(held, given);
     }
 
     // Claimed jobs become active ones, ready to run or reported at once. Returns how many there were.

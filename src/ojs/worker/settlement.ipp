@@ -347,7 +347,6 @@ class report_queue {
             open_.pop_back();
             if (!next.job->take(settler::stop)) continue;
             held.unlock();
-            next.job->lower_handler();
             // A job that took too long before the stop came: that was its fault.
             const bool late = next.job->cancel.reason() == cancel_reason::timeout;
             next.report = cut_short(worker_, *next.job, late ? cancel_reason::timeout : why_, "");

@@ -50,6 +50,7 @@ class supervisor {
             follow(outside);
         }
         await(time_point::max(), [this] { return phase() >= phase::draining; });
+        const above_others here;  // handlers may be many, and busy: each turn of theirs would be waited for
         drain();
         stop();
         return end();
@@ -141,6 +142,8 @@ class supervisor {
         const bool cancels = (now.phase == phase::stopping || now.cancel_requested) && !idle() &&
                              worker_.all_jobs->request(stop_reason(), steady_clock::now());
         const bool reclaims = moved && now.phase == phase::stopping && now.mode == stop_mode::reclaim;
+        // Without a time to return in, they are reported at once: that must not wait for them to let go of a processor.
+        if (cancels && now.phase == phase::stopping && time_to_return().count() <= 0) pool_->lower_handlers();
         if (cancels && !reclaims)
             pool_->tell_all_cancelled();  // before what may have to wait for the log's reader
         log_change(before, now);
@@ -263,11 +266,16 @@ class supervisor {
 
     // Everything in flight is cancelled: lets handlers return for a moment, and reports the rest.
     void interrupt_jobs(time_point report_deadline) {
-        const cancel_reason why = stop_reason();
-        const std::chrono::milliseconds wait =
-            why == cancel_reason::spot_reclaim ? worker_.options.reclaim_wait : worker_.options.cancel_wait;
+        const std::chrono::milliseconds wait = time_to_return();
         if (wait.count() > 0) await_cancelled(wait, report_deadline);
-        pool_->interrupt(worker_.jobs.snapshot(), why);
+        pool_->lower_handlers();
+        pool_->interrupt(worker_.jobs.snapshot(), stop_reason());
+    }
+
+    // For handlers that were cancelled, before they are reported.
+    std::chrono::milliseconds time_to_return() const noexcept {
+        return stop_reason() == cancel_reason::spot_reclaim ? worker_.options.reclaim_wait
+                                                            : worker_.options.cancel_wait;
     }
 
     // Every job is reported. Handlers that know of it have what is left of the stop to return; others, a moment.
