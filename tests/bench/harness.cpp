@@ -349,6 +349,7 @@ std::string backend::call(const char* method, const std::string& path, std::stri
     ojs::http_request request;
     request.method = method;
     request.target = path;
+    request.headers = {{"Content-Type", "application/json"}};
     request.body = std::move(body);
     ojs::http_call limits;
     limits.deadline = ojs::steady_clock::now() + guard;

@@ -62,6 +62,11 @@ class http_client::impl final : public detail::ref_counted {
     detail::http_attempt receive(detail::unique_fd connection, bool is_head, bool may_keep,
                                  time_point deadline);
     detail::http_attempt finish(detail::http_parser& parser, detail::unique_fd connection, bool may_keep);
+    struct kept_connection {
+        detail::unique_fd socket;
+        pthread_t user;
+    };
+
     result<detail::unique_fd> connect(const http_call& call);
     detail::unique_fd take_kept();
     void keep(detail::unique_fd connection);
@@ -72,7 +77,7 @@ class http_client::impl final : public detail::ref_counted {
     std::string fixed_head_;  // the header lines that every request has
     detail::resolver resolver_;
     detail::mutex mutex_;
-    std::vector<detail::unique_fd> kept_;  // the last one is the most recently used
+    std::vector<kept_connection> kept_;  // the last one is the most recently used
 };
 
 OJS_SHUTDOWN_INLINE error http_client::impl::failure(errc code, std::string_view what, int sys_errno) const {
@@ -123,8 +128,13 @@ OJS_SHUTDOWN_INLINE detail::unique_fd http_client::impl::take_kept() {
         {
             const detail::lock_guard held(mutex_);
             if (kept_.empty()) return candidate;
-            candidate = std::move(kept_.back());
-            kept_.pop_back();
+            // A thread's own last one, if it is there: the system has that and its peer side by side.
+            std::size_t at = kept_.size() - 1;
+            for (std::size_t i = 0; i < kept_.size(); ++i) {
+                if (pthread_equal(kept_[i].user, pthread_self())) at = i;
+            }
+            candidate = std::move(kept_[at].socket);
+            kept_.erase(kept_.begin() + static_cast<std::ptrdiff_t>(at));
         }
         if (!detail::is_stale(candidate.get())) return candidate;
     }
@@ -132,7 +142,8 @@ OJS_SHUTDOWN_INLINE detail::unique_fd http_client::impl::take_kept() {
 
 OJS_SHUTDOWN_INLINE void http_client::impl::keep(detail::unique_fd connection) {
     const detail::lock_guard held(mutex_);
-    if (kept_.size() < options_.max_idle_connections) kept_.push_back(std::move(connection));
+    if (kept_.size() < options_.max_idle_connections)
+        kept_.push_back({std::move(connection), pthread_self()});
 }
 
 OJS_SHUTDOWN_INLINE result<detail::unique_fd> http_client::impl::connect(const http_call& call) {
@@ -216,7 +227,7 @@ OJS_SHUTDOWN_INLINE detail::http_attempt http_client::impl::receive(detail::uniq
     parser.begin(is_head);
     char buffer[16 * 1024];
     for (int interim = 0;;) {
-        const detail::io_result got = detail::recv_some(connection.get(), buffer, sizeof buffer, deadline);
+        const detail::io_result got = detail::await_some(connection.get(), buffer, sizeof buffer, deadline);
         if (got.status == detail::io_status::timed_out) {
             return {failure(errc::timed_out, "no complete answer before the deadline"), false, false};
         }

@@ -51,27 +51,28 @@ inline std::size_t skip_json_blanks(std::string_view text, std::size_t at) noexc
 
 // One past the closing quote of the string whose opening quote is at `at`; the size of `text` if there is none.
 inline std::size_t json_string_end(std::string_view text, std::size_t at) noexcept {
-    for (++at; at < text.size(); ++at) {
-        if (text[at] == '\\') {
-            ++at;
-        } else if (text[at] == '"') {
-            return at + 1;
-        }
+    const char* const data = text.data();
+    const std::size_t size = text.size();
+    for (++at; at < size; ++at) {
+        if (data[at] == '"') return at + 1;
+        if (data[at] == '\\') ++at;
     }
-    return text.size();
+    return size;
 }
 
 // One past the value that starts at `at`.
 inline std::size_t json_value_end(std::string_view text, std::size_t at) noexcept {
-    std::size_t depth = 0;
-    while (at < text.size()) {
+    if (at < text.size() && text[at] == '"') return json_string_end(text, at);
+    for (std::size_t depth = 0; at < text.size();) {
         const char c = text[at];
+        if (c == '"') {
+            at = json_string_end(text, at);
+            continue;
+        }
         if (depth == 0 && (c == ',' || c == ']' || c == '}' || is_json_blank(c))) return at;
+        ++at;
         if (c == '[' || c == '{') ++depth;
-        if (c == ']' || c == '}') --depth;
-        at = c == '"' ? json_string_end(text, at) : at + 1;
-        const bool closed = c == ']' || c == '}' || c == '"';
-        if (closed && depth == 0) return at;
+        if ((c == ']' || c == '}') && --depth == 0) return at;
     }
     return at;
 }
@@ -398,21 +399,27 @@ class json_walk {
         at_ = end;
     }
 
+    // In a string: neither its end nor an escape nor what must be one.
+    static bool is_plain(char c) noexcept {
+        return c != '"' && c != '\\' && static_cast<unsigned char>(c) >= 0x20;
+    }
+
     void take_string() noexcept {
         if (next() != '"') {
             fault_ = syntax;
             return;
         }
-        for (++at_; next() != '"';) {
+        ++at_;
+        for (;;) {
+            while (at_ < text_.size() && is_plain(text_[at_])) ++at_;
+            if (next() == '"') break;
             if (static_cast<unsigned char>(next()) < 0x20) {  // also at the end of the text
                 fault_ = syntax;
-            } else if (next() == '\\') {
+            } else {
                 std::string_view rest = text_.substr(at_);
                 std::uint32_t code = 0;
                 if (!take_json_escape(rest, code) || is_surrogate(code)) fault_ = syntax;
                 at_ = text_.size() - rest.size();
-            } else {
-                ++at_;
             }
             if (fault_ != nullptr) return;
         }

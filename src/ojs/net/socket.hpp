@@ -49,7 +49,8 @@ class resolver {
     ref<address_lookup> lookup_;
 };
 
-// Tries each address in turn, with a fair share of the time left. Errors: unreachable.
+// Tries each address in turn, with a fair share of the time left. Receiving from the socket blocks, for a second at most:
+// see await_some(). Errors: unreachable.
 result<unique_fd> connect_socket(const socket_addresses& addresses, time_point deadline,
                                  std::string_view name);
 
@@ -71,6 +72,8 @@ struct io_result {
 io_result send_all(int fd, std::string_view bytes, time_point deadline) noexcept;
 // At least one byte, or not ok.
 io_result recv_some(int fd, char* buffer, std::size_t size, time_point deadline) noexcept;
+// The same from a connect_socket(), in one call where there is time for it: waiting for it to be readable takes another.
+io_result await_some(int fd, char* buffer, std::size_t size, time_point deadline) noexcept;
 
 // Whether a connection nobody is using has been closed, or holds bytes nobody asked for.
 bool is_stale(int fd) noexcept;

@@ -22,11 +22,12 @@ inline namespace v0_1_0 {
 namespace detail {
 
 #ifdef MSG_NOSIGNAL
-inline constexpr int send_flags = MSG_NOSIGNAL;
+inline constexpr int send_flags = MSG_NOSIGNAL | MSG_DONTWAIT;
 #else
-inline constexpr int send_flags = 0;  // SO_NOSIGPIPE on every socket instead
+inline constexpr int send_flags = MSG_DONTWAIT;  // SO_NOSIGPIPE on every socket instead
 #endif
 
+inline constexpr auto receive_limit = std::chrono::seconds(1);
 inline constexpr auto lookup_lifetime = std::chrono::seconds(30);
 
 // ---- sockets ----
@@ -123,18 +124,28 @@ OJS_SHUTDOWN_INLINE io_result recv_some(int fd, char* buffer, std::size_t size,
                                         time_point deadline) noexcept {
     io_result out;
     while (out.bytes == 0 && out.status == io_status::ok) {
-        // Waiting first costs two calls an answer; receiving first would cost three, for it is never there yet.
         const int ready = wait_ready(fd, POLLIN, deadline);
         if (ready <= 0) {
             out.sys_errno = errno;
             out.status = ready == 0 ? io_status::timed_out : io_status::failed;
             break;
         }
-        const ssize_t got = ::recv(fd, buffer, size, 0);
+        const ssize_t got = ::recv(fd, buffer, size, MSG_DONTWAIT);
         if (got > 0) out.bytes = static_cast<std::size_t>(got);
         if (got == 0) out.status = io_status::closed;
         if (got < 0) settle_failure(fd, POLLIN, deadline, out);
     }
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE io_result await_some(int fd, char* buffer, std::size_t size,
+                                         time_point deadline) noexcept {
+    io_result out;
+    if (deadline - steady_clock::now() < receive_limit) return recv_some(fd, buffer, size, deadline);
+    const ssize_t got = ::recv(fd, buffer, size, 0);
+    if (got < 0) return recv_some(fd, buffer, size, deadline);
+    if (got == 0) out.status = io_status::closed;
+    out.bytes = static_cast<std::size_t>(got);
     return out;
 }
 
@@ -359,7 +370,6 @@ inline int connect_unix(int fd, const socket_address& address, time_point deadli
         ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
         failed = ::connect(fd, address.get(), address.length) == 0 ? 0 : errno;
     }
-    set_nonblocking(fd, true);
     return would_block(failed) ? ETIMEDOUT : failed;
 }
 
@@ -397,7 +407,12 @@ OJS_SHUTDOWN_INLINE result<unique_fd> connect_socket(const socket_addresses& add
     for (std::size_t i = 0; i < addresses.size(); ++i) {
         unique_fd out;
         const int failed = connect_one(addresses[i], fair_share(deadline, addresses.size() - i), out);
-        if (failed == 0) return out;
+        if (failed == 0) {
+            set_nonblocking(out.get(), false);
+            const timeval limit{std::chrono::seconds(receive_limit).count(), 0};
+            ::setsockopt(out.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+            return out;
+        }
         if (first_failure == 0) first_failure = failed;
     }
     return error{errc::unreachable, first_failure,
