@@ -11,8 +11,8 @@ TEST_CXXFLAGS ?= -O0
 BUILD ?= build
 CLANGXX ?= clang++
 CLANG_FORMAT ?= clang-format
-# Test programs that run at the same time: few, for they measure time and start processes of their own.
-TEST_JOBS ?= 2
+# Test programs that run at the same time: they mostly wait.
+TEST_JOBS ?= 4
 
 # A hand-copied picojson.h or doctest/doctest.h is found in third_party/include, as a system header.
 COMMON := -std=c++17 -pthread -isystem third_party/include
@@ -90,8 +90,8 @@ endef
 
 # ---- test programs: the same sources in many configurations ----------------------------------------------------------
 #
-# build/test/CONFIGURATION/ holds `unit`, `process`, the programs that the latter starts, and the link tests. In the
-# pattern rules of this part, % is the configuration.
+# build/test/CONFIGURATION/ holds `unit`, `process` and `recovery`, the programs that the latter two start, and the link
+# tests. In the pattern rules of this part, % is the configuration.
 
 # Assertions without a try around each: an exception fails the case all the same, and a quarter less is compiled.
 DOCTEST := -Itests -DDOCTEST_CONFIG_SUPER_FAST_ASSERTS
@@ -114,7 +114,9 @@ CONFIGURATIONS := $(patsubst compiler.%,%,$(filter compiler.%,$(.VARIABLES)))
 
 ROOMS := base core net worker launcher
 $(foreach room,$(ROOMS),$(eval TESTS.$(room) := $(wildcard tests/$(room)/*.cpp tests/$(room)/*/*.cpp)))
-TESTS.process := $(filter-out %/harness.cpp,$(wildcard tests/process/*.cpp))
+# What a process that died leaves to the next; all other tests of whole processes. About as long each, side by side.
+TESTS.recovery := $(patsubst %,tests/process/%.cpp,checkpoints controller probe spool spool_crash)
+TESTS.process := $(filter-out %/harness.cpp $(TESTS.recovery),$(wildcard tests/process/*.cpp))
 STARTED := $(patsubst tests/process/programs/%.cpp,%,$(wildcard tests/process/programs/*.cpp))
 
 # Where examples/deploy/hold_signals.S knows the processor. Elsewhere the tests with it are skipped, and say so.
@@ -126,8 +128,11 @@ O := $(BUILD)/test/%/obj
 # includes the header. The objects of the tests are added below.
 $T/unit: $(addprefix $O/,tests/main.o tests/link/implementation.o)
 	$(call link,$(compiler.$*))
-$T/process: $(addprefix $O/,tests/main.o tests/link/implementation.o tests/process/harness.o) \
+PROCESSES = $(addprefix $O/,tests/main.o tests/link/implementation.o tests/process/harness.o) \
             | $(addprefix $T/,dev_backend worker river_stages controller shutdown-probe broken_worker $(STARTED) $(STATIC_WORKER))
+$T/process: $(PROCESSES)
+	$(call link,$(compiler.$*))
+$T/recovery: $(PROCESSES)
 	$(call link,$(compiler.$*))
 $T/broken_worker: $O/examples/shutdown_probe/broken_worker.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
@@ -198,19 +203,20 @@ $(BUILD)/rooms/$(1).cpp: tests/tools/room.sh FORCE
 	@$$< $(TESTS.$(1)) >$$@.new
 	@cmp -s $$@.new $$@ || cp $$@.new $$@
 endef
-$(foreach room,$(ROOMS) process,$(eval $(call room_rule,$(room))))
+$(foreach room,$(ROOMS) process recovery,$(eval $(call room_rule,$(room))))
 
 # What has two stems, the configuration and the file, is a template: $(1) is the configuration.
 define object_rules
 $(BUILD)/test/$(1)/obj/%.o: %.cpp $(BUILD)/test/$(1)/flags
 	$$(call compile,$$(compiler.$(1)))
-$(patsubst %.cpp,$(BUILD)/test/$(1)/obj/%.o,$(foreach room,$(ROOMS) process,$(TESTS.$(room)))): \
+$(patsubst %.cpp,$(BUILD)/test/$(1)/obj/%.o,$(foreach room,$(ROOMS) process recovery,$(TESTS.$(room)))): \
 $(BUILD)/test/$(1)/obj/%.o: %.cpp $(BUILD)/test/$(1)/test.hpp.gch
 	$$(call compile,$$(compiler.$(1)) -include $(BUILD)/test/$(1)/test.hpp)
 $(BUILD)/test/$(1)/obj/rooms/%.o: $(BUILD)/rooms/%.cpp $(BUILD)/test/$(1)/test.hpp.gch
 	$$(call compile,$$(compiler.$(1)) -include $(BUILD)/test/$(1)/test.hpp)
 $(BUILD)/test/$(1)/unit: $(call test_objects,$(1),$(ROOMS))
 $(BUILD)/test/$(1)/process: $(call test_objects,$(1),process)
+$(BUILD)/test/$(1)/recovery: $(call test_objects,$(1),recovery)
 $(addprefix $(BUILD)/test/$(1)/,$(STARTED)): \
 $(BUILD)/test/$(1)/%: $(addprefix $(BUILD)/test/$(1)/obj/tests/,process/programs/%.o link/implementation.o)
 	$$(call link,$$(compiler.$(1)))
@@ -223,13 +229,13 @@ $(foreach configuration,$(CONFIGURATIONS),$(eval $(call object_rules,$(configura
 
 # $(call each,CONFIGURATIONS,NAMES): every pair, as CONFIGURATION/NAME.
 each = $(foreach configuration,$(1),$(addprefix $(configuration)/,$(2)))
-SUITES := unit process
+SUITES := unit process recovery
 COMPILE_TESTS := $(patsubst tests/compile/%.cpp,compile/%,$(wildcard tests/compile/*.cpp))
 
-# All tests on the header, in both forms. That src/ is the same code is what `amalgamation` proves; that it works as it
-# is, two_units.
-TEST_PROGRAMS := src/two_units src/weak_memory $(call each,header,two_units mixed hidden) \
-                 $(call each,header header-separate,versions $(SUITES))
+# All tests on the header; those of units in both its forms. That src/ is the same code is what `amalgamation` proves;
+# that it works as it is, two_units.
+TEST_PROGRAMS := src/two_units src/weak_memory $(call each,header,two_units mixed hidden versions unit) \
+                 $(call each,header-separate,versions $(SUITES))
 TEST_CHECKS := amalgamation tools $(call each,header,$(COMPILE_TESTS)) $(TEST_PROGRAMS)
 
 test: deps  ## all tests, on the generated header, header-only and separate
