@@ -192,18 +192,22 @@ $T/flags: FORCE
 	$(call remember,$(compiler.$*))
 
 # The tests of a room are one translation unit: compiling the library anew for each of ninety files takes the time of all
-# else together. Where the point is to compile little after a change, each file is one.
+# else together. Where each holds the whole library, all rooms are one; where the point is to compile little after a
+# change, each file is one.
+TESTS.rooms := $(foreach room,$(ROOMS),$(TESTS.$(room)))
 FILE_BY_FILE := src-separate
-# $(call test_objects,CONFIGURATION,ROOMS)
+ALL_IN_ONE := src header
+# $(call test_objects,CONFIGURATION,ROOM): `rooms` are all of them.
 test_objects = $(addprefix $(BUILD)/test/$(1)/obj/,$(if $(filter $(FILE_BY_FILE),$(1)), \
-                   $(patsubst %.cpp,%.o,$(foreach room,$(2),$(TESTS.$(room)))),$(patsubst %,rooms/%.o,$(2))))
+                   $(patsubst %.cpp,%.o,$(TESTS.$(2))),$(patsubst %,rooms/%.o, \
+                   $(if $(filter-out $(ALL_IN_ONE),$(1)),$(patsubst rooms,$(ROOMS),$(2)),$(2)))))
 define room_rule
 $(BUILD)/rooms/$(1).cpp: tests/tools/room.sh FORCE
 	@mkdir -p $$(@D)
 	@$$< $(TESTS.$(1)) >$$@.new
 	@cmp -s $$@.new $$@ || cp $$@.new $$@
 endef
-$(foreach room,$(ROOMS) process recovery,$(eval $(call room_rule,$(room))))
+$(foreach room,$(ROOMS) rooms process recovery,$(eval $(call room_rule,$(room))))
 
 # What has two stems, the configuration and the file, is a template: $(1) is the configuration.
 define object_rules
@@ -214,7 +218,7 @@ $(BUILD)/test/$(1)/obj/%.o: %.cpp $(BUILD)/test/$(1)/test.hpp.gch
 	$$(call compile,$$(compiler.$(1)) -include $(BUILD)/test/$(1)/test.hpp)
 $(BUILD)/test/$(1)/obj/rooms/%.o: $(BUILD)/rooms/%.cpp $(BUILD)/test/$(1)/test.hpp.gch
 	$$(call compile,$$(compiler.$(1)) -include $(BUILD)/test/$(1)/test.hpp)
-$(BUILD)/test/$(1)/unit: $(call test_objects,$(1),$(ROOMS))
+$(BUILD)/test/$(1)/unit: $(call test_objects,$(1),rooms)
 $(BUILD)/test/$(1)/process: $(call test_objects,$(1),process)
 $(BUILD)/test/$(1)/recovery: $(call test_objects,$(1),recovery)
 $(addprefix $(BUILD)/test/$(1)/,$(STARTED)): \
@@ -234,7 +238,7 @@ COMPILE_TESTS := $(patsubst tests/compile/%.cpp,compile/%,$(wildcard tests/compi
 
 # All tests on the header; those of units in both its forms. That src/ is the same code is what `amalgamation` proves;
 # that it works as it is, two_units.
-TEST_PROGRAMS := src/two_units src/weak_memory $(call each,header,two_units mixed hidden versions unit) \
+TEST_PROGRAMS := src/two_units src/weak_memory $(call each,header,two_units mixed hidden unit) \
                  $(call each,header-separate,versions $(SUITES))
 TEST_CHECKS := amalgamation tools $(call each,header,$(COMPILE_TESTS)) $(TEST_PROGRAMS)
 

@@ -1,4 +1,5 @@
 // expect: deleted
+// flags: -DOJS_SHUTDOWN_SEPARATE=1
 #include <ojs_shutdown.hpp>
 
 int main() {

@@ -1,4 +1,5 @@
 // expect: conver
+// flags: -DOJS_SHUTDOWN_SEPARATE=1
 // A result is not its value: it has to be looked at.
 #include <chrono>
 #include <ojs_shutdown.hpp>

@@ -1,4 +1,5 @@
 // expect: bind
+// flags: -DOJS_SHUTDOWN_SEPARATE=1
 // The lifecycle must outlive its signals, so a temporary one is refused.
 #include <ojs_shutdown.hpp>
 
