@@ -3,6 +3,7 @@
 #define DOCTEST_CONFIG_NO_POSIX_SIGNALS
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <signal.h>
 
 #include <cstdio>
 
@@ -17,6 +18,16 @@ static void occupy_standard_streams() {
     }
 }
 
+// A shell ignores SIGINT for what it starts in the background, nohup SIGHUP, and a test runner may block what it likes.
+static void restore_signals() {
+    for (const int number :
+         {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGCONT, SIGTTIN, SIGUSR1, SIGUSR2, SIGCHLD, SIGPIPE})
+        ::signal(number, SIG_DFL);
+    sigset_t none;
+    sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
 #ifdef __SANITIZE_THREAD__
 // A std::mutex, which only the tests have, is never destroyed as far as ThreadSanitizer sees: two on the same stack address
 // are one to it, and are taken in any order.
@@ -27,6 +38,7 @@ extern "C" const char* __tsan_default_suppressions() {
 
 int main(int argc, char** argv) {
     occupy_standard_streams();
+    restore_signals();
     // Never destroyed: a handler that a test left behind may still be on its way out of a CHECK.
     static doctest::Context& context = *new doctest::Context(argc, argv);
     return context.run();
