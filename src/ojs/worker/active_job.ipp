@@ -164,10 +164,11 @@ class active_job : public ref_counted {
         settler expected = settler::nobody;
         return settler_.compare_exchange_strong(expected, who, std::memory_order_acq_rel);
     }
-    // Its handler knows of its cancellation, or is being told, and is about to return: it keeps its speed for that.
+    // Its handler knows of its cancellation, or is being told, and is about to return.
     bool is_returning() const { return cancel.token().seen() || cancel.listened_to(); }
+    // One that knows of its cancellation keeps its speed.
     void lower_handler() {
-        if (!is_returning()) runner.lower();
+        if (!cancel.token().seen()) runner.lower();
     }
 
     // A stop may have taken all jobs at once, to report each when its turn comes, unless its handler is faster.
