@@ -164,8 +164,6 @@ class cancel_source {
     void end_waits();
     // Whether run_callbacks() would call anyone.
     bool callbacks_due() const;
-    // Whether anyone waits for it, or is to be called.
-    bool listened_to() const;
     // Calls the callbacks that are still due, in the order they were registered.
     void run_callbacks();
     // Both.

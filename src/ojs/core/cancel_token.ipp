@@ -99,11 +99,6 @@ class cancel_state : public ref_counted {
         const lock_guard held(mutex_);
         return !callbacks_.empty();
     }
-    // Somebody waits for the cancellation or asked to be called.
-    bool listened_to() {
-        const lock_guard held(mutex_);
-        return sleepers_ > 0 || running_id_ != 0 || !callbacks_.empty();
-    }
 
     void run_callbacks() {
         lock_guard held(mutex_);
@@ -253,9 +248,6 @@ OJS_SHUTDOWN_INLINE void cancel_source::end_waits() {
 }
 OJS_SHUTDOWN_INLINE bool cancel_source::callbacks_due() const {
     return state_->callbacks_due();
-}
-OJS_SHUTDOWN_INLINE bool cancel_source::listened_to() const {
-    return state_->listened_to();
 }
 OJS_SHUTDOWN_INLINE void cancel_source::run_callbacks() {
     state_->run_callbacks();

@@ -164,9 +164,7 @@ class active_job : public ref_counted {
         settler expected = settler::nobody;
         return settler_.compare_exchange_strong(expected, who, std::memory_order_acq_rel);
     }
-    // Its handler knows of its cancellation, or is being told, and is about to return.
-    bool is_returning() const { return cancel.token().seen() || cancel.listened_to(); }
-    // One that knows of its cancellation keeps its speed.
+    // One that knows of its cancellation is about to return, and keeps its speed for that.
     void lower_handler() {
         if (!cancel.token().seen()) runner.lower();
     }

@@ -141,7 +141,7 @@ class job_pool : public ref_counted {
         const lock_guard held(mutex_);
         tells_returns_ = true;
         for (const ref<active_job>& each : running_) {
-            if (each->is_returning()) return true;
+            if (each->cancel.token().seen()) return true;
         }
         return false;
     }
