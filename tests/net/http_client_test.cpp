@@ -297,6 +297,21 @@ TEST_CASE("client: what is sent again, and what is not") {
     }
 }
 
+TEST_CASE("client: an answer without a length ends with an orderly close, not with a reset") {
+    for (const bool with_reset : {false, true}) {
+        CAPTURE(with_reset);
+        peer::server server([&](int fd, int) {
+            peer::read_message(fd);
+            peer::send_text(fd, "HTTP/1.1 200 OK\r\n\r\nhalf of i");
+            if (with_reset) peer::reset(fd);
+        });
+        http_client client = peer::make_client(server.url());
+        const result<http_response> got = client.send(peer::get(), peer::call());
+        CHECK(got.has_value() == !with_reset);
+        if (!got) CHECK(got.error().code == errc::disconnected);
+    }
+}
+
 TEST_CASE("client: neither a timeout nor a bad answer is sent again") {
     std::atomic<int> requests{0};
     peer::server server([&](int fd, int) {

@@ -352,6 +352,7 @@ TEST_CASE("settlement: a job claimed again while it runs here is not run twice")
         CHECK(let_go.wait());
     });
     REQUIRE(worker.start());
+    REQUIRE(runs.wait_for(1));
     REQUIRE(wire.wait_for("fetch", 3));  // the third copy came with the second FETCH, alone
     CHECK(runs.count() == 1);
     CHECK(worker.active_jobs() == 1);

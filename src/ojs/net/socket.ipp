@@ -143,9 +143,13 @@ OJS_SHUTDOWN_INLINE io_result await_some(int fd, char* buffer, std::size_t size,
     io_result out;
     if (deadline - steady_clock::now() < receive_limit) return recv_some(fd, buffer, size, deadline);
     const ssize_t got = ::recv(fd, buffer, size, 0);
-    if (got < 0) return recv_some(fd, buffer, size, deadline);
+    if (got < 0 && (errno == EINTR || would_block(errno))) return recv_some(fd, buffer, size, deadline);
+    if (got > 0) out.bytes = static_cast<std::size_t>(got);
     if (got == 0) out.status = io_status::closed;
-    out.bytes = static_cast<std::size_t>(got);
+    if (got < 0) {  // the socket tells it once; asked again, it would say "closed", which may end an answer
+        out.sys_errno = errno;
+        out.status = io_status::failed;
+    }
     return out;
 }
 

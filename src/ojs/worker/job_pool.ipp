@@ -23,7 +23,7 @@ class job_pool : public ref_counted {
 
     result<void> start() {
         lock_guard held(mutex_);
-        return start_job_threads(held, {{}});
+        return start_job_threads(held, {ref<active_job>()});
     }
 
     // Something a FETCH depends on has changed: the phase, or a slot that came free.
@@ -52,7 +52,7 @@ class job_pool : public ref_counted {
         lock_guard held(mutex_);
         retry_at_.store(never);
         if (closed_) return retry_at();
-        if (!start_job_threads(held, {{}})) {
+        if (!start_job_threads(held, {ref<active_job>()})) {
             retry_at_.store((now + shortage_pause).time_since_epoch().count());
         } else if (++slots_ < concurrency()) {
             retry_at_.store(now.time_since_epoch().count());
