@@ -296,7 +296,7 @@ TEST_CASE("health: a worker that follows a lifecycle shows the further phase of 
     REQUIRE(stuck->wait());  // from here on the worker itself follows no further
     REQUIRE(shared.apply(event::stop_signal, {cause_kind::signal, 15}));
     CHECK(tested.phase_shown() == "draining");
-    CHECK(tested.body->phase() == phase::quiet);
+    CHECK(tested.body->phase() == phase::draining);
     go_on->set();
     CHECK(tested.liveness() == 200);
     CHECK(tested.phase_shown() == "draining");

@@ -240,6 +240,37 @@ TEST_CASE("stopping: beats go on in the drain, then there is one last one, and n
     recorder::check_last_word(busy.wire);
 }
 
+TEST_CASE("stopping: who sees the stop sees its deadline, before the supervisor has noticed") {
+    for (const bool shared : {false, true}) {
+        CAPTURE(shared);
+        lifecycle life(0ms);
+        recorder::transport wire;
+        recorder::event held_up, let_go;
+        wire.give(make_job("a"));
+        worker_options options = recorder::options();
+        options.on_transition = [&](const lifecycle_state& now) {
+            if (now.phase != phase::quiet) return;
+            held_up.set();
+            CHECK(let_go.wait());
+        };
+        worker worker(options, wire, life);
+        worker.register_handler("work", [&](job_context& job) {
+            CHECK(job.deadline() == time_point::max());
+            worker.quiet();
+            CHECK(held_up.wait());
+            shared ? life.apply(event::stop_request, {cause_kind::api, 0}) : worker.stop();
+            CHECK(job.stop_requested());
+            CHECK(worker.phase() == phase::draining);
+            CHECK(job.deadline() > steady_clock::now() + 30min);
+            CHECK(job.deadline() < steady_clock::now() + 90min);
+            let_go.set();
+        });
+        REQUIRE(worker.start());
+        REQUIRE(worker.wait(deadline_after(recorder::guard)));
+        CHECK(wire.settlements("a").size() == 1);
+    }
+}
+
 TEST_CASE("stopping: leaving running is announced at once") {
     const shared_event let_go = make_event();
     busy_worker busy(recorder::options(), [=](job_context&) { CHECK(let_go->wait()); });

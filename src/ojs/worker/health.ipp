@@ -141,7 +141,7 @@ inline void show_stop(metrics_page& page, const worker_context& worker, phase no
     show_duration(page, "ojs_worker_shutdown_duration_seconds",
                   "From the start of the shutdown to the last heartbeat.",
                   drain == time_point() ? stop : drain, counted.began(phase::terminated));
-    const time_point deadline(steady_clock::duration(worker.drain_deadline.load(std::memory_order_relaxed)));
+    const time_point deadline = worker.drain_deadline();
     std::chrono::milliseconds left = worker.options.shutdown_grace_period;
     if (deadline != time_point::max()) {
         left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now());

@@ -202,7 +202,7 @@ OJS_SHUTDOWN_INLINE std::string job_context::checkpoint() const {
 }
 
 OJS_SHUTDOWN_INLINE time_point job_context::deadline() const noexcept {
-    return time_point(steady_clock::duration(worker_.drain_deadline.load(std::memory_order_relaxed)));
+    return worker_.drain_deadline();
 }
 OJS_SHUTDOWN_INLINE void job_context::heartbeat() const noexcept {
     worker_.beats.soon();

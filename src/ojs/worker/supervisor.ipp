@@ -175,8 +175,7 @@ class supervisor {
     // The clock of the grace period starts here, not at an earlier quiet. [WIRE]
     void close_intake(const lifecycle_state& now) {
         draining_since_ = lifecycle::changed_at(now);
-        const time_point deadline = draining_since_ + worker_.options.shutdown_grace_period;
-        worker_.drain_deadline.store(deadline.time_since_epoch().count(), std::memory_order_relaxed);
+        worker_.set_drain_deadline(draining_since_ + worker_.options.shutdown_grace_period);
         next_progress_ = steady_clock::now() + worker_.options.progress_interval;
         worker_.claims.close();
         pool_->close();
@@ -219,9 +218,7 @@ class supervisor {
                           "Initiating immediate shutdown to requeue job before VM termination");
     }
 
-    time_point drain_deadline() const noexcept {
-        return time_point(steady_clock::duration(worker_.drain_deadline.load(std::memory_order_relaxed)));
-    }
+    time_point drain_deadline() const noexcept { return worker_.drain_deadline(); }
 
     void drain() {
         const auto over = [this] { return idle() || phase() >= phase::stopping; };

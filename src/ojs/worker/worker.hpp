@@ -120,8 +120,8 @@ class worker {
     // The same, and cancels jobs in flight at once. [River StopAndCancel]
     bool stop_and_cancel(std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
 
-    ojs::phase phase() const noexcept;
-    std::size_t active_jobs() const;  // claimed and not settled
+    ojs::phase phase() const noexcept;  // or that of a given lifecycle, as far as the drain
+    std::size_t active_jobs() const;    // claimed and not settled
     worker_report report() const;
 
   private:

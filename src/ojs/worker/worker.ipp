@@ -360,7 +360,7 @@ OJS_SHUTDOWN_INLINE bool worker::stop_and_cancel(std::chrono::milliseconds timeo
 }
 
 OJS_SHUTDOWN_INLINE phase worker::phase() const noexcept {
-    return body_->context().life.phase();
+    return body_->context().effective_phase();
 }
 OJS_SHUTDOWN_INLINE std::size_t worker::active_jobs() const {
     return body_->context().jobs.size();

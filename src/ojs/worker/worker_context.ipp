@@ -37,22 +37,32 @@ class worker_context : public ref_counted {
     bool may_fetch() const noexcept {
         return life.phase() == phase::running && (followed == nullptr || followed->phase() == phase::running);
     }
-    // The further one of this worker's own phase and that of the lifecycle it follows.
+    // The further one of this worker's own phase and that of the lifecycle it follows, which takes it as far as the drain:
+    // what comes after is the worker's own.
     ojs::phase effective_phase() const noexcept {
         const ojs::phase own = life.phase();
-        const ojs::phase outside = followed == nullptr ? phase::running : followed->phase();
-        return own < outside ? outside : own;
+        if (own >= phase::draining || followed == nullptr) return own;
+        const ojs::phase outside = followed->phase();
+        return outside >= phase::draining ? phase::draining : own < outside ? outside : own;
     }
     // What a heartbeat says, except for the last one.
     std::string beat_state() const {
         if (may_fetch()) return "running";
         return past_intake() ? options.dialect.drain_state : options.dialect.quiet_state;
     }
-    bool past_intake() const noexcept {
-        return life.phase() >= phase::draining ||
-               (followed != nullptr && followed->phase() >= phase::draining);
-    }
+    bool past_intake() const noexcept { return effective_phase() >= phase::draining; }
 
+    // When the drain under way ends; time_point::max() while there is none. Known as soon as the drain has begun, even
+    // before the supervisor has noticed.
+    time_point drain_deadline() const noexcept {
+        const steady_clock::rep noticed = drain_deadline_.load(std::memory_order_acquire);
+        if (noticed != never || !past_intake()) return time_point(steady_clock::duration(noticed));
+        const lifecycle& began = life.phase() >= phase::draining ? life : *followed;
+        return lifecycle::changed_at(began.state()) + options.shutdown_grace_period;
+    }
+    void set_drain_deadline(time_point when) noexcept {
+        drain_deadline_.store(when.time_since_epoch().count(), std::memory_order_release);
+    }
     // Settling calls give up at this moment; set when the stop begins.
     time_point report_deadline() const noexcept {
         return time_point(steady_clock::duration(report_deadline_.load(std::memory_order_acquire)));
@@ -169,7 +179,6 @@ class worker_context : public ref_counted {
     drain_barrier calls;   // see call()
     job_table jobs;
     const ref<all_jobs_cancel> all_jobs = make_ref<all_jobs_cancel>();
-    std::atomic<steady_clock::rep> drain_deadline{never};
     std::atomic<steady_clock::rep> next_look{never};  // see look_at_jobs_by()
     pid_t owner = 0;  // the process it was started in, which is not always the one that made it
 
@@ -199,6 +208,7 @@ class worker_context : public ref_counted {
         if (!ready.load(std::memory_order_relaxed)) ready.store(true, std::memory_order_release);
     }
 
+    std::atomic<steady_clock::rep> drain_deadline_{never};
     std::atomic<steady_clock::rep> saves_deadline_{never};
     std::atomic<steady_clock::rep> report_deadline_{never};
     mutex retry_mutex_;
