@@ -162,7 +162,9 @@ class cancel_source {
     cancel_reason reason() const noexcept;
     // Ends the waits, once the group was cancelled.
     void end_waits();
-    // Whether run_callbacks() would call anyone.
+    // The same, but false, and nothing done, where it would have to wait for a lock.
+    bool try_end_waits();
+    // Whether run_callbacks() might call anyone.
     bool callbacks_due() const;
     // Calls the callbacks that are still due, in the order they were registered.
     void run_callbacks();

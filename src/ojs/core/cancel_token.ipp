@@ -1,7 +1,7 @@
 #pragma once
 
 #include <atomic>
-#include <vector>
+#include <list>
 
 #include "../base/sync.hpp"
 #include "cancel_token.hpp"
@@ -48,8 +48,14 @@ class cancel_state : public ref_counted {
 
     void end_waits() {
         const lock_guard held(mutex_);  // so that it does not come between a sleeper's look and its sleep
-        end_sleep();
-        if (poll_.fd() >= 0) tell_pollers();
+        wake_waiting();
+    }
+    // False where somebody has the mutex, whom a crowded machine may keep from letting go of it for long.
+    bool try_end_waits() {
+        if (!mutex_.try_lock()) return false;
+        wake_waiting();
+        mutex_.unlock();
+        return true;
     }
 
     bool sleep_until(time_point deadline) {
@@ -73,21 +79,21 @@ class cancel_state : public ref_counted {
         return poll_.fd();
     }
 
+    // Nothing is allocated or freed under the mutex: among thousands of threads the allocator's locks take their time.
     std::uint64_t add(function<void()> callback) {
+        std::list<entry> added;
+        added.push_back({0, std::move(callback)});
         const lock_guard held(mutex_);
-        callbacks_.push_back({++last_id_, std::move(callback)});
+        added.front().id = ++last_id_;
+        callbacks_.splice(callbacks_.end(), added);
         return last_id_;
     }
 
     void remove(std::uint64_t id) {
+        std::list<entry> dropped;  // what the callback holds goes after the mutex
         lock_guard held(mutex_);
         for (auto due = callbacks_.begin(); due != callbacks_.end(); ++due) {
-            if (due->id == id) {
-                const entry dropped = std::move(*due);
-                callbacks_.erase(due);
-                held.unlock();  // before what the callback holds goes
-                return;
-            }
+            if (due->id == id) return dropped.splice(dropped.end(), callbacks_, due);
         }
         // A callback may drop its own registration; anyone else waits until it is through.
         ++sleepers_;
@@ -95,21 +101,24 @@ class cancel_state : public ref_counted {
         --sleepers_;
     }
 
+    // True as well where somebody has the mutex: see try_end_waits().
     bool callbacks_due() {
-        const lock_guard held(mutex_);
-        return !callbacks_.empty();
+        if (!mutex_.try_lock()) return true;
+        const bool due = !callbacks_.empty();
+        mutex_.unlock();
+        return due;
     }
 
     void run_callbacks() {
         lock_guard held(mutex_);
         while (!callbacks_.empty() && running_id_ == 0) {
-            entry due = std::move(callbacks_.front());
-            callbacks_.erase(callbacks_.begin());
-            running_id_ = due.id;
+            std::list<entry> due;
+            due.splice(due.end(), callbacks_, callbacks_.begin());
+            running_id_ = due.front().id;
             runner_ = pthread_self();
             held.unlock();
-            call_guarded([&] { call(due.callback); }, [this] { callback_ended(); });
-            due = entry();  // what the callback holds may itself deregister: not under the mutex
+            call_guarded([&] { call(due.front().callback); }, [this] { callback_ended(); });
+            due.clear();  // what the callback holds may itself deregister: not under the mutex
             callback_ended();
             held.lock();
         }
@@ -120,6 +129,12 @@ class cancel_state : public ref_counted {
         std::uint64_t id = 0;
         function<void()> callback;
     };
+
+    // With the mutex held.
+    void wake_waiting() {
+        end_sleep();
+        if (poll_.fd() >= 0) tell_pollers();
+    }
 
     // Whoever polls the descriptor has no need to ask for more.
     void tell_pollers() noexcept {
@@ -160,7 +175,7 @@ class cancel_state : public ref_counted {
     mutable std::atomic<cancel_reason> reason_{cancel_reason::none};
     std::atomic<bool> seen_{false};
     wake poll_;  // none before the first fd()
-    std::vector<entry> callbacks_;
+    std::list<entry> callbacks_;
     std::uint64_t last_id_ = 0;
     std::uint64_t running_id_ = 0;
     pthread_t runner_{};
@@ -245,6 +260,9 @@ OJS_SHUTDOWN_INLINE bool cancel_source::request(cancel_reason reason) {
 }
 OJS_SHUTDOWN_INLINE void cancel_source::end_waits() {
     state_->end_waits();
+}
+OJS_SHUTDOWN_INLINE bool cancel_source::try_end_waits() {
+    return state_->try_end_waits();
 }
 OJS_SHUTDOWN_INLINE bool cancel_source::callbacks_due() const {
     return state_->callbacks_due();

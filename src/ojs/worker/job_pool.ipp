@@ -88,8 +88,12 @@ class job_pool : public ref_counted {
         // spares the system to search for each among all that wait.
         const auto tell = [self] {
             const std::vector<ref<active_job>> jobs = self->jobs_in_handlers();
-            for (const ref<active_job>& job : jobs) job->cancel.end_waits();
+            std::vector<ref<active_job>> held_up;  // by a handler that may wait long for a processor
+            for (const ref<active_job>& job : jobs) {
+                if (!job->cancel.try_end_waits()) held_up.push_back(job);
+            }
             self->run_cancel_callbacks(jobs);
+            for (const ref<active_job>& job : held_up) job->cancel.end_waits();
         };
         if (!add_thread("ojs-cancel", tell)) tell();
     }
@@ -182,6 +186,7 @@ class job_pool : public ref_counted {
         thread handle;
         std::size_t place = 0;
         bool ended = false;
+        ref<pool_thread> next_gone;
     };
 
     // As many threads, each of which begins with its job, or with none. The mutex, which is held, is let go of meanwhile:
@@ -217,6 +222,8 @@ class job_pool : public ref_counted {
         const ref<pool_thread> entry = make_ref<pool_thread>();
         pool_thread* const own = entry.get();
         result<thread> started = start_thread(*entry, options, [self, own, job, gate] {
+            // The first allocation of a thread may wait for a lock of all of them; not when thousands begin at once.
+            ::operator delete(::operator new(1));
             if (gate) gate->pass();
             self->work(*own, job);
         });
@@ -227,12 +234,12 @@ class job_pool : public ref_counted {
     }
 
     result<void> add_thread(const char* name, function<void()> body) {
-        join_ended();
         const ref<pool_thread> entry = make_ref<pool_thread>();
         const ref<job_pool> self(this);
         pool_thread* const own = entry.get();
         const auto work = [self, own, body = std::move(body)] {
             body();
+            self->join_ended();
             const lock_guard held(self->mutex_);
             self->thread_ended(*own);
         };
@@ -302,10 +309,14 @@ class job_pool : public ref_counted {
         if (abandoned_) return handle.detach();
         entry->handle = std::move(handle);
         if (entry->ended) {
-            gone_.push_back(entry);
+            to_be_joined(*entry);
         } else {
             enlist(threads_, entry);
         }
+    }
+    void to_be_joined(pool_thread& entry) {
+        entry.next_gone = std::move(gone_);
+        gone_ = ref<pool_thread>(&entry);
     }
 
     // With the mutex held.
@@ -314,17 +325,19 @@ class job_pool : public ref_counted {
         if (abandoned_) return;
         entry.ended = true;
         if (!entry.handle.joinable()) return;  // it is about to be kept
-        gone_.push_back(ref<pool_thread>(&entry));
+        to_be_joined(entry);
         strike(threads_, entry);
     }
 
-    // A thread nobody joins keeps its stack. These have nothing left to do but to end, so this does not wait.
+    // A thread nobody joins keeps its stack. These have nothing left to do but to end; what the C library does for that may
+    // still wait for a lock among thousands of busy threads, so nobody calls this who has to report something first.
     void join_ended() {
-        std::vector<ref<pool_thread>> ended;
+        ref<pool_thread> ended;
         {
             const lock_guard held(mutex_);
-            std::swap(ended, gone_);
+            ended = std::move(gone_);
         }
+        while (ended) ended = std::exchange(ended->next_gone, {});
     }
 
     // Lists whose members know their place: striking one takes the same time however long they are.
@@ -635,9 +648,9 @@ class job_pool : public ref_counted {
     std::vector<ref<active_job>> ready_;
     std::vector<ref<active_job>> running_;
     std::vector<ref<pool_thread>> threads_;
-    std::vector<ref<pool_thread>> gone_;  // those that ended, to be joined
-    std::atomic<std::size_t> live_{0};    // threads that have not ended
-    std::size_t job_threads_ = 0;         // of them, those that run jobs
+    ref<pool_thread> gone_;             // those that ended, to be joined: a list
+    std::atomic<std::size_t> live_{0};  // threads that have not ended
+    std::size_t job_threads_ = 0;       // of them, those that run jobs
     std::size_t idle_ = 0;
     std::size_t slots_;  // jobs at a time: the concurrency, or as many as there are threads
     std::atomic<steady_clock::rep> retry_at_{never};
