@@ -1,11 +1,15 @@
 // A stop queues behind nothing: not behind busy handlers, the log's reader, a frozen process or a want of threads.
+#include <sched.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -254,7 +258,119 @@ TEST_CASE("duress: callbacks have the stack of thread_stack_size") {
     CHECK(called.is_set());
 }
 
+TEST_CASE("duress: quick callbacks share few threads, and those that block hold up none of the others") {
+    constexpr int quick = 400;
+    constexpr int slow = 10;
+    transport wire;
+    for (int i = 0; i < slow; ++i) wire.give(make_job("s" + std::to_string(i), "slow"));
+    for (int i = 0; i < quick; ++i) wire.give(make_job("q" + std::to_string(i), "quick"));
+    counter registered;
+    counter called;
+    std::mutex mutex;
+    std::set<std::thread::id> threads;
+    ojs::worker_options settings = options(quick + slow);
+    settings.thread_stack_size = 256 * 1024;
+    ojs::worker worker(settings, wire);
+    worker.register_handler("quick", [&](ojs::job_context& job) {
+        const ojs::cancel_registration keep = job.on_cancel([&] {
+            {
+                const std::lock_guard<std::mutex> held(mutex);
+                threads.insert(std::this_thread::get_id());
+            }
+            called.add();
+        });
+        registered.add();
+        CHECK_FALSE(job.sleep_for(1h));
+        CHECK(called.wait_for(quick));
+    });
+    worker.register_handler("slow", [&](ojs::job_context& job) {
+        const ojs::cancel_registration keep = job.on_cancel([&] { CHECK(called.wait_for(quick)); });
+        registered.add();
+        CHECK_FALSE(job.sleep_for(1h));
+    });
+    REQUIRE(worker.start());
+    REQUIRE(registered.wait_for(quick + slow));
+    CHECK(worker.stop_and_cancel(guard));
+    CHECK(called.count() == quick);
+    CHECK(threads.size() < quick / 2);
+}
+
+#ifdef __linux__
+TEST_CASE("duress: handlers are lowered before they are told, where they outnumber the processors") {
+    const int jobs = 2 * static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)) + 2;
+    transport wire;
+    for (int i = 0; i < jobs; ++i) wire.give(make_job(std::to_string(i)));
+    std::mutex mutex;
+    std::vector<pid_t> handlers;
+    counter ready;
+    counter lowered;
+    ojs::worker_options settings = options(jobs);
+    settings.cancel_wait = 0ms;
+    settings.shutdown_grace_period = 10ms;
+    ojs::worker worker(settings, wire);
+    worker.register_handler("work", [&](ojs::job_context& job) {
+        {
+            const std::lock_guard<std::mutex> held(mutex);
+            handlers.push_back(static_cast<pid_t>(::syscall(SYS_gettid)));
+        }
+        event told;
+        const ojs::cancel_registration keep = job.on_cancel([&] {
+            for (const pid_t each : handlers) lowered.add(::sched_getscheduler(each) == SCHED_IDLE ? 1 : 0);
+            told.set();
+        });
+        ready.add();
+        CHECK(told.wait());
+        CHECK(lowered.wait_for(jobs * jobs));  // they all stay until each has looked at each
+    });
+    REQUIRE(worker.start());
+    REQUIRE(ready.wait_for(jobs));
+    CHECK(worker.stop(guard));
+    CHECK(lowered.count() == jobs * jobs);
+}
+#endif
+
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__linux__)
+int threads_alive() {
+    int count = 0;
+    for (const auto& each : std::filesystem::directory_iterator("/proc/self/task"))
+        count += each.is_directory() ? 1 : 0;
+    return count;
+}
+
+// In a process of its own, which has no threads but the worker's. Returns how many there were when the first handler began.
+int threads_when_work_begins(int jobs) {
+    transport wire;
+    for (int i = 0; i < jobs; ++i) wire.give(make_job(std::to_string(i)));
+    counter begun;
+    std::atomic<int> fewest{1000000};
+    ojs::worker_options settings = options(jobs);
+    settings.thread_stack_size = 256 * 1024;
+    ojs::worker worker(settings, wire);
+    worker.register_handler("work", [&](ojs::job_context&) {
+        const int seen = threads_alive();
+        for (int least = fewest; seen < least && !fewest.compare_exchange_weak(least, seen);) {
+        }
+        begun.add();
+        static_cast<void>(begun.wait_for(jobs));
+    });
+    if (!worker.start() || !begun.wait_for(jobs) || !worker.stop(guard)) return -1;
+    return fewest;
+}
+
+TEST_CASE("duress: jobs of one answer begin when there is a thread for each of them") {
+    if (!std::filesystem::exists("/proc/self/task")) {
+        MESSAGE("skipped: no /proc/self/task");
+        return;
+    }
+    constexpr int jobs = 60;
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(threads_when_work_begins(jobs) >= jobs ? 0 : 1);
+    int status = -1;
+    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    CHECK(status == 0);
+}
+
 rlim_t address_space() {
     unsigned long pages = 0;
     std::FILE* const file = std::fopen("/proc/self/statm", "r");

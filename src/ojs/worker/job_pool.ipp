@@ -74,11 +74,11 @@ class job_pool : public ref_counted {
     }
 
     // Handlers may be busy without an end: from now on they run below what reports them, where they are more than there
-    // are processors.
+    // are processors. Allocates nothing: until it is done, the allocator's locks are theirs as well.
     void lower_handlers() {
-        const std::vector<ref<active_job>> jobs = jobs_in_handlers();
-        if (static_cast<long>(jobs.size()) <= ::sysconf(_SC_NPROCESSORS_ONLN)) return;
-        for (const ref<active_job>& job : jobs) job->lower_handler();
+        const lock_guard held(mutex_);
+        if (static_cast<long>(running_.size()) <= ::sysconf(_SC_NPROCESSORS_ONLN)) return;
+        for (const ref<active_job>& job : running_) job->lower_handler();
     }
 
     // After all jobs were cancelled by one store: ends their waits and calls their callbacks, beside the caller.
