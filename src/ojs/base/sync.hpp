@@ -153,6 +153,21 @@ class above_others {
     const int before_;
 };
 
+// The calling thread goes ahead of all that share the processors by turns, for a scope: where it may. For short work of
+// our own only.
+class ahead_of_all {
+  public:
+    ahead_of_all() noexcept;
+    ahead_of_all(const ahead_of_all&) = delete;
+    ahead_of_all& operator=(const ahead_of_all&) = delete;
+    ~ahead_of_all();
+
+  private:
+    int policy_ = 0;
+    sched_param before_{};
+    bool changed_ = false;
+};
+
 }  // namespace detail
 }  // namespace v0_1_0
 }  // namespace ojs

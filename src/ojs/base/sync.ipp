@@ -152,6 +152,16 @@ OJS_SHUTDOWN_INLINE void set_thread_nice(int value) noexcept {
 #endif
 }
 
+OJS_SHUTDOWN_INLINE ahead_of_all::ahead_of_all() noexcept {
+    sched_param least{};
+    least.sched_priority = sched_get_priority_min(SCHED_FIFO);
+    changed_ = pthread_getschedparam(pthread_self(), &policy_, &before_) == 0 &&
+               pthread_setschedparam(pthread_self(), SCHED_FIFO, &least) == 0;
+}
+OJS_SHUTDOWN_INLINE ahead_of_all::~ahead_of_all() {
+    if (changed_) pthread_setschedparam(pthread_self(), policy_, &before_);
+}
+
 }  // namespace detail
 }  // namespace v0_1_0
 }  // namespace ojs

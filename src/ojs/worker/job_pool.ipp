@@ -78,6 +78,7 @@ class job_pool : public ref_counted {
     void lower_handlers() {
         const lock_guard held(mutex_);
         if (static_cast<long>(running_.size()) <= ::sysconf(_SC_NPROCESSORS_ONLN)) return;
+        const ahead_of_all here;  // they are thousands perhaps, each with as many turns as this thread
         for (const ref<active_job>& job : running_) job->lower_handler();
     }
 
