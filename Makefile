@@ -356,7 +356,7 @@ $(addprefix $(RESULTS)/,$(DURESS)): FORCE
 
 container-test: deps deps-container  ## the worker in an image made FROM scratch, run by podman; and under PID 1 wrappers
 	@rm -rf $(RESULTS)/container
-	@$(MAKE) -s $(JOBS) $(addprefix $(BUILD)/,dev_backend static_worker)
+	@$(MAKE) -s $(JOBS) $(addprefix $(BUILD)/,controller dev_backend static_worker)
 	@$(MAKE) -s $(RESULTS)/container
 	@$(TALLY) sum $(RESULTS)/container
 $(RESULTS)/container: FORCE

@@ -53,7 +53,10 @@ constexpr const char* usage =
     "  --mark-normal    writes NORMAL_SHUTDOWN into the termination type file: for an init container\n"
     "  --reclaim [PID]  writes SPOT_RECLAIM into it, then sends SIGUSR1 to the controller, which is PID, or "
     "PID 1 if\n"
-    "                   that is one, or the only other one: for a preStop hook\n"
+    "                   that is one, or the only other one: for a preStop hook. Status 0 as well where it "
+    "has "
+    "ended\n"
+    "                   already; the file then stays as it was\n"
     "  --help           this text\n"
     "\n"
     "FILE is a JSON object. Durations are \"3550s\", \"1m30s\" or seconds as a number. Defaults in "
@@ -635,22 +638,54 @@ bool write_whole(const std::string& path, const std::string& word) {
     return false;
 }
 
-int mark(const std::string& path, const char* word) {
-    const auto config = path.empty() ? ojs::result<::config>(defaults()) : read_config(path);
-    if (!config) return ojs::report_usage(config.error());
-    const std::string& file = config->options.termination_mode_file;
+int mark(const std::string& file, const std::string& word) {
     if (write_whole(file, word)) return 0;
     std::perror(("error: cannot write " + file).c_str());
     return 1;
 }
 
-// The file first, as a SIGTERM may come at any moment; but the signal in any case.
+ojs::result<config> read_config_or_defaults(const std::string& path) {
+    return path.empty() ? ojs::result<config>(defaults()) : read_config(path);
+}
+
+int mark_normal(const std::string& path) {
+    const auto config = read_config_or_defaults(path);
+    if (!config) return ojs::report_usage(config.error());
+    return mark(config->options.termination_mode_file, "NORMAL_SHUTDOWN");
+}
+
+void take_back(const std::string& file, const ojs::termination_mode& before) {
+    if (!before.is_reclaim()) {
+        mark(file, "NORMAL_SHUTDOWN");
+    } else if (before.evidence == ojs::termination_evidence::missing) {
+        ::unlink(file.c_str());
+    }
+}
+
+// A hook that comes when the controller has ended has nothing to do, and its container need not hear of a failure.
+int no_controller(const ojs::error& why, bool named) {
+    if (why.sys_errno != ESRCH || named) {
+        ojs::report_usage(why);
+        return 1;
+    }
+    std::printf("nothing to reclaim: %s\n", why.text.c_str());
+    return 0;
+}
+
+// The file first, as a SIGTERM may come at any moment; but the signal in any case. Without a controller to signal the file
+// stays as it was, or a later normal stop would be taken for a reclaim.
 int reclaim(const std::string& path, pid_t pid) {
-    const int marked = mark(path, "SPOT_RECLAIM");
-    const auto sent = ojs::signal_worker("reclaim", pid);
+    const auto found = ojs::find_worker("reclaim", pid);
+    if (!found) return no_controller(found.error(), pid > 1);
+    const auto config = read_config_or_defaults(path);
+    if (!config) return ojs::report_usage(config.error());
+    const std::string& file = config->options.termination_mode_file;
+    const ojs::termination_mode before = ojs::read_termination_mode(file);
+    const int marked = mark(file, "SPOT_RECLAIM");
+    const auto sent = ojs::signal_worker("reclaim", *found);
     if (sent) return marked;
-    ojs::report_usage(sent.error());
-    return 1;
+    if (marked == 0) take_back(file, before);
+    return no_controller(sent.error(), false);
 }
 
 // ---- flags ----
@@ -709,7 +744,7 @@ int main(int argc, char** argv) {
     const auto asked = read_flags({argv + 1, argv + argc});
     if (!asked) return ojs::report_usage(asked.error());
     if (asked->help) return std::fputs(usage, stdout) < 0 ? 1 : 0;
-    if (asked->mark_normal) return mark(asked->config, "NORMAL_SHUTDOWN");
+    if (asked->mark_normal) return mark_normal(asked->config);
     if (asked->reclaim) return reclaim(asked->config, asked->pid);
     return work(asked->config);
 }

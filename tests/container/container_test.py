@@ -2,7 +2,7 @@
 """The worker in an image made FROM scratch, run by podman, stopped as an orchestrator stops it, and the same under the
 wrappers that people put around it. `make container-test` runs this; what it wants is built before:
 
-    OJS_TEST_BUILD    the folder with static_worker and dev_backend; default build
+    OJS_TEST_BUILD    the folder with static_worker, controller and dev_backend; default build
 
 The images consist of files of this machine alone. Everything is kept in a storage folder of its own, which goes away
 at the end. What this machine cannot run is skipped, with the reason.
@@ -24,6 +24,7 @@ import urllib.request
 from pathlib import Path
 
 BUILD = Path(os.environ.get("OJS_TEST_BUILD", "build")).resolve()
+MANIFESTS = Path(__file__).resolve().parents[2] / "examples/deploy/kubernetes"
 GUARD = 20  # seconds to wait for what must happen: it ends a test that would hang, and proves nothing else
 MOST_BYTES = 3_000_000
 ULIMITS = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]
@@ -163,6 +164,7 @@ def setUpModule():
     if not obstacle:
         print("podman run", *storage.way)
         storage.image("wrapped-worker", wrapped_files())
+        storage.image("controller", controller_files())
 
 
 def tearDownModule():
@@ -170,6 +172,18 @@ def tearDownModule():
         storage.remove()
     if obstacle:
         print(obstacle)
+
+
+def libraries_of(program):
+    return {library: library for library in re.findall(r"(/\S+) \(0x", run("ldd", program).stdout)}
+
+
+def controller_files():
+    """The controller, and a program for it to run."""
+    files = {"/controller": BUILD / "controller", **libraries_of(BUILD / "controller")}
+    if shutil.which("busybox"):
+        files["/bin/sleep"] = shutil.which("busybox")
+    return files
 
 
 WRAPPERS = {"tini": "/tini", "dumb-init": "/dumb-init"}
@@ -184,7 +198,7 @@ def wrapped_files():
         found = shutil.which(program)
         if found:
             files[inside] = found
-            files.update({library: library for library in re.findall(r"(/\S+) \(0x", run("ldd", found).stdout)})
+            files.update(libraries_of(found))
     return files
 
 
@@ -360,6 +374,68 @@ class Wrappers(ContainerTest):
         self.backend.await_event(event="beat", state="quiet")
         container.signal("CONT")
         self.assert_stops_well(container)
+
+
+class ControllerAsDeployed(unittest.TestCase):
+    """The controller under the configuration, the command and the hooks of examples/deploy/kubernetes."""
+
+    def setUp(self):
+        if obstacle or not shutil.which("busybox"):
+            self.skipTest(obstacle.splitlines()[0] if obstacle else "there is no busybox")
+        self.folder = Path(tempfile.mkdtemp(prefix="ojs-controller-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        for name in ["tmp", "spool/request", "config"]:
+            (self.folder / name).mkdir(parents=True)
+        block = re.search(r"controller\.json: \|\n((?: {4}.*\n)+)", (MANIFESTS / "controller-config.yaml").read_text())
+        config = {**json.loads(block.group(1)), "command": ["/bin/sleep", "600"]}
+        (self.folder / "config/controller.json").write_text(json.dumps(config))
+        (self.folder / "spool/request/job-1").write_text("input")
+        for each in [self.folder, *self.folder.rglob("*")]:
+            os.chown(each, 65532, 65532)
+
+    def run_controller(self, *words, how=("--rm",), entrypoint="/controller"):
+        places = [("tmp", "/tmp"), ("spool", "/spool"), ("config", "/etc/controller")]
+        volumes = [f"--volume={self.folder / outside}:{inside}" for outside, inside in places]
+        return storage.podman("run", "--network", "none", *storage.way, *how, *volumes,
+                              "--entrypoint", json.dumps([entrypoint]), "controller", *words)
+
+    def start(self, command):
+        self.id = self.run_controller(*command[1:], how=["-d"], entrypoint=command[0]).stdout.strip()
+        storage.containers.append(self.id)
+        eventually(lambda: not self.requests(), lambda: storage.podman("logs", self.id).stderr)
+        eventually(lambda: "sleep" in storage.podman("top", self.id, "comm").stdout, "the job's child")
+
+    def requests(self):
+        return os.listdir(self.folder / "spool/request")
+
+    def assert_requeued(self):
+        self.assertEqual(int(storage.podman("wait", self.id, timeout=GUARD).stdout), 0)
+        self.assertEqual(self.requests(), ["job-1"])
+
+    def test_the_spot_hook_requeues_the_job(self):
+        command, hook = commands_of("controller-spot.yaml")
+        for once_more in [hook, [*hook[:2], "1", *hook[2:]]]:  # the id of PID 1 may be given
+            with self.subTest(once_more):
+                self.start(command)
+                done = storage.podman("exec", self.id, *once_more, check=False)
+                self.assert_requeued()
+                # 137: the container ended under the hook, which had done its work.
+                self.assertIn(done.returncode, [0, 137], done.stdout + done.stderr)
+                self.assertEqual((self.folder / "tmp/termination-type").read_text(), "SPOT_RECLAIM\n")
+
+    def test_marked_normal_it_drains(self):
+        mark, command = commands_of("controller-normal.yaml")[:2]
+        self.run_controller(*mark[1:], entrypoint=mark[0])
+        self.start(command)
+        storage.podman("kill", "-s", "TERM", self.id)
+        log = eventually(lambda: re.search(".*Will wait for completion.*", storage.podman("logs", self.id).stderr), "a drain")
+        self.assertIn("execution-job-1", log.group(0))
+        self.assertEqual(self.requests(), [])
+
+
+def commands_of(manifest):
+    """Every `command: [...]` of a manifest, in its order."""
+    return [json.loads(found) for found in re.findall(r"^ *command: (\[.*\])$", (MANIFESTS / manifest).read_text(), re.M)]
 
 
 def end(*_):

@@ -36,7 +36,7 @@ bool holds(const std::string& text, const std::string& part) {
     return text.find(part) != std::string::npos;
 }
 
-// A child in which the signals are blocked, so that each can be waited for.
+// A child that has handlers for the signals, and ends with the number of the first one.
 struct target {
     pid_t pid;
     target() {
@@ -45,9 +45,9 @@ struct target {
         ::sigprocmask(SIG_BLOCK, &set, &previous);
         pid = ::fork();
         if (pid == 0) {
-            int taken = 0;
-            ::sigwait(&set, &taken);
-            ::_exit(taken);
+            for (const int number : {SIGTERM, SIGINT, SIGTSTP, SIGCONT, SIGUSR1})
+                ::signal(number, [](int taken) { ::_exit(taken); });
+            for (;;) ::sigsuspend(&previous);
         }
         ::sigprocmask(SIG_SETMASK, &previous, nullptr);
         REQUIRE(pid > 0);
@@ -86,7 +86,7 @@ TEST_CASE("signal_worker: each word is its signal") {
 TEST_CASE("signal_worker: reclaim is not sent to a process that it would end") {
     const target waits_for_term;
     const result<pid_t> taken = signal_worker("reclaim", waits_for_term.pid);
-    CHECK(taken);  // that one has it blocked
+    CHECK(taken);  // that one has it blocked, or a handler
     CHECK(waits_for_term.received() == SIGUSR1);
     const pid_t stranger = ::fork();
     if (stranger == 0) {
@@ -185,6 +185,46 @@ TEST_CASE("signal_worker finds none") {
     const result<pid_t> found = find(tree);
     REQUIRE(!found);
     CHECK(found.error().sys_errno == ESRCH);
+}
+
+TEST_CASE("signal_worker: an init that passes signals on is as prepared for a reclaim as a child of its") {
+    // In sigwait() none is shown as blocked.
+    const std::string waiting =
+        "Name:\tinit\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nSigCgt:\t0000000000000000\n";
+    const std::string prepared =
+        "Name:\tw\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nSigCgt:\t0000000000000200\n";
+    for (const char* init : {"ojs-init", "tini", "dumb-init"}) {
+        CAPTURE(init);
+        file_tree tree;
+        const auto check = [&tree] { return ojs::detail::check_prepared(tree.root(), 1, SIGUSR1); };
+        tree.process("1", 1, 0, init, init).file("/proc/1/status", waiting);
+        tree.process("9", 9, 5, "other", "other").file("/proc/9/status", prepared);  // no child of its
+        REQUIRE(!check());
+        CHECK(check().error().sys_errno == ESRCH);
+        tree.process("7", 7, 1, "orphan", "orphan").file("/proc/7/status", waiting);
+        REQUIRE(!check());
+        CHECK(check().error().code == errc::unsupported);
+        tree.process("8", 8, 1, "worker", "worker").file("/proc/8/status", prepared);
+        CHECK(check());
+    }
+    file_tree shell;
+    shell.process("1", 1, 0, "sh", "sh").file("/proc/1/status", waiting);
+    shell.process("8", 8, 1, "worker", "worker").file("/proc/8/status", prepared);
+    CHECK(ojs::detail::check_prepared(shell.root(), 1, SIGUSR1).error().code == errc::unsupported);
+}
+
+TEST_CASE("find_worker: what signal_worker would signal, and nothing is sent") {
+    const target child;
+    for (const char* word : {"quiet", "resume", "stop", "reclaim"}) {
+        const result<pid_t> found = ojs::find_worker(word, child.pid);
+        REQUIRE(found);
+        CHECK(*found == child.pid);
+    }
+    CHECK(ojs::find_worker("pause", child.pid).error().code == errc::invalid_argument);
+    CHECK(ojs::find_worker("stop", -1).error().code == errc::invalid_argument);
+    REQUIRE(signal_worker("stop", child.pid));
+    CHECK(child.received() == SIGTERM);  // the first signal it got
+    CHECK(ojs::find_worker("stop", child.pid).error().sys_errno == ESRCH);
 }
 
 TEST_CASE("signal_worker goes by the name where the executable cannot be read") {

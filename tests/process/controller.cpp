@@ -378,6 +378,98 @@ TEST_CASE("controller: Use Case 1: Spot Instance with PreStop Hook") {
          {"info", complete}}));
 }
 
+// ---- as PID 1 of a container ----
+
+namespace {
+
+// A controller below as_init() in a PID namespace of its own, and programs run beside it as an orchestrator does.
+struct contained : stage {
+    static bool possible() {
+        process probe({"unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "true"}, {});
+        return probe.wait() == 0;
+    }
+    void start_with_job() {
+        put_job("job-1");
+        controller = process({"unshare", "--pid", "--fork", "--mount-proc", "--kill-child",
+                              program("controller"), "--config", path("config.json")},
+                             {});
+        child();
+        init_ = only_child_of(controller.pid());
+    }
+    process exec(const std::vector<std::string>& flags) const {
+        std::vector<std::string> words = {"nsenter", "--target", std::to_string(init_),
+                                          "--pid",   "--mount",  program("controller")};
+        words.insert(words.end(), flags.begin(), flags.end());
+        words.insert(words.end(), {"--config", path("config.json")});
+        return process(words, {});
+    }
+
+  private:
+    static pid_t only_child_of(pid_t parent) {
+        pid_t found = 0;
+        for (const fs::directory_entry& each : fs::directory_iterator("/proc")) {
+            const std::string name = each.path().filename().string();
+            if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+            const std::string stat = read_file("/proc/" + name + "/stat");
+            const std::size_t comm_end = stat.rfind(')');
+            if (comm_end == std::string::npos || std::atoi(stat.c_str() + comm_end + 4) != parent) continue;
+            CHECK(found == 0);
+            found = std::atoi(stat.c_str());
+        }
+        REQUIRE(found > 0);
+        return found;
+    }
+    pid_t init_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("controller: the preStop hook reaches a controller below PID 1") {
+    if (!contained::possible()) {
+        MESSAGE("skipped: no PID namespaces here");
+        return;
+    }
+    for (const std::string& pid : {std::string(), std::string("1")}) {
+        CAPTURE(pid);
+        contained on;
+        on.start_with_job();
+        const std::int64_t began = monotonic_ns();
+        process hook = on.exec(pid.empty() ? std::vector<std::string>{"--reclaim"}
+                                           : std::vector<std::string>{"--reclaim", pid});
+        INFO(hook.output());
+        CHECK(hook.wait() == 0);
+        CHECK(read_file(on.mode_file()) == "SPOT_RECLAIM\n");
+        CHECK(on.controller.wait() == 0);
+        CHECK((monotonic_ns() - began) / 1000000 < 20000);
+        CHECK(on.job_is_only_in("request"));
+        CHECK(on.logs({{"warning", killing}, {"info", reputting}, {"info", complete}}));
+    }
+}
+
+TEST_CASE("controller: a hook that comes too late is no failure, and changes no mode file") {
+    stage on;
+    const std::string path = on.path("controller");  // a program that nobody else runs
+    fs::copy_file(program("controller"), path);
+    for (const std::string& before : {std::string(), std::string("NORMAL_SHUTDOWN\n")}) {
+        CAPTURE(before);
+        if (!before.empty()) write_file(on.mode_file(), before);
+        process hook({path, "--reclaim", "--config", on.path("config.json")}, {});
+        CHECK(hook.wait() == 0);
+        CHECK(hook.output().find("nothing to reclaim: ") == 0);
+        process of_pid_typed_by_hand({path, "--reclaim", "2147483647", "--config", on.path("config.json")},
+                                     {});
+        CHECK(of_pid_typed_by_hand.wait() == 1);
+        process stranger({"sleep", "1000"}, {});
+        process at_stranger(
+            {path, "--reclaim", std::to_string(stranger.pid()), "--config", on.path("config.json")}, {});
+        CHECK(at_stranger.wait() == 1);
+        CHECK(at_stranger.output().find("is not prepared for SIGUSR1") != std::string::npos);
+        stranger.signal(SIGKILL);
+        CHECK(fs::exists(on.mode_file()) == !before.empty());
+        CHECK(read_file(on.mode_file()) == before);
+    }
+}
+
 TEST_CASE("controller: Use Case 2: Spot Instance WITHOUT PreStop Hook (Fallback)") {
     stage on;
     on.start_with_job();

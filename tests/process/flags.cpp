@@ -177,13 +177,22 @@ TEST_CASE("flags: --doctor under real wrappers and inits") {
     }
 }
 
-TEST_CASE("flags: --init as PID 1 passes TERM on, and is found by --signal") {
+TEST_CASE("flags: --init as PID 1 passes signals on, and is found by --signal") {
     if (!has_namespaces()) {
         MESSAGE("skipped: no PID namespaces here");
         return;
     }
     const std::string path = own_worker();
-    process outside({"unshare", "--pid", "--fork", "--mount-proc", "--kill-child", path, "--init"}, quick);
+    std::string word;
+    SUBCASE("stop") {
+        word = "stop";
+    }
+    SUBCASE("reclaim, for which a worker is prepared by its dialect") {
+        word = "reclaim";
+    }
+    environment settings = quick;
+    if (word == "reclaim") settings.insert({"OJS_DIALECT", "spot_controller"});
+    process outside({"unshare", "--pid", "--fork", "--mount-proc", "--kill-child", path, "--init"}, settings);
     REQUIRE(outside.prints("FETCH failed"));
     // Seen from outside, PID 1 is the child of unshare.
     std::string init;
@@ -202,9 +211,9 @@ TEST_CASE("flags: --init as PID 1 passes TERM on, and is found by --signal") {
         }
         return !init.empty();
     }));
-    process joined({"nsenter", "--target", init, "--pid", "--mount", path, "--signal", "stop"}, {});
+    process joined({"nsenter", "--target", init, "--pid", "--mount", path, "--signal", word}, {});
     CHECK(joined.wait() == 0);
-    CHECK(joined.prints("sent stop to process 1\n"));
+    CHECK(joined.prints("sent " + word + " to process 1\n"));
     CHECK(outside.wait() == 0);
 }
 #endif

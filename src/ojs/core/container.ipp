@@ -202,9 +202,9 @@ inline const program_rule* find_program_rule(const process_facts& facts) {
     return nullptr;
 }
 
-inline bool is_shell(const process_facts& facts) {
+inline bool is_of_kind(const process_facts& facts, pid1_kind kind) {
     const program_rule* rule = find_program_rule(facts);
-    return rule != nullptr && rule->kind == pid1_kind::shell;
+    return rule != nullptr && rule->kind == kind;
 }
 
 // Whether "20:15", as dumb-init takes it, makes SIGTSTP anything but SIGSTOP.
@@ -250,7 +250,7 @@ inline std::string find_shell_between(std::string_view root, pid_t parent) {
     std::string shell;
     for (int steps = 0; parent > 1 && steps < 64; ++steps) {
         const process_facts facts = read_process(root, cat(parent));
-        if (is_shell(facts)) shell = shown_command(facts.arguments);
+        if (is_of_kind(facts, pid1_kind::shell)) shell = shown_command(facts.arguments);
         parent = facts.parent;
     }
     return parent == 1 ? shell : std::string();

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "../base/text.hpp"
+#include "container.ipp"
 #include "peer.hpp"
 #include "proc.hpp"
 
@@ -21,6 +22,14 @@ struct worker_command {
 };
 inline constexpr worker_command worker_commands[] = {
     {"quiet", SIGTSTP}, {"resume", SIGCONT}, {"stop", SIGTERM}, {"reclaim", SIGUSR1}};
+
+// 0 for any other word.
+inline int signal_for(std::string_view word) {
+    for (const worker_command& command : worker_commands) {
+        if (command.word == word) return command.number;
+    }
+    return 0;
+}
 
 inline bool is_among(const std::vector<process_facts>& processes, pid_t pid) {
     for (const process_facts& each : processes) {
@@ -72,6 +81,31 @@ inline bool would_end(std::string_view root, pid_t pid, int number) {
     return (prepared >> (number - 1) & 1) == 0;
 }
 
+inline error not_prepared(pid_t pid) {
+    return {errc::unsupported, 0, cat("process ", pid, " is not prepared for SIGUSR1, which would end it")};
+}
+
+// Who passes signals on waits for them, and while it does, /proc shows none as blocked. What counts is whether a child
+// of its is prepared.
+inline result<void> check_child(std::string_view root, pid_t init, int number) {
+    bool has_child = false;
+    for (const pid_t pid : all_processes(root)) {
+        const process_facts each = read_process(root, cat(pid));
+        if (each.parent != init || each.arguments.empty()) continue;
+        if (!would_end(root, pid, number)) return {};
+        has_child = true;
+    }
+    if (has_child) return not_prepared(init);
+    return error{errc::system, ESRCH, cat("the program below process ", init, " has ended")};
+}
+
+// A worker without the spot policy, or a job's child taken for the controller: the usual mistakes. [Spot]
+inline result<void> check_prepared(std::string_view root, pid_t pid, int number) {
+    if (!would_end(root, pid, number)) return {};
+    if (is_of_kind(read_process(root, cat(pid)), pid1_kind::forwards)) return check_child(root, pid, number);
+    return not_prepared(pid);
+}
+
 inline error cannot_signal(pid_t pid, int failed) {
     const std::string name = cat("process ", pid);
     if (failed == ESRCH) return {errc::system, failed, cat("there is no ", name)};
@@ -82,11 +116,8 @@ inline error cannot_signal(pid_t pid, int failed) {
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE result<pid_t> signal_worker(std::string_view what, pid_t pid) {
-    int number = 0;
-    for (const detail::worker_command& command : detail::worker_commands) {
-        if (command.word == what) number = command.number;
-    }
+OJS_SHUTDOWN_INLINE result<pid_t> find_worker(std::string_view what, pid_t pid) {
+    const int number = detail::signal_for(what);
     if (number == 0) {
         return error{
             errc::invalid_argument, 0,
@@ -95,12 +126,18 @@ OJS_SHUTDOWN_INLINE result<pid_t> signal_worker(std::string_view what, pid_t pid
     if (pid < 0) return error{errc::invalid_argument, 0, "a process id is not negative"};
     const result<pid_t> target = pid != 0 ? result<pid_t>(pid) : detail::find_worker("");
     if (!target) return target;
-    // A worker without the spot policy, or a job's child taken for the controller: the usual mistakes. [Spot]
-    if (number == SIGUSR1 && detail::would_end("", *target, number)) {
-        return error{errc::unsupported, 0,
-                     detail::cat("process ", *target, " is not prepared for SIGUSR1, which would end it")};
+    if (::kill(*target, 0) != 0) return detail::cannot_signal(*target, errno);
+    if (number == SIGUSR1) {
+        const result<void> prepared = detail::check_prepared("", *target, number);
+        if (!prepared) return prepared.error();
     }
-    if (::kill(*target, number) != 0) return detail::cannot_signal(*target, errno);
+    return target;
+}
+
+OJS_SHUTDOWN_INLINE result<pid_t> signal_worker(std::string_view what, pid_t pid) {
+    const result<pid_t> target = find_worker(what, pid);
+    if (target && ::kill(*target, detail::signal_for(what)) != 0)
+        return detail::cannot_signal(*target, errno);
     return target;
 }
 
