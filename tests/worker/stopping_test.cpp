@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <thread>
 
@@ -269,6 +270,41 @@ TEST_CASE("stopping: who sees the stop sees its deadline, before the supervisor 
         REQUIRE(worker.wait(deadline_after(recorder::guard)));
         CHECK(wire.settlements("a").size() == 1);
     }
+}
+
+TEST_CASE("stopping: an expired grace period is a warning, and the record of an interrupted job says why") {
+    std::mutex mutex;
+    std::vector<log_record> records;
+    worker_options options = recorder::options();
+    options.shutdown_grace_period = 10ms;
+    options.log.level = log_level::info;
+    options.log.hook = [&](const log_record& record) {
+        const std::lock_guard<std::mutex> held(mutex);
+        records.push_back(record);
+    };
+    busy_worker busy(options, until_cancelled);
+    busy.signal();
+    REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+    const auto value = [](const log_record& record, const char* name) {
+        for (const log_field& each : record.fields) {
+            if (each.name == name) return each.value;
+        }
+        return std::string();
+    };
+    int expired = 0;
+    int interrupted = 0;
+    for (const log_record& each : records) {
+        if (each.message == "phase changed")
+            CHECK((each.level == log_level::warn) == (value(each, "event") == "grace_expired"));
+        if (each.message == "phase changed" && each.level == log_level::warn) ++expired;
+        if (each.message != "job interrupted") continue;
+        ++interrupted;
+        CHECK(value(each, "reason") == "grace_period_expired");
+        CHECK(value(each, "signal") == "SIGTERM");
+        CHECK(value(each, "job_id") == "a");
+    }
+    CHECK(expired == 1);
+    CHECK(interrupted == 1);
 }
 
 TEST_CASE("stopping: leaving running is announced at once") {

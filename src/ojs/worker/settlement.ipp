@@ -17,6 +17,8 @@ struct verdict {
     std::atomic<std::uint64_t> worker_context::*counter = &worker_context::completed;
     const char* message = "job completed";
     log_level level = log_level::debug;
+    cancel_reason reason = cancel_reason::none;  // of an interruption
+    int signal = 0;                              // behind it, if there is one
 };
 
 inline verdict completed(std::string result_json) {
@@ -59,11 +61,12 @@ inline verdict interrupted(const worker_context& worker, const active_job& job, 
     out.failure.message =
         cat(out.failure.code, ": ",
             message.empty() ? "the worker is shutting down; the job was interrupted" : message);
-    out.failure.details_json = cat(
-        "{\"reason\":\"", to_string(why), "\",\"elapsed_ms\":", milliseconds_since(job.claimed_at),
-        ",\"grace_period_ms\":", worker.options.shutdown_grace_period.count(), ",\"signal\":",
-        state.cause.kind == cause_kind::signal ? cat("\"", signal_name(state.cause.signal), "\"") : "null",
-        "}");
+    out.reason = why;
+    if (state.cause.kind == cause_kind::signal) out.signal = state.cause.signal;
+    out.failure.details_json =
+        cat("{\"reason\":\"", to_string(why), "\",\"elapsed_ms\":", milliseconds_since(job.claimed_at),
+            ",\"grace_period_ms\":", worker.options.shutdown_grace_period.count(),
+            ",\"signal\":", out.signal != 0 ? cat("\"", signal_name(out.signal), "\"") : "null", "}");
     out.requeue = dialect.requeue_interrupted || why == cancel_reason::spot_reclaim;
     out.counter = &worker_context::interrupted;
     out.message = "job interrupted";
@@ -189,10 +192,13 @@ inline std::vector<log_field> job_fields(const active_job& job) {
 }
 
 inline void log_job(const worker_context& worker, const active_job& job, log_level level,
-                    std::string_view message, std::string_view code = {}) {
+                    std::string_view message, const verdict& report = {}) {
     if (!worker.log.enabled(level)) return;
     std::vector<log_field> fields = job_fields(job);
-    if (!code.empty()) fields.push_back(field("error_type", code));  // not its text: that may quote arguments
+    // Not the error's text: that may quote arguments.
+    if (!report.failure.code.empty()) fields.push_back(field("error_type", report.failure.code));
+    if (report.reason != cancel_reason::none) fields.push_back(field("reason", to_string(report.reason)));
+    if (report.signal != 0) fields.push_back(field("signal", signal_name(report.signal)));
     worker.log.write(level, message, std::move(fields));
 }
 
@@ -231,8 +237,7 @@ inline settle_end conclude(worker_context& worker, active_job& job, verdict& rep
 inline void log_settled(const worker_context& worker, const active_job& job, const verdict& report,
                         settle_end end) {
     switch (end) {
-        case settle_end::accepted:
-            return log_job(worker, job, report.level, report.message, report.failure.code);
+        case settle_end::accepted: return log_job(worker, job, report.level, report.message, report);
         case settle_end::gone:
         case settle_end::lease_lost:
             return log_job(worker, job, log_level::warn, "the job's reservation is gone; settled elsewhere");

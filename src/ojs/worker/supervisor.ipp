@@ -413,8 +413,9 @@ class supervisor {
             fields.push_back(field("sender_uid", from.sender_uid));
             if (!from.sender_name.empty()) fields.push_back(field("sender", from.sender_name));
         }
-        worker_.log.write(log_level::info, before == now.phase ? "stop event" : "phase changed",
-                          std::move(fields));
+        const bool in_vain = now.last_event == event::grace_expired;  // jobs are about to be interrupted
+        worker_.log.write(in_vain ? log_level::warn : log_level::info,
+                          before == now.phase ? "stop event" : "phase changed", std::move(fields));
     }
 
     // Which jobs hold up the drain, and for how long they have run. [GS-R003]
