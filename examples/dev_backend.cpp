@@ -1114,13 +1114,18 @@ ojs::http_response backend::ack(const incoming& in) {
     });
 }
 
+bool is_interruption(const picojson::value& error) {
+    return text_or(error, "code", "") == "ShutdownError" || text_or(error, "type", "") == "ShutdownError";
+}
+
 ojs::http_response backend::nack(const incoming& in) {
     return settle("nack", in, [&](const picojson::value& body, job& failed, json_object& event) {
         const picojson::value* error = member(body, "error");
         if (error == nullptr || !error->is<picojson::object>())
             refuse_shape("error is missing or not an object");
         const std::string source = json_slicer::source(in.request.body, "error", *error);
-        const bool retryable = flag_or(*error, "retryable", true);
+        // An interruption is not the job's fault, whatever the worker says of it. [GS 6]
+        const bool retryable = flag_or(*error, "retryable", true) || is_interruption(*error);
         const bool requeue = flag_or(body, "requeue", false);
         event.text("code", required_text(*error, "code")).text("type", text_or(*error, "type", ""));
         event.text("message", text_or(*error, "message", ""))
@@ -1350,7 +1355,12 @@ ojs::http_response backend::manifest(const incoming&) {
     json_object implementation;
     implementation.text("name", "dev_backend").text("version", OJS_SHUTDOWN_VERSION).text("language", "c++");
     json_object out;
+    json_object shutdown;
+    shutdown.text("name", "graceful-shutdown").text("uri", "urn:ojs:ext:graceful-shutdown");
+    json_object extensions;
+    extensions.raw("official", "[" + shutdown.text("version", "1.0.0-rc.1").str() + "]");
     out.text("specversion", "1.0").raw("implementation", implementation.str()).number("conformance_level", 1);
+    out.raw("extensions", extensions.str());
     return json_answer(200, out.texts("protocols", {"http"}).text("backend", "memory").str());
 }
 

@@ -257,6 +257,8 @@ class ContainerTest(unittest.TestCase):
         """With a job in flight: it completes, and the worker says goodbye and ends with 0."""
         job = self.backend.push("sleep", 700)
         self.backend.await_state(job, "active")
+        # Of jobs pushed one after the other a worker works on the first one before it asks for the second.
+        self.backend.await_state(self.backend.push("noop"), "completed")
         self.assertEqual(container.stop(30), 0, container.log())
         self.assertEqual(self.backend.state(job), "completed")
         self.assertTrue(self.backend.events(event="beat", state="quiet"))

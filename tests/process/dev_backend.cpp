@@ -129,3 +129,30 @@ TEST_CASE(
     jobs.post("/dev/delay", "{\"ms\":-1e300}");
     CHECK(jobs.summary()["pushed"].number == 7);
 }
+
+TEST_CASE("dev_backend: declares the extension, and tries an interrupted job again whatever is said of it") {
+    backend jobs;
+    const json manifest = ask(jobs, "GET /ojs/manifest HTTP/1.1\r\nHost: localhost\r\n", "").body;
+    REQUIRE(manifest["extensions"]["official"].items.size() == 1);
+    CHECK(manifest["extensions"]["official"].items[0]["uri"].is("urn:ojs:ext:graceful-shutdown"));
+    CHECK(manifest["extensions"]["official"].items[0]["name"].is("graceful-shutdown"));
+    const struct {
+        const char* error;
+        const char* state;
+    } cases[] = {
+        {"\"code\":\"ShutdownError\",\"retryable\":false", "retryable"},
+        {"\"code\":\"handler_error\",\"type\":\"ShutdownError\",\"retryable\":false", "retryable"},
+        {"\"code\":\"handler_error\",\"type\":\"NotAShutdownError\",\"retryable\":false", "discarded"},
+    };
+    for (const auto& each : cases) {
+        CAPTURE(std::string(each.error));
+        const std::string id = jobs.push_one("a", "[]");
+        const json claimed =
+            jobs.post("/ojs/v1/workers/fetch", "{\"queues\":[\"default\"],\"worker_id\":\"w\"}");
+        REQUIRE(claimed["jobs"].items.size() == 1);
+        REQUIRE(claimed["jobs"].items[0]["id"].text == id);
+        const json said = jobs.post("/ojs/v1/workers/nack", "{\"job_id\":\"" + id + "\",\"error\":{" +
+                                                                each.error + ",\"message\":\"m\"}}");
+        CHECK(said["state"].is(each.state));
+    }
+}

@@ -173,6 +173,13 @@ int tries() {
     return set == nullptr ? 100 : std::atoi(set);
 }
 
+// A job that is active may still be on its way to the worker. The thread that claims one lets others FETCH only when it goes
+// to work on it: so when a job pushed later is through, this one is in its handler.
+void await_start(backend& jobs, const std::string& id) {
+    REQUIRE(jobs.reaches(id, "active"));
+    REQUIRE(jobs.reaches(jobs.push_one("noop", "[]"), "completed"));
+}
+
 // Serves, drains with a job in flight, and ends with 0.
 void serve_and_drain(const empty_root& root, const start_options& options) {
     backend jobs;
@@ -180,7 +187,7 @@ void serve_and_drain(const empty_root& root, const start_options& options) {
     const std::string first = jobs.push_one("noop", "[]");
     CHECK(jobs.reaches(first, "completed"));
     const std::string second = jobs.push_one("sleep", "[700]");
-    REQUIRE(jobs.reaches(second, "active"));
+    await_start(jobs, second);
     worker.signal(SIGTERM);
     CHECK(worker.wait() == 0);
     INFO(worker.output());
@@ -228,7 +235,7 @@ TEST_CASE("PID 1: SIGTSTP quiets, SIGCONT resumes, the grace period ends" *
     REQUIRE(jobs.event(beat_in_state("w", "quiet")).what == json::kind::object);
     const std::string id = jobs.push_one("sleep", "[600000]");
     worker.signal(SIGCONT);
-    REQUIRE(jobs.reaches(id, "active"));
+    await_start(jobs, id);
     worker.signal(SIGTERM);
     CHECK(worker.wait() == 0);
     INFO(worker.output());
