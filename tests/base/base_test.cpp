@@ -38,7 +38,8 @@ TEST_CASE("parse_duration reads every form people write") {
         {"1500ms", 1500},
         {"2147483647ms", 2147483647},
         {"2147483s647ms", 2147483647},
-        {"2147483", 2147483000},
+        {"2147483s", 2147483000},
+        {"86400", 86400000},
         {"596h31m23s647ms", 2147483647},
     };
     for (const form& each : forms) {
@@ -82,6 +83,7 @@ TEST_CASE("parse_duration refuses everything else and says what it was given") {
         "5 5",
         "1,5s",
         "2147483648ms",
+        "86401",
         "2147484",
         "2147484s",
         "597h",
@@ -105,6 +107,10 @@ TEST_CASE("parse_duration refuses everything else and says what it was given") {
         CHECK(parsed.error().text.find('\n') == std::string::npos);
     }
     CHECK(ojs::parse_duration("30 s").error().text.find("'30 s'") == 0);
+    for (const char* text : {"86401", "3600000", "18446744073709551615"}) {
+        const std::string said = ojs::parse_duration(text).error().text;
+        CHECK(said.find("milliseconds? (write " + std::string(text) + "ms,") != std::string::npos);
+    }
     CHECK(ojs::parse_duration(std::string(100000, '9')).error().text.size() < 200);
 }
 
