@@ -65,16 +65,6 @@ std::int64_t bytes_read(const process& of) {
     return -1;
 }
 
-void stop_and_await(const process& worker) {
-    worker.signal(SIGSTOP);
-    eventually([&] {
-        std::ifstream status("/proc/" + std::to_string(worker.pid()) + "/stat");
-        std::string all;
-        std::getline(status, all);
-        return all.find(") T ") != std::string::npos || !status;
-    });
-}
-
 // What a worker reads before it has a job.
 std::int64_t bytes_read_idle() {
     backend jobs;
@@ -202,7 +192,7 @@ TEST_CASE("text.count, killed at random points, does no more than an interval of
     CHECK(expected.passes == pass_count());
     const std::string id = jobs.push_one("text.count", args);
     const tally done = work_through(jobs, id, {}, step, true, [](const process& worker) {
-        stop_and_await(worker);  // what it has read is read while it stands still
+        worker.freeze();  // what it has read is read while it stands still
     });
     CHECK(result_of(jobs, id) == expected);
     CHECK(done.interruptions > 0);

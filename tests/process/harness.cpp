@@ -282,6 +282,12 @@ void process::signal(int number) const {
     ::kill(pid_, number);
 }
 
+void process::freeze() const {
+    signal(SIGSTOP);
+    siginfo_t about{};
+    REQUIRE(::waitid(P_PID, static_cast<id_t>(pid_), &about, WSTOPPED | WNOWAIT) == 0);
+}
+
 int process::wait(milliseconds limit) const {
     int status = running;
     eventually(

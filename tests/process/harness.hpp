@@ -75,6 +75,8 @@ class process {
 
     pid_t pid() const { return pid_; }
     void signal(int number) const;
+    // SIGSTOP; returns when it stands still: until then its threads go on, one by one.
+    void freeze() const;
     // The exit status, or minus the signal that ended it; `running` at the guard. The program is not reaped before
     // the destructor, so its id stays its own.
     static constexpr int running = 1000;

@@ -238,7 +238,7 @@ TEST_CASE("spool: a frozen worker keeps its job, however long; only its death fr
     process frozen = where.start();
     where.put_one("slow", milliseconds(60000));
     REQUIRE(where.notes("run slow 1"));
-    frozen.signal(SIGSTOP);
+    frozen.freeze();
     // Another one looks for dead workers before its first claim.
     process other = where.start();
     where.put_one("quick", milliseconds(0));

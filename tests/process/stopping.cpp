@@ -20,13 +20,6 @@ void await_beat(backend& jobs, const std::string& worker) {
     REQUIRE(jobs.event(worker_event(worker, "beat")).what == json::kind::object);
 }
 
-// Returns when it stands still: until then its threads go on, one by one.
-void freeze(const process& target) {
-    target.signal(SIGSTOP);
-    siginfo_t about{};
-    REQUIRE(::waitid(P_PID, static_cast<id_t>(target.pid()), &about, WSTOPPED | WNOWAIT) == 0);
-}
-
 }  // namespace
 
 TEST_CASE("a job deaf to its cancellation does not hold up the exit") {
@@ -206,12 +199,12 @@ TEST_CASE("a worker frozen past its lease does not report the job that another o
     const gate end;
     const std::string id = jobs.push_one("test.gate", end.args());
     REQUIRE(frozen.prints("start " + id));
-    freeze(frozen);
+    frozen.freeze();
     REQUIRE(jobs.event(job_event(id, "expired")).what == json::kind::object);
     process heir = start_worker(jobs.url(), "heir");
     REQUIRE(heir.prints("start " + id));
     SUBCASE("the other one still works on it") {
-        freeze(heir);  // before the gate
+        heir.freeze();  // before the gate
         end.open();
         frozen.signal(SIGCONT);
         CHECK(frozen.prints("reservation is gone"));

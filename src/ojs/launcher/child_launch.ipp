@@ -25,6 +25,7 @@ namespace detail {
 
 inline constexpr int first_free_descriptor = 3;  // after the standard streams
 inline constexpr long most_descriptors = 65536;  // looked at where they have to be marked one by one
+inline constexpr int least_descriptors = 4096;   // some may be older than a limit that is lower
 // Of this process alone: its secrets, and what its service manager told it.
 inline constexpr const char* own_variables[] = {"OJS_AUTH_TOKEN", "OJS_HEALTH_TOKEN", "NOTIFY_SOCKET",
                                                 "WATCHDOG_PID", "WATCHDOG_USEC"};
@@ -155,6 +156,7 @@ inline result<void> child_launch::prepare(const child_options& options) {
     choose_candidates(options);
     const long most = ::sysconf(_SC_OPEN_MAX);
     descriptor_limit_ = static_cast<int>(most < 0 || most > most_descriptors ? most_descriptors : most);
+    if (descriptor_limit_ < least_descriptors) descriptor_limit_ = least_descriptors;
     return open_streams(options);
 }
 

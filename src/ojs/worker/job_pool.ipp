@@ -1,6 +1,8 @@
 // job_pool: the threads that run jobs and, one at a time, fetch them.
 #pragma once
 
+#include <sched.h>
+
 #include <exception>
 
 #include "../core/thread_stack.hpp"
@@ -266,6 +268,7 @@ class job_pool : public ref_counted {
         round->free_threads.fetch_add(1);
         const result<void> added = add_thread("ojs-cancel", [self, round] {
             set_thread_nice(self->nice_);  // they are the user's, whoever starts this
+            sched_yield();  // who started this is about to call one itself, and if that is quick, goes on with the others
             self->call_back(*round);
         });
         if (!added) round->free_threads.fetch_sub(1);
