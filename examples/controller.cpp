@@ -663,6 +663,11 @@ void take_back(const std::string& file, const ojs::termination_mode& before) {
     }
 }
 
+// No controller, or a process that is none.
+bool is_nobody(const ojs::error& why) {
+    return why.sys_errno == ESRCH || why.code == ojs::errc::unsupported;
+}
+
 // A hook that comes when the controller has ended has nothing to do, and its container need not hear of a failure.
 int no_controller(const ojs::error& why, bool named) {
     if (why.sys_errno != ESRCH || named) {
@@ -677,15 +682,14 @@ int no_controller(const ojs::error& why, bool named) {
 // stays as it was, or a later normal stop would be taken for a reclaim.
 int reclaim(const std::string& path, pid_t pid) {
     const auto found = ojs::find_worker("reclaim", pid);
-    if (!found) return no_controller(found.error(), pid > 1);
+    if (!found && is_nobody(found.error())) return no_controller(found.error(), pid > 1);
     const auto config = read_config_or_defaults(path);
-    if (!config) return ojs::report_usage(config.error());
-    const std::string& file = config->options.termination_mode_file;
+    const std::string file = config ? config->options.termination_mode_file : "";
     const ojs::termination_mode before = ojs::read_termination_mode(file);
-    const int marked = mark(file, "SPOT_RECLAIM");
-    const auto sent = ojs::signal_worker("reclaim", *found);
+    const int marked = config ? mark(file, "SPOT_RECLAIM") : ojs::report_usage(config.error());
+    const auto sent = found ? ojs::signal_worker("reclaim", *found) : found;
     if (sent) return marked;
-    if (marked == 0) take_back(file, before);
+    if (marked == 0 && is_nobody(sent.error())) take_back(file, before);
     return no_controller(sent.error(), false);
 }
 

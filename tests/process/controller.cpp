@@ -437,7 +437,9 @@ TEST_CASE("controller: the preStop hook reaches a controller below PID 1") {
         process hook = on.exec(pid.empty() ? std::vector<std::string>{"--reclaim"}
                                            : std::vector<std::string>{"--reclaim", pid});
         INFO(hook.output());
-        CHECK(hook.wait() == 0);
+        // The namespace may end under the hook, which has done its work then.
+        const int status = hook.wait();
+        CHECK((status == 0 || status == 128 + SIGKILL || status == -SIGKILL));
         CHECK(read_file(on.mode_file()) == "SPOT_RECLAIM\n");
         CHECK(on.controller.wait() == 0);
         CHECK((monotonic_ns() - began) / 1000000 < 20000);

@@ -153,8 +153,8 @@ class above_others {
     const int before_;
 };
 
-// The calling thread goes ahead of all that share the processors by turns, for a scope: where it may. For short work of
-// our own only.
+// The calling thread goes ahead of all that share the processors by turns, for a scope: where it may, and unless somebody
+// gave it another policy than theirs. For short work of our own only.
 class ahead_of_all {
   public:
     ahead_of_all() noexcept;

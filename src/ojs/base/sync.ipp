@@ -153,10 +153,12 @@ OJS_SHUTDOWN_INLINE void set_thread_nice(int value) noexcept {
 }
 
 OJS_SHUTDOWN_INLINE ahead_of_all::ahead_of_all() noexcept {
+#ifdef SCHED_IDLE
     sched_param least{};
     least.sched_priority = sched_get_priority_min(SCHED_FIFO);
-    changed_ = pthread_getschedparam(pthread_self(), &policy_, &before_) == 0 &&
+    changed_ = pthread_getschedparam(pthread_self(), &policy_, &before_) == 0 && policy_ == SCHED_OTHER &&
                pthread_setschedparam(pthread_self(), SCHED_FIFO, &least) == 0;
+#endif
 }
 OJS_SHUTDOWN_INLINE ahead_of_all::~ahead_of_all() {
     if (changed_) pthread_setschedparam(pthread_self(), policy_, &before_);

@@ -236,8 +236,8 @@ OJS_SHUTDOWN_INLINE bool cancel_token::sleep_for(std::chrono::nanoseconds durati
 OJS_SHUTDOWN_INLINE cancel_registration cancel_token::on_cancel(function<void()> callback) const {
     cancel_registration out;
     if (!state_) return out;
-    out.state_ = state_;
     out.id_ = state_->add(std::move(callback));
+    out.state_ = state_;
     if (state_->reason() != cancel_reason::none) state_->run_callbacks();
     return out;
 }

@@ -85,8 +85,8 @@ inline error not_prepared(pid_t pid) {
     return {errc::unsupported, 0, cat("process ", pid, " is not prepared for SIGUSR1, which would end it")};
 }
 
-// Who passes signals on waits for them, and while it does, /proc shows none as blocked. What counts is whether a child
-// of its is prepared.
+// Who passes signals on has a handler for all of them, or waits for them; while it waits, /proc shows none as blocked. What
+// counts is whether a child of its is prepared.
 inline result<void> check_child(std::string_view root, pid_t init, int number) {
     bool has_child = false;
     for (const pid_t pid : all_processes(root)) {
@@ -101,9 +101,9 @@ inline result<void> check_child(std::string_view root, pid_t init, int number) {
 
 // A worker without the spot policy, or a job's child taken for the controller: the usual mistakes. [Spot]
 inline result<void> check_prepared(std::string_view root, pid_t pid, int number) {
-    if (!would_end(root, pid, number)) return {};
     if (is_of_kind(read_process(root, cat(pid)), pid1_kind::forwards)) return check_child(root, pid, number);
-    return not_prepared(pid);
+    if (would_end(root, pid, number)) return not_prepared(pid);
+    return {};
 }
 
 inline error cannot_signal(pid_t pid, int failed) {

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <exception>
+#include <new>
 
 #include "../core/thread_stack.hpp"
 #include "settlement.ipp"
@@ -95,18 +96,17 @@ class job_pool : public ref_counted {
             for (const ref<active_job>& job : jobs) {
                 if (!job->cancel.try_end_waits()) held_up.push_back(job);
             }
-            self->run_cancel_callbacks(jobs);
+            const ref<callback_round> round = callbacks_of(jobs);
+            const bool beside_us = round->jobs.empty() || self->add_callback_thread(round);
             for (const ref<active_job>& job : held_up) job->cancel.end_waits();
+            if (!beside_us) self->call_back(*round);
         };
         if (!add_thread("ojs-cancel", tell)) tell();
     }
 
     // Calls back those who asked to be told, beside the caller: what they do is not ours to know.
     void run_cancel_callbacks(const std::vector<ref<active_job>>& jobs) {
-        const ref<callback_round> round = make_ref<callback_round>();
-        for (const ref<active_job>& job : jobs) {
-            if (job->cancel.callbacks_due()) round->jobs.push_back(job);
-        }
+        const ref<callback_round> round = callbacks_of(jobs);
         if (round->jobs.empty() || add_callback_thread(round)) return;
         call_back(*round);  // for want of threads; a job that is never told might wait for ever
     }
@@ -131,6 +131,7 @@ class job_pool : public ref_counted {
         abandoned_ = true;
         for (const ref<pool_thread>& each : threads_) each->handle.detach();
         threads_.clear();
+        for (; gone_; gone_ = std::exchange(gone_->next_gone, {})) gone_->handle.detach();
     }
 
     std::vector<ref<active_job>> jobs_in_handlers() {
@@ -184,6 +185,14 @@ class job_pool : public ref_counted {
         std::atomic<int> free_threads{0};  // not in a callback
     };
 
+    static ref<callback_round> callbacks_of(const std::vector<ref<active_job>>& jobs) {
+        const ref<callback_round> round = make_ref<callback_round>();
+        for (const ref<active_job>& job : jobs) {
+            if (job->cancel.callbacks_due()) round->jobs.push_back(job);
+        }
+        return round;
+    }
+
     // Listed while it lives, and moved to those that ended by itself.
     struct pool_thread : ref_counted {
         thread handle;
@@ -226,7 +235,7 @@ class job_pool : public ref_counted {
         pool_thread* const own = entry.get();
         result<thread> started = start_thread(*entry, options, [self, own, job, gate] {
             // The first allocation of a thread may wait for a lock of all of them; not when thousands begin at once.
-            ::operator delete(::operator new(1));
+            ::operator delete(::operator new(1, std::nothrow));
             if (gate) gate->pass();
             self->work(*own, job);
         });

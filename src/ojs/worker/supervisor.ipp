@@ -175,7 +175,7 @@ class supervisor {
     // The clock of the grace period starts here, not at an earlier quiet. [WIRE]
     void close_intake(const lifecycle_state& now) {
         draining_since_ = lifecycle::changed_at(now);
-        worker_.set_drain_deadline(draining_since_ + worker_.options.shutdown_grace_period);
+        worker_.drain_began(draining_since_);
         next_progress_ = steady_clock::now() + worker_.options.progress_interval;
         worker_.claims.close();
         pool_->close();

@@ -53,15 +53,19 @@ class worker_context : public ref_counted {
     bool past_intake() const noexcept { return effective_phase() >= phase::draining; }
 
     // When the drain under way ends; time_point::max() while there is none. Known as soon as the drain has begun, even
-    // before the supervisor has noticed.
+    // before the supervisor has noticed; whoever comes first says when that was.
     time_point drain_deadline() const noexcept {
-        const steady_clock::rep noticed = drain_deadline_.load(std::memory_order_acquire);
-        if (noticed != never || !past_intake()) return time_point(steady_clock::duration(noticed));
+        steady_clock::rep known = drain_deadline_.load(std::memory_order_acquire);
+        if (known != never || !past_intake()) return time_point(steady_clock::duration(known));
         const lifecycle& began = life.phase() >= phase::draining ? life : *followed;
-        return lifecycle::changed_at(began.state()) + options.shutdown_grace_period;
+        const time_point ends = lifecycle::changed_at(began.state()) + options.shutdown_grace_period;
+        const bool first = drain_deadline_.compare_exchange_strong(known, ends.time_since_epoch().count());
+        return first ? ends : time_point(steady_clock::duration(known));
     }
-    void set_drain_deadline(time_point when) noexcept {
-        drain_deadline_.store(when.time_since_epoch().count(), std::memory_order_release);
+    void drain_began(time_point when) noexcept {
+        steady_clock::rep unknown = never;
+        drain_deadline_.compare_exchange_strong(
+            unknown, (when + options.shutdown_grace_period).time_since_epoch().count());
     }
     // Settling calls give up at this moment; set when the stop begins.
     time_point report_deadline() const noexcept {
@@ -208,7 +212,7 @@ class worker_context : public ref_counted {
         if (!ready.load(std::memory_order_relaxed)) ready.store(true, std::memory_order_release);
     }
 
-    std::atomic<steady_clock::rep> drain_deadline_{never};
+    mutable std::atomic<steady_clock::rep> drain_deadline_{never};
     std::atomic<steady_clock::rep> saves_deadline_{never};
     std::atomic<steady_clock::rep> report_deadline_{never};
     mutex retry_mutex_;
