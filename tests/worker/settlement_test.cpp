@@ -207,21 +207,25 @@ TEST_CASE("settlement: jobs that return at the moment of a forced stop are settl
         lifecycle life(0ms);
         recorder::transport wire;
         for (int i = 0; i < slots; ++i) wire.give(make_job("j" + std::to_string(i)));
-        std::atomic<bool> go{false};
-        recorder::counter ready;
+        // Handlers that never look may return later than wait().
+        struct shared_state {
+            std::atomic<bool> go{false};
+            recorder::counter ready;
+        };
+        const auto shared = std::make_shared<shared_state>();
         worker worker(recorder::options(slots), wire, life);
-        worker.register_handler("work", [&](job_context&) {
-            const int place = ready.add();
-            while (!go.load()) std::this_thread::yield();
+        worker.register_handler("work", [shared, round](job_context&) {
+            const int place = shared->ready.add();
+            while (!shared->go.load()) std::this_thread::yield();
             for (int spin = 0; spin < place * round; ++spin)
                 std::atomic_signal_fence(std::memory_order_seq_cst);
         });
         REQUIRE(worker.start());
-        REQUIRE(ready.wait_for(slots));
+        REQUIRE(shared->ready.wait_for(slots));
         life.apply(event::stop_signal, sigterm);
-        if (round % 2 == 0) go = true;
+        if (round % 2 == 0) shared->go = true;
         life.apply(event::stop_signal, sigterm);
-        go = true;
+        shared->go = true;
         REQUIRE(worker.wait(deadline_after(recorder::guard)));
         std::map<std::string, int> settlements;
         for (const recorder::call& each : wire.calls()) {
