@@ -20,6 +20,8 @@ from pathlib import Path
 DOCTEST = re.compile(r"\[doctest\] test cases:\s*\d+ \|\s*(\d+) passed \|\s*(\d+) failed \|\s*(\d+) skipped")
 # With --duration, doctest puts a heading above the one line that tells how long a case took.
 DURATION_HEADING = re.compile(r"={79}\n(?:[^\n]+\n)+\n(?=[\d.]+ s: )")
+DURATION = re.compile(r"^[\d.]+ s: .*\n", re.MULTILINE)
+LAST_DURATIONS = 3  # of a failed run: after a crash, the last case named is the last one that came to its end
 UNITTEST = re.compile(r"^Ran (\d+) tests? in ", re.MULTILINE)
 UNITTEST_BAD = re.compile(r"(?:failures|errors)=(\d+)")
 UNITTEST_SKIPPED = re.compile(r"skipped=(\d+)")
@@ -57,6 +59,13 @@ def name(result):
     return result.as_posix().split("results/")[-1]
 
 
+def told(output):
+    """The output of a run that failed, without the cases that passed but the last ones."""
+    output = DURATION_HEADING.sub("", output)
+    passed = DURATION.findall(output)
+    return DURATION.sub("", output) + "".join(passed[-LAST_DURATIONS:])
+
+
 def run(result, limit, command):
     started = time.monotonic()
     result.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +96,12 @@ def run(result, limit, command):
     if skipped:  # neither passed nor failed, and not to be overlooked
         head += f", {skipped} SKIPPED"
     tell = failed or not passed
-    print((DURATION_HEADING.sub("", output) + "\n" if tell else "") + head, flush=True)
+    print((told(output) + "\n" if tell else "") + head, flush=True)
+    again = result.with_suffix(".failed")  # for the end of a long log, see .ci/run
+    if failed:
+        again.write_text(f"{told(output)}\n{head}\n")
+    else:
+        again.unlink(missing_ok=True)
     result.write_text(f"{passed} {failed} {skipped}\n")
 
 
