@@ -322,28 +322,30 @@ TEST_CASE("spool: a process that a dead worker's handler had forked does not kee
     spool dir;
     { const auto makes_it = dir.open(); }
     dir.put("a", R"({"type":"noop","args":[]})");
-    int held[2] = {-1, -1};  // the forked one lives until this is closed
+    int held[2] = {-1, -1};   // the forked one lives until this is closed
+    int begun[2] = {-1, -1};  // it says here that it is through with fork(), which lets go of the lock
     REQUIRE(::pipe(held) == 0);
+    REQUIRE(::pipe(begun) == 0);
     const pid_t worker = ::fork();
     if (worker == 0) {
         spool_transport transport(dir.options);
         const bool opened = transport.open().has_value();
         const auto got = transport.fetch(dir.asking(), deadline_after(10s));
         const pid_t forked = opened && got && got->size() == 1 ? ::fork() : -1;
+        char byte = 0;
         if (forked == 0) {
-            char end = 0;
             ::close(held[1]);
-            static_cast<void>(!::read(held[0], &end, 1));
+            static_cast<void>(!::write(begun[1], &byte, 1));
+            static_cast<void>(!::read(held[0], &byte, 1));
         }
-        ::_exit(forked < 0 ? 1 : 0);
+        ::_exit(forked == 0 || (forked > 0 && ::read(begun[0], &byte, 1) == 1) ? 0 : 1);
     }
     int status = 0;
     REQUIRE(::waitpid(worker, &status, 0) == worker);
     CHECK(status == 0);
     const auto other = dir.open();
     CHECK(dir.fetch_one(*other).attempt == 2);
-    ::close(held[0]);
-    ::close(held[1]);
+    for (const int end : {held[0], held[1], begun[0], begun[1]}) ::close(end);
 }
 
 TEST_CASE("spool: in a forked process a transport claims into a folder of its own, and leaves the other's") {
