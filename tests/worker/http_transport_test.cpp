@@ -6,6 +6,7 @@
 
 #include <thread>
 
+#include "../net/peer.hpp"
 #include "recorder.hpp"
 
 using namespace ojs;
@@ -100,9 +101,9 @@ result<std::vector<job>> fetch(transport& wire, std::size_t count = 1) {
     return wire.fetch(request, soon());
 }
 
-result<heartbeat_answer> beat(transport& wire) {
+result<heartbeat_answer> beat(transport& wire, bool matters = false) {
     const worker_identity who = identity();
-    return wire.heartbeat({&who, "running", {"j1", "j2"}}, soon());
+    return wire.heartbeat({&who, "running", {"j1", "j2"}, matters, nullptr}, soon());
 }
 
 void check_identity(const picojson::value& body) {
@@ -216,14 +217,20 @@ TEST_CASE("http: BEAT and registration") {
     REQUIRE(wire->register_worker(identity(), soon()));
     CHECK(peer.last().target == "/ojs/v1/workers/register");
     check_identity(parse(peer.last().body));
+    REQUIRE(wire->deregister_worker(identity(), soon()));
+    CHECK(peer.last().method == "DELETE");
+    CHECK(peer.last().target == "/ojs/v1/workers/register/w%221");
     const std::size_t requests = peer.requests().size();
-    CHECK(wire->deregister_worker(identity(), soon()));
     CHECK(connect(peer)->register_worker(identity(), soon()));
+    CHECK(connect(peer)->deregister_worker(identity(), soon()));
     CHECK(peer.requests().size() == requests);
     for (const int status : {404, 405}) {
         CHECK(connect(backend(status), "/r")->register_worker(identity(), soon()));
+        CHECK(connect(backend(status), "/r")->deregister_worker(identity(), soon()));
     }
     CHECK(!connect(backend(500), "/r")->register_worker(identity(), soon()));
+    CHECK(connect(backend(500), "/r")->deregister_worker(identity(), soon()).error().text ==
+          "DELETE /r/w%221 answered 500");
 }
 
 TEST_CASE("http: directives, by either name") {
@@ -271,19 +278,24 @@ http_response accept_if(bool good, int refusal = 400) {
 
 // A transport that notes what it says of its downgrades.
 struct downgrading {
-    explicit downgrading(const backend& to, bool active_jobs_as_count = false) {
+    explicit downgrading(const backend& to, bool active_jobs_as_count = false,
+                         std::chrono::milliseconds form_retry = 1h) {
         result<http_client> client = http_transport::make_client(to.url());
         REQUIRE(client);
         http_transport_options options;
         options.active_jobs_as_count = active_jobs_as_count;
-        options.on_downgrade = [this](std::string_view operation, const error& why) {
+        options.form_retry = form_retry;
+        options.on_form_change = [this](std::string_view operation, std::string_view dropped,
+                                        const error& why) {
             const std::lock_guard<std::mutex> held(mutex);
             said.push_back(std::string(operation) + ": " + why.text);
+            this->dropped.emplace_back(dropped);
         };
         wire = std::make_unique<http_transport>(std::move(*client), std::move(options));
     }
     std::mutex mutex;
     std::vector<std::string> said;
+    std::vector<std::string> dropped;
     std::unique_ptr<http_transport> wire;
 };
 
@@ -294,17 +306,83 @@ TEST_CASE("http: a heartbeat refused for its form is sent in the schema's, at on
         });
         downgrading tested(peer);
         CHECK(beat(*tested.wire));
-        CHECK(peer.requests().size() == 2);
+        REQUIRE(peer.requests().size() == 3);
+        CHECK(parse(peer.requests()[1].body).get("active_jobs").is<double>());
+        CHECK(parse(peer.requests()[1].body).contains("state"));
         CHECK(parse(peer.last().body).serialize() ==
               R"({"active_jobs":["j1","j2"],"visibility_timeout_ms":30000,"worker_id":"w\"1"})");
         CHECK(beat(*tested.wire));
-        CHECK(peer.requests().size() == 3);
+        CHECK(peer.requests().size() == 4);
         REQUIRE(tested.said.size() == 1);
         CHECK(tested.said[0] == "heartbeat: POST /workers/heartbeat answered " + std::to_string(refusal));
+        CHECK(tested.dropped[0].find("state") == 0);
     }
 }
 
-TEST_CASE("http: the count form, by dialect, and as the last resort") {
+TEST_CASE(
+    "http: one 400 does not cost the state for good: the full form is tried again, and where it matters") {
+    std::atomic<bool> strict{true};
+    const backend peer([&strict](const http_request& request) {
+        return accept_if(!strict || is_schema_beat(parse(request.body)));
+    });
+    downgrading tested(peer);
+    REQUIRE(beat(*tested.wire));
+    const std::size_t before = peer.requests().size();
+    REQUIRE(beat(*tested.wire, true));  // refused still, and then in the form that is known to be taken
+    REQUIRE(peer.requests().size() == before + 2);
+    CHECK(parse(peer.requests()[before].body).contains("state"));
+    CHECK(is_schema_beat(parse(peer.last().body)));
+    CHECK(tested.said.size() == 1);
+    strict = false;
+    REQUIRE(beat(*tested.wire));
+    CHECK(is_schema_beat(parse(peer.last().body)));
+    REQUIRE(beat(*tested.wire, true));
+    CHECK(parse(peer.last().body).contains("state"));
+    REQUIRE(beat(*tested.wire));
+    CHECK(parse(peer.last().body).contains("state"));
+    CHECK(peer.requests().size() == before + 5);
+    REQUIRE(tested.dropped.size() == 2);
+    CHECK(tested.dropped[1].empty());
+
+    const fail_request failed = {"j", {"ShutdownError", "m", true, "{}"}, true};
+    const backend closed(
+        [](const http_request& request) { return accept_if(is_schema_fail(parse(request.body))); });
+    downgrading failing(closed, false, 0ms);
+    REQUIRE(failing.wire->fail(failed, soon()));
+    REQUIRE(failing.wire->fail(failed, soon()));
+    REQUIRE(closed.requests().size() == 4);  // each is tried in full first
+    CHECK(parse(closed.requests()[2].body).contains("requeue"));
+    CHECK(failing.dropped ==
+          std::vector<std::string>{
+              "error.type, requeue, meta.checkpoint; error.code is in details.error_class"});
+}
+
+TEST_CASE("http: a heartbeat that matters is sent again when its connection broke, others are not") {
+    const worker_identity who = identity();
+    for (const bool matters : {false, true}) {
+        peer::server dropping([](int fd, int connection) {
+            const std::string request = peer::read_message(fd);
+            if (connection > 0 && !request.empty()) peer::send_text(fd, peer::ok("{}"));
+        });
+        result<http_client> client = http_transport::make_client(dropping.url());
+        REQUIRE(client);
+        http_transport wire(std::move(*client));
+        const auto sent = wire.heartbeat({&who, "quiet", {}, matters, nullptr}, soon());
+        CHECK(sent.has_value() == matters);
+        CHECK(dropping.connections() == (matters ? 2 : 1));
+    }
+}
+
+TEST_CASE("http: a heartbeat that is no longer wanted is not sent") {
+    const worker_identity who = identity();
+    const backend peer(200, "{}");
+    const auto sent = connect(peer)->heartbeat({&who, "running", {}, false, [] { return false; }}, soon());
+    REQUIRE(!sent);
+    CHECK(sent.error().code == errc::cancelled);
+    CHECK(peer.requests().empty());
+}
+
+TEST_CASE("http: the count form, by dialect, and before the schema's") {
     const auto as_count = [](const http_request& request) {
         return accept_if(parse(request.body).get("active_jobs").is<double>());
     };
@@ -319,16 +397,25 @@ TEST_CASE("http: the count form, by dialect, and as the last resort") {
 
     downgrading found_out(counting);
     CHECK(beat(*found_out.wire));
-    CHECK(counting.requests().size() == 4);
+    CHECK(counting.requests().size() == 3);
+    CHECK(parse(counting.last().body).contains("state"));
     CHECK(beat(*found_out.wire));
-    CHECK(counting.requests().size() == 5);
-    CHECK(found_out.said.size() == 1);
+    CHECK(counting.requests().size() == 4);
+    CHECK(found_out.dropped == std::vector<std::string>{"active_jobs in its usual form"});
+
+    const backend listing([](const http_request& request) {
+        return accept_if(parse(request.body).get("active_jobs").is<picojson::array>());
+    });
+    downgrading worker_protocol(listing, true);  // keeps the state
+    CHECK(beat(*worker_protocol.wire));
+    CHECK(listing.requests().size() == 2);
+    CHECK(parse(listing.last().body).get("state").to_str() == "running");
 
     const backend strict(
         [](const http_request& request) { return accept_if(is_schema_beat(parse(request.body))); });
     downgrading protocol(strict, true);
     CHECK(beat(*protocol.wire));
-    CHECK(strict.requests().size() == 2);
+    CHECK(strict.requests().size() == 3);
 }
 
 TEST_CASE("http: a FAIL refused for its form keeps all that the schema can hold") {

@@ -300,3 +300,18 @@ TEST_CASE("dialects: the presets") {
     CHECK(dialect::website().last_state == "terminated");
     CHECK(!dialect::website().requeue_interrupted);
 }
+
+TEST_CASE("options: a registration path is one below /ojs/v1") {
+    for (const char* good : {"/workers/register", "/workers", "/a-b_c.d/%20"}) {
+        const auto got = read({{"OJS_REGISTRATION_PATH", good}});
+        REQUIRE_MESSAGE(got, good);
+        CHECK(got->registration_path == good);
+    }
+    for (const char* bad :
+         {"workers", "/", "/a/", "//a", "/a?b", "/a#b", "/../b", "/a b", "http://h/a", "/a\\b", "/a\r\nb"}) {
+        CAPTURE(bad);
+        const auto got = read({{"OJS_REGISTRATION_PATH", bad}});
+        REQUIRE(!got);
+        CHECK(holds(got.error().text, "OJS_REGISTRATION_PATH"));
+    }
+}

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <string>
 
 #include "../base/sync.hpp"
 
@@ -9,7 +10,14 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// Between those who want a heartbeat and the one thread that sends them.
+// What a thread that beats is to do next.
+struct beat_turn {
+    enum class kind { beat, last, leave } what = kind::leave;
+    std::uint64_t number = 0;  // of a beat, from 1
+};
+
+// Between those who want a heartbeat and the threads that send them: one, and a spare one for what is due while a beat
+// is on its way.
 class beat_schedule {
   public:
     explicit beat_schedule(std::chrono::milliseconds interval)
@@ -44,24 +52,50 @@ class beat_schedule {
 
     // ---- for the thread that beats ----
 
-    // Waits until a beat is due: true; or until finish(): false. One that was asked for by then is still sent: it announces
-    // `quiet`.
-    bool wait() {
+    // Waits for something to do. A beat that was asked for before finish() is still sent: it announces `quiet`. The last
+    // one is sent once, and gives those on their way a moment.
+    beat_turn wait(bool spare) {
         lock_guard held(mutex_);
-        while (steady_clock::now() < due_ && !finishing_) changed_.wait_until(held, due_);
-        const time_point now = steady_clock::now();
-        if (now < due_ || (finishing_ && !asked_)) return false;
-        asked_ = false;
-        due_ = now + interval_;
-        last_began_ = now;
-        ++begun_;
-        return true;
+        for (;;) {
+            if (last_begun_) return {};
+            const time_point now = steady_clock::now();
+            const bool due = now >= due_ && (!finishing_ || asked_);
+            // The first one comes after the registration, which is not the spare thread's.
+            const bool serves = !spare || (begun_ > 0 && (on_their_way_ > 0 || finishing_));
+            if (serves && due) return begin(now);
+            if (serves && finishing_ && (on_their_way_ == 0 || now >= last_due_)) {
+                last_begun_ = true;
+                changed_.notify_all();
+                return {beat_turn::kind::last, 0};
+            }
+            changed_.wait_until(held, !serves ? time_point::max() : finishing_ ? last_due_ : due_);
+        }
     }
-    void end(result<void> answer) {
+    // The answer to that beat, which said `state`; errc::cancelled: it was not sent, as another one is wanted.
+    void end(std::uint64_t number, result<void> answer, const std::string& state) {
         const lock_guard held(mutex_);
+        --on_their_way_;
+        changed_.notify_all();
+        const bool sent = answer || answer.error().code != errc::cancelled;
+        if (!sent || number <= ended_) return;  // a later one says more
+        if (answer) told_ = state;
         answer_ = std::move(answer);
-        ended_ = begun_;
+        ended_ = number;
         answered_.notify_all();
+    }
+    // Whether the backend has not been told this state.
+    bool is_news(const std::string& state) const {
+        const lock_guard held(mutex_);
+        return state != told_;
+    }
+    bool any_on_its_way() const {
+        const lock_guard held(mutex_);
+        return on_their_way_ > 0;
+    }
+    // Whether no beat but the last may be sent any more.
+    bool last_begun() const {
+        const lock_guard held(mutex_);
+        return last_begun_;
     }
     // Pauses until `when`.
     void pause(time_point when) {
@@ -73,9 +107,12 @@ class beat_schedule {
     // Nothing but the last beat from now on, which ends by `deadline`.
     void finish(time_point deadline) {
         const lock_guard held(mutex_);
+        const time_point now = steady_clock::now();
+        const auto moment = (deadline - now) / 2;
         last_deadline_ = deadline;
+        last_due_ = now + (moment < most_yielding ? moment : most_yielding);
         finishing_ = true;
-        changed_.notify_one();
+        changed_.notify_all();
         answered_.notify_all();
     }
     time_point latest(time_point ordinary) const {
@@ -89,26 +126,40 @@ class beat_schedule {
         if (finishing_ || when >= due_) return;
         asked_ = true;
         due_ = when;
-        changed_.notify_one();
+        changed_.notify_all();
+    }
+    // With the mutex held.
+    beat_turn begin(time_point now) {
+        asked_ = false;
+        due_ = now + interval_;
+        last_began_ = now;
+        ++on_their_way_;
+        changed_.notify_all();  // the spare one may be needed from now on
+        return {beat_turn::kind::beat, ++begun_};
     }
 
     static error last_beat_error() { return {errc::cancelled, 0, "the worker is at its last heartbeat"}; }
 
     static constexpr std::chrono::milliseconds most_ask_gap{1000};
+    static constexpr std::chrono::milliseconds most_yielding{250};  // of the last beat to those on their way
 
     const std::chrono::milliseconds interval_;
     const std::chrono::milliseconds ask_gap_;
     mutable mutex mutex_;
-    condition changed_;                   // for the thread that beats
+    condition changed_;                   // for the threads that beat
     condition answered_;                  // for those who wait for an answer
     time_point due_ = time_point::min();  // the first beat is the registration where there is no route for it
     time_point last_began_ = time_point::min();
     time_point last_deadline_ = time_point::max();
+    time_point last_due_ = time_point::max();
     std::uint64_t begun_ = 0;
-    std::uint64_t ended_ = 0;
-    result<void> answer_;  // to the one that ended last
+    std::uint64_t ended_ = 0;  // the latest of those that have
+    int on_their_way_ = 0;
+    std::string told_;     // the state in it
+    result<void> answer_;  // to it
     bool asked_ = true;    // the first one is
     bool finishing_ = false;
+    bool last_begun_ = false;
 };
 
 }  // namespace detail

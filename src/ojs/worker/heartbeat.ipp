@@ -7,7 +7,8 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// Heartbeats, on a thread that does nothing else, so that no slow FETCH or ACK ever delays one.
+// Heartbeats, on threads that do nothing else, so that no slow FETCH or ACK ever delays one; nor does a beat whose answer
+// does not come: the spare thread sends what is due meanwhile.
 class heartbeat : public ref_counted {
   public:
     explicit heartbeat(worker_context& worker) : worker_(worker) {}
@@ -15,56 +16,84 @@ class heartbeat : public ref_counted {
     result<void> start() {
         const ref<heartbeat> self(this);
         const ref<worker_context> context(&worker_);
-        result<thread> started =
-            thread::start([self, context] { self->run(); }, worker_.service_thread("ojs-heartbeat"));
-        if (!started) return started.error();
-        thread_ = std::move(*started);
+        for (beating_thread& each : threads_) {
+            const bool spare = &each != &threads_[0];
+            result<thread> started = thread::start([self, context, &each, spare] { self->run(each, spare); },
+                                                   worker_.service_thread("ojs-heartbeat"));
+            if (started) each.handle = std::move(*started);
+            if (!started && !spare) return started.error();
+        }
         return {};
     }
 
     // Sends what is due, then the last beat, and nothing ever after; wakes the supervisor when that is done.
     void finish(time_point deadline) { worker_.beats.finish(deadline); }
     bool finished() const noexcept { return finished_.load(std::memory_order_acquire); }
-    void join() { thread_.join(); }
-    // Joins the thread, or leaves it to end by itself where a call to the backend still holds it.
+    void join() {
+        for (beating_thread& each : threads_) each.handle.join();
+    }
+    // Joins the threads, or leaves one to end by itself where a call to the backend still holds it.
     void end() {
-        if (finished()) {
-            thread_.join();
-        } else {
-            thread_.detach();
+        const bool soon = finished() && !worker_.beats.any_on_its_way();
+        for (beating_thread& each : threads_) {
+            if (soon || each.left.load(std::memory_order_acquire)) {
+                each.handle.join();
+            } else {
+                each.handle.detach();
+            }
         }
     }
 
   private:
-    void run() {
-        registered_ = register_worker();
-        while (worker_.beats.wait()) {
-            if (!registered_) registered_ = register_worker();
-            result<void> sent = beat(worker_.beat_state());
-            if (!sent)
-                worker_.log.write(log_level::warn, "heartbeat failed", {field("error", sent.error().text)});
-            worker_.beats.end(std::move(sent));
+    struct beating_thread {
+        thread handle;
+        std::atomic<bool> left{false};
+    };
+
+    void run(beating_thread& self, bool spare) {
+        bool registered = spare || register_worker();
+        beat_turn turn = worker_.beats.wait(spare);
+        for (; turn.what == beat_turn::kind::beat; turn = worker_.beats.wait(spare)) {
+            if (!registered) registered = register_worker();
+            regular_beat(turn.number);
         }
-        deregister_worker();
-        last_beat();  // the very last request
-        finished_.store(true, std::memory_order_release);
+        if (turn.what == beat_turn::kind::last) {
+            deregister_worker();
+            last_beat();  // the very last request
+            finished_.store(true, std::memory_order_release);
+        }
+        self.left.store(true, std::memory_order_release);
         worker_.supervisor.notify();
+    }
+
+    void regular_beat(std::uint64_t number) {
+        const std::string state = worker_.beat_state();
+        const bool matters = !worker_.may_fetch() && worker_.beats.is_news(state);
+        const auto still_true = [&] { return !worker_.beats.last_begun() && state == worker_.beat_state(); };
+        const result<void> sent = beat(state, matters, still_true);
+        worker_.beats.end(number, sent, state);
+        if (sent || sent.error().code == errc::cancelled) return;
+        worker_.log.write(log_level::warn, "heartbeat failed", {field("error", sent.error().text)});
+        // What the backend must know is not left to the next interval.
+        if (matters && sent.error().code != errc::rejected) worker_.beats.soon();
     }
 
     time_point call_deadline() const {
         return worker_.beats.latest(steady_clock::now() + worker_.options.request_timeout);
     }
 
-    // Tried again, for a moment, only where it was not processed: the backend gets one last beat.
+    // Tried again, for a moment: it is harmless to repeat.
     void last_beat() {
         const time_point give_up = worker_.beats.latest(deadline_after(last_beat_tries));
         backoff pauses(std::chrono::milliseconds(20), std::chrono::milliseconds(200));
         for (;;) {
-            const result<void> sent = beat(worker_.options.dialect.last_state);
+            const result<void> sent = beat(worker_.options.dialect.last_state, true, nullptr);
             if (sent) return;
             const errc why = sent.error().code;
+            const bool again =
+                why == errc::unavailable || why == errc::unreachable || why == errc::disconnected;
             const time_point next = steady_clock::now() + pauses.next();
-            if ((why != errc::unavailable && why != errc::unreachable) || next >= give_up) {
+            if (!again || next >= give_up) {
                 worker_.log.write(log_level::warn, "the last heartbeat could not be sent",
                                   {field("error", sent.error().text)});
                 return;
@@ -73,13 +102,14 @@ class heartbeat : public ref_counted {
         }
     }
 
-    result<void> beat(std::string state) {
+    result<void> beat(std::string state, bool matters, function<bool()> still_wanted) {
         const std::vector<ref<active_job>> jobs = worker_.jobs.snapshot();
         const time_point sent = steady_clock::now();
-        const heartbeat_request request = {&worker_.identity, std::move(state), ids_of(jobs)};
+        const heartbeat_request request = {&worker_.identity, std::move(state), ids_of(jobs), matters,
+                                           std::move(still_wanted)};
         const result<heartbeat_answer> answer = worker_.call(
             [&](ojs::transport& transport) { return transport.heartbeat(request, call_deadline()); });
-        worker_.note_heartbeat(answer.has_value());
+        if (answer || answer.error().code != errc::cancelled) worker_.note_heartbeat(answer.has_value());
         cover_leases(jobs, sent);
         if (!answer) return answer.error();
         renew_leases(jobs, *answer, sent);
@@ -122,10 +152,12 @@ class heartbeat : public ref_counted {
         return done.has_value();
     }
 
+    // In half of the time there is: the last beat is worth more.
     void deregister_worker() {
-        const result<void> done = worker_.call([&](ojs::transport& transport) {
-            return transport.deregister_worker(worker_.identity, call_deadline());
-        });
+        const time_point now = steady_clock::now();
+        const time_point half = now + (call_deadline() - now) / 2;
+        const result<void> done = worker_.call(
+            [&](ojs::transport& transport) { return transport.deregister_worker(worker_.identity, half); });
         if (!done)
             worker_.log.write(log_level::warn, "deregistration failed", {field("error", done.error().text)});
     }
@@ -133,9 +165,8 @@ class heartbeat : public ref_counted {
     static constexpr std::chrono::milliseconds last_beat_tries{500};
 
     worker_context& worker_;
-    thread thread_;
+    beating_thread threads_[2];
     std::atomic<bool> finished_{false};
-    bool registered_ = false;
 };
 
 }  // namespace detail

@@ -56,6 +56,8 @@ struct heartbeat_request {
     const worker_identity* worker = nullptr;
     std::string state;
     std::vector<std::string> active_jobs;
+    bool matters = false;  // the first to say so, or the last of all: worth another try; harmless to repeat
+    function<bool()> still_wanted;  // ask right before sending; false: return errc::cancelled, send nothing
 };
 
 enum class directive { none, quiet, terminate };

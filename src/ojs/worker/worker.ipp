@@ -87,10 +87,16 @@ inline result<transport*> make_transport(const worker_options& options, const st
     http_transport_options wire;
     wire.registration_path = options.registration_path;
     wire.active_jobs_as_count = options.dialect.active_jobs_as_count;
-    wire.on_downgrade = [&log](std::string_view operation, const error& why) {
+    wire.on_form_change = [&log](std::string_view operation, std::string_view dropped, const error& why) {
+        if (dropped.empty()) {
+            log.write(log_level::info, "the backend takes a request in its full form again",
+                      {field("operation", operation)});
+            return;
+        }
         log.write(log_level::warn,
-                  "the backend takes a request only in another form, which is used from now on",
-                  {field("operation", operation), field("error", why.text)});
+                  "the backend takes a request only in another form, which is used for now; the full one is "
+                  "tried again",
+                  {field("operation", operation), field("dropped", dropped), field("error", why.text)});
     };
     return static_cast<transport*>(new http_transport(std::move(*client), std::move(wire)));
 }

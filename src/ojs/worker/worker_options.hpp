@@ -56,10 +56,11 @@ struct worker_options {
     std::chrono::milliseconds container_grace_period{0};
     std::chrono::milliseconds prestop_delay{0};
     std::vector<std::string> labels;
-    std::string worker_id;          // empty: worker_ and a UUIDv7
-    std::string auth_token;         // sent as a bearer token; never logged
-    http_headers headers;           // sent with every request
-    std::string registration_path;  // below /ojs/v1, for backends that have one; empty: heartbeats register
+    std::string worker_id;   // empty: worker_ and a UUIDv7
+    std::string auth_token;  // sent as a bearer token; never logged
+    http_headers headers;    // sent with every request
+    std::string
+        registration_path;  // below /ojs/v1 ("/workers"), for backends that have one; empty: heartbeats register
     ojs::dialect dialect;
     // Where GET /healthz, /readyz, /livez and /metrics are answered, as http_server::start() takes it; empty: nowhere.
     // A worker whose address is taken does not start. /healthz and /readyz answer 200 while the worker is running and

@@ -59,6 +59,19 @@ inline bool is_visible_ascii(std::string_view text) noexcept {
     return true;
 }
 
+// A path of our own requests: it is sent as it stands.
+inline result<void> check_registration_path(std::string_view path) {
+    if (path.empty()) return {};
+    const bool plain = is_visible_ascii(path) && path.find_first_of("?#\\") == std::string_view::npos;
+    if (plain && path.size() > 1 && path.front() == '/' && path.back() != '/' &&
+        path.find("//") == std::string_view::npos && path.find("/.") == std::string_view::npos) {
+        return {};
+    }
+    return error{errc::invalid_argument, 0,
+                 cat("registration_path (OJS_REGISTRATION_PATH) '", printable(path, 100),
+                     "' is no path below /ojs/v1, such as /workers/register")};
+}
+
 inline result<void> check_health(const worker_options& options) {
     const auto invalid = [](std::string_view text) {
         return error{errc::invalid_argument, 0, std::string(text)};
@@ -224,6 +237,7 @@ OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(
     read.list(out.labels, read.find("OJS_LABELS"));
     read.text(out.worker_id, read.find("OJS_WORKER_ID"));
     read.text(out.auth_token, read.find("OJS_AUTH_TOKEN"));
+    read.text(out.registration_path, read.find("OJS_REGISTRATION_PATH"));
     read.choice(out.log.level, read.find("OJS_LOG_LEVEL"), level_names);
     read.choice(out.log.format, read.find("OJS_LOG_FORMAT"), format_names);
     const result<void> read_all = read.done();
@@ -278,6 +292,8 @@ OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
     }
     const result<void> health = detail::check_health(options);
     if (!health) return health;
+    const result<void> path = detail::check_registration_path(options.registration_path);
+    if (!path) return path;
     if (options.heartbeat_interval >= options.visibility_timeout) {
         return invalid(detail::cat("heartbeat_interval (", format_duration(options.heartbeat_interval),
                                    ") must be shorter than visibility_timeout (",

@@ -10,22 +10,27 @@ namespace ojs {
 inline namespace v0_1_0 {
 
 struct http_transport_options {
-    // Where register_worker() POSTs the worker's particulars; empty: nowhere. No published binding has such a route,
-    // but some backends do. A 404 or 405 from it is no error.
+    // Where register_worker() POSTs the worker's particulars, and deregister_worker() sends DELETE with "/" and the
+    // worker's id behind it; empty: nowhere. No published binding has such a route, but some backends do. A 404 or 405
+    // from it is no error.
     std::string registration_path;
     bool active_jobs_as_count = false;  // see ojs::dialect
-    // Called when an operation ("heartbeat", "nack") goes on in another form from now on, and why. Thread-safe, short.
-    function<void(std::string_view operation, const error& why)> on_downgrade;
+    // A form the backend refused is tried again after that.
+    std::chrono::milliseconds form_retry{60000};
+    // Called when an operation ("heartbeat", "nack") goes on in another form: `dropped` names what is not said any more,
+    // or is empty where all is said again; `why` is the last answer that refused a form. Thread-safe, short.
+    function<void(std::string_view operation, std::string_view dropped, const error& why)> on_form_change;
 };
 
 // What an answer to a worker may weigh: jobs name their data, they do not carry it. Give http_transport a client with other
 // limits where they do. An answer to FETCH that is larger is refused, and its jobs come back after their visibility timeout.
 inline constexpr http_limits worker_answer_limits = {16 * 1024, 4 * 1024 * 1024};
 
-// A heartbeat or FAIL answered 400 or 422 is sent again, at once, with only what the published schema knows; a FAIL
-// with a checkpoint before that without it, a heartbeat after that with the other form of `active_jobs`. A form the
-// backend takes is kept for that operation (but a checkpoint is left out of that one FAIL); if it takes none, the first
-// answer stands and nothing changes. ACK and FETCH have only the schema's fields to begin with.
+// A heartbeat or FAIL answered 400 or 422 is sent again, at once, in another form: a heartbeat with the other form of
+// `active_jobs`, then with only what the published schema knows; a FAIL with a checkpoint without it, then in the schema's
+// form. The form the backend takes is kept for that operation (but a checkpoint is left out of that one FAIL), and the full
+// one tried again after form_retry, and with every heartbeat that matters; if it takes none, the first answer stands and
+// nothing changes. ACK and FETCH have only the schema's fields to begin with.
 class http_transport : public transport {
   public:
     // A client for the protocol: http_client::create(), with the headers every OJS request has.
@@ -40,24 +45,36 @@ class http_transport : public transport {
     result<settled> fail(const fail_request& request, time_point deadline) override;
     result<heartbeat_answer> heartbeat(const heartbeat_request& request, time_point deadline) override;
     result<void> register_worker(const worker_identity& worker, time_point deadline) override;
+    result<void> deregister_worker(const worker_identity& worker, time_point deadline) override;
     // errc::unsupported, from then on without asking, where the backend has no route for checkpoints.
     result<settled> save_checkpoint(const checkpoint_request& request, time_point deadline) override;
     result<std::string> load_checkpoint(const std::string& job_id, time_point deadline) override;
 
   private:
-    using body_maker = function<std::string(int form)>;  // from 0, the one we like best
+    struct form_choice {
+        const char* operation;
+        int count;                                     // of its forms, from 0, the one we like best
+        std::string_view (*dropped)(int form);         // what it does not say
+        std::atomic<int> in_use{0};                    // that the backend takes
+        std::atomic<steady_clock::rep> full_again{0};  // when the first one is tried again
+    };
+    using body_maker = function<std::string(int form)>;
     result<http_response> send(const char* method, std::string_view route, std::string body,
                                const http_call& call);
     result<http_response> post(std::string_view route, std::string body, const http_call& call);
+    result<void> tell_registrar(const char* method, const std::string& path, std::string body,
+                                time_point deadline);
     result<settled> read_missing(const std::string& job_id, const http_response& missing,
                                  const http_call& call);
-    result<http_response> post_in_form(std::string_view operation, std::atomic<int>& form, int forms,
-                                       const body_maker& body, const http_call& call);
+    result<http_response> post_in_form(form_choice& form, bool matters, const body_maker& body,
+                                       const http_call& call);
+    bool is_full_due(form_choice& form, bool matters) noexcept;
+    void keep_form(form_choice& form, int before, int taken, const error& why);
 
     http_client client_;
     const http_transport_options options_;
-    std::atomic<int> beat_form_{0};  // that the backend takes
-    std::atomic<int> fail_form_{0};
+    form_choice beat_form_;
+    form_choice fail_form_;
     std::atomic<bool> keeps_checkpoints_{true};  // until the backend proves to have no route for them
     std::atomic<bool> checkpoint_route_seen_{false};
 };

@@ -392,6 +392,17 @@ inline bool refuses_form(int status) noexcept {
     return status == 400 || status == 422;
 }
 
+// What a form does not say, for the log.
+inline std::string_view dropped_of_beat(int form) noexcept {
+    static constexpr std::string_view texts[] = {
+        "", "active_jobs in its usual form",
+        "state, active_job_ids, active_job_count, hostname, pid, queues, concurrency, labels, started_at"};
+    return texts[form];
+}
+inline std::string_view dropped_of_fail(int form) noexcept {
+    return form == 0 ? "" : "error.type, requeue, meta.checkpoint; error.code is in details.error_class";
+}
+
 inline error no_checkpoint_route() {
     return {errc::unsupported, 0, "the backend has no route for checkpoints"};
 }
@@ -399,7 +410,10 @@ inline error no_checkpoint_route() {
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE http_transport::http_transport(http_client client, http_transport_options options)
-    : client_(std::move(client)), options_(std::move(options)) {}
+    : client_(std::move(client)),
+      options_(std::move(options)),
+      beat_form_{"heartbeat", 3, detail::dropped_of_beat},
+      fail_form_{"nack", 2, detail::dropped_of_fail} {}
 OJS_SHUTDOWN_INLINE http_transport::~http_transport() = default;
 
 OJS_SHUTDOWN_INLINE result<http_client> http_transport::make_client(std::string_view url,
@@ -424,25 +438,48 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(const char* metho
     return client_.send(request, call);
 }
 
-// Tries the forms from the one in use on, until the backend does not refuse one as such.
-OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_in_form(std::string_view operation,
-                                                                       std::atomic<int>& form, int forms,
+// Whether the full form is to be tried, although the backend has refused it. Of many calls at a time, one does.
+OJS_SHUTDOWN_INLINE bool http_transport::is_full_due(form_choice& form, bool matters) noexcept {
+    const time_point now = steady_clock::now();
+    steady_clock::rep due = form.full_again.load(std::memory_order_relaxed);
+    if (now.time_since_epoch().count() < due) return matters;
+    const steady_clock::rep next = (now + options_.form_retry).time_since_epoch().count();
+    return form.full_again.compare_exchange_strong(due, next) || matters;
+}
+
+OJS_SHUTDOWN_INLINE void http_transport::keep_form(form_choice& form, int before, int taken,
+                                                   const error& why) {
+    if (taken == before || !form.in_use.compare_exchange_strong(before, taken)) return;
+    form.full_again.store((steady_clock::now() + options_.form_retry).time_since_epoch().count());
+    if (options_.on_form_change) options_.on_form_change(form.operation, form.dropped(taken), why);
+}
+
+// Tries the form in use, and the others from the first on, until the backend does not refuse one as such.
+OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_in_form(form_choice& form, bool matters,
                                                                        const body_maker& body,
                                                                        const http_call& call) {
-    const std::string route = detail::cat("/workers/", operation);
+    const std::string route = detail::cat("/workers/", form.operation);
     const auto answers_request = [](int status) {
         return (status >= 200 && status < 300) || status == 404 || status == 409;
     };
-    const int in_use = form.load(std::memory_order_relaxed);
-    result<http_response> first = post(route, body(in_use), call);
-    if (!first || !detail::refuses_form(first->status)) return first;
-    for (int other = in_use + 1; other < forms; ++other) {
+    const int in_use = form.in_use.load(std::memory_order_relaxed);
+    const int preferred = in_use != 0 && is_full_due(form, matters) ? 0 : in_use;
+    result<http_response> first = post(route, body(preferred), call);
+    error refused;
+    if (first && detail::refuses_form(first->status)) {
+        refused = detail::status_error(route, *first, detail::quoting::no);
+    } else {
+        if (first && answers_request(first->status)) keep_form(form, in_use, preferred, refused);
+        return first;
+    }
+    // The one in use is known to have been taken.
+    const int order[] = {in_use, 0, 1, 2};
+    for (int i = 0; i <= form.count; ++i) {
+        const int other = order[i];
+        if (other == preferred || (i > 0 && other == in_use)) continue;
         result<http_response> answer = post(route, body(other), call);
         if (answer && detail::refuses_form(answer->status)) continue;
-        if (!answer || !answers_request(answer->status)) return answer;
-        int expected = in_use;
-        if (form.compare_exchange_strong(expected, other) && options_.on_downgrade)
-            options_.on_downgrade(operation, detail::status_error(route, *first, detail::quoting::no));
+        if (answer && answers_request(answer->status)) keep_form(form, in_use, other, refused);
         return answer;
     }
     return first;
@@ -471,7 +508,7 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::ack(const ack_request& reque
 OJS_SHUTDOWN_INLINE result<settled> http_transport::fail(const fail_request& request, time_point deadline) {
     constexpr std::string_view route = "/workers/nack";
     const http_call call = {deadline, resend::always, nullptr};
-    if (!request.checkpoint_json.empty() && fail_form_.load(std::memory_order_relaxed) == 0) {
+    if (!request.checkpoint_json.empty() && fail_form_.in_use.load(std::memory_order_relaxed) == 0) {
         const result<http_response> whole = post(route, detail::fail_body(request, true), call);
         if (!whole || !detail::refuses_form(whole->status)) return detail::read_settled(route, whole);
         // It may be this one checkpoint that is refused: nothing follows for other FAILs.
@@ -479,18 +516,19 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::fail(const fail_request& req
     const auto body = [&](int form) {
         return form == 0 ? detail::fail_body(request, false) : detail::schema_fail_body(request);
     };
-    return detail::read_settled(route, post_in_form("nack", fail_form_, 2, body, call));
+    return detail::read_settled(route, post_in_form(fail_form_, false, body, call));
 }
 
 OJS_SHUTDOWN_INLINE result<heartbeat_answer> http_transport::heartbeat(const heartbeat_request& request,
                                                                        time_point deadline) {
     const bool as_count = options_.active_jobs_as_count;
     const auto body = [&](int form) {
-        if (form == 1) return detail::schema_heartbeat_body(request);
+        if (form == 2) return detail::schema_heartbeat_body(request);
         return detail::heartbeat_body(request, form == 0 ? as_count : !as_count);
     };
-    const result<http_response> answer =
-        post_in_form("heartbeat", beat_form_, 3, body, {deadline, resend::if_unsent, nullptr});
+    const http_call call = {deadline, request.matters ? resend::always : resend::if_unsent,
+                            request.still_wanted};
+    const result<http_response> answer = post_in_form(beat_form_, request.matters, body, call);
     if (!answer) return answer.error();
     if (answer->status == 204) return heartbeat_answer();
     if (answer->status != 200)
@@ -500,13 +538,27 @@ OJS_SHUTDOWN_INLINE result<heartbeat_answer> http_transport::heartbeat(const hea
 
 OJS_SHUTDOWN_INLINE result<void> http_transport::register_worker(const worker_identity& worker,
                                                                  time_point deadline) {
+    if (options_.registration_path.empty()) return {};
+    return tell_registrar("POST", options_.registration_path,
+                          detail::cat("{", detail::identity_members(worker), "}"), deadline);
+}
+
+OJS_SHUTDOWN_INLINE result<void> http_transport::deregister_worker(const worker_identity& worker,
+                                                                   time_point deadline) {
     const std::string& path = options_.registration_path;
     if (path.empty()) return {};
-    const result<http_response> answer = post(path, detail::cat("{", detail::identity_members(worker), "}"),
-                                              {deadline, resend::always, nullptr});
+    return tell_registrar("DELETE", detail::cat(path, "/", detail::path_segment(worker.worker_id)), "",
+                          deadline);
+}
+
+OJS_SHUTDOWN_INLINE result<void> http_transport::tell_registrar(const char* method, const std::string& path,
+                                                                std::string body, time_point deadline) {
+    const result<http_response> answer =
+        send(method, path, std::move(body), {deadline, resend::always, nullptr});
     if (!answer) return answer.error();
     const bool fine = answer->status < 300 || answer->status == 404 || answer->status == 405;
-    return fine ? result<void>() : result<void>(detail::status_error(path, *answer, detail::quoting::yes));
+    return fine ? result<void>()
+                : result<void>(detail::status_error(path, *answer, detail::quoting::yes, method));
 }
 
 // 404 may mean the route or the job. A backend that knows the job has no such route; nor has one whose 404 is not the

@@ -1,0 +1,92 @@
+// Heartbeats that must arrive: the first to say `quiet`, and the last of all.
+#include <algorithm>
+
+#include "recorder.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
+using recorder::make_job;
+
+namespace {
+
+// A worker with one job in its handler, which asks for one heartbeat and then waits for `let_go`.
+struct beating_worker {
+    explicit beating_worker(const worker_options& options = recorder::options()) : body(options, wire) {
+        wire.give(make_job("a"));
+        body.register_handler("work", [this](job_context& job) {
+            REQUIRE(wire.wait_for("beat", 1));
+            job.heartbeat();
+            REQUIRE(let_go.wait());
+        });
+    }
+    ~beating_worker() {
+        hung_may_end.set();
+        let_go.set();
+    }
+
+    recorder::event hung_may_end;
+    recorder::event let_go;
+    recorder::transport wire;
+    worker body;
+};
+
+}  // namespace
+
+TEST_CASE("heartbeat: quiet and the last one pass a beat whose answer does not come") {
+    worker_options options = recorder::options();
+    options.heartbeat_interval = 10ms;  // job.heartbeat() comes a fifth of it after the last one
+    beating_worker tested(options);
+    recorder::counter began;
+    tested.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_answer> {
+        if (request.state == "running" && began.add() == 2) CHECK(tested.hung_may_end.wait());
+        return heartbeat_answer();
+    };
+    REQUIRE(tested.body.start());
+    REQUIRE(began.wait_for(2));
+    CHECK(tested.body.quiet());
+    REQUIRE(tested.wire.wait_for("beat", 1, "quiet"));
+    CHECK(!tested.hung_may_end.is_set());
+    tested.let_go.set();
+    tested.body.stop();
+    REQUIRE(tested.body.wait(deadline_after(recorder::guard)));
+    CHECK(tested.body.exit_code() == 0);
+    CHECK(!tested.hung_may_end.is_set());
+    recorder::check_last_word(tested.wire);
+}
+
+TEST_CASE("heartbeat: quiet that did not arrive is not left to the next interval") {
+    worker_options options = recorder::options();
+    options.heartbeat_interval = 1h;
+    beating_worker tested(options);
+    std::atomic<int> left{2};
+    tested.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_answer> {
+        if (request.state == "quiet" && left-- > 0) return error{errc::disconnected, 0, "it broke"};
+        return heartbeat_answer();
+    };
+    REQUIRE(tested.body.start());
+    REQUIRE(tested.wire.wait_for("fetch", 1));
+    CHECK(tested.body.quiet());
+    REQUIRE(tested.wire.wait_for("beat", 3, "quiet"));
+    tested.let_go.set();
+    tested.body.stop();
+    REQUIRE(tested.body.wait(deadline_after(recorder::guard)));
+    recorder::check_last_word(tested.wire);
+}
+
+TEST_CASE("heartbeat: the last one is sent again when its connection broke") {
+    beating_worker tested;
+    std::atomic<int> left{1};
+    tested.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_answer> {
+        if (request.state == "terminate" && left-- > 0) return error{errc::disconnected, 0, "it broke"};
+        return heartbeat_answer();
+    };
+    REQUIRE(tested.body.start());
+    tested.let_go.set();
+    tested.body.stop();
+    REQUIRE(tested.body.wait(deadline_after(recorder::guard)));
+    const std::vector<recorder::call> all = tested.wire.calls();
+    REQUIRE(all.size() > 2);
+    CHECK(all[all.size() - 1].state == "terminate");
+    CHECK(all[all.size() - 2].state == "terminate");
+    CHECK(all[all.size() - 3].what == "deregister");
+}
