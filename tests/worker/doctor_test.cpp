@@ -4,6 +4,8 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -318,4 +320,83 @@ TEST_CASE("doctor: limits that are too low for the concurrency") {
     ::setrlimit(RLIMIT_NPROC, &before);
     check_found(threads, "limit-threads", severity::warning, "10000");
 #endif
+}
+
+TEST_CASE("doctor: a pod's default grace period, and the probes of a pod") {
+    file_tree tree;
+    tree.file("/var/run/secrets/kubernetes.io/serviceaccount/namespace", "default");
+    tree.process("self", 1, 0, "worker", "./worker", "worker").process("1", 1, 0, "worker", "./worker");
+    ojs::container_probe where;
+    where.root = tree.root();
+    where.environment = lookup({});
+    where.pid = 1;
+    worker_options options = quiet_options();
+    options.shutdown_grace_period = 25s;
+    const std::vector<finding> unsaid = startup_findings(options, where);
+    REQUIRE(unsaid.size() == 2);
+    check_found(unsaid, "budget-kubernetes", severity::info, "25s fits into the 30s that a pod has");
+    check_found(unsaid, "health-kubernetes", severity::info, "no health address");
+    options.shutdown_grace_period = 26s;
+    check_found(startup_findings(options, where), "budget-unknown", severity::warning, "grace period of 26s");
+    options.prestop_delay = 5s;
+    options.shutdown_grace_period = 20s;
+    check_found(startup_findings(options, where), "budget-kubernetes", severity::info,
+                "preStop delay of 5s fit");
+    options.container_grace_period = 60s;
+    for (const char* near : {"127.0.0.1:8081", ":8081", "localhost:8081", "[::1]:8081"}) {
+        CAPTURE(near);
+        options.health_address = near;
+        const std::vector<finding> found = startup_findings(options, where);
+        REQUIRE(found.size() == 1);
+        CHECK(found[0].id == "health-kubernetes");
+        CHECK(found[0].severity == severity::warning);
+        CHECK(found[0].fix.find("OJS_HEALTH_ADDR=0.0.0.0:8081") != std::string::npos);
+        CHECK(found[0].fix.find("/livez") != std::string::npos);
+    }
+    for (const char* far : {"0.0.0.0:8081", "[::]:8081", "unix:/tmp/h.sock"}) {
+        options.health_address = far;
+        CHECK(startup_findings(options, where).empty());
+    }
+}
+
+TEST_CASE("doctor: a variable nobody reads is named with the nearest that is read") {
+    const std::pair<const char*, const char*> set[] = {
+        {"OJS_GRACE_PEROID", "OJS_GRACE_PERIOD"}, {"OJS_LOGLEVEL", "OJS_LOG_LEVEL"}, {"OJS_ABRACADABRA", ""}};
+    const char* const fine[] = {"OJS_SERVICE_HOST", "OJS_PORT_80_TCP_ADDR", "OJS_LABELS", "XOJS_URL"};
+    for (const auto& each : set) ::setenv(each.first, "1", 1);
+    for (const char* each : fine) ::setenv(each, "x", 1);
+    const std::vector<finding> found = startup_findings(quiet_options());
+    for (const auto& each : set) ::unsetenv(each.first);
+    for (const char* each : fine) ::unsetenv(each);
+    std::vector<finding> unknown;
+    for (const finding& each : found) {
+        if (each.id == "variable-unknown" && each.what.find("OJS_TEST_") != 0) unknown.push_back(each);
+    }
+    REQUIRE(unknown.size() == 3);
+    for (const auto& each : set) {
+        const auto same = [&](const finding& one) { return one.what.find(each.first) == 0; };
+        const auto at = std::find_if(unknown.begin(), unknown.end(), same);
+        REQUIRE(at != unknown.end());
+        CHECK(at->severity == severity::warning);
+        if (*each.second != '\0')
+            CHECK(at->fix.find(std::string(each.second) + " meant") != std::string::npos);
+    }
+}
+
+TEST_CASE("doctor: every variable that is read is known") {
+    std::vector<std::string> asked;
+    const auto note = [&asked](const char* name) -> const char* {
+        asked.emplace_back(name);
+        return nullptr;
+    };
+    REQUIRE(worker_options::from_environment(note, "/nonexistent"));
+    for (const std::string& name : asked) {
+        if (name.find("OJS_") != 0) continue;
+        ::setenv(name.c_str(), "1", 1);
+        for (const finding& each : startup_findings(quiet_options())) {
+            CHECK_MESSAGE(each.what.find(name + " ") != 0, each.what);
+        }
+        ::unsetenv(name.c_str());
+    }
+    CHECK(asked.size() > 30);
 }

@@ -219,6 +219,7 @@ TEST_CASE("health: 503 in every phase but running, /livez 200 in all of them, to
     REQUIRE(tested.body->quiet());
     CHECK(tested.phase_shown() == "quiet");
     CHECK(tested.status("/readyz") == 503);
+    CHECK(!parse(tested.get("/readyz").body).get("ready").get<bool>());
     CHECK(tested.status("/healthz") == 503);
     CHECK(tested.liveness() == 200);
     CHECK(parse(tested.get("/readyz").body).get("since").to_str() >= since);
@@ -227,6 +228,7 @@ TEST_CASE("health: 503 in every phase but running, /livez 200 in all of them, to
     CHECK(!tested.body->stop());
     const http_response draining = tested.get("/healthz");
     CHECK(draining.status == 503);
+    CHECK(!parse(draining.body).get("ready").get<bool>());
     CHECK(parse(draining.body).get("phase").to_str() == "draining");
     CHECK(parse(draining.body).get("active_jobs").get<double>() == 1);
     CHECK(tested.liveness() == 200);

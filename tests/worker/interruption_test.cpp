@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <mutex>
@@ -53,12 +54,11 @@ struct told {
             all->stuck_calls.add();
         };
     }
-    bool has(const std::string& line) const {
+    bool has(const std::string& line) const { return count(line) > 0; }
+    long count(const std::string& line) const {
         const std::lock_guard<std::mutex> held(all->mutex);
-        for (const std::string& each : all->lines) {
-            if (each.find(line) == 0) return true;
-        }
-        return false;
+        return std::count_if(all->lines.begin(), all->lines.end(),
+                             [&](const std::string& each) { return each.find(line) == 0; });
     }
     bool waits_for(const std::string& line) const {
         const auto end = std::chrono::steady_clock::now() + recorder::guard;
@@ -552,4 +552,32 @@ TEST_CASE("river: a job deaf to its cancellation is reported, named, and has an 
     CHECK(log.stuck()[0].abandoned);
     CHECK(log.stuck()[0].id == "a");
     let_go->set();
+}
+
+TEST_CASE("interruption: jobs whose own time is longer than the grace period are told once a type") {
+    told log;
+    recorder::transport wire;
+    worker_options options = recorder::options();
+    log.listen(options);
+    options.shutdown_grace_period = 30s;
+    recorder::counter done;
+    worker tested(options, wire);
+    for (const char* type : {"long", "longer"})
+        tested.register_handler(type, [&](job_context&) { done.add(); });
+    tested.register_handler("known", [&](job_context&) { done.add(); }, {true});
+    const auto give = [&](const char* id, const char* type, std::chrono::milliseconds timeout) {
+        job one = make_job(id, type);
+        one.timeout = timeout;
+        wire.give(std::move(one));
+    };
+    give("a", "long", 30s);
+    give("b", "long", 31s);
+    give("c", "long", 32s);
+    give("d", "longer", 1h);
+    give("e", "known", 1h);
+    REQUIRE(tested.start());
+    REQUIRE(done.wait_for(5));
+    tested.stop();
+    REQUIRE(tested.wait(deadline_after(recorder::guard)));
+    CHECK(log.count("warn jobs of this type may take longer than the grace period") == 2);
 }

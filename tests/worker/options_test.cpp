@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "../core/file_tree.hpp"
 #include "test.hpp"
 
 using namespace ojs;
@@ -14,10 +15,12 @@ namespace {
 using variables = std::map<std::string, std::string>;
 
 result<worker_options> read(const variables& set) {
-    return worker_options::from_environment([&set](const char* name) -> const char* {
-        const auto found = set.find(name);
-        return found == set.end() ? nullptr : found->second.c_str();
-    });
+    return worker_options::from_environment(
+        [&set](const char* name) -> const char* {
+            const auto found = set.find(name);
+            return found == set.end() ? nullptr : found->second.c_str();
+        },
+        "/nonexistent");
 }
 
 worker_options good(const variables& set) {
@@ -314,4 +317,33 @@ TEST_CASE("options: a registration path is one below /ojs/v1") {
         REQUIRE(!got);
         CHECK(holds(got.error().text, "OJS_REGISTRATION_PATH"));
     }
+}
+
+TEST_CASE("options: in a pod the default drain fits into the pod's default grace period") {
+    const auto in_pod = [](variables set) {
+        test::file_tree tree;
+        tree.file("/var/run/secrets/kubernetes.io/serviceaccount/namespace", "default");
+        const auto got = worker_options::from_environment(
+            [&set](const char* name) -> const char* {
+                const auto found = set.find(name);
+                return found == set.end() ? nullptr : found->second.c_str();
+            },
+            tree.root());
+        REQUIRE(got);
+        return got->shutdown_grace_period;
+    };
+    CHECK(in_pod({}) == 25s);
+    CHECK(in_pod({{"OJS_STOP_TIMEOUT", "8s"}}) == 22s);
+    CHECK(in_pod({{"OJS_STOP_TIMEOUT", "1s"}}) == 25s);
+    CHECK(in_pod({{"OJS_PRESTOP_DELAY", "5s"}}) == 20s);
+    CHECK(in_pod({{"OJS_PRESTOP_DELAY", "40s"}}) == 30s);  // the budgets say what is wrong
+    CHECK(in_pod({{"OJS_CONTAINER_GRACE_PERIOD", "60s"}}) == 30s);
+    for (const char* name : {"OJS_SHUTDOWN_GRACE_PERIOD", "OJS_GRACE_PERIOD", "OJS_SHUTDOWN_TIMEOUT"}) {
+        CHECK(in_pod({{name, "30s"}}) == 30s);
+    }
+    CHECK(in_pod({{"OJS_DIALECT", "website"}}) == 25s);
+    CHECK(in_pod({{"OJS_DIALECT", "worker_protocol"}}) == 25s);
+    CHECK(in_pod({{"OJS_DIALECT", "river"}}) == 10s);
+    CHECK(in_pod({{"OJS_DIALECT", "spot_controller"}}) == 3550s);
+    CHECK(read({})->shutdown_grace_period == 30s);
 }

@@ -18,6 +18,7 @@ struct registered_handler : ref_counted {
     std::string type;
     job_handler call;
     handler_options options;
+    std::atomic<bool> told_too_long{false};  // the log says that its jobs may outlast the grace period
 };
 
 // Who may report a job: the first to take it, and nobody after.

@@ -52,12 +52,12 @@ inline void check_container_grace(const worker_options& options, std::vector<fin
                            " the container grants: SIGKILL comes before the drain ends"),
                        budget_fix(options, need)});
     } else if (granted < sum(need, tail)) {
-        out.push_back(
-            {severity::warning, "budget-tight",
-             cat(shown, " leave ", format_duration(granted - need), " of the ", format_duration(granted),
-                 " the container grants; interrupting, reporting and exiting may take ",
-                 format_duration(tail)),
-             budget_fix(options, need)});
+        out.push_back({severity::warning, "budget-tight",
+                       cat(shown, options.prestop_delay.count() > 0 ? " leave " : " leaves ",
+                           format_duration(granted - need), " of the ", format_duration(granted),
+                           " the container grants; interrupting, reporting and exiting may take ",
+                           format_duration(tail)),
+                       budget_fix(options, need)});
     }
 }
 

@@ -16,14 +16,15 @@
 #include "transports/http.hpp"
 #include "worker_options.ipp"
 
+extern "C" char** environ;
+
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
 // ---- container ----
 
-inline void check_container(const worker_options& options, const container_info& info,
-                            std::vector<finding>& out) {
+inline void check_container(const container_info& info, std::vector<finding>& out) {
     if (info.in_container) {
         std::string found;
         for (const container_evidence& each : info.evidence)
@@ -33,15 +34,97 @@ inline void check_container(const worker_options& options, const container_info&
                            ", as process ", info.pid, "; told by ", found),
                        ""});
     }
-    if (info.in_container && options.container_grace_period <= std::chrono::milliseconds::zero()) {
-        out.push_back({severity::warning, "budget-unknown",
-                       cat("nobody said what the container grants between SIGTERM and SIGKILL (docker: 10s, "
-                           "Kubernetes: "
-                           "30s, unless set), so the grace period of ",
-                           format_duration(options.shutdown_grace_period), " cannot be checked"),
-                       "set OJS_CONTAINER_GRACE_PERIOD to it"});
-    }
     for (finding& each : check_pid1(info)) out.push_back(std::move(each));
+}
+
+// Nobody said what the container grants: its own default decides. [GS 6.3, WIRE 1]
+inline void check_unknown_grace(const worker_options& options, const container_info& info,
+                                std::vector<finding>& out) {
+    if (!info.in_container || options.container_grace_period.count() > 0) return;
+    const std::string shown = cat("the grace period of ", shown_need(options));
+    if (!in_kubernetes(info)) {
+        out.push_back(
+            {severity::warning, "budget-unknown",
+             cat("nobody said what the container grants between SIGTERM and SIGKILL, which for docker "
+                 "is 10s unless set, so ",
+                 shown, " cannot be checked"),
+             "set OJS_CONTAINER_GRACE_PERIOD to it (docker stop -t, stop_grace_period)"});
+        return;
+    }
+    const bool fits = options.shutdown_grace_period <= kubernetes_drain(options);
+    const char* const granted = "the 30s that a pod has unless terminationGracePeriodSeconds says otherwise";
+    out.push_back(
+        {fits ? severity::info : severity::warning, fits ? "budget-kubernetes" : "budget-unknown",
+         fits ? cat(shown, options.prestop_delay.count() > 0 ? " fit into " : " fits into ", granted)
+              : cat("nobody said what the pod grants; ", shown, " and reporting need more than ", granted),
+         cat(fits ? "where jobs take longer, set OJS_SHUTDOWN_GRACE_PERIOD, terminationGracePeriodSeconds to "
+                    "10s "
+                    "more, and OJS_CONTAINER_GRACE_PERIOD to that"
+                  : "set OJS_CONTAINER_GRACE_PERIOD to terminationGracePeriodSeconds")});
+}
+
+// A probe of the kubelet comes from outside of the pod's network.
+inline void check_kubernetes_health(const worker_options& options, const container_info& info,
+                                    std::vector<finding>& out) {
+    if (!in_kubernetes(info)) return;
+    const result<endpoint> where = parse_listen_address(options.health_address);
+    const bool none = options.health_address.empty();
+    if (!none && (!where || !is_local(*where) || !where->unix_path.empty())) return;
+    out.push_back({none ? severity::info : severity::warning, "health-kubernetes",
+                   none ? std::string("no health address is set: the pod's probes would not be answered")
+                        : cat("the pod's probes do not reach ", where->name, ", which is loopback"),
+                   "for probes, set OJS_HEALTH_ADDR=0.0.0.0:8081, and let the liveness probe ask /livez"});
+}
+
+// ---- variables ----
+
+// How many letters have to change to make one word of the other. Neither is longer than 64.
+inline std::size_t edit_distance(std::string_view a, std::string_view b) noexcept {
+    std::size_t row[65];
+    for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+    for (std::size_t i = 1; i <= a.size(); ++i) {
+        std::size_t diagonal = std::exchange(row[0], i);
+        for (std::size_t j = 1; j <= b.size(); ++j) {
+            const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+            diagonal = row[j];
+            const std::size_t longer = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            row[j] = changed < longer ? changed : longer;
+        }
+    }
+    return row[b.size()];
+}
+
+inline std::string_view nearest_variable(std::string_view name) noexcept {
+    std::string_view nearest;
+    std::size_t least = name.size() / 3 + 1;
+    for (std::string_view rest = known_variables; !rest.empty();) {
+        const std::string_view known = rest.substr(0, rest.find(' '));
+        rest.remove_prefix(known.size() < rest.size() ? known.size() + 1 : known.size());
+        const std::size_t distance = edit_distance(name, known);
+        if (distance < least) nearest = known;
+        if (distance < least) least = distance;
+    }
+    return nearest;
+}
+
+// Kubernetes sets some for every service, which may well be called "ojs".
+inline bool is_of_service(std::string_view name) noexcept {
+    return name.find("_SERVICE_") != std::string_view::npos || name.find("_PORT") != std::string_view::npos;
+}
+
+// `variables` as in environ(7).
+inline void check_variables(const char* const* variables, std::vector<finding>& out) {
+    for (; variables != nullptr && *variables != nullptr; ++variables) {
+        const std::string_view all = *variables;
+        const std::string_view name = all.substr(0, all.find('='));
+        if (name.substr(0, 4) != "OJS_" || name.size() > 64 || is_of_service(name)) continue;
+        const std::string_view nearest = nearest_variable(name);
+        if (nearest == name) continue;
+        out.push_back(
+            {severity::warning, "variable-unknown",
+             cat(printable(name), " is set, but no such variable is read"),
+             nearest.empty() ? "see the list of variables, or unset it" : cat("was ", nearest, " meant?")});
+    }
 }
 
 // ---- signals ----
@@ -160,13 +243,9 @@ inline void check_backend(const worker_options& options, std::chrono::millisecon
 
 // ---- health server ----
 
-inline bool is_private(const endpoint& where) {
-    return !where.unix_path.empty() || where.host.compare(0, 4, "127.") == 0 || where.host == "::1";
-}
-
 inline void check_control(const worker_options& options, const endpoint& where, std::vector<finding>& out) {
     if (!options.health_control || !options.health_token.empty()) return;
-    if (!is_private(where)) {
+    if (!is_local(where)) {
         out.push_back(
             {severity::error, "health-control-open",
              cat("with control on and no token, anybody who reaches ", where.name, " could stop the worker"),
@@ -244,6 +323,15 @@ inline void check_limits(const worker_options& options, std::vector<finding>& ou
     }
 }
 
+// What was set, and what was not, as far as that can be judged where it is.
+inline void check_settings(const worker_options& options, const container_info& info,
+                           const container_probe& where, std::vector<finding>& out) {
+    for (finding& each : check_budget(options)) out.push_back(std::move(each));
+    check_unknown_grace(options, info, out);
+    check_kubernetes_health(options, info, out);
+    if (!where.environment) check_variables(environ, out);
+}
+
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options, const doctor_options& how) {
@@ -254,8 +342,9 @@ OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options, c
         out.push_back({severity::error, "options", valid.error().text,
                        "correct the option, or the variable it comes from"});
     }
-    for (finding& each : check_budget(options)) out.push_back(std::move(each));
-    detail::check_container(options, detect_container(how.where), out);
+    const container_info info = detect_container(how.where);
+    detail::check_settings(options, info, how.where, out);
+    detail::check_container(info, out);
     detail::check_mode_file(options, out);
     detail::check_backend(options, how.timeout, out);
     detail::check_health_server(options, out);
@@ -266,8 +355,9 @@ OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options, c
 OJS_SHUTDOWN_INLINE std::vector<finding> startup_findings(const worker_options& options,
                                                           const container_probe& where) {
     std::vector<finding> out;
-    for (finding& each : check_budget(options)) out.push_back(std::move(each));
-    std::vector<finding> more = check_pid1(detect_container(where));
+    const container_info info = detect_container(where);
+    detail::check_settings(options, info, where, out);
+    std::vector<finding> more = check_pid1(info);
     detail::check_mode_file(options, more);
     for (finding& each : more) {
         if (each.severity > severity::info) out.push_back(std::move(each));

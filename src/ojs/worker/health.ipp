@@ -257,7 +257,7 @@ class health_answers : public ref_counted {
     // ---- probes ----
 
     std::string status_text(phase now) const {
-        return cat("{\"phase\":\"", to_string(now), "\",\"ready\":", is_ready() ? "true" : "false",
+        return cat("{\"phase\":\"", to_string(now), "\",\"ready\":", is_ready(now) ? "true" : "false",
                    ",\"active_jobs\":", worker_.jobs.size(), ",\"since\":\"",
                    utc_text(wall_time(worker_.metrics->since(now))), "\"}");
     }
@@ -265,12 +265,14 @@ class health_answers : public ref_counted {
     std::int64_t wall_time(time_point when) const {
         return wall_started_ + std::chrono::duration_cast<std::chrono::milliseconds>(when - started_).count();
     }
-    bool is_ready() const noexcept { return worker_.ready.load(std::memory_order_acquire); }
+    bool is_ready(phase now) const noexcept {
+        return now == phase::running && worker_.ready.load(std::memory_order_acquire);
+    }
     bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
 
     http_response readiness(const http_request&) {
         const phase now = worker_.effective_phase();
-        return json(now == phase::running && is_ready() ? 200 : 503, status_text(now));
+        return json(is_ready(now) ? 200 : 503, status_text(now));
     }
 
     // Pokes the supervisor and waits for a turn of its loop. One that the end of the worker overtakes was alive.

@@ -576,10 +576,25 @@ class job_pool : public ref_counted {
                             cat("no handler is registered for job type '", printable(job->job.type), "'"),
                             false, "{}"}));
             } else {
+                warn_if_too_long(*job);
                 runnable.push_back(job);
             }
         }
         return came;
+    }
+
+    // A job that may be interrupted by any stop, as its own time is longer than the grace period; once a type. [GS 6.2, 7.2]
+    void warn_if_too_long(const active_job& job) {
+        const std::chrono::milliseconds grace = worker_.options.shutdown_grace_period;
+        if (job.job.timeout <= grace || job.handler->options.long_running) return;
+        if (job.handler->told_too_long.exchange(true)) return;
+        worker_.log.write(
+            log_level::warn, "jobs of this type may take longer than the grace period",
+            {field("job_type", printable(job.job.type)), field("timeout_ms", job.job.timeout.count()),
+             field("grace_period", format_duration(grace)),
+             field("fix",
+                   "raise the grace period and the container's, or register it as "
+                   "long_running and save checkpoints")});
     }
 
     // Without an id nobody can be told about it; it comes back after its visibility timeout.

@@ -392,7 +392,7 @@ class supervisor {
     void log_findings() const {
         if (!worker_.log.enabled(log_level::warn)) return;
         for (const finding& each : startup_findings(worker_.options)) {
-            worker_.log.write(log_level::warn, each.what,
+            worker_.log.write(each.severity == severity::info ? log_level::info : log_level::warn, each.what,
                               {field("finding", each.id), field("fix", each.fix)});
         }
     }

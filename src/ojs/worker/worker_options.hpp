@@ -94,8 +94,11 @@ struct worker_options {
     }
 
     // The defaults, overridden by the environment (README has the table). The first error is returned, naming
-    // variable and value. `lookup` is for tests; empty: the process's environment.
-    static result<worker_options> from_environment(const environment_lookup& lookup = nullptr);
+    // variable and value. In Kubernetes, where neither the grace period nor the container's is set, it is 25 s: the pod's
+    // 30 s less what reporting (stop_timeout, at least 5 s) and the preStop hook take. `lookup` is for tests, as is
+    // `root`, which goes before the paths a container is recognised by; empty: the process's environment and machine.
+    static result<worker_options> from_environment(const environment_lookup& lookup = nullptr,
+                                                   const std::string& root = "");
 };
 
 // Why options cannot be used, if so.

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../core/container.hpp"
 #include "../net/url.hpp"
 #include "worker_options.hpp"
 
@@ -95,6 +96,46 @@ inline result<void> check_health(const worker_options& options) {
     }
     return {};
 }
+
+// ---- Kubernetes' default, which meets ours ----
+
+inline constexpr std::chrono::milliseconds kubernetes_grace{
+    30000};  // terminationGracePeriodSeconds, unless set
+
+inline bool in_kubernetes(const container_info& info) noexcept {
+    for (const container_evidence& each : info.evidence) {
+        if (info.in_container && each.runtime == "kubernetes") return true;
+    }
+    return false;
+}
+
+// What Kubernetes' default leaves for the drain: the rest is for the preStop hook, and for reporting and exiting.
+inline std::chrono::milliseconds kubernetes_drain(const worker_options& options) noexcept {
+    constexpr std::chrono::milliseconds least_tail{5000};
+    const auto tail = options.stop_timeout < least_tail ? least_tail : options.stop_timeout;
+    return kubernetes_grace - tail - options.prestop_delay;
+}
+
+// Where nobody said how long a drain may take, nor what the pod grants, it must fit into the pod's default. [WIRE]
+inline void fit_default_grace(worker_options& options, const container_info& info) {
+    const std::chrono::milliseconds fits = kubernetes_drain(options);
+    const bool unsaid =
+        options.container_grace_period.count() == 0 && options.shutdown_grace_period == kubernetes_grace;
+    if (unsaid && fits.count() > 0 && in_kubernetes(info)) options.shutdown_grace_period = fits;
+}
+
+// ---- the environment ----
+
+// All variables that are read, and some of programs beside the worker.
+inline constexpr std::string_view known_variables =
+    "OJS_URL OJS_BACKEND_URL OJS_QUEUES OJS_QUEUE OJS_CONCURRENCY OJS_SHUTDOWN_GRACE_PERIOD OJS_GRACE_PERIOD "
+    "OJS_SHUTDOWN_TIMEOUT OJS_HEARTBEAT_INTERVAL OJS_POLL_INTERVAL OJS_VISIBILITY_TIMEOUT "
+    "OJS_REQUEST_TIMEOUT "
+    "OJS_STOP_TIMEOUT OJS_CANCEL_WAIT OJS_CANCEL_LEAD OJS_RECLAIM_WAIT OJS_TERMINATION_TYPE_FILE "
+    "OJS_STUCK_AFTER OJS_REPEAT_SIGNAL_GAP OJS_PROGRESS_INTERVAL OJS_CONTAINER_GRACE_PERIOD "
+    "OJS_PRESTOP_DELAY OJS_DIALECT OJS_HEALTH_ADDR OJS_HEALTH_CONTROL OJS_HEALTH_TOKEN OJS_LABELS "
+    "OJS_WORKER_ID OJS_AUTH_TOKEN OJS_REGISTRATION_PATH OJS_LOG_LEVEL OJS_LOG_FORMAT OJS_LIFECYCLE_ADDR "
+    "OJS_CONTROLLER_CONFIG OJS_SERVER_SHUTDOWN_TIMEOUT";
 
 inline std::vector<std::string> split_list(std::string_view text) {
     std::vector<std::string> out;
@@ -196,8 +237,8 @@ class environment_reader {
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(
-    const environment_lookup& lookup) {
+OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(const environment_lookup& lookup,
+                                                                            const std::string& root) {
     static constexpr const char* level_names[] = {"debug", "info", "warn", "error", "off"};
     static constexpr const char* format_names[] = {"text", "logfmt", "json"};
     static constexpr const char* switch_names[] = {"off", "on"};
@@ -214,8 +255,9 @@ OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(
     read.url(out.url, read.find("OJS_URL", "OJS_BACKEND_URL"));
     read.list(out.queues, read.find("OJS_QUEUES", "OJS_QUEUE"));
     read.number(out.concurrency, read.find("OJS_CONCURRENCY"), 1, 10000);
-    read.duration(out.shutdown_grace_period,
-                  read.find("OJS_SHUTDOWN_GRACE_PERIOD", "OJS_GRACE_PERIOD", "OJS_SHUTDOWN_TIMEOUT"));
+    const char* const grace =
+        read.find("OJS_SHUTDOWN_GRACE_PERIOD", "OJS_GRACE_PERIOD", "OJS_SHUTDOWN_TIMEOUT");
+    read.duration(out.shutdown_grace_period, grace);
     read.duration(out.heartbeat_interval, read.find("OJS_HEARTBEAT_INTERVAL"), detail::least_interval);
     read.duration(out.poll_interval, read.find("OJS_POLL_INTERVAL"), detail::least_poll_interval);
     read.duration(out.visibility_timeout, read.find("OJS_VISIBILITY_TIMEOUT"),
@@ -242,6 +284,7 @@ OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(
     read.choice(out.log.format, read.find("OJS_LOG_FORMAT"), format_names);
     const result<void> read_all = read.done();
     if (!read_all) return read_all.error();
+    if (grace == nullptr) detail::fit_default_grace(out, detect_container({root, lookup, 0}));
     const result<void> valid = validate(out);
     if (!valid) return valid.error();
     return out;
