@@ -129,7 +129,7 @@ O := $(BUILD)/test/%/obj
 $T/unit: $(addprefix $O/,tests/main.o tests/link/implementation.o)
 	$(call link,$(compiler.$*))
 PROCESSES = $(addprefix $O/,tests/main.o tests/link/implementation.o tests/process/harness.o) \
-            | $(addprefix $T/,dev_backend worker river_stages controller shutdown-probe broken_worker $(STARTED) $(STATIC_WORKER))
+            | $(addprefix $T/,dev_backend worker river_stages river_guide controller shutdown-probe broken_worker $(STARTED) $(STATIC_WORKER))
 $T/process: $(PROCESSES)
 	$(call link,$(compiler.$*))
 $T/recovery: $(PROCESSES)
@@ -143,6 +143,8 @@ $T/worker: $O/examples/worker.o $O/tests/link/implementation.o
 $T/controller: $O/examples/controller.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
 $T/river_stages: $O/examples/river_stages.o $O/tests/link/implementation.o
+	$(call link,$(compiler.$*))
+$T/river_guide: $O/examples/river_guide.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
 # One for all configurations: what judges and need not be judged, and the worker of the image.
 ONCE := header-separate

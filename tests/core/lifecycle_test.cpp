@@ -72,7 +72,7 @@ outcome expected_in_running(event what) {
         case event::quiet_request: return to(phase::quiet);
         case event::resume_request: return nothing(phase::running);
         case event::reclaim: return to(phase::stopping, stop_mode::reclaim);
-        case event::cancel_request: return to(phase::draining, stop_mode::graceful, true);
+        case event::cancel_request: return to(phase::stopping, stop_mode::graceful, true);
         case event::grace_expired: return nothing(phase::running);
         case event::drained: return nothing(phase::running);
         case event::finished: return nothing(phase::running);
@@ -88,7 +88,7 @@ outcome expected_in_quiet(event what) {
         case event::quiet_request: return nothing(phase::quiet);
         case event::resume_request: return to(phase::running);
         case event::reclaim: return to(phase::stopping, stop_mode::reclaim);
-        case event::cancel_request: return to(phase::draining, stop_mode::graceful, true);
+        case event::cancel_request: return to(phase::stopping, stop_mode::graceful, true);
         case event::grace_expired: return nothing(phase::quiet);
         case event::drained: return nothing(phase::quiet);
         case event::finished: return nothing(phase::quiet);
@@ -104,7 +104,7 @@ outcome expected_in_draining(event what) {
         case event::quiet_request: return nothing(phase::draining);
         case event::resume_request: return nothing(phase::draining);
         case event::reclaim: return to(phase::stopping, stop_mode::reclaim);
-        case event::cancel_request: return to(phase::draining, stop_mode::graceful, true);
+        case event::cancel_request: return to(phase::stopping, stop_mode::graceful, true);
         case event::grace_expired: return to(phase::stopping);
         case event::drained: return to(phase::stopping);
         case event::finished: return nothing(phase::draining);
@@ -347,10 +347,10 @@ TEST_CASE("lifecycle: a request to cancel is kept, and the same one again change
     lifecycle tested(0ms);
     CHECK(tested.apply(event::stop_request, by_api));
     CHECK(tested.apply(event::cancel_request, by_api));
-    CHECK(tested.phase() == phase::draining);
+    CHECK(tested.phase() == phase::stopping);
     CHECK(tested.state().cancel_requested);
     CHECK_FALSE(tested.apply(event::cancel_request, by_api));
-    CHECK(tested.apply(event::drained, by_nobody));
+    CHECK_FALSE(tested.apply(event::drained, by_nobody));
     CHECK(tested.state().cancel_requested);
     CHECK(tested.apply(event::finished, by_nobody));
     CHECK(tested.state().cancel_requested);

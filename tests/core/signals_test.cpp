@@ -910,3 +910,17 @@ TEST_CASE("signals: a child of _Fork takes over as well") {
     check_taken_over([] { return ::_Fork(); });
 }
 #endif
+
+TEST_CASE("signals: a wait ends when its token is cancelled, and takes no signal then") {
+    ojs::lifecycle target(0ms);
+    auto installed = ojs::signals::install(target);
+    REQUIRE(installed);
+    ojs::cancel_source source;
+    std::thread canceller([&] { source.cancel(ojs::cancel_reason::forced); });
+    CHECK(installed->wait(ojs::time_point::max(), source.token()).number == 0);
+    canceller.join();
+    CHECK(installed->wait(ojs::time_point::max(), source.token()).number == 0);
+    REQUIRE(::raise(SIGTSTP) == 0);
+    CHECK(installed->wait(ojs::time_point::max(), source.token()).number == SIGTSTP);  // it came all the same
+    CHECK(installed->wait(ojs::deadline_after(0ms)).number == 0);
+}

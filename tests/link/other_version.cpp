@@ -41,8 +41,7 @@ int other_runs_a_job() {
     ojs::memory_transport jobs;
     jobs.push("work");
     ojs::worker worker(options, jobs);
-    worker.register_handler("work",
-                            [&worker](ojs::job_context&) { worker.stop(std::chrono::milliseconds(0)); });
+    worker.register_handler("work", [&worker](ojs::job_context&) { worker.request_stop(); });
     if (!worker.start() || !worker.wait(ojs::deadline_after(std::chrono::seconds(20)))) return 1;
     return worker.report().completed == 1 ? worker.exit_code() : 2;
 }

@@ -76,6 +76,45 @@ TEST_CASE("River: a job deaf to its cancellation is left behind: named, with a s
     CHECK(stages.prints("left behind: job job-1 (deaf)"));
 }
 
+TEST_CASE("River: the guide's own main(), with calls instead of options") {
+    const auto start_guide = [](const std::string& job, const std::string& stage) {
+        process out({program("river_guide"), job, stage}, {});
+        REQUIRE(out.prints("job: begun"));
+        return out;
+    };
+    SUBCASE("a soft stop that succeeds") {
+        process guide = start_guide("short", "1m");
+        guide.signal(SIGINT);
+        CHECK(guide.wait() == 0);
+        CHECK(guide.prints("Soft stop succeeded"));
+        CHECK(guide.count(again) + guide.count(timeout) + guide.count(unsafe) == 0);
+    }
+    SUBCASE("a second signal") {
+        process guide = start_guide("good", "1m");
+        guide.signal(SIGTERM);
+        REQUIRE(guide.prints(soft));
+        guide.signal(SIGINT);
+        CHECK(guide.wait() == 0);
+        CHECK(guide.prints(again));
+        CHECK(guide.prints("job: cancelled, returning"));
+        CHECK(guide.count(timeout) + guide.count(unsafe) == 0);
+    }
+    SUBCASE("its time is over") {
+        process guide = start_guide("good", "200ms");
+        guide.signal(SIGTERM);
+        CHECK(guide.wait() == 0);
+        CHECK(guide.prints(timeout));
+        CHECK(guide.count(again) == 0);
+    }
+    SUBCASE("a deaf job") {
+        process guide = start_guide("deaf", "200ms");
+        guide.signal(SIGTERM);
+        CHECK(guide.wait() == 70);
+        CHECK(guide.prints(timeout));
+        CHECK(guide.prints(unsafe));
+    }
+}
+
 TEST_CASE("River: a third signal ends the process at once, and the log names what was left") {
     process stages = start_stages("deaf", "10s");
     stages.signal(SIGTERM);

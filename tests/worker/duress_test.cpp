@@ -91,7 +91,7 @@ TEST_CASE("duress: stop() is true when handlers that know of it have returned") 
     });
     REQUIRE(worker.start());
     REQUIRE(working->wait());
-    CHECK_FALSE(worker.stop());
+    CHECK(worker.request_stop());
     REQUIRE(wire.wait_for("beat", 1, "terminate"));  // it is reported, and rolls back
     CHECK_FALSE(worker.stopped());
     go_on->set();

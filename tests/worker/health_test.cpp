@@ -225,7 +225,7 @@ TEST_CASE("health: 503 in every phase but running, /livez 200 in all of them, to
     CHECK(parse(tested.get("/readyz").body).get("since").to_str() >= since);
     REQUIRE(tested.body->resume());
     CHECK(tested.status("/readyz") == 200);
-    CHECK(!tested.body->stop());
+    CHECK(tested.body->request_stop());
     const http_response draining = tested.get("/healthz");
     CHECK(draining.status == 503);
     CHECK(!parse(draining.body).get("ready").get<bool>());
@@ -700,7 +700,7 @@ TEST_CASE("drain: the end of the worker releases who waits, drained or not") {
         if (!got) closed = got.error().code;
     });
     REQUIRE(tested.wire.wait_for("beat", 1, "quiet"));
-    CHECK(tested.body->stop(recorder::guard));
+    CHECK(tested.body->stop(recorder::guard).how == stop_end::unreported);
     caller.join();
     CHECK(closed == errc::disconnected);
     if (answer.status != 0) {
@@ -796,7 +796,7 @@ TEST_CASE("metrics: a drain, and the stop after it") {
         };
     });
     CHECK(samples(tested.get("/metrics").body).at("ojs_workers_busy{queue=\"default\"}") == "1");
-    tested.body->stop();
+    tested.body->request_stop();
     REQUIRE(tested.wire.wait_for("beat", 1, "quiet"));
     const auto draining = samples(tested.get("/metrics").body);
     CHECK(draining.at("ojs_worker_phase{phase=\"draining\"}") == "1");

@@ -47,7 +47,7 @@ TEST_CASE("heartbeat: quiet and the last one pass a beat whose answer does not c
     REQUIRE(tested.wire.wait_for("beat", 1, "quiet"));
     CHECK(!tested.hung_may_end.is_set());
     tested.let_go.set();
-    tested.body.stop();
+    tested.body.request_stop();
     REQUIRE(tested.body.wait(deadline_after(recorder::guard)));
     CHECK(tested.body.exit_code() == 0);
     CHECK(!tested.hung_may_end.is_set());
@@ -68,7 +68,7 @@ TEST_CASE("heartbeat: quiet that did not arrive is not left to the next interval
     CHECK(tested.body.quiet());
     REQUIRE(tested.wire.wait_for("beat", 3, "quiet"));
     tested.let_go.set();
-    tested.body.stop();
+    tested.body.request_stop();
     REQUIRE(tested.body.wait(deadline_after(recorder::guard)));
     recorder::check_last_word(tested.wire);
 }
@@ -82,7 +82,7 @@ TEST_CASE("heartbeat: the last one is sent again when its connection broke") {
     };
     REQUIRE(tested.body.start());
     tested.let_go.set();
-    tested.body.stop();
+    tested.body.request_stop();
     REQUIRE(tested.body.wait(deadline_after(recorder::guard)));
     const std::vector<recorder::call> all = tested.wire.calls();
     REQUIRE(all.size() > 2);

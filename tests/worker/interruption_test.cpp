@@ -186,7 +186,7 @@ TEST_CASE("timeout: of a job that was cancelled before, nothing changes") {
             CHECK(job.token().reason() == cancel_reason::cancelled);
         },
         {}, with_timeout(300ms));
-    busy.body->stop_and_cancel();
+    busy.body->request_stop_and_cancel();
     REQUIRE(told_to_stop->wait());
     let_go->set();
     REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
@@ -363,7 +363,7 @@ TEST_CASE("termination mode: a stop that nobody signalled does not look at the f
     SUBCASE("stop()") {
         options.termination_mode_file = file.path;
         busy_worker busy(options, work);
-        busy.body->stop();
+        busy.body->request_stop();
         REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
         let_go->set();
         REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
@@ -400,7 +400,7 @@ TEST_CASE("termination mode: a reclaim in the drain, and none where the first si
         options.dialect.first_signal_wins = true;
         options.termination_mode_file = file.path;
         busy_worker busy(options, work);
-        busy.body->stop();
+        busy.body->request_stop();
         REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
         SUBCASE("SIGTERM asks the file") {
             busy.signal();
@@ -419,7 +419,7 @@ TEST_CASE("termination mode: a reclaim in the drain, and none where the first si
         told log;
         log.listen(options);
         busy_worker busy(options, work);
-        busy.body->stop();
+        busy.body->request_stop();
         REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
         for (int i = 0; i < 4; ++i) busy.signal();
         REQUIRE(log.waits_for("info Received SIGTERM"));
@@ -577,7 +577,7 @@ TEST_CASE("interruption: jobs whose own time is longer than the grace period are
     give("e", "known", 1h);
     REQUIRE(tested.start());
     REQUIRE(done.wait_for(5));
-    tested.stop();
+    tested.request_stop();
     REQUIRE(tested.wait(deadline_after(recorder::guard)));
     CHECK(log.count("warn jobs of this type may take longer than the grace period") == 2);
 }

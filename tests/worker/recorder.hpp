@@ -270,6 +270,14 @@ inline ojs::worker_options options(std::int64_t concurrency = 1) {
     return out;
 }
 
+// The same, where handlers are cancelled and what they then do matters, however long the machine takes for it.
+inline ojs::worker_options patient(std::int64_t concurrency = 1) {
+    ojs::worker_options out = options(concurrency);
+    out.cancel_wait = 50s;
+    out.stop_timeout = 60s;
+    return out;
+}
+
 // The one check every stopped worker must pass: it said goodbye once, and that was its last word.
 inline void check_last_word(const transport& wire, const std::string& state = "terminate") {
     const std::vector<call> all = wire.calls();

@@ -103,7 +103,7 @@ TEST_CASE("settlement: what is refused for good is named, and is in the exit sta
     REQUIRE(worker.start());
     REQUIRE(wire.wait_for("ack", 3));
     REQUIRE(wire.wait_for("fail", 1));
-    REQUIRE(worker.stop(recorder::guard));
+    REQUIRE(worker.stop(recorder::guard).how == stop_end::unreported);
     CHECK(wire.settlements("with-result").size() == 2);
     CHECK(wire.settlements("without").size() == 1);
     CHECK(wire.settlements("unknown").size() == 1);
@@ -135,7 +135,7 @@ TEST_CASE("settlement: an ACK that is never answered does not hold up the stop")
     REQUIRE(worker.start());
     REQUIRE(wire.wait_for("ack", 1));
     const time_point asked = steady_clock::now();
-    REQUIRE(worker.stop(recorder::guard));
+    REQUIRE(worker.stop(recorder::guard).how == stop_end::unreported);
     CHECK(steady_clock::now() - asked < 10s);  // and not the 20 s of the call
     CHECK(worker.exit_code() == exit_status::unreported);
     CHECK(worker.report().unreported == std::vector<std::string>{"a"});
@@ -191,7 +191,7 @@ TEST_CASE("settlement: backend down in the stop: bounded, named, 75") {
         });
         REQUIRE(worker.start());
         REQUIRE(began.wait_for(5));
-        REQUIRE(worker.stop(recorder::guard));
+        REQUIRE(worker.stop(recorder::guard).how == stop_end::unreported);
         CHECK(worker.report().unreported.size() == 5);
         CHECK(worker.report().interrupted == 0);
         CHECK(worker.exit_code() == exit_status::unreported);

@@ -144,7 +144,7 @@ TEST_CASE("stopping: stop() right after a signal on the shared lifecycle forces 
     busy.body->quiet();
     REQUIRE(noticed.wait());
     busy.signal();
-    busy.body->stop();
+    busy.body->request_stop();
     go_on.set();
     REQUIRE(draining.wait());
     let_go->set();
@@ -259,7 +259,7 @@ TEST_CASE("stopping: who sees the stop sees its deadline, before the supervisor 
             CHECK(job.deadline() == time_point::max());
             worker.quiet();
             CHECK(held_up.wait());
-            shared ? life.apply(event::stop_request, {cause_kind::api, 0}) : worker.stop();
+            shared ? life.apply(event::stop_request, {cause_kind::api, 0}) : worker.request_stop();
             CHECK(job.stop_requested());
             CHECK(worker.phase() == phase::draining);
             CHECK(job.deadline() > steady_clock::now() + 30min);
@@ -310,7 +310,7 @@ TEST_CASE("stopping: an expired grace period is a warning, and the record of an 
 TEST_CASE("stopping: leaving running is announced at once") {
     const shared_event let_go = make_event();
     busy_worker busy(recorder::options(), [=](job_context&) { CHECK(let_go->wait()); });
-    busy.body->stop();
+    busy.body->request_stop();
     REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));  // the interval is an hour
     let_go->set();
     REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
@@ -348,14 +348,14 @@ TEST_CASE("stopping: the details of an interrupted job") {
         recorder::check_last_word(busy.wire);
     }
     SUBCASE("stop_and_cancel") {
-        busy_worker busy(recorder::options(), until_cancelled);
+        busy_worker busy(recorder::patient(), until_cancelled);
         REQUIRE(busy.body->stop_and_cancel(recorder::guard));
         CHECK(busy.detail("reason") == "cancelled");
         CHECK(busy.detail("signal") == "null");
         recorder::check_last_word(busy.wire);
     }
     SUBCASE("stop_and_cancel in the drain") {
-        busy_worker busy(recorder::options(), until_cancelled);
+        busy_worker busy(recorder::patient(), until_cancelled);
         busy.signal();
         REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
         REQUIRE(busy.body->stop_and_cancel(recorder::guard));
@@ -363,7 +363,7 @@ TEST_CASE("stopping: the details of an interrupted job") {
         recorder::check_last_word(busy.wire);
     }
     SUBCASE("reclaimed") {
-        busy_worker busy(recorder::options(), until_cancelled);
+        busy_worker busy(recorder::patient(), until_cancelled);
         busy.life.apply(event::reclaim, {cause_kind::signal, SIGUSR1});
         REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
         CHECK(busy.detail("reason") == "spot_reclaim");
@@ -375,12 +375,12 @@ TEST_CASE("stopping: the details of an interrupted job") {
 TEST_CASE("stopping: a long_running handler gets ShutdownTimeout, and the website dialect its own words") {
     handler_options long_running;
     long_running.long_running = true;
-    busy_worker timeout(recorder::options(), until_cancelled, long_running);
+    busy_worker timeout(recorder::patient(), until_cancelled, long_running);
     REQUIRE(timeout.body->stop_and_cancel(recorder::guard));
     CHECK(timeout.settlement().error.code == "ShutdownTimeout");
     CHECK(timeout.settlement().error.message.rfind("ShutdownTimeout: ", 0) == 0);
 
-    worker_options options = recorder::options();
+    worker_options options = recorder::patient();
     options.dialect = dialect::website();
     for (const bool is_long : {false, true}) {
         long_running.long_running = is_long;
@@ -395,7 +395,7 @@ TEST_CASE("stopping: a long_running handler gets ShutdownTimeout, and the websit
 
 TEST_CASE("stopping: what a cancelled handler says, and what it knew") {
     SUBCASE("it knew and was silent: interrupted") {
-        busy_worker busy(recorder::options(), [](job_context& job) {
+        busy_worker busy(recorder::patient(), [](job_context& job) {
             while (!job.cancel_requested()) std::this_thread::yield();
         });
         REQUIRE(busy.body->stop_and_cancel(recorder::guard));
@@ -404,8 +404,8 @@ TEST_CASE("stopping: what a cancelled handler says, and what it knew") {
     }
     SUBCASE("it never knew: done") {
         const shared_event let_go = make_event();
-        busy_worker busy(recorder::options(), [=](job_context&) { CHECK(let_go->wait()); });
-        busy.body->stop_and_cancel();
+        busy_worker busy(recorder::patient(), [=](job_context&) { CHECK(let_go->wait()); });
+        busy.body->request_stop_and_cancel();
         REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
         let_go->set();
         REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
@@ -413,7 +413,7 @@ TEST_CASE("stopping: what a cancelled handler says, and what it knew") {
         CHECK(busy.body->report().completed == 1);
     }
     SUBCASE("it knew and had finished all the same: done") {
-        busy_worker busy(recorder::options(), [](job_context& job) {
+        busy_worker busy(recorder::patient(), [](job_context& job) {
             until_cancelled(job);
             return outcome::done("1");
         });
@@ -422,7 +422,7 @@ TEST_CASE("stopping: what a cancelled handler says, and what it knew") {
         CHECK(busy.settlement().result_json == "1");
     }
     SUBCASE("it knew and threw: interrupted") {
-        busy_worker busy(recorder::options(), [](job_context& job) {
+        busy_worker busy(recorder::patient(), [](job_context& job) {
             until_cancelled(job);
             throw std::runtime_error("cut short");
         });
@@ -433,11 +433,11 @@ TEST_CASE("stopping: what a cancelled handler says, and what it knew") {
     }
     SUBCASE("it threw without knowing: failed") {
         const shared_event let_go = make_event();
-        busy_worker busy(recorder::options(), [=](job_context&) {
+        busy_worker busy(recorder::patient(), [=](job_context&) {
             CHECK(let_go->wait());
             throw 1;
         });
-        busy.body->stop_and_cancel();
+        busy.body->request_stop_and_cancel();
         REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
         let_go->set();
         REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
@@ -446,7 +446,7 @@ TEST_CASE("stopping: what a cancelled handler says, and what it knew") {
     }
     SUBCASE("a callback told it: interrupted") {
         const shared_event told = make_event();
-        busy_worker busy(recorder::options(), [=](job_context& job) {
+        busy_worker busy(recorder::patient(), [=](job_context& job) {
             const cancel_registration kept = job.on_cancel([=] { told->set(); });
             CHECK(told->wait());
         });
@@ -499,7 +499,7 @@ TEST_CASE("stopping: a FETCH in flight") {
         CHECK(wire.calls("fetch").size() == 1);
     }
     SUBCASE("at the drain: its jobs are handed back") {
-        worker.stop();
+        worker.request_stop();
         give_two();
         answer.set();
         REQUIRE(worker.wait(deadline_after(recorder::guard)));
@@ -528,7 +528,7 @@ TEST_CASE("stopping: a FETCH in flight") {
         CHECK(worker.exit_code() == 0);
     }
     SUBCASE("at the drain, and it brings nothing: that ends at once") {
-        worker.stop();
+        worker.request_stop();
         REQUIRE(wire.wait_for("beat", 1, "quiet"));
         answer.set();
         REQUIRE(worker.wait(deadline_after(recorder::guard)));  // the grace period is an hour
@@ -554,10 +554,10 @@ TEST_CASE("stopping: no FETCH begins once the phase has left running") {
             case 0: life.apply(event::stop_signal, sigterm); break;
             case 1: life.apply(event::quiet_request, {cause_kind::signal, SIGTSTP}); break;
             case 2: worker.quiet(); break;
-            default: worker.stop(); break;
+            default: worker.request_stop(); break;
         }
         const std::size_t fetches = wire.calls("fetch").size();
-        if (life.phase() != phase::draining) worker.stop();
+        if (life.phase() != phase::draining) worker.request_stop();
         REQUIRE(worker.wait(deadline_after(recorder::guard)));
         CHECK(wire.calls("fetch").size() == fetches);
         const worker_report report = worker.report();
@@ -572,7 +572,7 @@ TEST_CASE("stopping: stop() before the start, after the end, from many threads, 
     {
         worker worker(recorder::options(), wire);
         worker.register_handler("work", [](job_context&) {});
-        CHECK_FALSE(worker.stop());  // nothing runs
+        CHECK(worker.stop().how == stop_end::never_started);
         CHECK(worker.phase() == phase::draining);
         REQUIRE(worker.start());
         REQUIRE(worker.wait(deadline_after(recorder::guard)));
@@ -584,18 +584,27 @@ TEST_CASE("stopping: stop() before the start, after the end, from many threads, 
     }
     const shared_event let_go = make_event();
     busy_worker busy(recorder::options(), [=](job_context&) { CHECK(let_go->wait()); });
-    CHECK(!busy.body->stop());
-    CHECK(!busy.body->stop(1ms));
-    CHECK(!busy.body->stop(std::chrono::milliseconds(-5)));
+    CHECK(busy.body->request_stop());
+    CHECK(busy.body->stop(1ms).how == stop_end::timed_out);
+    CHECK(busy.body->stop(std::chrono::milliseconds(-5)).how == stop_end::timed_out);
+    cancel_source enough;
+    std::thread canceller([&] { enough.cancel(cancel_reason::forced); });
+    CHECK(busy.body->stop(time_point::max(), enough.token()).how == stop_end::cancelled);
+    CHECK(busy.body->stop(time_point::max(), enough.token()).how == stop_end::cancelled);
+    canceller.join();
+    const cancel_token stopped = busy.body->stopped_token();
+    CHECK(!stopped.cancelled());
     std::vector<std::thread> threads;
     recorder::counter ended;
     for (int i = 0; i < 8; ++i) {
-        threads.emplace_back(
-            [&, i] { ended.add(busy.body->stop(i % 2 == 0 ? std::chrono::milliseconds::max() : 30s)); });
+        threads.emplace_back([&, i] {
+            ended.add(busy.body->stop(i % 2 == 0 ? std::chrono::milliseconds::max() : 30s) ? 1 : 0);
+        });
     }
     let_go->set();
     for (std::thread& each : threads) each.join();
     CHECK(ended.count() == 8);
+    CHECK(!stopped.sleep_for(recorder::guard));
     CHECK(busy.settlement().what == "ack");
     recorder::check_last_word(busy.wire);
 }
@@ -663,7 +672,7 @@ TEST_CASE("stopping: a handler that asks for heartbeats all the time does not ho
     };
     SUBCASE("graceful") {
         busy_worker busy(recorder::options(), ask_on);
-        busy.body->stop();
+        busy.body->request_stop();
         REQUIRE(busy.wire.wait_for("beat", 3, "quiet"));
         let_go->set();
         REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
@@ -760,7 +769,7 @@ TEST_CASE("stopping: two workers on one lifecycle") {
         CHECK(life.phase() == phase::draining);  // what becomes of it is its owner's business
     }
     SUBCASE("one worker's stop is its own") {
-        first.stop();
+        first.request_stop();
         REQUIRE(first_wire.wait_for("beat", 1, "quiet"));
         CHECK(life.phase() == phase::running);
         CHECK(second.phase() == phase::running);
@@ -771,7 +780,7 @@ TEST_CASE("stopping: two workers on one lifecycle") {
     }
     SUBCASE("the end of one does not end the drain of the other") {
         life.apply(event::stop_signal, sigterm);
-        CHECK(!first.stop_and_cancel());
+        CHECK(first.request_stop_and_cancel());
         life.apply(event::stop_signal, sigterm);
         REQUIRE(first.wait(deadline_after(recorder::guard)));
         REQUIRE(second.wait(deadline_after(recorder::guard)));
@@ -810,7 +819,7 @@ TEST_CASE("stopping: on_transition hears of every change once, in order, and may
         recorder::transport wire;
         std::mutex mutex;
         std::vector<phase> phases;
-        worker_options options = recorder::options();
+        worker_options options = recorder::patient();
         options.on_transition = [&](const lifecycle_state& now) {
             const std::lock_guard<std::mutex> held(mutex);
             phases.push_back(now.phase);
@@ -830,9 +839,8 @@ TEST_CASE("stopping: on_transition hears of every change once, in order, and may
         worker.quiet();
         worker.resume();
         REQUIRE(worker.stop_and_cancel(recorder::guard));
-        const std::vector<phase> expected = {phase::quiet,     phase::running,  phase::quiet,
-                                             phase::running,   phase::draining, phase::stopping,
-                                             phase::terminated};
+        const std::vector<phase> expected = {phase::quiet,   phase::running,  phase::quiet,
+                                             phase::running, phase::stopping, phase::terminated};
         CHECK(phases == expected);
         recorder::check_last_word(wire);
     }
@@ -884,4 +892,62 @@ TEST_CASE("stopping: on the third signal a worker in somebody's process stops tr
     CHECK(busy.body->exit_code() == exit_status::unreported);
     CHECK(busy.body->report().unreported == std::vector<std::string>{"a"});
     recorder::check_last_word(busy.wire);
+}
+
+TEST_CASE("stopping: stop_and_cancel() starts the hard stage at once, whatever is left of the grace period") {
+    for (const bool in_the_drain : {false, true}) {
+        CAPTURE(in_the_drain);
+        const shared_event let_go = make_event();
+        busy_worker busy(recorder::options(), [=](job_context&) { CHECK(let_go->wait()); });  // deaf
+        if (in_the_drain) CHECK(busy.body->request_stop());
+        const stop_result ended = busy.body->stop_and_cancel(recorder::guard);  // of a grace period of 1 h
+        CHECK(ended);
+        CHECK(busy.settlement().error.code == "ShutdownError");
+        CHECK(busy.settlement().error.details_json.find("\"cancelled\"") != std::string::npos);
+        let_go->set();
+        recorder::check_last_word(busy.wire);
+    }
+}
+
+TEST_CASE("stopping: without a limit the drain ends with its jobs, or when somebody cancels them") {
+    worker_options options = recorder::patient();
+    options.shutdown_grace_period = no_limit;
+    CHECK(validate(options));
+    busy_worker busy(options, [](job_context& job) {
+        while (!job.stop_requested()) std::this_thread::yield();
+        CHECK(job.deadline() == time_point::max());
+        until_cancelled(job);
+    });
+    CHECK(busy.body->stop(20ms).how == stop_end::timed_out);
+    CHECK(busy.body->phase() == phase::draining);
+    CHECK(busy.body->stop_and_cancel(recorder::guard));
+    CHECK(busy.settlement().error.details_json.find("\"grace_period_ms\":null") != std::string::npos);
+}
+
+TEST_CASE("stopping: on_shutdown steps run after the last report, and are in the report") {
+    recorder::transport wire;
+    const shared_event let_go = make_event();
+    {
+        worker worker(recorder::options(), wire);
+        worker.register_handler("work", [](job_context&) {});
+        bool last_word = false;
+        CHECK(worker.on_shutdown("flush", [&] {
+            recorder::check_last_word(wire);
+            last_word = true;
+        }));
+        CHECK(worker.on_shutdown(
+            "hangs", [=] { CHECK(let_go->wait()); }, 1ms));
+        CHECK(worker.on_shutdown("close", [] {}));
+        REQUIRE(worker.start());
+        CHECK_FALSE(worker.on_shutdown("late", [] {}));
+        CHECK(worker.stop());
+        CHECK(last_word);
+        const std::vector<step_result> steps = worker.report().steps;
+        REQUIRE(steps.size() == 3);
+        CHECK(steps[0].how == step_end::done);
+        CHECK(steps[1].name == "hangs");
+        CHECK(steps[1].how == step_end::timed_out);
+        CHECK(steps[2].how == step_end::done);
+    }
+    let_go->set();
 }

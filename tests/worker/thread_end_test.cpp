@@ -117,7 +117,7 @@ TEST_CASE("thread end: our own waits and calls are no place to be cancelled in")
 }
 
 TEST_CASE("thread end: on cancellation it is an interruption, as any other way to return") {
-    busy_worker busy(recorder::options(), [](job_context& job) {
+    busy_worker busy(recorder::patient(), [](job_context& job) {
         static_cast<void>(job.sleep_for(recorder::guard));
         pthread_exit(nullptr);
     });
@@ -132,7 +132,7 @@ TEST_CASE("thread end: on cancellation it is an interruption, as any other way t
 TEST_CASE("thread end: a job's other callbacks are called though one ends its thread") {
     const auto called = make_event();
     const auto registered = make_event();  // or they would be called by the handler's own thread
-    busy_worker busy(recorder::options(), [called, registered](job_context& job) {
+    busy_worker busy(recorder::patient(), [called, registered](job_context& job) {
         const cancel_registration first = job.on_cancel([] { pthread_exit(nullptr); });
         const cancel_registration second = job.on_cancel([called] { called->set(); });
         registered->set();

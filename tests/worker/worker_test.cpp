@@ -203,7 +203,7 @@ TEST_CASE("worker: jobs that cannot be run are failed for good, and none is skip
     REQUIRE(worker.start());
     REQUIRE(wire.wait_for("fail", 2));
     REQUIRE(wire.wait_for("ack", 1));
-    REQUIRE(worker.stop(recorder::guard));
+    REQUIRE(worker.stop(recorder::guard).how == stop_end::unreported);
     REQUIRE(wire.settlements("unknown").size() == 1);
     const recorder::call unknown = wire.settlements("unknown")[0];
     CHECK(unknown.what == "fail");
@@ -561,7 +561,7 @@ TEST_CASE("worker: run() works in this thread until stopped, and says 64 where i
     recorder::transport wire;
     wire.give(make_job("a"));
     worker worker(recorder::options(), wire);
-    worker.register_handler("work", [&](job_context&) { worker.stop(); });
+    worker.register_handler("work", [&](job_context&) { worker.request_stop(); });
     CHECK(worker.run() == exit_status::settled);
     CHECK(worker.stopped());
     CHECK(wire.settlements("a").size() == 1);

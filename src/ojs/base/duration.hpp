@@ -14,6 +14,9 @@ inline namespace v0_1_0 {
 using steady_clock = std::chrono::steady_clock;
 using time_point = steady_clock::time_point;
 
+// As a grace period or a limit: it never ends by itself.
+inline constexpr std::chrono::milliseconds no_limit = std::chrono::milliseconds::max();
+
 // The moment `duration` from now; time_point::max(), "never", where that is beyond the clock's range.
 template <class Rep, class Period>
 time_point deadline_after(std::chrono::duration<Rep, Period> duration) noexcept {

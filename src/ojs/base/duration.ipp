@@ -65,6 +65,7 @@ OJS_SHUTDOWN_INLINE result<std::chrono::milliseconds> parse_duration(std::string
 }
 
 OJS_SHUTDOWN_INLINE std::string format_duration(std::chrono::milliseconds duration) {
+    if (duration == no_limit) return "unlimited";
     std::string out;
     auto left = static_cast<std::uint64_t>(duration.count() > 0 ? duration.count() : 0);
     for (const detail::duration_unit& unit : detail::duration_units) {

@@ -66,7 +66,7 @@ inline constexpr transition drain{true, phase::draining};
 inline constexpr transition force{true, phase::stopping, stop_mode::forced};
 inline constexpr transition hasten{false, phase::stopping, stop_mode::forced, false, true};
 inline constexpr transition reclaim{true, phase::stopping, stop_mode::reclaim};
-inline constexpr transition cancel{true, phase::draining, stop_mode::graceful, true};
+inline constexpr transition cancel{true, phase::stopping, stop_mode::graceful, true};
 inline constexpr transition stop{true, phase::stopping};
 inline constexpr transition end{true, phase::terminated};
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cancel_token.hpp"
 #include "lifecycle.hpp"
 
 namespace ojs {
@@ -20,7 +21,7 @@ struct signal_options {
     bool reclaim = false;
 };
 
-// A signal that arrived. `number` is 0 where wait() ended at its deadline.
+// A signal that arrived. `number` is 0 where wait() ended at its deadline, or was cancelled.
 struct received_signal {
     int number = 0;
     pid_t sender_pid = 0;  // 0: the kernel, the terminal, or a process outside our PID namespace
@@ -62,8 +63,9 @@ class [[nodiscard]] signals {
 
     // -1 if this holds nothing. Readable while there are signals that wait() has not returned yet: for your own poll loop. Do not read it.
     int fd() const noexcept;
-    // The next signal, or number 0 at the deadline (time_point::max(): never). For one thread at a time.
-    received_signal wait(time_point deadline = time_point::max());
+    // The next signal, or number 0 at the deadline (time_point::max(): never) and once `until` is cancelled. For one
+    // thread at a time.
+    received_signal wait(time_point deadline = time_point::max(), const cancel_token& until = {});
     // The last signal of that number, without waiting for or taking anything; number 0 if none came.
     // Thread-safe.
     static received_signal last_received(int number);

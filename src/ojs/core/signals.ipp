@@ -391,15 +391,17 @@ OJS_SHUTDOWN_INLINE int signals::fd() const noexcept {
     return active() ? detail::process.waker->fd() : -1;
 }
 
-OJS_SHUTDOWN_INLINE received_signal signals::wait(time_point deadline) {
+OJS_SHUTDOWN_INLINE received_signal signals::wait(time_point deadline, const cancel_token& until) {
     if (!active()) return {};
-    detail::process.waker->clear();
+    const detail::wake* const waker = detail::process.waker;
+    const cancel_registration told = until.on_cancel([waker] { waker->notify(); });
+    waker->clear();
     std::uint64_t packed = detail::take_signal();
     while (packed == 0) {
-        if (!detail::process.waker->wait_until(deadline)) return {};
+        if (until.cancelled() || !waker->wait_until(deadline)) return {};
         packed = detail::take_signal();
     }
-    detail::process.waker->notify();  // fd() stays readable until a wait() finds nothing left
+    waker->notify();  // fd() stays readable until a wait() finds nothing left
     return detail::unpack_signal(packed);
 }
 

@@ -30,13 +30,16 @@ inline std::string shown_need(const worker_options& options) {
 // The two ways out: a longer grace period of the container, or, where there is room for one, a shorter one of ours.
 inline std::string budget_fix(const worker_options& options, std::chrono::milliseconds need) {
     const auto tail = longer(std::chrono::seconds(10), options.stop_timeout);
-    std::string out =
-        cat("let the container grant ", format_duration(sum(need, tail)),
-            " (terminationGracePeriodSeconds, stop_grace_period, docker stop -t), and say so in "
-            "OJS_CONTAINER_GRACE_PERIOD");
+    std::string out;
+    if (need < no_limit) {
+        append(out, "let the container grant ", format_duration(sum(need, tail)),
+               " (terminationGracePeriodSeconds, stop_grace_period, docker stop -t), and say so in "
+               "OJS_CONTAINER_GRACE_PERIOD");
+    }
     const auto room = options.container_grace_period - longer(options.prestop_delay, {}) - tail;
     if (room > std::chrono::milliseconds::zero())
-        append(out, "; or set OJS_SHUTDOWN_GRACE_PERIOD to ", format_duration(room), " or less");
+        append(out, out.empty() ? "" : "; or ", "set OJS_SHUTDOWN_GRACE_PERIOD to ", format_duration(room),
+               " or less");
     return out;
 }
 

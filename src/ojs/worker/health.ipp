@@ -149,7 +149,7 @@ inline void show_stop(metrics_page& page, const worker_context& worker, phase no
     if (now >= phase::stopping || left.count() < 0) left = std::chrono::milliseconds(0);
     page.single("ojs_worker_grace_left_seconds", "gauge",
                 "What is left of the grace period: all of it before a drain, nothing after.",
-                seconds_text(static_cast<std::uint64_t>(left.count()) * 1000U));
+                left == no_limit ? "+Inf" : seconds_text(static_cast<std::uint64_t>(left.count()) * 1000U));
 }
 
 inline std::string metrics_text(const worker_context& worker, std::int64_t process_start) {

@@ -55,6 +55,7 @@ inline verdict interrupted(const worker_context& worker, const active_job& job, 
                            std::string_view message) {
     const lifecycle_state state = worker.life.state();
     const ojs::dialect& dialect = worker.options.dialect;
+    const std::chrono::milliseconds grace = worker.options.shutdown_grace_period;
     const bool long_running = job.handler && job.handler->options.long_running;
     verdict out;
     out.failure.code = long_running ? dialect.long_running_error : dialect.interrupted_error;
@@ -65,7 +66,7 @@ inline verdict interrupted(const worker_context& worker, const active_job& job, 
     if (state.cause.kind == cause_kind::signal) out.signal = state.cause.signal;
     out.failure.details_json =
         cat("{\"reason\":\"", to_string(why), "\",\"elapsed_ms\":", milliseconds_since(job.claimed_at),
-            ",\"grace_period_ms\":", worker.options.shutdown_grace_period.count(),
+            ",\"grace_period_ms\":", grace == no_limit ? "null" : std::to_string(grace.count()),
             ",\"signal\":", out.signal != 0 ? cat("\"", signal_name(out.signal), "\"") : "null", "}");
     out.requeue = dialect.requeue_interrupted || why == cancel_reason::spot_reclaim;
     out.counter = &worker_context::interrupted;

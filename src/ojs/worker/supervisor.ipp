@@ -204,9 +204,10 @@ class supervisor {
             return;
         }
         const std::chrono::milliseconds grace = worker_.options.shutdown_grace_period;
-        worker_.log.write(log_level::info,
-                          cat("Received ", signal_name(why.signal), ". Grace period: ", in_seconds(grace),
-                              " (until ", utc_seconds(wall_clock_ms() + grace.count()), ")"));
+        const std::string until =
+            grace == no_limit ? "" : cat(" (until ", utc_seconds(wall_clock_ms() + grace.count()), ")");
+        worker_.log.write(log_level::info, cat("Received ", signal_name(why.signal),
+                                               ". Grace period: ", in_seconds(grace), until));
     }
 
     void log_reclaim(const lifecycle_state& now) const {
@@ -271,8 +272,10 @@ class supervisor {
 
     // For handlers that were cancelled, before they are reported.
     std::chrono::milliseconds time_to_return() const noexcept {
-        return stop_reason() == cancel_reason::spot_reclaim ? worker_.options.reclaim_wait
-                                                            : worker_.options.cancel_wait;
+        const cancel_reason why = stop_reason();
+        if (why == cancel_reason::spot_reclaim) return worker_.options.reclaim_wait;
+        const std::chrono::milliseconds set = worker_.options.cancel_wait;
+        return why == cancel_reason::cancelled && set.count() == 0 ? hard_stop_wait : set;
     }
 
     // Every job is reported. Handlers that know of it have what is left of the stop to return; others, a moment.
@@ -329,11 +332,28 @@ class supervisor {
         if (!all_home) name_stuck();
         const int status = end_status(all_home);
         stop_health();
+        const bool all_ended = run_shutdown_steps();
         log_end(status);
         pool_->abandon_threads();
         heart_->end();
-        if (!all_home && owns_process_) _exit(status);
+        if (!(all_home && all_ended) && owns_process_) _exit(status);
         return status;
+    }
+
+    // What the application gave worker::on_shutdown(). False where a step still runs.
+    bool run_shutdown_steps() {
+        bool all_ended = true;
+        const auto ended = [&](const step_result& each) {
+            all_ended = all_ended && each.how != step_end::timed_out;
+            worker_.log.write(each.how == step_end::done ? log_level::info : log_level::error,
+                              "shutdown step",
+                              {field("step", each.name), field("end", to_string(each.how)),
+                               field("took_ms", each.took.count())});
+        };
+        std::vector<step_result> steps = worker_.at_shutdown.run(ended, worker_.options.thread_stack_size);
+        const lock_guard held(worker_.report_mutex);
+        worker_.steps = std::move(steps);
+        return all_ended;
     }
 
     // Answers under way get a moment; the stop keeps its time.
@@ -447,11 +467,21 @@ class supervisor {
              field("unreported", worker_.unreported.size()), field("uptime_ms", milliseconds_since(started_)),
              field("stop_ms", milliseconds_since(draining_since_)), field("mode", to_string(state.mode)),
              field("cause", state.cause.kind == cause_kind::signal ? signal_name(state.cause.signal)
-                                                                   : to_string(state.cause.kind))});
+                                                                   : to_string(state.cause.kind)),
+             field("steps", join_steps(worker_.steps))});
+    }
+
+    // "flush: done, close: timed out"; steps are few.
+    static std::string join_steps(const std::vector<step_result>& steps) {
+        std::string out;
+        for (const step_result& each : steps)
+            append(out, out.empty() ? "" : ", ", each.name, ": ", to_string(each.how));
+        return out;
     }
 
     // "3550s", as the controller guide writes it, or "1500ms".
     static std::string in_seconds(std::chrono::milliseconds duration) {
+        if (duration == no_limit) return format_duration(duration);
         const long long ms = duration.count();
         return ms % 1000 == 0 ? cat(ms / 1000, "s") : cat(ms, "ms");
     }
@@ -461,6 +491,8 @@ class supervisor {
         return out.replace(out.find('.'), std::string::npos, "Z");
     }
 
+    // What stop_and_cancel() leaves handlers where cancel_wait says nothing. [WIRE 2]
+    static constexpr std::chrono::milliseconds hard_stop_wait{1000};
     static constexpr std::chrono::milliseconds saves_share{250};  // for checkpoints under way to be kept
     // How long handlers of reported jobs may take to come back before the process leaves without them.
     static constexpr std::chrono::milliseconds stuck_wait{100};

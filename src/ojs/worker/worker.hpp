@@ -6,7 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "../core/cancel_token.hpp"
 #include "../core/lifecycle.hpp"
+#include "../core/shutdown_sequence.hpp"
 #include "transport.hpp"
 #include "worker_options.hpp"
 
@@ -23,6 +25,24 @@ struct worker_report {
     std::uint64_t gone = 0;               // the backend had taken it back already, or its lease ran out
     std::vector<std::string> unreported;  // ids nobody could be told about, the first 10,000
     std::vector<std::string> stuck;       // ids of reported jobs whose handler has not returned
+    std::vector<step_result> steps;       // of on_shutdown(), once they have run
+};
+
+// How a call that stops a worker, and waits for it, ended.
+enum class stop_end {
+    ended,         // no handler runs any more but those that report().stuck names, and every job was reported
+    unreported,    // the same, but not every job: report().unreported names them
+    timed_out,     // the deadline came first; the worker goes on stopping
+    cancelled,     // the token was cancelled first; the worker goes on stopping
+    never_started  // nothing runs; a later run() or start() stops at once
+};
+// "ended", "unreported", "timed out", ... Never null. Thread-safe.
+const char* to_string(stop_end how) noexcept;
+
+// True only where all is well. [River: a nil error]
+struct stop_result {
+    stop_end how = stop_end::ended;
+    explicit operator bool() const noexcept { return how == stop_end::ended; }
 };
 
 // Exit statuses of run(), and so of a program that returns them from main.
@@ -106,19 +126,42 @@ class worker {
     // deadline, and at once where nothing was started. Thread-safe.
     bool wait(time_point deadline = time_point::max());
     bool stopped() const noexcept;
+    // Cancelled once the worker has ended: to wait for that beside signals, deadlines, condition variables and descriptors.
+    // [River Stopped()]
+    cancel_token stopped_token() const;
     // run()'s status, once stopped() is true.
     int exit_code() const noexcept;
 
     // Thread-safe, and callable from handlers. True if it changed anything. [GS 4.2]
     bool quiet();   // fetch no more, work on
     bool resume();  // undo quiet
-    // Drains, waiting up to `timeout` for the worker to have ended; the result is wait()'s. The grace period of the
-    // options applies whatever the timeout. Handlers that noticed their cancellation have what is left of stop_timeout to
-    // return, others 100 ms. Before run() or start() it stays asked for: those then drain at once. Not to be waited for by
-    // a handler of this worker.
-    bool stop(std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
-    // The same, and cancels jobs in flight at once. [River StopAndCancel]
-    bool stop_and_cancel(std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
+    // Asks for a drain, without waiting, and for one that cancels jobs in flight at once: those have cancel_wait, or a
+    // second, to return.
+    bool request_stop();
+    bool request_stop_and_cancel();
+
+    // The same, and waits for the end of the worker: as long as the options allow, or until the deadline, or until the
+    // token is cancelled. The grace period of the options applies whatever the deadline. Handlers that noticed their
+    // cancellation have what is left of stop_timeout to return, others 100 ms. Before run() or start() it stays asked for:
+    // those then drain at once. A handler of this worker must not wait for it. [River Stop, StopAndCancel]
+    stop_result stop(time_point deadline = time_point::max(), const cancel_token& until = {});
+    stop_result stop_and_cancel(time_point deadline = time_point::max(), const cancel_token& until = {});
+    stop_result stop(std::chrono::milliseconds timeout, const cancel_token& until = {}) {
+        return stop(deadline_after(timeout), until);
+    }
+    stop_result stop_and_cancel(std::chrono::milliseconds timeout, const cancel_token& until = {}) {
+        return stop_and_cancel(deadline_after(timeout), until);
+    }
+
+    // Runs `step` after the last report and before run() returns, or leaves by _exit() because of a handler that does not
+    // return: the place to close what handlers use. Steps run in the order they were added, each on a thread of its own,
+    // and at its limit is left behind (run() then leaves by _exit(), too); what they throw is logged. The limits come on
+    // top of stop_timeout, and must fit into what the container grants. A third stop signal leaves without them. False
+    // after the start, or without a function. Of one thread at a time, like register_handler().
+    template <class F>
+    bool on_shutdown(std::string name, F&& step, std::chrono::milliseconds limit = std::chrono::seconds(5)) {
+        return add_step(std::move(name), function<void()>(std::forward<F>(step)), limit);
+    }
 
     ojs::phase phase() const noexcept;  // or that of a given lifecycle, as far as the drain
     std::size_t active_jobs() const;    // claimed and not settled
@@ -126,6 +169,7 @@ class worker {
 
   private:
     bool add_handler(std::string type, job_handler handler, handler_options options);
+    bool add_step(std::string name, function<void()> step, std::chrono::milliseconds limit);
     detail::ref<detail::worker_body> body_;
     detail::thread background_;  // start()'s; joined when the worker is destroyed
 };

@@ -129,6 +129,13 @@ class worker_body : public ref_counted {
         return true;
     }
 
+    bool add_step(std::string name, function<void()> step, std::chrono::milliseconds limit) {
+        if (!started()) return context_->at_shutdown.add(std::move(name), std::move(step), limit);
+        context_->log.write(log_level::error, "a shutdown step was added after the start, and is not run",
+                            {field("step", name)});
+        return false;
+    }
+
     int run() {
         const cancellable off(false);
         result<void> begun = prepare();
@@ -173,6 +180,20 @@ class worker_body : public ref_counted {
         }
         return ended_;
     }
+    stop_result await_end(time_point deadline, const cancel_token& until) {
+        if (!started()) return {stop_end::never_started};
+        const cancel_registration told = until.on_cancel([this] {
+            const lock_guard held(mutex_);  // so that it does not come between a look and a sleep
+            changed_.notify_all();
+        });
+        lock_guard held(mutex_);
+        bool in_time = true;
+        while (!ended_ && in_time && !until.cancelled()) in_time = changed_.wait_until(held, deadline);
+        if (!ended_) return {until.cancelled() ? stop_end::cancelled : stop_end::timed_out};
+        const bool all = exit_code_.load(std::memory_order_acquire) != exit_status::unreported;
+        return {all ? stop_end::ended : stop_end::unreported};
+    }
+    cancel_token stopped_token() const { return stopped_.token(); }
     bool stopped() const noexcept { return ended_.load(std::memory_order_acquire); }
     bool started() const noexcept { return started_.load(std::memory_order_acquire); }
     int exit_code() const noexcept { return exit_code_.load(std::memory_order_acquire); }
@@ -274,10 +295,13 @@ class worker_body : public ref_counted {
     void supervise() {
         const int status = supervisor_->supervise();
         let_go();
-        const lock_guard held(mutex_);
-        exit_code_ = status;
-        ended_ = true;
-        changed_.notify_all();
+        {
+            const lock_guard held(mutex_);
+            exit_code_ = status;
+            ended_ = true;
+            changed_.notify_all();
+        }
+        stopped_.cancel(cancel_reason::cancelled);
     }
 
     void let_go() {
@@ -297,9 +321,15 @@ class worker_body : public ref_counted {
     std::atomic<bool> started_{false};
     std::atomic<bool> ended_{false};
     std::atomic<int> exit_code_{0};
+    cancel_source stopped_;
 };
 
 }  // namespace detail
+
+OJS_SHUTDOWN_INLINE const char* to_string(stop_end how) noexcept {
+    static constexpr const char* names[] = {"ended", "unreported", "timed out", "cancelled", "never started"};
+    return names[static_cast<int>(how)];
+}
 
 OJS_SHUTDOWN_INLINE worker::worker(worker_options options)
     : body_(detail::make_ref<detail::worker_body>(std::move(options), nullptr, nullptr)) {}
@@ -317,16 +347,18 @@ OJS_SHUTDOWN_INLINE worker::~worker() {
         body_->retain();
         return;
     }
-    if (body_->started() && !body_->stopped()) {
-        stop();
-        wait();
-    }
+    if (body_->started() && !body_->stopped()) stop();
     // Threads left behind may still be in a call to the transport, which is about to go; each has its deadline.
     if (body_->started()) body_->context().calls.wait_until(time_point::max());
 }
 
 OJS_SHUTDOWN_INLINE bool worker::add_handler(std::string type, job_handler handler, handler_options options) {
     return body_->add_handler(std::move(type), std::move(handler), options);
+}
+
+OJS_SHUTDOWN_INLINE bool worker::add_step(std::string name, function<void()> step,
+                                          std::chrono::milliseconds limit) {
+    return body_->add_step(std::move(name), std::move(step), limit);
 }
 
 OJS_SHUTDOWN_INLINE int worker::run() {
@@ -356,13 +388,22 @@ OJS_SHUTDOWN_INLINE bool worker::quiet() {
 OJS_SHUTDOWN_INLINE bool worker::resume() {
     return body_->context().life.apply(event::resume_request, {cause_kind::api, 0});
 }
-OJS_SHUTDOWN_INLINE bool worker::stop(std::chrono::milliseconds timeout) {
-    body_->context().life.apply(event::stop_request, {cause_kind::api, 0});
-    return wait(deadline_after(timeout));
+OJS_SHUTDOWN_INLINE bool worker::request_stop() {
+    return body_->context().life.apply(event::stop_request, {cause_kind::api, 0});
 }
-OJS_SHUTDOWN_INLINE bool worker::stop_and_cancel(std::chrono::milliseconds timeout) {
-    body_->context().life.apply(event::cancel_request, {cause_kind::api, 0});
-    return wait(deadline_after(timeout));
+OJS_SHUTDOWN_INLINE bool worker::request_stop_and_cancel() {
+    return body_->context().life.apply(event::cancel_request, {cause_kind::api, 0});
+}
+OJS_SHUTDOWN_INLINE stop_result worker::stop(time_point deadline, const cancel_token& until) {
+    request_stop();
+    return body_->await_end(deadline, until);
+}
+OJS_SHUTDOWN_INLINE stop_result worker::stop_and_cancel(time_point deadline, const cancel_token& until) {
+    request_stop_and_cancel();
+    return body_->await_end(deadline, until);
+}
+OJS_SHUTDOWN_INLINE cancel_token worker::stopped_token() const {
+    return body_->stopped_token();
 }
 
 OJS_SHUTDOWN_INLINE phase worker::phase() const noexcept {
@@ -384,6 +425,7 @@ OJS_SHUTDOWN_INLINE worker_report worker::report() const {
     const detail::lock_guard held(context.report_mutex);
     out.unreported = context.unreported;
     out.stuck = context.stuck;
+    out.steps = context.steps;
     return out;
 }
 

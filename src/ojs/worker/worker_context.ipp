@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "../core/shutdown_sequence.hpp"
 #include "../core/signals.hpp"
 #include "../core/wake.hpp"
 #include "../net/json.ipp"
@@ -58,14 +59,13 @@ class worker_context : public ref_counted {
         steady_clock::rep known = drain_deadline_.load(std::memory_order_acquire);
         if (known != never || !past_intake()) return time_point(steady_clock::duration(known));
         const lifecycle& began = life.phase() >= phase::draining ? life : *followed;
-        const time_point ends = lifecycle::changed_at(began.state()) + options.shutdown_grace_period;
+        const time_point ends = end_of_drain(lifecycle::changed_at(began.state()));
         const bool first = drain_deadline_.compare_exchange_strong(known, ends.time_since_epoch().count());
         return first ? ends : time_point(steady_clock::duration(known));
     }
     void drain_began(time_point when) noexcept {
         steady_clock::rep unknown = never;
-        drain_deadline_.compare_exchange_strong(
-            unknown, (when + options.shutdown_grace_period).time_since_epoch().count());
+        drain_deadline_.compare_exchange_strong(unknown, end_of_drain(when).time_since_epoch().count());
     }
     // Settling calls give up at this moment; set when the stop begins.
     time_point report_deadline() const noexcept {
@@ -199,8 +199,14 @@ class worker_context : public ref_counted {
     mutable mutex report_mutex;
     std::vector<std::string> unreported;  // guarded by report_mutex
     std::vector<std::string> stuck;       // guarded by report_mutex
+    shutdown_sequence at_shutdown;        // see worker::on_shutdown(); the supervisor's, once started
+    std::vector<step_result> steps;       // guarded by report_mutex
 
   private:
+    time_point end_of_drain(time_point began) const noexcept {
+        const std::chrono::milliseconds grace = options.shutdown_grace_period;
+        return grace == no_limit ? time_point::max() : began + grace;
+    }
     // A backend that goes on like that must not grow the worker: the log has them all.
     void name_unreported(std::string name) {
         const lock_guard held(report_mutex);

@@ -28,7 +28,8 @@ struct worker_options {
     std::string url = "http://127.0.0.1:8080";  // http://..., unix:/..., spool:DIR, memory:
     std::vector<std::string> queues = {"default"};
     std::int64_t concurrency = 10;  // jobs at a time, 1 to 10000
-    // From SIGTERM until jobs in flight are interrupted. [GS 6.1]
+    // From SIGTERM until jobs in flight are interrupted; ojs::no_limit: they never are, unless a second signal or
+    // stop_and_cancel() asks for it. [GS 6.1, River]
     std::chrono::milliseconds shutdown_grace_period{30000};
     std::chrono::milliseconds heartbeat_interval{
         5000};                                      // or half of the shortest lease in hand, if that is less
@@ -37,7 +38,8 @@ struct worker_options {
     std::chrono::milliseconds request_timeout{5000};      // one request, from connect to the last byte
     // Everything after the drain: interrupting, reporting, the last heartbeat.
     std::chrono::milliseconds stop_timeout{5000};
-    // How long cancelled jobs may take to return before they are reported as interrupted, and the same in a reclaim.
+    // How long cancelled jobs may take to return before they are reported as interrupted, and the same in a reclaim. After
+    // stop_and_cancel() they have a second where this is 0.
     // Of stop_timeout, the smaller of half and 3 s is kept for reporting them.
     std::chrono::milliseconds cancel_wait{0};
     std::chrono::milliseconds reclaim_wait{0};

@@ -328,7 +328,10 @@ OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
         {"prestop_delay", options.prestop_delay, none},
     };
     for (const named_duration& each : durations) {
-        if (each.value < each.least || each.value > std::chrono::milliseconds(detail::longest_duration_ms)) {
+        const bool unlimited =
+            each.value == no_limit && std::string_view(each.name) == "shutdown_grace_period";
+        if (!unlimited && (each.value < each.least ||
+                           each.value > std::chrono::milliseconds(detail::longest_duration_ms))) {
             return invalid(detail::cat(each.name, " is ", each.value.count(), " ms; it must be ",
                                        each.least.count(), " ms to 24 days"));
         }

@@ -33,7 +33,7 @@ class reference {
                 return;
             case ojs::event::cancel_request:
                 if (!works() && phase != ojs::phase::draining) return;
-                phase = ojs::phase::draining;
+                phase = ojs::phase::stopping;
                 cancelled = true;
                 return;
             case ojs::event::grace_expired:
