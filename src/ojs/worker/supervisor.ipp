@@ -458,17 +458,22 @@ class supervisor {
     void log_end(int status) const {
         const lifecycle_state state = worker_.life.state();
         const lock_guard held(worker_.report_mutex);
-        worker_.log.write(
-            log_level::info, "worker stopped",
-            {field("status", status), field("claimed", worker_.claimed.load()),
-             field("completed", worker_.completed.load()), field("failed", worker_.failed.load()),
-             field("interrupted", worker_.interrupted.load()),
-             field("handed_back", worker_.handed_back.load()), field("gone", worker_.gone.load()),
-             field("unreported", worker_.unreported.size()), field("uptime_ms", milliseconds_since(started_)),
-             field("stop_ms", milliseconds_since(draining_since_)), field("mode", to_string(state.mode)),
-             field("cause", state.cause.kind == cause_kind::signal ? signal_name(state.cause.signal)
-                                                                   : to_string(state.cause.kind)),
-             field("steps", join_steps(worker_.steps))});
+        std::vector<log_field> fields = {
+            field("status", status),
+            field("claimed", worker_.claimed.load()),
+            field("completed", worker_.completed.load()),
+            field("failed", worker_.failed.load()),
+            field("interrupted", worker_.interrupted.load()),
+            field("handed_back", worker_.handed_back.load()),
+            field("gone", worker_.gone.load()),
+            field("unreported", worker_.unreported.size()),
+            field("uptime_ms", milliseconds_since(started_)),
+            field("stop_ms", milliseconds_since(draining_since_)),
+            field("mode", to_string(state.mode)),
+            field("cause", state.cause.kind == cause_kind::signal ? signal_name(state.cause.signal)
+                                                                  : to_string(state.cause.kind))};
+        if (!worker_.steps.empty()) fields.push_back(field("steps", join_steps(worker_.steps)));
+        worker_.log.write(log_level::info, "worker stopped", std::move(fields));
     }
 
     // "flush: done, close: timed out"; steps are few.
