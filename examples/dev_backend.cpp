@@ -9,7 +9,8 @@
 //
 // For development only:
 //   GET  /dev/summary                          how many jobs are in which state, and what each worker last said
-//   POST /dev/directive {"worker_id":ID or "*","directive":"quiet"|"terminate"|"running"}   told at the next BEAT
+//   POST /dev/directive {"worker_id":ID or "*","directive":"quiet"|"terminate"|"running"}   told at the next BEAT;
+//                       "queues":[NAMES] beside "quiet" means those alone
 //   POST /dev/faults    {"faults":"lose:100,reset:50"}  as --faults; "" switches them off
 //   POST /dev/delay     {"ms":50}                       as --delay
 //
@@ -474,7 +475,8 @@ struct worker {
     std::string id;
     std::string state = "running";  // as it says itself
     std::string directive = "running";
-    std::string registration = "{}";  // the whole of its last BEAT
+    std::vector<std::string> directive_queues;  // that `quiet` is for; empty: all
+    std::string registration = "{}";            // the whole of its last BEAT
     std::int64_t beats = 0;
     std::vector<std::string> last_active;
     std::set<job*, by_turn> jobs;
@@ -1252,6 +1254,7 @@ ojs::http_response backend::heartbeat(const incoming& in) {
     }
     json_object out;
     out.text("state", from.directive).texts("jobs_extended", extended).text("server_time", iso_time());
+    if (!from.directive_queues.empty()) out.texts("queues", from.directive_queues);
     return json_answer(200, out.str());
 }
 
@@ -1391,12 +1394,18 @@ ojs::http_response backend::set_directive(const incoming& in) {
     if (directive != "running" && directive != "quiet" && directive != "terminate") {
         refuse_shape("directive is none of running, quiet, terminate");
     }
+    const std::vector<std::string> queues = texts_of(body, "queues").value_or(std::vector<std::string>());
+    if (!queues.empty() && directive != "quiet") refuse_shape("queues go with the directive quiet alone");
+    const auto tell = [&](worker& told) {
+        told.directive = directive;
+        told.directive_queues = queues;
+    };
     const lock held(mutex_);
     if (worker_id != "*") {
-        find_worker(worker_id).directive = directive;
+        tell(find_worker(worker_id));
     } else {
-        directive_for_new_ = directive;
-        for (const auto& entry : workers_) entry.second->directive = directive;
+        directive_for_new_ = queues.empty() ? directive : "running";
+        for (const auto& entry : workers_) tell(*entry.second);
     }
     return json_answer(200, "{}");
 }

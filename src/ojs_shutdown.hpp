@@ -107,6 +107,7 @@
 #include "ojs/worker/watch.ipp"
 #include "ojs/worker/beat_schedule.ipp"
 #include "ojs/worker/metrics.ipp"
+#include "ojs/worker/queue_gate.ipp"
 #include "ojs/worker/worker_context.ipp"
 #include "ojs/worker/job.ipp"
 #include "ojs/worker/transport.ipp"

@@ -41,6 +41,22 @@ TEST_CASE("a job deaf to its cancellation does not hold up the exit") {
     CHECK(worker.prints("handlers have not returned"));
 }
 
+TEST_CASE("what the application closes at the end is closed beside a deaf job and a step that hangs") {
+    backend jobs;
+    process worker = start_worker(
+        jobs.url(), "w",
+        {{"TEST_MODE", "steps"}, {"OJS_SHUTDOWN_GRACE_PERIOD", "100ms"}, {"OJS_STOP_TIMEOUT", "10m"}});
+    const std::string id = jobs.push_one("test.deaf", "[]");
+    REQUIRE(worker.prints("start " + id));
+    worker.signal(SIGTERM);
+    CHECK(worker.wait() == 0);
+    INFO(worker.output());
+    CHECK(jobs.event(job_event(id, "nack"))["details"]["reason"].is("grace_period_expired"));
+    CHECK(worker.count("step flush") == 1);
+    CHECK(worker.count("step close") == 1);
+    CHECK(worker.prints("steps=\"flush: done, hang: timed out, close: done\""));
+}
+
 TEST_CASE("the backend is gone during the drain: bounded, status 75, the job named") {
     auto jobs = std::make_unique<backend>();
     process worker = start_worker(jobs->url(), "w",

@@ -250,6 +250,10 @@ TEST_CASE("http: directives, by either name") {
     }
     CHECK(directive_of("{\"state\":7,\"jobs_extended\":{}}") == directive::none);
     CHECK(directive_of("{}") == directive::none);
+    const auto queues_of = [](const std::string& body) { return beat(*connect(backend(200, body)))->queues; };
+    CHECK(queues_of(R"({"state":"quiet","queues":["a",7,"b"]})") == std::vector<std::string>{"a", "b"});
+    CHECK(queues_of(R"({"state":"running","queues":["a"]})").empty());
+    CHECK(queues_of(R"({"state":"quiet","queues":"a"})").empty());
     const result<heartbeat_answer> empty = beat(*connect(backend(204)));
     REQUIRE(empty);
     CHECK(empty->directive == directive::none);

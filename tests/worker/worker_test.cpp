@@ -723,3 +723,75 @@ TEST_CASE("worker: the log never holds arguments") {
     CHECK(!holds(all, "hush"));
     CHECK(!holds(all, "t0ken"));
 }
+
+TEST_CASE("worker: a single queue is quieted and resumed, by call, by directive, and by SIGCONT") {
+    lifecycle life(0ms);
+    memory_transport queue;
+    worker_options options = recorder::options();
+    options.queues = {"a", "b"};
+    options.heartbeat_interval = 10ms;
+    options.poll_interval = 1ms;
+    recorder::counter of_a, of_b;
+    worker tested(options, queue, life);
+    tested.register_handler("a", [&](job_context&) { of_a.add(); });
+    tested.register_handler("b", [&](job_context&) { of_b.add(); });
+    const auto push = [&] {
+        queue.push("a", "[]", 1, "a");
+        queue.push("b", "[]", 1, "b");
+    };
+    CHECK_FALSE(tested.quiet("nobody's"));
+    CHECK(tested.quiet("a"));
+    CHECK_FALSE(tested.quiet("a"));
+    REQUIRE(tested.start());
+    push();
+    REQUIRE(of_b.wait_for(1));
+    push();
+    REQUIRE(of_b.wait_for(2));
+    CHECK(of_a.count() == 0);
+    CHECK(tested.phase() == phase::running);
+    CHECK(tested.resume("a"));
+    CHECK_FALSE(tested.resume("a"));
+    REQUIRE(of_a.wait_for(2));
+    CHECK(tested.quiet("a"));
+    CHECK(tested.quiet("b"));
+    CHECK(tested.phase() == phase::running);
+    CHECK(tested.resume());
+    push();
+    REQUIRE(of_a.wait_for(3));
+    CHECK(tested.quiet("a"));
+    life.apply(event::resume_request, {cause_kind::signal, 18});
+    push();
+    REQUIRE(of_a.wait_for(4));
+    CHECK(tested.stop(recorder::guard));
+}
+
+TEST_CASE("worker: a directive quiets the queues it names, and the worker where those are all") {
+    recorder::transport wire;
+    worker_options options = recorder::options();
+    options.queues = {"a", "b"};
+    options.heartbeat_interval = 10ms;
+    options.poll_interval = 1ms;
+    std::mutex mutex;
+    std::vector<std::string> named = {"nobody's", "a"};
+    wire.on.beat = [&](const heartbeat_request&) -> result<heartbeat_answer> {
+        const std::lock_guard<std::mutex> held(mutex);
+        heartbeat_answer answer;
+        answer.directive = directive::quiet;
+        answer.queues = named;
+        return answer;
+    };
+    worker tested(options, wire);
+    tested.register_handler("work", [](job_context&) {});
+    REQUIRE(tested.start());
+    REQUIRE(wire.wait_for("beat", 3));
+    CHECK(tested.phase() == phase::running);
+    CHECK_FALSE(tested.quiet("a"));  // it is
+    {
+        const std::lock_guard<std::mutex> held(mutex);
+        named = {"b"};
+    }
+    REQUIRE(wire.wait_for("beat", 1, "quiet"));
+    CHECK(tested.phase() == phase::quiet);
+    CHECK(tested.resume());
+    CHECK(tested.stop(recorder::guard));
+}

@@ -113,7 +113,7 @@ class heartbeat : public ref_counted {
         cover_leases(jobs, sent);
         if (!answer) return answer.error();
         renew_leases(jobs, *answer, sent);
-        obey(answer->directive);
+        obey(*answer);
         return {};
     }
 
@@ -137,10 +137,27 @@ class heartbeat : public ref_counted {
     }
 
     // No answer ever un-quiets a worker: backends say "running" to every beat. [WIRE]
-    void obey(directive wanted) {
-        if (wanted == directive::quiet) worker_.life.apply(event::quiet_request, {cause_kind::directive, 0});
-        if (wanted == directive::terminate)
+    void obey(const heartbeat_answer& answer) {
+        const bool some = answer.directive == directive::quiet && !answer.queues.empty();
+        if (some) quiet_queues(answer.queues);
+        const bool all = some && worker_.queues.open().empty();
+        if (answer.directive == directive::quiet && (!some || all))
+            worker_.life.apply(event::quiet_request, {cause_kind::directive, 0});
+        if (answer.directive == directive::terminate)
             worker_.life.apply(event::stop_request, {cause_kind::directive, 0});
+    }
+
+    void quiet_queues(const std::vector<std::string>& queues) {
+        for (const std::string& queue : queues) {
+            if (worker_.queues.set(queue, true)) {
+                worker_.log.write(log_level::info, "queue quieted by directive",
+                                  {field("queue", printable(queue, 100))});
+            } else if (!worker_.queues.is_known(queue)) {
+                worker_.log.write(log_level::debug,
+                                  "a directive names a queue that this worker does not serve",
+                                  {field("queue", printable(queue, 100))});
+            }
+        }
     }
 
     bool register_worker() {

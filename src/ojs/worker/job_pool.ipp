@@ -498,10 +498,18 @@ class job_pool : public ref_counted {
         drain_barrier::ticket ticket = worker_.claims.enter();
         if (!ticket) return error{errc::cancelled, 0, "the intake is closed"};
         const time_point sent = steady_clock::now();
+        const std::uint32_t version = worker_.queues.version();
+        worker_identity some;
         fetch_request request;
-        request.worker = &worker_.identity;
+        request.worker = asking_identity(some);
+        if (request.worker->queues.empty()) {
+            worker_.leave(ticket);
+            return std::size_t{0};
+        }
         request.count = count;
-        request.still_wanted = [this] { return worker_.may_fetch(); };
+        request.still_wanted = [this, version] {
+            return worker_.may_fetch() && worker_.queues.version() == version;
+        };
         result<std::vector<job>> answer = worker_.call([&](ojs::transport& transport) {
             return transport.fetch(request, sent + worker_.options.request_timeout);
         });
@@ -513,6 +521,14 @@ class job_pool : public ref_counted {
         worker_.leave(ticket);
         if (!answer) return answer.error();
         return came;
+    }
+
+    // As which the worker asks: with the queues that are open, `some` of them where any was ever quieted.
+    const worker_identity* asking_identity(worker_identity& some) const {
+        if (!worker_.queues.ever_used()) return &worker_.identity;
+        some = worker_.identity;
+        some.queues = worker_.queues.open();
+        return &some;
     }
 
     void plan_next_fetch(const result<std::size_t>& got, bool had_news) {

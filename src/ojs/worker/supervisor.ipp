@@ -88,8 +88,15 @@ class supervisor {
             follow_resumes();
         }
         while (worker_.life.next_change(seen_)) on_change(seen_);
+        notice_queues();
         decide_mode();  // a signal may have come to a drain that nobody had signalled
         answer_report_requests();
+    }
+
+    // There may be work in one that was opened.
+    void notice_queues() {
+        const std::uint32_t now = worker_.queues.version();
+        if (std::exchange(queues_seen_, now) != now) pool_->wake();
     }
 
     // SIGTTIN: what is in flight, at any time.
@@ -513,6 +520,7 @@ class supervisor {
     lifecycle_state seen_;           // the last change noticed
     lifecycle_state followed_seen_;  // the same of the outside lifecycle
     std::uint32_t resumes_seen_ = 0;
+    std::uint32_t queues_seen_ = 0;
     std::uint32_t reports_seen_ = 0;
     bool stop_signalled_ = false;  // by an outside lifecycle
     bool mode_decided_ = false;

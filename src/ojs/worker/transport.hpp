@@ -64,6 +64,7 @@ enum class directive { none, quiet, terminate };
 
 struct heartbeat_answer {
     ojs::directive directive = ojs::directive::none;
+    std::vector<std::string> queues;         // that `quiet` is for; empty: for all
     std::vector<std::string> jobs_extended;  // leases the backend says it renewed
 
     bool extends(const std::string& job_id) const {

@@ -134,7 +134,11 @@ class worker {
 
     // Thread-safe, and callable from handlers. True if it changed anything. [GS 4.2]
     bool quiet();   // fetch no more, work on
-    bool resume();  // undo quiet
+    bool resume();  // undo quiet, that of single queues too, as SIGCONT does
+    // The same for one queue: no FETCH asks for it any more, the others go on. Jobs of it that come with a FETCH under way
+    // are run. A backend may ask for it: `quiet` in the answer to a heartbeat, with `queues`.
+    bool quiet(const std::string& queue);
+    bool resume(const std::string& queue);
     // Asks for a drain, without waiting, and for one that cancels jobs in flight at once: those have cancel_wait, or a
     // second, to return.
     bool request_stop();

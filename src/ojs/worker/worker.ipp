@@ -386,7 +386,17 @@ OJS_SHUTDOWN_INLINE bool worker::quiet() {
     return body_->context().life.apply(event::quiet_request, {cause_kind::api, 0});
 }
 OJS_SHUTDOWN_INLINE bool worker::resume() {
-    return body_->context().life.apply(event::resume_request, {cause_kind::api, 0});
+    detail::worker_context& context = body_->context();
+    const bool queues = context.queues.open().size() < context.options.queues.size();
+    return context.life.apply(event::resume_request, {cause_kind::api, 0}) || queues;
+}
+OJS_SHUTDOWN_INLINE bool worker::quiet(const std::string& queue) {
+    return body_->context().queues.set(queue, true);
+}
+OJS_SHUTDOWN_INLINE bool worker::resume(const std::string& queue) {
+    const bool changed = body_->context().queues.set(queue, false);
+    if (changed && body_->started()) body_->context().supervisor.notify();
+    return changed;
 }
 OJS_SHUTDOWN_INLINE bool worker::request_stop() {
     return body_->context().life.apply(event::stop_request, {cause_kind::api, 0});

@@ -12,6 +12,7 @@
 #include "active_job.ipp"
 #include "beat_schedule.ipp"
 #include "metrics.ipp"
+#include "queue_gate.ipp"
 #include "watch.ipp"
 
 namespace ojs {
@@ -178,6 +179,7 @@ class worker_context : public ref_counted {
     lifecycle* const followed;  // an outside lifecycle, or null
     beat_schedule beats;
     lifecycle life;  // this worker's own
+    queue_gate queues{options.queues, life};
     wake supervisor;
     drain_barrier claims;  // every FETCH under way and every claimed job holds a ticket
     drain_barrier calls;   // see call()

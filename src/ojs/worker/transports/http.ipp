@@ -349,12 +349,24 @@ inline std::vector<std::string> named_ids(std::string_view list, const std::vect
     return out;
 }
 
+// Those members of an array that are strings.
+inline std::vector<std::string> read_strings(std::string_view list) {
+    std::vector<std::string> out;
+    std::string_view source;
+    std::string text;
+    while (next_raw_element(list, source)) {
+        if (raw_string(source, text)) out.push_back(text);
+    }
+    return out;
+}
+
 inline result<heartbeat_answer> read_heartbeat(std::string_view body,
                                                const std::vector<std::string>& ours = {}) {
     const result<void> valid = check_json(body);
     if (!valid) return valid.error();
     heartbeat_answer out;
     out.directive = read_directive(body);
+    if (out.directive == directive::quiet) out.queues = read_strings(raw_member(body, "queues"));
     out.jobs_extended = named_ids(raw_member(body, "jobs_extended"), ours);
     return out;
 }

@@ -48,6 +48,7 @@ class spool_body : public ref_counted {
         if (request.still_wanted && !request.still_wanted()) return no_longer_wanted();
         put_back_strays();
         recover_when_due(deadline);
+        look_at_other_queues(request.worker->queues);
         const int failed = waiting_.update(place_->folders.request.get());
         if (failed != 0) return spool_error("read request/", failed);
         std::vector<job> claimed;
@@ -56,6 +57,13 @@ class spool_body : public ref_counted {
         if (!taken) next_check_ = time_point::min();  // perhaps a folder is gone
         if (!taken && claimed.empty()) return taken.error();
         return claimed;
+    }
+
+    // A queue that was not asked for last time may be now. With fetch_mutex_ held.
+    void look_at_other_queues(const std::vector<std::string>& queues) {
+        if (queues == queues_) return;
+        if (!queues_.empty()) waiting_.look_at_all_again();
+        queues_ = queues;
     }
 
     // ---- settling ----
@@ -393,6 +401,7 @@ class spool_body : public ref_counted {
     spool_recovery recovery_;
     mutex fetch_mutex_;  // one FETCH at a time; held before mutex_
     spool_waiting waiting_;
+    std::vector<std::string> queues_;  // of the last FETCH
     std::vector<stray> strays_;
     time_point next_recovery_ = time_point::min();
     time_point next_check_ = time_point::min();  // whether the folders are still there

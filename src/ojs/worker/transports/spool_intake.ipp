@@ -138,6 +138,10 @@ class spool_waiting {
         put_off_[name] = until;
         due_.insert({until, name});
     }
+    // Those put off may be wanted now.
+    void look_at_all_again() {
+        while (!due_.empty()) look_again(due_.begin()->second);
+    }
     // A file of a queue that is not ours, as long as it is what it was.
     struct foreign {
         std::string identity;
