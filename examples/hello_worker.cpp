@@ -1,7 +1,15 @@
 // The whole of a worker that loses nothing: fetches jobs, and drains on SIGTERM.
+#include <cstdio>
+#include <string>
+
 #include "ojs_shutdown.hpp"
 
-int main() {
+int main(int argc, char** argv) {
+    if (argc == 2 && argv[1] == std::string("--help")) {
+        std::puts("usage: OJS_URL=http://HOST:PORT hello_worker\nWorks on jobs of type hello.greet.");
+        return 0;
+    }
+    if (argc > 1) return ojs::report_usage({ojs::errc::invalid_argument, 0, "no arguments; see --help"});
     auto options = ojs::worker_options::from_environment();
     if (!options) return ojs::report_usage(options.error());
     ojs::worker worker(*options);

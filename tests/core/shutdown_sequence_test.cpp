@@ -34,6 +34,7 @@ TEST_CASE("shutdown sequence: steps run in order, once, and each says how it end
         "last", [&] { ran.add("3"); }, no_limit));
     CHECK_FALSE(tested.add("none", nullptr, 1min));
     CHECK(tested.size() == 4);
+    CHECK(tested.limit() == no_limit);
     std::vector<std::string> told;
     const std::vector<step_result> got =
         tested.run([&](const step_result& each) { told.push_back(each.name); });

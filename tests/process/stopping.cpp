@@ -194,6 +194,30 @@ TEST_CASE("directives of the backend: quiet and terminate are obeyed, running do
     CHECK(worker.prints("cause=directive"));
 }
 
+TEST_CASE("a directive that names queues quiets those alone") {
+    backend jobs;
+    process worker = start_worker(jobs.url(), "w", {{"OJS_QUEUES", "a,b"}});
+    await_beat(jobs, "w");
+    jobs.post("/dev/directive", R"({"worker_id":"w","directive":"quiet","queues":["a","nobody's"]})");
+    REQUIRE(worker.prints("queue quieted by directive  queue=a"));
+    const auto push = [&](const std::string& queue) {
+        return jobs.push("test.result", "[]", 1, R"(,"options":{"queue":")" + queue + "\"}").front();
+    };
+    const std::string of_a = push("a");
+    const std::string of_b = push("b");
+    jobs.event(job_event(of_b, "ack"));
+    CHECK(jobs.state_of(of_a) == "available");
+    CHECK(phase_moment(worker, "quiet") == 0);
+    jobs.post("/dev/directive", R"({"worker_id":"w","directive":"running"})");
+    const int beats = jobs.count(worker_event("w", "beat"));
+    REQUIRE(eventually([&] { return jobs.count(worker_event("w", "beat")) >= beats + 2; }));
+    CHECK(jobs.state_of(of_a) == "available");  // no answer un-quiets
+    worker.signal(SIGCONT);
+    jobs.event(job_event(of_a, "ack"));
+    worker.signal(SIGTERM);
+    CHECK(worker.wait() == 0);
+}
+
 TEST_CASE("a signal ignored when the program started stays ignored") {
     backend jobs;
     process worker = start_worker(jobs.url(), "w", {{"TEST_IGNORE", "INT"}});

@@ -40,6 +40,19 @@ TEST_CASE("budget: nothing is said about what nobody said, or what fits") {
     CHECK(check_budget(with(30s, 50s, 0s, 20s)).empty());
 }
 
+TEST_CASE("budget: what steps at the end may take counts") {
+    CHECK(check_budget(with(30s, 45s), 10s).empty());
+    const std::vector<finding> tight = check_budget(with(30s, 45s), 11s);
+    REQUIRE(tight.size() == 1);
+    CHECK(tight[0].id == "budget-tight");
+    CHECK(holds(tight[0].what, "may take 16s"));
+    CHECK(holds(tight[0].fix, "grant 46s"));
+    CHECK(check_budget(with(30s, 1h), ojs::no_limit).size() == 1);
+    CHECK(check_budget(with(ojs::no_limit, 60s)).size() == 1);
+    CHECK(holds(check_budget(with(ojs::no_limit, 60s))[0].what, "grace period of unlimited"));
+    CHECK(holds(check_budget(with(ojs::no_limit, 60s))[0].fix, "set OJS_SHUTDOWN_GRACE_PERIOD to 50s"));
+}
+
 TEST_CASE("budget: a wait for cancelled handlers that stop_timeout cannot hold") {
     worker_options options = with(30s, 0s);
     options.cancel_wait = 2250ms;  // half of what the last heartbeat leaves of 5 s

@@ -338,6 +338,8 @@ TEST_CASE("doctor: a pod's default grace period, and the probes of a pod") {
     check_found(unsaid, "health-kubernetes", severity::info, "no health address");
     options.shutdown_grace_period = 26s;
     check_found(startup_findings(options, where), "budget-unknown", severity::warning, "grace period of 26s");
+    options.shutdown_grace_period = 25s;
+    check_found(startup_findings(options, where, 1s), "budget-unknown", severity::warning, "25s");
     options.prestop_delay = 5s;
     options.shutdown_grace_period = 20s;
     check_found(startup_findings(options, where), "budget-kubernetes", severity::info,

@@ -37,6 +37,8 @@ class shutdown_sequence {
     std::vector<step_result> run(const function<void(const step_result&)>& ended = nullptr,
                                  std::size_t stack_size = 0);
     std::size_t size() const noexcept { return steps_.size(); }
+    // What all of them may take.
+    std::chrono::milliseconds limit() const noexcept;
 
   private:
     struct step {

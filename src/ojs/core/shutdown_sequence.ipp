@@ -66,6 +66,12 @@ OJS_SHUTDOWN_INLINE bool shutdown_sequence::add(std::string name, function<void(
     return true;
 }
 
+OJS_SHUTDOWN_INLINE std::chrono::milliseconds shutdown_sequence::limit() const noexcept {
+    std::chrono::milliseconds out{0};
+    for (const step& each : steps_) out = each.limit < no_limit - out ? out + each.limit : no_limit;
+    return out;
+}
+
 OJS_SHUTDOWN_INLINE std::vector<step_result> shutdown_sequence::run(
     const function<void(const step_result&)>& ended, std::size_t stack_size) {
     std::vector<step_result> out;

@@ -28,10 +28,11 @@ inline steady_clock::duration report_time(steady_clock::duration left) noexcept 
 // "budget-exceeded" (error): the grace period and the preStop delay reach what the container grants, so that SIGKILL
 // comes before the drain ends. "budget-tight" (warning): they fit, but not with the 5 s, or stop_timeout if that is
 // longer, that reporting and exiting may take; with exactly that they do. Both with the numbers and a value that works,
-// which has 10 s for it, as the specification recommends. "grace-below-heartbeat"
+// which has 10 s for it, as the specification recommends. Both count `closing`, which worker::on_shutdown() steps may take. "grace-below-heartbeat"
 // (warning): the drain may end before one heartbeat is due. "cancel-wait-cut" (warning): cancel_wait or reclaim_wait is
 // longer than what stop_timeout leaves for it. Thread-safe. [GS 6.2, 6.3]
-std::vector<finding> check_budget(const worker_options& options);
+std::vector<finding> check_budget(const worker_options& options,
+                                  std::chrono::milliseconds closing = std::chrono::milliseconds(0));
 
 // max_job_duration + heartbeat_interval + safety_margin; the longest there is where that would overflow, and negative
 // ones count as 0. [GS 6.2]

@@ -27,9 +27,16 @@ inline std::string shown_need(const worker_options& options) {
     return out;
 }
 
+// What comes after the drain, at least `least` of it.
+inline std::chrono::milliseconds tail_of(const worker_options& options, std::chrono::milliseconds closing,
+                                         std::chrono::milliseconds least) noexcept {
+    return longer(least, sum(options.stop_timeout, closing));
+}
+
 // The two ways out: a longer grace period of the container, or, where there is room for one, a shorter one of ours.
-inline std::string budget_fix(const worker_options& options, std::chrono::milliseconds need) {
-    const auto tail = longer(std::chrono::seconds(10), options.stop_timeout);
+inline std::string budget_fix(const worker_options& options, std::chrono::milliseconds need,
+                              std::chrono::milliseconds closing) {
+    const auto tail = tail_of(options, closing, std::chrono::seconds(10));
     std::string out;
     if (need < no_limit) {
         append(out, "let the container grant ", format_duration(sum(need, tail)),
@@ -43,24 +50,25 @@ inline std::string budget_fix(const worker_options& options, std::chrono::millis
     return out;
 }
 
-inline void check_container_grace(const worker_options& options, std::vector<finding>& out) {
+inline void check_container_grace(const worker_options& options, std::chrono::milliseconds closing,
+                                  std::vector<finding>& out) {
     const auto granted = options.container_grace_period;
     if (granted <= std::chrono::milliseconds::zero()) return;
     const auto need = sum(options.shutdown_grace_period, options.prestop_delay);
-    const auto tail = longer(std::chrono::seconds(5), options.stop_timeout);
+    const auto tail = tail_of(options, closing, std::chrono::seconds(5));
     const std::string shown = cat("the grace period of ", shown_need(options));
     if (need >= granted) {
         out.push_back({severity::error, "budget-exceeded",
                        cat(shown, " cannot fit into the ", format_duration(granted),
                            " the container grants: SIGKILL comes before the drain ends"),
-                       budget_fix(options, need)});
+                       budget_fix(options, need, closing)});
     } else if (granted < sum(need, tail)) {
         out.push_back({severity::warning, "budget-tight",
                        cat(shown, options.prestop_delay.count() > 0 ? " leave " : " leaves ",
                            format_duration(granted - need), " of the ", format_duration(granted),
                            " the container grants; interrupting, reporting and exiting may take ",
                            format_duration(tail)),
-                       budget_fix(options, need)});
+                       budget_fix(options, need, closing)});
     }
 }
 
@@ -80,9 +88,10 @@ inline void check_cancel_wait(const worker_options& options, std::vector<finding
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE std::vector<finding> check_budget(const worker_options& options) {
+OJS_SHUTDOWN_INLINE std::vector<finding> check_budget(const worker_options& options,
+                                                      std::chrono::milliseconds closing) {
     std::vector<finding> out;
-    detail::check_container_grace(options, out);
+    detail::check_container_grace(options, closing, out);
     detail::check_cancel_wait(options, out);
     if (options.shutdown_grace_period <= options.heartbeat_interval) {
         const auto least = grace_period_for({}, options.heartbeat_interval);

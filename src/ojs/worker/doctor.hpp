@@ -27,7 +27,9 @@ std::vector<finding> doctor(const worker_options& options, const doctor_options&
 
 // What doctor() finds at no cost: budgets, variables, PID 1 and the termination-mode file, and in Kubernetes the grace
 // period and the probes: for the log of a worker that starts. Thread-safe, if the environment does not change meanwhile.
-std::vector<finding> startup_findings(const worker_options& options, const container_probe& where = {});
+// `closing` as in check_budget().
+std::vector<finding> startup_findings(const worker_options& options, const container_probe& where = {},
+                                      std::chrono::milliseconds closing = std::chrono::milliseconds(0));
 
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -39,7 +39,7 @@ inline void check_container(const container_info& info, std::vector<finding>& ou
 
 // Nobody said what the container grants: its own default decides. [GS 6.3, WIRE 1]
 inline void check_unknown_grace(const worker_options& options, const container_info& info,
-                                std::vector<finding>& out) {
+                                std::chrono::milliseconds closing, std::vector<finding>& out) {
     if (!info.in_container || options.container_grace_period.count() > 0) return;
     const std::string shown = cat("the grace period of ", shown_need(options));
     if (!in_kubernetes(info)) {
@@ -51,7 +51,7 @@ inline void check_unknown_grace(const worker_options& options, const container_i
              "set OJS_CONTAINER_GRACE_PERIOD to it (docker stop -t, stop_grace_period)"});
         return;
     }
-    const bool fits = options.shutdown_grace_period <= kubernetes_drain(options);
+    const bool fits = options.shutdown_grace_period <= kubernetes_drain(options, closing);
     const char* const granted = "the 30s that a pod has unless terminationGracePeriodSeconds says otherwise";
     out.push_back(
         {fits ? severity::info : severity::warning, fits ? "budget-kubernetes" : "budget-unknown",
@@ -325,9 +325,10 @@ inline void check_limits(const worker_options& options, std::vector<finding>& ou
 
 // What was set, and what was not, as far as that can be judged where it is.
 inline void check_settings(const worker_options& options, const container_info& info,
-                           const container_probe& where, std::vector<finding>& out) {
-    for (finding& each : check_budget(options)) out.push_back(std::move(each));
-    check_unknown_grace(options, info, out);
+                           const container_probe& where, std::chrono::milliseconds closing,
+                           std::vector<finding>& out) {
+    for (finding& each : check_budget(options, closing)) out.push_back(std::move(each));
+    check_unknown_grace(options, info, closing, out);
     check_kubernetes_health(options, info, out);
     if (!where.environment) check_variables(environ, out);
 }
@@ -343,7 +344,7 @@ OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options, c
                        "correct the option, or the variable it comes from"});
     }
     const container_info info = detect_container(how.where);
-    detail::check_settings(options, info, how.where, out);
+    detail::check_settings(options, info, how.where, {}, out);
     detail::check_container(info, out);
     detail::check_mode_file(options, out);
     detail::check_backend(options, how.timeout, out);
@@ -353,10 +354,11 @@ OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options, c
 }
 
 OJS_SHUTDOWN_INLINE std::vector<finding> startup_findings(const worker_options& options,
-                                                          const container_probe& where) {
+                                                          const container_probe& where,
+                                                          std::chrono::milliseconds closing) {
     std::vector<finding> out;
     const container_info info = detect_container(where);
-    detail::check_settings(options, info, where, out);
+    detail::check_settings(options, info, where, closing, out);
     std::vector<finding> more = check_pid1(info);
     detail::check_mode_file(options, more);
     for (finding& each : more) {

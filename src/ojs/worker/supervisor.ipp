@@ -418,7 +418,7 @@ class supervisor {
     // What will spoil the stop, said while there is time to mend it. [GS 4.3, 6.3]
     void log_findings() const {
         if (!worker_.log.enabled(log_level::warn)) return;
-        for (const finding& each : startup_findings(worker_.options)) {
+        for (const finding& each : startup_findings(worker_.options, {}, worker_.at_shutdown.limit())) {
             worker_.log.write(each.severity == severity::info ? log_level::info : log_level::warn, each.what,
                               {field("finding", each.id), field("fix", each.fix)});
         }

@@ -160,7 +160,7 @@ class worker {
     // Runs `step` after the last report and before run() returns, or leaves by _exit() because of a handler that does not
     // return: the place to close what handlers use. Steps run in the order they were added, each on a thread of its own,
     // and at its limit is left behind (run() then leaves by _exit(), too); what they throw is logged. The limits come on
-    // top of stop_timeout, and must fit into what the container grants. A third stop signal leaves without them. False
+    // top of stop_timeout, as the check of the container's grace period knows. A third stop signal leaves without them. False
     // after the start, or without a function. Of one thread at a time, like register_handler().
     template <class F>
     bool on_shutdown(std::string name, F&& step, std::chrono::milliseconds limit = std::chrono::seconds(5)) {

@@ -110,10 +110,12 @@ inline bool in_kubernetes(const container_info& info) noexcept {
 }
 
 // What Kubernetes' default leaves for the drain: the rest is for the preStop hook, and for reporting and exiting.
-inline std::chrono::milliseconds kubernetes_drain(const worker_options& options) noexcept {
+inline std::chrono::milliseconds kubernetes_drain(const worker_options& options,
+                                                  std::chrono::milliseconds closing = {}) noexcept {
     constexpr std::chrono::milliseconds least_tail{5000};
-    const auto tail = options.stop_timeout < least_tail ? least_tail : options.stop_timeout;
-    return kubernetes_grace - tail - options.prestop_delay;
+    if (closing > kubernetes_grace) return {};
+    const auto tail = options.stop_timeout + closing;
+    return kubernetes_grace - (tail < least_tail ? least_tail : tail) - options.prestop_delay;
 }
 
 // Where nobody said how long a drain may take, nor what the pod grants, it must fit into the pod's default. [WIRE]
