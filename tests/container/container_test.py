@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 import urllib.error
@@ -165,6 +166,8 @@ def setUpModule():
         print("podman run", *storage.way)
         storage.image("wrapped-worker", wrapped_files())
         storage.image("controller", controller_files())
+        for each in DOCUMENTS:  # they take up to 90 s: beside all the others
+            each.start()
 
 
 def tearDownModule():
@@ -236,6 +239,65 @@ class Container:
         first = storage.podman("inspect", "-f", "{{.State.Pid}}", self.id).stdout.strip()
         child = Path(f"/proc/{first}/task/{first}/children").read_text().split()[0]
         return Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+UNSAID = r"nobody said what the container grants .* fix=\"set OJS_CONTAINER_GRACE_PERIOD"
+
+
+class Deployment(threading.Thread):
+    """A document's own settings, word for word, with a job that never ends: stopped as the document has it, in the time it
+    grants. What the document does not say is not set."""
+
+    def __init__(self, name, settings, grants, drains, quiet_for=0, told=None):
+        super().__init__(daemon=True)
+        self.name = name
+        self.settings = settings
+        self.grants = grants  # seconds from the beginning of the hook to SIGKILL
+        self.drains = drains  # seconds that the job has from SIGTERM on; None: the container is killed first
+        self.quiet_for = quiet_for  # a preStop hook's `kill -TSTP 1 && sleep N`
+        self.told = told  # what the worker must say at its start
+        self.failure = None
+
+    def run(self):
+        try:
+            backend = Backend()
+            try:
+                self.stop_with_a_job(backend)
+            finally:
+                backend.close()
+        except BaseException as failure:  # for the thread that asks
+            self.failure = failure
+
+    def stop_with_a_job(self, backend):
+        container = Container(backend, **self.settings)
+        job = backend.push("sleep", 3_600_000)
+        backend.await_state(job, "active")
+        if self.quiet_for:
+            container.signal("TSTP")
+            time.sleep(self.quiet_for)
+        began = time.monotonic()
+        status = container.stop(self.grants - self.quiet_for)
+        took = time.monotonic() - began
+        log = container.log()
+        if self.told:
+            assert re.search(self.told, log), f"{self.told}\n{log}"
+        if self.drains is None:
+            assert status == 128 + signal.SIGKILL, f"status {status}\n{log}"
+            return
+        assert status == 0, f"status {status}\n{log}"
+        assert took >= self.drains, f"{took} s\n{log}"
+        assert backend.state(job) == "available", backend.state(job)
+
+
+DOCUMENTS = [
+    Deployment("GS 8.1, pod", {**IN_A_POD, "OJS_SHUTDOWN_GRACE_PERIOD": "80s"}, 90, 80, quiet_for=5),
+    Deployment("GS 8.2, Compose", {}, 90, 30, told=UNSAID),
+    Deployment("Website, pod", {**IN_A_POD, "OJS_GRACE_PERIOD": "25s"}, 30, 25),
+    Deployment("Website, Compose", {}, 30, None, told=UNSAID),
+    Deployment("a pod that says nothing", IN_A_POD, 30, 25, told=r"grace period of 25s fits into the 30s"),
+    Deployment("docker stop with its default", {}, 10, None, told=r"for docker is 10s unless set"),
+]
 
 
 class ContainerTest(unittest.TestCase):
@@ -442,6 +504,20 @@ def commands_of(manifest):
 
 def end(*_):
     raise KeyboardInterrupt  # so that what is to be removed is removed
+
+
+
+class WordForWord(unittest.TestCase):
+    """What the documents print, copied: no job is active afterwards, or the start has said what to change."""
+
+    def test_the_documents_own_deployments(self):
+        if obstacle:
+            self.skipTest(obstacle.splitlines()[0])
+        for each in DOCUMENTS:
+            with self.subTest(each.name):
+                each.join()
+                if each.failure:
+                    raise each.failure
 
 
 if __name__ == "__main__":
