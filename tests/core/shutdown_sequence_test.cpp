@@ -56,7 +56,7 @@ TEST_CASE("shutdown sequence: a step that hangs is left behind at its limit") {
     tested.add(
         "hangs",
         [=] {
-            CHECK(let_go->wait());
+            let_go->wait();
             returned->set();
         },
         1ms);

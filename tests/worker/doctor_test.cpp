@@ -207,6 +207,7 @@ TEST_CASE("doctor: a worker that starts warns of a stale mode file, and not of o
     file_tree tree;
     ojs::container_probe nowhere;
     nowhere.root = "/nowhere";
+    nowhere.environment = lookup({});
     worker_options options = quiet_options();
     options.termination_mode_file = tree.root() + "/mode";
     CHECK(startup_findings(options, nowhere).empty());

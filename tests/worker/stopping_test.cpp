@@ -898,14 +898,19 @@ TEST_CASE("stopping: stop_and_cancel() starts the hard stage at once, whatever i
     for (const bool in_the_drain : {false, true}) {
         CAPTURE(in_the_drain);
         const shared_event let_go = make_event();
-        busy_worker busy(recorder::options(), [=](job_context&) { CHECK(let_go->wait()); });  // deaf
+        const shared_event returned = make_event();
+        busy_worker busy(recorder::options(), [=](job_context&) {  // deaf
+            let_go->wait();
+            returned->set();
+        });
         if (in_the_drain) CHECK(busy.body->request_stop());
         const stop_result ended = busy.body->stop_and_cancel(recorder::guard);  // of a grace period of 1 h
         CHECK(ended);
         CHECK(busy.settlement().error.code == "ShutdownError");
         CHECK(busy.settlement().error.details_json.find("\"cancelled\"") != std::string::npos);
-        let_go->set();
         recorder::check_last_word(busy.wire);
+        let_go->set();
+        REQUIRE(returned->wait());
     }
 }
 
@@ -927,6 +932,7 @@ TEST_CASE("stopping: without a limit the drain ends with its jobs, or when someb
 TEST_CASE("stopping: on_shutdown steps run after the last report, and are in the report") {
     recorder::transport wire;
     const shared_event let_go = make_event();
+    const shared_event returned = make_event();
     {
         worker worker(recorder::options(), wire);
         worker.register_handler("work", [](job_context&) {});
@@ -950,4 +956,5 @@ TEST_CASE("stopping: on_shutdown steps run after the last report, and are in the
         CHECK(steps[2].how == step_end::done);
     }
     let_go->set();
+    REQUIRE(returned->wait());
 }

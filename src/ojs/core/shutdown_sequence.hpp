@@ -32,7 +32,7 @@ struct step_result {
 class shutdown_sequence {
   public:
     // `limit`: how long it may take, no_limit for as long as it likes. False for a step without a function.
-    bool add(std::string name, function<void()> step, std::chrono::milliseconds limit);
+    bool add(std::string name, function<void()> call, std::chrono::milliseconds limit);
     // Runs all of them, once, and calls `ended` after each, if given. `stack_size` as in worker_options.
     std::vector<step_result> run(const function<void(const step_result&)>& ended = nullptr,
                                  std::size_t stack_size = 0);

@@ -59,10 +59,10 @@ OJS_SHUTDOWN_INLINE const char* to_string(step_end how) noexcept {
     return names[static_cast<int>(how)];
 }
 
-OJS_SHUTDOWN_INLINE bool shutdown_sequence::add(std::string name, function<void()> step,
+OJS_SHUTDOWN_INLINE bool shutdown_sequence::add(std::string name, function<void()> call,
                                                 std::chrono::milliseconds limit) {
-    if (!step) return false;
-    steps_.push_back({std::move(name), std::move(step), limit});
+    if (!call) return false;
+    steps_.push_back({std::move(name), std::move(call), limit});
     return true;
 }
 
