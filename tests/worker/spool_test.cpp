@@ -300,10 +300,64 @@ TEST_CASE("spool: with any_file a file that failed for good has its error beside
     CHECK(member(member(about, "error"), "message") == "\"boom \\\"x\\\"\"");
     CHECK(dir.names("request").empty());
     CHECK(dir.hidden("request").empty());
+}
 
-    // Moved back by a person, without what was beside it or with it, it is a new job.
-    fs::rename(dir.path / "failed/proof", dir.path / "request/proof");
-    CHECK(dir.fetch_one(*transport).attempt == 1);
+TEST_CASE("spool: moved from failed/ to request/ by hand, a job has one more run") {
+    for (const bool any_file : {false, true}) {
+        CAPTURE(any_file);
+        spool dir;
+        dir.options.any_file = any_file;
+        dir.options.retry_delays = {0ms};
+        const auto transport = dir.open();
+        const auto fail_run = [&](int attempt) {
+            const job claimed = dir.fetch_one(*transport);
+            CHECK(claimed.attempt == attempt);
+            CHECK(accept(transport->fail({claimed.id, boom(), false, ""}, deadline_after(1s))) ==
+                  settled::accepted);
+        };
+        dir.put("proof", R"({"type":"noop","args":[]})");
+        fail_run(1);
+        fail_run(2);
+        for (int attempt = 3; attempt < 5; ++attempt) {
+            CHECK(dir.names("failed") == names{"proof"});
+            fs::rename(dir.path / "failed/proof", dir.path / "request/proof");
+            // Handed back, it still has it.
+            const job claimed = dir.fetch_one(*transport);
+            CHECK(claimed.attempt == attempt);
+            CHECK(dir.hidden("failed").empty());
+            CHECK(accept(transport->fail(hand_back(claimed.id), deadline_after(1s))) == settled::accepted);
+            fail_run(attempt);
+        }
+        CHECK(dir.names("failed") == names{"proof"});
+        CHECK(dir.names("request").empty());
+
+        // Another file of its name is another job.
+        dir.put("proof", R"({"type":"noop","args":[1]})");
+        CHECK(dir.fetch_one(*transport).attempt == 1);
+    }
+}
+
+TEST_CASE("spool: with any_file a job that removed its own file is done") {
+    spool dir;
+    dir.options.any_file = true;
+    const auto transport = dir.open();
+    for (const bool renamed : {false, true}) {
+        CAPTURE(renamed);
+        dir.put("proof", odd_bytes);
+        const fs::path own = spool_path(dir.fetch_one(*transport));
+        const fs::path elsewhere = dir.path / "elsewhere";
+        fs::rename(own, elsewhere);
+        if (!renamed) fs::remove(elsewhere);
+        CHECK(accept(transport->ack({"proof", ""}, deadline_after(1s))) == settled::accepted);
+        CHECK_FALSE(fs::exists(own.parent_path() / ".about.proof"));
+        CHECK(accept(transport->ack({"proof", ""}, deadline_after(1s))) == settled::gone);
+    }
+    // One that somebody else has taken over, with all that belongs to it, is not.
+    dir.put("proof", odd_bytes);
+    const fs::path own = spool_path(dir.fetch_one(*transport));
+    fs::remove(own.parent_path() / ".about.proof");
+    fs::remove(own);
+    CHECK(accept(transport->ack({"proof", ""}, deadline_after(1s))) == settled::gone);
 }
 
 TEST_CASE("spool: what is kept beside a file is not believed of another of the same name") {

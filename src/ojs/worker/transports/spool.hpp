@@ -27,6 +27,7 @@ struct spool_options {
     std::vector<std::chrono::milliseconds> retry_delays = {std::chrono::milliseconds(0),
                                                            std::chrono::milliseconds(1000)};
     // Every regular file is a job of type "file", whatever it holds; its id is its name, its queue "default".
+    // Done where it has removed its file.
     bool any_file = false;
     // How long a file that is not (yet) a job must have been left unchanged before it counts as malformed.
     std::chrono::milliseconds settle_time{2000};

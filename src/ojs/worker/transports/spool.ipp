@@ -198,9 +198,9 @@ class spool_body : public ref_counted {
                                 std::vector<job>& out) {
         const std::string fault = spool_name_fault(name);
         spool_candidate found;
-        const examined look = fault.empty() ? examiner_.examine(place_->folders.request.get(), name,
-                                                                request.worker->queues, waiting_, found)
-                                            : refuse(fault);
+        const examined look =
+            fault.empty() ? examiner_.examine(place_->folders, name, request.worker->queues, waiting_, found)
+                          : refuse(fault);
         switch (look.what) {
             case readiness::ready: break;
             case readiness::later: waiting_.put_off(name, look.look_again); return {};
@@ -243,7 +243,8 @@ class spool_body : public ref_counted {
             return not_claimed(found.name, failed);
         }
         if (!is_what_was_examined(from, to, found)) return put_back({owner_, found.name});
-        if (!found.sidecar.empty()) remove_sidecar(from, found.name, found.about);
+        for (const int folder : {from, place_->folders.failed.get()})
+            if (!found.sidecar.empty()) remove_sidecar(folder, found.name, found.about);
         hand_out(found, claim, out);
         return {};
     }

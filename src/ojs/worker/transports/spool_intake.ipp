@@ -246,8 +246,10 @@ class spool_examiner {
   public:
     explicit spool_examiner(const spool_options& options) : options_(options) {}
 
-    examined examine(int folder, const std::string& name, const std::vector<std::string>& queues,
-                     spool_waiting& waiting, spool_candidate& out) const {
+    examined examine(const spool_folders& spool, const std::string& name,
+                     const std::vector<std::string>& queues, spool_waiting& waiting,
+                     spool_candidate& out) const {
+        const int folder = spool.request.get();
         if (is_known_foreign(folder, name, queues, waiting)) return look_later(look_seldom);
         spool_file file = open_spool_file(folder, name);
         if (!file.refused.empty()) return refuse(std::move(file.refused));
@@ -266,8 +268,7 @@ class spool_examiner {
         out.name = name;
         out.about = file.about;
         const std::chrono::milliseconds settles_in = fresh ? options_.settle_time - age : look_rarely;
-        if (options_.any_file)
-            return writing < 0 && fresh ? look_later(settles_in) : examine_any(folder, out);
+        if (options_.any_file) return writing < 0 && fresh ? look_later(settles_in) : examine_any(spool, out);
         if (size <= longest_spool_job && !read_whole(file.fd.get(), size, out.text))
             return cannot_examine(name, errno);
         if (is_foreign(out.text, queues, queue))
@@ -279,9 +280,11 @@ class spool_examiner {
     }
 
   private:
-    examined examine_any(int folder, spool_candidate& out) const {
+    examined examine_any(const spool_folders& spool, spool_candidate& out) const {
         out.opaque = true;
-        out.sidecar = read_sidecar(folder, out.name, out.about);
+        out.sidecar = read_sidecar(spool.request.get(), out.name, out.about);
+        // Moved back from failed/ by a person, who sees no hidden file.
+        if (out.sidecar.empty()) out.sidecar = read_sidecar(spool.failed.get(), out.name, out.about);
         const std::chrono::milliseconds left = delay_left(out.sidecar);
         if (left.count() > 0) return look_later(left);
         out.job = ojs::job();

@@ -240,6 +240,11 @@ inline void remove_traces(const claimed_file& file, const spool_claim& claim) {
 inline bool is_taken_away(const claimed_file& file) noexcept {
     return !exists_at(file.owner, file.name) && errno == ENOENT;
 }
+// By the job itself, which is done: its sidecar is still there, and whoever else takes a job takes that too.
+inline bool is_used_up(const claimed_file& file, const spool_claim& claim) noexcept {
+    return claim.opaque && claim.decision.end == spool_end::done &&
+           exists_at(file.owner, sidecar_name(file.name));
+}
 inline settled give_up(spool_claim& claim) noexcept {
     claim.stage = settle_stage::settled;
     return settled::gone;
@@ -260,8 +265,8 @@ inline result<settled> settle_claim(const claimed_file& file, spool_claim& claim
     if (claim.stage != settle_stage::moved) {
         const result<void> done = carry_out(file, claim, temporary);
         const bool lost = !done && claim.stage == settle_stage::open && is_taken_away(file);
-        if (lost) return give_up(claim);
-        if (!done) return done.error();
+        if (lost && !is_used_up(file, claim)) return give_up(claim);
+        if (!done && !lost) return done.error();
         claim.stage = settle_stage::moved;
         remove_traces(file, claim);
     }
