@@ -21,9 +21,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <mutex>
 #include <set>
@@ -33,12 +30,14 @@
 #include <string_view>
 #include <vector>
 
+#include "config_file.hpp"
 #include "ojs_shutdown.hpp"
 
 namespace {
 
 using std::chrono::milliseconds;
 using namespace std::chrono_literals;
+using config_file::wrong_usage;
 
 constexpr const char* usage =
     "usage: controller --config FILE\n"
@@ -192,67 +191,6 @@ void read_key(const std::string& key, const picojson::value& value, config& out)
     throw wrong_value("is not known; --help lists all keys");
 }
 
-ojs::error wrong_usage(std::string text) {
-    return {ojs::errc::invalid_argument, 0, std::move(text)};
-}
-
-ojs::result<std::string> read_file(const std::string& path) {
-    constexpr std::uintmax_t largest = 1024 * 1024;
-    std::error_code failed;
-    if (!std::filesystem::is_regular_file(path, failed))
-        return wrong_usage("cannot read " + path + ": it is not there, or not a regular file");
-    if (std::filesystem::file_size(path, failed) > largest || failed)
-        return wrong_usage("cannot read " + path + ": it is larger than 1 MiB");
-    std::ifstream file(path, std::ios::binary);
-    std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    if (!file.is_open() || file.bad()) return wrong_usage("cannot read " + path);
-    return text;
-}
-
-// picojson recurses; no configuration of ours nests as deep as this.
-bool is_too_deep(const std::string& text) {
-    int depth = 0;
-    for (const char c : text) {
-        depth += c == '[' || c == '{' ? 1 : c == ']' || c == '}' ? -1 : 0;
-        if (depth > 100) return true;
-    }
-    return false;
-}
-
-// picojson keeps the last of several members of one name, and says nothing.
-class unique_keys : public picojson::default_parse_context {
-  public:
-    unique_keys(picojson::value& out, std::string& twice) : default_parse_context(&out), twice_(twice) {}
-    template <typename Iterator>
-    bool parse_object_item(picojson::input<Iterator>& in, const std::string& key) {
-        if (!seen_.insert(key).second && twice_.empty()) twice_ = key;
-        return default_parse_context::parse_object_item(in, key);
-    }
-
-  private:
-    std::string& twice_;
-    std::set<std::string> seen_;
-};
-
-ojs::result<picojson::object> parse_object(const std::string& path, const std::string& text) {
-    if (is_too_deep(text)) return wrong_usage(path + " is not JSON of this kind: it is nested too deep");
-    picojson::value value;
-    std::string wrong;
-    std::string twice;
-    try {
-        unique_keys reader(value, twice);
-        const auto rest = picojson::_parse(reader, text.begin(), text.end(), &wrong);
-        const auto is_more = [](char c) { return c != ' ' && c != '\t' && c != '\r' && c != '\n'; };
-        if (wrong.empty() && std::any_of(rest, text.end(), is_more)) wrong = "there is more after the object";
-    } catch (const std::exception&) {
-        wrong = "a number is too large";
-    }
-    if (!wrong.empty()) return wrong_usage(path + " is not JSON: " + wrong.substr(0, wrong.find(" near:")));
-    if (!value.is<picojson::object>()) return wrong_usage(path + " is not a JSON object");
-    if (!twice.empty()) return wrong_usage(path + ": " + twice.substr(0, 60) + ": is given twice");
-    return value.get<picojson::object>();
-}
-
 config defaults() {
     config out;
     out.options.use(ojs::dialect::spot_controller());
@@ -264,9 +202,9 @@ config defaults() {
 }
 
 ojs::result<config> read_config(const std::string& path) {
-    const auto text = read_file(path);
-    if (!text) return text.error();
-    const auto object = parse_object(path, *text);
+    std::vector<std::string> known;
+    for (const auto& each : keys) known.emplace_back(each.key);
+    const auto object = config_file::read(path, "controller", known);
     if (!object) return object.error();
     config out = defaults();
     for (const auto& [key, value] : *object) {

@@ -924,6 +924,11 @@ TEST_CASE("controller: a wrong configuration is refused with the key's name, and
          "command: no-such-prover: is in no folder of PATH"},
         {"{\"concurrency\":1,\"spool_dir\":\"s\",\"concurrency\":1}", "concurrency: is given twice"},
         {"{\"a\":1,\"a\":1}", "a: is given twice"},
+        {"{\"controller\":7}", "controller: must be an object"},
+        {"{\"controller\":{\"controller\":{}}}", "controller: is not known"},
+        {"{\"controller\":{\"concurrency\":1,\"concurrency\":1}}", "concurrency: is given twice"},
+        {"{\"controller\":{\"concurrency\":1},\"concurrency\":1}", "concurrency: is given twice"},
+        {"spool_dir: /tmp", "is not JSON"},
         {"{\"retry_delays\":1}", "retry_delays: must be an array"},
         {"{\"retry_delays\":[-1]}", "retry_delays: must be from 0"},
         {"{\"retry_delays\":[\"1x\"]}", "retry_delays: '1x' is not a duration"},
@@ -953,6 +958,60 @@ TEST_CASE("controller: a wrong configuration is refused with the key's name, and
         CHECK(on.controller.wait() == 64);
         CHECK_MESSAGE(on.controller.count(each.says) == 1, on.controller.output());
     }
+}
+
+TEST_CASE("controller: a configuration in TOML is refused with the same keys as JSON, which can be copied") {
+    stage on;
+    // The guide's own, and what else its users may have in it.
+    write_file(on.path("config.json"), R"(# comment
+[controller]
+retry_delays = [0, 1]
+
+# Graceful shutdown settings (only used when file = "NORMAL_SHUTDOWN")
+termination_grace_period = "3550s"           # 59 minutes
+child_process_shutdown_timeout = "10s"       # SIGTERM -> SIGKILL timeout
+# termination_type_file = "/tmp/termination-type"
+  termination_type_file = '/run/it''s # mode'#
+command = [
+  "true", "--a=b",
+]
+spot_instance_mode = false
+concurrency = 1_0
+log_level = "debug"
+[prover.controller]
+termination_type_file = "/of/another/table"
+)");
+    on.start();
+    CHECK(on.controller.wait() == 64);
+    const std::string json =
+        "{\"child_process_shutdown_timeout\":\"10s\",\"retry_delays\":[0,1],"
+        "\"spot_instance_mode\":false,\"termination_grace_period\":\"3550s\"}";
+    CHECK(on.controller.output() == "error: " + on.path("config.json") +
+                                        " is TOML; the same keys as JSON, without termination_type_file, "
+                                        "command, concurrency, log_level, are: " +
+                                        json + "\n");
+
+    const std::string more = ",\"spool_dir\":" + in_quotes(on.path("spool")) + ",\"command\":[\"true\"]}";
+    write_file(on.path("config.json"), json.substr(0, json.size() - 1) + more);
+    on.start();
+    CHECK(on.prints("worker started"));
+    on.stop_by(SIGTERM);
+
+    write_file(on.path("config.json"), "termination_type_file = 'C:\\\"x' # y\r\n");  // without a table
+    on.start();
+    CHECK(on.controller.wait() == 64);
+    CHECK(on.prints("the same keys as JSON are: {\"termination_type_file\":\"C:\\\\\\\"x\"}\n"));
+}
+
+TEST_CASE("controller: an object \"controller\" is as good as what it holds") {
+    stage on("finish");
+    const std::string flat = read_file(on.path("config.json"));
+    write_file(on.path("config.json"), "{\"concurrency\":2,\"controller\":" + flat + "}");
+    on.start_with_job();
+    on.let_finish();
+    CHECK(eventually([&] { return on.job_is_only_in("done"); }));
+    CHECK(on.prints("concurrency=2"));
+    on.stop_by(SIGTERM);
 }
 
 TEST_CASE("controller: spot_instance_mode is taken with a warning, and decides nothing") {
