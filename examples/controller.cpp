@@ -2,7 +2,7 @@
 //
 //   build/controller --config controller.json
 //
-// where controller.json is, at the least,
+// where controller.json, which else is /etc/controller/controller.json, is, at the least,
 //   {"spool_dir": "/var/spool/prover", "command": ["/usr/bin/prover", "--input", "{job}"]}
 // and a job is any file that appears in /var/spool/prover/request (write it elsewhere on that disk, then move it there).
 //
@@ -40,7 +40,7 @@ using namespace std::chrono_literals;
 using config_file::wrong_usage;
 
 constexpr const char* usage =
-    "usage: controller --config FILE\n"
+    "usage: controller [--config FILE]\n"
     "       controller --mark-normal [--config FILE]\n"
     "       controller --reclaim [PID] [--config FILE]\n"
     "Runs a command for every file in SPOOL_DIR/request until SIGTERM, SIGINT, SIGHUP or SIGUSR1. Files end "
@@ -48,7 +48,8 @@ constexpr const char* usage =
     "done/ or\n"
     "failed/, or back in request/ where the stop came first.\n"
     "\n"
-    "  --config FILE    the configuration, see below\n"
+    "  --config FILE    the configuration, see below; else $OJS_CONTROLLER_CONFIG, else "
+    "/etc/controller/controller.json\n"
     "  --mark-normal    writes NORMAL_SHUTDOWN into the termination type file: for an init container\n"
     "  --reclaim [PID]  writes SPOT_RECLAIM into it, then sends SIGUSR1 to the controller, which is PID, or "
     "PID 1 if\n"
@@ -58,7 +59,8 @@ constexpr const char* usage =
     "                   already; the file then stays as it was\n"
     "  --help           this text\n"
     "\n"
-    "FILE is a JSON object. Durations are \"3550s\", \"1m30s\" or seconds as a number. Defaults in "
+    "FILE is a JSON object, or {\"controller\": OBJECT}. Durations are \"3550s\", \"1m30s\" or seconds as a "
+    "number. Defaults in "
     "parentheses:\n"
     "  spool_dir                       the queue: request/ processing/ done/ failed/ are made in it\n"
     "  command                         program and arguments; {job} in them becomes the path of the job's "
@@ -199,6 +201,17 @@ config defaults() {
     out.options.log.hook = print_record;
     out.spool.any_file = true;
     return out;
+}
+
+constexpr const char* config_variable = "OJS_CONTROLLER_CONFIG";
+constexpr const char* usual_config = "/etc/controller/controller.json";
+
+// The first there is of the flag's, the variable's and the usual one; empty: none.
+std::string find_config(const std::string& flag) {
+    if (!flag.empty()) return flag;
+    const char* named = ::getenv(config_variable);
+    if (named != nullptr && *named != '\0') return named;
+    return ::access(usual_config, F_OK) == 0 ? usual_config : "";
 }
 
 ojs::result<config> read_config(const std::string& path) {
@@ -676,8 +689,6 @@ ojs::result<command_line> read_flags(const std::vector<std::string>& words) {
         }
     }
     if (out.mark_normal && out.reclaim) return wrong_usage("--mark-normal and --reclaim exclude each other");
-    const bool works = !out.help && !out.mark_normal && !out.reclaim;
-    if (works && out.config.empty()) return wrong_usage("--config FILE is missing; --help tells more");
     return out;
 }
 
@@ -687,7 +698,11 @@ int main(int argc, char** argv) {
     const auto asked = read_flags({argv + 1, argv + argc});
     if (!asked) return ojs::report_usage(asked.error());
     if (asked->help) return std::fputs(usage, stdout) < 0 ? 1 : 0;
-    if (asked->mark_normal) return mark_normal(asked->config);
-    if (asked->reclaim) return reclaim(asked->config, asked->pid);
-    return work(asked->config);
+    const std::string config = find_config(asked->config);
+    if (asked->mark_normal) return mark_normal(config);
+    if (asked->reclaim) return reclaim(config, asked->pid);
+    if (!config.empty()) return work(config);
+    return ojs::report_usage(
+        wrong_usage(std::string("there is no configuration: give --config FILE, name it in ") +
+                    config_variable + ", or put it at " + usual_config + "; --help tells more"));
 }

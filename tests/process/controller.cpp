@@ -1026,6 +1026,39 @@ TEST_CASE("controller: spot_instance_mode is taken with a warning, and decides n
     CHECK(on.controller.wait() == 0);
 }
 
+TEST_CASE("controller: the flag's configuration comes before the variable's, and that before the usual one") {
+    stage on("finish");
+    const std::string other = on.path("other.json");
+    write_file(other, "{\"termination_type_file\":" + in_quotes(on.path("of-the-variable")) + "}");
+    const environment named = {{"OJS_CONTROLLER_CONFIG", other}};
+    const auto mark = [&](const std::vector<std::string>& flags) {
+        std::vector<std::string> words = {program("controller"), "--mark-normal"};
+        words.insert(words.end(), flags.begin(), flags.end());
+        return process(words, named).wait();
+    };
+    CHECK(mark({}) == 0);
+    CHECK(fs::exists(on.path("of-the-variable")));
+    CHECK_FALSE(fs::exists(on.mode_file()));
+    CHECK(mark({"--config", on.path("config.json")}) == 0);
+    CHECK(fs::exists(on.mode_file()));
+
+    process works({program("controller")}, {{"OJS_CONTROLLER_CONFIG", on.path("config.json")}});
+    CHECK(works.prints("worker started"));
+    process absent({program("controller")}, {{"OJS_CONTROLLER_CONFIG", on.path("absent")}});
+    CHECK(absent.wait() == 64);
+    CHECK(absent.prints("cannot read " + on.path("absent")));
+    if (fs::exists("/etc/controller/controller.json")) {
+        MESSAGE("this machine has the usual one: without any is skipped");
+        return;
+    }
+    process none({program("controller")}, {{"OJS_CONTROLLER_CONFIG", ""}});
+    CHECK(none.wait() == 64);
+    CHECK(none.output() ==
+          "error: there is no configuration: give --config FILE, name it in OJS_CONTROLLER_CONFIG, or put it "
+          "at "
+          "/etc/controller/controller.json; --help tells more\n");
+}
+
 TEST_CASE("controller: wrong flags and files are status 64") {
     stage on;
     const auto status = [&](std::vector<std::string> flags) {
@@ -1036,7 +1069,6 @@ TEST_CASE("controller: wrong flags and files are status 64") {
         return out;
     };
     const std::string config = on.path("config.json");
-    CHECK(status({}) == 64);
     CHECK(status({""}) == 64);
     CHECK(status({"--config"}) == 64);
     CHECK(status({"--config", ""}) == 64);
