@@ -28,6 +28,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "config_file.hpp"
@@ -69,6 +70,8 @@ constexpr const char* usage =
     "  retry_delays ([0, 1])           before each further run of a job whose child failed\n"
     "  termination_grace_period (3550s)        from SIGTERM in a normal stop until the child is killed\n"
     "  child_process_shutdown_timeout (10s)    so long before that the child gets SIGTERM\n"
+    "  container_grace_period (not known)      what the container grants until SIGKILL; too little is a "
+    "warning\n"
     "  termination_type_file (/tmp/termination-type)\n"
     "                                  NORMAL_SHUTDOWN in it: a normal stop; anything else, no file, or one "
     "that belongs\n"
@@ -91,6 +94,37 @@ void print_record(const ojs::log_record& record) {
     if (record.level == ojs::log_level::warn && level != std::string::npos)
         line.replace(level, theirs.size(), " level=warning ");
     ojs::write_log_line(STDERR_FILENO, std::move(line));  // not write(2): nobody may read it
+}
+
+// The library names the worker's variables. Here they are keys of the configuration.
+std::string in_our_words(std::string text) {
+    constexpr std::pair<std::string_view, std::string_view> words[] = {
+        {"health_address (OJS_HEALTH_ADDR)", "metrics_address"},
+        {"OJS_HEALTH_ADDR", "metrics_address"},
+        {"OJS_CONTAINER_GRACE_PERIOD", "container_grace_period"},
+        {"OJS_SHUTDOWN_GRACE_PERIOD", "termination_grace_period"},
+    };
+    for (const auto& [theirs, ours] : words) {
+        for (std::size_t at = text.find(theirs); at != std::string::npos;
+             at = text.find(theirs, at + ours.size()))
+            text.replace(at, theirs.size(), ours);
+    }
+    return text;
+}
+
+// Of heartbeats, on which nothing hangs in a spool; of the worker's variables and its way to be made quiet.
+bool is_finding_of_others(const ojs::log_field& field) {
+    return field.name == "finding" && (field.value == "grace-below-heartbeat" ||
+                                       field.value == "variable-unknown" || field.value == "pid1-sigtstp");
+}
+
+void print_of_library(const ojs::log_record& record) {
+    if (std::any_of(record.fields.begin(), record.fields.end(), is_finding_of_others)) return;
+    ojs::log_record ours = record;
+    for (ojs::log_field& field : ours.fields) {
+        if (field.name == "fix" || field.name == "error") field.value = in_our_words(std::move(field.value));
+    }
+    print_record(ours);
 }
 
 void say(ojs::log_level level, std::string message, std::vector<ojs::log_field> fields = {}) {
@@ -177,6 +211,11 @@ constexpr struct {
      [](const picojson::value& value, config& out) {
          out.options.shutdown_grace_period = read_duration(value);
      }},
+    {"container_grace_period",
+     [](const picojson::value& value, config& out) {
+         out.options.container_grace_period = read_duration(value);
+         if (out.options.container_grace_period == 0ms) throw wrong_value("must be longer than 0");
+     }},
     {"child_process_shutdown_timeout",
      [](const picojson::value& value, config& out) { out.options.cancel_lead = read_duration(value); }},
     {"termination_type_file",
@@ -198,7 +237,7 @@ config defaults() {
     out.options.use(ojs::dialect::spot_controller());
     out.options.concurrency = 1;
     out.options.cancel_wait = 2s;  // after the SIGKILL at the end of the grace period: for handlers to return
-    out.options.log.hook = print_record;
+    out.options.log.hook = print_of_library;
     out.spool.any_file = true;
     return out;
 }
@@ -519,15 +558,6 @@ void take_hangup() {
     ::sigaction(SIGHUP, &action, nullptr);
 }
 
-// Tried here first, as the worker's own error would speak of health_address.
-ojs::result<void> check_metrics(const std::string& path, const std::string& address) {
-    if (address.empty()) return {};
-    const auto server =
-        ojs::http_server::start(address, [](const ojs::http_request&) { return ojs::http_response(); });
-    if (server) return {};
-    return wrong_usage(path + ": metrics_address: '" + address.substr(0, 120) + "': " + server.error().text);
-}
-
 int work(const std::string& path) {
     ::signal(SIGCHLD, SIG_DFL);  // where it came ignored, no child would leave a status
     const auto below_init =
@@ -552,8 +582,6 @@ int work(const std::string& path) {
     ojs::spool_transport queue(config->spool);
     const auto opened = queue.open();
     if (!opened) return ojs::report_usage(opened.error());
-    const auto metrics = check_metrics(path, config->options.health_address);
-    if (!metrics) return ojs::report_usage(metrics.error());
     controller controller(config->command);
     guarded_queue guarded(queue, controller);
     controller.serves_metrics = !config->options.health_address.empty();

@@ -704,8 +704,9 @@ TEST_CASE("controller: an address for metrics that is taken is refused by the ke
     other.configure("finish", taken);
     other.start();
     CHECK(other.controller.wait() == 64);
-    CHECK(other.controller.count("metrics_address: ") == 1);
+    CHECK(other.controller.count("metrics_address '") == 1);
     CHECK(other.controller.count("health_address") == 0);
+    CHECK(other.controller.count("OJS_") == 0);
     on.stop_by(SIGTERM);
 }
 
@@ -936,6 +937,7 @@ TEST_CASE("controller: a wrong configuration is refused with the key's name, and
         {"{\"termination_grace_period\":true}", "termination_grace_period: must be a duration"},
         {"{\"termination_grace_period\":1e12}", "termination_grace_period: must be from 0"},
         {"{\"termination_grace_period\":1e999}", "is not JSON"},
+        {"{\"container_grace_period\":0}", "container_grace_period: must be longer than 0"},
         {"{\"child_process_shutdown_timeout\":\"\"}", "child_process_shutdown_timeout: '' is not a duration"},
         {"{\"termination_type_file\":\"\"}", "termination_type_file: must be a text"},
         {"{\"spot_instance_mode\":\"no\"}", "spot_instance_mode: must be true or false"},
@@ -945,7 +947,7 @@ TEST_CASE("controller: a wrong configuration is refused with the key's name, and
         {"{\"termination_grace\":1}", "termination_grace: is not known"},
         {"{BASE,\"termination_grace_period\":10}", "child_process_shutdown_timeout must be shorter than"},
         {"{BASE,\"metrics_address\":\"nonsense\"}", "metrics_address: "},
-        {"{BASE,\"metrics_address\":\"192.0.2.1:1\"}", "metrics_address: "},
+        {"{BASE,\"metrics_address\":\"192.0.2.1:1\"}", "metrics_address '192.0.2.1:1'"},
     };
     stage on;
     const std::string base = "\"spool_dir\":" + in_quotes(on.path("spool")) + ",\"command\":[\"true\"]";
@@ -1012,6 +1014,31 @@ TEST_CASE("controller: an object \"controller\" is as good as what it holds") {
     CHECK(eventually([&] { return on.job_is_only_in("done"); }));
     CHECK(on.prints("concurrency=2"));
     on.stop_by(SIGTERM);
+}
+
+TEST_CASE("controller: what the container grants must hold the grace period, in the words of its own keys") {
+    stage on("finish");
+    const auto start_with = [&](const char* grace, const char* granted) {
+        on.configure("finish", std::string(",\"termination_grace_period\":") + grace +
+                                   ",\"container_grace_period\":" + granted);
+        on.start();
+        REQUIRE(on.prints("worker started"));
+        on.stop_by(SIGTERM);
+        CHECK_MESSAGE(on.controller.count("OJS_") == 0, on.controller.output());
+    };
+    start_with("3550", "3600");
+    CHECK(on.controller.count("finding=budget") == 0);
+    start_with("3550", "3552");
+    CHECK(on.controller.count("finding=budget-tight") == 1);
+    for (const char* granted : {"3550", "\"50m\""}) {
+        start_with("3550", granted);
+        CHECK(on.controller.count("level=warning msg=\"the grace period of 59m10s cannot fit into the ") ==
+              1);
+        CHECK(on.controller.count(
+                  "and say so in container_grace_period; or set termination_grace_period to ") == 1);
+    }
+    start_with("\"800ms\",\"child_process_shutdown_timeout\":0", "3600");
+    CHECK(on.controller.count("heartbeat interval") == 0);  // on which nothing hangs here
 }
 
 TEST_CASE("controller: spot_instance_mode is taken with a warning, and decides nothing") {
