@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -75,7 +76,9 @@ constexpr const char* usage =
     "  termination_type_file (/tmp/termination-type)\n"
     "                                  NORMAL_SHUTDOWN in it: a normal stop; anything else, no file, or one "
     "that belongs\n"
-    "                                  neither to the controller's user nor to root: spot reclaim\n"
+    "                                  neither to the controller's user nor to root: spot reclaim. While it "
+    "says\n"
+    "                                  SPOT_RECLAIM no job is claimed\n"
     "  metrics_address (none)          where /metrics, /healthz, /readyz and /livez are answered: HOST:PORT "
     "or unix:/PATH\n"
     "  spot_instance_mode              deprecated, and not looked at\n"
@@ -502,15 +505,19 @@ class controller {
     bool draining_ = false;
 };
 
-// The queue, which takes no job back while a child may work on it. Where the stop would report a job whose handler is
-// still ending the child, it has to try again.
+// The queue, which gives no job out while the machine is known to go away, and takes none back while a child may work on
+// it. Where the stop would report a job whose handler is still ending the child, it has to try again.
 class guarded_queue : public ojs::transport {
   public:
-    guarded_queue(ojs::transport& queue, controller& children) : queue_(queue), children_(children) {}
+    guarded_queue(ojs::transport& queue, controller& children, std::string mode_file)
+        : queue_(queue), children_(children), mode_file_(std::move(mode_file)) {}
 
+    // The file is looked at before each claim, and when the worker polls.
     ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request,
                                              ojs::time_point deadline) override {
-        return queue_.fetch(request, deadline);
+        ojs::fetch_request guarded = request;
+        guarded.still_wanted = [&] { return !is_reclaimed() && request.still_wanted(); };
+        return queue_.fetch(guarded, deadline);
     }
     ojs::result<ojs::settled> ack(const ojs::ack_request& request, ojs::time_point deadline) override {
         return queue_.ack(request, deadline);
@@ -529,8 +536,22 @@ class guarded_queue : public ojs::transport {
     }
 
   private:
+    // Only by that very word: no file means that the machine stays until a signal comes.
+    bool is_reclaimed() {
+        const bool now =
+            ojs::read_termination_mode(mode_file_).evidence == ojs::termination_evidence::reclaim;
+        if (was_reclaimed_.exchange(now) == now) return now;
+        say(now ? ojs::log_level::warn : ojs::log_level::info,
+            "File " + mode_file_ +
+                (now ? " contains SPOT_RECLAIM: no job is claimed until that changes"
+                     : " no longer contains SPOT_RECLAIM: jobs are claimed again"));
+        return now;
+    }
+
     ojs::transport& queue_;
     controller& children_;
+    const std::string mode_file_;
+    std::atomic<bool> was_reclaimed_{false};
 };
 
 void tell_spool_event(const ojs::spool_event& event) {
@@ -583,7 +604,7 @@ int work(const std::string& path) {
     const auto opened = queue.open();
     if (!opened) return ojs::report_usage(opened.error());
     controller controller(config->command);
-    guarded_queue guarded(queue, controller);
+    guarded_queue guarded(queue, controller, config->options.termination_mode_file);
     controller.serves_metrics = !config->options.health_address.empty();
     config->options.on_transition = [&](const ojs::lifecycle_state& now) { controller.on_transition(now); };
     ojs::worker worker(config->options, guarded, lifecycle);

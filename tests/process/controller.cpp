@@ -207,6 +207,7 @@ constexpr const char* killing = "Spot reclaim: Immediately killing process execu
 constexpr const char* reputting = "Job job-1 was killed by us. Reputting it in the request folder";
 constexpr const char* processing =
     "Job execution-job-1 is currently processing. Will wait for completion or grace period expiry.";
+constexpr const char* no_claim = " contains SPOT_RECLAIM: no job is claimed until that changes";
 constexpr const char* completed = "Job completed before grace period, cancelling context for cleanup";
 constexpr const char* complete = "Graceful shutdown complete";
 
@@ -275,8 +276,8 @@ class captor {
 
 TEST_CASE("controller: Test 1: Spot Reclaim with File") {
     stage on;
-    write_file(on.mode_file(), "SPOT_RECLAIM\n");
     on.start_with_job();
+    write_file(on.mode_file(), "SPOT_RECLAIM\n");
     const std::int64_t took = on.stop_by(SIGTERM);
     check_requeued(on, took, "spot reclaim with file");
     CHECK(on.logs(
@@ -287,6 +288,21 @@ TEST_CASE("controller: Test 1: Spot Reclaim with File") {
          {"warning", killing},
          {"info", reputting},
          {"info", complete}}));
+}
+
+TEST_CASE("controller: Test 1: with the file from the start no job is begun that would be killed") {
+    stage on;
+    write_file(on.mode_file(), "SPOT_RECLAIM\n");
+    on.put_job("job-1");
+    on.start();
+    REQUIRE(on.prints(no_claim));
+    on.stop_by(SIGTERM);
+    CHECK(on.job_is_only_in("request"));
+    CHECK(on.logs({{"warning", "File " + on.mode_file() + no_claim},
+                   {"warning",
+                    "File " + on.mode_file() + " contains 'SPOT_RECLAIM', treating as spot instance reclaim"},
+                   {"info", complete}}));
+    CHECK(on.controller.count("Process execution-job-1 started") == 0);
 }
 
 TEST_CASE("controller: Test 2: Spot Reclaim without File (Default)") {
@@ -325,8 +341,8 @@ TEST_CASE("controller: Test 4: SIGUSR1 Signal") {
     for (const std::string content : {"", "NORMAL_SHUTDOWN\n", "SPOT_RECLAIM\n", "anything\n"}) {
         CAPTURE(content);
         stage on;
-        if (!content.empty()) write_file(on.mode_file(), content);
         on.start_with_job();
+        if (!content.empty()) write_file(on.mode_file(), content);
         const std::int64_t took = on.stop_by(SIGUSR1);
         check_requeued(on, took, "SIGUSR1");
         CHECK(on.logs({{"warning", "Spot instance reclamation detected (SIGUSR1 or " + on.mode_file() +
@@ -720,9 +736,15 @@ TEST_CASE("controller: the file counts as it is when the signal comes") {
     }
     SUBCASE("a stale SPOT_RECLAIM, replaced before the signal") {
         stage on("finish");
-        write_file(on.mode_file(), "SPOT_RECLAIM\n");
-        on.start_with_job();
+        write_file(on.mode_file(), "\tSPOT_RECLAIM \r\n");
+        on.put_job("job-1");
+        on.start();
+        REQUIRE(on.prints(no_claim));
+        CHECK(on.job_is_only_in("request"));
         write_file(on.mode_file(), "  NORMAL_SHUTDOWN  \r\n");
+        on.child();
+        CHECK(on.controller.count(no_claim) == 1);
+        CHECK(on.controller.count(" no longer contains SPOT_RECLAIM: jobs are claimed again") == 1);
         on.controller.signal(SIGTERM);
         REQUIRE(on.prints(processing));
         on.let_finish();
@@ -734,6 +756,33 @@ TEST_CASE("controller: the file counts as it is when the signal comes") {
         REQUIRE(::mkfifo(on.mode_file().c_str(), 0600) == 0);
         on.start_with_job();
         check_requeued(on, on.stop_by(SIGTERM), "a FIFO as the file");
+    }
+}
+
+TEST_CASE("controller: a reclaim that is announced while a job runs lets it run, and holds back the next") {
+    stage on("finish");
+    on.start_with_job();
+    on.put_job("job-2");
+    write_file(on.mode_file(), "SPOT_RECLAIM\n");
+    on.let_finish();
+    REQUIRE(on.prints(no_claim));
+    CHECK(on.names("done") == std::vector<std::string>{"job-1"});
+    CHECK(on.names("request") == std::vector<std::string>{"job-2"});
+    fs::remove(on.mode_file());  // as at the start, when there was none
+    on.child();
+    on.let_finish();
+    CHECK(eventually([&] { return on.names("done").size() == 2; }));
+    on.stop_by(SIGTERM);
+}
+
+TEST_CASE("controller: words other than SPOT_RECLAIM hold no job back") {
+    for (const std::string content : {"", "spot_reclaim", "SPOT_RECLAIM now", "SPOT_RECLAIMED"}) {
+        CAPTURE(content);
+        stage on("finish");
+        write_file(on.mode_file(), content);
+        on.start_with_job();
+        CHECK(on.controller.count("no job is claimed") == 0);
+        on.stop_by(SIGUSR1);
     }
 }
 
