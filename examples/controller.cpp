@@ -458,6 +458,10 @@ class controller {
                 {field("error", end.describe()), field("attempt", std::to_string(job.attempt()))});
             return ojs::outcome::retry(end.describe());
         }
+        struct stat about {};
+        if (::lstat(job.meta("spool_path").c_str(), &about) != 0 && errno == ENOENT)
+            say(ojs::log_level::info,
+                "Job " + job.id() + " removed or moved its own file; it is done without");
         if (job.stop_requested())
             say(ojs::log_level::info, "Job completed before grace period, cancelling context for cleanup");
         return ojs::outcome::done();
@@ -663,7 +667,7 @@ void take_back(const std::string& file, const ojs::termination_mode& before) {
     }
 }
 
-// No controller, or a process that is none.
+// No controller, a process that is none, or no /proc to find one in and no id given.
 bool is_nobody(const ojs::error& why) {
     return why.sys_errno == ESRCH || why.code == ojs::errc::unsupported;
 }

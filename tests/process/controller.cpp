@@ -663,8 +663,10 @@ TEST_CASE("controller: a file of neither our own user nor root decides nothing, 
 TEST_CASE("controller: the file is written anew: no link is followed, and nobody's file is written into") {
     stage on;
     const std::string victim = on.path("victim");
-    const auto write_mode = [&](const char* flag) {
-        process writer({program("controller"), flag, "--config", on.path("config.json")}, {});
+    const auto write_mode = [&](const char* flag) {  // under the umask that takes most away
+        process writer({"/bin/sh", "-c", "umask 777; exec \"$0\" \"$@\"", program("controller"), flag,
+                        "--config", on.path("config.json")},
+                       {});
         return writer.wait();
     };
     const auto is_our_file = [&] {
@@ -830,6 +832,64 @@ TEST_CASE("controller: a child that fails is tried again by retry_delays, and it
         CHECK(on.controller.count("Job job-1 failed") == 1);
         on.stop_by(SIGTERM);
     }
+}
+
+TEST_CASE("controller: moved from failed/ to request/ by hand, a job has one more run") {
+    stage on;
+    on.configure("fail", ",\"retry_delays\":[0]");
+    on.put_job("job-1");
+    on.start();
+    for (int runs = 2; runs < 4; ++runs) {
+        CHECK(eventually([&] { return fs::exists(on.path("spool/failed/.about.job-1")); }));
+        CHECK(on.job_is_only_in("failed"));
+        CHECK(on.controller.count("Process execution-job-1 started") == runs);
+        fs::rename(on.path("spool/failed/job-1"), on.path("spool/request/job-1"));
+        REQUIRE(on.prints("attempt=" + std::to_string(runs + 1)));
+        CHECK(eventually([&] { return on.job_is_only_in("failed"); }));
+    }
+    on.stop_by(SIGTERM);
+    CHECK(on.controller.count("Process execution-job-1 started") == 4);
+}
+
+TEST_CASE("controller: a child that removed or moved its own file, and says that all is well, is done") {
+    for (const char* how : {"rm -- \"$0\"", "mv -- \"$0\" \"$0.elsewhere\""}) {
+        CAPTURE(how);
+        stage on;
+        std::string text = how;
+        for (std::size_t at = 0; (at = text.find('"', at)) != std::string::npos; at += 2)
+            text.insert(at, "\\");
+        write_file(on.path("config.json"),
+                   "{\"spool_dir\":" + in_quotes(on.path("spool")) + ",\"command\":[\"sh\",\"-c\"," +
+                       in_quotes(text) +
+                       ",\"{job}\"],\"termination_type_file\":" + in_quotes(on.mode_file()) + "}");
+        write_file(on.mode_file(), "NORMAL_SHUTDOWN\n");
+        on.put_job("job-1");
+        on.start();
+        REQUIRE(on.prints("level=info msg=\"Job job-1 removed or moved its own file; it is done without\""));
+        on.stop_by(SIGTERM);
+        CHECK(on.prints(" completed=1 failed=0 "));
+        CHECK(on.prints(" gone=0 "));
+        CHECK(on.controller.count("settled elsewhere") == 0);
+        CHECK(on.names("request").empty());
+        CHECK(on.names("failed").empty());
+    }
+}
+
+TEST_CASE("controller: a command without a slash is found by PATH") {
+    stage on;
+    fs::create_directory(on.path("bin"));
+    fs::create_symlink(program("child_job"), on.path("bin/prover"));
+    std::string config = read_file(on.path("config.json"));
+    const std::string path = program("child_job");
+    config.replace(config.find(path), path.size(), "prover");
+    write_file(on.path("config.json"), config);
+    on.start({{"PATH", "/no/such/folder"}});
+    CHECK(on.controller.wait() == 64);
+    CHECK(on.controller.count("command: prover: is in no folder of PATH") == 1);
+    on.put_job("job-1");
+    on.start({{"PATH", "/no/such/folder:" + on.path("bin")}});
+    on.child();
+    on.stop_by(SIGUSR1);
 }
 
 TEST_CASE("controller: a child killed by someone else has failed") {
