@@ -45,9 +45,9 @@ $(filter-out $(BUILD)/hello_worker $(BUILD)/shutdown-probe,$(EXAMPLES)): $(BUILD
 PROBE := $(patsubst %.cpp,%.o,$(filter-out %/broken_worker.cpp,$(wildcard examples/shutdown_probe/*.cpp)))
 $(BUILD)/shutdown-probe: $(addprefix $(OBJ)/,$(PROBE) tests/link/implementation.o)
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
-# The worker that an empty image holds, as examples/deploy/Dockerfile builds it.
+# What an empty image holds, as examples/deploy/*Dockerfile builds it.
 STATIC := -static -s -Wl,-e,hold_signals
-$(BUILD)/static_worker: $(addprefix $(OBJ)/,examples/worker.o examples/deploy/hold_signals.o tests/link/implementation.o)
+$(BUILD)/static_%: $(addprefix $(OBJ)/,examples/%.o examples/deploy/hold_signals.o tests/link/implementation.o)
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS) $(STATIC))
 $(OBJ)/%.o: %.S $(OBJ)/flags
 	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS))
@@ -358,7 +358,7 @@ $(addprefix $(RESULTS)/,$(DURESS)): FORCE
 
 container-test: deps deps-container  ## the worker in an image made FROM scratch, run by podman; and under PID 1 wrappers
 	@rm -rf $(RESULTS)/container
-	@$(MAKE) -s $(JOBS) $(addprefix $(BUILD)/,controller dev_backend static_worker)
+	@$(MAKE) -s $(JOBS) $(addprefix $(BUILD)/,dev_backend static_controller static_worker)
 	@$(MAKE) -s $(RESULTS)/container
 	@$(TALLY) sum $(RESULTS)/container
 $(RESULTS)/container: FORCE

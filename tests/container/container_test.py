@@ -2,7 +2,7 @@
 """The worker in an image made FROM scratch, run by podman, stopped as an orchestrator stops it, and the same under the
 wrappers that people put around it. `make container-test` runs this; what it wants is built before:
 
-    OJS_TEST_BUILD    the folder with static_worker, controller and dev_backend; default build
+    OJS_TEST_BUILD    the folder with static_worker, static_controller and dev_backend; default build
 
 The images consist of files of this machine alone. Everything is kept in a storage folder of its own, which goes away
 at the end. What this machine cannot run is skipped, with the reason.
@@ -183,7 +183,7 @@ def libraries_of(program):
 
 def controller_files():
     """The controller, and a program for it to run."""
-    files = {"/controller": BUILD / "controller", **libraries_of(BUILD / "controller")}
+    files = {"/controller": BUILD / "static_controller"}
     if shutil.which("busybox"):
         files["/bin/sleep"] = shutil.which("busybox")
     return files
@@ -480,6 +480,7 @@ class ControllerAsDeployed(unittest.TestCase):
         command, hook = commands_of("controller-spot.yaml")
         for once_more in [hook, [*hook[:2], "1", *hook[2:]]]:  # the id of PID 1 may be given
             with self.subTest(once_more):
+                (self.folder / "tmp/termination-type").unlink(missing_ok=True)  # another pod
                 self.start(command)
                 done = storage.podman("exec", self.id, *once_more, check=False)
                 self.assert_requeued()

@@ -22,7 +22,8 @@ GRANTS = {
 }
 CONTROLLER_CONFIG = "kubernetes/controller-config.yaml"
 CONTROLLERS = ["kubernetes/controller-spot.yaml", "kubernetes/controller-normal.yaml"]
-FILES = [*GRANTS, "Dockerfile", "kubernetes/disruption-budget.yaml", CONTROLLER_CONFIG, *CONTROLLERS]
+DOCKERFILES = {"Dockerfile": "worker", "controller.Dockerfile": "controller"}  # and the program that is in the image
+FILES = [*GRANTS, *DOCKERFILES, "kubernetes/disruption-budget.yaml", CONTROLLER_CONFIG, *CONTROLLERS]
 
 
 def read(name):
@@ -112,7 +113,7 @@ class Names(unittest.TestCase):
         known = set(re.findall(r"--[a-z-]+", (ROOT / "examples/controller.cpp").read_text()))
         for name in CONTROLLERS:
             named = re.findall(r"--[a-z-]+", without_comments(read(name)))
-            self.assertIn("--config", named)
+            self.assertTrue(named)
             self.assertEqual(set(named) - known, set())
 
     def test_no_shell_runs_anything(self):
@@ -153,6 +154,7 @@ class Controller(unittest.TestCase):
     def test_what_is_granted_holds_the_grace_period(self):
         grace = seconds(self.config["termination_grace_period"])
         self.assertGreaterEqual(self.granted(self.NORMAL), grace + REPORTING + 10)
+        self.assertEqual(seconds(self.config["container_grace_period"]), self.granted(self.NORMAL))
         self.assertLessEqual(self.granted(self.SPOT), 120)  # a reclaim takes a second; the machine is gone after this
 
     def test_the_sums_in_the_comments(self):
@@ -165,46 +167,58 @@ class Controller(unittest.TestCase):
                 self.assertEqual(numbers[-1], self.granted(name))
 
     def test_only_the_normal_one_is_marked_and_only_the_spot_one_has_the_hook(self):
-        self.assertIn('["/controller", "--mark-normal",', without_comments(read(self.NORMAL)))
+        self.assertIn('["/controller", "--mark-normal"]', without_comments(read(self.NORMAL)))
         self.assertNotIn("preStop", without_comments(read(self.NORMAL)))
-        self.assertIn('["/controller", "--reclaim",', without_comments(read(self.SPOT)))
+        self.assertIn('["/controller", "--reclaim"]', without_comments(read(self.SPOT)))
         self.assertNotIn("--mark-normal", without_comments(read(self.SPOT)))
 
 
 class Dockerfile(unittest.TestCase):
+    NAME = "Dockerfile"
+
     def setUp(self):
-        steps = [line.split(" ", 1) for line in without_comments(read("Dockerfile")).splitlines() if line]
+        steps = [line.split(" ", 1) for line in without_comments(read(self.NAME)).splitlines() if line]
         last = max(i for i, step in enumerate(steps) if step[0] == "FROM")
         self.build, self.image = steps[:last], dict(steps[last:])
+        self.program = DOCKERFILES[self.NAME]
+        compiled = [words for what, words in self.build if words.startswith("g++")]
+        self.assertEqual(len(compiled), 1)
+        self.compiled = compiled[0]
 
-    def test_the_image_is_empty_but_for_the_worker(self):
+    def test_the_image_is_empty_but_for_the_program(self):
         self.assertEqual(list(self.image), ["FROM", "COPY", "USER", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT"])
         self.assertEqual(self.image["FROM"], "scratch")
+        self.assertEqual(self.image["COPY"], f"--from=build /src/{self.program} /{self.program}")
 
     def test_started_without_a_shell_as_nobody_and_stopped_by_sigterm(self):
-        self.assertEqual(json.loads(self.image["ENTRYPOINT"]), [self.image["COPY"].split()[-1]])
+        self.assertEqual(json.loads(self.image["ENTRYPOINT"]), [f"/{self.program}"])
         self.assertRegex(self.image["USER"], r"^[1-9]\d*:[1-9]\d*$")
         self.assertEqual(self.image["STOPSIGNAL"], "SIGTERM")
         self.assertEqual(self.image["HEALTHCHECK"], "NONE")  # nothing in there could run one
 
-    def test_what_it_copies_is_there(self):
+    def test_what_it_copies_is_there_and_what_it_compiles_is_copied(self):
         copied = [source for what, words in self.build if what == "COPY" for source in words.split()[:-1]]
         for source in copied:
             self.assertTrue((ROOT / source).is_file(), source)
-        compiled = [words for what, words in self.build if words.startswith("g++")]
-        self.assertEqual(len(compiled), 1)
-        for source in re.findall(r"\S+\.(?:cpp|S)", compiled[0]):
-            self.assertIn(source, [Path(each).name for each in copied])
+        names = [Path(each).name for each in copied]
+        compiled = re.findall(r"\S+\.(?:cpp|S)", self.compiled)
+        self.assertIn(f"{self.program}.cpp", compiled)
+        included = re.findall(r'(?m)^#include "(.*)"$', (ROOT / f"examples/{self.program}.cpp").read_text())
+        self.assertEqual(set(compiled) | set(included), set(names))
 
-    def test_the_worker_is_static_and_holds_early_signals(self):
+    def test_the_program_is_static_and_holds_early_signals(self):
         # As the Makefile builds what the tests run.
         makefile = (ROOT / "Makefile").read_text()
         flags = re.search(r"(?m)^STATIC := (.*)$", makefile).group(1)
-        made = re.search(r"(?m)static_worker:.*\n\t(.*)", makefile).group(1).replace("$(STATIC)", flags)
-        compiled = [words for what, words in self.build if words.startswith("g++")][0]
+        made = re.search(r"(?m)static_%:.*\n\t(.*)", makefile).group(1).replace("$(STATIC)", flags)
         for flag in ["-static", "-s", "-Wl,-e,hold_signals"]:
-            self.assertIn(f" {flag} ", compiled)
+            self.assertIn(f" {flag} ", self.compiled)
             self.assertRegex(made, rf" {flag}[ )]")
+        self.assertTrue(self.compiled.endswith(f" -o {self.program}"))
+
+
+class ControllerDockerfile(Dockerfile):
+    NAME = "controller.Dockerfile"
 
 
 @unittest.skipUnless(importlib.util.find_spec("yaml"), "there is no yaml module (Debian: python3-yaml)")
@@ -270,15 +284,17 @@ class Yaml(unittest.TestCase):
                 self.assertEqual(mounts["tmp"], str(Path(settings["termination_type_file"]).parent))
                 self.assertEqual(settings["metrics_address"], f"0.0.0.0:{controller['ports'][0]['containerPort']}")
                 program, *flags = controller["command"]
-                self.assertEqual(flags, ["--config", mounts["config"] + "/controller.json"])
+                self.assertEqual(flags, [])  # it finds its configuration where that is mounted
+                source = (ROOT / "examples/controller.cpp").read_text()
+                self.assertIn(f'usual_config = "{mounts["config"]}/controller.json"', source)
                 for init in spec.get("initContainers", []):
                     self.assertEqual(init["image"], controller["image"])
-                    self.assertEqual(init["command"], [program, "--mark-normal", *flags])
+                    self.assertEqual(init["command"], [program, "--mark-normal"])
                     own = {each["name"]: each["mountPath"] for each in init["volumeMounts"]}
-                    self.assertEqual(own["tmp"], mounts["tmp"])
+                    self.assertEqual((own["tmp"], own["config"]), (mounts["tmp"], mounts["config"]))
                 if "lifecycle" in controller:
                     hook = controller["lifecycle"]["preStop"]["exec"]["command"]
-                    self.assertEqual(hook, [program, "--reclaim", *flags])
+                    self.assertEqual(hook, [program, "--reclaim"])
 
 
 class Systemd(unittest.TestCase):
