@@ -1,8 +1,8 @@
 // The controller of the spot guide: one child process for each job of a folder queue, stopped the way the machine is.
 //
-//   build/controller --config controller.json
+//   build/controller --config FILE
 //
-// where controller.json, which else is /etc/controller/controller.json, is, at the least,
+// where FILE, by default /etc/controller/controller.json, is, at the least,
 //   {"spool_dir": "/var/spool/prover", "command": ["/usr/bin/prover", "--input", "{job}"]}
 // and a job is any file that appears in /var/spool/prover/request (write it elsewhere on that disk, then move it there).
 //
@@ -62,8 +62,8 @@ constexpr const char* usage =
     "  --help           this text\n"
     "\n"
     "FILE is a JSON object, or {\"controller\": OBJECT}. Durations are \"3550s\", \"1m30s\" or seconds as a "
-    "number. Defaults in "
-    "parentheses:\n"
+    "number. Defaults\n"
+    "in parentheses:\n"
     "  spool_dir                       the queue: request/ processing/ done/ failed/ are made in it\n"
     "  command                         program and arguments; {job} in them becomes the path of the job's "
     "file\n"
