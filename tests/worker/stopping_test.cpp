@@ -941,8 +941,11 @@ TEST_CASE("stopping: on_shutdown steps run after the last report, and are in the
             recorder::check_last_word(wire);
             last_word = true;
         }));
-        CHECK(worker.on_shutdown(
-            "hangs", [=] { CHECK(let_go->wait()); }, 1ms));
+        const auto hangs = [=] {
+            let_go->wait();
+            returned->set();
+        };
+        CHECK(worker.on_shutdown("hangs", hangs, 1ms));
         CHECK(worker.on_shutdown("close", [] {}));
         REQUIRE(worker.start());
         CHECK_FALSE(worker.on_shutdown("late", [] {}));
