@@ -95,6 +95,7 @@ class supervisor {
 
     // There may be work in one that was opened.
     void notice_queues() {
+        if (!worker_.queues.ever_used()) return;
         const std::uint32_t now = worker_.queues.version();
         if (std::exchange(queues_seen_, now) != now) pool_->wake();
     }
