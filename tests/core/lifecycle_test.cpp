@@ -64,7 +64,7 @@ constexpr outcome to(phase next, stop_mode mode = stop_mode::graceful, bool canc
     return {true, next, mode, cancels};
 }
 
-// The table of WIRE.md, section 2, by hand and one phase at a time.
+// The event table, by hand and one phase at a time.
 outcome expected_in_running(event what) {
     switch (what) {
         case event::stop_signal: return to(phase::draining);
@@ -171,7 +171,7 @@ struct pipe_ends {
 
 }  // namespace
 
-TEST_CASE("lifecycle: every event in every phase does what the table of WIRE.md says, and nothing else") {
+TEST_CASE("lifecycle: every event in every phase does what the event table says, and nothing else") {
     for (const phase now : all_phases) {
         for (const event what : all_events) {
             CAPTURE(ojs::to_string(now));

@@ -57,6 +57,22 @@ TEST_CASE("what the application closes at the end is closed beside a deaf job an
     CHECK(worker.prints("steps=\"flush: done, hang: timed out, close: done\""));
 }
 
+TEST_CASE("a third signal ends a program whose last step never does") {
+    backend jobs;
+    process worker =
+        start_worker(jobs.url(), "w", {{"TEST_MODE", "endless_step"}, {"OJS_REPEAT_SIGNAL_GAP", "0s"}});
+    await_beat(jobs, "w");
+    worker.signal(SIGTERM);
+    REQUIRE(worker.prints("step hang"));
+    CHECK(jobs.count(beat_in_state("w", "terminate")) == 1);
+    worker.signal(SIGTERM);
+    REQUIRE(worker.prints("stop event"));
+    CHECK_FALSE(worker.ended());
+    worker.signal(SIGTERM);
+    CHECK(worker.wait() == 128 + SIGTERM);
+    CHECK(worker.count("step close") == 0);
+}
+
 TEST_CASE("the backend is gone during the drain: bounded, status 75, the job named") {
     auto jobs = std::make_unique<backend>();
     process worker = start_worker(jobs->url(), "w",

@@ -49,7 +49,7 @@ TEST_CASE("budget: what steps at the end may take counts") {
     CHECK(holds(tight[0].fix, "grant 46s"));
     CHECK(check_budget(with(30s, 1h), ojs::no_limit).size() == 1);
     CHECK(check_budget(with(ojs::no_limit, 60s)).size() == 1);
-    CHECK(holds(check_budget(with(ojs::no_limit, 60s))[0].what, "grace period of unlimited"));
+    CHECK(holds(check_budget(with(ojs::no_limit, 60s))[0].what, "grace period without a limit"));
     CHECK(holds(check_budget(with(ojs::no_limit, 60s))[0].fix, "set OJS_SHUTDOWN_GRACE_PERIOD to 50s"));
 }
 

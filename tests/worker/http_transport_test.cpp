@@ -361,6 +361,38 @@ TEST_CASE(
               "error.type, requeue, meta.checkpoint; error.code is in details.error_class"});
 }
 
+TEST_CASE("http: a form between the full one and the schema's is found again") {
+    std::atomic<bool> well{true};
+    const backend listing(
+        [&well](const http_request& request) {  // wants a list, and once answers 400 to all but the schema
+            const picojson::value body = parse(request.body);
+            return accept_if(well ? body.get("active_jobs").is<picojson::array>() : is_schema_beat(body));
+        });
+    downgrading tested(listing, true, 0ms);  // says a number first
+    REQUIRE(beat(*tested.wire));
+    CHECK(parse(listing.last().body).contains("state"));
+    well = false;
+    REQUIRE(beat(*tested.wire));
+    CHECK(is_schema_beat(parse(listing.last().body)));
+    well = true;
+    REQUIRE(beat(*tested.wire));
+    CHECK(parse(listing.last().body).contains("state"));
+}
+
+TEST_CASE("http: a 404 does not prove that the full form is taken again") {
+    std::atomic<bool> knows{true};
+    const backend peer([&knows](const http_request& request) {
+        if (!knows) return http_response{404, {}, "{}", false};
+        return accept_if(is_schema_fail(parse(request.body)));
+    });
+    downgrading tested(peer, false, 0ms);
+    const fail_request failed = {"j", {"ShutdownError", "m", true, "{}"}, true};
+    REQUIRE(tested.wire->fail(failed, soon()));
+    knows = false;
+    CHECK(*tested.wire->fail(failed, soon()) == settled::gone);
+    CHECK(tested.said.size() == 1);
+}
+
 TEST_CASE("http: a heartbeat that matters is sent again when its connection broke, others are not") {
     const worker_identity who = identity();
     for (const bool matters : {false, true}) {

@@ -195,7 +195,12 @@ class transport : public ojs::transport {
         begun.state = request.state;
         begun.active = request.active_jobs;
         ojs::error why;
-        if (note_locked(std::move(begun), why)) return why;
+        {
+            const std::lock_guard<std::mutex> held(mutex_);
+            if (request.still_wanted && !request.still_wanted())
+                return ojs::error{ojs::errc::cancelled, 0, "no longer true"};
+            if (note(std::move(begun), why)) return why;
+        }
         if (on.beat) return on.beat(request);
         ojs::heartbeat_answer answer;
         answer.jobs_extended = request.active_jobs;

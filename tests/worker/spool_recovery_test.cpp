@@ -348,6 +348,20 @@ TEST_CASE("spool: a process that a dead worker's handler had forked does not kee
     for (const int end : {held[0], held[1], begun[0], begun[1]}) ::close(end);
 }
 
+TEST_CASE("spool: who wants no job now still frees those of a dead worker, for others") {
+    spool dir;
+    {
+        const auto dead = dir.open();
+        dir.put("a", R"({"type":"noop","args":[]})");
+        dir.fetch_one(*dead);
+    }
+    const auto other = dir.open();
+    fetch_request unwanted = dir.asking();
+    unwanted.still_wanted = [] { return false; };
+    CHECK(other->fetch(unwanted, deadline_after(10s)).error().code == errc::cancelled);
+    CHECK(dir.names("request") == names{"a"});
+}
+
 TEST_CASE("spool: in a forked process a transport claims into a folder of its own, and leaves the other's") {
     spool dir;
     const auto transport = dir.open();

@@ -961,3 +961,18 @@ TEST_CASE("stopping: on_shutdown steps run after the last report, and are in the
     let_go->set();
     REQUIRE(returned->wait());
 }
+
+TEST_CASE("stopping: who waits for a worker that cannot start is told") {
+    recorder::transport wire;
+    worker_options options = recorder::options();
+    const auto taken = http_server::start("127.0.0.1:0", [](const http_request&) { return http_response(); });
+    REQUIRE(taken);
+    options.health_address = taken->address();
+    for (int i = 0; i < 20; ++i) {
+        worker tested(options, wire);
+        tested.register_handler("work", [](job_context&) {});
+        std::thread waiter([&] { CHECK(tested.stop().how == stop_end::never_started); });
+        CHECK_FALSE(tested.start());
+        waiter.join();
+    }
+}

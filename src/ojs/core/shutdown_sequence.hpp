@@ -27,7 +27,7 @@ struct step_result {
     std::chrono::milliseconds took{0};
 };
 
-// Runs its steps in the order they were added, each on a thread of its own with all signals blocked, until it returns,
+// Runs its steps in the order they were added, each on a thread of its own, until it returns,
 // throws or its time is over; then comes the next. Of one thread at a time.
 class shutdown_sequence {
   public:

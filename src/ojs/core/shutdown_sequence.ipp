@@ -62,7 +62,8 @@ OJS_SHUTDOWN_INLINE const char* to_string(step_end how) noexcept {
 OJS_SHUTDOWN_INLINE bool shutdown_sequence::add(std::string name, function<void()> call,
                                                 std::chrono::milliseconds limit) {
     if (!call) return false;
-    steps_.push_back({std::move(name), std::move(call), limit});
+    const std::chrono::milliseconds none{0};
+    steps_.push_back({std::move(name), std::move(call), limit < none ? none : limit});
     return true;
 }
 
@@ -95,6 +96,7 @@ OJS_SHUTDOWN_INLINE step_end shutdown_sequence::run_one(step& each, std::size_t 
     options.stack_size = stack_size;
     options.least_stack_size = 256 * 1024;
     options.name = "ojs-step";
+    options.takes_signals = true;  // as what it starts does then
     result<detail::thread> started = detail::thread::start([running] { running->run(); }, options);
     if (!started) return step_end::not_started;
     step_end how = step_end::timed_out;

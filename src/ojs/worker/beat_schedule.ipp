@@ -60,8 +60,8 @@ class beat_schedule {
             if (last_begun_) return {};
             const time_point now = steady_clock::now();
             const bool due = now >= due_ && (!finishing_ || asked_);
-            // The first one comes after the registration, which is not the spare thread's.
-            const bool serves = !spare || (begun_ > 0 && (on_their_way_ > 0 || finishing_));
+            // The first one comes after the registration, which is not the spare thread's, unless the end does.
+            const bool serves = !spare || finishing_ || (begun_ > 0 && on_their_way_ > 0);
             if (serves && due) return begin(now);
             if (serves && finishing_ && (on_their_way_ == 0 || now >= last_due_)) {
                 last_begun_ = true;
@@ -70,6 +70,12 @@ class beat_schedule {
             }
             changed_.wait_until(held, !serves ? time_point::max() : finishing_ ? last_due_ : due_);
         }
+    }
+    // The registration, tried before the first beat, counts as one on its way until then.
+    void registration_tried() {
+        const lock_guard held(mutex_);
+        --on_their_way_;
+        changed_.notify_all();
     }
     // The answer to that beat, which said `state`; errc::cancelled: it was not sent, as another one is wanted.
     void end(std::uint64_t number, result<void> answer, const std::string& state) {
@@ -154,10 +160,10 @@ class beat_schedule {
     time_point last_due_ = time_point::max();
     std::uint64_t begun_ = 0;
     std::uint64_t ended_ = 0;  // the latest of those that have
-    int on_their_way_ = 0;
-    std::string told_;     // the state in it
-    result<void> answer_;  // to it
-    bool asked_ = true;    // the first one is
+    int on_their_way_ = 1;     // see registration_tried()
+    std::string told_;         // the state in it
+    result<void> answer_;      // to it
+    bool asked_ = true;        // the first one is
     bool finishing_ = false;
     bool last_begun_ = false;
 };

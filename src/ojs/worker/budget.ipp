@@ -19,9 +19,11 @@ inline std::chrono::milliseconds longer(std::chrono::milliseconds a, std::chrono
     return a < b ? b : a;
 }
 
-// "30s", or "30s and a preStop delay of 5s".
+// "of 30s", or "of 30s and the preStop delay of 5s".
 inline std::string shown_need(const worker_options& options) {
-    std::string out = format_duration(options.shutdown_grace_period);
+    std::string out = options.shutdown_grace_period == no_limit
+                          ? std::string("without a limit")
+                          : cat("of ", format_duration(options.shutdown_grace_period));
     if (options.prestop_delay > std::chrono::milliseconds::zero())
         append(out, " and the preStop delay of ", format_duration(options.prestop_delay));
     return out;
@@ -38,7 +40,7 @@ inline std::string budget_fix(const worker_options& options, std::chrono::millis
                               std::chrono::milliseconds closing) {
     const auto tail = tail_of(options, closing, std::chrono::seconds(10));
     std::string out;
-    if (need < no_limit) {
+    if (sum(need, tail) < no_limit) {
         append(out, "let the container grant ", format_duration(sum(need, tail)),
                " (terminationGracePeriodSeconds, stop_grace_period, docker stop -t), and say so in "
                "OJS_CONTAINER_GRACE_PERIOD");
@@ -56,7 +58,7 @@ inline void check_container_grace(const worker_options& options, std::chrono::mi
     if (granted <= std::chrono::milliseconds::zero()) return;
     const auto need = sum(options.shutdown_grace_period, options.prestop_delay);
     const auto tail = tail_of(options, closing, std::chrono::seconds(5));
-    const std::string shown = cat("the grace period of ", shown_need(options));
+    const std::string shown = cat("the grace period ", shown_need(options));
     if (need >= granted) {
         out.push_back({severity::error, "budget-exceeded",
                        cat(shown, " cannot fit into the ", format_duration(granted),

@@ -41,7 +41,7 @@ inline void check_container(const container_info& info, std::vector<finding>& ou
 inline void check_unknown_grace(const worker_options& options, const container_info& info,
                                 std::chrono::milliseconds closing, std::vector<finding>& out) {
     if (!info.in_container || options.container_grace_period.count() > 0) return;
-    const std::string shown = cat("the grace period of ", shown_need(options));
+    const std::string shown = cat("the grace period ", shown_need(options));
     if (!in_kubernetes(info)) {
         out.push_back(
             {severity::warning, "budget-unknown",
@@ -56,7 +56,8 @@ inline void check_unknown_grace(const worker_options& options, const container_i
     out.push_back(
         {fits ? severity::info : severity::warning, fits ? "budget-kubernetes" : "budget-unknown",
          fits ? cat(shown, options.prestop_delay.count() > 0 ? " fit into " : " fits into ", granted)
-              : cat("nobody said what the pod grants; ", shown, " and reporting need more than ", granted),
+              : cat("nobody said what the pod grants; ", shown, " and what comes after it need more than ",
+                    granted),
          cat(fits ? "where jobs take longer, set OJS_SHUTDOWN_GRACE_PERIOD, terminationGracePeriodSeconds to "
                     "10s "
                     "more, and OJS_CONTAINER_GRACE_PERIOD to that"

@@ -28,13 +28,16 @@ class heartbeat : public ref_counted {
 
     // Sends what is due, then the last beat, and nothing ever after; wakes the supervisor when that is done.
     void finish(time_point deadline) { worker_.beats.finish(deadline); }
-    bool finished() const noexcept { return finished_.load(std::memory_order_acquire); }
+    // The last beat is through, and so are all before it.
+    bool all_home() const {
+        return finished_.load(std::memory_order_acquire) && !worker_.beats.any_on_its_way();
+    }
     void join() {
         for (beating_thread& each : threads_) each.handle.join();
     }
     // Joins the threads, or leaves one to end by itself where a call to the backend still holds it.
     void end() {
-        const bool soon = finished() && !worker_.beats.any_on_its_way();
+        const bool soon = all_home();
         for (beating_thread& each : threads_) {
             if (soon || each.left.load(std::memory_order_acquire)) {
                 each.handle.join();
@@ -52,6 +55,7 @@ class heartbeat : public ref_counted {
 
     void run(beating_thread& self, bool spare) {
         bool registered = spare || register_worker();
+        if (!spare) worker_.beats.registration_tried();
         beat_turn turn = worker_.beats.wait(spare);
         for (; turn.what == beat_turn::kind::beat; turn = worker_.beats.wait(spare)) {
             if (!registered) registered = register_worker();
@@ -72,10 +76,15 @@ class heartbeat : public ref_counted {
         const auto still_true = [&] { return !worker_.beats.last_begun() && state == worker_.beat_state(); };
         const result<void> sent = beat(state, matters, still_true);
         worker_.beats.end(number, sent, state);
-        if (sent || sent.error().code == errc::cancelled) return;
-        worker_.log.write(log_level::warn, "heartbeat failed", {field("error", sent.error().text)});
+        if (sent) return;
+        const error& why = sent.error();
+        if (why.code == errc::cancelled)
+            return worker_.beats.soon();  // what is true now is to be said instead
+        worker_.log.write(log_level::warn, "heartbeat failed", {field("error", why.text)});
         // What the backend must know is not left to the next interval.
-        if (matters && sent.error().code != errc::rejected) worker_.beats.soon();
+        if (!matters || why.code == errc::rejected) return;
+        if (why.retry_after.count() > 0) return worker_.beats.by(steady_clock::now() + why.retry_after);
+        worker_.beats.soon();
     }
 
     time_point call_deadline() const {
@@ -107,9 +116,14 @@ class heartbeat : public ref_counted {
         const time_point sent = steady_clock::now();
         const heartbeat_request request = {&worker_.identity, std::move(state), ids_of(jobs), matters,
                                            std::move(still_wanted)};
-        const result<heartbeat_answer> answer = worker_.call(
-            [&](ojs::transport& transport) { return transport.heartbeat(request, call_deadline()); });
-        if (answer || answer.error().code != errc::cancelled) worker_.note_heartbeat(answer.has_value());
+        const result<heartbeat_answer> answer =
+            worker_.call([&](ojs::transport& transport) -> result<heartbeat_answer> {
+                if (request.still_wanted && !request.still_wanted())  // not every transport asks
+                    return error{errc::cancelled, 0, "the heartbeat is no longer true"};
+                return transport.heartbeat(request, call_deadline());
+            });
+        if (!answer && answer.error().code == errc::cancelled) return answer.error();
+        worker_.note_heartbeat(answer.has_value());
         cover_leases(jobs, sent);
         if (!answer) return answer.error();
         renew_leases(jobs, *answer, sent);

@@ -51,13 +51,21 @@ class service_report {
         }
         if (now >= extension_due_) {
             extension_due_ = now + extension_interval;
-            extend(now, drain_deadline + worker_.options.stop_timeout);
+            extend(now, end_after(drain_deadline));
         }
     }
 
   private:
     static const char* without_watchdog(const char* name) {
         return std::strncmp(name, "WATCHDOG_", 9) == 0 ? nullptr : std::getenv(name);
+    }
+
+    // The drain, the stop, and what the application then closes; never where one of them has no limit.
+    time_point end_after(time_point drain_deadline) const noexcept {
+        constexpr time_point never = time_point::max();
+        if (closing_ == no_limit) return never;
+        const steady_clock::duration tail = worker_.options.stop_timeout + closing_;
+        return drain_deadline < never - tail ? drain_deadline + tail : never;
     }
 
     // A few seconds at a time, for as long as this worker keeps to its own deadlines: one that hangs is not extended.
@@ -89,6 +97,7 @@ class service_report {
     static constexpr std::chrono::milliseconds longest_extension{5000};
 
     worker_context& worker_;
+    const std::chrono::milliseconds closing_ = worker_.at_shutdown.limit();
     service_notifier notifier_;
     time_point watchdog_due_ = time_point::max();
     time_point extension_due_ = time_point::max();

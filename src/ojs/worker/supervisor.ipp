@@ -256,9 +256,10 @@ class supervisor {
         // The extra moment lets a call that ends at the deadline say so.
         if (!await(report_deadline + a_moment, [this] { return idle(); })) name_unreported();
         heart_->finish(stop_end_);
-        await(stop_end_ + a_moment, [this] { return heart_->finished(); });
+        await(stop_end_ + a_moment, [this] { return heart_->all_home(); });
         worker_.calls.close();
         await_handlers(signals);
+        run_shutdown_steps();
         worker_.life.apply(event::finished, {});
         notice_changes();
     }
@@ -336,32 +337,56 @@ class supervisor {
     // Everything is reported; what remains is to get the threads home.
     int end() {
         const time_point soon = steady_clock::now() + stuck_wait;
-        const bool all_home = pool_->end_threads(soon < stop_end_ ? stop_end_ : soon) && heart_->finished();
+        const bool all_home = pool_->end_threads(soon < stop_end_ ? stop_end_ : soon);
         if (!all_home) name_stuck();
         const int status = end_status(all_home);
         stop_health();
-        const bool all_ended = run_shutdown_steps();
         log_end(status);
+        const bool all_beats_home = heart_->all_home();
         pool_->abandon_threads();
         heart_->end();
-        if (!(all_home && all_ended) && owns_process_) _exit(status);
+        if (!(all_home && all_beats_home && all_steps_home_) && owns_process_) _exit(status);
         return status;
     }
 
-    // What the application gave worker::on_shutdown(). False where a step still runs.
-    bool run_shutdown_steps() {
-        bool all_ended = true;
-        const auto ended = [&](const step_result& each) {
-            all_ended = all_ended && each.how != step_end::timed_out;
-            worker_.log.write(each.how == step_end::done ? log_level::info : log_level::error,
-                              "shutdown step",
-                              {field("step", each.name), field("end", to_string(each.how)),
-                               field("took_ms", each.took.count())});
-        };
-        std::vector<step_result> steps = worker_.at_shutdown.run(ended, worker_.options.thread_stack_size);
+    // What the application gave worker::on_shutdown(), beside this thread, which has signals to notice.
+    void run_shutdown_steps() {
+        if (worker_.at_shutdown.size() == 0) return;
+        const ref<worker_context> context = context_;
+        const int nice = nice_;
+        const ref<steps_under_way> under_way = make_ref<steps_under_way>();
+        result<thread> started = thread::start(
+            [context, under_way, nice] {
+                set_thread_nice(nice);  // they are the user's
+                under_way->results = run_steps(*context);
+                under_way->ended.store(true, std::memory_order_release);
+                context->supervisor.notify();
+            },
+            worker_.service_thread("ojs-steps"));
+        if (!started) {
+            worker_.log.write(log_level::error, "shutdown steps were not run",
+                              {field("error", started.error().text)});
+            return;
+        }
+        await(time_point::max(), [&] { return under_way->ended.load(std::memory_order_acquire); });
+        started->join();
+        for (const step_result& each : under_way->results)
+            all_steps_home_ = all_steps_home_ && each.how != step_end::timed_out;
         const lock_guard held(worker_.report_mutex);
-        worker_.steps = std::move(steps);
-        return all_ended;
+        worker_.steps = std::move(under_way->results);
+    }
+
+    struct steps_under_way : ref_counted {
+        std::vector<step_result> results;
+        std::atomic<bool> ended{false};
+    };
+    static std::vector<step_result> run_steps(worker_context& worker) {
+        const auto ended = [&worker](const step_result& each) {
+            worker.log.write(each.how == step_end::done ? log_level::info : log_level::error, "shutdown step",
+                             {field("step", each.name), field("end", to_string(each.how)),
+                              field("took_ms", each.took.count())});
+        };
+        return worker.at_shutdown.run(ended, worker.options.thread_stack_size);
     }
 
     // Answers under way get a moment; the stop keeps its time.
@@ -456,10 +481,11 @@ class supervisor {
                              milliseconds_since(jobs[i]->claimed_at) / 1000, "s"));
         }
         if (jobs.size() > 20) append(list, cat(",... ", jobs.size() - 20, " more"));
+        std::vector<log_field> fields = {field("active_jobs", jobs.size()), field("jobs", list)};
         const time_point deadline = drain_deadline();
-        worker_.log.write(log_level::info, "draining",
-                          {field("active_jobs", jobs.size()), field("jobs", list),
-                           field("grace_left_ms", deadline > now ? -milliseconds_since(deadline) : 0)});
+        if (deadline != time_point::max())
+            fields.push_back(field("grace_left_ms", deadline > now ? -milliseconds_since(deadline) : 0));
+        worker_.log.write(log_level::info, "draining", std::move(fields));
     }
 
     // Everything about a run in one line: what became of its jobs, how long it took, and why it ended.
@@ -526,6 +552,8 @@ class supervisor {
     bool stop_signalled_ = false;  // by an outside lifecycle
     bool mode_decided_ = false;
     bool reclaim_named_ = false;  // by the termination-mode file
+    bool all_steps_home_ = true;
+    const int nice_ = thread_nice();
     ojs::phase phase_seen_ = phase::running;
     time_point next_progress_ = time_point::max();
     const time_point started_ = steady_clock::now();

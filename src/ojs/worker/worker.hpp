@@ -115,8 +115,8 @@ class worker {
     }
 
     // Works until stopped, in the calling thread, and returns main's exit status (see exit_status). Takes the
-    // signals for that long unless someone installed them for the shared lifecycle. Where a handler does not
-    // return, or on a third stop signal, it ends the process with _exit().
+    // signals for that long unless someone installed them for the shared lifecycle. Where a handler, a step
+    // or a call to the backend does not return, or on a third stop signal, it ends the process with _exit().
     [[nodiscard]] int run();
 
     // The same in the background, without signals and without ever ending the process.
@@ -136,7 +136,8 @@ class worker {
     bool quiet();   // fetch no more, work on
     bool resume();  // undo quiet, that of single queues too, as SIGCONT does
     // The same for one queue: no FETCH asks for it any more, the others go on. Jobs of it that come with a FETCH under way
-    // are run. A backend may ask for it: `quiet` in the answer to a heartbeat, with `queues`.
+    // are run. A backend may ask for it: `quiet` in the answer to a heartbeat, with `queues`; where those are all of the
+    // worker's, it is the worker that is quiet.
     bool quiet(const std::string& queue);
     bool resume(const std::string& queue);
     // Asks for a drain, without waiting, and for one that cancels jobs in flight at once: those have cancel_wait, or a
@@ -147,7 +148,8 @@ class worker {
     // The same, and waits for the end of the worker: as long as the options allow, or until the deadline, or until the
     // token is cancelled. The grace period of the options applies whatever the deadline. Handlers that noticed their
     // cancellation have what is left of stop_timeout to return, others 100 ms. Before run() or start() it stays asked for:
-    // those then drain at once. A handler of this worker must not wait for it. [River Stop, StopAndCancel]
+    // those then drain at once. A handler, a callback or a step of this worker must not wait for it. [River Stop,
+    // StopAndCancel]
     stop_result stop(time_point deadline = time_point::max(), const cancel_token& until = {});
     stop_result stop_and_cancel(time_point deadline = time_point::max(), const cancel_token& until = {});
     stop_result stop(std::chrono::milliseconds timeout, const cancel_token& until = {}) {

@@ -137,6 +137,7 @@ class worker_body : public ref_counted {
     }
 
     int run() {
+        const ref<worker_body> self(this);  // whoever waits for the end may take the worker away
         const cancellable off(false);
         result<void> begun = prepare();
         signals taken;
@@ -176,9 +177,9 @@ class worker_body : public ref_counted {
 
     bool wait(time_point deadline) {
         lock_guard held(mutex_);
-        while (started_ && !ended_ && changed_.wait_until(held, deadline)) {
+        while (started_ && !over_ && changed_.wait_until(held, deadline)) {
         }
-        return ended_;
+        return over_;
     }
     stop_result await_end(time_point deadline, const cancel_token& until) {
         if (!started()) return {stop_end::never_started};
@@ -188,12 +189,18 @@ class worker_body : public ref_counted {
         });
         lock_guard held(mutex_);
         bool in_time = true;
-        while (!ended_ && in_time && !until.cancelled()) in_time = changed_.wait_until(held, deadline);
-        if (!ended_) return {until.cancelled() ? stop_end::cancelled : stop_end::timed_out};
+        while (started_ && !over_ && in_time && !until.cancelled())
+            in_time = changed_.wait_until(held, deadline);
+        if (!started_) return {stop_end::never_started};
+        if (!over_) return {until.cancelled() ? stop_end::cancelled : stop_end::timed_out};
         const bool all = exit_code_.load(std::memory_order_acquire) != exit_status::unreported;
         return {all ? stop_end::ended : stop_end::unreported};
     }
     cancel_token stopped_token() const { return stopped_.token(); }
+    // Thread-safe, as early as it may come.
+    void notice_queues() {
+        if (may_notify_) context_->supervisor.notify();
+    }
     bool stopped() const noexcept { return ended_.load(std::memory_order_acquire); }
     bool started() const noexcept { return started_.load(std::memory_order_acquire); }
     int exit_code() const noexcept { return exit_code_.load(std::memory_order_acquire); }
@@ -239,6 +246,7 @@ class worker_body : public ref_counted {
             worker.owns_transport = true;
         }
         worker.supervisor = std::move(*waker);
+        may_notify_ = true;
         return {};
     }
 
@@ -250,7 +258,9 @@ class worker_body : public ref_counted {
     }
 
     error not_started(const error& why) {
+        const lock_guard held(mutex_);
         started_ = false;
+        changed_.notify_all();  // who waits for an end that will not come
         return why;
     }
 
@@ -295,13 +305,15 @@ class worker_body : public ref_counted {
     void supervise() {
         const int status = supervisor_->supervise();
         let_go();
+        exit_code_ = status;
+        ended_ = true;
+        stopped_.request(cancel_reason::cancelled);  // before stop() returns
         {
             const lock_guard held(mutex_);
-            exit_code_ = status;
-            ended_ = true;
+            over_ = true;
             changed_.notify_all();
         }
-        stopped_.cancel(cancel_reason::cancelled);
+        stopped_.run_callbacks();
     }
 
     void let_go() {
@@ -319,7 +331,9 @@ class worker_body : public ref_counted {
     mutex mutex_;
     condition changed_;
     std::atomic<bool> started_{false};
+    std::atomic<bool> may_notify_{false};  // there is something to notify
     std::atomic<bool> ended_{false};
+    bool over_ = false;  // who waits may go; guarded by mutex_
     std::atomic<int> exit_code_{0};
     cancel_source stopped_;
 };
@@ -395,7 +409,7 @@ OJS_SHUTDOWN_INLINE bool worker::quiet(const std::string& queue) {
 }
 OJS_SHUTDOWN_INLINE bool worker::resume(const std::string& queue) {
     const bool changed = body_->context().queues.set(queue, false);
-    if (changed && body_->started()) body_->context().supervisor.notify();
+    if (changed) body_->notice_queues();
     return changed;
 }
 OJS_SHUTDOWN_INLINE bool worker::request_stop() {

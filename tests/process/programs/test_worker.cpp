@@ -123,16 +123,15 @@ int run(const ojs::worker_options& options) {
 }
 
 // What the program closes after the last report; one step never returns.
-int run_with_steps(const ojs::worker_options& options) {
+int run_with_steps(const ojs::worker_options& options, std::chrono::milliseconds limit) {
     ojs::worker worker(options);
     register_handlers(worker);
+    const auto hang = [] {
+        print("step hang");
+        for (;;) ::pause();
+    };
     const bool added = worker.on_shutdown("flush", [] { print("step flush"); }) &&
-                       worker.on_shutdown(
-                           "hang",
-                           [] {
-                               for (;;) ::pause();
-                           },
-                           std::chrono::milliseconds(50)) &&
+                       worker.on_shutdown("hang", hang, limit) &&
                        worker.on_shutdown("close", [] { print("step close"); });
     return added ? worker.run() : 98;
 }
@@ -210,7 +209,8 @@ int main(int argc, char** argv) {
     if (mode == "claimed") return run_claimed(*options, lifecycle, 0);
     if (mode == "early_term") return run_claimed(*options, lifecycle, SIGTERM);
     if (mode == "early_tstp") return run_claimed(*options, lifecycle, SIGTSTP);
-    if (mode == "steps") return run_with_steps(*options);
+    if (mode == "steps") return run_with_steps(*options, std::chrono::milliseconds(50));
+    if (mode == "endless_step") return run_with_steps(*options, ojs::no_limit);
     if (mode == "no_handler") return run_without_handler(*options);
     if (mode == "second_installer") return run_second_installer(*options);
     if (mode == "foreign_handler") return run_foreign_handler(*options);

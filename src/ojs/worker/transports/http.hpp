@@ -68,8 +68,8 @@ class http_transport : public transport {
                                  const http_call& call);
     result<http_response> post_in_form(form_choice& form, bool matters, const body_maker& body,
                                        const http_call& call);
-    bool is_full_due(form_choice& form, bool matters) noexcept;
-    void keep_form(form_choice& form, int before, int taken, const error& why);
+    bool is_full_due(form_choice& form) noexcept;
+    void keep_form(form_choice& form, int before, int taken, int status, const error& why);
 
     http_client client_;
     const http_transport_options options_;

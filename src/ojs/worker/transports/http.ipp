@@ -450,49 +450,46 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(const char* metho
     return client_.send(request, call);
 }
 
-// Whether the full form is to be tried, although the backend has refused it. Of many calls at a time, one does.
-OJS_SHUTDOWN_INLINE bool http_transport::is_full_due(form_choice& form, bool matters) noexcept {
-    const time_point now = steady_clock::now();
+// Whether it is time to try the forms from the full one on, although the backend has refused it. Of many calls, one does.
+OJS_SHUTDOWN_INLINE bool http_transport::is_full_due(form_choice& form) noexcept {
     steady_clock::rep due = form.full_again.load(std::memory_order_relaxed);
-    if (now.time_since_epoch().count() < due) return matters;
-    const steady_clock::rep next = (now + options_.form_retry).time_since_epoch().count();
-    return form.full_again.compare_exchange_strong(due, next) || matters;
+    if (steady_clock::now().time_since_epoch().count() < due) return false;
+    const steady_clock::rep next = deadline_after(options_.form_retry).time_since_epoch().count();
+    return form.full_again.compare_exchange_strong(due, next);
 }
 
-OJS_SHUTDOWN_INLINE void http_transport::keep_form(form_choice& form, int before, int taken,
+// After an answer that is not a refusal. Only success shows that a better form is taken again.
+OJS_SHUTDOWN_INLINE void http_transport::keep_form(form_choice& form, int before, int taken, int status,
                                                    const error& why) {
-    if (taken == before || !form.in_use.compare_exchange_strong(before, taken)) return;
-    form.full_again.store((steady_clock::now() + options_.form_retry).time_since_epoch().count());
+    const bool success = status >= 200 && status < 300;
+    const bool answers_request = success || status == 404 || status == 409;
+    if (taken == before || !(taken < before ? success : answers_request)) return;
+    if (!form.in_use.compare_exchange_strong(before, taken)) return;
+    form.full_again.store(deadline_after(options_.form_retry).time_since_epoch().count());
     if (options_.on_form_change) options_.on_form_change(form.operation, form.dropped(taken), why);
 }
 
-// Tries the form in use, and the others from the first on, until the backend does not refuse one as such.
+// Tries forms until the backend does not refuse one as such: the one in use and the others from the first on; where the
+// full one is due, from the first on; where it matters, the full one before the one in use.
 OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_in_form(form_choice& form, bool matters,
                                                                        const body_maker& body,
                                                                        const http_call& call) {
     const std::string route = detail::cat("/workers/", form.operation);
-    const auto answers_request = [](int status) {
-        return (status >= 200 && status < 300) || status == 404 || status == 409;
-    };
     const int in_use = form.in_use.load(std::memory_order_relaxed);
-    const int preferred = in_use != 0 && is_full_due(form, matters) ? 0 : in_use;
-    result<http_response> first = post(route, body(preferred), call);
+    const bool due = in_use != 0 && is_full_due(form);
+    const int order[] = {due || matters ? 0 : in_use, due ? 0 : in_use, 0, 1, 2};
+    unsigned tried = 0;
+    result<http_response> first = error{};
     error refused;
-    if (first && detail::refuses_form(first->status)) {
-        refused = detail::status_error(route, *first, detail::quoting::no);
-    } else {
-        if (first && answers_request(first->status)) keep_form(form, in_use, preferred, refused);
-        return first;
-    }
-    // The one in use is known to have been taken.
-    const int order[] = {in_use, 0, 1, 2};
-    for (int i = 0; i <= form.count; ++i) {
-        const int other = order[i];
-        if (other == preferred || (i > 0 && other == in_use)) continue;
-        result<http_response> answer = post(route, body(other), call);
-        if (answer && detail::refuses_form(answer->status)) continue;
-        if (answer && answers_request(answer->status)) keep_form(form, in_use, other, refused);
-        return answer;
+    for (const int each : order) {
+        if (each >= form.count || (tried >> each & 1U) != 0) continue;
+        result<http_response> answer = post(route, body(each), call);
+        const bool refuses = answer && detail::refuses_form(answer->status);
+        if (answer && !refuses) keep_form(form, in_use, each, answer->status, refused);
+        if (!refuses) return answer;
+        refused = detail::status_error(route, *answer, detail::quoting::no);
+        if (tried == 0) first = std::move(answer);
+        tried |= 1U << each;
     }
     return first;
 }

@@ -45,9 +45,9 @@ class spool_body : public ref_counted {
         const lock_guard fetching(fetch_mutex_);
         const result<void> usable = keep_open();
         if (!usable) return usable.error();
-        if (request.still_wanted && !request.still_wanted()) return no_longer_wanted();
         put_back_strays();
-        recover_when_due(deadline);
+        recover_when_due(deadline);  // for others, if not for us
+        if (request.still_wanted && !request.still_wanted()) return no_longer_wanted();
         look_at_other_queues(request.worker->queues);
         const int failed = waiting_.update(place_->folders.request.get());
         if (failed != 0) return spool_error("read request/", failed);
