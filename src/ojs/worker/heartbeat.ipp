@@ -55,7 +55,7 @@ class heartbeat : public ref_counted {
 
     void run(beating_thread& self, bool spare) {
         bool registered = spare || register_worker();
-        if (!spare) worker_.beats.registration_tried();
+        if (!spare) note_registration_tried();
         beat_turn turn = worker_.beats.wait(spare);
         for (; turn.what == beat_turn::kind::beat; turn = worker_.beats.wait(spare)) {
             if (!registered) registered = register_worker();
@@ -68,6 +68,12 @@ class heartbeat : public ref_counted {
         }
         self.left.store(true, std::memory_order_release);
         worker_.supervisor.notify();
+    }
+
+    void note_registration_tried() {
+        worker_.beats.registration_tried();
+        worker_.registration_tried.store(true);
+        worker_.supervisor.notify();  // who lets the pool know
     }
 
     void regular_beat(std::uint64_t number) {

@@ -422,7 +422,7 @@ class job_pool : public ref_counted {
             }
             if (closed_) return {};
             const std::size_t free = free_slots();
-            const bool may_fetch = free > 0 && worker_.may_fetch();
+            const bool may_fetch = free > 0 && worker_.may_fetch() && worker_.registration_tried.load();
             const bool now = may_fetch && steady_clock::now() >= next_fetch_;
             if (leading_ && !now) {
                 ++idle_;

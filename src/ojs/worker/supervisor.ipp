@@ -89,6 +89,10 @@ class supervisor {
         }
         while (worker_.life.next_change(seen_)) on_change(seen_);
         notice_queues();
+        if (!registration_seen_ && worker_.registration_tried.load()) {
+            registration_seen_ = true;
+            pool_->wake();
+        }
         decide_mode();  // a signal may have come to a drain that nobody had signalled
         answer_report_requests();
     }
@@ -548,6 +552,7 @@ class supervisor {
     lifecycle_state followed_seen_;  // the same of the outside lifecycle
     std::uint32_t resumes_seen_ = 0;
     std::uint32_t queues_seen_ = 0;
+    bool registration_seen_ = false;
     std::uint32_t reports_seen_ = 0;
     bool stop_signalled_ = false;  // by an outside lifecycle
     bool mode_decided_ = false;

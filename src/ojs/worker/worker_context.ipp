@@ -194,10 +194,11 @@ class worker_context : public ref_counted {
     std::atomic<std::uint64_t> interrupted{0};
     std::atomic<std::uint64_t> handed_back{0};
     std::atomic<std::uint64_t> gone{0};
-    std::atomic<bool> ready{false};  // the backend has answered a heartbeat or a FETCH
-    ref<worker_metrics> metrics;     // none: no health server; set once, before any thread starts
-    watch changes;                   // only with metrics: a turn of the supervisor, or no claim left
-    counter turns{0};                // of the supervisor's loop, only with metrics
+    std::atomic<bool> registration_tried{false};  // no FETCH before [WP 3.1]
+    std::atomic<bool> ready{false};               // the backend has answered a heartbeat or a FETCH
+    ref<worker_metrics> metrics;  // none: no health server; set once, before any thread starts
+    watch changes;                // only with metrics: a turn of the supervisor, or no claim left
+    counter turns{0};             // of the supervisor's loop, only with metrics
     mutable mutex report_mutex;
     std::vector<std::string> unreported;  // guarded by report_mutex
     std::vector<std::string> stuck;       // guarded by report_mutex
