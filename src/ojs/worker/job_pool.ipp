@@ -36,7 +36,13 @@ class job_pool : public ref_counted {
         lead_.notify_one();
     }
 
-    // The same for a job that a report thread settled. In a stop, when nobody FETCHes any more, it waits for no lock.
+    // A FETCH that is due may begin now.
+    void look_again() {
+        const lock_guard held(mutex_);
+        lead_.notify_one();
+    }
+
+    // The same as wake() for a job that a report thread settled. In a stop, when nobody FETCHes any more, it waits for no lock.
     void slot_came_free() {
         if (!closed_.load(std::memory_order_relaxed)) wake();
     }

@@ -91,7 +91,7 @@ class supervisor {
         notice_queues();
         if (!registration_seen_ && worker_.registration_tried.load()) {
             registration_seen_ = true;
-            pool_->wake();
+            pool_->look_again();
         }
         decide_mode();  // a signal may have come to a drain that nobody had signalled
         answer_report_requests();
