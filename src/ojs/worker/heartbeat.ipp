@@ -1,4 +1,4 @@
-// heartbeat: the thread that beats, to the very last request of the worker.
+// heartbeat: the threads that beat, to the very last request of the worker.
 #pragma once
 
 #include "worker_context.ipp"

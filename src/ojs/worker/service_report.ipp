@@ -62,10 +62,10 @@ class service_report {
 
     // The drain, the stop, and what the application then closes; never where one of them has no limit.
     time_point end_after(time_point drain_deadline) const noexcept {
-        constexpr time_point never = time_point::max();
-        if (closing_ == no_limit) return never;
+        constexpr time_point latest = time_point::max();
+        if (closing_ == no_limit) return latest;
         const steady_clock::duration tail = worker_.options.stop_timeout + closing_;
-        return drain_deadline < never - tail ? drain_deadline + tail : never;
+        return drain_deadline < latest - tail ? drain_deadline + tail : latest;
     }
 
     // A few seconds at a time, for as long as this worker keeps to its own deadlines: one that hangs is not extended.
