@@ -59,16 +59,16 @@ class beat_schedule {
         for (;;) {
             if (last_begun_) return {};
             const time_point now = steady_clock::now();
+            const time_point next = next_turn(spare);
             const bool due = now >= due_ && (!finishing_ || asked_);
-            // The first one comes after the registration, which is not the spare thread's, unless the end does.
-            const bool serves = !spare || finishing_ || (begun_ > 0 && on_their_way_ > 0);
-            if (serves && due) return begin(now);
-            if (serves && finishing_ && (on_their_way_ == 0 || now >= last_due_)) {
+            if (due && now >= next) return begin(now);
+            if (finishing_ && !due && (on_their_way_ == 0 || now >= last_due_)) {
                 last_begun_ = true;
                 changed_.notify_all();
                 return {beat_turn::kind::last, 0};
             }
-            changed_.wait_until(held, !serves ? time_point::max() : finishing_ ? last_due_ : due_);
+            const time_point wanted = finishing_ ? last_due_ : due_;
+            changed_.wait_until(held, next < wanted ? wanted : next);
         }
     }
     // The registration, tried before the first beat, counts as one on its way until then.
@@ -83,6 +83,8 @@ class beat_schedule {
         --on_their_way_;
         changed_.notify_all();
         const bool sent = answer || answer.error().code != errc::cancelled;
+        // One that was overtaken may have come to the backend last: it hears once more what is true.
+        if (sent && number < ended_ && state != told_) want(time_point::min());
         if (!sent || number <= ended_) return;  // a later one says more
         if (answer) told_ = state;
         answer_ = std::move(answer);
@@ -134,6 +136,14 @@ class beat_schedule {
         due_ = when;
         changed_.notify_all();
     }
+    // With the mutex held. From when on this thread may begin a beat that is due. One on its way is not overtaken before
+    // it took long: the backend might see the two in the other order. The spare thread is for that alone, and the first
+    // beat comes after the registration, unless the end does.
+    time_point next_turn(bool spare) const noexcept {
+        if (finishing_) return time_point::min();
+        if (on_their_way_ == 0 || begun_ == 0) return spare ? time_point::max() : time_point::min();
+        return last_began_ + overtaking_;
+    }
     // With the mutex held.
     beat_turn begin(time_point now) {
         asked_ = false;
@@ -151,6 +161,7 @@ class beat_schedule {
 
     const std::chrono::milliseconds interval_;
     const std::chrono::milliseconds ask_gap_;
+    static constexpr std::chrono::milliseconds overtaking_{250};
     mutable mutex mutex_;
     condition changed_;                   // for the threads that beat
     condition answered_;                  // for those who wait for an answer
