@@ -170,6 +170,7 @@ class heartbeat : public ref_counted {
     void quiet_queues(const std::vector<std::string>& queues) {
         for (const std::string& queue : queues) {
             if (worker_.queues.set(queue, true)) {
+                worker_.supervisor.notify();
                 worker_.log.write(log_level::info, "queue quieted by directive",
                                   {field("queue", printable(queue, 100))});
             } else if (!worker_.queues.is_known(queue)) {

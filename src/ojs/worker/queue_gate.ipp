@@ -40,8 +40,11 @@ class queue_gate {
     }
 
     bool ever_used() const noexcept { return changes_.load() != 0; }
-    // What open() said holds as long as this stays.
-    std::uint32_t version() const noexcept { return changes_.load() + life_.resume_requests(); }
+    // What open() said holds as long as this stays. 0 until a queue is quieted for the first time: before, a resume opens none.
+    std::uint32_t version() const noexcept {
+        const std::uint32_t changes = changes_.load();
+        return changes == 0 ? 0 : changes + life_.resume_requests();
+    }
     // Those to fetch from, in their order.
     std::vector<std::string> open() const {
         const lock_guard held(mutex_);

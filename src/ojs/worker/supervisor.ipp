@@ -97,9 +97,8 @@ class supervisor {
         answer_report_requests();
     }
 
-    // There may be work in one that was opened.
+    // There may be work in one that was opened, and a FETCH that was about to go out was not sent.
     void notice_queues() {
-        if (!worker_.queues.ever_used()) return;
         const std::uint32_t now = worker_.queues.version();
         if (std::exchange(queues_seen_, now) != now) pool_->wake();
     }

@@ -405,7 +405,9 @@ OJS_SHUTDOWN_INLINE bool worker::resume() {
     return context.life.apply(event::resume_request, {cause_kind::api, 0}) || queues;
 }
 OJS_SHUTDOWN_INLINE bool worker::quiet(const std::string& queue) {
-    return body_->context().queues.set(queue, true);
+    const bool changed = body_->context().queues.set(queue, true);
+    if (changed) body_->notice_queues();
+    return changed;
 }
 OJS_SHUTDOWN_INLINE bool worker::resume(const std::string& queue) {
     const bool changed = body_->context().queues.set(queue, false);
