@@ -26,7 +26,8 @@ class supervisor {
           stuck_(worker_, *pool_),
           service_(worker_),
           health_(std::move(health)),
-          owns_process_(owns_process) {}
+          owns_process_(owns_process),
+          resumes_seen_(worker_.followed != nullptr ? worker_.followed->resume_requests() : 0) {}
 
     result<void> start() {
         result<void> started = heart_->start();
@@ -46,7 +47,6 @@ class supervisor {
         if (worker_.followed != nullptr) {
             const lifecycle_state outside = worker_.followed->state();
             followed_seen_ = outside;
-            resumes_seen_ = worker_.followed->resume_requests();
             follow(outside);
         }
         await(time_point::max(), [this] { return phase() >= phase::draining; });
@@ -549,7 +549,7 @@ class supervisor {
     const bool owns_process_;
     lifecycle_state seen_;           // the last change noticed
     lifecycle_state followed_seen_;  // the same of the outside lifecycle
-    std::uint32_t resumes_seen_ = 0;
+    std::uint32_t resumes_seen_;     // of the outside lifecycle, from before start() returns
     std::uint32_t queues_seen_ = 0;
     bool registration_seen_ = false;
     std::uint32_t reports_seen_ = 0;
