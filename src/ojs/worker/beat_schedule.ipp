@@ -142,7 +142,7 @@ class beat_schedule {
     time_point next_turn(bool spare) const noexcept {
         if (finishing_) return time_point::min();
         if (on_their_way_ == 0 || begun_ == 0) return spare ? time_point::max() : time_point::min();
-        return last_began_ + overtaking_;
+        return last_began_ + most_yielding;
     }
     // With the mutex held.
     beat_turn begin(time_point now) {
@@ -157,11 +157,10 @@ class beat_schedule {
     static error last_beat_error() { return {errc::cancelled, 0, "the worker is at its last heartbeat"}; }
 
     static constexpr std::chrono::milliseconds most_ask_gap{1000};
-    static constexpr std::chrono::milliseconds most_yielding{250};  // of the last beat to those on their way
+    static constexpr std::chrono::milliseconds most_yielding{250};  // of a beat to those on their way
 
     const std::chrono::milliseconds interval_;
     const std::chrono::milliseconds ask_gap_;
-    static constexpr std::chrono::milliseconds overtaking_{250};
     mutable mutex mutex_;
     condition changed_;                   // for the threads that beat
     condition answered_;                  // for those who wait for an answer
