@@ -42,7 +42,7 @@ $(BUILD)/hello_worker: $(OBJ)/examples/hello_worker.o
 $(filter-out $(BUILD)/hello_worker $(BUILD)/shutdown-probe,$(EXAMPLES)): $(BUILD)/%: $(OBJ)/examples/%.o $(OBJ)/tests/link/implementation.o
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
 # The probe is several files; broken_worker.cpp beside them is for its test alone.
-PROBE := $(patsubst %.cpp,%.o,$(filter-out %/broken_worker.cpp,$(wildcard examples/shutdown_probe/*.cpp)))
+PROBE := $(patsubst %.cpp,%.o,$(filter-out %/broken_worker.cpp,$(wildcard tools/shutdown_probe/*.cpp)))
 $(BUILD)/shutdown-probe: $(addprefix $(OBJ)/,$(PROBE) tests/link/implementation.o)
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
 # What an empty image holds, as examples/deploy/*Dockerfile builds it.
@@ -112,7 +112,7 @@ compiler.asan            := $(SANITIZED) -O0 -fsanitize=address -fsanitize=undef
 compiler.tsan            := $(SANITIZED) -O1 -fsanitize=thread $(SEPARATE)
 CONFIGURATIONS := $(patsubst compiler.%,%,$(filter compiler.%,$(.VARIABLES)))
 
-ROOMS := base core net worker launcher
+ROOMS := base core system net worker
 $(foreach room,$(ROOMS),$(eval TESTS.$(room) := $(wildcard tests/$(room)/*.cpp tests/$(room)/*/*.cpp)))
 # What a process that died leaves to the next; all other tests of whole processes. About as long each, side by side.
 TESTS.recovery := $(patsubst %,tests/process/%.cpp,checkpoints controller probe spool spool_crash)
@@ -134,7 +134,7 @@ $T/process: $(PROCESSES)
 	$(call link,$(compiler.$*))
 $T/recovery: $(PROCESSES)
 	$(call link,$(compiler.$*))
-$T/broken_worker: $O/examples/shutdown_probe/broken_worker.o $O/tests/link/implementation.o
+$T/broken_worker: $O/tools/shutdown_probe/broken_worker.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
 $T/dev_backend: $O/examples/dev_backend.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
@@ -313,9 +313,9 @@ WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wo
 warnings = $(1) $(WARNINGS) tests/link/first.cpp $(2) && $(1) $(WARNINGS) $(SEPARATE) tests/link/implementation.cpp
 SYNTAX := $(COMMON) -fsyntax-only
 # Not src/ojs_shutdown.hpp: the order of its includes is the order of the parts, which clang-format would sort.
-HAND_WRITTEN := $(filter-out src/ojs_shutdown.hpp,$(shell find src tests examples -name '*.[chi]pp' 2>/dev/null))
+HAND_WRITTEN := $(filter-out src/ojs_shutdown.hpp,$(shell find src tests examples tools -name '*.[chi]pp' 2>/dev/null))
 
-examples.c++17 := $(wildcard examples/*.cpp examples/*/*.cpp)
+examples.c++17 := $(wildcard examples/*.cpp tools/*/*.cpp)
 $(RESULTS)/warnings/g++/%: FORCE
 	@$(TALLY) run $@ sh -c '$(call warnings,g++ $(SYNTAX) -I. -std=$*,$(examples.$*))'
 $(RESULTS)/warnings/clang++/%: FORCE

@@ -16,7 +16,7 @@ import re
 import sys
 from pathlib import Path
 
-ROOMS = ["base", "core", "net", "worker", "launcher"]
+ROOMS = ["base", "core", "system", "net", "worker", "launcher"]
 UMBRELLA = "src/ojs_shutdown.hpp"
 OUTPUT = "ojs_shutdown.hpp"
 GUARD_BEGIN = "#ifndef OJS_SHUTDOWN_HPP"  # the declarations are between these two, the definitions after them

@@ -653,7 +653,10 @@ TEST_CASE("signals: names") {
     CHECK(ojs::signal_name(SIGINT) == "SIGINT");
     CHECK(ojs::signal_name(SIGTSTP) == "SIGTSTP");
     CHECK(ojs::signal_name(SIGCONT) == "SIGCONT");
-    CHECK(ojs::signal_name(7) == "signal 7");
+    CHECK(ojs::signal_name(SIGKILL) == "SIGKILL");
+    CHECK(ojs::signal_name(SIGBUS) == "SIGBUS");
+    CHECK(ojs::signal_name(64) == "signal 64");
+    CHECK(ojs::signal_name(0) == "signal 0");
 }
 
 TEST_CASE("signals: the handler keeps errno") {

@@ -25,8 +25,8 @@ inline void sched_yield() {
 }  // namespace ojs
 
 #define OJS_SHUTDOWN_INLINE inline
-#include "ojs/base/sync.ipp"
-#include "ojs/base/text.ipp"
+#include "ojs/base/detail/sync.ipp"
+#include "ojs/base/detail/text.ipp"
 #include "ojs/core/drain_barrier.ipp"
 #include "ojs/core/lifecycle.ipp"
 

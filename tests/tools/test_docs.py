@@ -5,7 +5,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = {"unit": ("base", "core", "net", "worker", "launcher"), "process": ("process",), "recovery": ("process",)}
+PARTS = {"unit": ("base", "core", "system", "net", "worker"), "process": ("process",), "recovery": ("process",)}
 
 
 def read(path):

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "../core/file_tree.hpp"
+#include "../system/file_tree.hpp"
 
 using namespace test;
 using namespace std::chrono_literals;

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "../core/file_tree.hpp"
+#include "../system/file_tree.hpp"
 #include "test.hpp"
 
 using namespace ojs;

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
+#include "detail/text.hpp"
 #include "duration.hpp"
-#include "text.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-#include "memory.hpp"
+#include "function.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "detail/text.hpp"
 #include "finding.hpp"
-#include "text.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

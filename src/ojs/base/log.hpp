@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "memory.hpp"
-#include "text.hpp"
+#include "detail/text.hpp"
+#include "function.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

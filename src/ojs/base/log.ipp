@@ -5,14 +5,14 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
 
+#include "detail/clock.hpp"
+#include "detail/sync.hpp"
 #include "log.hpp"
-#include "sync.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -23,27 +23,6 @@ OJS_SHUTDOWN_INLINE const char* to_string(log_level level) noexcept {
 }
 
 namespace detail {
-
-inline std::int64_t wall_clock_ms() noexcept {
-    timespec now{};
-    clock_gettime(CLOCK_REALTIME, &now);
-    return static_cast<std::int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1000000;
-}
-
-// ISO 8601: "2026-01-02T03:04:05.678Z".
-inline std::string utc_text(std::int64_t ms_since_1970) {
-    const auto seconds = static_cast<time_t>(ms_since_1970 / 1000);
-    tm utc{};
-    gmtime_r(&seconds, &utc);
-    char text[40];
-    const std::size_t length = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
-    std::snprintf(text + length, sizeof text - length, ".%03uZ", static_cast<unsigned>(ms_since_1970 % 1000));
-    return text;
-}
-
-OJS_SHUTDOWN_INLINE std::string utc_timestamp() {
-    return utc_text(wall_clock_ms());
-}
 
 // A value that logfmt can carry bare, or quoted.
 OJS_SHUTDOWN_INLINE void append_logfmt_value(std::string& out, std::string_view text) {

@@ -6,7 +6,7 @@
 
 #include "../base/duration.hpp"
 #include "../base/error.hpp"
-#include "../base/memory.hpp"
+#include "../base/function.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

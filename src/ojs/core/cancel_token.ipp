@@ -3,9 +3,9 @@
 #include <atomic>
 #include <list>
 
-#include "../base/sync.hpp"
+#include "../base/detail/sync.hpp"
 #include "cancel_token.hpp"
-#include "wake.hpp"
+#include "detail/wake.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

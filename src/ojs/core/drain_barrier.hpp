@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "../base/sync.hpp"
+#include "../base/detail/sync.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -4,8 +4,8 @@
 #include <sched.h>
 #include <time.h>
 
+#include "detail/wake.hpp"
 #include "lifecycle.hpp"
-#include "wake.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

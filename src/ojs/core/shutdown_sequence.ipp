@@ -1,6 +1,6 @@
 #pragma once
 
-#include "../base/sync.hpp"
+#include "../base/detail/sync.hpp"
 #include "shutdown_sequence.hpp"
 
 namespace ojs {

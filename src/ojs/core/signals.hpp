@@ -79,7 +79,7 @@ class [[nodiscard]] signals {
     std::vector<int> ignored_;
 };
 
-// "SIGTERM", ... or "signal 7" for those this library does not handle. Thread-safe.
+// "SIGTERM", ... or "signal 64" for those that POSIX does not name. Thread-safe.
 std::string signal_name(int number);
 
 }  // namespace v0_1_0

@@ -7,27 +7,32 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../base/text.hpp"
+#include "../base/detail/proc.hpp"
+#include "../base/detail/signal_names.hpp"
+#include "../base/detail/text.hpp"
+#include "detail/wake.hpp"
 #include "signals.hpp"
-#include "thread_stack.hpp"
-#include "wake.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
+// A SIGTTIN of ours to one of our threads, which is no event: see system/detail/thread_stack.ipp.
+struct thread_request {
+    bool (*answer)(const siginfo_t* info) noexcept;  // in the handler; false: it was none
+    void (*forget)() noexcept;                       // in the child of a fork
+};
+
 struct signal_rule {
     int number;
     event what;
-    const char* name;
     bool only_if_asked = false;
 };
 
 // Which signal is which event. [GS 4.1]
 inline constexpr signal_rule signal_rules[] = {
-    {SIGTERM, event::stop_signal, "SIGTERM"},    {SIGINT, event::stop_signal, "SIGINT"},
-    {SIGTSTP, event::quiet_request, "SIGTSTP"},  {SIGCONT, event::resume_request, "SIGCONT"},
-    {SIGTTIN, event::report_request, "SIGTTIN"}, {SIGUSR1, event::reclaim, "SIGUSR1", true},
+    {SIGTERM, event::stop_signal},    {SIGINT, event::stop_signal},     {SIGTSTP, event::quiet_request},
+    {SIGCONT, event::resume_request}, {SIGTTIN, event::report_request}, {SIGUSR1, event::reclaim, true},
 };
 inline constexpr std::size_t signal_rule_count = sizeof signal_rules / sizeof signal_rules[0];
 
@@ -45,9 +50,10 @@ struct process_state {
     std::atomic<unsigned> forks{0};                          // between the first process and this one
     std::atomic<const siginfo_t*> chained[chain_size] = {};  // what foreign handlers are called for now
     std::atomic<bool> fork_handler_set{false};
-    std::atomic<std::uint32_t> received{0};                   // signals so far
-    std::atomic<std::uint64_t> log[log_size] = {};            // the last of them, packed, with their lap_bit
-    std::atomic<std::uint64_t> last[signal_rule_count] = {};  // the last of each number, packed
+    std::atomic<const thread_request*> asks_threads{nullptr};  // what else a SIGTTIN may be
+    std::atomic<std::uint32_t> received{0};                    // signals so far
+    std::atomic<std::uint64_t> log[log_size] = {};             // the last of them, packed, with their lap_bit
+    std::atomic<std::uint64_t> last[signal_rule_count] = {};   // the last of each number, packed
     // Written before the handler is installed, read by it and after fork.
     pid_t owner = 0;          // the process that installed them
     std::uint32_t taken = 0;  // signals wait() has returned or skipped
@@ -127,7 +133,8 @@ inline void handle_signal(std::size_t rule, lifecycle& target, int number, sigin
         raise(SIGSTOP);
         return;
     }
-    if (number == SIGTTIN && answer_stack_request(info)) return;
+    const thread_request* const request = process.asks_threads.load();
+    if (number == SIGTTIN && request != nullptr && request->answer(info)) return;
     const std::uint64_t packed = pack_signal(number, info);
     const std::uint32_t place = process.received.fetch_add(1);
     process.log[place % process_state::log_size].store(packed | lap_bit(place));
@@ -182,7 +189,7 @@ inline void forget_parent() noexcept {
     process.forks.fetch_add(1);
     process.handlers_running.store(0);  // those of other threads, which are not here
     for (std::atomic<const siginfo_t*>& place : process.chained) place.store(nullptr);
-    forget_stack_requests();
+    if (const thread_request* const request = process.asks_threads.load()) request->forget();
     lifecycle* target = process.target.exchange(nullptr);
     if (target == nullptr) return;
     target->after_fork();
@@ -262,7 +269,7 @@ inline result<void> remember_previous(std::size_t rule, const signal_options& op
     // Ours may have come back after its installer had gone, by a foreign handler that was set over it.
     if (!is_ours(found)) process.previous[rule] = found;
     if (!is_foreign(process.previous[rule]) || options.chain_foreign) return {};
-    return installer_busy(cat(signal_rules[rule].name,
+    return installer_busy(cat(signal_name(signal_rules[rule].number),
                               " already has a handler from elsewhere in this process; set "
                               "signal_options::chain_foreign to run both"));
 }
@@ -276,27 +283,12 @@ inline result<void> remember_previous(const signal_options& options) {
     return {};
 }
 
-inline std::string process_name(pid_t pid) {
-    std::string name;
-#if OJS_SHUTDOWN_USE_PROC
-    const unique_fd file(
-        ::open(cat("/proc/", static_cast<long long>(pid), "/comm").c_str(), O_RDONLY | O_CLOEXEC));
-    char text[64];
-    const ssize_t got = file ? ::read(file.get(), text, sizeof text) : -1;
-    if (got > 0) name.assign(text, static_cast<std::size_t>(got));
-    while (!name.empty() && name.back() == '\n') name.pop_back();
-#else
-    static_cast<void>(pid);
-#endif
-    return name;
-}
-
 inline received_signal unpack_signal(std::uint64_t packed) {
     received_signal out;
     out.number = static_cast<int>(packed >> 56);
     out.sender_pid = static_cast<pid_t>(packed >> 32 & 0xffffff);
     out.sender_uid = static_cast<uid_t>(packed & 0xffffffff);
-    if (out.sender_pid != 0) out.sender_name = process_name(out.sender_pid);
+    if (out.sender_pid != 0) out.sender_name = process_name("", cat(out.sender_pid));
     return out;
 }
 
@@ -414,10 +406,8 @@ OJS_SHUTDOWN_INLINE received_signal signals::last_received(int number) {
 }
 
 OJS_SHUTDOWN_INLINE std::string signal_name(int number) {
-    for (const detail::signal_rule& rule : detail::signal_rules) {
-        if (rule.number == number) return rule.name;
-    }
-    return detail::cat("signal ", number);
+    const char* const known = detail::known_signal_name(number);
+    return known != nullptr ? known : detail::cat("signal ", number);
 }
 
 }  // namespace v0_1_0

@@ -6,7 +6,7 @@
 
 #include "../base/duration.hpp"
 #include "../base/error.hpp"
-#include "../base/memory.hpp"
+#include "../base/function.hpp"
 #include "http_message.hpp"
 
 namespace ojs {

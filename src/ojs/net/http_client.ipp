@@ -2,11 +2,11 @@
 
 #include <exception>
 
-#include "../base/text.hpp"
+#include "../base/detail/text.hpp"
+#include "detail/http_parser.hpp"
+#include "detail/socket.hpp"
+#include "detail/url.hpp"
 #include "http_client.hpp"
-#include "http_parser.hpp"
-#include "socket.hpp"
-#include "url.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

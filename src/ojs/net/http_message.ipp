@@ -1,6 +1,6 @@
-#include "../base/text.hpp"
+#include "../base/detail/text.hpp"
+#include "detail/http_parser.hpp"
 #include "http_message.hpp"
-#include "http_parser.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -3,12 +3,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../base/text.hpp"
-#include "../core/wake.hpp"
-#include "http_parser.hpp"
+#include "../base/detail/text.hpp"
+#include "../core/detail/wake.hpp"
+#include "detail/http_parser.hpp"
+#include "detail/socket.hpp"
+#include "detail/url.hpp"
 #include "http_server.hpp"
-#include "socket.hpp"
-#include "url.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -13,7 +13,7 @@
 #endif
 #include <picojson.h>
 
-#include "../base/text.hpp"
+#include "../base/detail/text.hpp"
 #include "json.hpp"
 
 namespace ojs {

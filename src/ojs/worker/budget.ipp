@@ -1,6 +1,6 @@
 #pragma once
 
-#include "../base/text.hpp"
+#include "../base/detail/text.hpp"
 #include "budget.hpp"
 
 namespace ojs {

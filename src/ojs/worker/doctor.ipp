@@ -5,12 +5,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "../base/text.hpp"
-#include "../core/peer.ipp"
+#include "../base/detail/text.hpp"
 #include "../core/signals.hpp"
-#include "../core/termination_mode.hpp"
+#include "../net/detail/socket.hpp"
 #include "../net/http_client.hpp"
-#include "../net/socket.hpp"
+#include "../system/signal_worker.ipp"
+#include "../system/termination_mode.hpp"
 #include "budget.hpp"
 #include "doctor.hpp"
 #include "transports/http.hpp"

@@ -2,7 +2,7 @@
 
 #include "job.hpp"
 
-#include "worker_context.ipp"
+#include "engine/worker_context.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {

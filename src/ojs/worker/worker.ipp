@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "../net/http_client.hpp"
-#include "supervisor.ipp"
+#include "engine/supervisor.ipp"
 #include "transports/http.hpp"
 #include "transports/memory.hpp"
 #include "transports/spool.hpp"

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "../core/container.hpp"
-#include "../net/url.hpp"
+#include "../net/detail/url.hpp"
+#include "../system/container.hpp"
 #include "worker_options.hpp"
 
 namespace ojs {

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "spool.hpp"
-#include "spool_intake.ipp"
-#include "spool_recovery.ipp"
-#include "spool_watch.ipp"
+#include "spool/intake.ipp"
+#include "spool/recovery.ipp"
+#include "spool/watch.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {

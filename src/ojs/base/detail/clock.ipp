@@ -1,0 +1,35 @@
+#pragma once
+
+#include <time.h>
+
+#include <cstdio>
+
+#include "clock.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+OJS_SHUTDOWN_INLINE std::int64_t wall_clock_ms() noexcept {
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    return static_cast<std::int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1000000;
+}
+
+OJS_SHUTDOWN_INLINE std::string utc_text(std::int64_t ms_since_1970) {
+    const auto seconds = static_cast<time_t>(ms_since_1970 / 1000);
+    tm utc{};
+    gmtime_r(&seconds, &utc);
+    char text[40];
+    const std::size_t length = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
+    std::snprintf(text + length, sizeof text - length, ".%03uZ", static_cast<unsigned>(ms_since_1970 % 1000));
+    return text;
+}
+
+OJS_SHUTDOWN_INLINE std::string utc_timestamp() {
+    return utc_text(wall_clock_ms());
+}
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,134 @@
+#pragma once
+
+#include <dirent.h>
+#include <limits.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proc.hpp"
+#include "small_file.hpp"
+#include "text.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+inline constexpr std::size_t longest_proc_file = 64 * 1024;
+
+inline std::string proc_path(std::string_view root, std::string_view name) {
+    return cat(root, "/proc/", name);
+}
+
+OJS_SHUTDOWN_INLINE std::string proc_file(std::string_view root, std::string_view name) {
+#if OJS_SHUTDOWN_USE_PROC
+    return read_small_file(proc_path(root, name), longest_proc_file).text;
+#else
+    static_cast<void>(root);
+    static_cast<void>(name);
+    return {};
+#endif
+}
+
+OJS_SHUTDOWN_INLINE std::string proc_link(std::string_view root, std::string_view name) {
+    char target[256];
+    ssize_t length = -1;
+#if OJS_SHUTDOWN_USE_PROC
+    length = ::readlink(proc_path(root, name).c_str(), target, sizeof target);
+#else
+    static_cast<void>(root);
+    static_cast<void>(name);
+#endif
+    return length > 0 ? std::string(target, static_cast<std::size_t>(length)) : std::string();
+}
+
+inline std::vector<std::string> split_at_nul(std::string_view text) {
+    std::vector<std::string> out;
+    while (!text.empty()) {
+        const std::size_t end = text.find('\0');
+        out.emplace_back(text.substr(0, end));
+        text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    }
+    return out;
+}
+
+// A process id at the front of `text`, which is 0 where there is none.
+inline pid_t leading_pid(std::string_view text) {
+    std::uint64_t number = 0;
+    parse_number(text.substr(0, text.find_first_not_of("0123456789")), INT_MAX, number);
+    return static_cast<pid_t>(number);
+}
+
+// "PID (COMM) STATE PARENT ...", where COMM may itself hold anything. Field 22 of all is when it was started.
+OJS_SHUTDOWN_INLINE process_stat read_stat(std::string_view root, std::string_view id) {
+    process_stat out;
+    const std::string stat = proc_file(root, cat(id, "/stat"));
+    const std::size_t comm_end = stat.rfind(')');
+    out.pid = leading_pid(stat);
+    if (comm_end == std::string::npos) return out;
+    std::string_view rest = std::string_view(stat).substr(comm_end + 1);
+    constexpr int state = 1, parent = 2, start = 20;
+    for (int field = 1; field <= start && !rest.empty(); ++field) {
+        rest.remove_prefix(1);
+        const std::string_view text = rest.substr(0, rest.find(' '));
+        if (field == state && !text.empty()) out.state = text.front();
+        if (field == parent) out.parent = leading_pid(text);
+        if (field == start) parse_number(text, ~std::uint64_t{0}, out.start_ticks);
+        rest.remove_prefix(text.size());
+    }
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE std::string process_name(std::string_view root, std::string_view id) {
+    std::string name = proc_file(root, cat(id, "/comm")).substr(0, 64);
+    while (!name.empty() && name.back() == '\n') name.pop_back();
+    return name;
+}
+
+OJS_SHUTDOWN_INLINE process_facts read_process(std::string_view root, std::string_view id) {
+    process_facts out;
+    const process_stat stat = read_stat(root, id);
+    out.pid = stat.pid;
+    out.parent = stat.parent;
+    out.comm = process_name(root, id);
+    out.arguments = split_at_nul(proc_file(root, cat(id, "/cmdline")));
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE std::string program_name(std::string_view path) {
+    const std::size_t slash = path.rfind('/');
+    if (slash != std::string_view::npos) path.remove_prefix(slash + 1);
+    if (!path.empty() && path.front() == '-') path.remove_prefix(1);  // a login shell
+    return std::string(path);
+}
+
+OJS_SHUTDOWN_INLINE bool same_program(std::string_view root, const process_facts& a, const process_facts& b) {
+    struct stat one {};
+    struct stat other {};
+    const std::string exe_a = proc_path(root, cat(a.pid, "/exe"));
+    const std::string exe_b = proc_path(root, cat(b.pid, "/exe"));
+    if (::stat(exe_a.c_str(), &one) == 0 && ::stat(exe_b.c_str(), &other) == 0)
+        return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+    return !a.arguments.empty() && !b.arguments.empty() &&
+           program_name(a.arguments.front()) == program_name(b.arguments.front());
+}
+
+OJS_SHUTDOWN_INLINE std::vector<pid_t> all_processes(std::string_view root) {
+    std::vector<pid_t> out;
+#if OJS_SHUTDOWN_USE_PROC
+    DIR* folder = ::opendir(cat(root, "/proc").c_str());
+    if (folder == nullptr) return out;
+    while (const dirent* entry = ::readdir(folder)) {
+        std::uint64_t number = 0;
+        if (parse_number(entry->d_name, INT_MAX, number) && number != 0)
+            out.push_back(static_cast<pid_t>(number));
+    }
+    ::closedir(folder);
+#else
+    static_cast<void>(root);
+#endif
+    return out;
+}
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,63 @@
+// ref<T>: a counted reference, at a fraction of what <memory> takes to compile.
+#pragma once
+
+#include <atomic>
+#include <utility>
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// Base of everything shared between threads whose lifetimes differ.
+class ref_counted {
+  public:
+    ref_counted() = default;
+    ref_counted(const ref_counted&) = delete;
+    ref_counted& operator=(const ref_counted&) = delete;
+    virtual ~ref_counted() = default;
+
+    void retain() noexcept { uses_.fetch_add(1, std::memory_order_relaxed); }
+    void release() noexcept {
+        if (uses_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+    }
+
+  private:
+    std::atomic<long> uses_{0};
+};
+
+// A counted reference to a T derived from ref_counted; copying one is thread-safe, changing one is not.
+template <class T>
+class ref {
+  public:
+    ref() = default;
+    explicit ref(T* target) noexcept : target_(target) {
+        if (target_ != nullptr) target_->retain();
+    }
+    ref(const ref& other) noexcept : ref(other.target_) {}
+    ref(ref&& other) noexcept : target_(std::exchange(other.target_, nullptr)) {}
+    ref& operator=(ref other) noexcept {
+        std::swap(target_, other.target_);
+        return *this;
+    }
+    ~ref() {
+        if (target_ != nullptr) target_->release();
+    }
+
+    T* get() const noexcept { return target_; }
+    T* operator->() const noexcept { return target_; }
+    T& operator*() const noexcept { return *target_; }
+    explicit operator bool() const noexcept { return target_ != nullptr; }
+    bool operator==(const ref& other) const noexcept { return target_ == other.target_; }
+
+  private:
+    T* target_ = nullptr;
+};
+
+template <class T, class... Args>
+ref<T> make_ref(Args&&... args) {
+    return ref<T>(new T(std::forward<Args>(args)...));
+}
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,173 @@
+// Mutex, condition and thread on pthreads: waits on the steady clock, a stack size, and little to compile.
+#pragma once
+
+#include <pthread.h>
+
+#include "../duration.hpp"
+#include "../function.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+class mutex {
+  public:
+    mutex() noexcept { pthread_mutex_init(&native_, nullptr); }
+    mutex(const mutex&) = delete;
+    mutex& operator=(const mutex&) = delete;
+    ~mutex() { pthread_mutex_destroy(&native_); }
+
+    void lock() noexcept { pthread_mutex_lock(&native_); }
+    bool try_lock() noexcept { return pthread_mutex_trylock(&native_) == 0; }
+    void unlock() noexcept { pthread_mutex_unlock(&native_); }
+    pthread_mutex_t* native() noexcept { return &native_; }
+
+  private:
+    pthread_mutex_t native_;
+};
+
+// Holds a mutex for a scope; unlock() and lock() open a gap in it.
+class lock_guard {
+  public:
+    explicit lock_guard(mutex& m) noexcept : mutex_(m) { mutex_.lock(); }
+    lock_guard(const lock_guard&) = delete;
+    lock_guard& operator=(const lock_guard&) = delete;
+    ~lock_guard() {
+        if (held_) mutex_.unlock();
+    }
+
+    void unlock() noexcept {
+        held_ = false;
+        mutex_.unlock();
+    }
+    void lock() noexcept {
+        mutex_.lock();
+        held_ = true;
+    }
+    mutex& owner() noexcept { return mutex_; }
+
+  private:
+    mutex& mutex_;
+    bool held_ = true;
+};
+
+// Whether pthread_cancel() acts on this thread, while it lives. Off in all of our threads, but not in job handlers; and off
+// in our own waits, which are cancellation points in frames that no unwinding passes through. Async-signal-safe.
+class cancellable {
+  public:
+    explicit cancellable(bool yes) noexcept {
+        pthread_setcancelstate(yes ? PTHREAD_CANCEL_ENABLE : PTHREAD_CANCEL_DISABLE, &before_);
+    }
+    cancellable(const cancellable&) = delete;
+    cancellable& operator=(const cancellable&) = delete;
+    ~cancellable() {
+        int now = 0;
+        pthread_setcancelstate(before_, &now);
+    }
+
+  private:
+    int before_ = 0;
+};
+
+// In a catch (...): passes on what is no exception but the end of the thread, by pthread_exit() or pthread_cancel(). The C
+// library ends a process that keeps it.
+void pass_on_thread_end();
+
+template <class Call>
+void call_it(void* call) {
+    (*static_cast<Call*>(call))();
+}
+
+// Calls `body`; `ended` as well where that ends the thread, on whose way out it then is. Not every C library unwinds it.
+template <class Body, class Ended>
+void call_guarded(Body body, Ended ended) {
+    pthread_cleanup_push(call_it<Ended>, &ended);
+    body();
+    pthread_cleanup_pop(0);
+}
+
+class condition {
+  public:
+    condition() noexcept;
+    condition(const condition&) = delete;
+    condition& operator=(const condition&) = delete;
+    ~condition() { pthread_cond_destroy(&native_); }
+
+    void wait(lock_guard& held) noexcept {
+        const cancellable off(false);
+        pthread_cond_wait(&native_, held.owner().native());
+    }
+    // False once `deadline` has passed; time_point::max() never does.
+    bool wait_until(lock_guard& held, time_point deadline) noexcept;
+    void notify_one() noexcept { pthread_cond_signal(&native_); }
+    void notify_all() noexcept { pthread_cond_broadcast(&native_); }
+
+  private:
+    pthread_cond_t native_;
+};
+
+struct thread_options {
+    std::size_t stack_size = 0;        // bytes; 0: the platform's default
+    std::size_t least_stack_size = 0;  // whatever the former says
+    bool takes_signals = false;        // false: every signal is blocked in the thread
+    const char* name = "ojs";          // at most 15 characters, shown by ps and debuggers
+};
+
+// A joinable thread. Destroying one that was neither joined nor detached joins it.
+class thread {
+  public:
+    thread() = default;
+    thread(thread&& other) noexcept
+        : native_(other.native_), joinable_(std::exchange(other.joinable_, false)) {}
+    thread& operator=(thread&& other) noexcept;
+    ~thread() { join(); }
+
+    static result<thread> start(function<void()> body, thread_options options = {});
+    void join() noexcept;
+    void detach() noexcept;
+    bool joinable() const noexcept { return joinable_; }
+
+  private:
+    pthread_t native_{};
+    bool joinable_ = false;
+};
+
+// The thread runs below all others from now on, where the platform has such a thing: nothing raises it again without a
+// privilege.
+void run_below_others(pthread_t thread) noexcept;
+
+// The calling thread's own nice value, which the threads it starts have as well; 0 where only processes have one.
+int thread_nice() noexcept;
+// Does nothing where it may not.
+void set_thread_nice(int value) noexcept;
+
+// The calling thread runs above others for a scope, and the threads it starts meanwhile for their lives, where it may.
+class above_others {
+  public:
+    above_others() noexcept : before_(thread_nice()) { set_thread_nice(-20); }
+    above_others(const above_others&) = delete;
+    above_others& operator=(const above_others&) = delete;
+    ~above_others() { set_thread_nice(before_); }
+
+  private:
+    const int before_;
+};
+
+// The calling thread goes ahead of all that share the processors by turns, for a scope: where it may, and unless somebody
+// gave it another policy than theirs. For short work of our own only.
+class ahead_of_all {
+  public:
+    ahead_of_all() noexcept;
+    ahead_of_all(const ahead_of_all&) = delete;
+    ahead_of_all& operator=(const ahead_of_all&) = delete;
+    ~ahead_of_all();
+
+  private:
+    int policy_ = 0;
+    sched_param before_{};
+    bool changed_ = false;
+};
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

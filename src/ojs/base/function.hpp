@@ -1,0 +1,114 @@
+// function<R(A...)>: a callable, or none, at a fraction of what <functional> takes to compile.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include "detail/ref.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+template <bool Condition>
+struct only_if {};
+template <>
+struct only_if<true> {
+    using type = int;
+};
+
+template <class A, class B>
+inline constexpr bool same_type = false;
+template <class A>
+inline constexpr bool same_type<A, A> = true;
+
+template <class T>
+struct bare_type {
+    using type = T;
+};
+template <class T>
+struct bare_type<T&> : bare_type<T> {};
+template <class T>
+struct bare_type<T&&> : bare_type<T> {};
+template <class T>
+struct bare_type<const T> : bare_type<T> {};
+template <class R, class... Args>
+struct bare_type<R(Args...)> {
+    using type = R (*)(Args...);
+};
+template <class R, class... Args>
+struct bare_type<R(Args...) noexcept> {
+    using type = R (*)(Args...) noexcept;
+};
+
+// A callable that can be compared with nullptr, as function pointers, std::function and its like can, may be empty.
+template <class F, class = void>
+inline constexpr bool may_be_empty = false;
+template <class F>
+inline constexpr bool may_be_empty<F, decltype(static_cast<void>(std::declval<const F&>() == nullptr))> =
+    true;
+
+template <class F>
+bool is_empty(const F& callable) {
+    if constexpr (may_be_empty<F>) {
+        return callable == nullptr;
+    } else {
+        return false;
+    }
+}
+
+}  // namespace detail
+
+template <class Signature>
+class function;
+
+// A callable, or nothing: made from nullptr, from a null function pointer or from an empty std::function (or another
+// callable that equals nullptr) it is empty. Copies share one callable, which may therefore be move-only. Calling it is
+// as thread-safe as the callable; copying it is thread-safe. An empty one that returns void does nothing when called;
+// any other must not be called.
+template <class R, class... Args>
+class function<R(Args...)> {
+  public:
+    function() = default;
+    function(std::nullptr_t) {}
+    template <class F, typename detail::only_if<
+                           !detail::same_type<typename detail::bare_type<F>::type, function>>::type = 0>
+    function(F&& callable) {
+        using target = typename detail::bare_type<F>::type;
+        if (detail::is_empty<target>(callable)) return;
+        body_ = detail::ref<body>(new holder<target>(std::forward<F>(callable)));
+    }
+
+    explicit operator bool() const noexcept { return static_cast<bool>(body_); }
+    friend bool operator==(const function& one, std::nullptr_t) noexcept { return !one; }
+    friend bool operator!=(const function& one, std::nullptr_t) noexcept { return static_cast<bool>(one); }
+    R operator()(Args... args) const {
+        if constexpr (detail::same_type<R, void>) {
+            if (body_) body_->call(std::forward<Args>(args)...);
+        } else {
+            return body_->call(std::forward<Args>(args)...);
+        }
+    }
+
+  private:
+    struct body : detail::ref_counted {
+        virtual R call(Args... args) = 0;
+    };
+    template <class F>
+    struct holder final : body {
+        explicit holder(F target) : callable(std::move(target)) {}
+        R call(Args... args) override {
+            if constexpr (detail::same_type<R, void>) {
+                callable(std::forward<Args>(args)...);
+            } else {
+                return callable(std::forward<Args>(args)...);
+            }
+        }
+        F callable;
+    };
+
+    detail::ref<body> body_;
+};
+
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,34 @@
+// wake: a descriptor that becomes readable, written to from anywhere, a signal handler included.
+#pragma once
+
+#include "../../base/detail/fd.hpp"
+#include "../../base/detail/sync.hpp"
+#include "../../base/error.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// An eventfd, or a pipe where there is none. Non-blocking and close-on-exec.
+class wake {
+  public:
+    static result<wake> create();
+
+    int fd() const noexcept { return reader_.get(); }      // to poll for reading
+    int notify_fd() const noexcept;                        // what notify(int) takes
+    void notify() const noexcept { notify(notify_fd()); }  // thread-safe, async-signal-safe
+    static void notify(int notify_fd) noexcept;            // keeps errno; async-signal-safe
+    void clear() const noexcept;                           // forget every notify() so far
+    bool wait_until(time_point deadline) const noexcept;   // true: notified (and cleared); false: deadline
+
+  private:
+    unique_fd reader_;
+    unique_fd writer_;  // only with a pipe
+};
+
+// Milliseconds until `deadline` as poll(2) wants them, rounded up; -1 for never.
+int poll_timeout(time_point deadline) noexcept;
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include "../../base/detail/text.hpp"
+#include "wake.hpp"
+#if OJS_SHUTDOWN_USE_EVENTFD
+#include <sys/eventfd.h>
+#endif
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+OJS_SHUTDOWN_INLINE result<wake> wake::create() {
+    wake out;
+#if OJS_SHUTDOWN_USE_EVENTFD
+    out.reader_ = unique_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+#else
+    int ends[2] = {-1, -1};
+    if (::pipe(ends) == 0) {
+        for (const int end : ends) {
+            ::fcntl(end, F_SETFD, FD_CLOEXEC);
+            ::fcntl(end, F_SETFL, ::fcntl(end, F_GETFL) | O_NONBLOCK);
+        }
+        out.reader_ = unique_fd(ends[0]);
+        out.writer_ = unique_fd(ends[1]);
+    }
+#endif
+    if (!out.reader_) {
+        const int failed = errno;
+        return error{errc::system, failed, cat("cannot make a wake-up descriptor: ", errno_text(failed))};
+    }
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE int wake::notify_fd() const noexcept {
+    return writer_ ? writer_.get() : reader_.get();
+}
+
+OJS_SHUTDOWN_INLINE void wake::notify(int notify_fd) noexcept {
+    const int saved = errno;
+    const cancellable off(false);
+    // Eight bytes suit an eventfd and a pipe alike. EAGAIN means it is readable already, which is all we want.
+    const std::uint64_t one = 1;
+    while (::write(notify_fd, &one, sizeof one) < 0 && errno == EINTR) {
+    }
+    errno = saved;
+}
+
+OJS_SHUTDOWN_INLINE void wake::clear() const noexcept {
+    const cancellable off(false);
+    char bytes[512];
+    while (::read(reader_.get(), bytes, sizeof bytes) == static_cast<ssize_t>(sizeof bytes)) {
+    }
+}
+
+OJS_SHUTDOWN_INLINE int poll_timeout(time_point deadline) noexcept {
+    if (deadline == time_point::max()) return -1;
+    const auto left = deadline - steady_clock::now();
+    if (left <= steady_clock::duration::zero()) return 0;
+    const auto millis = std::chrono::duration_cast<std::chrono::milliseconds>(left).count() + 1;
+    return millis > 0x7fffffff ? 0x7fffffff : static_cast<int>(millis);
+}
+
+OJS_SHUTDOWN_INLINE bool wake::wait_until(time_point deadline) const noexcept {
+    const cancellable off(false);
+    for (;;) {
+        pollfd readable{reader_.get(), POLLIN, 0};
+        const int ready = ::poll(&readable, 1, poll_timeout(deadline));
+        if (ready > 0) {
+            clear();
+            return true;
+        }
+        if (ready == 0 && steady_clock::now() >= deadline) return false;
+        if (ready < 0 && errno != EINTR) return false;
+    }
+}
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,330 @@
+#include "../../base/detail/text.hpp"
+#include "http_parser.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+OJS_SHUTDOWN_INLINE void http_parser::begin(bool answers_head) {
+    state_ = state::start_line;
+    answers_head_ = answers_head;
+    minor_version_ = 1;
+    authority_.clear();
+    head_bytes_ = 0;
+    body_left_ = 0;
+    message_ = http_request{"", "", {}, ""};
+    code_ = 0;
+    keeps_alive_ = expects_continue_ = false;
+}
+
+OJS_SHUTDOWN_INLINE void http_parser::fail(int code, const char* why) noexcept {
+    state_ = state::failed;
+    failure_code_ = code;
+    failure_ = why;
+}
+
+OJS_SHUTDOWN_INLINE http_parser::status http_parser::feed(std::string_view bytes) {
+    if (at_ > 0) {
+        input_.erase(0, at_);
+        scan_ -= at_;
+        at_ = 0;
+    }
+    append(input_, bytes);
+    while (step()) {
+    }
+    if (state_ == state::complete) return status::complete;
+    return state_ == state::failed ? status::failed : status::need_more;
+}
+
+OJS_SHUTDOWN_INLINE http_parser::status http_parser::finish() {
+    if (state_ == state::rest_of_connection) {
+        state_ = state::complete;
+        return status::complete;
+    }
+    fail(400, "the message ends too early");
+    return status::failed;
+}
+
+// Handles one line or one run of body bytes; false when more bytes are needed or the message is at its end.
+OJS_SHUTDOWN_INLINE bool http_parser::step() {
+    if (state_ == state::complete || state_ == state::failed) return false;
+    if (in_body()) return take_body_bytes();
+    std::string_view line;
+    if (!take_line(line)) return false;
+    on_line(line);
+    return true;
+}
+
+OJS_SHUTDOWN_INLINE void http_parser::on_line(std::string_view line) {
+    switch (state_) {
+        case state::start_line: return on_start_line(line);
+        case state::header_line: return on_header_line(line);
+        case state::chunk_size: return on_chunk_size(line);
+        case state::chunk_end:
+            if (!line.empty()) return fail(400, "a chunk is longer than its size");
+            state_ = state::chunk_size;
+            return;
+        case state::trailer_line: return on_trailer_line(line);
+        case state::fixed_body:
+        case state::chunk_data:
+        case state::rest_of_connection:
+        case state::complete:
+        case state::failed: return;
+    }
+}
+
+// The next line without its CR LF. The head, each chunk's framing and the trailers all keep the head's limit.
+OJS_SHUTDOWN_INLINE bool http_parser::take_line(std::string_view& line) {
+    const bool in_head = state_ <= state::header_line;
+    const std::size_t end = input_.find('\n', scan_);
+    const std::size_t length = (end == std::string::npos ? input_.size() : end + 1) - at_;
+    if (head_bytes_ + length > limits_.head) {
+        fail(in_head ? 431 : 400, in_head ? "the head is too large" : "the chunk framing is too large");
+        return false;
+    }
+    if (end == std::string::npos) {
+        scan_ = input_.size();
+        return false;
+    }
+    if (length < 2 || input_[end - 1] != '\r') {
+        fail(400, "a line does not end in CR LF");
+        return false;
+    }
+    line = std::string_view(input_).substr(at_, length - 2);
+    head_bytes_ += length;
+    at_ = scan_ = end + 1;
+    return true;
+}
+
+OJS_SHUTDOWN_INLINE void http_parser::on_start_line(std::string_view line) {
+    if (role_ == role::answer) {
+        on_status_line(line);
+    } else if (!line.empty()) {  // empty lines before a request are left by old clients after a body
+        on_request_line(line);
+    }
+}
+
+OJS_SHUTDOWN_INLINE void http_parser::on_request_line(std::string_view line) {
+    const std::size_t first = line.find(' ');
+    const std::size_t last = line.rfind(' ');
+    if (first == std::string_view::npos || first == last) return fail(400, "the request line is not HTTP");
+    const std::string_view method = line.substr(0, first);
+    std::string_view target = line.substr(first + 1, last - first - 1);
+    if (!is_token(method) || !is_target(target)) return fail(400, "the request line is not HTTP");
+    if (same_word(target.substr(0, 7), "http://")) {  // as sent to a proxy
+        target.remove_prefix(7);
+        const std::size_t path = target.find_first_of("/?");
+        authority_ = std::string(target.substr(0, path));
+        if (authority_.empty()) return fail(400, "the request line names no host");
+        target.remove_prefix(path == std::string_view::npos ? target.size() : path);
+    }
+    message_.method = std::string(method);
+    message_.target = cat(target.empty() || target.front() == '?' ? "/" : "", target);
+    on_version(line.substr(last + 1));
+}
+
+OJS_SHUTDOWN_INLINE void http_parser::on_status_line(std::string_view line) {
+    std::uint64_t code = 0;
+    const bool shaped = line.size() >= 12 && line[8] == ' ' && (line.size() == 12 || line[12] == ' ');
+    if (!shaped || !parse_number(line.substr(9, 3), 599, code) || code < 100 || !is_field_value(line)) {
+        return fail(400, "the status line is not HTTP");
+    }
+    code_ = static_cast<int>(code);
+    on_version(line.substr(0, 8));
+}
+
+OJS_SHUTDOWN_INLINE void http_parser::on_version(std::string_view version) {
+    const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+    const bool shaped = version.size() == 8 && version.substr(0, 5) == "HTTP/" && is_digit(version[5]) &&
+                        version[6] == '.' && is_digit(version[7]);
+    if (!shaped) return fail(400, "the first line names no HTTP version");
+    if (version[5] != '1') return fail(505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+    minor_version_ = version[7] - '0';
+    state_ = state::header_line;
+}
+
+// Null, or what is wrong with a header or trailer.
+inline const char* split_field(std::string_view line, std::string_view& name,
+                               std::string_view& value) noexcept {
+    // A folded header starts with a blank, which no name has.
+    const std::size_t colon = line.find(':');
+    if (colon == std::string_view::npos || !is_token(line.substr(0, colon)))
+        return "a header has no valid name";
+    name = line.substr(0, colon);
+    value = trim_blanks(line.substr(colon + 1));
+    return is_field_value(value) ? nullptr : "a header holds a control character";
+}
+
+OJS_SHUTDOWN_INLINE void http_parser::on_header_line(std::string_view line) {
+    if (line.empty()) return on_head_end();
+    std::string_view name;
+    std::string_view value;
+    if (const char* wrong = split_field(line, name, value)) return fail(400, wrong);
+    message_.headers.push_back({std::string(name), std::string(value)});
+}
+
+// Nothing is made of a trailer, but what is none may be the next request to another reader.
+OJS_SHUTDOWN_INLINE void http_parser::on_trailer_line(std::string_view line) {
+    std::string_view name;
+    std::string_view value;
+    if (line.empty()) {
+        state_ = state::complete;
+    } else if (const char* wrong = split_field(line, name, value)) {
+        fail(400, wrong);
+    }
+}
+
+OJS_SHUTDOWN_INLINE void http_parser::on_head_end() {
+    http_headers& headers = message_.headers;
+    if (role_ == role::request) {
+        int hosts = 0;
+        for (http_header& header : headers) {
+            if (!same_word(header.name, "Host")) continue;
+            ++hosts;
+            if (!authority_.empty()) header.value = authority_;  // which goes before Host [RFC 9112 3.2.2]
+        }
+        if (hosts > 1 || (hosts == 0 && minor_version_ > 0))
+            return fail(400, "exactly one Host header is required");
+    }
+    keeps_alive_ = minor_version_ > 0 ? !has_list_word(headers, "Connection", "close")
+                                      : has_list_word(headers, "Connection", "keep-alive");
+    expects_continue_ = minor_version_ > 0 && has_list_word(headers, "Expect", "100-continue");
+    choose_framing();
+}
+
+// How the end of the body is found. Whatever two readers could understand differently is refused.
+OJS_SHUTDOWN_INLINE void http_parser::choose_framing() {
+    if (role_ == role::answer && (answers_head_ || code_ < 200 || code_ == 204 || code_ == 304)) {
+        state_ = state::complete;
+        return;
+    }
+    std::uint64_t length = 0;
+    const bool has_length = read_content_length(length);
+    if (state_ == state::failed) return;
+    std::string_view encoding;
+    int encodings = 0;
+    for (const http_header& header : message_.headers) {
+        if (!same_word(header.name, "Transfer-Encoding")) continue;
+        encoding = header.value;
+        ++encodings;
+    }
+    if (encodings > 0) {
+        if (has_length) return fail(400, "both Content-Length and Transfer-Encoding are given");
+        if (minor_version_ == 0) return fail(400, "HTTP/1.0 has no Transfer-Encoding");
+        if (encodings > 1 || !same_word(encoding, "chunked")) {
+            return fail(501, "the only Transfer-Encoding understood is chunked");
+        }
+        state_ = state::chunk_size;
+    } else if (has_length) {
+        body_left_ = length;
+        state_ = length > 0 ? state::fixed_body : state::complete;
+    } else {
+        state_ = role_ == role::answer ? state::rest_of_connection : state::complete;
+    }
+    if (state_ == state::rest_of_connection) keeps_alive_ = false;
+}
+
+// False without a Content-Length, or after fail().
+OJS_SHUTDOWN_INLINE bool http_parser::read_content_length(std::uint64_t& length) {
+    bool found = false;
+    for (const http_header& header : message_.headers) {
+        if (!same_word(header.name, "Content-Length")) continue;
+        std::uint64_t number = 0;
+        if (header.value.empty() || header.value.find_first_not_of("0123456789") != std::string::npos) {
+            fail(400, "Content-Length is not a number");
+            return false;
+        }
+        if (!parse_number(header.value, limits_.body, number)) {
+            fail(413, "the body is too large");
+            return false;
+        }
+        if (found && number != length) {
+            fail(400, "two values of Content-Length are given");
+            return false;
+        }
+        found = true;
+        length = number;
+    }
+    return found;
+}
+
+OJS_SHUTDOWN_INLINE bool http_parser::take_body_bytes() {
+    const bool endless = state_ == state::rest_of_connection;
+    std::string_view part = std::string_view(input_).substr(at_);
+    if (part.empty()) return false;
+    if (!endless && part.size() > body_left_) part = part.substr(0, static_cast<std::size_t>(body_left_));
+    if (endless && part.size() > limits_.body - message_.body.size()) {
+        fail(413, "the body is too large");
+        return false;
+    }
+    append(message_.body, part);
+    at_ += part.size();
+    scan_ = at_;
+    if (endless) return false;
+    body_left_ -= part.size();
+    if (body_left_ == 0) state_ = state_ == state::chunk_data ? state::chunk_end : state::complete;
+    return true;
+}
+
+// The number written by hexadecimal digits, or false once it is above `max`.
+inline bool parse_hex(std::string_view digits, std::uint64_t max, std::uint64_t& out) noexcept {
+    out = 0;
+    for (const char c : digits) {
+        const std::uint64_t digit = std::string_view("0123456789abcdef").find(lower_ascii(c));
+        if (out > max / 16 || digit > max - out * 16) return false;
+        out = out * 16 + digit;
+    }
+    return true;
+}
+
+// Takes off a mark and the blanks around it, if it is what comes next.
+inline bool take_mark(std::string_view& text, char mark) noexcept {
+    const std::size_t at = text.find_first_not_of(" \t");
+    if (at == std::string_view::npos || text[at] != mark) return false;
+    const std::size_t next = text.find_first_not_of(" \t", at + 1);
+    text.remove_prefix(next == std::string_view::npos ? text.size() : next);
+    return true;
+}
+
+inline bool take_token(std::string_view& text) noexcept {
+    std::size_t length = 0;
+    while (length < text.size() && is_token_char(text[length])) ++length;
+    text.remove_prefix(length);
+    return length > 0;
+}
+
+// Of a line without control characters.
+inline bool take_quoted(std::string_view& text) noexcept {
+    if (text.empty() || text.front() != '"') return false;
+    std::size_t at = 1;
+    while (at < text.size() && text[at] != '"') at += text[at] == '\\' ? 2U : 1U;
+    if (at >= text.size()) return false;
+    text.remove_prefix(at + 1);
+    return true;
+}
+
+// *( BWS ";" BWS token [ BWS "=" BWS ( token / quoted-string ) ] )   [RFC 9112 7.1.1]
+inline bool is_chunk_extension(std::string_view text) noexcept {
+    if (!is_field_value(text)) return false;
+    while (!text.empty()) {
+        if (!take_mark(text, ';') || !take_token(text)) return false;
+        if (take_mark(text, '=') && !take_token(text) && !take_quoted(text)) return false;
+    }
+    return true;
+}
+
+OJS_SHUTDOWN_INLINE void http_parser::on_chunk_size(std::string_view line) {
+    const std::size_t end = line.find_first_not_of("0123456789abcdefABCDEF");
+    const std::string_view digits = line.substr(0, end);
+    const std::string_view extension = line.substr(digits.size());
+    if (digits.empty() || !is_chunk_extension(extension)) return fail(400, "a chunk size is not a number");
+    if (!parse_hex(digits, limits_.body - message_.body.size(), body_left_)) {
+        return fail(413, "the body is too large");
+    }
+    head_bytes_ = 0;
+    state_ = body_left_ > 0 ? state::chunk_data : state::trailer_line;
+}
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,495 @@
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+
+#include <cstring>
+
+#include "../../base/detail/text.hpp"
+#include "../../core/detail/wake.hpp"
+#include "http_parser.hpp"
+#include "socket.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+#ifdef MSG_NOSIGNAL
+inline constexpr int send_flags = MSG_NOSIGNAL | MSG_DONTWAIT;
+#else
+inline constexpr int send_flags = MSG_DONTWAIT;  // SO_NOSIGPIPE on every socket instead
+#endif
+
+inline constexpr auto receive_limit = std::chrono::seconds(1);
+inline constexpr auto lookup_lifetime = std::chrono::seconds(30);
+
+// ---- sockets ----
+
+inline void set_option(int fd, int level, int name, int value) noexcept {
+    ::setsockopt(fd, level, name, &value, sizeof value);
+}
+
+inline void set_stream_options(int fd, int family) noexcept {
+    if (family != AF_UNIX) set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+#ifndef MSG_NOSIGNAL
+    set_option(fd, SOL_SOCKET, SO_NOSIGPIPE, 1);
+#endif
+}
+
+inline void set_nonblocking(int fd, bool on) noexcept {
+    const int flags = ::fcntl(fd, F_GETFL);
+    ::fcntl(fd, F_SETFL, on ? flags | O_NONBLOCK : flags & ~O_NONBLOCK);
+}
+
+inline unique_fd open_socket(int family, int type = SOCK_STREAM) noexcept {
+#if defined(SOCK_CLOEXEC) && defined(SOCK_NONBLOCK)
+    unique_fd out(::socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+#else
+    unique_fd out(::socket(family, type, 0));
+    if (out) {
+        ::fcntl(out.get(), F_SETFD, FD_CLOEXEC);
+        set_nonblocking(out.get(), true);
+    }
+#endif
+    if (out) set_stream_options(out.get(), family);
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE unique_fd accept_socket(int listener) noexcept {
+    socket_address peer;
+    peer.length = sizeof peer.storage;
+#if defined(SOCK_CLOEXEC) && defined(SOCK_NONBLOCK)
+    unique_fd out(::accept4(listener, peer.get(), &peer.length, SOCK_CLOEXEC | SOCK_NONBLOCK));
+#else
+    unique_fd out(::accept(listener, peer.get(), &peer.length));
+    if (out) {
+        ::fcntl(out.get(), F_SETFD, FD_CLOEXEC);
+        set_nonblocking(out.get(), true);
+    }
+#endif
+    if (out) set_stream_options(out.get(), peer.storage.ss_family);
+    return out;
+}
+
+// 1: ready; 0: the deadline passed, however much is ready; -1: poll failed, see errno.
+inline int wait_ready(int fd, short events, time_point deadline) noexcept {
+    for (;;) {
+        const int timeout = poll_timeout(deadline);
+        if (timeout == 0) return 0;
+        pollfd waiting{fd, events, 0};
+        const int ready = ::poll(&waiting, 1, timeout);
+        if (ready > 0) return 1;
+        if (ready < 0 && errno != EINTR) return -1;
+    }
+}
+
+inline bool would_block(int failed) noexcept {
+    return failed == EAGAIN || failed == EWOULDBLOCK;
+}
+
+// What a failed send or receive comes to: `status` is ok when it is worth another try.
+inline void settle_failure(int fd, short events, time_point deadline, io_result& out) noexcept {
+    out.sys_errno = errno;
+    if (out.sys_errno == EINTR) return;
+    if (!would_block(out.sys_errno)) {
+        out.status = io_status::failed;
+        return;
+    }
+    const int ready = wait_ready(fd, events, deadline);
+    if (ready == 0) out.status = io_status::timed_out;
+    if (ready < 0) out.status = io_status::failed;
+}
+
+OJS_SHUTDOWN_INLINE io_result send_all(int fd, std::string_view bytes, time_point deadline) noexcept {
+    io_result out;
+    while (out.bytes < bytes.size() && out.status == io_status::ok) {
+        const ssize_t sent = ::send(fd, bytes.data() + out.bytes, bytes.size() - out.bytes, send_flags);
+        if (sent >= 0) {
+            out.bytes += static_cast<std::size_t>(sent);
+        } else {
+            settle_failure(fd, POLLOUT, deadline, out);
+        }
+    }
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE io_result recv_some(int fd, char* buffer, std::size_t size,
+                                        time_point deadline) noexcept {
+    io_result out;
+    while (out.bytes == 0 && out.status == io_status::ok) {
+        const int ready = wait_ready(fd, POLLIN, deadline);
+        if (ready <= 0) {
+            out.sys_errno = errno;
+            out.status = ready == 0 ? io_status::timed_out : io_status::failed;
+            break;
+        }
+        const ssize_t got = ::recv(fd, buffer, size, MSG_DONTWAIT);
+        if (got > 0) out.bytes = static_cast<std::size_t>(got);
+        if (got == 0) out.status = io_status::closed;
+        if (got < 0) settle_failure(fd, POLLIN, deadline, out);
+    }
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE io_result await_some(int fd, char* buffer, std::size_t size,
+                                         time_point deadline) noexcept {
+    io_result out;
+    if (deadline - steady_clock::now() < receive_limit) return recv_some(fd, buffer, size, deadline);
+    const ssize_t got = ::recv(fd, buffer, size, 0);
+    if (got < 0 && (errno == EINTR || would_block(errno))) return recv_some(fd, buffer, size, deadline);
+    if (got > 0) out.bytes = static_cast<std::size_t>(got);
+    if (got == 0) out.status = io_status::closed;
+    if (got < 0) {  // the socket tells it once; asked again, it would say "closed", which may end an answer
+        out.sys_errno = errno;
+        out.status = io_status::failed;
+    }
+    return out;
+}
+
+// What recv() says of the next byte without taking it.
+inline ssize_t peek(int fd) noexcept {
+    for (;;) {
+        char byte = 0;
+        const ssize_t got = ::recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (got >= 0 || errno != EINTR) return got;
+    }
+}
+
+OJS_SHUTDOWN_INLINE bool is_stale(int fd) noexcept {
+    return peek(fd) >= 0 || !would_block(errno);
+}
+
+OJS_SHUTDOWN_INLINE bool is_left(int fd) noexcept {
+    const ssize_t got = peek(fd);
+    return got == 0 || (got < 0 && !would_block(errno));
+}
+
+// ---- addresses ----
+
+inline socket_address ipv4_address(in_addr ip, std::uint16_t port) noexcept {
+    sockaddr_in in{};
+    in.sin_family = AF_INET;
+    in.sin_addr = ip;
+    in.sin_port = htons(port);
+    socket_address out;
+    std::memcpy(&out.storage, &in, sizeof in);
+    out.length = sizeof in;
+    return out;
+}
+
+inline socket_address ipv6_address(const in6_addr& ip, std::uint16_t port) noexcept {
+    sockaddr_in6 in{};
+    in.sin6_family = AF_INET6;
+    in.sin6_addr = ip;
+    in.sin6_port = htons(port);
+    socket_address out;
+    std::memcpy(&out.storage, &in, sizeof in);
+    out.length = sizeof in;
+    return out;
+}
+
+inline socket_address unix_address(const std::string& path) noexcept {
+    sockaddr_un un{};
+    un.sun_family = AF_UNIX;
+    std::memcpy(un.sun_path, path.c_str(), path.size() + 1);  // parse_unix_path made sure that it fits
+    socket_address out;
+    std::memcpy(&out.storage, &un, sizeof un);
+    out.length = sizeof un;
+    return out;
+}
+
+// The addresses that need no lookup; none if `host` is a name.
+inline socket_addresses known_addresses(const endpoint& target) {
+    if (!target.unix_path.empty()) return {unix_address(target.unix_path)};
+    in_addr ip4{};
+    in6_addr ip6{};
+    if (::inet_pton(AF_INET, target.host.c_str(), &ip4) == 1) return {ipv4_address(ip4, target.port)};
+    if (::inet_pton(AF_INET6, target.host.c_str(), &ip6) == 1) return {ipv6_address(ip6, target.port)};
+    if (!same_word(target.host, "localhost")) return {};
+    ip4.s_addr = htonl(INADDR_LOOPBACK);
+    ip6 = in6addr_loopback;
+    return {ipv4_address(ip4, target.port), ipv6_address(ip6, target.port)};
+}
+
+inline bool same_address(const socket_address& a, const socket_address& b) noexcept {
+    if (a.storage.ss_family != b.storage.ss_family) return false;
+    if (a.storage.ss_family == AF_INET) {
+        sockaddr_in left{};
+        sockaddr_in right{};
+        std::memcpy(&left, &a.storage, sizeof left);
+        std::memcpy(&right, &b.storage, sizeof right);
+        return left.sin_port == right.sin_port && left.sin_addr.s_addr == right.sin_addr.s_addr;
+    }
+    sockaddr_in6 left{};
+    sockaddr_in6 right{};
+    std::memcpy(&left, &a.storage, sizeof left);
+    std::memcpy(&right, &b.storage, sizeof right);
+    return left.sin6_port == right.sin6_port &&
+           std::memcmp(&left.sin6_addr, &right.sin6_addr, sizeof left.sin6_addr) == 0;
+}
+
+inline socket_address local_address(int fd) noexcept {
+    socket_address out;
+    out.length = sizeof out.storage;
+    ::getsockname(fd, out.get(), &out.length);
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE std::uint16_t local_port(int fd) noexcept {
+    const socket_address local = local_address(fd);
+    sockaddr_in in{};  // sockaddr_in6 has the port in the same place
+    if (local.storage.ss_family != AF_UNIX) std::memcpy(&in, &local.storage, sizeof in);
+    return ntohs(in.sin_port);
+}
+
+// ---- name resolution ----
+
+// One getaddrinfo() and what came of it. It runs in a thread that nobody waits for, and touches nothing else.
+class address_lookup final : public ref_counted {
+  public:
+    address_lookup(std::string host, std::uint16_t port) : host_(std::move(host)), port_(cat(port)) {}
+
+    void run() noexcept {
+        addrinfo hints{};
+        hints.ai_socktype = SOCK_STREAM;
+        hints.ai_flags = AI_NUMERICSERV;
+        addrinfo* list = nullptr;
+        const int code = ::getaddrinfo(host_.c_str(), port_.c_str(), &hints, &list);
+        lock_guard held(mutex_);
+        code_ = code;
+        try {
+            if (code == 0) keep(list);
+        } catch (...) {
+            code_ = EAI_MEMORY;
+        }
+        if (code == 0) ::freeaddrinfo(list);
+        done_ = true;
+        done_at_ = steady_clock::now();
+        finished_.notify_all();
+    }
+
+    // Whether someone who needs the addresses now should use this lookup: it is under way, or fresh and good.
+    bool usable() noexcept {
+        const lock_guard held(mutex_);
+        return !done_ || (code_ == 0 && steady_clock::now() - done_at_ < lookup_lifetime);
+    }
+
+    bool done() noexcept {
+        const lock_guard held(mutex_);
+        return done_;
+    }
+
+    result<socket_addresses> wait_until(time_point deadline) {
+        lock_guard held(mutex_);
+        while (!done_) {
+            if (!finished_.wait_until(held, deadline) && !done_) {
+                return error{errc::unreachable, ETIMEDOUT, cat("looking up '", host_, "' took too long")};
+            }
+        }
+        if (code_ != 0 || found_.empty()) {
+            return error{errc::unreachable, 0, cat("cannot look up '", host_, "': ", code_text())};
+        }
+        return found_;
+    }
+
+  private:
+    void keep(const addrinfo* list) {
+        for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+            if (entry->ai_family != AF_INET && entry->ai_family != AF_INET6) continue;
+            socket_address address;
+            std::memcpy(&address.storage, entry->ai_addr, entry->ai_addrlen);
+            address.length = entry->ai_addrlen;
+            found_.push_back(address);
+        }
+    }
+    const char* code_text() const noexcept {
+        return code_ != 0 ? ::gai_strerror(code_) : "it has no IP address";
+    }
+
+    const std::string host_;
+    const std::string port_;
+    mutex mutex_;
+    condition finished_;
+    bool done_ = false;
+    int code_ = 0;
+    time_point done_at_;
+    socket_addresses found_;
+};
+
+OJS_SHUTDOWN_INLINE resolver::resolver() noexcept = default;
+OJS_SHUTDOWN_INLINE resolver::~resolver() = default;
+
+OJS_SHUTDOWN_INLINE result<socket_addresses> resolver::resolve(const endpoint& target, time_point deadline) {
+    socket_addresses known = known_addresses(target);
+    if (!known.empty()) return known;
+    const ref<address_lookup> lookup = current_lookup(target);
+    if (!lookup) {
+        return error{errc::unreachable, EAGAIN,
+                     cat("cannot look up '", target.host, "': no thread to do it in")};
+    }
+    return lookup->wait_until(deadline);
+}
+
+OJS_SHUTDOWN_INLINE ref<address_lookup> resolver::current_lookup(const endpoint& target) {
+    const lock_guard held(mutex_);
+    if (lookup_ && lookup_->usable()) return lookup_;
+    lookup_ = make_ref<address_lookup>(target.host, target.port);
+    thread_options options;
+    options.name = "ojs-lookup";
+    result<thread> started = thread::start([lookup = lookup_] { lookup->run(); }, options);
+    if (started) {
+        started->detach();
+    } else {
+        lookup_ = ref<address_lookup>();
+    }
+    return lookup_;
+}
+
+OJS_SHUTDOWN_INLINE void resolver::forget() {
+    const lock_guard held(mutex_);
+    if (lookup_ && lookup_->done()) lookup_ = ref<address_lookup>();
+}
+
+// ---- connect ----
+
+// The kernel waits for room in the listen queue only in a blocking connect(), so that one gets a time limit.
+inline int connect_unix(int fd, const socket_address& address, time_point deadline) noexcept {
+    set_nonblocking(fd, false);
+    int failed = EINTR;
+    while (failed == EINTR) {
+        const int left = poll_timeout(deadline);
+        if (left == 0) return ETIMEDOUT;
+        timeval limit{};  // zero: no limit
+        if (left > 0) {
+            limit.tv_sec = left / 1000;
+            limit.tv_usec = left % 1000 * 1000;
+        }
+        ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+        failed = ::connect(fd, address.get(), address.length) == 0 ? 0 : errno;
+    }
+    return would_block(failed) ? ETIMEDOUT : failed;
+}
+
+inline int connect_tcp(int fd, const socket_address& address, time_point deadline) noexcept {
+    if (::connect(fd, address.get(), address.length) != 0) {
+        if (errno != EINPROGRESS && errno != EINTR) return errno;  // interrupted, it goes on by itself
+        const int ready = wait_ready(fd, POLLOUT, deadline);
+        if (ready <= 0) return ready == 0 ? ETIMEDOUT : errno;
+        int failed = 0;
+        socklen_t size = sizeof failed;
+        if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &size) != 0) return errno;
+        if (failed != 0) return failed;
+    }
+    // A local port nobody listens on may be picked as our own port: TCP then connects the socket to itself.
+    return same_address(local_address(fd), address) ? ECONNREFUSED : 0;
+}
+
+// 0, or errno.
+inline int connect_one(const socket_address& address, time_point deadline, unique_fd& out) noexcept {
+    out = open_socket(address.storage.ss_family);
+    if (!out) return errno;
+    return address.storage.ss_family == AF_UNIX ? connect_unix(out.get(), address, deadline)
+                                                : connect_tcp(out.get(), address, deadline);
+}
+
+inline time_point fair_share(time_point deadline, std::size_t among) noexcept {
+    if (deadline == time_point::max()) return deadline;
+    const time_point now = steady_clock::now();
+    return now + (deadline - now) / static_cast<int>(among);
+}
+
+OJS_SHUTDOWN_INLINE result<unique_fd> connect_socket(const socket_addresses& addresses, time_point deadline,
+                                                     std::string_view name) {
+    int first_failure = 0;
+    for (std::size_t i = 0; i < addresses.size(); ++i) {
+        unique_fd out;
+        const int failed = connect_one(addresses[i], fair_share(deadline, addresses.size() - i), out);
+        if (failed == 0) {
+            set_nonblocking(out.get(), false);
+            const timeval limit{std::chrono::seconds(receive_limit).count(), 0};
+            ::setsockopt(out.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+            return out;
+        }
+        if (first_failure == 0) first_failure = failed;
+    }
+    return error{errc::unreachable, first_failure,
+                 cat("cannot connect to ", name, ": ", errno_text(first_failure))};
+}
+
+// ---- listen ----
+
+inline error cannot_listen(const endpoint& where, int failed) {
+    const errc code = failed == EADDRINUSE ? errc::busy : errc::system;
+    return error{code, failed, cat("cannot listen on ", where.name, ": ", errno_text(failed))};
+}
+
+// Removes the socket file that a dead process left behind. 0, or errno: EADDRINUSE where it is not that.
+inline int remove_dead_socket(const socket_address& address, const std::string& path) noexcept {
+    struct stat found {};
+    if (::lstat(path.c_str(), &found) != 0) return errno == ENOENT ? 0 : errno;
+    if (!S_ISSOCK(found.st_mode)) return EADDRINUSE;  // someone's file: not ours to remove
+    // Refused only where the file belongs to no socket any more. A stream socket that is there, listening or not yet,
+    // is of the wrong type for this one, and is not disturbed.
+    const unique_fd probe = open_socket(AF_UNIX, SOCK_DGRAM);
+    if (!probe) return errno;
+    if (::connect(probe.get(), address.get(), address.length) == 0 || errno != ECONNREFUSED)
+        return EADDRINUSE;
+    return ::unlink(path.c_str()) == 0 || errno == ENOENT ? 0 : errno;
+}
+
+// Between the look at a dead socket's file and its removal nobody may put a live one there: only who holds the lock
+// removes. Who comes second, however closely, finds the path taken.
+inline int clear_unix_path(const socket_address& address, const std::string& path) {
+    const std::string lock_path = path + ".ojs-lock";
+    const unique_fd lock(
+        ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
+    if (!lock) return errno;
+    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return errno == EWOULDBLOCK ? EADDRINUSE : errno;
+    struct stat held {};
+    const bool ours = ::fstat(lock.get(), &held) == 0 && S_ISREG(held.st_mode) && held.st_size == 0;
+    if (!ours || held.st_nlink == 0) return EADDRINUSE;  // someone's file; or the lock was let go in between
+    const int failed = remove_dead_socket(address, path);
+    ::unlink(lock_path.c_str());
+    return failed;
+}
+
+// Nobody can connect between bind() and listen(), so the mode is right before it matters.
+inline int bind_unix(int fd, const socket_address& address, const std::string& path) {
+    int failed = ::bind(fd, address.get(), address.length) == 0 ? 0 : errno;
+    if (failed == EADDRINUSE) {
+        failed = clear_unix_path(address, path);
+        if (failed == 0 && ::bind(fd, address.get(), address.length) != 0) failed = errno;
+    }
+    if (failed != 0) return failed;
+    return ::chmod(path.c_str(), 0600) == 0 ? 0 : errno;
+}
+
+inline int bind_tcp(int fd, const socket_address& address) noexcept {
+    set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+    if (address.storage.ss_family == AF_INET6)
+        set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);  // [::] is IPv4 too
+    return ::bind(fd, address.get(), address.length) == 0 ? 0 : errno;
+}
+
+OJS_SHUTDOWN_INLINE result<unique_fd> listen_socket(const endpoint& where) {
+    const socket_address address =
+        known_addresses(where).front();  // never a name: parse_listen_address saw to it
+    unique_fd out = open_socket(address.storage.ss_family);
+    if (!out) return cannot_listen(where, errno);
+    const bool is_unix = !where.unix_path.empty();
+    int failed = is_unix ? bind_unix(out.get(), address, where.unix_path) : bind_tcp(out.get(), address);
+    if (failed == 0 && ::listen(out.get(), SOMAXCONN) != 0) failed = errno;
+    if (failed != 0) return cannot_listen(where, failed);
+    return out;
+}
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

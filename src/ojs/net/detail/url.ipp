@@ -1,0 +1,154 @@
+#include <arpa/inet.h>
+#include <sys/un.h>
+
+#include "../../base/detail/text.hpp"
+#include "http_parser.hpp"
+#include "url.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+inline error bad_address(std::string_view text, std::string_view why) {
+    return error{errc::invalid_argument, 0, cat("'", printable(text, 100), "': ", why)};
+}
+
+inline bool is_ip(int family, const std::string& text) noexcept {
+    in6_addr any;
+    return text.find('\0') == std::string::npos && ::inet_pton(family, text.c_str(), &any) == 1;
+}
+
+OJS_SHUTDOWN_INLINE std::string host_port(std::string_view host, std::uint16_t port) {
+    const bool ipv6 = host.find(':') != std::string_view::npos;
+    return cat(ipv6 ? "[" : "", host, ipv6 ? "]:" : ":", port);
+}
+
+inline bool is_host_name(std::string_view text) noexcept {
+    for (const char c : text) {
+        const char low = lower_ascii(c);
+        const bool known =
+            (low >= 'a' && low <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
+        if (!known) return false;
+    }
+    return !text.empty() && text.size() <= 253;
+}
+
+// Splits HOST, HOST:PORT or [IPV6]:PORT; `port` is empty where there is no colon. Null, or what is wrong.
+inline const char* split_host_port(std::string_view text, std::string& host, std::string_view& port) {
+    const bool bracketed = !text.empty() && text.front() == '[';
+    const std::size_t host_end = bracketed ? text.find(']') : text.find(':');
+    if (bracketed && host_end == std::string_view::npos) return "the IPv6 address lacks its closing bracket";
+    if (!bracketed && text.find(':') != text.rfind(':'))
+        return "an IPv6 address is written in brackets: [::1]:80";
+    host = std::string(bracketed ? text.substr(1, host_end - 1) : text.substr(0, host_end));
+    if (host.empty()) return "the host is missing";
+    if (bracketed && !is_ip(AF_INET6, host)) return "what is in the brackets is not an IPv6 address";
+    if (!bracketed && !is_host_name(host)) return "the host is not a name or an address";
+    const std::size_t port_at = bracketed ? host_end + 1 : host_end;
+    port = port_at < text.size() ? text.substr(port_at) : std::string_view();
+    if (port.empty()) return nullptr;
+    if (port == ":") return "the port is missing after the colon";
+    if (port.front() != ':') return "only a colon and a port may follow the bracket";
+    port.remove_prefix(1);
+    return nullptr;
+}
+
+inline const char* parse_port(std::string_view text, std::uint64_t least, std::uint16_t& out) noexcept {
+    std::uint64_t number = 0;
+    if (!parse_number(text, 65535, number) || number < least) {
+        return least > 0 ? "the port is not a number from 1 to 65535"
+                         : "the port is not a number from 0 to 65535";
+    }
+    out = static_cast<std::uint16_t>(number);
+    return nullptr;
+}
+
+inline result<endpoint> parse_unix_path(std::string_view text) {
+    const std::string_view path = text.substr(5);
+    if (path.empty() || path.front() != '/') return bad_address(text, "an absolute path must follow unix:");
+    if (!is_field_value(path) || path.find('\t') != std::string_view::npos)
+        return bad_address(text, "the path holds a control character");
+    if (path.size() >= sizeof(sockaddr_un::sun_path)) {
+        return bad_address(
+            text, cat("the path of a unix socket has at most ", sizeof(sockaddr_un::sun_path) - 1, " bytes"));
+    }
+    endpoint out;
+    out.port = 0;
+    out.unix_path = std::string(path);
+    out.name = std::string(text);
+    return out;
+}
+
+inline result<endpoint> parse_http_url(std::string_view url) {
+    const std::string_view rest = url.substr(7);
+    const std::size_t authority_end = rest.find_first_of("/?#");
+    const std::string_view authority = rest.substr(0, authority_end);
+    std::string_view base = authority_end == std::string_view::npos ? "" : rest.substr(authority_end);
+    if (authority.find('@') != std::string_view::npos) {  // the text does not repeat what may be a password
+        return error{errc::invalid_argument, 0,
+                     "the URL holds a user name or password; use a bearer token instead"};
+    }
+    endpoint out;
+    std::string_view port;
+    if (const char* wrong = split_host_port(authority, out.host, port)) return bad_address(url, wrong);
+    if (!port.empty()) {
+        if (const char* wrong = parse_port(port, 1, out.port)) return bad_address(url, wrong);
+    }
+    if (!base.empty() && (!is_target(base) || base.find_first_of("?#") != std::string_view::npos)) {
+        return bad_address(url,
+                           "only a path may follow the host: no query, fragment, blank or control character");
+    }
+    while (!base.empty() && base.back() == '/') base.remove_suffix(1);
+    out.base = std::string(base);
+    out.name = host_port(out.host, out.port);
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE result<endpoint> parse_url(std::string_view url) {
+    if (url.substr(0, 5) == "unix:") return parse_unix_path(url);
+    if (same_word(url.substr(0, 7), "http://")) return parse_http_url(url);
+    if (same_word(url.substr(0, 8), "https://")) {
+        return error{errc::unsupported, 0,
+                     "https:// is not spoken here: TLS is left to a transport of your own, derived from "
+                     "ojs::transport, or to a local TLS proxy"};
+    }
+    return error{errc::invalid_argument, 0, "the URL does not start with http:// or unix:/"};
+}
+
+OJS_SHUTDOWN_INLINE result<endpoint> parse_listen_address(std::string_view address) {
+    if (address.substr(0, 5) == "unix:") return parse_unix_path(address);
+    endpoint out;
+    std::string_view port = address;
+    if (address.find(':') == std::string_view::npos) {
+        out.host = "127.0.0.1";
+    } else if (address.front() == ':') {
+        out.host = "127.0.0.1";
+        port.remove_prefix(1);
+    } else if (const char* wrong = split_host_port(address, out.host, port)) {
+        return bad_address(address, wrong);
+    }
+    if (same_word(out.host, "localhost")) out.host = "127.0.0.1";
+    if (!is_ip(AF_INET, out.host) && !is_ip(AF_INET6, out.host)) {
+        return bad_address(address,
+                           "to listen takes PORT, IPV4:PORT, [IPV6]:PORT, localhost:PORT or unix:/PATH");
+    }
+    if (const char* wrong = parse_port(port, 0, out.port)) return bad_address(address, wrong);
+    out.name = host_port(out.host, out.port);
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE bool is_fixed_host(std::string_view header) {
+    std::string host;
+    std::string_view port;
+    std::uint16_t number = 0;
+    if (split_host_port(header, host, port) != nullptr) return false;
+    if (!port.empty() && parse_port(port, 0, number) != nullptr) return false;
+    if (same_word(host, "localhost")) return true;
+    // Ways to this machine of which browsers do not know that they are: they leave out Sec-Fetch-Site.
+    if (host == "0.0.0.0" || (host.compare(0, 2, "::") == 0 && host != "::1")) return false;
+    return is_ip(AF_INET, host) || is_ip(AF_INET6, host);
+}
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

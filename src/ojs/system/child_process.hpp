@@ -1,0 +1,170 @@
+// child_process: starts a program in a process group of its own, waits for it, and ends it with all that it started.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "../base/detail/fd.hpp"
+#include "../base/error.hpp"
+#include "../core/cancel_token.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+
+// Where one of the three standard streams of a child leads.
+class child_stream {
+  public:
+    enum class kind { null, inherit, file, pipe, lines, output };
+
+    static child_stream null() { return child_stream(kind::null); }        // /dev/null
+    static child_stream inherit() { return child_stream(kind::inherit); }  // where ours leads
+    // As standard input read from its beginning; else appended to, and made if need be. Opened here, before the child
+    // is there, and without waiting: a FIFO that nobody reads is an error.
+    static child_stream file(std::string path) {
+        child_stream out(kind::file);
+        out.path_ = std::move(path);
+        return out;
+    }
+    // Our end is child_process::input(), output() or errors().
+    static child_stream pipe() { return child_stream(kind::pipe); }
+    // Calls back for every line, without its end, from a thread of its own; what is longer than 8 KiB comes in pieces
+    // of that size. Must be short, as the child waits for it in the end, and not use the child_process. What it throws
+    // is dropped. Every line written before the child ended has been passed on when wait() returns; then the stream is
+    // closed. Not for input.
+    static child_stream lines(function<void(std::string_view)> each) {
+        child_stream out(kind::lines);
+        out.each_ = std::move(each);
+        return out;
+    }
+    static child_stream output() { return child_stream(kind::output); }  // of errors alone: with the output
+
+    kind what() const noexcept { return kind_; }
+    const std::string& path() const noexcept { return path_; }
+    const function<void(std::string_view)>& each() const noexcept { return each_; }
+
+  private:
+    explicit child_stream(kind what) : kind_(what) {}
+    kind kind_;
+    std::string path_;
+    function<void(std::string_view)> each_;
+};
+
+struct child_limit {
+    int resource = 0;  // RLIMIT_CPU, RLIMIT_AS, ... as setrlimit(2) takes it
+    std::uint64_t soft = 0;
+    std::uint64_t hard = 0;
+};
+
+struct child_options {
+    // The program and its arguments, as they are: there is no shell. A name without a slash is looked up in the PATH
+    // of the child's environment (/usr/local/bin:/usr/bin:/bin where it has none).
+    std::vector<std::string> command;
+    std::vector<std::string>
+        environment;                  // "NAME=value", each added to what the child inherits, or instead of it
+    bool inherit_environment = true;  // ours is read meanwhile: not while another thread calls setenv()
+    // Then also OJS_AUTH_TOKEN, OJS_HEALTH_TOKEN, NOTIFY_SOCKET, WATCHDOG_PID and WATCHDOG_USEC: this process's secrets,
+    // and what its service manager says to it alone. One that is given in `environment` is passed on in any case.
+    bool inherit_own_variables = false;
+    std::string working_directory;  // empty: ours
+    child_stream input = child_stream::null();
+    child_stream output = child_stream::inherit();
+    child_stream errors = child_stream::inherit();
+    // Descriptors, by their numbers, that the child gets beside those three. It gets no others, whether they are
+    // close-on-exec or not.
+    std::vector<int> keep_descriptors;
+    // The leader of a process group of its own, which is what signals go to. False: in ours, and signals go to the
+    // child alone, so that what it has started is out of reach.
+    bool own_group = true;
+    // What is left of its group when the child ends by itself is killed; true: left alone.
+    bool leave_orphans = false;
+    std::vector<child_limit> limits;
+    // From fork() to exec(): a program on a file system that does not answer must not hold up who starts it.
+    std::chrono::milliseconds start_timeout{30000};
+    // Linux: the signal that the child gets when this process ends, however it ends; 0: none. Not passed on to what
+    // the child starts. The kernel means the thread that forked, so the child then has one here, which lasts as long
+    // as it does. Elsewhere errc::unsupported.
+    int death_signal = 0;
+};
+
+// How a child ended.
+struct child_exit {
+    int code = 0;    // its exit status, 0 to 255; 0 where a signal ended it
+    int signal = 0;  // the signal that ended it, or 0
+    bool core_dumped = false;
+
+    bool ok() const noexcept { return code == 0 && signal == 0; }
+    // "exit status 3", "killed by SIGKILL"; what 126, 127 and 128+n mean is said too. Thread-safe.
+    std::string describe() const;
+};
+
+namespace detail {
+class child_state;
+}
+
+// A program that was started, with its process group. It has clean signals: an empty mask and default dispositions.
+//
+//     ojs::child_options options;
+//     options.command = {"convert", "in.png", "out.jpg"};
+//     auto child = ojs::child_process::start(options);
+//     auto end = child ? child->wait_until(ojs::time_point::max(), job.token()) : child.error();
+//     if (!end && end.error().code == ojs::errc::cancelled) end = child->terminate(10s);
+//
+// Every member is thread-safe, except for moving and destroying; none is async-signal-safe. No other child of the
+// process is ever waited for. Should someone else take the status of this one (waitpid(-1), or SIGCHLD ignored), the
+// waits say so with errc::system and ECHILD; what is left of its group is ended all the same. [Spot]
+class child_process {
+  public:
+    // Returns when the program runs, or with why it does not: errc::invalid_argument for options that cannot be meant,
+    // errc::system, with errno, for everything from fork() to exec() that failed; errc::timed_out after start_timeout.
+    // Then there is no child, or one that was killed before exec(), and that the kernel holds.
+    static result<child_process> start(const child_options& options);
+
+    child_process() noexcept;  // no child; only to be assigned to
+    child_process(child_process&& other) noexcept;
+    child_process& operator=(child_process&& other) noexcept;
+    // A child that still runs is killed as by kill(). Does nothing in a process forked off meanwhile.
+    ~child_process();
+
+    pid_t pid() const noexcept;  // also of its group; 0: no child
+    // Readable once the child has ended, for a poll loop. Not to be read. -1: no child.
+    int fd() const noexcept;
+    // Our ends of streams that are pipe(); else -1. They block, and belong to this object. Writing to a child that does
+    // not read any more raises SIGPIPE.
+    int input() const noexcept;
+    int output() const noexcept;
+    int errors() const noexcept;
+    void
+    close_input() noexcept;  // the child reads the end of its input; not while another thread writes there
+
+    // Waits until the child has ended, takes its status, and ends what is left of its group. May be repeated.
+    // errc::timed_out at the deadline; errc::cancelled once `token` is cancelled: then the child may still run;
+    // errc::system where there is no descriptor left for the token.
+    result<child_exit> wait(time_point deadline = time_point::max());
+    result<child_exit> wait_until(time_point deadline, const cancel_token& token);
+
+    // To the group. errc::system: ESRCH once it is over, ECHILD where the status was taken by someone else.
+    result<void> signal(int number);
+    // SIGTERM (and SIGCONT, for what is stopped) to the group, then SIGKILL to whatever of it is left after `grace`.
+    // The grace is the whole group's where /proc tells who is in it, else it ends with the child itself. `patience` and
+    // errors as of kill().
+    result<child_exit> terminate(std::chrono::milliseconds grace,
+                                 std::chrono::milliseconds patience = std::chrono::milliseconds(5000));
+    // SIGKILL to the group. errc::timed_out if the child has not ended after `patience`: the kernel is busy with it, or
+    // does not let us. Then it may still run: whatever it works on must not be given to another.
+    result<child_exit> kill(std::chrono::milliseconds patience = std::chrono::milliseconds(5000));
+
+  private:
+    detail::ref<detail::child_state> state_;
+};
+
+// For your own fork(): gives the child default dispositions and then an empty signal mask. Call it in the child, which
+// should have been forked with all signals blocked, before exec(). Async-signal-safe.
+void child_reset() noexcept;
+
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,179 @@
+// child_lines: the thread of a child: passes on what it prints, line by line, and outlives it for its death signal.
+#pragma once
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include "../../base/detail/sync.hpp"
+#include "../../core/detail/wake.hpp"
+#include "child_launch.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+inline constexpr std::size_t longest_line = 8 * 1024;
+// What is still read of a stream once the child has ended: as much as a pipe can hold. Whoever has left the group may
+// write on for ever.
+inline constexpr std::size_t most_after_end = 1024 * 1024;
+
+class line_stream {
+  public:
+    void open(unique_fd from, function<void(std::string_view)> each) {
+        from_ = std::move(from);
+        each_ = std::move(each);
+        ::fcntl(from_.get(), F_SETFL, ::fcntl(from_.get(), F_GETFL) | O_NONBLOCK);
+    }
+    int fd() const noexcept { return from_.get(); }
+
+    // Takes what is there, a buffer of it at most; 0 if there was nothing, or the stream is at its end and closed.
+    std::size_t read_some() {
+        if (!from_) return 0;
+        char bytes[4096];
+        ssize_t got = -1;
+        do {
+            got = ::read(from_.get(), bytes, sizeof bytes);
+        } while (got < 0 && errno == EINTR);
+        if (got < 0 && errno == EAGAIN) return 0;
+        if (got <= 0) {
+            close();
+            return 0;
+        }
+        take({bytes, static_cast<std::size_t>(got)});
+        return static_cast<std::size_t>(got);
+    }
+
+    void read_the_rest() {
+        std::size_t total = 0;
+        std::size_t got = 1;
+        for (; got != 0 && total < most_after_end; total += got) got = read_some();
+        close();
+    }
+
+  private:
+    void take(std::string_view bytes) {
+        while (!bytes.empty()) {
+            const std::size_t end = bytes.find('\n');
+            const std::string_view piece = bytes.substr(0, end);
+            const std::size_t room = longest_line - line_.size();
+            line_.append(piece.substr(0, room));
+            if (piece.size() > room) {
+                pass_on();
+                bytes.remove_prefix(room);
+            } else if (end != std::string_view::npos) {
+                pass_on();
+                bytes.remove_prefix(piece.size() + 1);
+            } else {
+                return;
+            }
+        }
+    }
+
+    void pass_on() {
+        try {
+            each_(line_);
+        } catch (...) {  // documented
+        }
+        line_.clear();
+    }
+
+    void close() {
+        from_.reset();
+        if (!line_.empty()) pass_on();
+    }
+
+    unique_fd from_;
+    function<void(std::string_view)> each_;
+    std::string line_;
+};
+
+class child_thread : public ref_counted {
+  public:
+    // Launches the child from a thread of its own, which goes on until finish().
+    static result<pid_t> launch(child_launch& launch, const child_options& options, ref<child_thread>& out) {
+        ref<child_thread> self = make_ref<child_thread>();
+        result<wake> waker = wake::create();
+        if (!waker) return waker.error();
+        self->waker_ = std::move(*waker);
+        thread_options how;
+        how.stack_size = 256 * 1024;
+        how.name = "ojs-child";
+        result<thread> started =
+            thread::start([self, &launch, &options] { self->work(launch, options); }, how);
+        if (!started) return started.error();
+        self->thread_ = std::move(*started);
+        lock_guard held(self->mutex_);
+        while (!self->launched_) self->changed_.wait(held);
+        const result<pid_t> child = self->child_;
+        held.unlock();
+        if (child) {
+            out = self;
+        } else {
+            self->end();
+        }
+        return child;
+    }
+
+    // Returns when all that the child wrote has been passed on. To be called once it has ended.
+    void finish() {
+        waker_.notify();
+        lock_guard held(mutex_);
+        while (!finished_) changed_.wait(held);
+    }
+    // For the one who destroys the child.
+    void end() {
+        finish();
+        thread_.join();
+    }
+
+  private:
+    void work(child_launch& launch, const child_options& options) {
+        const bool runs = begin(launch, options);
+        while (runs && wait_for_more()) {
+            for (line_stream& each : streams_) each.read_some();
+        }
+        for (line_stream& each : streams_) each.read_the_rest();
+        const lock_guard held(mutex_);
+        finished_ = true;
+        changed_.notify_all();
+    }
+
+    bool begin(child_launch& launch, const child_options& options) {
+        result<pid_t> child = launch.run();
+        if (child) {
+            const child_stream* all[] = {&options.output, &options.errors};
+            for (int i = 0; i < 2; ++i) {
+                if (all[i]->what() == child_stream::kind::lines)
+                    streams_[i].open(std::move(launch.our_ends[i + 1]), all[i]->each());
+            }
+        }
+        const bool runs = child.has_value();
+        const lock_guard held(mutex_);
+        child_ = std::move(child);
+        launched_ = true;
+        changed_.notify_all();
+        return runs;
+    }
+
+    // False once finish() was called.
+    bool wait_for_more() const noexcept {
+        pollfd watched[] = {
+            {waker_.fd(), POLLIN, 0}, {streams_[0].fd(), POLLIN, 0}, {streams_[1].fd(), POLLIN, 0}};
+        return ::poll(watched, 3, -1) < 0 || watched[0].revents == 0;
+    }
+
+    wake waker_;
+    thread thread_;
+    mutex mutex_;
+    condition changed_;
+    bool launched_ = false;
+    bool finished_ = false;
+    result<pid_t> child_ = pid_t{0};
+    line_stream streams_[2];
+};
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,186 @@
+#pragma once
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+
+#include "../../base/detail/sync.hpp"
+#include "../../base/detail/text.hpp"
+#include "../../core/detail/wake.hpp"
+#include "../../core/signals.ipp"
+#include "thread_stack.hpp"
+
+#if OJS_SHUTDOWN_USE_UNWIND
+#include <link.h>
+#include <unwind.h>
+#endif
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+#if OJS_SHUTDOWN_USE_UNWIND
+
+// One request at a time. All of it is static: a thread that answers late must find it still there.
+struct stack_request {
+    enum state : int { idle, preparing, wanted, writing, late, written };
+    static constexpr int most_frames = 48;
+
+    std::atomic<int> now{idle};
+    std::atomic<int> given_up{0};  // requests whose signal has not been seen yet
+    // Written before `wanted`, and kept.
+    pthread_t thread{};
+    wake* answered = nullptr;
+    pid_t owner = 0;  // whose `answered` is: a forked child must not be woken by its parent's
+    // Written before `written`.
+    int count = 0;
+    std::uintptr_t frames[most_frames] = {};
+};
+__attribute__((visibility("default"))) inline stack_request asked_stack;
+
+inline _Unwind_Reason_Code note_frame(struct _Unwind_Context* context, void* request) {
+    auto* out = static_cast<stack_request*>(request);
+    const std::uintptr_t address = _Unwind_GetIP(context);
+    if (address == 0 || out->count == stack_request::most_frames) return _URC_END_OF_STACK;
+    out->frames[out->count++] = address;
+    return _URC_NO_REASON;
+}
+inline _Unwind_Reason_Code ojs_shutdown_skip_frame(struct _Unwind_Context* /*context*/, void* /*request*/) {
+    return _URC_END_OF_STACK;
+}
+
+// A request that was given up is still a request, and no wish for a report.
+inline bool forget_given_up() noexcept {
+    int left = asked_stack.given_up.load();
+    while (left > 0 && !asked_stack.given_up.compare_exchange_weak(left, left - 1)) {
+    }
+    return left > 0;
+}
+
+inline bool answer_stack_request(const siginfo_t* info) noexcept {
+    if (info->si_code != SI_TKILL || info->si_pid != getpid()) return false;
+    int expected = stack_request::wanted;
+    if (asked_stack.now.load() != expected || !pthread_equal(asked_stack.thread, pthread_self()) ||
+        !asked_stack.now.compare_exchange_strong(expected, stack_request::writing)) {
+        return forget_given_up();
+    }
+    asked_stack.count = 0;
+    _Unwind_Backtrace(note_frame, &asked_stack);
+    expected = stack_request::writing;
+    if (asked_stack.now.compare_exchange_strong(expected, stack_request::written)) {
+        asked_stack.answered->notify();
+    } else {
+        asked_stack.now.store(stack_request::idle);  // too late: nobody reads it
+    }
+    return true;
+}
+
+inline void forget_stack_requests() noexcept {
+    asked_stack.now.store(stack_request::idle);
+    asked_stack.given_up.store(0);
+}
+
+inline constexpr thread_request stack_requests = {answer_stack_request, forget_stack_requests};
+
+inline std::string hex(std::uintptr_t number) {
+    char text[24];
+    std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(number));
+    return text;
+}
+
+// The module an address is in, and its place there as addr2line wants it.
+struct module_search {
+    std::uintptr_t address;
+    std::string* out;
+};
+
+inline int find_module(struct dl_phdr_info* module, std::size_t /*size*/, void* search) {
+    const auto* wanted = static_cast<module_search*>(search);
+    for (int i = 0; i < module->dlpi_phnum; ++i) {
+        const auto& part = module->dlpi_phdr[i];
+        const std::uintptr_t from = module->dlpi_addr + part.p_vaddr;
+        if (part.p_type != PT_LOAD || wanted->address < from || wanted->address >= from + part.p_memsz)
+            continue;
+        std::string_view name = module->dlpi_name == nullptr ? "" : module->dlpi_name;
+        name.remove_prefix(name.rfind('/') + 1);
+        append(*wanted->out, name.empty() ? "program" : name, "+", hex(wanted->address - module->dlpi_addr));
+        return 1;
+    }
+    return 0;
+}
+
+inline std::string format_stack() {
+    std::string out;
+    for (int i = 0; i < asked_stack.count; ++i) {
+        if (i > 0) out += ' ';
+        module_search search = {asked_stack.frames[i], &out};
+        if (dl_iterate_phdr(find_module, &search) == 0) append(out, hex(asked_stack.frames[i]));
+    }
+    return out;
+}
+
+// True when the thread has answered. At the deadline a request nobody has begun to answer is taken back; one caught in
+// the middle of its answer is given up, and whoever answers it makes the place free.
+inline bool await_stack(time_point deadline) {
+    while (asked_stack.now.load() != stack_request::written) {
+        if (asked_stack.answered->wait_until(deadline)) continue;
+        int expected = stack_request::wanted;
+        asked_stack.given_up.fetch_add(1);
+        if (asked_stack.now.compare_exchange_strong(expected, stack_request::idle)) return false;
+        asked_stack.given_up.fetch_sub(1);
+        expected = stack_request::writing;
+        if (asked_stack.now.compare_exchange_strong(expected, stack_request::late)) return false;
+    }
+    return true;
+}
+
+// Whether the signal would come to us, and the answer be heard.
+inline bool may_ask_for_stack() {
+    struct sigaction current {};
+    if (::sigaction(SIGTTIN, nullptr, &current) != 0 || !is_ours(current)) return false;
+    if (asked_stack.answered != nullptr && asked_stack.owner == getpid()) return true;
+    result<wake> made = wake::create();
+    if (!made) return false;
+    delete std::exchange(asked_stack.answered, new wake(std::move(*made)));
+    asked_stack.owner = getpid();
+    return true;
+}
+
+inline bool ask_for_stack(pthread_t thread, time_point deadline) {
+    _Unwind_Backtrace(ojs_shutdown_skip_frame,
+                      nullptr);  // what it loads at first, it shall not load in a handler
+    asked_stack.answered->clear();
+    asked_stack.thread = thread;
+    asked_stack.now.store(stack_request::wanted);
+    if (pthread_kill(thread, SIGTTIN) == 0) return await_stack(deadline);
+    asked_stack.now.store(stack_request::idle);
+    return false;
+}
+
+OJS_SHUTDOWN_INLINE std::string capture_stack(pthread_t thread, time_point deadline) {
+    int expected = stack_request::idle;
+    if (!asked_stack.now.compare_exchange_strong(expected, stack_request::preparing)) return {};
+    process.asks_threads.store(&stack_requests);
+    if (!may_ask_for_stack()) {
+        asked_stack.now.store(stack_request::idle);
+        return {};
+    }
+    if (!ask_for_stack(thread, deadline)) return {};
+    std::string out = format_stack();
+    asked_stack.now.store(stack_request::idle);
+    return out;
+}
+
+#else
+
+OJS_SHUTDOWN_INLINE std::string capture_stack(pthread_t /*thread*/, time_point /*deadline*/) {
+    return {};
+}
+
+#endif  // OJS_SHUTDOWN_USE_UNWIND
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

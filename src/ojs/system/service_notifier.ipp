@@ -1,0 +1,168 @@
+#pragma once
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstring>
+
+#include "../base/detail/text.hpp"
+#include "service_notifier.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+inline constexpr std::size_t longest_notification = 4096;
+inline constexpr std::size_t longest_status = 1000;
+#ifdef MSG_NOSIGNAL
+inline constexpr int notify_flags = MSG_DONTWAIT | MSG_NOSIGNAL;
+#else
+inline constexpr int notify_flags = MSG_DONTWAIT;
+#endif
+
+inline error unusable_variable(errc code, const char* name, std::string_view value, std::string_view why) {
+    return {code, 0, cat(name, "='", printable(value), "' cannot be used: ", why)};
+}
+
+// $NOTIFY_SOCKET as the bytes of sun_path.
+inline result<std::string> notify_address(std::string_view value) {
+    const auto refuse = [value](errc code, std::string_view why) {
+        return unusable_variable(code, "NOTIFY_SOCKET", value, why);
+    };
+    const bool abstract = value.front() == '@';
+    if (value.front() != '/' && !abstract)
+        return refuse(errc::unsupported, "neither an absolute path nor @ and a name");
+#ifndef __linux__
+    if (abstract) return refuse(errc::unsupported, "abstract names are known to Linux alone");
+#endif
+    // A path ends with a NUL, an abstract name begins with one.
+    constexpr std::size_t room = sizeof(sockaddr_un::sun_path);
+    if (value.size() > (abstract ? room : room - 1))
+        return refuse(errc::invalid_argument, "longer than a socket address holds");
+    if (value.size() < 2) return refuse(errc::invalid_argument, "no name follows");
+    std::string out(value);
+    if (abstract) out.front() = '\0';
+    return out;
+}
+
+// Half of $WATCHDOG_USEC, or 0 where there is none or it is meant for another process.
+inline result<std::chrono::milliseconds> watchdog_share(const char* usec, const char* pid) {
+    constexpr auto most = static_cast<std::uint64_t>(INT64_MAX);
+    std::uint64_t interval = 0;
+    std::uint64_t watched = 0;
+    if (usec == nullptr) return std::chrono::milliseconds(0);
+    if (!parse_number(usec, most, interval) || interval == 0)
+        return unusable_variable(errc::invalid_argument, "WATCHDOG_USEC", usec,
+                                 "not a number of microseconds");
+    if (pid != nullptr && !parse_number(pid, most, watched))
+        return unusable_variable(errc::invalid_argument, "WATCHDOG_PID", pid, "not a process id");
+    if (pid != nullptr && watched != static_cast<std::uint64_t>(::getpid()))
+        return std::chrono::milliseconds(0);
+    const auto half = static_cast<std::int64_t>(interval / 2000);
+    return std::chrono::milliseconds(half > 0 ? half : 1);
+}
+
+inline unique_fd open_datagram_socket() noexcept {
+#ifdef SOCK_CLOEXEC
+    return unique_fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+#else
+    unique_fd out(::socket(AF_UNIX, SOCK_DGRAM, 0));
+    if (out) ::fcntl(out.get(), F_SETFD, FD_CLOEXEC);
+    return out;
+#endif
+}
+
+// Texts come from everywhere; a line break in one would begin an assignment of its own.
+inline std::string status_line(std::string_view text) {
+    std::string out;
+    while (!text.empty()) {
+        const std::string_view character = take_utf8(text);
+        if (out.size() + character.size() > longest_status) break;
+        const auto first = static_cast<unsigned char>(character.front());
+        append(out, first < 0x20 || first == 0x7f ? std::string_view(" ") : character);
+    }
+    return out;
+}
+
+inline std::string with_status(const char* assignment, std::string_view text) {
+    return text.empty() ? assignment : cat(assignment, "\nSTATUS=", status_line(text));
+}
+
+inline error notify_failure(int failed) {
+    errc code = errc::system;
+    if (failed == ENOENT || failed == ECONNREFUSED || failed == ENOTDIR) code = errc::unreachable;
+    if (failed == EAGAIN || failed == EWOULDBLOCK || failed == ENOBUFS) code = errc::unavailable;
+    return {code, failed, cat("the service manager was not told: ", errno_text(failed))};
+}
+
+}  // namespace detail
+
+OJS_SHUTDOWN_INLINE result<service_notifier> service_notifier::from_environment(
+    const function<const char*(const char* name)>& lookup) {
+    const auto find = [&lookup](const char* name) { return lookup ? lookup(name) : ::getenv(name); };
+    service_notifier out;
+    const char* const where = find("NOTIFY_SOCKET");
+    if (where == nullptr || *where == '\0') return result<service_notifier>(std::move(out));
+    result<std::string> address = detail::notify_address(where);
+    if (!address) return address.error();
+    const auto share = detail::watchdog_share(find("WATCHDOG_USEC"), find("WATCHDOG_PID"));
+    if (!share) return share.error();
+    out.socket_ = detail::open_datagram_socket();
+    if (!out.socket_) return detail::notify_failure(errno);
+    out.address_ = std::move(*address);
+    out.watchdog_interval_ = *share;
+    return result<service_notifier>(std::move(out));
+}
+
+OJS_SHUTDOWN_INLINE result<void> service_notifier::ready(std::string_view text) const {
+    return send(detail::with_status("READY=1", text));
+}
+
+OJS_SHUTDOWN_INLINE result<void> service_notifier::status(std::string_view text) const {
+    return send(detail::cat("STATUS=", detail::status_line(text)));
+}
+
+OJS_SHUTDOWN_INLINE result<void> service_notifier::stopping(std::string_view text) const {
+    return send(detail::with_status("STOPPING=1", text));
+}
+
+OJS_SHUTDOWN_INLINE result<void> service_notifier::extend_timeout(std::chrono::milliseconds from_now) const {
+    constexpr std::chrono::milliseconds longest =
+        std::chrono::hours(24 * 365);  // no overflow in microseconds
+    const std::chrono::milliseconds asked = from_now < longest ? from_now : longest;
+    const long long usec = asked.count() > 0 ? asked.count() * 1000 : 0;
+    return send(detail::cat("EXTEND_TIMEOUT_USEC=", usec));
+}
+
+OJS_SHUTDOWN_INLINE result<void> service_notifier::watchdog() const {
+    return send("WATCHDOG=1");
+}
+
+OJS_SHUTDOWN_INLINE result<void> service_notifier::send(std::string_view assignments) const {
+    if (!active()) return {};
+    if (assignments.size() > detail::longest_notification) {
+        return error{errc::invalid_argument, 0,
+                     detail::cat("a notification has at most ", detail::longest_notification, " bytes")};
+    }
+    // Not connected: a manager that was started anew has a new socket under the same name.
+    sockaddr_un to{};
+    to.sun_family = AF_UNIX;
+    std::memcpy(to.sun_path, address_.data(), address_.size());
+    // The length of an abstract name counts, while the NUL that ends a path is part of the zeroed rest.
+    const std::size_t used = address_.size() + (address_.front() == '\0' ? 0 : 1);
+    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + used);
+    for (;;) {
+        const ssize_t sent = ::sendto(socket_.get(), assignments.data(), assignments.size(),
+                                      detail::notify_flags, reinterpret_cast<const sockaddr*>(&to), length);
+        if (sent >= 0) return {};
+        if (errno != EINTR) return detail::notify_failure(errno);
+    }
+}
+
+}  // namespace v0_1_0
+}  // namespace ojs

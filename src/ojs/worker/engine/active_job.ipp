@@ -1,0 +1,313 @@
+// active_job: a claimed job until it is settled, and the table of all of them.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+
+#include "../../base/detail/sync.hpp"
+#include "../../core/drain_barrier.hpp"
+#include "../job.hpp"
+#include "../worker.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+struct registered_handler : ref_counted {
+    std::string type;
+    job_handler call;
+    handler_options options;
+    std::atomic<bool> told_too_long{false};  // the log says that its jobs may outlast the grace period
+};
+
+// Who may report a job: the first to take it, and nobody after.
+enum class settler : std::uint8_t { nobody, handler, stop };
+
+// What a handler saved, and its turns to talk to the backend about it: one at a time, and none once the job is being
+// reported. So a checkpoint never overtakes the FAIL or follows the last heartbeat.
+class saved_state {
+  public:
+    // Waits for the turn of another thread. False: the job is being reported.
+    bool begin_turn() {
+        lock_guard held(mutex_);
+        while (taken_ && !closed_) changed_.wait(held);
+        if (closed_) return false;
+        return taken_ = true;
+    }
+    void end_turn() {
+        const lock_guard held(mutex_);
+        taken_ = false;
+        changed_.notify_all();
+    }
+    // No turn begins from now on. Waits for the one under way, until `deadline`.
+    void close(time_point deadline) {
+        lock_guard held(mutex_);
+        closed_ = true;
+        changed_.notify_all();
+        while (taken_ && changed_.wait_until(held, deadline)) {
+        }
+    }
+
+    // In a turn. False: the job is being reported, without this.
+    bool keep(std::string state) {
+        const lock_guard held(mutex_);
+        if (!closed_) std::swap(kept_, state);
+        return !closed_;
+    }
+    std::string kept() const {
+        const lock_guard held(mutex_);
+        return kept_;
+    }
+    // What an earlier run left with the backend, once that was asked.
+    void note_found(std::string state) {
+        const lock_guard held(mutex_);
+        found_ = std::move(state);
+        asked_ = true;
+    }
+    bool asked() const {
+        const lock_guard held(mutex_);
+        return asked_;
+    }
+    std::string found() const {
+        const lock_guard held(mutex_);
+        return found_;
+    }
+
+  private:
+    mutable mutex mutex_;
+    condition changed_;
+    bool taken_ = false;
+    bool closed_ = false;
+    bool asked_ = false;
+    std::string kept_;   // JSON of this run; empty: nothing saved
+    std::string found_;  // JSON of an earlier run
+};
+
+inline constexpr steady_clock::rep never = time_point::max().time_since_epoch().count();
+
+// Cancels every job of a worker by one store.
+class all_jobs_cancel : public cancel_group {
+  public:
+    // False: they were cancelled before.
+    bool request(cancel_reason why, time_point now) noexcept {
+        steady_clock::rep not_yet = never;
+        at_.compare_exchange_strong(not_yet, now.time_since_epoch().count());
+        return cancel_group::request(why);
+    }
+    steady_clock::rep at() const noexcept { return at_.load(std::memory_order_relaxed); }  // or never
+
+    // From now on jobs are reported without their handlers.
+    void abandon() noexcept { abandoned_.store(true, std::memory_order_release); }
+    bool abandoned() const noexcept { return abandoned_.load(std::memory_order_acquire); }
+
+  private:
+    std::atomic<bool> abandoned_{false};
+    std::atomic<steady_clock::rep> at_{never};
+};
+
+// The thread that is in a job's handler, while it is: whoever does something with it holds it there meanwhile.
+class handler_thread {
+  public:
+    class inside {
+      public:
+        explicit inside(handler_thread& of) noexcept : of_(of) { of_.set(true); }
+        inside(const inside&) = delete;
+        inside& operator=(const inside&) = delete;
+        ~inside() { of_.set(false); }
+
+      private:
+        handler_thread& of_;
+    };
+
+    template <class Use>
+    void use(Use with) noexcept {
+        const lock_guard held(mutex_);
+        if (inside_) with(thread_);
+    }
+    // Only while it is in the handler: elsewhere it may hold a lock that others wait for.
+    void lower() noexcept {
+        if (!mutex_.try_lock()) return;  // it is about to be through
+        if (inside_ && !lowered_) run_below_others(thread_);
+        lowered_ = true;
+        mutex_.unlock();
+    }
+
+  private:
+    void set(bool is_inside) noexcept {
+        const lock_guard held(mutex_);
+        thread_ = pthread_self();
+        inside_ = is_inside;
+    }
+
+    mutex mutex_;
+    pthread_t thread_{};
+    bool inside_ = false;
+    bool lowered_ = false;
+};
+
+// A claimed job until it is settled, shared by the thread that runs it, the table and the stop.
+class active_job : public ref_counted {
+  public:
+    // `usual_lease` is how long the claim holds, unless the job itself says.
+    active_job(ojs::job claimed, time_point when, std::chrono::milliseconds usual_lease,
+               ref<all_jobs_cancel> all_jobs)
+        : job(std::move(claimed)),
+          claimed_at(when),
+          lease(longer_than_least(job.visibility_timeout.count() > 0 ? job.visibility_timeout : usual_lease)),
+          cancel(ref<cancel_group>(all_jobs.get())),
+          all_jobs_(std::move(all_jobs)) {
+        extend_lease(when);
+    }
+
+    // The one settlement: true for one caller ever.
+    bool take(settler who) noexcept {
+        settler expected = settler::nobody;
+        return settler_.compare_exchange_strong(expected, who, std::memory_order_acq_rel);
+    }
+    // One that knows of its cancellation is about to return, and keeps its speed for that.
+    void lower_handler() {
+        if (!cancel.token().seen()) runner.lower();
+    }
+
+    // A stop may have taken all jobs at once, to report each when its turn comes, unless its handler is faster.
+    bool abandoned() const noexcept { return taken() || all_jobs_->abandoned(); }
+    bool taken() const noexcept { return settler_.load(std::memory_order_acquire) != settler::nobody; }
+
+    void extend_lease(time_point from) noexcept {
+        const steady_clock::rep until = (from + lease).time_since_epoch().count();
+        steady_clock::rep had = lease_until_.load(std::memory_order_relaxed);
+        while (had < until && !lease_until_.compare_exchange_weak(had, until, std::memory_order_relaxed)) {
+        }
+    }
+    time_point lease_until() const noexcept {
+        return time_point(steady_clock::duration(lease_until_.load(std::memory_order_relaxed)));
+    }
+    bool lease_expired(time_point now) const noexcept { return now >= lease_until(); }
+
+    // The clock of its own timeout starts with the handler, not with the claim.
+    void handler_begins() noexcept {
+        if (job.timeout.count() > 0) timeout_at.store(deadline_after(job.timeout).time_since_epoch().count());
+    }
+    // True once: its time is over, and it is cancelled for that.
+    bool cancel_if_timed_out(time_point now) {
+        if (now.time_since_epoch().count() < timeout_at.load()) return false;
+        timeout_at.store(never);
+        if (!cancel.request(cancel_reason::timeout)) return false;
+        cancelled_alone_at_.store(now.time_since_epoch().count());
+        return true;
+    }
+    // When it was cancelled, alone or with all others; or never.
+    steady_clock::rep cancelled_at() const noexcept {
+        const steady_clock::rep alone = cancelled_alone_at_.load();
+        const steady_clock::rep with_all = all_jobs_->at();
+        return alone < with_all ? alone : with_all;
+    }
+
+    const ojs::job job;
+    const time_point claimed_at;
+    const std::chrono::milliseconds lease;  // how long the claim holds without a heartbeat
+    ref<registered_handler> handler;        // none: no handler of that type
+    cancel_source cancel;
+    saved_state saved;
+    drain_barrier::ticket ticket;  // held until settled
+
+    std::atomic<steady_clock::rep> timeout_at{never};  // a moment, or never
+    std::atomic<bool> known_stuck{false};
+    std::atomic<bool> known_unreported{false};
+    handler_thread runner;
+    std::size_t place = 0;          // in the pool's list of running jobs
+    ref<active_job> next_in_table;  // the table's
+
+  private:
+    // A lease no beat could keep up is taken for one that can be; a backend that disagrees says so to the ACK.
+    static std::chrono::milliseconds longer_than_least(std::chrono::milliseconds wanted) noexcept {
+        constexpr std::chrono::milliseconds least{20};
+        return wanted < least ? least : wanted;
+    }
+
+    const ref<all_jobs_cancel> all_jobs_;
+    std::atomic<steady_clock::rep> cancelled_alone_at_{never};
+    std::atomic<settler> settler_{settler::nobody};
+    std::atomic<steady_clock::rep> lease_until_{0};
+};
+
+// The jobs claimed and not settled, by id. Adding, finding and removing one take the same time however many there are.
+class job_table {
+  public:
+    void add(const ref<active_job>& job) {
+        const lock_guard held(mutex_);
+        if (count_ >= buckets_.size()) grow();
+        insert(job);
+        ++count_;
+    }
+    void remove(const active_job& job) {
+        const lock_guard held(mutex_);
+        if (buckets_.empty()) return;
+        ref<active_job>* at = &bucket_of(job.job.id);
+        while (*at && at->get() != &job) at = &(*at)->next_in_table;
+        if (!*at) return;
+        *at = std::exchange((*at)->next_in_table, {});
+        --count_;
+    }
+    // The job of that id that nobody has taken to report, or none.
+    ref<active_job> find_open(const std::string& id) {
+        ref<active_job> found;
+        each_of(id, [&](active_job& job) {
+            if (!job.taken()) found = ref<active_job>(&job);
+        });
+        return found;
+    }
+    // More than one may have an id: one that is being reported, and the next claim of it.
+    template <class Look>
+    void each_of(const std::string& id, Look look) {
+        const lock_guard held(mutex_);
+        if (buckets_.empty()) return;
+        for (active_job* each = bucket_of(id).get(); each != nullptr; each = each->next_in_table.get()) {
+            if (each->job.id == id) look(*each);
+        }
+    }
+    std::size_t size() const noexcept { return count_.load(std::memory_order_relaxed); }
+    template <class Look>
+    void each(Look look) const {
+        const lock_guard held(mutex_);
+        for (const ref<active_job>& first : buckets_) {
+            for (active_job* job = first.get(); job != nullptr; job = job->next_in_table.get()) look(*job);
+        }
+    }
+    std::vector<ref<active_job>> snapshot() const {
+        std::vector<ref<active_job>> out;
+        out.reserve(size());
+        each([&](active_job& job) { out.emplace_back(&job); });
+        return out;
+    }
+
+  private:
+    ref<active_job>& bucket_of(const std::string& id) {
+        return buckets_[std::hash<std::string>()(id) & (buckets_.size() - 1)];
+    }
+    void insert(ref<active_job> job) {
+        ref<active_job>& first = bucket_of(job->job.id);
+        job->next_in_table = std::exchange(first, {});
+        first = std::move(job);
+    }
+    void grow() {
+        std::vector<ref<active_job>> old(buckets_.empty() ? 16 : buckets_.size() * 2);
+        std::swap(buckets_, old);
+        for (ref<active_job>& first : old) {
+            while (first) {
+                ref<active_job> job = std::exchange(first, {});
+                first = std::exchange(job->next_in_table, {});
+                insert(std::move(job));
+            }
+        }
+    }
+
+    mutable mutex mutex_;
+    std::vector<ref<active_job>> buckets_;  // a power of two, each a chain
+    std::atomic<std::size_t> count_{0};
+};
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

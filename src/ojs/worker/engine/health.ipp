@@ -1,0 +1,396 @@
+// health: what a worker answers on its health address: probes, metrics and, where allowed, control.
+#pragma once
+
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "../../base/detail/fd.hpp"
+#include "../../net/detail/url.hpp"
+#include "../../net/http_server.hpp"
+#include "../worker_options.ipp"
+#include "worker_context.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// Whether two secrets are the same, in a time that depends on their lengths alone.
+inline bool same_secret(std::string_view given, std::string_view expected) noexcept {
+    if (given.size() != expected.size()) return false;
+    volatile unsigned char differences = 0;  // volatile: no early end, whatever the compiler proves
+    for (std::size_t i = 0; i < given.size(); ++i) {
+        differences = static_cast<unsigned char>(differences | (given[i] ^ expected[i]));
+    }
+    return differences == 0;
+}
+
+// The token of "Bearer TOKEN"; empty for anything else.
+inline std::string_view bearer_token(std::string_view authorization) noexcept {
+    const std::size_t blank = authorization.find(' ');
+    if (blank == std::string_view::npos || !same_word(authorization.substr(0, blank), "Bearer")) return {};
+    return trim_blanks(authorization.substr(blank));
+}
+
+// What `name` has in the query of a target, as it stands; false if it is not there.
+inline bool find_parameter(std::string_view target, std::string_view name, std::string_view& value) noexcept {
+    std::size_t at = target.find('?');
+    while (at != std::string_view::npos) {
+        const std::string_view rest = target.substr(at + 1);
+        const std::string_view item = rest.substr(0, rest.find('&'));
+        const std::size_t equals = item.find('=');
+        if (item.substr(0, equals) == name) {
+            value = equals == std::string_view::npos ? std::string_view() : item.substr(equals + 1);
+            return true;
+        }
+        at = target.find('&', at + 1);
+    }
+    return false;
+}
+
+// When the process started, in milliseconds of the time of day; 0 where the system does not tell.
+inline std::int64_t process_start_ms() {
+#if OJS_SHUTDOWN_USE_PROC && defined(CLOCK_BOOTTIME)
+    const std::uint64_t ticks = read_stat("", "self").start_ticks;
+    const long ticks_a_second = ::sysconf(_SC_CLK_TCK);
+    if (ticks_a_second <= 0 || ticks == 0 || ticks > ~std::uint64_t{0} / 1000) return 0;
+    timespec up{};
+    clock_gettime(CLOCK_BOOTTIME, &up);
+    const std::int64_t up_ms = static_cast<std::int64_t>(up.tv_sec) * 1000 + up.tv_nsec / 1000000;
+    return wall_clock_ms() - up_ms +
+           static_cast<std::int64_t>(ticks * 1000 / static_cast<std::uint64_t>(ticks_a_second));
+#else
+    return 0;
+#endif
+}
+
+// ---- /metrics ----
+
+inline void show_phase(metrics_page& page, const worker_context& worker, phase now) {
+    page.family("ojs_worker_phase", "gauge", "The phase the worker is in: 1, and 0 for the others.");
+    for (int each = 0; each < phase_count; ++each) {
+        const auto shown = static_cast<phase>(each);
+        page.sample(shown == now ? 1 : 0, label("phase", to_string(shown)));
+    }
+    page.single("ojs_worker_ready", "gauge", "Whether the backend has answered the worker.",
+                worker.ready.load(std::memory_order_acquire) ? 1 : 0);
+    page.single("ojs_workers_active", "gauge", "Running workers: 1 while this one fetches.",
+                now == phase::running ? 1 : 0);
+}
+
+inline void show_active_jobs(metrics_page& page, const worker_context& worker) {
+    const std::vector<ref<active_job>> jobs = worker.jobs.snapshot();
+    const label_names& queues = worker.metrics->jobs.queues();
+    std::vector<unsigned long long> busy(queues.size());
+    for (const ref<active_job>& job : jobs) ++busy[queues.place_of(job->job.queue)];
+    page.family("ojs_workers_busy", "gauge", "Jobs claimed and not yet settled.");
+    for (std::size_t i = 0; i < busy.size(); ++i) page.sample(busy[i], label("queue", queues[i]));
+    page.single("ojs_worker_concurrency", "gauge", "Jobs the worker takes at a time.",
+                worker.options.concurrency);
+}
+
+inline void show_outcomes(metrics_page& page, const worker_context& worker) {
+    const counter* const counters[] = {&worker.completed, &worker.failed, &worker.interrupted,
+                                       &worker.handed_back, &worker.gone};
+    constexpr const char* names[] = {"completed", "failed", "interrupted", "handed_back", "gone"};
+    page.single("ojs_worker_jobs_claimed_total", "counter", "Jobs that came with a FETCH.",
+                read_counter(worker.claimed));
+    page.family("ojs_worker_jobs_total", "counter", "Jobs claimed, by what became of them.");
+    for (std::size_t i = 0; i < 5; ++i) page.sample(read_counter(*counters[i]), label("outcome", names[i]));
+    const lock_guard held(worker.report_mutex);
+    page.sample(worker.unreported.size(), label("outcome", "unreported"));
+}
+
+inline void show_requests(metrics_page& page, const worker_metrics& counted) {
+    page.family("ojs_worker_heartbeats_total", "counter", "Heartbeats, by result.");
+    page.sample(read_counter(counted.beats_ok), label("result", "ok"));
+    page.sample(read_counter(counted.beats_failed), label("result", "failed"));
+    page.family("ojs_worker_fetches_total", "counter", "FETCHes, by result.");
+    for (std::size_t i = 0; i < 3; ++i) {
+        page.sample(read_counter(counted.fetches[i]), label("result", fetch_end_names[i]));
+    }
+}
+
+inline void show_duration(metrics_page& page, const char* name, const char* help, time_point from,
+                          time_point to) {
+    histogram one;  // a worker drains once
+    if (from != time_point() && to != time_point()) one.observe(stop_bounds, to - from);
+    page.family(name, "histogram", help);
+    page.samples(one, stop_bounds);
+}
+
+inline void show_stop(metrics_page& page, const worker_context& worker, phase now) {
+    const worker_metrics& counted = *worker.metrics;
+    const time_point drain = counted.began(phase::draining);
+    const time_point stop = counted.began(phase::stopping);
+    show_duration(page, "ojs_worker_drain_duration_seconds", "From the start of the drain to its end.", drain,
+                  stop);
+    show_duration(page, "ojs_worker_shutdown_duration_seconds",
+                  "From the start of the shutdown to the last heartbeat.",
+                  drain == time_point() ? stop : drain, counted.began(phase::terminated));
+    const time_point deadline = worker.drain_deadline();
+    std::chrono::milliseconds left = worker.options.shutdown_grace_period;
+    if (deadline != time_point::max()) {
+        left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now());
+    }
+    if (now >= phase::stopping || left.count() < 0) left = std::chrono::milliseconds(0);
+    page.single("ojs_worker_grace_left_seconds", "gauge",
+                "What is left of the grace period: all of it before a drain, nothing after.",
+                left == no_limit ? "+Inf" : seconds_text(static_cast<std::uint64_t>(left.count()) * 1000U));
+}
+
+inline std::string metrics_text(const worker_context& worker, std::int64_t process_start) {
+    metrics_page page;
+    const phase now = worker.effective_phase();
+    show_phase(page, worker, now);
+    show_active_jobs(page, worker);
+    show_outcomes(page, worker);
+    worker.metrics->jobs.show(page);
+    show_requests(page, *worker.metrics);
+    show_stop(page, worker, now);
+    page.family("ojs_worker_build_info", "gauge", "Always 1; the label has the version of ojs_shutdown.");
+    page.sample(1, label("version", OJS_SHUTDOWN_VERSION));
+    page.single("process_start_time_seconds", "gauge", "When the process started, in seconds since 1970.",
+                seconds_text(static_cast<std::uint64_t>(process_start) * 1000U));
+    return std::move(page.text);
+}
+
+// ---- the routes ----
+
+// Answers requests, from several threads at once; touches the worker only by atomics, by short locks and by events.
+class health_answers : public ref_counted {
+  public:
+    explicit health_answers(ref<worker_context> context) : context_(std::move(context)), worker_(*context_) {
+        if (process_start_ == 0) process_start_ = wall_started_;
+        const result<endpoint> where = parse_listen_address(worker_.options.health_address);
+        on_loopback_ = where && where->unix_path.empty() && is_local(*where);
+    }
+
+    http_response answer(const http_request& request) {
+        if (!is_named_well(request)) {
+            return problem(403, "on loopback the Host must be an address or localhost");
+        }
+        static constexpr route routes[] = {
+            {"/healthz", {"GET", "HEAD"}, false, &health_answers::readiness},
+            {"/readyz", {"GET", "HEAD"}, false, &health_answers::readiness},
+            {"/livez", {"GET", "HEAD"}, false, &health_answers::liveness},
+            {"/metrics", {"GET", "HEAD"}, false, &health_answers::metrics},
+            {"/quiet", {"POST", nullptr}, true, &health_answers::quiet},
+            {"/resume", {"POST", nullptr}, true, &health_answers::resume},
+            {"/stop", {"POST", nullptr}, true, &health_answers::stop},
+            {"/drain", {"GET", "POST"}, true, &health_answers::drain},
+        };
+        const std::string_view path = std::string_view(request.target).substr(0, request.target.find('?'));
+        for (const route& each : routes) {
+            if (path != each.path || (each.controls && !worker_.options.health_control)) continue;
+            if (!each.takes(request.method)) return wrong_method(each);
+            http_response refused;
+            if (each.controls && !may_control(request, refused)) return refused;
+            return (this->*each.answer)(request);
+        }
+        return problem(404, "no such path");
+    }
+
+    // The worker has ended: nobody waits for it any longer.
+    void end_waits() noexcept {
+        ended_.store(true, std::memory_order_release);
+        worker_.changes.announce();
+    }
+
+  private:
+    struct route {
+        const char* path;
+        const char* methods[2];
+        bool controls;
+        http_response (health_answers::*answer)(const http_request&);
+
+        bool takes(const std::string& method) const {
+            return method == methods[0] || (methods[1] != nullptr && method == methods[1]);
+        }
+    };
+
+    static constexpr std::chrono::milliseconds turn_wait{1000};
+    static constexpr std::chrono::milliseconds default_drain{25000};
+    static constexpr std::chrono::milliseconds longest_drain{3600000};
+    static constexpr std::chrono::milliseconds peer_look{1000};
+    // At a time: well below the connections, so that probes always get one.
+    static constexpr int most_drains = 4;
+
+    static http_response json(int status, std::string body) {
+        http_response out;
+        out.status = status;
+        out.headers = {{"Content-Type", "application/json"}, {"Cache-Control", "no-store"}};
+        out.body = std::move(body);
+        out.body += '\n';
+        return out;
+    }
+    static http_response problem(int status, std::string_view what) {
+        return json(status, cat("{\"error\":", json_quote(what), "}"));
+    }
+    static http_response wrong_method(const route& asked) {
+        http_response out = problem(405, "method not allowed");
+        const bool two = asked.methods[1] != nullptr;
+        out.headers.push_back({"Allow", cat(asked.methods[0], two ? ", " : "", two ? asked.methods[1] : "")});
+        return out;
+    }
+
+    // A web page can give its own name the address of loopback, and so come here as to its own server; not by another
+    // name. Who sends no Host, as HTTP/1.0 allows, is no browser.
+    bool is_named_well(const http_request& request) const {
+        const std::string_view host = find_header(request.headers, "Host");
+        return !on_loopback_ || host.data() == nullptr || is_fixed_host(host);
+    }
+
+    // ---- probes ----
+
+    std::string status_text(phase now) const {
+        return cat("{\"phase\":\"", to_string(now), "\",\"ready\":", is_ready(now) ? "true" : "false",
+                   ",\"active_jobs\":", worker_.jobs.size(), ",\"since\":\"",
+                   utc_text(wall_time(worker_.metrics->since(now))), "\"}");
+    }
+    // By one fixed pair of moments, so that the same one always gives the same text.
+    std::int64_t wall_time(time_point when) const {
+        return wall_started_ + std::chrono::duration_cast<std::chrono::milliseconds>(when - started_).count();
+    }
+    bool is_ready(phase now) const noexcept {
+        return now == phase::running && worker_.ready.load(std::memory_order_acquire);
+    }
+    bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
+
+    http_response readiness(const http_request&) {
+        const phase now = worker_.effective_phase();
+        return json(is_ready(now) ? 200 : 503, status_text(now));
+    }
+
+    // Pokes the supervisor and waits for a turn of its loop. One that the end of the worker overtakes was alive.
+    http_response liveness(const http_request&) {
+        const std::uint64_t seen = worker_.turns.load(std::memory_order_acquire);
+        worker_.supervisor.notify();
+        const bool alive = worker_.changes.await(deadline_after(turn_wait), [&] {
+            return ended() || worker_.turns.load(std::memory_order_acquire) != seen;
+        });
+        return json(alive ? 200 : 503, status_text(worker_.effective_phase()));
+    }
+
+    http_response metrics(const http_request&) {
+        http_response out;
+        out.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
+        out.body = metrics_text(worker_, process_start_);
+        return out;
+    }
+
+    // ---- control ----
+
+    // A web page may make a browser send requests here; the browser says so in one of these headers.
+    bool may_control(const http_request& request, http_response& refused) const {
+        for (const char* name : {"Origin", "Sec-Fetch-Site"}) {
+            if (find_header(request.headers, name).data() == nullptr) continue;
+            refused = problem(403, "not for web pages");
+            return false;
+        }
+        const std::string& token = worker_.options.health_token;
+        if (token.empty() || same_secret(bearer_token(find_header(request.headers, "Authorization")), token))
+            return true;
+        refused = problem(401, "a bearer token is required");
+        refused.headers.push_back({"WWW-Authenticate", "Bearer realm=\"ojs worker\""});
+        return false;
+    }
+
+    http_response apply(event what, int status) {
+        const bool changed = worker_.life.apply(what, {cause_kind::rpc, 0});
+        return json(status, cat("{\"changed\":", changed ? "true" : "false", ",\"phase\":\"",
+                                to_string(worker_.effective_phase()), "\"}"));
+    }
+    http_response quiet(const http_request&) { return apply(event::quiet_request, 200); }
+    http_response resume(const http_request&) { return apply(event::resume_request, 200); }
+    http_response stop(const http_request&) { return apply(event::stop_request, 202); }
+
+    // Nothing is in flight, and nothing can come: after quiet a FETCH that holds no ticket is never sent.
+    bool drained() const noexcept { return !worker_.may_fetch() && worker_.claims.count() == 0; }
+
+    http_response drain(const http_request& request) {
+        std::chrono::milliseconds timeout = default_drain;
+        if (!read_timeout(request.target, timeout)) {
+            return problem(400, "timeout is not a duration (write 500ms, 30s, 1m30s, 1h, or whole seconds)");
+        }
+        worker_.life.apply(event::quiet_request, {cause_kind::rpc, 0});
+        if (drains_.fetch_add(1) < most_drains) await_drain(request, deadline_after(timeout));
+        drains_.fetch_sub(1);
+        const bool done = drained();
+        return json(done ? 200 : 503,
+                    cat("{\"drained\":", done ? "true" : "false", ",\"active_jobs\":", worker_.jobs.size(),
+                        ",\"phase\":\"", to_string(worker_.effective_phase()), "\"}"));
+    }
+    // Who has gone does not keep a place from others for long.
+    void await_drain(const http_request& request, time_point deadline) {
+        const auto settled = [this] { return ended() || drained() || worker_.may_fetch(); };
+        for (;;) {
+            const time_point look = deadline_after(peer_look);
+            if (worker_.changes.await(look < deadline ? look : deadline, settled)) return;
+            if (steady_clock::now() >= deadline || is_abandoned(request)) return;
+        }
+    }
+    static bool read_timeout(std::string_view target, std::chrono::milliseconds& out) {
+        std::string_view text;
+        if (!find_parameter(target, "timeout", text)) return true;
+        const result<std::chrono::milliseconds> parsed = parse_duration(text);
+        if (parsed) out = *parsed < longest_drain ? *parsed : longest_drain;
+        return parsed.has_value();
+    }
+
+    const ref<worker_context> context_;
+    worker_context& worker_;
+    const time_point started_ = steady_clock::now();
+    const std::int64_t wall_started_ = wall_clock_ms();  // of the same moment
+    std::int64_t process_start_ = process_start_ms();
+    bool on_loopback_ = false;
+    std::atomic<bool> ended_{false};
+    std::atomic<int> drains_{0};
+};
+
+// The server on options.health_address. Sleeps while nobody asks.
+class health_server : public ref_counted {
+  public:
+    static result<ref<health_server>> start(const ref<worker_context>& context) {
+        const worker_options& options = context->options;
+        const ref<health_answers> answers = make_ref<health_answers>(context);
+        http_server_options limits;
+        limits.limits.head = 8 * 1024;
+        limits.limits.body = 1024;
+        limits.max_connections = 16;
+        limits.idle_timeout = std::chrono::seconds(1);  // a silent stranger takes a place from a probe
+        limits.request_timeout = std::chrono::seconds(2);
+        result<http_server> server = http_server::start(
+            options.health_address,
+            [answers](const http_request& request) { return answers->answer(request); }, limits);
+        if (!server) {
+            return error{server.error().code, server.error().sys_errno,
+                         cat("health_address (OJS_HEALTH_ADDR) '", printable(options.health_address, 120),
+                             "': ", server.error().text)};
+        }
+        context->log.write(
+            log_level::info, "health server listening",
+            {field("address", server->address()), field("control", options.health_control ? "on" : "off")});
+        return make_ref<health_server>(answers, std::move(*server));
+    }
+
+    health_server(ref<health_answers> answers, http_server server)
+        : answers_(std::move(answers)), server_(std::move(server)) {}
+    ~health_server() override { stop(steady_clock::now()); }
+
+    // Lets who waits for the worker go, and answers under way be finished until `deadline`.
+    void stop(time_point deadline) {
+        answers_->end_waits();
+        server_.stop(deadline);
+    }
+
+  private:
+    const ref<health_answers> answers_;
+    http_server server_;
+};
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,281 @@
+// metrics: what a worker counts for /metrics, bounded whatever the backend sends, and the text it is shown in.
+#pragma once
+
+#include <atomic>
+#include <cstdio>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "../../base/detail/ref.hpp"
+#include "../../base/detail/text.hpp"
+#include "../../base/duration.hpp"
+#include "../../core/lifecycle.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+using counter = std::atomic<std::uint64_t>;
+
+inline void count_one(counter& of) noexcept {
+    of.fetch_add(1, std::memory_order_relaxed);
+}
+inline std::uint64_t read_counter(const counter& of) noexcept {
+    return of.load(std::memory_order_relaxed);
+}
+
+// ---- the text format, version 0.0.4 ----
+
+// Microseconds as decimal seconds; not by %f, whose decimal point follows the locale.
+inline std::string seconds_text(std::uint64_t microseconds) {
+    char text[40];
+    std::snprintf(text, sizeof text, "%llu.%06llu", static_cast<unsigned long long>(microseconds / 1000000U),
+                  static_cast<unsigned long long>(microseconds % 1000000U));
+    return text;
+}
+
+inline std::string label(std::string_view name, std::string_view value) {
+    std::string out = cat(name, "=\"");
+    for (const char c : value) {
+        if (c == '\n') {
+            out += "\\n";
+            continue;
+        }
+        if (c == '"' || c == '\\') out += '\\';
+        out += c;
+    }
+    out += '"';
+    return out;
+}
+
+struct histogram_bound {
+    const char* le;
+    std::int64_t ms;
+};
+struct histogram_bounds {
+    const histogram_bound* at;
+    std::size_t count;
+};
+// As the OJS observability specification recommends for ojs.job.duration.
+inline constexpr histogram_bound job_bound_list[] = {
+    {"0.005", 5},  {"0.01", 10},  {"0.025", 25}, {"0.05", 50},    {"0.1", 100},
+    {"0.25", 250}, {"0.5", 500},  {"1", 1000},   {"2.5", 2500},   {"5", 5000},
+    {"10", 10000}, {"30", 30000}, {"60", 60000}, {"120", 120000}, {"300", 300000}};
+inline constexpr histogram_bound stop_bound_list[] = {
+    {"0.1", 100},  {"0.5", 500},    {"1", 1000},     {"5", 5000},     {"10", 10000},    {"30", 30000},
+    {"60", 60000}, {"120", 120000}, {"300", 300000}, {"900", 900000}, {"3600", 3600000}};
+inline constexpr histogram_bounds job_bounds{job_bound_list, 15};
+inline constexpr histogram_bounds stop_bounds{stop_bound_list, 11};
+
+// Durations, counted in buckets: one for each bound, and one beyond. Thread-safe.
+class histogram {
+  public:
+    void observe(const histogram_bounds& bounds, steady_clock::duration took) noexcept {
+        const std::int64_t us = std::chrono::duration_cast<std::chrono::microseconds>(took).count();
+        std::size_t place = 0;
+        while (place < bounds.count && us > bounds.at[place].ms * 1000) ++place;
+        count_one(buckets_[place]);
+        if (us > 0) sum_us_.fetch_add(static_cast<std::uint64_t>(us), std::memory_order_relaxed);
+    }
+    std::uint64_t count() const noexcept {
+        std::uint64_t out = 0;
+        for (const counter& each : buckets_) out += read_counter(each);
+        return out;
+    }
+    // The samples of one series. The count is that of the buckets as they were read, so that the two always agree.
+    void show(std::string& out, const histogram_bounds& bounds, std::string_view name,
+              std::string_view labels) const {
+        const std::string_view comma = labels.empty() ? "" : ",";
+        std::uint64_t below = 0;
+        for (std::size_t i = 0; i <= bounds.count; ++i) {
+            below += read_counter(buckets_[i]);
+            append(out, name, "_bucket{", labels, comma, "le=\"", i < bounds.count ? bounds.at[i].le : "+Inf",
+                   "\"} ", below, "\n");
+        }
+        const std::string braced = labels.empty() ? std::string() : cat("{", labels, "}");
+        append(out, name, "_sum", braced, " ", seconds_text(read_counter(sum_us_)), "\n");
+        append(out, name, "_count", braced, " ", below, "\n");
+    }
+
+  private:
+    counter buckets_[16] = {};
+    counter sum_us_{0};
+};
+
+// A page of metrics: families one after the other, each with its samples.
+class metrics_page {
+  public:
+    void family(std::string_view name, std::string_view type, std::string_view help) {
+        name_ = std::string(name);
+        append(text, "# HELP ", name, " ", help, "\n# TYPE ", name, " ", type, "\n");
+    }
+    void sample(const text_part& value, std::string_view labels = {}) {
+        append(text, name_, labels.empty() ? "" : "{", labels, labels.empty() ? "" : "}", " ", value, "\n");
+    }
+    // A family of one sample without labels.
+    void single(std::string_view name, std::string_view type, std::string_view help, const text_part& value) {
+        family(name, type, help);
+        sample(value);
+    }
+    void samples(const histogram& from, const histogram_bounds& bounds, std::string_view labels = {}) {
+        from.show(text, bounds, name_, labels);
+    }
+
+    std::string text;
+
+  private:
+    std::string name_;
+};
+
+// ---- what is counted ----
+
+// Where a settlement asked the backend to put the job; whether its attempts were used up only the backend knows.
+enum class settled_state : std::uint8_t { completed, retryable, discarded, available };
+inline constexpr const char* settled_state_names[] = {"completed", "retryable", "discarded", "available"};
+inline constexpr std::size_t settled_state_count = 4;
+
+enum class fetch_end : std::uint8_t { jobs, empty, failed };
+inline constexpr const char* fetch_end_names[] = {"jobs", "empty", "failed"};
+
+// A bounded set of label values: names known from the configuration, and "other" at place 0 for all the rest.
+class label_names {
+  public:
+    label_names(const std::vector<std::string>& known, std::size_t most) {
+        names_.push_back("other");
+        for (const std::string& each : known) {
+            // A page with anything but UTF-8 in it would be refused as a whole.
+            const bool known_already = each == names_[0] || place_of(each) != 0;
+            if (!known_already && names_.size() <= most && is_utf8(each)) names_.push_back(each);
+        }
+    }
+    std::size_t place_of(std::string_view name) const noexcept {
+        for (std::size_t i = 1; i < names_.size(); ++i) {
+            if (names_[i] == name) return i;
+        }
+        return 0;
+    }
+    std::size_t size() const noexcept { return names_.size(); }
+    const std::string& operator[](std::size_t place) const noexcept { return names_[place]; }
+
+  private:
+    std::vector<std::string> names_;
+};
+
+// Jobs settled, by queue, type and state. Counting takes no lock; a pair of queue and type gets its memory when it is
+// first seen, up to a limit, beyond which it counts as other.
+class job_metrics {
+  public:
+    job_metrics(const std::vector<std::string>& queues, const std::vector<std::string>& types)
+        : queues_(queues, most_queues), types_(types, most_types), pairs_(queues_.size() * types_.size()) {
+        pairs_[0].store(new pair, std::memory_order_relaxed);
+    }
+    job_metrics(const job_metrics&) = delete;
+    job_metrics& operator=(const job_metrics&) = delete;
+    ~job_metrics() {
+        for (std::atomic<pair*>& each : pairs_) delete each.load(std::memory_order_relaxed);
+    }
+
+    void settled(std::string_view queue, std::string_view type, settled_state state,
+                 steady_clock::duration took) noexcept {
+        pair& counted = find(queues_.place_of(queue) * types_.size() + types_.place_of(type));
+        counted.by_state[static_cast<std::size_t>(state)].observe(job_bounds, took);
+    }
+
+    void show(metrics_page& page) const {
+        page.family("ojs_job_completed_total", "counter", "Jobs acknowledged as completed.");
+        for (std::size_t i = 0; i < pairs_.size(); ++i) {
+            const pair* counted = pairs_[i].load(std::memory_order_acquire);
+            const std::uint64_t count = counted == nullptr ? 0 : counted->by_state[0].count();
+            if (count > 0) page.sample(count, labels_of(i));
+        }
+        page.family("ojs_job_duration_seconds", "histogram",
+                    "From the claim of a job to its settlement, by the state asked for.");
+        for (std::size_t i = 0; i < pairs_.size(); ++i) {
+            const pair* counted = pairs_[i].load(std::memory_order_acquire);
+            for (std::size_t state = 0; counted != nullptr && state < settled_state_count; ++state) {
+                if (counted->by_state[state].count() == 0) continue;
+                page.samples(counted->by_state[state], job_bounds,
+                             cat(labels_of(i), ",", label("state", settled_state_names[state])));
+            }
+        }
+    }
+
+    const label_names& queues() const noexcept { return queues_; }
+
+  private:
+    struct pair {
+        histogram by_state[settled_state_count];
+    };
+    // The specification expects fewer than 50 queues and 200 types.
+    static constexpr std::size_t most_queues = 50;
+    static constexpr std::size_t most_types = 200;
+    static constexpr std::size_t most_pairs = 500;
+
+    pair& find(std::size_t place) noexcept {
+        pair* known = pairs_[place].load(std::memory_order_acquire);
+        return known != nullptr ? *known : add(place);
+    }
+    pair& add(std::size_t place) noexcept {
+        pair* other = pairs_[0].load(std::memory_order_relaxed);
+        if (made_.fetch_add(1, std::memory_order_relaxed) >= most_pairs) {
+            made_.fetch_sub(1, std::memory_order_relaxed);
+            return *other;
+        }
+        pair* made = new (std::nothrow) pair;
+        if (made == nullptr) return *other;
+        pair* known = nullptr;
+        if (pairs_[place].compare_exchange_strong(known, made, std::memory_order_acq_rel)) return *made;
+        delete made;  // another thread was faster
+        made_.fetch_sub(1, std::memory_order_relaxed);
+        return *known;
+    }
+    std::string labels_of(std::size_t place) const {
+        return cat(label("queue", queues_[place / types_.size()]), ",",
+                   label("type", types_[place % types_.size()]));
+    }
+
+    const label_names queues_;
+    const label_names types_;
+    std::vector<std::atomic<pair*>> pairs_;  // [queue][type]
+    std::atomic<std::size_t> made_{0};
+};
+
+// Everything that is counted for /metrics alone. There is none where the health server is off.
+class worker_metrics : public ref_counted {
+  public:
+    worker_metrics(const std::vector<std::string>& queues, const std::vector<std::string>& types)
+        : jobs(queues, types) {
+        phase_began(phase::running);
+    }
+
+    void phase_began(phase now) noexcept {
+        phase_began_[static_cast<std::size_t>(now)].store(steady_clock::now().time_since_epoch().count(),
+                                                          std::memory_order_relaxed);
+    }
+    // When the worker last entered that phase; time_point() if it never did.
+    time_point began(phase which) const noexcept {
+        return time_point(steady_clock::duration(
+            phase_began_[static_cast<std::size_t>(which)].load(std::memory_order_relaxed)));
+    }
+
+    // Since when the worker is in that phase; now, where the supervisor has not noticed it yet.
+    time_point since(phase now) const noexcept {
+        for (int other = 0; other < phase_count; ++other) {
+            if (began(static_cast<phase>(other)) > began(now)) return steady_clock::now();
+        }
+        return began(now);
+    }
+
+    job_metrics jobs;
+    counter beats_ok{0};
+    counter beats_failed{0};
+    counter fetches[3] = {};  // by fetch_end
+
+  private:
+    std::atomic<steady_clock::rep> phase_began_[phase_count] = {};
+};
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,570 @@
+// supervisor: follows the lifecycle and does what each change asks for: quiet, drain, stop.
+#pragma once
+
+#include "../../system/termination_mode.hpp"
+#include "../doctor.hpp"
+#include "health.ipp"
+#include "heartbeat.ipp"
+#include "job_pool.ipp"
+#include "service_report.ipp"
+#include "stuck_watch.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// Runs one worker from its first heartbeat to its last. Sleeps on one descriptor; makes no slow call itself,
+// so it notices every signal at once. Listeners are called from here.
+class supervisor {
+  public:
+    // `owns_process`: run() was called, and where a handler is stuck the process may be ended.
+    supervisor(ref<worker_context> context, ref<job_pool> pool, ref<health_server> health, bool owns_process)
+        : context_(std::move(context)),
+          worker_(*context_),
+          pool_(std::move(pool)),
+          heart_(make_ref<heartbeat>(worker_)),
+          stuck_(worker_, *pool_),
+          service_(worker_),
+          health_(std::move(health)),
+          owns_process_(owns_process),
+          resumes_seen_(worker_.followed != nullptr ? worker_.followed->resume_requests() : 0) {}
+
+    result<void> start() {
+        result<void> started = heart_->start();
+        if (!started) return started;
+        started = pool_->start();
+        if (!started) {
+            heart_->finish(steady_clock::now());
+            heart_->join();
+        }
+        return started;
+    }
+
+    int supervise() {
+        log_start();
+        log_findings();
+        if (owns_process_) service_.start(steady_clock::now());
+        if (worker_.followed != nullptr) {
+            const lifecycle_state outside = worker_.followed->state();
+            followed_seen_ = outside;
+            follow(outside);
+        }
+        await(time_point::max(), [this] { return phase() >= phase::draining; });
+        const above_others here;  // handlers may be many, and busy: each turn of theirs would be waited for
+        drain();
+        stop();
+        return end();
+    }
+
+  private:
+    // The phase as noticed: what follows from it has been done. The lifecycle itself may be ahead.
+    ojs::phase phase() const noexcept { return phase_seen_; }
+    bool idle() const noexcept { return worker_.claims.count() == 0; }
+
+    // Sleeps until `holds()`, noticing every change of phase meanwhile; false at the deadline.
+    template <class Condition>
+    bool await(time_point deadline, Condition holds) {
+        for (;;) {
+            notice_changes();
+            worker_.note_turn();
+            if (holds()) return true;
+            const time_point now = steady_clock::now();
+            if (now >= deadline) return false;
+            if (now >= next_progress_) log_progress(now);
+            service_.tick(now, drain_deadline());
+            const time_point next_look = stuck_.look(now);
+            time_point wake_at = next_progress_ < deadline ? next_progress_ : deadline;
+            if (service_.next_due() < wake_at) wake_at = service_.next_due();
+            if (next_look < wake_at) wake_at = next_look;
+            const time_point next_thread = pool_->retry_threads(now);
+            if (next_thread < wake_at) wake_at = next_thread;
+            worker_.supervisor.wait_until(wake_at);
+        }
+    }
+
+    void notice_changes() {
+        if (worker_.followed != nullptr) {
+            while (worker_.followed->next_change(followed_seen_)) follow(followed_seen_);
+            follow_resumes();
+        }
+        while (worker_.life.next_change(seen_)) on_change(seen_);
+        notice_queues();
+        if (!registration_seen_ && worker_.registration_tried.load()) {
+            registration_seen_ = true;
+            pool_->look_again();
+        }
+        decide_mode();  // a signal may have come to a drain that nobody had signalled
+        answer_report_requests();
+    }
+
+    // There may be work in one that was opened, and a FETCH that was about to go out was not sent.
+    void notice_queues() {
+        const std::uint32_t now = worker_.queues.version();
+        if (std::exchange(queues_seen_, now) != now) pool_->wake();
+    }
+
+    // SIGTTIN: what is in flight, at any time.
+    void answer_report_requests() {
+        const std::uint32_t requests =
+            worker_.life.report_requests() +
+            (worker_.followed != nullptr ? worker_.followed->report_requests() : 0);
+        if (std::exchange(reports_seen_, requests) != requests) log_jobs_in_flight();
+    }
+
+    // SIGCONT also undoes a quiet that was this worker's alone, of which the outside lifecycle knows nothing.
+    void follow_resumes() {
+        const std::uint32_t requests = worker_.followed->resume_requests();
+        if (std::exchange(resumes_seen_, requests) == requests) return;
+        if (worker_.followed->phase() != phase::running) return;
+        const bool by_signal = signals::last_received(SIGCONT).number != 0;
+        worker_.life.apply(event::resume_request,
+                           by_signal ? cause{cause_kind::signal, SIGCONT} : cause{cause_kind::api, 0});
+    }
+
+    // Brings this worker to where an outside lifecycle stands. By its state, not its events: this worker may be
+    // further already, and one SIGTERM must not be its second.
+    void follow(const lifecycle_state& outside) {
+        lifecycle& own = worker_.life;
+        const bool first_wins = worker_.options.dialect.first_signal_wins;
+        const bool overruled = first_wins && stop_signalled_;
+        stop_signalled_ = stop_signalled_ || outside.stop_signals > 0 || outside.mode == stop_mode::reclaim;
+        if (outside.phase == phase::quiet) own.apply(event::quiet_request, outside.cause);
+        // Before the drain, whose beginning asks the termination-mode file: SIGUSR1 is a reclaim whatever that says.
+        if (outside.mode == stop_mode::reclaim && !overruled) own.apply(event::reclaim, outside.cause);
+        if (outside.phase >= phase::draining) own.apply(event::stop_request, outside.cause);
+        if (outside.cancel_requested) own.apply(event::cancel_request, outside.cause);
+        if (!first_wins) follow_more_signals(outside);
+        pool_->wake();  // what it may do hangs on both lifecycles
+    }
+
+    // The second and the third.
+    void follow_more_signals(const lifecycle_state& outside) {
+        lifecycle& own = worker_.life;
+        if (outside.last_event == event::stop_signal && outside.mode == stop_mode::forced) {
+            own.apply(event::stop_signal, outside.cause);
+        }
+        if (outside.exit_now) give_up(outside);
+    }
+
+    void on_change(const lifecycle_state& now) {
+        const ojs::phase before = std::exchange(phase_seen_, now.phase);
+        const bool moved = before != now.phase;
+        if (moved) act_on_phase(before, now);
+        const bool cancels = (now.phase == phase::stopping || now.cancel_requested) && !idle() &&
+                             worker_.all_jobs->request(stop_reason(), steady_clock::now());
+        const bool reclaims = moved && now.phase == phase::stopping && now.mode == stop_mode::reclaim;
+        // Without a time to return in, they are reported at once: that must not wait for them to let go of a processor.
+        if (cancels && now.phase == phase::stopping && time_to_return().count() <= 0) pool_->lower_handlers();
+        if (cancels && !reclaims)
+            pool_->tell_all_cancelled();  // before what may have to wait for the log's reader
+        log_change(before, now);
+        if (moved) decide_mode();
+        if (reclaims) log_reclaim(now);
+        if (cancels && reclaims) pool_->tell_all_cancelled();  // what they log comes after, as in the guide
+        if (moved) tell_listener(now);
+        if (now.exit_now) give_up(now);
+    }
+
+    void act_on_phase(ojs::phase before, const lifecycle_state& now) {
+        worker_.note_phase(now.phase);
+        if (before == phase::running || now.phase == phase::running) worker_.beats.now();
+        if (now.phase >= phase::draining && before < phase::draining) close_intake(now);
+        if (now.phase >= phase::stopping && before < phase::stopping) share_out_stop();
+        service_.phase_changed(before, now.phase);
+        pool_->wake();
+    }
+
+    void tell_listener(const lifecycle_state& now) const {
+        if (!worker_.options.on_transition) return;
+        try {
+            worker_.options.on_transition(now);
+        } catch (...) {
+            worker_.log.write(log_level::error, "on_transition threw; ignored");
+        }
+    }
+
+    // The clock of the grace period starts here, not at an earlier quiet. [WIRE]
+    void close_intake(const lifecycle_state& now) {
+        draining_since_ = lifecycle::changed_at(now);
+        worker_.drain_began(draining_since_);
+        next_progress_ = steady_clock::now() + worker_.options.progress_interval;
+        worker_.claims.close();
+        pool_->close();
+    }
+
+    // Who is behind the drain, as far as a signal is; it may have come to an outside lifecycle only.
+    cause drain_cause() const noexcept {
+        const lifecycle_state own = worker_.life.state();
+        if (own.cause.kind == cause_kind::signal || worker_.followed == nullptr) return own.cause;
+        const lifecycle_state outside = worker_.followed->state();
+        return outside.phase >= phase::draining ? outside.cause : own.cause;
+    }
+
+    // Whether a stop by signal is a normal one or a reclaim, once, in the words of the controller guide. [Spot, WIRE 3]
+    void decide_mode() {
+        const std::string& file = worker_.options.termination_mode_file;
+        if (file.empty() || mode_decided_ || phase() != phase::draining) return;
+        const cause why = drain_cause();
+        if (why.kind != cause_kind::signal || why.signal == SIGUSR1) return;
+        mode_decided_ = true;
+        const termination_mode mode = read_termination_mode(file);
+        worker_.log.write(mode.is_reclaim() ? log_level::warn : log_level::info, mode.message);
+        if (mode.is_reclaim()) {
+            reclaim_named_ = mode.evidence == termination_evidence::reclaim;
+            worker_.life.apply(event::mode_reclaim, why);
+            return;
+        }
+        const std::chrono::milliseconds grace = worker_.options.shutdown_grace_period;
+        const std::string until =
+            grace == no_limit ? "" : cat(" (until ", utc_seconds(wall_clock_ms() + grace.count()), ")");
+        worker_.log.write(log_level::info, cat("Received ", signal_name(why.signal),
+                                               ". Grace period: ", in_seconds(grace), until));
+    }
+
+    void log_reclaim(const lifecycle_state& now) const {
+        const bool named = reclaim_named_ || now.last_event == event::reclaim;
+        const std::string& file = worker_.options.termination_mode_file;
+        worker_.log.write(log_level::warn, cat("Spot instance reclamation detected",
+                                               named ? cat(" (SIGUSR1 or ", file, "=SPOT_RECLAIM)") : ""));
+        worker_.log.write(log_level::warn,
+                          "Initiating immediate shutdown to requeue job before VM termination");
+    }
+
+    time_point drain_deadline() const noexcept { return worker_.drain_deadline(); }
+
+    void drain() {
+        const auto over = [this] { return idle() || phase() >= phase::stopping; };
+        const std::chrono::milliseconds lead = worker_.options.cancel_lead;
+        if (lead.count() > 0 && !await(drain_deadline() - lead, over)) cancel_jobs(stop_reason());
+        const bool ended = await(drain_deadline(), over);
+        worker_.life.apply(ended ? event::drained : event::grace_expired, {});
+        notice_changes();
+    }
+
+    // What is bounded by stop_timeout, from here on.
+    void share_out_stop() {
+        const time_point now = steady_clock::now();
+        const std::chrono::milliseconds total = worker_.options.stop_timeout;
+        limit_log_waiting(worker_.life.state().mode == stop_mode::reclaim ? total / 50 : total / 10);
+        stop_end_ = now + total;
+        worker_.set_saves_deadline(now + (total / 20 < saves_share ? total / 20 : saves_share));
+        worker_.set_report_deadline(stop_end_ - last_beat_time(total));
+    }
+
+    void stop() {
+        const unsigned signals = worker_.life.state().stop_signals;
+        const std::chrono::milliseconds a_moment = last_beat_time(worker_.options.stop_timeout) / 4;
+        const time_point report_deadline = worker_.report_deadline();  // or earlier, by a third stop signal
+        if (!idle()) interrupt_jobs(report_deadline);
+        // The extra moment lets a call that ends at the deadline say so.
+        if (!await(report_deadline + a_moment, [this] { return idle(); })) name_unreported();
+        heart_->finish(stop_end_);
+        await(stop_end_ + a_moment, [this] { return heart_->all_home(); });
+        worker_.calls.close();
+        await_handlers(signals);
+        run_shutdown_steps();
+        worker_.life.apply(event::finished, {});
+        notice_changes();
+    }
+
+    cancel_reason stop_reason() const noexcept {
+        const lifecycle_state state = worker_.life.state();
+        if (state.mode == stop_mode::reclaim) return cancel_reason::spot_reclaim;
+        if (state.mode == stop_mode::forced) return cancel_reason::forced;
+        return state.cancel_requested ? cancel_reason::cancelled : cancel_reason::grace_period_expired;
+    }
+
+    // Everything in flight is cancelled: lets handlers return for a moment, and reports the rest.
+    void interrupt_jobs(time_point report_deadline) {
+        const std::chrono::milliseconds wait = time_to_return();
+        if (wait.count() > 0) await_cancelled(wait, report_deadline);
+        pool_->lower_handlers();
+        pool_->interrupt(worker_.jobs.snapshot(), stop_reason());
+    }
+
+    // For handlers that were cancelled, before they are reported.
+    std::chrono::milliseconds time_to_return() const noexcept {
+        const cancel_reason why = stop_reason();
+        if (why == cancel_reason::spot_reclaim) return worker_.options.reclaim_wait;
+        const std::chrono::milliseconds set = worker_.options.cancel_wait;
+        return why == cancel_reason::cancelled && set.count() == 0 ? hard_stop_wait : set;
+    }
+
+    // Every job is reported. Handlers that know of it have what is left of the stop to return; others, a moment.
+    // More signals than `signals` end that.
+    void await_handlers(unsigned signals) {
+        const time_point soon = steady_clock::now() + stuck_wait;
+        if (await(soon, [this] { return !pool_->any_in_handler(); })) return;
+        await(stop_end_,
+              [&] { return worker_.life.state().stop_signals > signals || !pool_->any_returning(); });
+    }
+
+    // What they do not say has to be reported for them: that needs some of the time there is.
+    void await_cancelled(std::chrono::milliseconds wait, time_point report_deadline) {
+        const time_point now = steady_clock::now();
+        const time_point latest = report_deadline - report_time(report_deadline - now);
+        const time_point until = deadline_after(wait);
+        const unsigned signals = worker_.life.state().stop_signals;
+        await(until < latest ? until : latest,
+              [&] { return idle() || worker_.life.state().stop_signals > signals; });
+    }
+
+    // One store tells them all; who waits or wants to be called is told beside this thread.
+    void cancel_jobs(cancel_reason why) {
+        if (worker_.all_jobs->request(why, steady_clock::now())) pool_->tell_all_cancelled();
+    }
+
+    void name_unreported() {
+        const std::vector<ref<active_job>> left = worker_.jobs.snapshot();
+        for (const ref<active_job>& job : left) {
+            worker_.mark_unreported(*job);
+            log_job(worker_, *job, log_level::error, "job could not be reported in time");
+        }
+        if (left.empty()) {
+            worker_.log.write(log_level::warn,
+                              "a FETCH is still unanswered; jobs it may have claimed come back after their "
+                              "visibility timeout");
+        }
+    }
+
+    // A third stop signal: leave now. A worker that does not own its process at least stops waiting.
+    void give_up(const lifecycle_state& now) {
+        const std::vector<std::string> left = ids_of(worker_.jobs.snapshot());
+        worker_.log.write(log_level::error, "third stop signal: leaving at once",
+                          {field("signal", signal_name(now.cause.signal)),
+                           field("unreported_jobs", left.size()), field("job_ids", join_ids(left))});
+        if (owns_process_) _exit(exit_status::signal_base + now.cause.signal);
+        worker_.set_report_deadline(steady_clock::now());
+    }
+
+    // Everything is reported; what remains is to get the threads home.
+    int end() {
+        const time_point soon = steady_clock::now() + stuck_wait;
+        const bool all_home = pool_->end_threads(soon < stop_end_ ? stop_end_ : soon);
+        if (!all_home) name_stuck();
+        const int status = end_status(all_home);
+        stop_health();
+        log_end(status);
+        const bool all_beats_home = heart_->all_home();
+        pool_->abandon_threads();
+        heart_->end();
+        if (!(all_home && all_beats_home && all_steps_home_) && owns_process_) _exit(status);
+        return status;
+    }
+
+    // What the application gave worker::on_shutdown(), beside this thread, which has signals to notice.
+    void run_shutdown_steps() {
+        if (worker_.at_shutdown.size() == 0) return;
+        const ref<worker_context> context = context_;
+        const int nice = nice_;
+        const ref<steps_under_way> under_way = make_ref<steps_under_way>();
+        result<thread> started = thread::start(
+            [context, under_way, nice] {
+                set_thread_nice(nice);  // they are the user's
+                under_way->results = run_steps(*context);
+                under_way->ended.store(true, std::memory_order_release);
+                context->supervisor.notify();
+            },
+            worker_.service_thread("ojs-steps"));
+        if (!started) {
+            worker_.log.write(log_level::error, "shutdown steps were not run",
+                              {field("error", started.error().text)});
+            return;
+        }
+        await(time_point::max(), [&] { return under_way->ended.load(std::memory_order_acquire); });
+        started->join();
+        for (const step_result& each : under_way->results)
+            all_steps_home_ = all_steps_home_ && each.how != step_end::timed_out;
+        const lock_guard held(worker_.report_mutex);
+        worker_.steps = std::move(under_way->results);
+    }
+
+    struct steps_under_way : ref_counted {
+        std::vector<step_result> results;
+        std::atomic<bool> ended{false};
+    };
+    static std::vector<step_result> run_steps(worker_context& worker) {
+        const auto ended = [&worker](const step_result& each) {
+            worker.log.write(each.how == step_end::done ? log_level::info : log_level::error, "shutdown step",
+                             {field("step", each.name), field("end", to_string(each.how)),
+                              field("took_ms", each.took.count())});
+        };
+        return worker.at_shutdown.run(ended, worker.options.thread_stack_size);
+    }
+
+    // Answers under way get a moment; the stop keeps its time.
+    void stop_health() {
+        if (!health_) return;
+        const time_point soon = steady_clock::now() + stuck_wait;
+        health_->stop(soon < stop_end_ ? soon : stop_end_);
+    }
+
+    // A job nobody could be told about says more than a handler that did not return.
+    int end_status(bool all_home) const {
+        const int status = worker_.exit_code();
+        return status == exit_status::settled && !all_home ? worker_.options.dialect.stuck_status : status;
+    }
+
+    void name_stuck() {
+        const std::vector<ref<active_job>> jobs = pool_->jobs_in_handlers();
+        const std::vector<std::string> stuck = ids_of(jobs);
+        worker_.log.write(log_level::warn, "handlers have not returned; leaving without them",
+                          {field("job_ids", join_ids(stuck))});
+        stuck_.leave_behind(jobs);
+        const lock_guard held(worker_.report_mutex);
+        worker_.stuck = stuck;
+    }
+
+    static std::string join_ids(const std::vector<std::string>& ids) {
+        std::string out;
+        for (std::size_t i = 0; i < ids.size() && i < 20; ++i)
+            append(out, cat(i == 0 ? "" : ",", printable(ids[i], 64)));
+        return ids.size() > 20 ? cat(out, ",... ", ids.size() - 20, " more") : out;
+    }
+
+    void log_jobs_in_flight() {
+        const time_point stacks_until = stuck_watch::stacks_deadline();
+        const std::vector<ref<active_job>> jobs = worker_.jobs.snapshot();
+        worker_.log.answer("jobs in flight", {field("phase", to_string(worker_.life.phase())),
+                                              field("active_jobs", jobs.size())});
+        for (const ref<active_job>& job : jobs) {
+            std::vector<log_field> fields = job_fields(*job);
+            fields.push_back(field("cancelled", job->cancel.requested() ? "yes" : "no"));
+            fields.push_back(field("reporting", job->taken() ? "yes" : "no"));
+            if (job->cancel.requested()) stuck_.add_stack(*job, stacks_until, fields);
+            worker_.log.answer("job in flight", std::move(fields));
+        }
+    }
+
+    void log_start() const {
+        worker_.log.write(
+            log_level::info, "worker started",
+            {field("pid", worker_.identity.pid), field("queues", join_ids(worker_.identity.queues)),
+             field("concurrency", worker_.options.concurrency),
+             field("grace_period", format_duration(worker_.options.shutdown_grace_period))});
+    }
+
+    // What will spoil the stop, said while there is time to mend it. [GS 4.3, 6.3]
+    void log_findings() const {
+        if (!worker_.log.enabled(log_level::warn)) return;
+        for (const finding& each : startup_findings(worker_.options, {}, worker_.at_shutdown.limit())) {
+            worker_.log.write(each.severity == severity::info ? log_level::info : log_level::warn, each.what,
+                              {field("finding", each.id), field("fix", each.fix)});
+        }
+    }
+
+    void log_change(ojs::phase before, const lifecycle_state& now) const {
+        std::vector<log_field> fields = {
+            field("phase", to_string(now.phase)), field("before", to_string(before)),
+            field("event", to_string(now.last_event)), field("mode", to_string(now.mode)),
+            field("active_jobs", worker_.jobs.size())};
+        // These follow from the worker's own jobs; nobody asked for them.
+        const bool asked_for = now.last_event != event::drained && now.last_event != event::finished &&
+                               now.last_event != event::grace_expired;
+        if (asked_for) fields.push_back(field("cause", to_string(now.cause.kind)));
+        if (asked_for && now.cause.kind == cause_kind::signal) {
+            const received_signal from = signals::last_received(now.cause.signal);
+            fields.push_back(field("signal", signal_name(now.cause.signal)));
+            fields.push_back(field("sender_pid", from.sender_pid));
+            fields.push_back(field("sender_uid", from.sender_uid));
+            if (!from.sender_name.empty()) fields.push_back(field("sender", from.sender_name));
+        }
+        const bool in_vain = now.last_event == event::grace_expired;  // jobs are about to be interrupted
+        worker_.log.write(in_vain ? log_level::warn : log_level::info,
+                          before == now.phase ? "stop event" : "phase changed", std::move(fields));
+    }
+
+    // Which jobs hold up the drain, and for how long they have run. [GS-R003]
+    void log_progress(time_point now) {
+        next_progress_ = now + worker_.options.progress_interval;
+        std::string list;
+        const std::vector<ref<active_job>> jobs = worker_.jobs.snapshot();
+        for (std::size_t i = 0; i < jobs.size() && i < 20; ++i) {
+            append(list, cat(i == 0 ? "" : ",", printable(jobs[i]->job.id, 64), ":",
+                             milliseconds_since(jobs[i]->claimed_at) / 1000, "s"));
+        }
+        if (jobs.size() > 20) append(list, cat(",... ", jobs.size() - 20, " more"));
+        std::vector<log_field> fields = {field("active_jobs", jobs.size()), field("jobs", list)};
+        const time_point deadline = drain_deadline();
+        if (deadline != time_point::max())
+            fields.push_back(field("grace_left_ms", deadline > now ? -milliseconds_since(deadline) : 0));
+        worker_.log.write(log_level::info, "draining", std::move(fields));
+    }
+
+    // Everything about a run in one line: what became of its jobs, how long it took, and why it ended.
+    void log_end(int status) const {
+        const lifecycle_state state = worker_.life.state();
+        const lock_guard held(worker_.report_mutex);
+        std::vector<log_field> fields = {
+            field("status", status),
+            field("claimed", worker_.claimed.load()),
+            field("completed", worker_.completed.load()),
+            field("failed", worker_.failed.load()),
+            field("interrupted", worker_.interrupted.load()),
+            field("handed_back", worker_.handed_back.load()),
+            field("gone", worker_.gone.load()),
+            field("unreported", worker_.unreported.size()),
+            field("uptime_ms", milliseconds_since(started_)),
+            field("stop_ms", milliseconds_since(draining_since_)),
+            field("mode", to_string(state.mode)),
+            field("cause", state.cause.kind == cause_kind::signal ? signal_name(state.cause.signal)
+                                                                  : to_string(state.cause.kind))};
+        if (!worker_.steps.empty()) fields.push_back(field("steps", join_steps(worker_.steps)));
+        worker_.log.write(log_level::info, "worker stopped", std::move(fields));
+    }
+
+    // "flush: done, close: timed out"; steps are few.
+    static std::string join_steps(const std::vector<step_result>& steps) {
+        std::string out;
+        for (const step_result& each : steps)
+            append(out, out.empty() ? "" : ", ", each.name, ": ", to_string(each.how));
+        return out;
+    }
+
+    // "3550s", as the controller guide writes it, or "1500ms".
+    static std::string in_seconds(std::chrono::milliseconds duration) {
+        if (duration == no_limit) return format_duration(duration);
+        const long long ms = duration.count();
+        return ms % 1000 == 0 ? cat(ms / 1000, "s") : cat(ms, "ms");
+    }
+    // "2026-01-02T03:04:05Z"
+    static std::string utc_seconds(std::int64_t ms_since_1970) {
+        std::string out = utc_text(ms_since_1970);
+        return out.replace(out.find('.'), std::string::npos, "Z");
+    }
+
+    // What stop_and_cancel() leaves handlers where cancel_wait says nothing. [WIRE 2]
+    static constexpr std::chrono::milliseconds hard_stop_wait{1000};
+    static constexpr std::chrono::milliseconds saves_share{250};  // for checkpoints under way to be kept
+    // How long handlers of reported jobs may take to come back before the process leaves without them.
+    static constexpr std::chrono::milliseconds stuck_wait{100};
+
+    const ref<worker_context> context_;
+    worker_context& worker_;
+    const ref<job_pool> pool_;
+    const ref<heartbeat> heart_;
+    stuck_watch stuck_;
+    service_report service_;
+    const ref<health_server> health_;  // or none
+    const bool owns_process_;
+    lifecycle_state seen_;           // the last change noticed
+    lifecycle_state followed_seen_;  // the same of the outside lifecycle
+    std::uint32_t resumes_seen_;     // of the outside lifecycle, from before start() returns
+    std::uint32_t queues_seen_ = 0;
+    bool registration_seen_ = false;
+    std::uint32_t reports_seen_ = 0;
+    bool stop_signalled_ = false;  // by an outside lifecycle
+    bool mode_decided_ = false;
+    bool reclaim_named_ = false;  // by the termination-mode file
+    bool all_steps_home_ = true;
+    const int nice_ = thread_nice();
+    ojs::phase phase_seen_ = phase::running;
+    time_point next_progress_ = time_point::max();
+    const time_point started_ = steady_clock::now();
+    time_point draining_since_ = started_;
+    time_point stop_end_ = time_point::max();
+};
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs
