@@ -6,6 +6,11 @@
 
 // clang-format off: the order matters
 #include "ojs/base/config.hpp"
+#if OJS_SHUTDOWN_SEPARATE
+#define OJS_SHUTDOWN_INLINE
+#else
+#define OJS_SHUTDOWN_INLINE inline
+#endif
 #include "ojs/base/error.hpp"
 #include "ojs/base/detail/text.hpp"
 #include "ojs/base/duration.hpp"

@@ -85,7 +85,7 @@ class transport {
     transport() = default;
     transport(const transport&) = delete;
     transport& operator=(const transport&) = delete;
-    virtual ~transport();
+    OJS_SHUTDOWN_INLINE virtual ~transport();
 
     // Claims jobs; an empty vector means there is no work. A request whose answer was lost must not be
     // repeated: it may have claimed jobs.
@@ -96,19 +96,23 @@ class transport {
     virtual result<heartbeat_answer> heartbeat(const heartbeat_request& request, time_point deadline) = 0;
     // Before the first heartbeat, and before the last one, which is the last request of all. By default they do
     // nothing: the heartbeats say it all.
-    virtual result<void> register_worker(const worker_identity& worker, time_point deadline);
-    virtual result<void> deregister_worker(const worker_identity& worker, time_point deadline);
+    OJS_SHUTDOWN_INLINE virtual result<void> register_worker(const worker_identity& worker,
+                                                             time_point deadline);
+    OJS_SHUTDOWN_INLINE virtual result<void> deregister_worker(const worker_identity& worker,
+                                                               time_point deadline);
 
     // Keeps a checkpoint of a job that runs, so that it outlives this process. By default errc::unsupported: then it
     // travels with the FAIL alone.
-    virtual result<settled> save_checkpoint(const checkpoint_request& request, time_point deadline);
+    OJS_SHUTDOWN_INLINE virtual result<settled> save_checkpoint(const checkpoint_request& request,
+                                                                time_point deadline);
     // The checkpoint kept for a job, as JSON text; empty: none, which is the default.
-    virtual result<std::string> load_checkpoint(const std::string& job_id, time_point deadline);
+    OJS_SHUTDOWN_INLINE virtual result<std::string> load_checkpoint(const std::string& job_id,
+                                                                    time_point deadline);
 
     // What the transport may call, from any thread, when there may be new work: the worker then asks before its poll
     // interval is over. Given before the first FETCH, and again, empty, at the end: once that has returned, the
     // former one is not called any more. By default nothing: the worker polls.
-    virtual void when_work_may_wait(function<void()> tell);
+    OJS_SHUTDOWN_INLINE virtual void when_work_may_wait(function<void()> tell);
 };
 
 }  // namespace v0_1_0

@@ -38,17 +38,23 @@ class http_transport : public transport {
 
     // `client` should be from make_client(), or have those headers. The routes below /ojs/v1 are appended to its URL.
     explicit http_transport(http_client client, http_transport_options options = {});
-    ~http_transport() override;
+    OJS_SHUTDOWN_INLINE ~http_transport() override;
 
-    result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override;
-    result<settled> ack(const ack_request& request, time_point deadline) override;
-    result<settled> fail(const fail_request& request, time_point deadline) override;
-    result<heartbeat_answer> heartbeat(const heartbeat_request& request, time_point deadline) override;
-    result<void> register_worker(const worker_identity& worker, time_point deadline) override;
-    result<void> deregister_worker(const worker_identity& worker, time_point deadline) override;
+    OJS_SHUTDOWN_INLINE result<std::vector<job>> fetch(const fetch_request& request,
+                                                       time_point deadline) override;
+    OJS_SHUTDOWN_INLINE result<settled> ack(const ack_request& request, time_point deadline) override;
+    OJS_SHUTDOWN_INLINE result<settled> fail(const fail_request& request, time_point deadline) override;
+    OJS_SHUTDOWN_INLINE result<heartbeat_answer> heartbeat(const heartbeat_request& request,
+                                                           time_point deadline) override;
+    OJS_SHUTDOWN_INLINE result<void> register_worker(const worker_identity& worker,
+                                                     time_point deadline) override;
+    OJS_SHUTDOWN_INLINE result<void> deregister_worker(const worker_identity& worker,
+                                                       time_point deadline) override;
     // errc::unsupported, from then on without asking, where the backend has no route for checkpoints.
-    result<settled> save_checkpoint(const checkpoint_request& request, time_point deadline) override;
-    result<std::string> load_checkpoint(const std::string& job_id, time_point deadline) override;
+    OJS_SHUTDOWN_INLINE result<settled> save_checkpoint(const checkpoint_request& request,
+                                                        time_point deadline) override;
+    OJS_SHUTDOWN_INLINE result<std::string> load_checkpoint(const std::string& job_id,
+                                                            time_point deadline) override;
 
   private:
     struct form_choice {

@@ -23,7 +23,7 @@ class memory_transport : public transport {
   public:
     // Of the jobs that are completed or discarded the last `settled_kept` stay to be looked at; older ones are forgotten.
     explicit memory_transport(std::size_t settled_kept = 10000);
-    ~memory_transport() override;
+    OJS_SHUTDOWN_INLINE ~memory_transport() override;
 
     // Adds a job and returns its id. Thread-safe, like everything here.
     std::string push(std::string type, std::string args_json = "[]", std::int64_t max_attempts = 3,
@@ -31,13 +31,17 @@ class memory_transport : public transport {
     // All that are not forgotten, in the order they were added.
     std::vector<memory_job> jobs() const;
 
-    result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override;
-    result<settled> ack(const ack_request& request, time_point deadline) override;
-    result<settled> fail(const fail_request& request, time_point deadline) override;
-    result<heartbeat_answer> heartbeat(const heartbeat_request& request, time_point deadline) override;
+    OJS_SHUTDOWN_INLINE result<std::vector<job>> fetch(const fetch_request& request,
+                                                       time_point deadline) override;
+    OJS_SHUTDOWN_INLINE result<settled> ack(const ack_request& request, time_point deadline) override;
+    OJS_SHUTDOWN_INLINE result<settled> fail(const fail_request& request, time_point deadline) override;
+    OJS_SHUTDOWN_INLINE result<heartbeat_answer> heartbeat(const heartbeat_request& request,
+                                                           time_point deadline) override;
     // Kept as `checkpoint` in the job's meta_json, as is that of a FAIL.
-    result<settled> save_checkpoint(const checkpoint_request& request, time_point deadline) override;
-    result<std::string> load_checkpoint(const std::string& job_id, time_point deadline) override;
+    OJS_SHUTDOWN_INLINE result<settled> save_checkpoint(const checkpoint_request& request,
+                                                        time_point deadline) override;
+    OJS_SHUTDOWN_INLINE result<std::string> load_checkpoint(const std::string& job_id,
+                                                            time_point deadline) override;
 
   private:
     detail::ref<detail::memory_queue> queue_;

@@ -50,19 +50,23 @@ class spool_transport : public transport {
   public:
     explicit spool_transport(spool_options options);
     // Gives up its folder in processing/. Jobs not settled are recovered by another worker, the run counted.
-    ~spool_transport() override;
+    OJS_SHUTDOWN_INLINE ~spool_transport() override;
 
     // Makes and checks the directories; before anything else. errc::invalid_argument, unsupported (a file system
     // without locks) or system.
     result<void> open();
 
-    result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override;
-    result<settled> ack(const ack_request& request, time_point deadline) override;
-    result<settled> fail(const fail_request& request, time_point deadline) override;
-    result<heartbeat_answer> heartbeat(const heartbeat_request& request, time_point deadline) override;
-    result<settled> save_checkpoint(const checkpoint_request& request, time_point deadline) override;
-    result<std::string> load_checkpoint(const std::string& job_id, time_point deadline) override;
-    void when_work_may_wait(function<void()> tell) override;
+    OJS_SHUTDOWN_INLINE result<std::vector<job>> fetch(const fetch_request& request,
+                                                       time_point deadline) override;
+    OJS_SHUTDOWN_INLINE result<settled> ack(const ack_request& request, time_point deadline) override;
+    OJS_SHUTDOWN_INLINE result<settled> fail(const fail_request& request, time_point deadline) override;
+    OJS_SHUTDOWN_INLINE result<heartbeat_answer> heartbeat(const heartbeat_request& request,
+                                                           time_point deadline) override;
+    OJS_SHUTDOWN_INLINE result<settled> save_checkpoint(const checkpoint_request& request,
+                                                        time_point deadline) override;
+    OJS_SHUTDOWN_INLINE result<std::string> load_checkpoint(const std::string& job_id,
+                                                            time_point deadline) override;
+    OJS_SHUTDOWN_INLINE void when_work_may_wait(function<void()> tell) override;
 
   private:
     const detail::ref<detail::spool_body> body_;
