@@ -242,7 +242,7 @@ TEST_CASE("cat writes text and every kind of whole number") {
     CHECK(cat(UINT64_MAX) == "18446744073709551615");
     CHECK(cat(std::string("a"), std::string_view("b\0c", 3)) == std::string("ab\0c", 4));
     std::string out = "x";
-    ojs::detail::append(out, 1, "y");
+    ojs::detail::append(out, {1, "y"});
     CHECK(out == "x1y");
 }
 

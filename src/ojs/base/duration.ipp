@@ -49,16 +49,17 @@ OJS_SHUTDOWN_INLINE result<std::chrono::milliseconds> parse_duration(std::string
     if (detail::parse_number(text, UINT64_MAX, total)) {
         if (total <= detail::longest_bare_seconds) return std::chrono::milliseconds(total * 1000);
         return error{errc::invalid_argument, 0,
-                     detail::cat("'", total, "' would be more than a day in seconds: milliseconds? (write ",
-                                 total, "ms, or 30s, 1m30s, 1h)")};
+                     detail::cat({"'", total, "' would be more than a day in seconds: milliseconds? (write ",
+                                  total, "ms, or 30s, 1m30s, 1h)"})};
     }
     std::string_view rest = text;
     std::size_t unit = 0;
     do {
         if (!detail::take_duration_part(rest, unit, total)) {
-            return error{errc::invalid_argument, 0,
-                         detail::cat("'", detail::printable(text, 40),
-                                     "' is not a duration (write 500ms, 30s, 1m30s, 1h, or whole seconds)")};
+            return error{
+                errc::invalid_argument, 0,
+                detail::cat({"'", detail::printable(text, 40),
+                             "' is not a duration (write 500ms, 30s, 1m30s, 1h, or whole seconds)"})};
         }
     } while (!rest.empty());
     return std::chrono::milliseconds(total);
@@ -70,7 +71,7 @@ OJS_SHUTDOWN_INLINE std::string format_duration(std::chrono::milliseconds durati
     auto left = static_cast<std::uint64_t>(duration.count() > 0 ? duration.count() : 0);
     for (const detail::duration_unit& unit : detail::duration_units) {
         if (left >= unit.milliseconds)
-            detail::append(out, left / unit.milliseconds), detail::append(out, unit.name);
+            detail::append(out, {left / unit.milliseconds}), detail::append(out, {unit.name});
         left %= unit.milliseconds;
     }
     return out.empty() ? "0s" : out;

@@ -26,11 +26,11 @@ OJS_SHUTDOWN_INLINE std::string format_findings(const std::vector<finding>& find
         ++counts[static_cast<std::size_t>(each.severity)];
         std::string level = to_string(each.severity);
         level.resize(9, ' ');
-        detail::append(out, level, each.id, ": ", each.what, "\n");
-        if (!each.fix.empty()) detail::append(out, "         fix: ", each.fix, "\n");
+        detail::append(out, {level, each.id, ": ", each.what, "\n"});
+        if (!each.fix.empty()) detail::append(out, {"         fix: ", each.fix, "\n"});
     }
-    detail::append(out, counts[2], counts[2] == 1 ? " error, " : " errors, ", counts[1],
-                   counts[1] == 1 ? " warning\n" : " warnings\n");
+    detail::append(out, {counts[2], counts[2] == 1 ? " error, " : " errors, ", counts[1],
+                         counts[1] == 1 ? " warning\n" : " warnings\n"});
     return out;
 }
 

@@ -59,7 +59,7 @@ inline log_field field(std::string_view name, std::string_view value) {
 }
 template <class Number, typename only_if<std::is_arithmetic<Number>::value>::type = 0>
 log_field field(std::string_view name, Number value) {
-    return {std::string(name), cat(value), true};
+    return {std::string(name), cat({value}), true};
 }
 
 // Filters by level and passes on: logger.write(log_level::info, "worker started", {field("queues", 2)}).

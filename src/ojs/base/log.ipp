@@ -30,30 +30,31 @@ OJS_SHUTDOWN_INLINE void append_logfmt_value(std::string& out, std::string_view 
     if (bare) {
         out += printable(text, text.size());
     } else {
-        append(out, json_quote(text));
+        append(out, {json_quote(text)});
     }
 }
 
 OJS_SHUTDOWN_INLINE std::string format_text(const log_record& record, const std::string& time) {
-    std::string out = cat(time, " ", to_string(record.level), record.level >= log_level::warn ? "  " : "   ");
+    std::string out =
+        cat({time, " ", to_string(record.level), record.level >= log_level::warn ? "  " : "   "});
     out.resize(time.size() + 7, ' ');
-    append(out, printable(record.message, record.message.size()));
+    append(out, {printable(record.message, record.message.size())});
     for (const log_field& f : record.fields) {
-        append(out, cat("  ", f.name, "="));
+        append(out, {cat({"  ", f.name, "="})});
         append_logfmt_value(out, f.value);
     }
     return out;
 }
 
 OJS_SHUTDOWN_INLINE std::string format_logfmt(const log_record& record, const std::string& time) {
-    std::string out = cat("time=", time, " level=", to_string(record.level), " msg=");
-    append(out, json_quote(record.message));
+    std::string out = cat({"time=", time, " level=", to_string(record.level), " msg="});
+    append(out, {json_quote(record.message)});
     if (!record.worker_id.empty()) {
         out += " worker_id=";
         append_logfmt_value(out, record.worker_id);
     }
     for (const log_field& f : record.fields) {
-        append(out, cat(" ", f.name, "="));
+        append(out, {cat({" ", f.name, "="})});
         append_logfmt_value(out, f.value);
     }
     return out;
@@ -85,10 +86,10 @@ inline void append_json_group(std::string& out, const log_record& record, std::s
     for (const log_field& f : record.fields) {
         const json_place* place = place_of(f);
         if (group != (place == nullptr ? "attributes" : place->group)) continue;
-        append(members, cat(members.empty() ? "" : ",", json_quote(place == nullptr ? f.name : place->key),
-                            ":", f.is_number ? f.value : json_quote(f.value)));
+        append(members, {cat({members.empty() ? "" : ",", json_quote(place == nullptr ? f.name : place->key),
+                              ":", f.is_number ? f.value : json_quote(f.value)})});
     }
-    if (!members.empty()) append(out, cat(",\"", group, "\":{", members, "}"));
+    if (!members.empty()) append(out, {cat({",\"", group, "\":{", members, "}"})});
 }
 
 // "lifecycle" for what is about a job, "worker" for the rest, "error" for all errors. [LOG 6]
@@ -105,11 +106,11 @@ OJS_SHUTDOWN_INLINE std::string format_json(const log_record& record, const std:
     const auto level =
         static_cast<std::size_t>(record.level < log_level::off ? record.level : log_level::error);
     std::string out =
-        cat("{\"timestamp\":\"", time, "\",\"severity\":\"", severities[level],
-            "\",\"severity_number\":", 5 + 4 * level, ",\"message\":", json_quote(record.message),
-            ",\"category\":\"", category_of(record), "\",\"component\":\"worker\"");
+        cat({"{\"timestamp\":\"", time, "\",\"severity\":\"", severities[level],
+             "\",\"severity_number\":", 5 + 4 * level, ",\"message\":", json_quote(record.message),
+             ",\"category\":\"", category_of(record), "\",\"component\":\"worker\""});
     append_json_group(out, record, "ojs",
-                      record.worker_id.empty() ? "" : cat("\"worker_id\":", json_quote(record.worker_id)));
+                      record.worker_id.empty() ? "" : cat({"\"worker_id\":", json_quote(record.worker_id)}));
     append_json_group(out, record, "error");
     append_json_group(out, record, "attributes");
     return out + "}";

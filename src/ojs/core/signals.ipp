@@ -269,9 +269,9 @@ inline result<void> remember_previous(std::size_t rule, const signal_options& op
     // Ours may have come back after its installer had gone, by a foreign handler that was set over it.
     if (!is_ours(found)) process.previous[rule] = found;
     if (!is_foreign(process.previous[rule]) || options.chain_foreign) return {};
-    return installer_busy(cat(signal_name(signal_rules[rule].number),
-                              " already has a handler from elsewhere in this process; set "
-                              "signal_options::chain_foreign to run both"));
+    return installer_busy(cat({signal_name(signal_rules[rule].number),
+                               " already has a handler from elsewhere in this process; set "
+                               "signal_options::chain_foreign to run both"}));
 }
 
 inline result<void> remember_previous(const signal_options& options) {
@@ -288,7 +288,7 @@ inline received_signal unpack_signal(std::uint64_t packed) {
     out.number = static_cast<int>(packed >> 56);
     out.sender_pid = static_cast<pid_t>(packed >> 32 & 0xffffff);
     out.sender_uid = static_cast<uid_t>(packed & 0xffffffff);
-    if (out.sender_pid != 0) out.sender_name = process_name("", cat(out.sender_pid));
+    if (out.sender_pid != 0) out.sender_name = process_name("", cat({out.sender_pid}));
     return out;
 }
 
@@ -407,7 +407,7 @@ OJS_SHUTDOWN_INLINE received_signal signals::last_received(int number) {
 
 OJS_SHUTDOWN_INLINE std::string signal_name(int number) {
     const char* const known = detail::known_signal_name(number);
-    return known != nullptr ? known : detail::cat("signal ", number);
+    return known != nullptr ? known : detail::cat({"signal ", number});
 }
 
 }  // namespace v0_1_0

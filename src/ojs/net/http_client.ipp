@@ -81,8 +81,8 @@ class http_client::impl final : public detail::ref_counted {
 };
 
 OJS_SHUTDOWN_INLINE error http_client::impl::failure(errc code, std::string_view what, int sys_errno) const {
-    error out{code, sys_errno, detail::cat(target_.name, ": ", what)};
-    if (sys_errno != 0) detail::append(out.text, detail::cat(": ", detail::errno_text(sys_errno)));
+    error out{code, sys_errno, detail::cat({target_.name, ": ", what})};
+    if (sys_errno != 0) detail::append(out.text, {detail::cat({": ", detail::errno_text(sys_errno)})});
     return out;
 }
 
@@ -105,7 +105,7 @@ OJS_SHUTDOWN_INLINE std::string http_client::impl::compose(const http_request& r
     for (const std::string_view part : {std::string_view(request.method), std::string_view(" "),
                                         std::string_view(target_.base), std::string_view(request.target),
                                         std::string_view(" HTTP/1.1\r\n"), std::string_view(fixed_head_)}) {
-        detail::append(text, part);
+        detail::append(text, {part});
     }
     for (const http_header& header : request.headers) {
         const bool ours = detail::is_framing_header(header.name) || detail::same_word(header.name, "Host") ||
@@ -113,10 +113,10 @@ OJS_SHUTDOWN_INLINE std::string http_client::impl::compose(const http_request& r
         if (!ours) detail::append_header(text, header.name, header.value);
     }
     if (!request.body.empty() || (request.method != "GET" && request.method != "HEAD")) {
-        detail::append_header(text, "Content-Length", detail::cat(request.body.size()));
+        detail::append_header(text, "Content-Length", detail::cat({request.body.size()}));
     }
-    detail::append(text, "\r\n");
-    detail::append(text, request.body);
+    detail::append(text, {"\r\n"});
+    detail::append(text, {request.body});
     return text;
 }
 
@@ -159,7 +159,7 @@ OJS_SHUTDOWN_INLINE result<detail::unique_fd> http_client::impl::connect(const h
 OJS_SHUTDOWN_INLINE result<http_response> http_client::impl::send(const http_request& request,
                                                                   const http_call& call) {
     if (const char* fault = detail::request_fault(request)) {
-        return error{errc::invalid_argument, 0, detail::cat("request to ", target_.name, ": ", fault)};
+        return error{errc::invalid_argument, 0, detail::cat({"request to ", target_.name, ": ", fault})};
     }
     return send_text(compose(request), request.method == "HEAD", call);
 }
@@ -250,7 +250,7 @@ OJS_SHUTDOWN_INLINE detail::http_attempt http_client::impl::receive(detail::uniq
             reached = parser.feed({});
         }
         if (reached == status::failed) {
-            return {failure(errc::bad_answer, detail::cat("bad answer: ", parser.failure())), false, false};
+            return {failure(errc::bad_answer, detail::cat({"bad answer: ", parser.failure()})), false, false};
         }
         if (reached == status::complete) return finish(parser, std::move(connection), may_keep && open);
     }
@@ -286,7 +286,7 @@ OJS_SHUTDOWN_INLINE result<http_client> http_client::create(std::string_view url
     for (const http_header& header : options.headers) {
         if (const char* fault = detail::header_fault(header)) {
             return error{errc::invalid_argument, 0,
-                         detail::cat("header '", detail::printable(header.name, 40), "': ", fault)};
+                         detail::cat({"header '", detail::printable(header.name, 40), "': ", fault})};
         }
     }
     detail::ref<impl> body = detail::make_ref<impl>(std::move(*target), std::move(options));
@@ -300,7 +300,7 @@ OJS_SHUTDOWN_INLINE result<http_response> http_client::send(const http_request& 
     try {
         return impl_->send(request, call);
     } catch (const std::exception& thrown) {  // out of memory, or thrown by still_wanted
-        return error{errc::system, 0, detail::cat("request failed: ", thrown.what())};
+        return error{errc::system, 0, detail::cat({"request failed: ", thrown.what()})};
     }
 }
 

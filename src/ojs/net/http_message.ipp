@@ -78,10 +78,10 @@ OJS_SHUTDOWN_INLINE bool is_framing_header(std::string_view name) noexcept {
 }
 
 OJS_SHUTDOWN_INLINE void append_header(std::string& head, std::string_view name, std::string_view value) {
-    append(head, name);
-    append(head, ": ");
-    append(head, value);
-    append(head, "\r\n");
+    append(head, {name});
+    append(head, {": "});
+    append(head, {value});
+    append(head, {"\r\n"});
 }
 
 }  // namespace detail

@@ -47,7 +47,7 @@ inline http_response plain_answer(int status, std::string_view text) {
     http_response out;
     out.status = status;
     out.headers.push_back({"Content-Type", "text/plain; charset=utf-8"});
-    out.body = cat(text, "\n");
+    out.body = cat({text, "\n"});
     return out;
 }
 
@@ -62,15 +62,15 @@ inline bool can_be_sent(const http_response& answer) noexcept {
 inline std::string compose_answer(const http_response& answer, bool to_head, bool closes) {
     std::string text;
     text.reserve(answer.body.size() + 512);
-    append(text, cat("HTTP/1.1 ", answer.status, " ", reason_phrase(answer.status), "\r\n"));
+    append(text, {cat({"HTTP/1.1 ", answer.status, " ", reason_phrase(answer.status), "\r\n"})});
     for (const http_header& header : answer.headers) {
         if (!is_framing_header(header.name)) append_header(text, header.name, header.value);
     }
     const bool bodiless = answer.status == 204 || answer.status == 304;
-    if (!bodiless) append_header(text, "Content-Length", cat(answer.body.size()));
+    if (!bodiless) append_header(text, "Content-Length", cat({answer.body.size()}));
     append_header(text, "Connection", closes ? "close" : "keep-alive");
-    append(text, "\r\n");
-    if (!bodiless && !to_head) append(text, answer.body);
+    append(text, {"\r\n"});
+    if (!bodiless && !to_head) append(text, {answer.body});
     return text;
 }
 

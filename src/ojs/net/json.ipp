@@ -136,9 +136,9 @@ OJS_SHUTDOWN_INLINE std::string with_raw_member(std::string_view object, std::st
     std::string_view name;
     std::string_view source;
     while (next_raw_member(object, name, source)) {
-        if (!json_key_is(name, key)) append(out, out.size() > 1 ? "," : "", name, ":", source);
+        if (!json_key_is(name, key)) append(out, {out.size() > 1 ? "," : "", name, ":", source});
     }
-    if (!value.empty()) append(out, out.size() > 1 ? "," : "", json_quote(key), ":", value);
+    if (!value.empty()) append(out, {out.size() > 1 ? "," : "", json_quote(key), ":", value});
     return out + "}";
 }
 
@@ -209,7 +209,7 @@ OJS_SHUTDOWN_INLINE json_text read_json_string(std::string_view source, std::str
             if (c == '"') return json_text::none;
             if (static_cast<unsigned char>(c) < 0x20) found = json_text::odd;
         }
-        append(out, rest.substr(0, plain));
+        append(out, {rest.substr(0, plain)});
         if (plain == std::string_view::npos) break;
         rest.remove_prefix(plain);
         std::uint32_t code = 0;
@@ -434,7 +434,7 @@ class json_walk {
 };
 
 inline error bad_json(std::string_view why) {
-    return error{errc::bad_answer, 0, cat("invalid JSON: ", why)};
+    return error{errc::bad_answer, 0, cat({"invalid JSON: ", why})};
 }
 
 OJS_SHUTDOWN_INLINE result<void> check_json(std::string_view text) {
@@ -442,7 +442,7 @@ OJS_SHUTDOWN_INLINE result<void> check_json(std::string_view text) {
     const char* const fault = walk.fault();
     if (fault == nullptr) return {};
     const std::string_view why = fault;
-    return why.back() == ' ' ? bad_json(cat(why, walk.line())) : bad_json(why);
+    return why.back() == ' ' ? bad_json(cat({why, walk.line()})) : bad_json(why);
 }
 
 OJS_SHUTDOWN_INLINE bool is_json(std::string_view text) noexcept {

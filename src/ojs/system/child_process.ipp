@@ -26,7 +26,7 @@ namespace detail {
 inline constexpr std::chrono::milliseconds between_looks{10};
 
 inline bool has_ended(pid_t pid) {
-    const char state = read_stat("", cat(static_cast<long long>(pid))).state;
+    const char state = read_stat("", cat({static_cast<long long>(pid)})).state;
     return state == 0 || state == 'Z' || state == 'X';
 }
 
@@ -124,14 +124,14 @@ class child_state : public ref_counted {
             const standing now_is = look();
             if (now_is == standing::over) return end();
             const time_point now = steady_clock::now();
-            if (now >= deadline) return error{errc::timed_out, 0, cat("process ", pid_, " still runs")};
+            if (now >= deadline) return error{errc::timed_out, 0, cat({"process ", pid_, " still runs"})};
             // A leader that has ended stays readable: then it is only the time that passes.
             const bool lingers = now_is == standing::lingering;
             const time_point soon = now + between_looks;
             pollfd watched[] = {{lingers ? -1 : fd(), POLLIN, 0}, {wake_fd, POLLIN, 0}};
             ::poll(watched, 2, poll_timeout(lingers && soon < deadline ? soon : deadline));
             if (watched[1].revents != 0 && look() != standing::over)
-                return error{errc::cancelled, 0, cat("cancelled; process ", pid_, " still runs")};
+                return error{errc::cancelled, 0, cat({"cancelled; process ", pid_, " still runs"})};
         }
     }
 
@@ -197,10 +197,11 @@ class child_state : public ref_counted {
 
     standing lose(int failed) {
         kill_orphans();
-        outcome_ = error{errc::system, failed,
-                         cat("the exit status of process ", pid_,
-                             " was taken by another part of this program (waitpid(-1), or SIGCHLD ignored): ",
-                             errno_text(failed))};
+        outcome_ =
+            error{errc::system, failed,
+                  cat({"the exit status of process ", pid_,
+                       " was taken by another part of this program (waitpid(-1), or SIGCHLD ignored): ",
+                       errno_text(failed)})};
         return standing_ = standing::over;
     }
 
@@ -217,7 +218,7 @@ class child_state : public ref_counted {
 
     // With the mutex held, so that the child is not reaped meanwhile and its number is still its own.
     result<void> send(int number) {
-        const error over{errc::system, ESRCH, cat("process ", pid_, " has ended")};
+        const error over{errc::system, ESRCH, cat({"process ", pid_, " has ended"})};
         if (standing_ == standing::over) return outcome_ ? over : outcome_.error();
         siginfo_t about{};
         if (::waitid(P_PID, static_cast<id_t>(pid_), &about, WEXITED | WNOHANG | WNOWAIT) != 0 &&
@@ -232,7 +233,7 @@ class child_state : public ref_counted {
         if (failed == 0) return {};
         return error{
             errc::system, failed,
-            cat("cannot send ", signal_name(number), " to process ", pid_, ": ", errno_text(failed))};
+            cat({"cannot send ", signal_name(number), " to process ", pid_, ": ", errno_text(failed)})};
     }
 
     const pid_t pid_;
@@ -255,13 +256,13 @@ inline error no_child() {
 
 OJS_SHUTDOWN_INLINE std::string child_exit::describe() const {
     using detail::cat;
-    if (signal != 0) return cat("killed by ", signal_name(signal), core_dumped ? " (core dumped)" : "");
-    const std::string status = cat("exit status ", code);
-    if (code == 126) return cat(status, ": by the custom of shells, a command it ran cannot be executed");
-    if (code == 127) return cat(status, ": by the custom of shells, a command it ran was not found");
+    if (signal != 0) return cat({"killed by ", signal_name(signal), core_dumped ? " (core dumped)" : ""});
+    const std::string status = cat({"exit status ", code});
+    if (code == 126) return cat({status, ": by the custom of shells, a command it ran cannot be executed"});
+    if (code == 127) return cat({status, ": by the custom of shells, a command it ran was not found"});
     if (code > 128 && detail::ends_process(code - 128))
-        return cat(status, ": by the custom of shells, a command it ran was ended by ",
-                   signal_name(code - 128));
+        return cat(
+            {status, ": by the custom of shells, a command it ran was ended by ", signal_name(code - 128)});
     return status;
 }
 

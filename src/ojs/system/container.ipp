@@ -169,16 +169,16 @@ inline bool is_container_id(std::string_view text) {
 // By words, as some programs write their whole title into the first string.
 inline std::string shown_command(const std::vector<std::string>& arguments) {
     std::string whole;
-    for (const std::string& each : arguments) append(whole, whole.empty() ? "" : " ", each);
+    for (const std::string& each : arguments) append(whole, {whole.empty() ? "" : " ", each});
     std::string out;
     std::string_view rest = whole;
     for (int words = 0; words < 2 && !rest.empty(); ++words) {
         const std::string_view word = next_part(rest, " \t\n");
         const std::size_t assigned = word.find('=');
-        append(out, words == 0 ? "" : " ", word.substr(0, assigned));
-        if (assigned != std::string_view::npos) append(out, "=...");
+        append(out, {words == 0 ? "" : " ", word.substr(0, assigned)});
+        if (assigned != std::string_view::npos) append(out, {"=..."});
     }
-    if (!rest.empty()) append(out, " ...");
+    if (!rest.empty()) append(out, {" ..."});
     return printable(out, 120);
 }
 
@@ -249,7 +249,7 @@ inline sigtstp_fate fate_of_sigtstp(const program_rule& rule, const process_fact
 inline std::string find_shell_between(std::string_view root, pid_t parent) {
     std::string shell;
     for (int steps = 0; parent > 1 && steps < 64; ++steps) {
-        const process_facts facts = read_process(root, cat(parent));
+        const process_facts facts = read_process(root, cat({parent}));
         if (is_of_kind(facts, pid1_kind::shell)) shell = shown_command(facts.arguments);
         parent = facts.parent;
     }
@@ -305,7 +305,7 @@ inline void look_at_container_value(std::string_view value, std::string_view sou
     value = trimmed(value);
     const named_runtime* known = find_container_value(value);
     if (!value.empty())
-        out.add(known != nullptr, source, cat("container=", value), known != nullptr ? known->runtime : "");
+        out.add(known != nullptr, source, cat({"container=", value}), known != nullptr ? known->runtime : "");
 }
 
 // engine="podman-4.3.1", or "buildah-1.28.2"
@@ -315,7 +315,7 @@ inline const char* containerenv_runtime(std::string_view content, const char* us
 
 inline void look_at_files(const container_probe& where, evidence_list& out) {
     for (const named_runtime& marker : marker_files) {
-        const small_file file = read_small_file(cat(where.root, marker.name), longest_proc_file);
+        const small_file file = read_small_file(cat({where.root, marker.name}), longest_proc_file);
         const bool is_there = file.status == file_status::read || file.sys_errno == EACCES;
         if (!is_there) continue;
         const std::string_view content = trimmed(file.text);
@@ -374,7 +374,7 @@ inline void look_at_cgroup(const container_probe& where, std::string_view name, 
         next_part(path, ":");
         next_part(path, ":");
         if (const cgroup_rule* rule = find_cgroup_rule(path))
-            return out.add(rule->conclusive, cat("/proc/", name), path, rule->runtime);
+            return out.add(rule->conclusive, cat({"/proc/", name}), path, rule->runtime);
     }
 }
 
@@ -404,7 +404,7 @@ inline void look_at_mounts(const container_probe& where, evidence_list& out) {
         const std::string_view point = next_part(fields, " ");
         if (is_given_file(point)) {
             const named_runtime* storage = find_storage(mounted);
-            if (storage != nullptr) out.add(true, source, cat(point, " is ", mounted), storage->runtime);
+            if (storage != nullptr) out.add(true, source, cat({point, " is ", mounted}), storage->runtime);
         } else if (point == "/") {
             const std::size_t dash = fields.find(" - ");
             fields.remove_prefix(dash == std::string_view::npos ? fields.size() : dash + 3);
@@ -412,7 +412,7 @@ inline void look_at_mounts(const container_probe& where, evidence_list& out) {
             const named_runtime* storage = find_storage(is_overlay ? fields : mounted);
             if (storage != nullptr || is_overlay) {
                 out.add(storage != nullptr, source,
-                        cat("/ is ", is_overlay ? "an overlay of " : "", is_overlay ? fields : mounted),
+                        cat({"/ is ", is_overlay ? "an overlay of " : "", is_overlay ? fields : mounted}),
                         storage != nullptr ? storage->runtime : "");
             }
         }
@@ -447,12 +447,12 @@ inline finding wrapper_finding(const container_info& info, std::string_view wrap
     finding out;
     out.severity = severity::warning;
     out.id = "pid1-wrapper";
-    out.what = cat("process ", info.pid, " runs in a container",
-                   info.runtime.empty() ? "" : cat(" (", info.runtime, ")"), " whose PID 1 is ", wrapper,
-                   ": SIGTERM may never get here, and jobs in flight are then killed with the container");
+    out.what = cat({"process ", info.pid, " runs in a container",
+                    info.runtime.empty() ? "" : cat({" (", info.runtime, ")"}), " whose PID 1 is ", wrapper,
+                    ": SIGTERM may never get here, and jobs in flight are then killed with the container"});
     out.fix =
-        cat("write the command in exec form, CMD [\"", program, "\"], or begin it with exec (sh -c 'exec ",
-            program, "'), or run it under an init such as tini");
+        cat({"write the command in exec form, CMD [\"", program, "\"], or begin it with exec (sh -c 'exec ",
+             program, "'), or run it under an init such as tini"});
     return out;
 }
 
@@ -462,13 +462,13 @@ inline finding sigtstp_finding(const container_info& info) {
     out.severity = freezes ? severity::warning : severity::info;
     out.id = "pid1-sigtstp";
     out.what = cat(
-        "PID 1 is ", info.pid1.comm, ", which ",
-        freezes ? "turns SIGTSTP into SIGSTOP: `kill -TSTP 1` freezes the worker, instead of making it quiet"
-                : "does not pass SIGTSTP on: `kill -TSTP 1` does not make the worker quiet");
-    const std::string as_it_is = cat(SIGTSTP, ":", SIGTSTP);
+        {"PID 1 is ", info.pid1.comm, ", which ",
+         freezes ? "turns SIGTSTP into SIGSTOP: `kill -TSTP 1` freezes the worker, instead of making it quiet"
+                 : "does not pass SIGTSTP on: `kill -TSTP 1` does not make the worker quiet"});
+    const std::string as_it_is = cat({SIGTSTP, ":", SIGTSTP});
     out.fix =
-        cat(freezes ? cat("run dumb-init with --single-child or with --rewrite ", as_it_is, ", or ") : "",
-            "use `worker --signal quiet` or POST /quiet, which reach the worker itself");
+        cat({freezes ? cat({"run dumb-init with --single-child or with --rewrite ", as_it_is, ", or "}) : "",
+             "use `worker --signal quiet` or POST /quiet, which reach the worker itself"});
     return out;
 }
 
@@ -495,15 +495,15 @@ OJS_SHUTDOWN_INLINE std::vector<finding> check_pid1(const container_info& info) 
     if (!info.in_container) return out;
     const std::string& command = info.pid1.command.empty() ? info.pid1.comm : info.pid1.command;
     const std::string named =
-        command.empty() ? "a process that cannot be read" : detail::cat("'", command, "'");
+        command.empty() ? "a process that cannot be read" : detail::cat({"'", command, "'"});
     if (info.pid1.kind == pid1_kind::shell) {
         out.push_back(detail::wrapper_finding(info, named + ", a shell, which does not pass signals on"));
     } else if (info.pid1.kind == pid1_kind::unknown) {
         out.push_back(detail::wrapper_finding(info, named + ", which may not pass signals on"));
     } else if (!info.shell_between.empty()) {
         out.push_back(detail::wrapper_finding(
-            info, detail::cat(named, ", and which is started by '", info.shell_between,
-                              "', a shell, which does not pass signals on")));
+            info, detail::cat({named, ", and which is started by '", info.shell_between,
+                               "', a shell, which does not pass signals on"})));
     }
     if (info.pid1.sigtstp != sigtstp_fate::passed_on) out.push_back(detail::sigtstp_finding(info));
     return out;

@@ -74,7 +74,7 @@ OJS_SHUTDOWN_INLINE result<void> as_init(init_options options) {
     ::sigprocmask(SIG_SETMASK, &previous, nullptr);
     if (program == 0) return {};
     return error{errc::system, failed,
-                 detail::cat("cannot start the program below PID 1: ", detail::errno_text(failed))};
+                 detail::cat({"cannot start the program below PID 1: ", detail::errno_text(failed)})};
 }
 
 }  // namespace v0_1_0

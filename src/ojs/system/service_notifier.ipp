@@ -26,7 +26,7 @@ inline constexpr int notify_flags = MSG_DONTWAIT;
 #endif
 
 inline error unusable_variable(errc code, const char* name, std::string_view value, std::string_view why) {
-    return {code, 0, cat(name, "='", printable(value), "' cannot be used: ", why)};
+    return {code, 0, cat({name, "='", printable(value), "' cannot be used: ", why})};
 }
 
 // $NOTIFY_SOCKET as the bytes of sun_path.
@@ -84,20 +84,20 @@ inline std::string status_line(std::string_view text) {
         const std::string_view character = take_utf8(text);
         if (out.size() + character.size() > longest_status) break;
         const auto first = static_cast<unsigned char>(character.front());
-        append(out, first < 0x20 || first == 0x7f ? std::string_view(" ") : character);
+        append(out, {first < 0x20 || first == 0x7f ? std::string_view(" ") : character});
     }
     return out;
 }
 
 inline std::string with_status(const char* assignment, std::string_view text) {
-    return text.empty() ? assignment : cat(assignment, "\nSTATUS=", status_line(text));
+    return text.empty() ? assignment : cat({assignment, "\nSTATUS=", status_line(text)});
 }
 
 inline error notify_failure(int failed) {
     errc code = errc::system;
     if (failed == ENOENT || failed == ECONNREFUSED || failed == ENOTDIR) code = errc::unreachable;
     if (failed == EAGAIN || failed == EWOULDBLOCK || failed == ENOBUFS) code = errc::unavailable;
-    return {code, failed, cat("the service manager was not told: ", errno_text(failed))};
+    return {code, failed, cat({"the service manager was not told: ", errno_text(failed)})};
 }
 
 }  // namespace detail
@@ -124,7 +124,7 @@ OJS_SHUTDOWN_INLINE result<void> service_notifier::ready(std::string_view text) 
 }
 
 OJS_SHUTDOWN_INLINE result<void> service_notifier::status(std::string_view text) const {
-    return send(detail::cat("STATUS=", detail::status_line(text)));
+    return send(detail::cat({"STATUS=", detail::status_line(text)}));
 }
 
 OJS_SHUTDOWN_INLINE result<void> service_notifier::stopping(std::string_view text) const {
@@ -136,7 +136,7 @@ OJS_SHUTDOWN_INLINE result<void> service_notifier::extend_timeout(std::chrono::m
         std::chrono::hours(24 * 365);  // no overflow in microseconds
     const std::chrono::milliseconds asked = from_now < longest ? from_now : longest;
     const long long usec = asked.count() > 0 ? asked.count() * 1000 : 0;
-    return send(detail::cat("EXTEND_TIMEOUT_USEC=", usec));
+    return send(detail::cat({"EXTEND_TIMEOUT_USEC=", usec}));
 }
 
 OJS_SHUTDOWN_INLINE result<void> service_notifier::watchdog() const {
@@ -147,7 +147,7 @@ OJS_SHUTDOWN_INLINE result<void> service_notifier::send(std::string_view assignm
     if (!active()) return {};
     if (assignments.size() > detail::longest_notification) {
         return error{errc::invalid_argument, 0,
-                     detail::cat("a notification has at most ", detail::longest_notification, " bytes")};
+                     detail::cat({"a notification has at most ", detail::longest_notification, " bytes"})};
     }
     // Not connected: a manager that was started anew has a new socket under the same name.
     sockaddr_un to{};

@@ -43,7 +43,7 @@ inline std::vector<process_facts> same_programs(std::string_view root, const pro
     std::vector<process_facts> out;
     for (const pid_t pid : all_processes(root)) {
         if (pid == self.pid) continue;
-        process_facts other = read_process(root, cat(pid));
+        process_facts other = read_process(root, cat({pid}));
         if (other.pid != 0 && same_program(root, other, self)) out.push_back(std::move(other));
     }
     return out;
@@ -62,16 +62,16 @@ inline result<pid_t> find_worker(std::string_view root) {
     for (const process_facts& each : same) {
         if (is_among(same, each.parent)) continue;
         found = each.pid;
-        append(list, count++ == 0 ? "" : ", ", each.pid);
+        append(list, {count++ == 0 ? "" : ", ", each.pid});
     }
     if (count == 1) return found;
     if (count == 0) return error{errc::system, ESRCH, "no other process runs this program"};
-    return error{errc::busy, 0, cat("several processes run this program (", list, "); give the id of one")};
+    return error{errc::busy, 0, cat({"several processes run this program (", list, "); give the id of one"})};
 }
 
 // Whether the signal would end a process that did not see it coming; false where /proc does not tell.
 inline bool would_end(std::string_view root, pid_t pid, int number) {
-    const std::string status = proc_file(root, cat(static_cast<long>(pid), "/status"));
+    const std::string status = proc_file(root, cat({static_cast<long>(pid), "/status"}));
     unsigned long long prepared = 0;
     for (const char* mask : {"\nSigBlk:\t", "\nSigIgn:\t", "\nSigCgt:\t"}) {
         const std::size_t at = status.find(mask);
@@ -82,7 +82,7 @@ inline bool would_end(std::string_view root, pid_t pid, int number) {
 }
 
 inline error not_prepared(pid_t pid) {
-    return {errc::unsupported, 0, cat("process ", pid, " is not prepared for SIGUSR1, which would end it")};
+    return {errc::unsupported, 0, cat({"process ", pid, " is not prepared for SIGUSR1, which would end it"})};
 }
 
 // Who passes signals on has a handler for all of them, or waits for them; while it waits, /proc shows none as blocked. What
@@ -90,28 +90,29 @@ inline error not_prepared(pid_t pid) {
 inline result<void> check_child(std::string_view root, pid_t init, int number) {
     bool has_child = false;
     for (const pid_t pid : all_processes(root)) {
-        const process_facts each = read_process(root, cat(pid));
+        const process_facts each = read_process(root, cat({pid}));
         if (each.parent != init || each.arguments.empty()) continue;
         if (!would_end(root, pid, number)) return {};
         has_child = true;
     }
     if (has_child) return not_prepared(init);
-    return error{errc::system, ESRCH, cat("the program below process ", init, " has ended")};
+    return error{errc::system, ESRCH, cat({"the program below process ", init, " has ended"})};
 }
 
 // A worker without the spot policy, or a job's child taken for the controller: the usual mistakes. [Spot]
 inline result<void> check_prepared(std::string_view root, pid_t pid, int number) {
-    if (is_of_kind(read_process(root, cat(pid)), pid1_kind::forwards)) return check_child(root, pid, number);
+    if (is_of_kind(read_process(root, cat({pid})), pid1_kind::forwards))
+        return check_child(root, pid, number);
     if (would_end(root, pid, number)) return not_prepared(pid);
     return {};
 }
 
 inline error cannot_signal(pid_t pid, int failed) {
-    const std::string name = cat("process ", pid);
-    if (failed == ESRCH) return {errc::system, failed, cat("there is no ", name)};
+    const std::string name = cat({"process ", pid});
+    if (failed == ESRCH) return {errc::system, failed, cat({"there is no ", name})};
     if (failed == EPERM)
-        return {errc::system, failed, cat("not allowed to signal ", name, ": it belongs to another user")};
-    return {errc::system, failed, cat("cannot signal ", name, ": ", errno_text(failed))};
+        return {errc::system, failed, cat({"not allowed to signal ", name, ": it belongs to another user"})};
+    return {errc::system, failed, cat({"cannot signal ", name, ": ", errno_text(failed)})};
 }
 
 }  // namespace detail
@@ -121,7 +122,7 @@ OJS_SHUTDOWN_INLINE result<pid_t> find_worker(std::string_view what, pid_t pid) 
     if (number == 0) {
         return error{
             errc::invalid_argument, 0,
-            detail::cat("'", detail::printable(what, 40), "' is none of quiet, resume, stop, reclaim")};
+            detail::cat({"'", detail::printable(what, 40), "' is none of quiet, resume, stop, reclaim"})};
     }
     if (pid < 0) return error{errc::invalid_argument, 0, "a process id is not negative"};
     const result<pid_t> target = pid != 0 ? result<pid_t>(pid) : detail::find_worker("");

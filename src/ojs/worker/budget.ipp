@@ -23,9 +23,9 @@ inline std::chrono::milliseconds longer(std::chrono::milliseconds a, std::chrono
 inline std::string shown_need(const worker_options& options) {
     std::string out = options.shutdown_grace_period == no_limit
                           ? std::string("without a limit")
-                          : cat("of ", format_duration(options.shutdown_grace_period));
+                          : cat({"of ", format_duration(options.shutdown_grace_period)});
     if (options.prestop_delay > std::chrono::milliseconds::zero())
-        append(out, " and the preStop delay of ", format_duration(options.prestop_delay));
+        append(out, {" and the preStop delay of ", format_duration(options.prestop_delay)});
     return out;
 }
 
@@ -41,14 +41,14 @@ inline std::string budget_fix(const worker_options& options, std::chrono::millis
     const auto tail = tail_of(options, closing, std::chrono::seconds(10));
     std::string out;
     if (sum(need, tail) < no_limit) {
-        append(out, "let the container grant ", format_duration(sum(need, tail)),
-               " (terminationGracePeriodSeconds, stop_grace_period, docker stop -t), and say so in "
-               "OJS_CONTAINER_GRACE_PERIOD");
+        append(out, {"let the container grant ", format_duration(sum(need, tail)),
+                     " (terminationGracePeriodSeconds, stop_grace_period, docker stop -t), and say so in "
+                     "OJS_CONTAINER_GRACE_PERIOD"});
     }
     const auto room = options.container_grace_period - longer(options.prestop_delay, {}) - tail;
     if (room > std::chrono::milliseconds::zero())
-        append(out, out.empty() ? "" : "; or ", "set OJS_SHUTDOWN_GRACE_PERIOD to ", format_duration(room),
-               " or less");
+        append(out, {out.empty() ? "" : "; or ", "set OJS_SHUTDOWN_GRACE_PERIOD to ", format_duration(room),
+                     " or less"});
     return out;
 }
 
@@ -58,18 +58,18 @@ inline void check_container_grace(const worker_options& options, std::chrono::mi
     if (granted <= std::chrono::milliseconds::zero()) return;
     const auto need = sum(options.shutdown_grace_period, options.prestop_delay);
     const auto tail = tail_of(options, closing, std::chrono::seconds(5));
-    const std::string shown = cat("the grace period ", shown_need(options));
+    const std::string shown = cat({"the grace period ", shown_need(options)});
     if (need >= granted) {
         out.push_back({severity::error, "budget-exceeded",
-                       cat(shown, " cannot fit into the ", format_duration(granted),
-                           " the container grants: SIGKILL comes before the drain ends"),
+                       cat({shown, " cannot fit into the ", format_duration(granted),
+                            " the container grants: SIGKILL comes before the drain ends"}),
                        budget_fix(options, need, closing)});
     } else if (granted < sum(need, tail)) {
         out.push_back({severity::warning, "budget-tight",
-                       cat(shown, options.prestop_delay.count() > 0 ? " leave " : " leaves ",
-                           format_duration(granted - need), " of the ", format_duration(granted),
-                           " the container grants; interrupting, reporting and exiting may take ",
-                           format_duration(tail)),
+                       cat({shown, options.prestop_delay.count() > 0 ? " leave " : " leaves ",
+                            format_duration(granted - need), " of the ", format_duration(granted),
+                            " the container grants; interrupting, reporting and exiting may take ",
+                            format_duration(tail)}),
                        budget_fix(options, need, closing)});
     }
 }
@@ -81,11 +81,11 @@ inline void check_cancel_wait(const worker_options& options, std::vector<finding
     if (wanted <= granted) return;
     out.push_back(
         {severity::warning, "cancel-wait-cut",
-         cat("cancelled handlers are to have ", format_duration(wanted),
-             " to return, but the stop_timeout of ", format_duration(options.stop_timeout), " leaves them ",
-             format_duration(granted)),
-         cat("set OJS_STOP_TIMEOUT to ", format_duration(sum(wanted, std::chrono::milliseconds(3500))),
-             ", or shorten the wait")});
+         cat({"cancelled handlers are to have ", format_duration(wanted),
+              " to return, but the stop_timeout of ", format_duration(options.stop_timeout), " leaves them ",
+              format_duration(granted)}),
+         cat({"set OJS_STOP_TIMEOUT to ", format_duration(sum(wanted, std::chrono::milliseconds(3500))),
+              ", or shorten the wait"})});
 }
 
 }  // namespace detail
@@ -98,11 +98,11 @@ OJS_SHUTDOWN_INLINE std::vector<finding> check_budget(const worker_options& opti
     if (options.shutdown_grace_period <= options.heartbeat_interval) {
         const auto least = grace_period_for({}, options.heartbeat_interval);
         out.push_back({severity::warning, "grace-below-heartbeat",
-                       detail::cat("the grace period of ", format_duration(options.shutdown_grace_period),
-                                   " is not longer than the heartbeat interval of ",
-                                   format_duration(options.heartbeat_interval)),
-                       detail::cat("set OJS_SHUTDOWN_GRACE_PERIOD to your longest job and ",
-                                   format_duration(least), " more (the heartbeat interval and 10s)")});
+                       detail::cat({"the grace period of ", format_duration(options.shutdown_grace_period),
+                                    " is not longer than the heartbeat interval of ",
+                                    format_duration(options.heartbeat_interval)}),
+                       detail::cat({"set OJS_SHUTDOWN_GRACE_PERIOD to your longest job and ",
+                                    format_duration(least), " more (the heartbeat interval and 10s)"})});
     }
     return out;
 }

@@ -28,10 +28,10 @@ inline void check_container(const container_info& info, std::vector<finding>& ou
     if (info.in_container) {
         std::string found;
         for (const container_evidence& each : info.evidence)
-            append(found, found.empty() ? "" : ", ", each.source);
+            append(found, {found.empty() ? "" : ", ", each.source});
         out.push_back({severity::info, "container",
-                       cat("runs in a container", info.runtime.empty() ? "" : cat(" (", info.runtime, ")"),
-                           ", as process ", info.pid, "; told by ", found),
+                       cat({"runs in a container", info.runtime.empty() ? "" : cat({" (", info.runtime, ")"}),
+                            ", as process ", info.pid, "; told by ", found}),
                        ""});
     }
     for (finding& each : check_pid1(info)) out.push_back(std::move(each));
@@ -41,13 +41,13 @@ inline void check_container(const container_info& info, std::vector<finding>& ou
 inline void check_unknown_grace(const worker_options& options, const container_info& info,
                                 std::chrono::milliseconds closing, std::vector<finding>& out) {
     if (!info.in_container || options.container_grace_period.count() > 0) return;
-    const std::string shown = cat("the grace period ", shown_need(options));
+    const std::string shown = cat({"the grace period ", shown_need(options)});
     if (!in_kubernetes(info)) {
         out.push_back(
             {severity::warning, "budget-unknown",
-             cat("nobody said what the container grants between SIGTERM and SIGKILL, which for docker "
-                 "is 10s unless set, so ",
-                 shown, " cannot be checked"),
+             cat({"nobody said what the container grants between SIGTERM and SIGKILL, which for docker "
+                  "is 10s unless set, so ",
+                  shown, " cannot be checked"}),
              "set OJS_CONTAINER_GRACE_PERIOD to it (docker stop -t, stop_grace_period)"});
         return;
     }
@@ -55,13 +55,14 @@ inline void check_unknown_grace(const worker_options& options, const container_i
     const char* const granted = "the 30s that a pod has unless terminationGracePeriodSeconds says otherwise";
     out.push_back(
         {fits ? severity::info : severity::warning, fits ? "budget-kubernetes" : "budget-unknown",
-         fits ? cat(shown, options.prestop_delay.count() > 0 ? " fit into " : " fits into ", granted)
-              : cat("nobody said what the pod grants; ", shown, " and what comes after it need more than ",
-                    granted),
-         cat(fits ? "where jobs take longer, set OJS_SHUTDOWN_GRACE_PERIOD, terminationGracePeriodSeconds to "
+         fits ? cat({shown, options.prestop_delay.count() > 0 ? " fit into " : " fits into ", granted})
+              : cat({"nobody said what the pod grants; ", shown, " and what comes after it need more than ",
+                     granted}),
+         cat({fits
+                  ? "where jobs take longer, set OJS_SHUTDOWN_GRACE_PERIOD, terminationGracePeriodSeconds to "
                     "10s "
                     "more, and OJS_CONTAINER_GRACE_PERIOD to that"
-                  : "set OJS_CONTAINER_GRACE_PERIOD to terminationGracePeriodSeconds")});
+                  : "set OJS_CONTAINER_GRACE_PERIOD to terminationGracePeriodSeconds"})});
 }
 
 // A probe of the kubelet comes from outside of the pod's network.
@@ -73,7 +74,7 @@ inline void check_kubernetes_health(const worker_options& options, const contain
     if (!none && (!where || !is_local(*where) || !where->unix_path.empty())) return;
     out.push_back({none ? severity::info : severity::warning, "health-kubernetes",
                    none ? std::string("no health address is set: the pod's probes would not be answered")
-                        : cat("the pod's probes do not reach ", where->name, ", which is loopback"),
+                        : cat({"the pod's probes do not reach ", where->name, ", which is loopback"}),
                    "for probes, set OJS_HEALTH_ADDR=0.0.0.0:8081, and let the liveness probe ask /livez"});
 }
 
@@ -123,8 +124,8 @@ inline void check_variables(const char* const* variables, std::vector<finding>& 
         if (nearest == name) continue;
         out.push_back(
             {severity::warning, "variable-unknown",
-             cat(printable(name), " is set, but no such variable is read"),
-             nearest.empty() ? "see the list of variables, or unset it" : cat("was ", nearest, " meant?")});
+             cat({printable(name), " is set, but no such variable is read"}),
+             nearest.empty() ? "see the list of variables, or unset it" : cat({"was ", nearest, " meant?"})});
     }
 }
 
@@ -152,16 +153,16 @@ inline void check_signals(std::vector<finding>& out) {
         ::sigaction(check.number, nullptr, &action);
         if ((action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_IGN) {
             out.push_back({check.when_ignored, "signal-ignored",
-                           cat(name, " was ignored when the process started (nohup, a shell's trap or &): ",
-                               check.cost),
-                           cat("start the worker without that, or as `env --default-signal=", name.substr(3),
-                               " ...`")});
+                           cat({name, " was ignored when the process started (nohup, a shell's trap or &): ",
+                                check.cost}),
+                           cat({"start the worker without that, or as `env --default-signal=", name.substr(3),
+                                " ...`"})});
         }
         if (sigismember(&blocked, check.number) == 1) {
             out.push_back({severity::warning, "signal-blocked",
-                           cat(name,
-                               " was blocked when the process started; the worker unblocks it, but programs "
-                               "started before that inherit it"),
+                           cat({name,
+                                " was blocked when the process started; the worker unblocks it, but programs "
+                                "started before that inherit it"}),
                            "let what starts the worker reset its signal mask before exec"});
         }
     }
@@ -174,7 +175,7 @@ inline void check_mode_file(const worker_options& options, std::vector<finding>&
     if (options.termination_mode_file.empty()) return;
     const termination_mode mode = read_termination_mode(options.termination_mode_file);
     const auto add = [&](severity level, const char* id, std::string_view so) {
-        out.push_back({level, id, cat(mode.message, so),
+        out.push_back({level, id, cat({mode.message, so}),
                        "let a normal deployment write NORMAL_SHUTDOWN to it before the worker starts"});
     };
     switch (mode.evidence) {
@@ -208,11 +209,11 @@ inline void check_spool(const worker_options& options, std::vector<finding>& out
     if (::access(directory.c_str(), R_OK | W_OK | X_OK) == 0) return;
     const int failed = errno;
     const bool missing = failed == ENOENT;
-    out.push_back({missing ? severity::warning : severity::error,
-                   missing ? "spool-missing" : "spool-unusable",
-                   cat("the spool directory ", printable(directory), " cannot be used: ", errno_text(failed)),
-                   missing ? "the worker makes it if the directory above it is there"
-                           : "let OJS_URL name a directory the worker may read and write"});
+    out.push_back(
+        {missing ? severity::warning : severity::error, missing ? "spool-missing" : "spool-unusable",
+         cat({"the spool directory ", printable(directory), " cannot be used: ", errno_text(failed)}),
+         missing ? "the worker makes it if the directory above it is there"
+                 : "let OJS_URL name a directory the worker may read and write"});
 }
 
 inline void check_backend(const worker_options& options, std::chrono::milliseconds timeout,
@@ -224,20 +225,20 @@ inline void check_backend(const worker_options& options, std::chrono::millisecon
         const bool is_absent = answer.error().code != errc::bad_answer;
         out.push_back(
             {severity::error, is_absent ? "backend-unreachable" : "backend-answer",
-             cat(is_absent ? "the backend cannot be reached: " : "no Open Job Spec backend answers: ",
-                 answer.error().text),
+             cat({is_absent ? "the backend cannot be reached: " : "no Open Job Spec backend answers: ",
+                  answer.error().text}),
              is_absent ? "check OJS_URL, and that the backend runs and can be reached from here"
                        : "check that OJS_URL names an Open Job Spec backend"});
     } else if (answer->status == 401 || answer->status == 403) {
         out.push_back({severity::error, "backend-token",
-                       cat("the backend answers ", answer->status,
-                           options.auth_token.empty() ? ": it wants a token, and none is set"
-                                                      : ": it does not accept the token"),
+                       cat({"the backend answers ", answer->status,
+                            options.auth_token.empty() ? ": it wants a token, and none is set"
+                                                       : ": it does not accept the token"}),
                        "set OJS_AUTH_TOKEN to one the backend accepts"});
     } else if (answer->status >= 400) {
         out.push_back(
             {severity::warning, "backend-answer",
-             cat("the backend answers ", answer->status, " to GET /ojs/v1/health"),
+             cat({"the backend answers ", answer->status, " to GET /ojs/v1/health"}),
              "check that OJS_URL names an Open Job Spec backend, with its base path, and that it is well"});
     }
 }
@@ -247,14 +248,14 @@ inline void check_backend(const worker_options& options, std::chrono::millisecon
 inline void check_control(const worker_options& options, const endpoint& where, std::vector<finding>& out) {
     if (!options.health_control || !options.health_token.empty()) return;
     if (!is_local(where)) {
-        out.push_back(
-            {severity::error, "health-control-open",
-             cat("with control on and no token, anybody who reaches ", where.name, " could stop the worker"),
-             "set OJS_HEALTH_TOKEN, or give a loopback address or unix:/PATH in OJS_HEALTH_ADDR"});
+        out.push_back({severity::error, "health-control-open",
+                       cat({"with control on and no token, anybody who reaches ", where.name,
+                            " could stop the worker"}),
+                       "set OJS_HEALTH_TOKEN, or give a loopback address or unix:/PATH in OJS_HEALTH_ADDR"});
     } else if (where.unix_path.empty()) {
         out.push_back({severity::info, "health-control-token",
-                       cat("with control on and no token, every process that shares the network of ",
-                           where.name, " can stop the worker"),
+                       cat({"with control on and no token, every process that shares the network of ",
+                            where.name, " can stop the worker"}),
                        "set OJS_HEALTH_TOKEN if that is not meant"});
     }
 }
@@ -282,7 +283,7 @@ inline void check_health_server(const worker_options& options, std::vector<findi
     }
     const result<endpoint> where = parse_listen_address(options.health_address);
     if (!where) {
-        out.push_back({severity::error, "health-address", cat("OJS_HEALTH_ADDR: ", where.error().text),
+        out.push_back({severity::error, "health-address", cat({"OJS_HEALTH_ADDR: ", where.error().text}),
                        "write PORT, IPV4:PORT, [IPV6]:PORT, localhost:PORT or unix:/PATH"});
         return;
     }
@@ -318,8 +319,8 @@ inline void check_limits(const worker_options& options, std::vector<finding>& ou
             found.rlim_cur >= need)
             continue;
         out.push_back({severity::warning, check.id,
-                       cat("OJS_CONCURRENCY is ", options.concurrency, ", but the limit of ", check.what,
-                           " is ", static_cast<unsigned long long>(found.rlim_cur)),
+                       cat({"OJS_CONCURRENCY is ", options.concurrency, ", but the limit of ", check.what,
+                            " is ", static_cast<unsigned long long>(found.rlim_cur)}),
                        check.fix});
     }
 }

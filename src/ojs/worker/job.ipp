@@ -18,11 +18,11 @@ inline result<std::string_view> parse_argument(std::string_view args_json, std::
         if (!valid) return valid.error();
         return element;
     }
-    return error{errc::invalid_argument, 0, cat("the job has no argument ", index)};
+    return error{errc::invalid_argument, 0, cat({"the job has no argument ", index})};
 }
 
 inline error wrong_type(std::size_t index, std::string_view wanted) {
-    return {errc::invalid_argument, 0, cat("argument ", index, " is not ", wanted)};
+    return {errc::invalid_argument, 0, cat({"argument ", index, " is not ", wanted})};
 }
 
 OJS_SHUTDOWN_INLINE result<std::string> string_argument(const std::string& args_json, std::size_t index) {
@@ -42,8 +42,8 @@ OJS_SHUTDOWN_INLINE result<std::uint64_t> whole_argument(const std::string& args
     std::uint64_t magnitude = 0;
     if (!parse_number(source->substr(negative ? 1 : 0), largest, magnitude)) {
         return wrong_type(
-            index, cat("a whole number of ", wanted.bits, " bits, from ", static_cast<long long>(wanted.min),
-                       " to ", static_cast<unsigned long long>(wanted.max)));
+            index, cat({"a whole number of ", wanted.bits, " bits, from ", static_cast<long long>(wanted.min),
+                        " to ", static_cast<unsigned long long>(wanted.max)}));
     }
     return negative ? 0 - magnitude : magnitude;
 }
@@ -88,7 +88,7 @@ inline result<void> checkpoint_fault(std::string_view state) {
     const result<void> valid = check_json(state);
     if (valid && is_utf8(state)) return {};
     return error{errc::invalid_argument, 0,
-                 cat("the checkpoint is not to be kept: ", valid ? "not UTF-8" : valid.error().text)};
+                 cat({"the checkpoint is not to be kept: ", valid ? "not UTF-8" : valid.error().text})};
 }
 
 // A state as it came from elsewhere: empty if there is none, or none that is JSON.

@@ -117,7 +117,7 @@ class worker_body : public ref_counted {
         }
         const char* const fault = handler_fault(type, handler);
         if (fault != nullptr) {
-            const std::string text = cat("the handler of job type '", printable(type), "' ", fault);
+            const std::string text = cat({"the handler of job type '", printable(type), "' ", fault});
             if (refused_) refused_ = error{errc::invalid_argument, 0, text};
             return false;
         }

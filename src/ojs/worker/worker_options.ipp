@@ -69,8 +69,8 @@ inline result<void> check_registration_path(std::string_view path) {
         return {};
     }
     return error{errc::invalid_argument, 0,
-                 cat("registration_path (OJS_REGISTRATION_PATH) '", printable(path, 100),
-                     "' is no path below /ojs/v1, such as /workers/register")};
+                 cat({"registration_path (OJS_REGISTRATION_PATH) '", printable(path, 100),
+                      "' is no path below /ojs/v1, such as /workers/register"})};
 }
 
 inline result<void> check_health(const worker_options& options) {
@@ -87,12 +87,12 @@ inline result<void> check_health(const worker_options& options) {
                                       : result<void>();
     }
     const result<endpoint> where = parse_listen_address(options.health_address);
-    if (!where) return invalid(cat("health_address (OJS_HEALTH_ADDR): ", where.error().text));
+    if (!where) return invalid(cat({"health_address (OJS_HEALTH_ADDR): ", where.error().text}));
     if (options.health_control && options.health_token.empty() && !is_local(*where)) {
         return invalid(
-            cat("health_control (OJS_HEALTH_CONTROL) without health_token (OJS_HEALTH_TOKEN) needs a "
-                "health_address (OJS_HEALTH_ADDR) on loopback or unix:, not '",
-                where->name, "'"));
+            cat({"health_control (OJS_HEALTH_CONTROL) without health_token (OJS_HEALTH_TOKEN) needs a "
+                 "health_address (OJS_HEALTH_ADDR) on loopback or unix:, not '",
+                 where->name, "'"}));
     }
     return {};
 }
@@ -193,7 +193,7 @@ class environment_reader {
         if (!parsed) {
             fail(value, "not a duration (write 500ms, 30s, 1m30s, 1h, or whole seconds)");
         } else if (*parsed < least) {
-            fail(value, cat("too short: at least ", format_duration(least)));
+            fail(value, cat({"too short: at least ", format_duration(least)}));
         } else {
             out = *parsed;
         }
@@ -205,7 +205,7 @@ class environment_reader {
         if (parse_number(value, max, parsed) && parsed >= min) {
             out = static_cast<std::int64_t>(parsed);
         } else {
-            fail(value, cat("not a whole number from ", min, " to ", max));
+            fail(value, cat({"not a whole number from ", min, " to ", max}));
         }
     }
 
@@ -218,16 +218,16 @@ class environment_reader {
                 out = static_cast<Choice>(i);
                 return;
             }
-            append(known, cat(i == 0 ? "" : ", ", names[i]));
+            append(known, {cat({i == 0 ? "" : ", ", names[i]})});
         }
-        fail(value, cat("not one of: ", known));
+        fail(value, cat({"not one of: ", known}));
     }
 
     result<void> done() const { return failed_ ? result<void>(failure_) : result<void>(); }
 
   private:
     void fail(std::string_view value, std::string_view why, errc code = errc::invalid_argument) {
-        if (!failed_) failure_ = {code, 0, cat(name_, "='", printable(value, 120), "': ", why)};
+        if (!failed_) failure_ = {code, 0, cat({name_, "='", printable(value, 120), "': ", why})};
         failed_ = true;
     }
 
@@ -301,7 +301,7 @@ OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
     const result<void> usable = detail::check_url(options.url);
     if (!usable) {
         return error{usable.error().code, 0,
-                     detail::cat("url '", detail::shown_url(options.url), "': ", usable.error().text)};
+                     detail::cat({"url '", detail::shown_url(options.url), "': ", usable.error().text})};
     }
     if (options.queues.empty()) return invalid("queues must name at least one queue");
     for (const std::string& queue : options.queues) {
@@ -334,8 +334,8 @@ OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
             each.value == no_limit && std::string_view(each.name) == "shutdown_grace_period";
         if (!unlimited && (each.value < each.least ||
                            each.value > std::chrono::milliseconds(detail::longest_duration_ms))) {
-            return invalid(detail::cat(each.name, " is ", each.value.count(), " ms; it must be ",
-                                       each.least.count(), " ms to 24 days"));
+            return invalid(detail::cat({each.name, " is ", each.value.count(), " ms; it must be ",
+                                        each.least.count(), " ms to 24 days"}));
         }
     }
     const result<void> health = detail::check_health(options);
@@ -343,16 +343,16 @@ OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
     const result<void> path = detail::check_registration_path(options.registration_path);
     if (!path) return path;
     if (options.heartbeat_interval >= options.visibility_timeout) {
-        return invalid(detail::cat("heartbeat_interval (", format_duration(options.heartbeat_interval),
-                                   ") must be shorter than visibility_timeout (",
-                                   format_duration(options.visibility_timeout),
-                                   "), or claims expire between beats"));
+        return invalid(
+            detail::cat({"heartbeat_interval (", format_duration(options.heartbeat_interval),
+                         ") must be shorter than visibility_timeout (",
+                         format_duration(options.visibility_timeout), "), or claims expire between beats"}));
     }
     return {};
 }
 
 OJS_SHUTDOWN_INLINE int report_usage(const error& failure) {
-    detail::write_line(STDERR_FILENO, detail::cat("error: ", failure.text));
+    detail::write_line(STDERR_FILENO, detail::cat({"error: ", failure.text}));
     return 64;
 }
 

@@ -24,14 +24,14 @@ inline std::string read_messages(ojs::detail::http_parser::role role, std::strin
         const bool ended = reached == http_parser::status::need_more;
         if (ended) reached = parser.finish();
         if (reached != http_parser::status::complete) {
-            return ojs::detail::cat(told, "failed ", parser.failure_code(), " ", parser.failure());
+            return ojs::detail::cat({told, "failed ", parser.failure_code(), " ", parser.failure()});
         }
         const ojs::http_request& message = parser.message();
-        told += ojs::detail::cat(message.method, "|", message.target, "|", parser.code(), "|",
-                                 parser.keeps_alive() ? "lives" : "closes", "|", message.body, "|");
+        told += ojs::detail::cat({message.method, "|", message.target, "|", parser.code(), "|",
+                                  parser.keeps_alive() ? "lives" : "closes", "|", message.body, "|"});
         expect(message.body.size() <= limits.body, "a body keeps to its limit", told);
         for (const ojs::http_header& header : message.headers) {
-            told += ojs::detail::cat(header.name, "=", header.value, ";");
+            told += ojs::detail::cat({header.name, "=", header.value, ";"});
             expect(ojs::detail::is_token(header.name), "a header's name is a token", told);
             expect(ojs::detail::is_field_value(header.value), "a header's value holds no control character",
                    told);

@@ -16,7 +16,7 @@ namespace detail {
 inline constexpr std::size_t longest_proc_file = 64 * 1024;
 
 inline std::string proc_path(std::string_view root, std::string_view name) {
-    return cat(root, "/proc/", name);
+    return cat({root, "/proc/", name});
 }
 
 OJS_SHUTDOWN_INLINE std::string proc_file(std::string_view root, std::string_view name) {
@@ -61,7 +61,7 @@ inline pid_t leading_pid(std::string_view text) {
 // "PID (COMM) STATE PARENT ...", where COMM may itself hold anything. Field 22 of all is when it was started.
 OJS_SHUTDOWN_INLINE process_stat read_stat(std::string_view root, std::string_view id) {
     process_stat out;
-    const std::string stat = proc_file(root, cat(id, "/stat"));
+    const std::string stat = proc_file(root, cat({id, "/stat"}));
     const std::size_t comm_end = stat.rfind(')');
     out.pid = leading_pid(stat);
     if (comm_end == std::string::npos) return out;
@@ -79,7 +79,7 @@ OJS_SHUTDOWN_INLINE process_stat read_stat(std::string_view root, std::string_vi
 }
 
 OJS_SHUTDOWN_INLINE std::string process_name(std::string_view root, std::string_view id) {
-    std::string name = proc_file(root, cat(id, "/comm")).substr(0, 64);
+    std::string name = proc_file(root, cat({id, "/comm"})).substr(0, 64);
     while (!name.empty() && name.back() == '\n') name.pop_back();
     return name;
 }
@@ -90,7 +90,7 @@ OJS_SHUTDOWN_INLINE process_facts read_process(std::string_view root, std::strin
     out.pid = stat.pid;
     out.parent = stat.parent;
     out.comm = process_name(root, id);
-    out.arguments = split_at_nul(proc_file(root, cat(id, "/cmdline")));
+    out.arguments = split_at_nul(proc_file(root, cat({id, "/cmdline"})));
     return out;
 }
 
@@ -104,8 +104,8 @@ OJS_SHUTDOWN_INLINE std::string program_name(std::string_view path) {
 OJS_SHUTDOWN_INLINE bool same_program(std::string_view root, const process_facts& a, const process_facts& b) {
     struct stat one {};
     struct stat other {};
-    const std::string exe_a = proc_path(root, cat(a.pid, "/exe"));
-    const std::string exe_b = proc_path(root, cat(b.pid, "/exe"));
+    const std::string exe_a = proc_path(root, cat({a.pid, "/exe"}));
+    const std::string exe_b = proc_path(root, cat({b.pid, "/exe"}));
     if (::stat(exe_a.c_str(), &one) == 0 && ::stat(exe_b.c_str(), &other) == 0)
         return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
     return !a.arguments.empty() && !b.arguments.empty() &&
@@ -115,7 +115,7 @@ OJS_SHUTDOWN_INLINE bool same_program(std::string_view root, const process_facts
 OJS_SHUTDOWN_INLINE std::vector<pid_t> all_processes(std::string_view root) {
     std::vector<pid_t> out;
 #if OJS_SHUTDOWN_USE_PROC
-    DIR* folder = ::opendir(cat(root, "/proc").c_str());
+    DIR* folder = ::opendir(cat({root, "/proc"}).c_str());
     if (folder == nullptr) return out;
     while (const dirent* entry = ::readdir(folder)) {
         std::uint64_t number = 0;

@@ -104,7 +104,7 @@ OJS_SHUTDOWN_INLINE result<thread> thread::start(function<void()> body, thread_o
     pthread_attr_destroy(&attributes);
     if (failed != 0) {
         start->release();
-        return error{errc::system, failed, cat("cannot start a thread: ", errno_text(failed))};
+        return error{errc::system, failed, cat({"cannot start a thread: ", errno_text(failed)})};
     }
     out.joinable_ = true;
     return out;

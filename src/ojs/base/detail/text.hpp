@@ -34,19 +34,10 @@ class text_part {
     kind kind_;
 };
 
-void append_all(std::string& out, std::initializer_list<text_part> parts);
-
-// append(out, "job ", 7, " lost"); cat("job ", 7, " lost") == "job 7 lost"
-template <class... Parts>
-void append(std::string& out, const Parts&... parts) {
-    append_all(out, {text_part(parts)...});
-}
-template <class... Parts>
-std::string cat(const Parts&... parts) {
-    std::string out;
-    append_all(out, {text_part(parts)...});
-    return out;
-}
+// append(out, {"job ", 7, " lost"}); cat({"job ", 7, " lost"}) == "job 7 lost". Lists and no parameter packs: each mix of
+// types would be a function of its own to compile.
+void append(std::string& out, std::initializer_list<text_part> parts);
+std::string cat(std::initializer_list<text_part> parts);
 
 // The whole of `text` as a decimal number in [0, max]; false if it is anything else.
 bool parse_number(std::string_view text, std::uint64_t max, std::uint64_t& out) noexcept;

@@ -26,8 +26,14 @@ OJS_SHUTDOWN_INLINE void text_part::append_to(std::string& out) const {
     out.append(first, static_cast<std::size_t>(digits + sizeof digits - first));
 }
 
-OJS_SHUTDOWN_INLINE void append_all(std::string& out, std::initializer_list<text_part> parts) {
+OJS_SHUTDOWN_INLINE void append(std::string& out, std::initializer_list<text_part> parts) {
     for (const text_part& part : parts) part.append_to(out);
+}
+
+OJS_SHUTDOWN_INLINE std::string cat(std::initializer_list<text_part> parts) {
+    std::string out;
+    append(out, parts);
+    return out;
 }
 
 OJS_SHUTDOWN_INLINE bool parse_number(std::string_view text, std::uint64_t max, std::uint64_t& out) noexcept {
@@ -53,8 +59,8 @@ inline const char* strerror_text(const char* text, const char* /*buffer*/) {
 
 OJS_SHUTDOWN_INLINE std::string errno_text(int sys_errno) {
     char buffer[128] = "unknown error";
-    return cat(strerror_text(strerror_r(sys_errno, buffer, sizeof buffer), buffer), " (errno ", sys_errno,
-               ")");
+    return cat(
+        {strerror_text(strerror_r(sys_errno, buffer, sizeof buffer), buffer), " (errno ", sys_errno, ")"});
 }
 
 // How many bytes the UTF-8 sequence at the front takes; 0 if it is not one.
@@ -95,7 +101,7 @@ OJS_SHUTDOWN_INLINE bool is_utf8(std::string_view text) noexcept {
 OJS_SHUTDOWN_INLINE std::string repair_utf8(std::string text) {
     if (is_utf8(text)) return text;
     std::string out;
-    for (std::string_view rest = text; !rest.empty();) append(out, take_utf8(rest));
+    for (std::string_view rest = text; !rest.empty();) append(out, {take_utf8(rest)});
     return out;
 }
 
@@ -105,7 +111,7 @@ OJS_SHUTDOWN_INLINE std::string printable(std::string_view text, std::size_t max
         const auto byte = static_cast<unsigned char>(rest.front());
         const std::size_t length = byte >= 0x20 && byte != 0x7f ? utf8_length(rest) : 0;
         if (length > 0) {
-            append(out, rest.substr(0, length));
+            append(out, {rest.substr(0, length)});
         } else {
             char escaped[5];
             std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned>(byte));
@@ -128,7 +134,7 @@ inline void append_json_escape(std::string& out, char c) {
         out += '\\';
         out += c;
     } else {
-        append(out, "\\u00");
+        append(out, {"\\u00"});
         out += digits[byte >> 4U];
         out += digits[byte & 0xfU];
     }
@@ -147,7 +153,7 @@ OJS_SHUTDOWN_INLINE std::string json_quote(std::string_view text) {
         if (character.size() == 1) {
             append_json_escape(out, character.front());
         } else {
-            append(out, character);
+            append(out, {character});
         }
     }
     out += '"';

@@ -32,7 +32,7 @@ OJS_SHUTDOWN_INLINE result<wake> wake::create() {
 #endif
     if (!out.reader_) {
         const int failed = errno;
-        return error{errc::system, failed, cat("cannot make a wake-up descriptor: ", errno_text(failed))};
+        return error{errc::system, failed, cat({"cannot make a wake-up descriptor: ", errno_text(failed)})};
     }
     return out;
 }

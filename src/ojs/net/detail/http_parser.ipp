@@ -29,7 +29,7 @@ OJS_SHUTDOWN_INLINE http_parser::status http_parser::feed(std::string_view bytes
         scan_ -= at_;
         at_ = 0;
     }
-    append(input_, bytes);
+    append(input_, {bytes});
     while (step()) {
     }
     if (state_ == state::complete) return status::complete;
@@ -119,7 +119,7 @@ OJS_SHUTDOWN_INLINE void http_parser::on_request_line(std::string_view line) {
         target.remove_prefix(path == std::string_view::npos ? target.size() : path);
     }
     message_.method = std::string(method);
-    message_.target = cat(target.empty() || target.front() == '?' ? "/" : "", target);
+    message_.target = cat({target.empty() || target.front() == '?' ? "/" : "", target});
     on_version(line.substr(last + 1));
 }
 
@@ -257,7 +257,7 @@ OJS_SHUTDOWN_INLINE bool http_parser::take_body_bytes() {
         fail(413, "the body is too large");
         return false;
     }
-    append(message_.body, part);
+    append(message_.body, {part});
     at_ += part.size();
     scan_ = at_;
     if (endless) return false;

@@ -254,7 +254,7 @@ OJS_SHUTDOWN_INLINE std::uint16_t local_port(int fd) noexcept {
 // One getaddrinfo() and what came of it. It runs in a thread that nobody waits for, and touches nothing else.
 class address_lookup final : public ref_counted {
   public:
-    address_lookup(std::string host, std::uint16_t port) : host_(std::move(host)), port_(cat(port)) {}
+    address_lookup(std::string host, std::uint16_t port) : host_(std::move(host)), port_(cat({port})) {}
 
     void run() noexcept {
         addrinfo hints{};
@@ -290,11 +290,11 @@ class address_lookup final : public ref_counted {
         lock_guard held(mutex_);
         while (!done_) {
             if (!finished_.wait_until(held, deadline) && !done_) {
-                return error{errc::unreachable, ETIMEDOUT, cat("looking up '", host_, "' took too long")};
+                return error{errc::unreachable, ETIMEDOUT, cat({"looking up '", host_, "' took too long"})};
             }
         }
         if (code_ != 0 || found_.empty()) {
-            return error{errc::unreachable, 0, cat("cannot look up '", host_, "': ", code_text())};
+            return error{errc::unreachable, 0, cat({"cannot look up '", host_, "': ", code_text()})};
         }
         return found_;
     }
@@ -332,7 +332,7 @@ OJS_SHUTDOWN_INLINE result<socket_addresses> resolver::resolve(const endpoint& t
     const ref<address_lookup> lookup = current_lookup(target);
     if (!lookup) {
         return error{errc::unreachable, EAGAIN,
-                     cat("cannot look up '", target.host, "': no thread to do it in")};
+                     cat({"cannot look up '", target.host, "': no thread to do it in"})};
     }
     return lookup->wait_until(deadline);
 }
@@ -420,14 +420,14 @@ OJS_SHUTDOWN_INLINE result<unique_fd> connect_socket(const socket_addresses& add
         if (first_failure == 0) first_failure = failed;
     }
     return error{errc::unreachable, first_failure,
-                 cat("cannot connect to ", name, ": ", errno_text(first_failure))};
+                 cat({"cannot connect to ", name, ": ", errno_text(first_failure)})};
 }
 
 // ---- listen ----
 
 inline error cannot_listen(const endpoint& where, int failed) {
     const errc code = failed == EADDRINUSE ? errc::busy : errc::system;
-    return error{code, failed, cat("cannot listen on ", where.name, ": ", errno_text(failed))};
+    return error{code, failed, cat({"cannot listen on ", where.name, ": ", errno_text(failed)})};
 }
 
 // Removes the socket file that a dead process left behind. 0, or errno: EADDRINUSE where it is not that.

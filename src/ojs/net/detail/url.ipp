@@ -10,7 +10,7 @@ inline namespace v0_1_0 {
 namespace detail {
 
 inline error bad_address(std::string_view text, std::string_view why) {
-    return error{errc::invalid_argument, 0, cat("'", printable(text, 100), "': ", why)};
+    return error{errc::invalid_argument, 0, cat({"'", printable(text, 100), "': ", why})};
 }
 
 inline bool is_ip(int family, const std::string& text) noexcept {
@@ -20,7 +20,7 @@ inline bool is_ip(int family, const std::string& text) noexcept {
 
 OJS_SHUTDOWN_INLINE std::string host_port(std::string_view host, std::uint16_t port) {
     const bool ipv6 = host.find(':') != std::string_view::npos;
-    return cat(ipv6 ? "[" : "", host, ipv6 ? "]:" : ":", port);
+    return cat({ipv6 ? "[" : "", host, ipv6 ? "]:" : ":", port});
 }
 
 inline bool is_host_name(std::string_view text) noexcept {
@@ -69,8 +69,8 @@ inline result<endpoint> parse_unix_path(std::string_view text) {
     if (!is_field_value(path) || path.find('\t') != std::string_view::npos)
         return bad_address(text, "the path holds a control character");
     if (path.size() >= sizeof(sockaddr_un::sun_path)) {
-        return bad_address(
-            text, cat("the path of a unix socket has at most ", sizeof(sockaddr_un::sun_path) - 1, " bytes"));
+        return bad_address(text, cat({"the path of a unix socket has at most ",
+                                      sizeof(sockaddr_un::sun_path) - 1, " bytes"}));
     }
     endpoint out;
     out.port = 0;

@@ -107,7 +107,7 @@ inline const child_launch::step* child_launch::steps() noexcept {
 }
 
 inline error wrong_child(std::string text) {
-    return {errc::invalid_argument, 0, cat("child_options: ", text)};
+    return {errc::invalid_argument, 0, cat({"child_options: ", text})};
 }
 
 inline bool has_nul(const std::vector<std::string>& texts) {
@@ -124,7 +124,7 @@ inline result<void> child_launch::check(const child_options& options) const {
         return wrong_child("a NUL byte in command or environment");
     for (const std::string& each : options.environment) {
         if (each.find('=') == 0 || each.find('=') == std::string::npos)
-            return wrong_child(cat("environment: '", printable(each, 40), "' is not NAME=value"));
+            return wrong_child(cat({"environment: '", printable(each, 40), "' is not NAME=value"}));
     }
     if (options.input.what() == kind::lines || options.input.what() == kind::output ||
         options.output.what() == kind::output) {
@@ -134,10 +134,10 @@ inline result<void> child_launch::check(const child_options& options) const {
         if (each->what() == kind::lines && !each->each()) return wrong_child("lines() without a function");
     }
     for (const int each : options.keep_descriptors) {
-        if (::fcntl(each, F_GETFD) < 0) return wrong_child(cat("keep_descriptors: ", each, " is not open"));
+        if (::fcntl(each, F_GETFD) < 0) return wrong_child(cat({"keep_descriptors: ", each, " is not open"}));
     }
     if (options.death_signal < 0 || options.death_signal >= NSIG) {
-        return wrong_child(cat("death_signal: there is no signal ", options.death_signal));
+        return wrong_child(cat({"death_signal: there is no signal ", options.death_signal}));
     }
 #ifndef __linux__
     if (options.death_signal != 0)
@@ -208,7 +208,7 @@ inline void child_launch::choose_candidates(const child_options& options) {
     std::string_view rest = path != nullptr ? path : usual_path;
     while (!rest.empty()) {
         const std::string_view part = rest.substr(0, rest.find(':'));
-        if (!part.empty()) candidates_.push_back(cat(part, "/", name));
+        if (!part.empty()) candidates_.push_back(cat({part, "/", name}));
         rest.remove_prefix(part.size() < rest.size() ? part.size() + 1 : part.size());
     }
 }
@@ -271,10 +271,10 @@ inline result<void> child_launch::open_file(int number, const std::string& path)
     const int access = number == STDIN_FILENO ? O_RDONLY : O_WRONLY | O_CREAT | O_APPEND;
     // O_NONBLOCK for the open alone: a FIFO must not hold us up.
     unique_fd file(::open(path.c_str(), access | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666));
-    if (!file) return cannot_start(cat("'", printable(path), "'"), errno);
+    if (!file) return cannot_start(cat({"'", printable(path), "'"}), errno);
     ::fcntl(file.get(), F_SETFL, ::fcntl(file.get(), F_GETFL) & ~O_NONBLOCK);
     child_ends_[number] = lifted(std::move(file));
-    if (!child_ends_[number]) return cannot_start(cat("'", printable(path), "'"), errno);
+    if (!child_ends_[number]) return cannot_start(cat({"'", printable(path), "'"}), errno);
     streams_[number] = child_ends_[number].get();
     return {};
 }
@@ -283,8 +283,8 @@ inline result<void> child_launch::open_file(int number, const std::string& path)
 
 inline error child_launch::cannot_start(std::string_view where, int failed) const {
     return {errc::system, failed,
-            cat("cannot start '", printable(options_->command[0]), "': ", where, where.empty() ? "" : ": ",
-                errno_text(failed))};
+            cat({"cannot start '", printable(options_->command[0]), "': ", where, where.empty() ? "" : ": ",
+                 errno_text(failed)})};
 }
 
 inline bool await_readable(int fd, time_point deadline) noexcept {
@@ -333,9 +333,10 @@ inline error child_launch::give_up(pid_t child, int report) const {
     const bool ended = await_readable(report, deadline_after(std::chrono::milliseconds(1000)));
     while (::waitpid(child, nullptr, ended ? 0 : WNOHANG) < 0 && errno == EINTR) {
     }
-    return {errc::timed_out, 0,
-            cat("cannot start '", printable(options_->command[0]), "': no exec() within ",
-                format_duration(options_->start_timeout), ended ? "" : ", and the kernel holds the process")};
+    return {
+        errc::timed_out, 0,
+        cat({"cannot start '", printable(options_->command[0]), "': no exec() within ",
+             format_duration(options_->start_timeout), ended ? "" : ", and the kernel holds the process"})};
 }
 
 // ---- the child side ----

@@ -105,7 +105,8 @@ inline int find_module(struct dl_phdr_info* module, std::size_t /*size*/, void* 
             continue;
         std::string_view name = module->dlpi_name == nullptr ? "" : module->dlpi_name;
         name.remove_prefix(name.rfind('/') + 1);
-        append(*wanted->out, name.empty() ? "program" : name, "+", hex(wanted->address - module->dlpi_addr));
+        append(*wanted->out,
+               {name.empty() ? "program" : name, "+", hex(wanted->address - module->dlpi_addr)});
         return 1;
     }
     return 0;
@@ -116,7 +117,7 @@ inline std::string format_stack() {
     for (int i = 0; i < asked_stack.count; ++i) {
         if (i > 0) out += ' ';
         module_search search = {asked_stack.frames[i], &out};
-        if (dl_iterate_phdr(find_module, &search) == 0) append(out, hex(asked_stack.frames[i]));
+        if (dl_iterate_phdr(find_module, &search) == 0) append(out, {hex(asked_stack.frames[i])});
     }
     return out;
 }

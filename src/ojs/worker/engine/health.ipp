@@ -227,12 +227,13 @@ class health_answers : public ref_counted {
         return out;
     }
     static http_response problem(int status, std::string_view what) {
-        return json(status, cat("{\"error\":", json_quote(what), "}"));
+        return json(status, cat({"{\"error\":", json_quote(what), "}"}));
     }
     static http_response wrong_method(const route& asked) {
         http_response out = problem(405, "method not allowed");
         const bool two = asked.methods[1] != nullptr;
-        out.headers.push_back({"Allow", cat(asked.methods[0], two ? ", " : "", two ? asked.methods[1] : "")});
+        out.headers.push_back(
+            {"Allow", cat({asked.methods[0], two ? ", " : "", two ? asked.methods[1] : ""})});
         return out;
     }
 
@@ -246,9 +247,9 @@ class health_answers : public ref_counted {
     // ---- probes ----
 
     std::string status_text(phase now) const {
-        return cat("{\"phase\":\"", to_string(now), "\",\"ready\":", is_ready(now) ? "true" : "false",
-                   ",\"active_jobs\":", worker_.jobs.size(), ",\"since\":\"",
-                   utc_text(wall_time(worker_.metrics->since(now))), "\"}");
+        return cat({"{\"phase\":\"", to_string(now), "\",\"ready\":", is_ready(now) ? "true" : "false",
+                    ",\"active_jobs\":", worker_.jobs.size(), ",\"since\":\"",
+                    utc_text(wall_time(worker_.metrics->since(now))), "\"}"});
     }
     // By one fixed pair of moments, so that the same one always gives the same text.
     std::int64_t wall_time(time_point when) const {
@@ -300,8 +301,8 @@ class health_answers : public ref_counted {
 
     http_response apply(event what, int status) {
         const bool changed = worker_.life.apply(what, {cause_kind::rpc, 0});
-        return json(status, cat("{\"changed\":", changed ? "true" : "false", ",\"phase\":\"",
-                                to_string(worker_.effective_phase()), "\"}"));
+        return json(status, cat({"{\"changed\":", changed ? "true" : "false", ",\"phase\":\"",
+                                 to_string(worker_.effective_phase()), "\"}"}));
     }
     http_response quiet(const http_request&) { return apply(event::quiet_request, 200); }
     http_response resume(const http_request&) { return apply(event::resume_request, 200); }
@@ -320,8 +321,8 @@ class health_answers : public ref_counted {
         drains_.fetch_sub(1);
         const bool done = drained();
         return json(done ? 200 : 503,
-                    cat("{\"drained\":", done ? "true" : "false", ",\"active_jobs\":", worker_.jobs.size(),
-                        ",\"phase\":\"", to_string(worker_.effective_phase()), "\"}"));
+                    cat({"{\"drained\":", done ? "true" : "false", ",\"active_jobs\":", worker_.jobs.size(),
+                         ",\"phase\":\"", to_string(worker_.effective_phase()), "\"}"}));
     }
     // Who has gone does not keep a place from others for long.
     void await_drain(const http_request& request, time_point deadline) {
@@ -367,8 +368,8 @@ class health_server : public ref_counted {
             [answers](const http_request& request) { return answers->answer(request); }, limits);
         if (!server) {
             return error{server.error().code, server.error().sys_errno,
-                         cat("health_address (OJS_HEALTH_ADDR) '", printable(options.health_address, 120),
-                             "': ", server.error().text)};
+                         cat({"health_address (OJS_HEALTH_ADDR) '", printable(options.health_address, 120),
+                              "': ", server.error().text})};
         }
         context->log.write(
             log_level::info, "health server listening",

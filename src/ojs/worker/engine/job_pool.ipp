@@ -595,7 +595,7 @@ class job_pool : public ref_counted {
                 report_unstarted(
                     job,
                     failed({"unsupported",
-                            cat("no handler is registered for job type '", printable(job->job.type), "'"),
+                            cat({"no handler is registered for job type '", printable(job->job.type), "'"}),
                             false, "{}"}));
             } else {
                 warn_if_too_long(*job);

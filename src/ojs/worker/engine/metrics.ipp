@@ -36,7 +36,7 @@ inline std::string seconds_text(std::uint64_t microseconds) {
 }
 
 inline std::string label(std::string_view name, std::string_view value) {
-    std::string out = cat(name, "=\"");
+    std::string out = cat({name, "=\""});
     for (const char c : value) {
         if (c == '\n') {
             out += "\\n";
@@ -90,12 +90,12 @@ class histogram {
         std::uint64_t below = 0;
         for (std::size_t i = 0; i <= bounds.count; ++i) {
             below += read_counter(buckets_[i]);
-            append(out, name, "_bucket{", labels, comma, "le=\"", i < bounds.count ? bounds.at[i].le : "+Inf",
-                   "\"} ", below, "\n");
+            append(out, {name, "_bucket{", labels, comma, "le=\"",
+                         i < bounds.count ? bounds.at[i].le : "+Inf", "\"} ", below, "\n"});
         }
-        const std::string braced = labels.empty() ? std::string() : cat("{", labels, "}");
-        append(out, name, "_sum", braced, " ", seconds_text(read_counter(sum_us_)), "\n");
-        append(out, name, "_count", braced, " ", below, "\n");
+        const std::string braced = labels.empty() ? std::string() : cat({"{", labels, "}"});
+        append(out, {name, "_sum", braced, " ", seconds_text(read_counter(sum_us_)), "\n"});
+        append(out, {name, "_count", braced, " ", below, "\n"});
     }
 
   private:
@@ -108,10 +108,10 @@ class metrics_page {
   public:
     void family(std::string_view name, std::string_view type, std::string_view help) {
         name_ = std::string(name);
-        append(text, "# HELP ", name, " ", help, "\n# TYPE ", name, " ", type, "\n");
+        append(text, {"# HELP ", name, " ", help, "\n# TYPE ", name, " ", type, "\n"});
     }
     void sample(const text_part& value, std::string_view labels = {}) {
-        append(text, name_, labels.empty() ? "" : "{", labels, labels.empty() ? "" : "}", " ", value, "\n");
+        append(text, {name_, labels.empty() ? "" : "{", labels, labels.empty() ? "" : "}", " ", value, "\n"});
     }
     // A family of one sample without labels.
     void single(std::string_view name, std::string_view type, std::string_view help, const text_part& value) {
@@ -196,7 +196,7 @@ class job_metrics {
             for (std::size_t state = 0; counted != nullptr && state < settled_state_count; ++state) {
                 if (counted->by_state[state].count() == 0) continue;
                 page.samples(counted->by_state[state], job_bounds,
-                             cat(labels_of(i), ",", label("state", settled_state_names[state])));
+                             cat({labels_of(i), ",", label("state", settled_state_names[state])}));
             }
         }
     }
@@ -231,8 +231,8 @@ class job_metrics {
         return *known;
     }
     std::string labels_of(std::size_t place) const {
-        return cat(label("queue", queues_[place / types_.size()]), ",",
-                   label("type", types_[place % types_.size()]));
+        return cat({label("queue", queues_[place / types_.size()]), ",",
+                    label("type", types_[place % types_.size()])});
     }
 
     const label_names queues_;

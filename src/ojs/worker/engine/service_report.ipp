@@ -78,7 +78,7 @@ class service_report {
     }
 
     std::string text() const {
-        return cat(to_string(worker_.life.phase()), ", ", worker_.jobs.size(), " jobs in flight");
+        return cat({to_string(worker_.life.phase()), ", ", worker_.jobs.size(), " jobs in flight"});
     }
 
     void tell(const result<void>& told) {

@@ -60,14 +60,14 @@ inline verdict interrupted(const worker_context& worker, const active_job& job, 
     verdict out;
     out.failure.code = long_running ? dialect.long_running_error : dialect.interrupted_error;
     out.failure.message =
-        cat(out.failure.code, ": ",
-            message.empty() ? "the worker is shutting down; the job was interrupted" : message);
+        cat({out.failure.code, ": ",
+             message.empty() ? "the worker is shutting down; the job was interrupted" : message});
     out.reason = why;
     if (state.cause.kind == cause_kind::signal) out.signal = state.cause.signal;
     out.failure.details_json =
-        cat("{\"reason\":\"", to_string(why), "\",\"elapsed_ms\":", milliseconds_since(job.claimed_at),
-            ",\"grace_period_ms\":", grace == no_limit ? "null" : std::to_string(grace.count()),
-            ",\"signal\":", out.signal != 0 ? cat("\"", signal_name(out.signal), "\"") : "null", "}");
+        cat({"{\"reason\":\"", to_string(why), "\",\"elapsed_ms\":", milliseconds_since(job.claimed_at),
+             ",\"grace_period_ms\":", grace == no_limit ? "null" : std::to_string(grace.count()),
+             ",\"signal\":", out.signal != 0 ? cat({"\"", signal_name(out.signal), "\""}) : "null", "}"});
     out.requeue = dialect.requeue_interrupted || why == cancel_reason::spot_reclaim;
     out.counter = &worker_context::interrupted;
     out.message = "job interrupted";
@@ -78,12 +78,12 @@ inline verdict interrupted(const worker_context& worker, const active_job& job, 
 // A job that took longer than it says it may. That is its own failure, and uses up an attempt. [WIRE 1]
 inline verdict timed_out(const active_job& job, std::string_view message) {
     const long long limit = job.job.timeout.count();
-    return failed(
-        {"timeout",
-         cat("the job took longer than its timeout of ", limit, " ms", message.empty() ? "" : ": ", message),
-         true,
-         cat("{\"reason\":\"timeout\",\"elapsed_ms\":", milliseconds_since(job.claimed_at),
-             ",\"timeout_ms\":", limit, "}")});
+    return failed({"timeout",
+                   cat({"the job took longer than its timeout of ", limit, " ms", message.empty() ? "" : ": ",
+                        message}),
+                   true,
+                   cat({"{\"reason\":\"timeout\",\"elapsed_ms\":", milliseconds_since(job.claimed_at),
+                        ",\"timeout_ms\":", limit, "}"})});
 }
 
 // A job that returned because it was cancelled.

@@ -216,16 +216,17 @@ class supervisor {
         }
         const std::chrono::milliseconds grace = worker_.options.shutdown_grace_period;
         const std::string until =
-            grace == no_limit ? "" : cat(" (until ", utc_seconds(wall_clock_ms() + grace.count()), ")");
-        worker_.log.write(log_level::info, cat("Received ", signal_name(why.signal),
-                                               ". Grace period: ", in_seconds(grace), until));
+            grace == no_limit ? "" : cat({" (until ", utc_seconds(wall_clock_ms() + grace.count()), ")"});
+        worker_.log.write(log_level::info, cat({"Received ", signal_name(why.signal),
+                                                ". Grace period: ", in_seconds(grace), until}));
     }
 
     void log_reclaim(const lifecycle_state& now) const {
         const bool named = reclaim_named_ || now.last_event == event::reclaim;
         const std::string& file = worker_.options.termination_mode_file;
-        worker_.log.write(log_level::warn, cat("Spot instance reclamation detected",
-                                               named ? cat(" (SIGUSR1 or ", file, "=SPOT_RECLAIM)") : ""));
+        worker_.log.write(log_level::warn,
+                          cat({"Spot instance reclamation detected",
+                               named ? cat({" (SIGUSR1 or ", file, "=SPOT_RECLAIM)"}) : ""}));
         worker_.log.write(log_level::warn,
                           "Initiating immediate shutdown to requeue job before VM termination");
     }
@@ -418,8 +419,8 @@ class supervisor {
     static std::string join_ids(const std::vector<std::string>& ids) {
         std::string out;
         for (std::size_t i = 0; i < ids.size() && i < 20; ++i)
-            append(out, cat(i == 0 ? "" : ",", printable(ids[i], 64)));
-        return ids.size() > 20 ? cat(out, ",... ", ids.size() - 20, " more") : out;
+            append(out, {cat({i == 0 ? "" : ",", printable(ids[i], 64)})});
+        return ids.size() > 20 ? cat({out, ",... ", ids.size() - 20, " more"}) : out;
     }
 
     void log_jobs_in_flight() {
@@ -480,10 +481,10 @@ class supervisor {
         std::string list;
         const std::vector<ref<active_job>> jobs = worker_.jobs.snapshot();
         for (std::size_t i = 0; i < jobs.size() && i < 20; ++i) {
-            append(list, cat(i == 0 ? "" : ",", printable(jobs[i]->job.id, 64), ":",
-                             milliseconds_since(jobs[i]->claimed_at) / 1000, "s"));
+            append(list, {cat({i == 0 ? "" : ",", printable(jobs[i]->job.id, 64), ":",
+                               milliseconds_since(jobs[i]->claimed_at) / 1000, "s"})});
         }
-        if (jobs.size() > 20) append(list, cat(",... ", jobs.size() - 20, " more"));
+        if (jobs.size() > 20) append(list, {cat({",... ", jobs.size() - 20, " more"})});
         std::vector<log_field> fields = {field("active_jobs", jobs.size()), field("jobs", list)};
         const time_point deadline = drain_deadline();
         if (deadline != time_point::max())
@@ -517,7 +518,7 @@ class supervisor {
     static std::string join_steps(const std::vector<step_result>& steps) {
         std::string out;
         for (const step_result& each : steps)
-            append(out, out.empty() ? "" : ", ", each.name, ": ", to_string(each.how));
+            append(out, {out.empty() ? "" : ", ", each.name, ": ", to_string(each.how)});
         return out;
     }
 
@@ -525,7 +526,7 @@ class supervisor {
     static std::string in_seconds(std::chrono::milliseconds duration) {
         if (duration == no_limit) return format_duration(duration);
         const long long ms = duration.count();
-        return ms % 1000 == 0 ? cat(ms / 1000, "s") : cat(ms, "ms");
+        return ms % 1000 == 0 ? cat({ms / 1000, "s"}) : cat({ms, "ms"});
     }
     // "2026-01-02T03:04:05Z"
     static std::string utc_seconds(std::int64_t ms_since_1970) {

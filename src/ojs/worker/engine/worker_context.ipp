@@ -140,7 +140,7 @@ class worker_context : public ref_counted {
     }
 
     // The same for one that cannot be named: why takes the place of its id, and each counts.
-    void mark_nameless(const std::string& why) { name_unreported(cat("(", why, ")")); }
+    void mark_nameless(const std::string& why) { name_unreported(cat({"(", why, ")"})); }
 
     // For the health server; nothing is counted without one.
     void note_heartbeat(bool answered) noexcept {

@@ -23,14 +23,14 @@ inline std::string json_strings(const std::vector<std::string>& values) {
 
 inline std::string fetch_body(const fetch_request& request) {
     const worker_identity& worker = *request.worker;
-    return cat("{\"queues\":", json_strings(worker.queues), ",\"count\":", request.count,
-               ",\"worker_id\":", json_quote(worker.worker_id),
-               ",\"visibility_timeout_ms\":", worker.visibility_timeout.count(), "}");
+    return cat({"{\"queues\":", json_strings(worker.queues), ",\"count\":", request.count,
+                ",\"worker_id\":", json_quote(worker.worker_id),
+                ",\"visibility_timeout_ms\":", worker.visibility_timeout.count(), "}"});
 }
 
 inline std::string ack_body(const ack_request& request) {
-    std::string out = cat("{\"job_id\":", json_quote(request.job_id));
-    if (!request.result_json.empty()) append(out, cat(",\"result\":", request.result_json));
+    std::string out = cat({"{\"job_id\":", json_quote(request.job_id)});
+    if (!request.result_json.empty()) append(out, {cat({",\"result\":", request.result_json})});
     return out + "}";
 }
 
@@ -45,17 +45,17 @@ inline std::string id_of(const fail_request& request) {
 // [WIRE 1]
 inline std::string checkpoint_member(const fail_request& request) {
     const std::string& state = request.checkpoint_json;
-    return state.empty() ? std::string() : cat(",\"meta\":{\"checkpoint\":", state, "}");
+    return state.empty() ? std::string() : cat({",\"meta\":{\"checkpoint\":", state, "}"});
 }
 
 inline std::string fail_body(const fail_request& request, bool with_checkpoint) {
     const job_error& failure = request.error;
     const std::string code = json_quote(failure.code);
-    return cat("{\"job_id\":", id_of(request), ",\"error\":{\"code\":", code, ",\"type\":", code,
-               ",\"message\":", json_quote(failure.message),
-               ",\"retryable\":", failure.retryable ? "true" : "false", ",\"details\":", details_of(failure),
-               "}", request.requeue ? ",\"requeue\":true" : "",
-               with_checkpoint ? checkpoint_member(request) : "", "}");
+    return cat({"{\"job_id\":", id_of(request), ",\"error\":{\"code\":", code, ",\"type\":", code,
+                ",\"message\":", json_quote(failure.message),
+                ",\"retryable\":", failure.retryable ? "true" : "false", ",\"details\":", details_of(failure),
+                "}", request.requeue ? ",\"requeue\":true" : "",
+                with_checkpoint ? checkpoint_member(request) : "", "}"});
 }
 
 // What the published schema lets `error.code` be.
@@ -70,8 +70,8 @@ inline std::string with_error_class(const std::string& details, const std::strin
     std::string_view key;
     std::string_view value;
     const bool has_members = next_raw_member(rest, key, value);
-    return cat("{\"error_class\":", json_quote(error_class), has_members ? "," : "",
-               std::string_view(details).substr(details.find('{') + 1));
+    return cat({"{\"error_class\":", json_quote(error_class), has_members ? "," : "",
+                std::string_view(details).substr(details.find('{') + 1)});
 }
 
 // The published schema's form: a code of its own goes into the details, and before the message. [WIRE]
@@ -88,33 +88,33 @@ inline std::string schema_fail_body(const fail_request& request) {
         failure.code = "handler_error";
     }
     if (failure.message.empty()) failure.message = failure.code;
-    return cat("{\"job_id\":", id_of(request), ",\"error\":{\"code\":", json_quote(failure.code),
-               ",\"message\":", json_quote(failure.message),
-               ",\"retryable\":", failure.retryable ? "true" : "false", ",\"details\":", details, "}}");
+    return cat({"{\"job_id\":", id_of(request), ",\"error\":{\"code\":", json_quote(failure.code),
+                ",\"message\":", json_quote(failure.message),
+                ",\"retryable\":", failure.retryable ? "true" : "false", ",\"details\":", details, "}}"});
 }
 
 // The members that say who a worker is, without the braces.
 inline std::string identity_members(const worker_identity& worker) {
-    return cat("\"worker_id\":", json_quote(worker.worker_id), ",\"hostname\":", json_quote(worker.hostname),
-               ",\"pid\":", worker.pid, ",\"queues\":", json_strings(worker.queues),
-               ",\"concurrency\":", worker.concurrency, ",\"labels\":", json_strings(worker.labels),
-               ",\"started_at\":", json_quote(worker.started_at));
+    return cat({"\"worker_id\":", json_quote(worker.worker_id), ",\"hostname\":", json_quote(worker.hostname),
+                ",\"pid\":", worker.pid, ",\"queues\":", json_strings(worker.queues),
+                ",\"concurrency\":", worker.concurrency, ",\"labels\":", json_strings(worker.labels),
+                ",\"started_at\":", json_quote(worker.started_at)});
 }
 
 // `active_jobs` as the list or its number, since documents disagree; the other names say both. [WIRE]
 inline std::string heartbeat_body(const heartbeat_request& request, bool active_jobs_as_count) {
     const std::string ids = json_strings(request.active_jobs);
-    const std::string count = cat(request.active_jobs.size());
-    return cat("{", identity_members(*request.worker), ",\"state\":", json_quote(request.state),
-               ",\"active_jobs\":", active_jobs_as_count ? count : ids, ",\"active_job_ids\":", ids,
-               ",\"active_job_count\":", count,
-               ",\"visibility_timeout_ms\":", request.worker->visibility_timeout.count(), "}");
+    const std::string count = cat({request.active_jobs.size()});
+    return cat({"{", identity_members(*request.worker), ",\"state\":", json_quote(request.state),
+                ",\"active_jobs\":", active_jobs_as_count ? count : ids, ",\"active_job_ids\":", ids,
+                ",\"active_job_count\":", count,
+                ",\"visibility_timeout_ms\":", request.worker->visibility_timeout.count(), "}"});
 }
 
 inline std::string schema_heartbeat_body(const heartbeat_request& request) {
-    return cat("{\"worker_id\":", json_quote(request.worker->worker_id),
-               ",\"active_jobs\":", json_strings(request.active_jobs),
-               ",\"visibility_timeout_ms\":", request.worker->visibility_timeout.count(), "}");
+    return cat({"{\"worker_id\":", json_quote(request.worker->worker_id),
+                ",\"active_jobs\":", json_strings(request.active_jobs),
+                ",\"visibility_timeout_ms\":", request.worker->visibility_timeout.count(), "}"});
 }
 
 // Retry-After in whole seconds; the date form, and anything over an hour, count as not said.
@@ -162,7 +162,7 @@ inline error status_error(std::string_view route, const http_response& answer, q
                         answer.body.size() <= longest_quote;
     const std::string said = quoted ? printable(answer.body) : api_error_code(answer);
     return {status_meaning(answer.status), 0,
-            cat(method, " ", route, " answered ", answer.status, said.empty() ? "" : ": ", said),
+            cat({method, " ", route, " answered ", answer.status, said.empty() ? "" : ": ", said}),
             answer.status, retry_after(answer)};
 }
 
@@ -199,7 +199,7 @@ inline void read_job_member(job& out, std::string_view& args, std::string_view k
 // Why a job with these arguments cannot be run; empty if it can.
 inline std::string args_fault(std::string_view args) {
     const result<void> valid = check_json(args);
-    if (!valid) return cat("args: ", args.empty() ? "missing" : valid.error().text);
+    if (!valid) return cat({"args: ", args.empty() ? "missing" : valid.error().text});
     return args[skip_json_blanks(args, 0)] == '[' ? "" : "args is not an array";
 }
 
@@ -251,10 +251,10 @@ inline std::string read_odd_id(std::string_view source, job& out) {
         return "the id is a number";
     }
     if (source.front() != '"') return "the id is not a string";
-    if (!is_utf8(source)) return cat("the id is not UTF-8: ", printable(source));
+    if (!is_utf8(source)) return cat({"the id is not UTF-8: ", printable(source)});
     std::string text;
     const json_text read = read_json_string(source, text);
-    if (read == json_text::none) return cat("the id is not a string: ", printable(source));
+    if (read == json_text::none) return cat({"the id is not a string: ", printable(source)});
     if (text.empty()) return "the id is empty";
     out.id = std::move(text);
     if (read == json_text::proper) return {};
@@ -275,7 +275,7 @@ inline constexpr std::size_t most_unasked_jobs = 1000;
 
 inline error refused_answer(std::string_view why) {
     return {errc::bad_answer, 0,
-            cat(why, "; jobs it may have claimed come back after their visibility timeout")};
+            cat({why, "; jobs it may have claimed come back after their visibility timeout"})};
 }
 
 // The array `jobs` of an answer that is whole: one that was cut off gives no job, since half a job can look like one.
@@ -307,8 +307,8 @@ inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t ask
     while (next_raw_element(rest, source)) {
         sources.push_back(source);
         if (sources.size() > asked + most_unasked_jobs)
-            return refused_answer(cat("the answer to FETCH holds more than ", sources.size() - 1,
-                                      " jobs, where ", asked, " were asked for"));
+            return refused_answer(cat({"the answer to FETCH holds more than ", sources.size() - 1,
+                                       " jobs, where ", asked, " were asked for"}));
     }
     if (!raw_walk_ended(rest, '[', ']')) return refused_answer("the answer to FETCH is not JSON");
     std::vector<job> jobs;
@@ -396,7 +396,7 @@ inline std::string path_segment(std::string_view text) {
 }
 
 inline std::string checkpoint_route(const std::string& job_id) {
-    return cat("/jobs/", path_segment(job_id), "/checkpoint");
+    return cat({"/jobs/", path_segment(job_id), "/checkpoint"});
 }
 inline constexpr std::string_view checkpoint_route_name = "/jobs/{id}/checkpoint";  // for texts
 
@@ -445,7 +445,7 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(const char* metho
                                                                std::string body, const http_call& call) {
     http_request request;
     request.method = method;
-    request.target = detail::cat("/ojs/v1", route);
+    request.target = detail::cat({"/ojs/v1", route});
     request.body = std::move(body);
     return client_.send(request, call);
 }
@@ -474,7 +474,7 @@ OJS_SHUTDOWN_INLINE void http_transport::keep_form(form_choice& form, int before
 OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_in_form(form_choice& form, bool matters,
                                                                        const body_maker& body,
                                                                        const http_call& call) {
-    const std::string route = detail::cat("/workers/", form.operation);
+    const std::string route = detail::cat({"/workers/", form.operation});
     const int in_use = form.in_use.load(std::memory_order_relaxed);
     const bool due = in_use != 0 && is_full_due(form);
     const int order[] = {due || matters ? 0 : in_use, due ? 0 : in_use, 0, 1, 2};
@@ -549,14 +549,14 @@ OJS_SHUTDOWN_INLINE result<void> http_transport::register_worker(const worker_id
                                                                  time_point deadline) {
     if (options_.registration_path.empty()) return {};
     return tell_registrar("POST", options_.registration_path,
-                          detail::cat("{", detail::identity_members(worker), "}"), deadline);
+                          detail::cat({"{", detail::identity_members(worker), "}"}), deadline);
 }
 
 OJS_SHUTDOWN_INLINE result<void> http_transport::deregister_worker(const worker_identity& worker,
                                                                    time_point deadline) {
     const std::string& path = options_.registration_path;
     if (path.empty()) return {};
-    return tell_registrar("DELETE", detail::cat(path, "/", detail::path_segment(worker.worker_id)), "",
+    return tell_registrar("DELETE", detail::cat({path, "/", detail::path_segment(worker.worker_id)}), "",
                           deadline);
 }
 
@@ -575,7 +575,7 @@ OJS_SHUTDOWN_INLINE result<void> http_transport::tell_registrar(const char* meth
 OJS_SHUTDOWN_INLINE result<settled> http_transport::read_missing(const std::string& job_id,
                                                                  const http_response& missing,
                                                                  const http_call& call) {
-    const std::string route = detail::cat("/jobs/", detail::path_segment(job_id));
+    const std::string route = detail::cat({"/jobs/", detail::path_segment(job_id)});
     const result<http_response> info = send("GET", route, "", call);
     if (!info) return info.error();
     if (detail::status_meaning(info->status) == errc::unavailable)
@@ -593,7 +593,7 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::save_checkpoint(const checkp
     if (!keeps_checkpoints_.load(std::memory_order_relaxed)) return detail::no_checkpoint_route();
     const http_call call = {deadline, resend::if_unsent, nullptr};
     const result<http_response> answer = post(detail::checkpoint_route(request.job_id),
-                                              detail::cat("{\"state\":", request.state_json, "}"), call);
+                                              detail::cat({"{\"state\":", request.state_json, "}"}), call);
     if (answer && answer->status == 404) return read_missing(request.job_id, *answer, call);
     if (answer && (answer->status == 405 || answer->status == 501)) {
         keeps_checkpoints_.store(false, std::memory_order_relaxed);

@@ -16,7 +16,7 @@ class memory_queue : public ref_counted {
 
     memory_job& add(std::string queue) {
         memory_job& added = jobs_[++last_];
-        added.job.id = cat("job-", static_cast<unsigned long long>(last_));
+        added.job.id = cat({"job-", static_cast<unsigned long long>(last_)});
         added.job.queue = std::move(queue);
         offer(last_, added);
         return added;

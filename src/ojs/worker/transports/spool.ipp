@@ -269,7 +269,7 @@ class spool_body : public ref_counted {
         if (failed == ENOENT && !folder_is_gone(owner_->folder())) return {};
         const bool in_the_way =
             failed == EEXIST || failed == ENOTEMPTY || failed == EISDIR || failed == ENOTDIR;
-        const error why = spool_error(cat("claim request/", printable(name)), failed);
+        const error why = spool_error(cat({"claim request/", printable(name)}), failed);
         if (in_the_way) put_off_refused(name, "something of its name was put beside our claimed files");
         if (failed == EPERM || failed == EBUSY) put_off_refused(name, why.text);  // it may be immutable
         return in_the_way || failed == EPERM || failed == EBUSY ? result<void>() : result<void>(why);
@@ -333,8 +333,9 @@ class spool_body : public ref_counted {
                                 : static_cast<std::int64_t>(options_.retry_delays.size()) + 1;
         out->text =
             found.opaque
-                ? edited_json(found.sidecar.empty() ? "{}" : found.sidecar,
-                              {{"attempt", cat(out->attempt)}, {"settled", ""}, {"state", ""}, {"spool", ""}})
+                ? edited_json(
+                      found.sidecar.empty() ? "{}" : found.sidecar,
+                      {{"attempt", cat({out->attempt})}, {"settled", ""}, {"state", ""}, {"spool", ""}})
                 : std::move(found.text);
         return out;
     }
@@ -343,7 +344,7 @@ class spool_body : public ref_counted {
         ojs::job& job = found.job;
         job.attempt = claim->attempt;
         job.max_attempts = claim->max_attempts;
-        const std::string path = cat(place_->folders.path, "/processing/", owner_->name, "/", found.name);
+        const std::string path = cat({place_->folders.path, "/processing/", owner_->name, "/", found.name});
         std::vector<json_edit> additions = {{"spool_path", json_quote(path)}};
         if (claim->opaque)
             additions.push_back({"checkpoint", std::string(raw_member(claim->text, "checkpoint"))});
@@ -423,7 +424,7 @@ inline std::string time_name(const char* start) {
     std::snprintf(rest, sizeof rest, "%06ldZ-%08llx", static_cast<long>(now.tv_nsec % 1000000),
                   static_cast<unsigned long long>(random_number() & 0xffffffff));
     out.pop_back();  // the Z
-    return cat(start, out, rest);
+    return cat({start, out, rest});
 }
 
 }  // namespace detail
@@ -472,23 +473,23 @@ OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directo
         return error{errc::invalid_argument, 0,
                      "spool: a job needs a type, a queue and no negative max_attempts"};
     const std::string fault = detail::args_fault(job.args_json);
-    if (!fault.empty()) return error{errc::invalid_argument, 0, detail::cat("spool: ", fault)};
-    const std::string stamp = detail::cat(detail::time_name("5-"), ".json");
+    if (!fault.empty()) return error{errc::invalid_argument, 0, detail::cat({"spool: ", fault})};
+    const std::string stamp = detail::cat({detail::time_name("5-"), ".json"});
     const std::string name = job.name.empty() ? stamp : job.name;
     const std::string bad_name = detail::spool_name_fault(name);
-    if (!bad_name.empty()) return error{errc::invalid_argument, 0, detail::cat("spool: ", bad_name)};
+    if (!bad_name.empty()) return error{errc::invalid_argument, 0, detail::cat({"spool: ", bad_name})};
     const std::string id = detail::id_from_name(name);
     const std::string text = detail::edited_json(
         "{}", {{"id", detail::json_quote(id)},
                {"type", detail::json_quote(job.type)},
                {"queue", detail::json_quote(job.queue)},
                {"args", job.args_json},
-               {"max_attempts", job.max_attempts > 0 ? detail::cat(job.max_attempts) : ""},
+               {"max_attempts", job.max_attempts > 0 ? detail::cat({job.max_attempts}) : ""},
                {"created_at", detail::json_quote(detail::utc_timestamp())}});
     constexpr std::size_t longest = detail::longest_spool_job - detail::room_for_error;
     if (text.size() >= longest)
-        return error{errc::invalid_argument, 0, detail::cat("spool: a job is at most ", longest, " bytes")};
-    const std::string temporary = detail::cat(".new.", detail::hex_text(detail::random_number()));
+        return error{errc::invalid_argument, 0, detail::cat({"spool: a job is at most ", longest, " bytes"})};
+    const std::string temporary = detail::cat({".new.", detail::hex_text(detail::random_number())});
     const int request = opened->request.get();
     const result<void> written = detail::write_new_file(request, temporary, text + "\n");
     if (!written) return written.error();
@@ -498,8 +499,8 @@ OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directo
     if (failed != 0) ::unlinkat(request, temporary.c_str(), 0);
     if (why == EEXIST)
         return error{errc::invalid_argument, why,
-                     detail::cat("spool: the name ", detail::printable(name), " is taken")};
-    return detail::spool_error(detail::cat("put a job into ", detail::printable(directory, 300)), why,
+                     detail::cat({"spool: the name ", detail::printable(name), " is taken"})};
+    return detail::spool_error(detail::cat({"put a job into ", detail::printable(directory, 300)}), why,
                                errc::system);
 }
 

@@ -30,7 +30,7 @@ inline constexpr std::size_t longest_spool_job =
 inline constexpr std::size_t room_for_error = 64 * 1024;  // of that, for what is written into it later
 
 inline error spool_error(std::string_view doing, int failed, errc code = errc::unavailable) {
-    return {code, failed, cat("spool: cannot ", doing, ": ", errno_text(failed))};
+    return {code, failed, cat({"spool: cannot ", doing, ": ", errno_text(failed)})};
 }
 
 // ---- names ----
@@ -39,7 +39,7 @@ inline error spool_error(std::string_view doing, int failed, errc code = errc::u
 inline std::string spool_name_fault(std::string_view name) {
     if (name.empty() || name.front() == '.') return "its name begins with a dot";
     if (name.size() > longest_spool_name)
-        return cat("its name is longer than ", longest_spool_name, " bytes");
+        return cat({"its name is longer than ", longest_spool_name, " bytes"});
     for (std::string_view rest = name; !rest.empty();) {
         const std::size_t before = rest.size();
         const char first = rest.front();
@@ -74,13 +74,13 @@ inline bool is_trusted_owner(uid_t owner) noexcept {
 // The sticky bit does not help: it keeps no one from putting in what we are about to.
 inline std::string folder_fault(const struct stat& about) {
     if (!is_trusted_owner(about.st_uid)) {
-        return cat("it belongs to user ", static_cast<unsigned>(about.st_uid),
-                   ", who is neither the one we run as nor root");
+        return cat({"it belongs to user ", static_cast<unsigned>(about.st_uid),
+                    ", who is neither the one we run as nor root"});
     }
     if ((about.st_mode & (S_IWGRP | S_IWOTH)) == 0) return {};
     char mode[8];
     std::snprintf(mode, sizeof mode, "%04o", static_cast<unsigned>(about.st_mode & 07777));
-    return cat("others than its owner may write to it (mode ", mode, "): chmod go-w");
+    return cat({"others than its owner may write to it (mode ", mode, "): chmod go-w"});
 }
 
 inline result<void> check_folder(int folder, const std::string& doing) {
@@ -88,12 +88,12 @@ inline result<void> check_folder(int folder, const std::string& doing) {
     if (::fstat(folder, &about) != 0) return spool_error(doing, errno, errc::system);
     const std::string fault = folder_fault(about);
     if (fault.empty()) return {};
-    return error{errc::invalid_argument, 0, cat("spool: cannot ", doing, ": ", fault)};
+    return error{errc::invalid_argument, 0, cat({"spool: cannot ", doing, ": ", fault})};
 }
 
 // One of the four, made where it is missing. `made` is set if so.
 inline result<unique_fd> open_spool_folder(const spool_folders& spool, const char* name, bool& made) {
-    const std::string doing = cat("open ", printable(spool.path, 300), "/", name);
+    const std::string doing = cat({"open ", printable(spool.path, 300), "/", name});
     unique_fd out(open_folder_at(spool.root.get(), name));
     if (!out && errno == ENOENT) {
         made = ::mkdirat(spool.root.get(), name, 0700) == 0;
@@ -103,9 +103,9 @@ inline result<unique_fd> open_spool_folder(const spool_folders& spool, const cha
     if (!out) {
         const int failed = errno;
         const bool other_kind = failed == ELOOP || failed == ENOTDIR;
-        return other_kind
-                   ? error{errc::invalid_argument, failed, cat("spool: cannot ", doing, ": not a directory")}
-                   : spool_error(doing, failed, errc::system);
+        return other_kind ? error{errc::invalid_argument, failed,
+                                  cat({"spool: cannot ", doing, ": not a directory"})}
+                          : spool_error(doing, failed, errc::system);
     }
     const result<void> safe = check_folder(out.get(), doing);
     if (!safe) return safe.error();
@@ -124,7 +124,7 @@ inline result<void> open_spool_root(spool_folders& out, const std::string& direc
     if (directory.empty()) return error{errc::invalid_argument, 0, "spool: no directory is named"};
     if (directory.find('\0') != std::string::npos)
         return error{errc::invalid_argument, 0, "spool: the directory's name holds a NUL byte"};
-    const std::string doing = cat("open ", printable(directory, 300));
+    const std::string doing = cat({"open ", printable(directory, 300)});
     made = make && ::mkdir(directory.c_str(), 0700) == 0;
     if (make && !made && errno != EEXIST) {
         const int failed = errno;
@@ -132,7 +132,7 @@ inline result<void> open_spool_root(spool_folders& out, const std::string& direc
     }
     if (const uid_t owner = link_owner(directory); !is_trusted_owner(owner)) {
         return error{errc::invalid_argument, 0,
-                     cat("spool: cannot ", doing, ": it is a link of user ", static_cast<unsigned>(owner))};
+                     cat({"spool: cannot ", doing, ": it is a link of user ", static_cast<unsigned>(owner)})};
     }
     out.root = unique_fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!out.root) return spool_error(doing, errno, errc::system);
@@ -177,17 +177,17 @@ inline result<spool_folders> open_spool_folders(const std::string& directory, bo
         made_any = made_any || made;
         struct stat about {};
         if (::fstat((out.*each.where).get(), &about) != 0)
-            return spool_error(cat("open ", printable(out.path, 300)), errno, errc::system);
+            return spool_error(cat({"open ", printable(out.path, 300)}), errno, errc::system);
         if (device != 0 && about.st_dev != device) {
-            return error{
-                errc::invalid_argument, EXDEV,
-                cat("spool: ", printable(out.path, 300), "/", each.name,
-                    " is on another file system than request/, so that nothing can be renamed between them")};
+            return error{errc::invalid_argument, EXDEV,
+                         cat({"spool: ", printable(out.path, 300), "/", each.name,
+                              " is on another file system than request/, so that nothing can be renamed "
+                              "between them"})};
         }
         device = about.st_dev;
     }
     if (made_any && !sync_descriptor(out.root.get()))
-        return spool_error(cat("write ", printable(out.path, 300)), errno, errc::system);
+        return spool_error(cat({"write ", printable(out.path, 300)}), errno, errc::system);
     if (made_root) {
         const unique_fd parent(::openat(out.root.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
         if (parent) sync_descriptor(parent.get());  // not ours: it may not be readable
@@ -238,13 +238,13 @@ inline bool write_whole(int fd, std::string_view text) noexcept {
 inline result<void> write_new_file(int folder, const std::string& name, std::string_view text) {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     unique_fd file(::openat(folder, name.c_str(), flags, 0600));
-    if (!file) return spool_error(cat("create ", printable(name)), errno);
+    if (!file) return spool_error(cat({"create ", printable(name)}), errno);
     if (write_whole(file.get(), text) && sync_descriptor(file.get())) {
         if (::close(file.release()) == 0 || errno == EINTR) return {};
     }
     const int failed = errno;
     ::unlinkat(folder, name.c_str(), 0);
-    return spool_error(cat("write ", printable(name)), failed);
+    return spool_error(cat({"write ", printable(name)}), failed);
 }
 
 // ---- moving ----
@@ -285,7 +285,7 @@ inline bool exists_at(int folder, const std::string& name) noexcept {
 // `name`, or where that is taken `name` with a number added that is not, found in few steps among any number of them.
 inline std::string free_name(int folder, const std::string& name) {
     if (!exists_at(folder, name)) return name;
-    const auto numbered = [&](std::uint64_t number) { return cat(name, ".", number); };
+    const auto numbered = [&](std::uint64_t number) { return cat({name, ".", number}); };
     std::uint64_t taken = 0;
     std::uint64_t unused = 1;
     for (; exists_at(folder, numbered(unused)); unused *= 2) taken = unused;
@@ -306,7 +306,7 @@ inline result<std::string> move_spool_file(int from, const std::string& name, in
     for (int left = most_name_races;; --left) {
         const int failed = rename_to_new(from, name, to, target);
         if (failed == 0) return target;
-        if (failed != EEXIST || left == 0) return spool_error(cat("move ", printable(name)), failed);
+        if (failed != EEXIST || left == 0) return spool_error(cat({"move ", printable(name)}), failed);
         target = free_name(to, wanted);
     }
 }
@@ -361,8 +361,8 @@ inline spool_file open_spool_file(int folder, const std::string& name) {
     if (!S_ISREG(out.about.st_mode)) {
         out.refused = kind_of_file(out.about.st_mode);
     } else if (!is_trusted_owner(out.about.st_uid)) {
-        out.refused = cat("it belongs to user ", static_cast<unsigned>(out.about.st_uid),
-                          ", who is neither the one we run as nor root");
+        out.refused = cat({"it belongs to user ", static_cast<unsigned>(out.about.st_uid),
+                           ", who is neither the one we run as nor root"});
     } else if (out.about.st_nlink != 1) {
         out.refused = "it has more than one name (hard links)";
     }
@@ -421,8 +421,8 @@ inline std::int64_t modified_ns(const struct stat& about) noexcept {
 
 // Tells a file from another, or another content, that has its name later: an inode's number is given out again.
 inline std::string identity_of(const struct stat& about) {
-    return cat(static_cast<unsigned long>(about.st_ino), "-", static_cast<std::int64_t>(about.st_size), "-",
-               modified_ns(about));
+    return cat({static_cast<unsigned long>(about.st_ino), "-", static_cast<std::int64_t>(about.st_size), "-",
+                modified_ns(about)});
 }
 
 // How long ago a file was last changed; negative for a time to come.

@@ -53,7 +53,7 @@ inline examined cannot_examine(const std::string& name, int failed) {
     examined out;
     const bool ours = failed == EMFILE || failed == ENFILE || failed == ENOMEM;
     out.what = failed == ENOENT ? readiness::gone : ours ? readiness::failed : readiness::refused;
-    out.failure = spool_error(cat("read request/", printable(name)), failed);
+    out.failure = spool_error(cat({"read request/", printable(name)}), failed);
     out.why = errno_text(failed);
     return out;
 }
@@ -95,7 +95,7 @@ class spool_waiting {
         if (forked || !std::exchange(was_open_, true)) begin_watch();
         if (!watch_) return;
         if (watched_ >= 0) ::inotify_rm_watch(watch_.get(), watched_);
-        watched_ = ::inotify_add_watch(watch_.get(), cat(spool_path, "/request").c_str(),
+        watched_ = ::inotify_add_watch(watch_.get(), cat({spool_path, "/request"}).c_str(),
                                        IN_MOVED_TO | IN_CLOSE_WRITE | IN_ONLYDIR);
 #else
         static_cast<void>(forked);

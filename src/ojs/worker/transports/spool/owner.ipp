@@ -44,11 +44,11 @@ inline std::string owner_record() {
     const process_stat self = read_stat("", "self");
     char host[256] = "";
     static_cast<void>(gethostname(host, sizeof host - 1));
-    return cat("{\"pid\":", static_cast<long>(getpid()),
-               ",\"start_time\":", json_quote(self.pid == 0 ? std::string() : cat(self.start_ticks)),
-               ",\"boot_id\":", json_quote(boot_id()),
-               ",\"pid_namespace\":", json_quote(proc_link("", "self/ns/pid")),
-               ",\"host\":", json_quote(host), ",\"since\":", json_quote(utc_timestamp()), "}\n");
+    return cat({"{\"pid\":", static_cast<long>(getpid()),
+                ",\"start_time\":", json_quote(self.pid == 0 ? std::string() : cat({self.start_ticks})),
+                ",\"boot_id\":", json_quote(boot_id()),
+                ",\"pid_namespace\":", json_quote(proc_link("", "self/ns/pid")),
+                ",\"host\":", json_quote(host), ",\"since\":", json_quote(utc_timestamp()), "}\n"});
 }
 
 // File systems that one machine alone has mounted, so that a lock nobody holds there says that nobody is alive. Others
@@ -211,7 +211,7 @@ class spool_owner : public ref_counted {
     int folder() const noexcept { return folder_.get(); }
     bool is_ours() const noexcept { return lock_.is_held(); }
     std::string new_temporary_name() {
-        return cat(".tmp.", temporary_.fetch_add(1, std::memory_order_relaxed));
+        return cat({".tmp.", temporary_.fetch_add(1, std::memory_order_relaxed)});
     }
 
     const std::string name;
@@ -234,7 +234,7 @@ inline result<void> check_locks_work(int folder) {
 
 // Makes a folder of a name that nobody has. errc::busy: someone who looked for dead owners was quicker; try again.
 inline result<ref<spool_owner>> try_make_owner(const spool_folders& spool) {
-    const std::string name = cat(static_cast<long>(getpid()), "-", hex_text(random_number()));
+    const std::string name = cat({static_cast<long>(getpid()), "-", hex_text(random_number())});
     const error taken = {errc::busy, 0, "spool: the folder was taken away"};
     if (::mkdirat(spool.processing.get(), name.c_str(), 0700) != 0)
         return errno == EEXIST ? taken : spool_error("make a folder in processing/", errno, errc::system);

@@ -19,7 +19,7 @@ class spool_teller {
     }
     void tell_once(spool_event::kind what, const std::string& name, const std::string& text) {
         if (told_.size() > 10000) told_.clear();
-        if (told_.insert(cat(static_cast<int>(what), name, "\n", text)).second) tell(what, name, text);
+        if (told_.insert(cat({static_cast<int>(what), name, "\n", text})).second) tell(what, name, text);
     }
 
   private:

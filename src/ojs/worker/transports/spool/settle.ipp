@@ -20,7 +20,7 @@ inline int folder_of(const spool_folders& spool, spool_end end) noexcept {
 
 // ".done.NAME": what is to become of a file of that name is decided and must only be carried out.
 inline std::string decision_name(spool_end end, const std::string& name) {
-    return cat(".", spool_end_names[static_cast<std::size_t>(end)], ".", name);
+    return cat({".", spool_end_names[static_cast<std::size_t>(end)], ".", name});
 }
 inline std::string checkpoint_name(const std::string& name) {
     return ".checkpoint." + name;
@@ -49,7 +49,7 @@ inline bool was_claimed(int owner, const std::string& name) noexcept {
 
 // Why the text of a file of `size` bytes, empty where it is too long to be read, is no envelope; empty if it may be.
 inline std::string envelope_fault(std::size_t size, std::string_view text) {
-    if (size > longest_spool_job) return cat("the file is longer than ", longest_spool_job, " bytes");
+    if (size > longest_spool_job) return cat({"the file is longer than ", longest_spool_job, " bytes"});
     const result<void> valid = check_json(text);
     if (!valid) return valid.error().text;
     return is_json_object(text) ? "" : "the file is not a JSON object";
@@ -63,7 +63,7 @@ struct json_edit {
 inline std::string edited_json(std::string_view object, const std::vector<json_edit>& edits) {
     std::string out = "{";
     const auto add = [&out](std::string_view key, std::string_view value) {
-        append(out, out.size() > 1 ? "," : "", key, ":", value);
+        append(out, {out.size() > 1 ? "," : "", key, ":", value});
     };
     std::string_view rest = object;
     std::string_view key;
@@ -81,9 +81,9 @@ inline std::string edited_json(std::string_view object, const std::vector<json_e
 
 inline std::string error_json(const job_error& failure, std::int64_t attempt) {
     const std::string code = json_quote(failure.code);
-    return cat("{\"code\":", code, ",\"type\":", code, ",\"message\":", json_quote(failure.message),
-               ",\"retryable\":", failure.retryable ? "true" : "false", ",\"details\":", details_of(failure),
-               ",\"attempt\":", attempt, ",\"at\":", json_quote(utc_timestamp()), "}");
+    return cat({"{\"code\":", code, ",\"type\":", code, ",\"message\":", json_quote(failure.message),
+                ",\"retryable\":", failure.retryable ? "true" : "false", ",\"details\":", details_of(failure),
+                ",\"attempt\":", attempt, ",\"at\":", json_quote(utc_timestamp()), "}"});
 }
 
 // ---- moving a file to its end ----
@@ -97,7 +97,7 @@ struct claimed_file {
 
 inline result<void> sync_end(const claimed_file& file, spool_end end) {
     if (sync_descriptor(folder_of(file.spool, end))) return {};
-    return spool_error(cat("write ", spool_end_names[static_cast<std::size_t>(end)], "/"), errno);
+    return spool_error(cat({"write ", spool_end_names[static_cast<std::size_t>(end)], "/"}), errno);
 }
 
 // As it is. One rename, and so decided and done at once.
@@ -111,7 +111,7 @@ inline result<void> move_to_end(const claimed_file& file, spool_end end) {
 // too many.
 inline result<void> carry_out(const claimed_file& file, spool_end end) {
     if (::unlinkat(file.owner, file.name.c_str(), 0) != 0 && errno != ENOENT)
-        return spool_error(cat("remove ", printable(file.name)), errno);
+        return spool_error(cat({"remove ", printable(file.name)}), errno);
     const result<std::string> moved =
         move_spool_file(file.owner, decision_name(end, file.name), folder_of(file.spool, end), file.name);
     return moved ? result<void>() : result<void>(moved.error());
@@ -126,7 +126,7 @@ inline result<void> write_owned(const claimed_file& file, const std::string& tem
     if (::renameat(file.owner, temporary.c_str(), folder, name.c_str()) == 0) return {};
     const int failed = errno;
     ::unlinkat(file.owner, temporary.c_str(), 0);
-    return spool_error(cat("write ", printable(name)), failed);
+    return spool_error(cat({"write ", printable(name)}), failed);
 }
 
 // ---- files that are not ours to write into ----
@@ -153,7 +153,7 @@ inline result<void> return_with_sidecar(const claimed_file& file, std::string_vi
     const int request = file.spool.request.get();
     struct stat about {};
     if (::fstatat(file.owner, file.name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0)
-        return spool_error(cat("move ", printable(file.name)), errno);
+        return spool_error(cat({"move ", printable(file.name)}), errno);
     for (int left = most_name_races;; --left) {
         const std::string target = free_name(request, file.name);
         if (!sidecar.empty()) {
@@ -164,7 +164,7 @@ inline result<void> return_with_sidecar(const claimed_file& file, std::string_vi
         const int failed = rename_to_new(file.owner, file.name, request, target);
         if (failed == 0) return {};
         if (!sidecar.empty()) remove_sidecar(request, target, about);
-        if (failed != EEXIST || left == 0) return spool_error(cat("move ", printable(file.name)), failed);
+        if (failed != EEXIST || left == 0) return spool_error(cat({"move ", printable(file.name)}), failed);
     }
 }
 
@@ -176,7 +176,7 @@ inline result<void> fail_with_sidecar(const claimed_file& file) {
     if (!moved && moved.error().sys_errno != ENOENT) return moved.error();
     const std::string beside = sidecar_name(moved ? *moved : file.name);
     if (::renameat(file.owner, own.c_str(), file.spool.failed.get(), beside.c_str()) != 0 && errno != ENOENT)
-        return spool_error(cat("write ", printable(beside)), errno);
+        return spool_error(cat({"write ", printable(beside)}), errno);
     return {};
 }
 
@@ -216,7 +216,7 @@ inline result<void> decide(const claimed_file& file, const spool_claim& claim, c
     struct stat about {};  // goes as it is, and the sidecar after it: what has none was never claimed
     if (text.empty()) return {};
     if (::fstatat(file.owner, file.name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0)
-        return spool_error(cat("read ", printable(file.name)), errno);
+        return spool_error(cat({"read ", printable(file.name)}), errno);
     return write_owned(file, temporary, file.owner, sidecar, bound_to(text, about));
 }
 
@@ -288,7 +288,8 @@ inline std::chrono::milliseconds retry_delay(const spool_options& options, std::
 
 inline std::string delay_json(std::chrono::milliseconds delay) {
     if (delay.count() <= 0) return {};
-    return cat("{\"not_before_ms\":", wall_clock_ms() + delay.count(), ",\"delay_ms\":", delay.count(), "}");
+    return cat(
+        {"{\"not_before_ms\":", wall_clock_ms() + delay.count(), ",\"delay_ms\":", delay.count(), "}"});
 }
 
 // The checkpoint goes into `meta` of an envelope. A sidecar has it as its own.
@@ -311,7 +312,7 @@ inline spool_verdict requeued(const spool_claim& claim, const std::string& check
     if (!is_json(checkpoint) &&
         (!claim.opaque || (runs == 0 && raw_member(claim.text, "checkpoint").empty())))
         return out;
-    std::vector<json_edit> edits = {{"attempt", cat(runs)}, {"state", "\"available\""}, {"spool", ""}};
+    std::vector<json_edit> edits = {{"attempt", cat({runs})}, {"state", "\"available\""}, {"spool", ""}};
     if (claim.opaque) edits.push_back({"settled", "\"request\""});
     add_checkpoint(claim, checkpoint, edits);
     out.text = edited_json(claim.text, edits) + "\n";
@@ -330,7 +331,7 @@ inline spool_verdict failed_run(const spool_options& options, const spool_claim&
     out.end = again ? spool_end::request : spool_end::failed;
     std::vector<json_edit> edits = {
         {"error", error_json(failure, claim.attempt)},
-        {"attempt", cat(claim.attempt)},
+        {"attempt", cat({claim.attempt})},
         {"state", again ? "\"retryable\"" : "\"discarded\""},
         {"spool", again ? delay_json(retry_delay(options, claim.attempt)) : std::string()}};
     if (claim.opaque) edits.push_back({"settled", again ? "\"request\"" : "\"failed\""});
@@ -346,7 +347,7 @@ inline spool_verdict completed_run(const spool_claim& claim, const std::string& 
     spool_verdict out;
     if (claim.opaque || result_json.empty()) return out;
     out.text =
-        edited_json(claim.text, {{"attempt", cat(claim.attempt)},
+        edited_json(claim.text, {{"attempt", cat({claim.attempt})},
                                  {"state", "\"completed\""},
                                  {"result", is_json(result_json) ? result_json : json_quote(result_json)},
                                  {"completed_at", json_quote(utc_timestamp())},
