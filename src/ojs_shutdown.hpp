@@ -127,6 +127,7 @@
 #include "ojs/worker/transport.ipp"
 #include "ojs/worker/transports/memory.ipp"
 #include "ojs/worker/transports/http.ipp"
+#include "ojs/worker/transports/spool/entries.ipp"
 #include "ojs/worker/transports/spool/files.ipp"
 #include "ojs/worker/transports/spool/owner.ipp"
 #include "ojs/worker/transports/spool/settle.ipp"

@@ -234,13 +234,13 @@ TEST_CASE("errc names are distinct and are the enumerators' own") {
 
 TEST_CASE("cat writes text and every kind of whole number") {
     using ojs::detail::cat;
-    CHECK(cat() == "");
-    CHECK(cat("job ", 7, " lost") == "job 7 lost");
-    CHECK(cat(0, "|", -1, "|", 2147483647, "|", -2147483647 - 1) == "0|-1|2147483647|-2147483648");
-    CHECK(cat(INT64_MIN) == "-9223372036854775808");
-    CHECK(cat(INT64_MAX) == "9223372036854775807");
-    CHECK(cat(UINT64_MAX) == "18446744073709551615");
-    CHECK(cat(std::string("a"), std::string_view("b\0c", 3)) == std::string("ab\0c", 4));
+    CHECK(cat({}) == "");
+    CHECK(cat({"job ", 7, " lost"}) == "job 7 lost");
+    CHECK(cat({0, "|", -1, "|", 2147483647, "|", -2147483647 - 1}) == "0|-1|2147483647|-2147483648");
+    CHECK(cat({INT64_MIN}) == "-9223372036854775808");
+    CHECK(cat({INT64_MAX}) == "9223372036854775807");
+    CHECK(cat({UINT64_MAX}) == "18446744073709551615");
+    CHECK(cat({std::string("a"), std::string_view("b\0c", 3)}) == std::string("ab\0c", 4));
     std::string out = "x";
     ojs::detail::append(out, {1, "y"});
     CHECK(out == "x1y");

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <atomic>
-#include <list>
 
 #include "../base/detail/sync.hpp"
 #include "cancel_token.hpp"
@@ -81,19 +80,22 @@ class cancel_state : public ref_counted {
 
     // Nothing is allocated or freed under the mutex: among thousands of threads the allocator's locks take their time.
     std::uint64_t add(function<void()> callback) {
-        std::list<entry> added;
-        added.push_back({0, std::move(callback)});
+        entry* const added = new entry{0, std::move(callback), nullptr};
         const lock_guard held(mutex_);
-        added.front().id = ++last_id_;
-        callbacks_.splice(callbacks_.end(), added);
+        added->id = ++last_id_;
+        *end_ = added;
+        end_ = &added->next;
         return last_id_;
     }
 
     void remove(std::uint64_t id) {
-        std::list<entry> dropped;  // what the callback holds goes after the mutex
         lock_guard held(mutex_);
-        for (auto due = callbacks_.begin(); due != callbacks_.end(); ++due) {
-            if (due->id == id) return dropped.splice(dropped.end(), callbacks_, due);
+        for (entry** due = &callbacks_; *due != nullptr; due = &(*due)->next) {
+            if ((*due)->id != id) continue;
+            const entry* const dropped = take(*due);
+            held.unlock();
+            delete dropped;  // what the callback holds goes after the mutex
+            return;
         }
         // A callback may drop its own registration; anyone else waits until it is through.
         ++sleepers_;
@@ -104,21 +106,24 @@ class cancel_state : public ref_counted {
     // True as well where somebody has the mutex: see try_end_waits().
     bool callbacks_due() {
         if (!mutex_.try_lock()) return true;
-        const bool due = !callbacks_.empty();
+        const bool due = callbacks_ != nullptr;
         mutex_.unlock();
         return due;
     }
 
     void run_callbacks() {
         lock_guard held(mutex_);
-        while (!callbacks_.empty() && running_id_ == 0) {
-            std::list<entry> due;
-            due.splice(due.end(), callbacks_, callbacks_.begin());
-            running_id_ = due.front().id;
+        while (callbacks_ != nullptr && running_id_ == 0) {
+            entry* const due = take(callbacks_);
+            running_id_ = due->id;
             runner_ = pthread_self();
             held.unlock();
-            call_guarded([&] { call(due.front().callback); }, [this] { callback_ended(); });
-            due.clear();  // what the callback holds may itself deregister: not under the mutex
+            call_guarded([&] { call(due->callback); },
+                         [this, due] {
+                             delete due;
+                             callback_ended();
+                         });
+            delete due;  // what the callback holds may itself deregister: not under the mutex
             callback_ended();
             held.lock();
         }
@@ -128,7 +133,16 @@ class cancel_state : public ref_counted {
     struct entry {
         std::uint64_t id = 0;
         function<void()> callback;
+        entry* next = nullptr;
     };
+
+    // With the mutex held.
+    entry* take(entry*& place) noexcept {
+        entry* const taken = place;
+        if (end_ == &taken->next) end_ = &place;
+        place = taken->next;
+        return taken;
+    }
 
     // With the mutex held.
     void wake_waiting() {
@@ -174,8 +188,9 @@ class cancel_state : public ref_counted {
     unsigned sleepers_ = 0;
     mutable std::atomic<cancel_reason> reason_{cancel_reason::none};
     std::atomic<bool> seen_{false};
-    wake poll_;  // none before the first fd()
-    std::list<entry> callbacks_;
+    wake poll_;                   // none before the first fd()
+    entry* callbacks_ = nullptr;  // in the order they came; ours
+    entry** end_ = &callbacks_;
     std::uint64_t last_id_ = 0;
     std::uint64_t running_id_ = 0;
     pthread_t runner_{};

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -55,6 +56,9 @@ std::string_view take_utf8(std::string_view& text) noexcept;
 bool is_utf8(std::string_view text) noexcept;
 // The same text with U+FFFD for each byte that belongs to no character.
 std::string repair_utf8(std::string text);
+
+// Where the texts are, in ascending order.
+std::vector<const std::string*> in_order(const std::vector<std::string>& texts);
 
 // A string as JSON, with its quotes. Bytes that are not UTF-8 become U+FFFD.
 std::string json_quote(std::string_view text);

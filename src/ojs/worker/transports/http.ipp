@@ -1,7 +1,5 @@
 #pragma once
 
-#include <algorithm>
-
 #include "../../net/json.ipp"
 #include "../dialect.hpp"
 #include "http.hpp"
@@ -330,21 +328,18 @@ inline directive read_directive(std::string_view body) {
 
 // Those of `ours` that a list of ids names, however long that is.
 inline std::vector<std::string> named_ids(std::string_view list, const std::vector<std::string>& ours) {
-    std::vector<const std::string*> sorted;
-    for (const std::string& id : ours) sorted.push_back(&id);
-    const auto before = [](const std::string* a, const std::string* b) { return *a < *b; };
-    std::sort(sorted.begin(), sorted.end(), before);
-    std::vector<bool> named(sorted.size());
+    std::vector<std::string> named;
     std::string_view source;
     std::string id;
     while (next_raw_element(list, source)) {
-        if (!raw_string(source, id)) continue;
-        const auto at = std::lower_bound(sorted.begin(), sorted.end(), &id, before);
-        if (at != sorted.end() && **at == id) named[static_cast<std::size_t>(at - sorted.begin())] = true;
+        if (raw_string(source, id)) named.push_back(id);
     }
+    const std::vector<const std::string*> wanted = in_order(ours);
     std::vector<std::string> out;
-    for (std::size_t i = 0; i < sorted.size(); ++i) {
-        if (named[i]) out.push_back(*sorted[i]);
+    std::size_t next = 0;
+    for (const std::string* const each : in_order(named)) {
+        while (next < wanted.size() && *wanted[next] < *each) ++next;
+        if (next < wanted.size() && *wanted[next] == *each) out.push_back(*wanted[next++]);
     }
     return out;
 }

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <map>
-
 #include "../../net/json.hpp"
 #include "memory.hpp"
 
@@ -9,58 +7,95 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
+struct memory_node : ref_counted {
+    memory_job job;
+    std::uint64_t number = 0;
+    memory_node* next = nullptr;  // in the line it stands in: of a queue, or of the settled ones
+};
+
+// Jobs in line; each stands in one line at most.
+struct memory_line {
+    memory_node* first = nullptr;
+    memory_node* last = nullptr;
+
+    void append(memory_node& added) noexcept {
+        (last == nullptr ? first : last->next) = &added;
+        last = &added;
+        added.next = nullptr;
+    }
+    // By its number. One that is offered again is older than most.
+    void insert(memory_node& added) noexcept {
+        if (last == nullptr || last->number < added.number) return append(added);
+        memory_node** place = &first;
+        while ((*place)->number < added.number) place = &(*place)->next;
+        added.next = *place;
+        *place = &added;
+    }
+    memory_node* take_first() noexcept {
+        memory_node* const taken = first;
+        if (taken == nullptr) return nullptr;
+        first = taken->next;
+        if (first == nullptr) last = nullptr;
+        return taken;
+    }
+};
+
 // The jobs by their number, and which of them are available and settled: no operation looks at the others.
 class memory_queue : public ref_counted {
   public:
     explicit memory_queue(std::size_t settled_kept) : settled_kept_(settled_kept) {}
 
     memory_job& add(std::string queue) {
-        memory_job& added = jobs_[++last_];
-        added.job.id = cat({"job-", static_cast<unsigned long long>(last_)});
-        added.job.queue = std::move(queue);
-        offer(last_, added);
-        return added;
+        nodes_.push_back(make_ref<memory_node>());
+        memory_node& added = *nodes_.back();
+        added.number = ++last_;
+        added.job.job.id = cat({"job-", static_cast<unsigned long long>(last_)});
+        added.job.job.queue = std::move(queue);
+        offer(added);
+        return added.job;
     }
     // Claims the oldest available ones of a queue, up to `count` in `claimed`.
     void claim(const std::string& queue, std::size_t count, std::vector<job>& claimed) {
-        const auto found = available_.find(queue);
-        if (found == available_.end()) return;
-        numbers& waiting = found->second;
-        while (!waiting.empty() && claimed.size() < count) {
-            memory_job& next = *waiting.begin()->second;
+        memory_line& waiting = line_of(queue);
+        while (waiting.first != nullptr && claimed.size() < count) {
+            memory_job& next = waiting.take_first()->job;
             next.state = "active";
             ++next.job.attempt;
             claimed.push_back(next.job);
-            waiting.erase(waiting.begin());
         }
-        if (waiting.empty()) available_.erase(found);
     }
-    memory_job* find_active(const std::string& id) {
-        const auto found = jobs_.find(number_of(id));
-        if (found == jobs_.end() || found->second.job.id != id || found->second.state != "active")
-            return nullptr;
-        return &found->second;
+    memory_node* find_active(const std::string& id) {
+        memory_node* const found = find(number_of(id));
+        return found == nullptr || found->job.job.id != id || found->job.state != "active" ? nullptr : found;
     }
     // Both end what find_active() found.
-    void offer_again(memory_job& again) { offer(number_of(again.job.id), again); }
-    void settle(memory_job& done, const char* state) {
-        done.state = state;
-        settled_[++settlements_] = number_of(done.job.id);
-        if (settled_.size() <= settled_kept_) return;
-        jobs_.erase(settled_.begin()->second);
-        settled_.erase(settled_.begin());
+    void offer(memory_node& again) {
+        again.job.state = "available";
+        line_of(again.job.job.queue).insert(again);
+    }
+    void settle(memory_node& done, const char* state) {
+        done.job.state = state;
+        settled_.append(done);
+        if (++settled_count_ <= settled_kept_) return;
+        --settled_count_;
+        forget(*settled_.take_first());
     }
     std::vector<memory_job> all() const {
         std::vector<memory_job> out;
-        out.reserve(jobs_.size());
-        for (const auto& each : jobs_) out.push_back(each.second);
+        for (const ref<memory_node>& each : nodes_) {
+            if (each->job.state != forgotten) out.push_back(each->job);
+        }
         return out;
     }
 
     mutex guard;  // held by whoever calls any of the above
 
   private:
-    using numbers = std::map<std::uint64_t, memory_job*>;
+    static constexpr const char* forgotten = "forgotten";
+    struct queue_line {
+        std::string queue;
+        memory_line line;
+    };
 
     static std::uint64_t number_of(std::string_view id) {
         constexpr std::string_view prefix = "job-";
@@ -70,17 +105,46 @@ class memory_queue : public ref_counted {
         }
         return number;
     }
-    void offer(std::uint64_t number, memory_job& job) {
-        job.state = "available";
-        available_[job.job.queue][number] = &job;
+    memory_node* find(std::uint64_t number) noexcept {
+        std::size_t from = 0;
+        std::size_t to = nodes_.size();
+        while (from < to) {
+            const std::size_t middle = from + (to - from) / 2;
+            if (nodes_[middle]->number < number) {
+                from = middle + 1;
+            } else {
+                to = middle;
+            }
+        }
+        return from < nodes_.size() && nodes_[from]->number == number ? nodes_[from].get() : nullptr;
+    }
+    memory_line& line_of(const std::string& queue) {
+        for (queue_line& each : lines_) {
+            if (each.queue == queue) return each.line;
+        }
+        lines_.push_back({queue, {}});
+        return lines_.back().line;
+    }
+    // It keeps its place until half of all places are like it, so that a job costs the same among any number of them.
+    void forget(memory_node& old) {
+        old.job = memory_job();
+        old.job.state = forgotten;
+        if (++forgotten_count_ * 2 < nodes_.size()) return;
+        std::size_t kept = 0;
+        for (ref<memory_node>& each : nodes_) {
+            if (each->job.state != forgotten) std::swap(nodes_[kept++], each);
+        }
+        while (nodes_.size() > kept) nodes_.pop_back();
+        forgotten_count_ = 0;
     }
 
     const std::size_t settled_kept_;
     std::uint64_t last_ = 0;
-    std::uint64_t settlements_ = 0;
-    std::map<std::uint64_t, memory_job> jobs_;
-    std::map<std::string, numbers> available_;        // by queue
-    std::map<std::uint64_t, std::uint64_t> settled_;  // numbers of jobs, in the order they were settled
+    std::vector<ref<memory_node>> nodes_;  // in the order of their numbers
+    std::vector<queue_line> lines_;
+    memory_line settled_;  // in the order they were settled
+    std::size_t settled_count_ = 0;
+    std::size_t forgotten_count_ = 0;
 };
 
 }  // namespace detail
@@ -117,10 +181,10 @@ OJS_SHUTDOWN_INLINE result<std::vector<job>> memory_transport::fetch(const fetch
 OJS_SHUTDOWN_INLINE result<settled> memory_transport::ack(const ack_request& request,
                                                           time_point /*deadline*/) {
     const detail::lock_guard held(queue_->guard);
-    memory_job* const found = queue_->find_active(request.job_id);
+    detail::memory_node* const found = queue_->find_active(request.job_id);
     if (found == nullptr) return settled::gone;
-    found->result_json = request.result_json;
-    ++found->settlements;
+    found->job.result_json = request.result_json;
+    ++found->job.settlements;
     queue_->settle(*found, "completed");
     return settled::accepted;
 }
@@ -128,16 +192,17 @@ OJS_SHUTDOWN_INLINE result<settled> memory_transport::ack(const ack_request& req
 OJS_SHUTDOWN_INLINE result<settled> memory_transport::fail(const fail_request& request,
                                                            time_point /*deadline*/) {
     const detail::lock_guard held(queue_->guard);
-    memory_job* const found = queue_->find_active(request.job_id);
+    detail::memory_node* const found = queue_->find_active(request.job_id);
     if (found == nullptr) return settled::gone;
-    if (request.requeue) --found->job.attempt;
-    found->error = request.error;
+    if (request.requeue) --found->job.job.attempt;
+    found->job.error = request.error;
     if (!request.checkpoint_json.empty())
-        found->job.meta_json =
-            detail::with_raw_member(found->job.meta_json, "checkpoint", request.checkpoint_json);
-    ++found->settlements;
-    if (request.requeue || (request.error.retryable && found->job.attempt < found->job.max_attempts)) {
-        queue_->offer_again(*found);
+        found->job.job.meta_json =
+            detail::with_raw_member(found->job.job.meta_json, "checkpoint", request.checkpoint_json);
+    ++found->job.settlements;
+    if (request.requeue ||
+        (request.error.retryable && found->job.job.attempt < found->job.job.max_attempts)) {
+        queue_->offer(*found);
     } else {
         queue_->settle(*found, "discarded");
     }
@@ -147,18 +212,19 @@ OJS_SHUTDOWN_INLINE result<settled> memory_transport::fail(const fail_request& r
 OJS_SHUTDOWN_INLINE result<settled> memory_transport::save_checkpoint(const checkpoint_request& request,
                                                                       time_point /*deadline*/) {
     const detail::lock_guard held(queue_->guard);
-    memory_job* const found = queue_->find_active(request.job_id);
+    detail::memory_node* const found = queue_->find_active(request.job_id);
     if (found == nullptr) return settled::gone;
-    found->job.meta_json = detail::with_raw_member(found->job.meta_json, "checkpoint", request.state_json);
+    found->job.job.meta_json =
+        detail::with_raw_member(found->job.job.meta_json, "checkpoint", request.state_json);
     return settled::accepted;
 }
 
 OJS_SHUTDOWN_INLINE result<std::string> memory_transport::load_checkpoint(const std::string& job_id,
                                                                           time_point /*deadline*/) {
     const detail::lock_guard held(queue_->guard);
-    const memory_job* const found = queue_->find_active(job_id);
+    const detail::memory_node* const found = queue_->find_active(job_id);
     if (found == nullptr) return std::string();
-    return std::string(detail::raw_member(found->job.meta_json, "checkpoint"));
+    return std::string(detail::raw_member(found->job.job.meta_json, "checkpoint"));
 }
 
 OJS_SHUTDOWN_INLINE result<heartbeat_answer> memory_transport::heartbeat(const heartbeat_request& request,

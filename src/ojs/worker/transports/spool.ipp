@@ -132,7 +132,6 @@ class spool_body : public ref_counted {
         watcher_.stop();
         const lock_guard held(mutex_);
         held_.clear();
-        held_names_.clear();
         owner_ = ref<spool_owner>();
     }
 
@@ -226,7 +225,10 @@ class spool_body : public ref_counted {
     // The same name or id must not be in our hands twice: each is how a job is found again.
     bool is_claimed(const spool_candidate& found) {
         const lock_guard held(mutex_);
-        return held_.count(found.job.id) != 0 || held_names_.count(found.name) != 0;
+        for (const ref<spool_claim>& each : held_) {
+            if (each->job_id == found.job.id || each->name == found.name) return true;
+        }
+        return false;
     }
 
     // Nothing is added to `out` where someone else was quicker.
@@ -351,8 +353,8 @@ class spool_body : public ref_counted {
         job.meta_json = edited_json(job.meta_json, additions);
         {
             const lock_guard held(mutex_);
-            held_[job.id] = claim;
-            held_names_.insert(claim->name);
+            claim->job_id = job.id;
+            held_.push_back(claim);
         }
         out.push_back(std::move(job));
     }
@@ -361,8 +363,10 @@ class spool_body : public ref_counted {
 
     ref<spool_claim> find_claim(const std::string& id) {
         const lock_guard held(mutex_);
-        const auto found = held_.find(id);
-        return found == held_.end() ? ref<spool_claim>() : found->second;
+        for (const ref<spool_claim>& each : held_) {
+            if (each->job_id == id) return each;
+        }
+        return {};
     }
 
     // What is written with it must be read again: the job's file, or the sidecar, has a limit.
@@ -380,12 +384,16 @@ class spool_body : public ref_counted {
         const claimed_file file{place->folders, claim.owner->folder(), claim.name};
         const result<settled> done =
             settle_claim(file, claim, std::move(verdict), claim.owner->new_temporary_name());
-        if (done) {
-            const lock_guard held(mutex_);
-            held_.erase(id);
-            held_names_.erase(claim.name);
-        }
+        if (done) let_go(claim);
         return done;
+    }
+    void let_go(const spool_claim& claim) {
+        const lock_guard held(mutex_);
+        for (ref<spool_claim>& each : held_) {
+            if (each.get() != &claim) continue;
+            std::swap(each, held_.back());
+            return held_.pop_back();
+        }
     }
 
     // ---- dead workers ----
@@ -410,8 +418,7 @@ class spool_body : public ref_counted {
     mutex mutex_;  // guards place_ and owner_, which only a FETCH changes, and what is held
     ref<spool_place> place_;
     ref<spool_owner> owner_;
-    std::map<std::string, ref<spool_claim>> held_;  // by the job's id
-    std::set<std::string> held_names_;              // of their files
+    std::vector<ref<spool_claim>> held_;  // as many as jobs in hand, few
     spool_watcher watcher_;
 };
 

@@ -1,11 +1,9 @@
 // What waits in request/: which files there are, in the order of their names, and which of them may be run now.
 #pragma once
 
-#include <algorithm>
 #include <cstring>
-#include <map>
-#include <set>
 
+#include "entries.ipp"
 #include "settle.ipp"
 #if OJS_SHUTDOWN_USE_INOTIFY
 #include <sys/inotify.h>
@@ -89,7 +87,7 @@ class spool_waiting {
     void watch(const std::string& spool_path, bool forked) {
         ready_.clear();
         put_off_.clear();
-        due_.clear();
+        next_due_ = time_point::max();
         scanned_ = time_point::min();
 #if OJS_SHUTDOWN_USE_INOTIFY
         if (forked || !std::exchange(was_open_, true)) begin_watch();
@@ -111,52 +109,52 @@ class spool_waiting {
     int update(int request) {
         read_news();
         const time_point now = steady_clock::now();
-        while (!due_.empty() && due_.begin()->first <= now) look_again(due_.begin()->second);
+        if (now >= next_due_) look_again_until(now);
         const bool first = scanned_ == time_point::min();
         const std::chrono::milliseconds fresh_for = watched_ >= 0 ? look_rarely : look_soon;
-        if (!first && !ready_.empty() && now < scanned_ + fresh_for) return 0;
+        if (!first && has_ready() && now < scanned_ + fresh_for) return 0;
         if (!first && now < scanned_ + pause_) return 0;
         return scan(request, now);
     }
 
     // The first name after `last` that is worth a look; null: no more.
     const std::string* next(const std::string& last) const {
-        const auto found = ready_.upper_bound(last);
-        return found == ready_.end() ? nullptr : &*found;
+        std::size_t place = ready_.place_of(last);
+        if (place < ready_.size() && ready_[place].name == last) ++place;
+        return place < ready_.size() ? &ready_[place].name : nullptr;
     }
     bool has_ready() const noexcept {
-        return !ready_.empty();
+        return ready_.size() != 0;
     }
     void forget(const std::string& name) {
-        ready_.erase(name);
+        ready_.take(name);
     }
     void put_off(const std::string& name, std::chrono::milliseconds pause) {
         // A person may put another file in its place, which only the kernel could tell us.
         const std::chrono::milliseconds longest = watched_ >= 0 ? look_seldom : look_rarely;
-        const time_point until = steady_clock::now() + (pause < longest ? pause : longest);
-        ready_.erase(name);
-        put_off_[name] = until;
-        due_.insert({until, name});
+        spool_entry entry = ready_.take(name);
+        entry.until = steady_clock::now() + (pause < longest ? pause : longest);
+        note_due(entry.until);
+        put_off_.put(std::move(entry));
     }
     // Those put off may be wanted now.
     void look_at_all_again() {
-        while (!due_.empty()) look_again(due_.begin()->second);
+        look_again_until(time_point::max());
     }
-    // A file of a queue that is not ours, as long as it is what it was.
-    struct foreign {
-        std::string identity;
-        std::string queue;
-    };
-    void note_foreign(const std::string& name, foreign known) {
-        foreign_[name] = std::move(known);
+    void note_foreign(const std::string& name, std::string identity, std::string queue) {
+        spool_entry entry = ready_.take(name);
+        entry.identity = std::move(identity);
+        entry.queue = std::move(queue);
+        ready_.put(std::move(entry));
     }
-    const foreign* find_foreign(const std::string& name) const {
-        const auto found = foreign_.find(name);
-        return found == foreign_.end() ? nullptr : &found->second;
+    // Null where it is not known to be of another queue.
+    const spool_entry* find_foreign(const std::string& name) {
+        const spool_entry* const found = ready_.find(name);
+        return found == nullptr || found->identity.empty() ? nullptr : found;
     }
-    // When the next of those put off is due.
+    // When the next of those put off is due, or some of them may be.
     time_point next_due() const {
-        return due_.empty() ? time_point::max() : due_.begin()->first;
+        return next_due_;
     }
 
   private:
@@ -172,14 +170,30 @@ class spool_waiting {
     }
 #endif
 
-    // `name` may be the one in due_ itself.
-    void look_again(std::string name) {
-        const auto found = put_off_.find(name);
-        if (found != put_off_.end()) {
-            due_.erase({found->second, name});
-            put_off_.erase(found);
+    void note_due(time_point when) noexcept {
+        if (when < next_due_) next_due_ = when;
+    }
+    // Never more than a twentieth of the time goes into looking through many names.
+    static steady_clock::duration pause_after(steady_clock::duration took) noexcept {
+        return took > std::chrono::milliseconds(1) ? took * 20 : steady_clock::duration(0);
+    }
+    void look_again_until(time_point now) {
+        const time_point began = steady_clock::now();
+        spool_entries later;
+        next_due_ = time_point::max();
+        for (std::size_t i = 0; i < put_off_.size(); ++i) {
+            spool_entry each = put_off_[i];
+            if (each.until <= now) {
+                ready_.put(std::move(each));
+            } else {
+                note_due(each.until);
+                later.put(std::move(each));
+            }
         }
-        ready_.insert(std::move(name));
+        std::swap(put_off_, later);
+        const time_point done = steady_clock::now();
+        const steady_clock::duration pause = pause_after(done - began);
+        if (next_due_ != time_point::max() && next_due_ < done + pause) next_due_ = done + pause;
     }
 
     void read_news() {
@@ -202,7 +216,7 @@ class spool_waiting {
     void take_event(const struct inotify_event& event, const char* name) {
         if ((event.mask & IN_Q_OVERFLOW) != 0) scanned_ = time_point::min();
         if ((event.mask & IN_IGNORED) != 0 && event.wd == watched_) watched_ = -1;
-        if (event.len != 0 && *name != '.') look_again(name);
+        if (event.len != 0 && *name != '.' && ready_.find(name) == nullptr) ready_.put(put_off_.take(name));
     }
 #endif
 
@@ -211,29 +225,30 @@ class spool_waiting {
         std::vector<std::string> found;
         const int failed = list_folder(request, found);
         if (failed != 0) return failed;
-        std::set<std::string> there;
-        for (std::string& name : found) {
-            if (name.front() != '.') there.insert(std::move(name));
+        spool_entries ready;
+        spool_entries put_off;
+        next_due_ = time_point::max();
+        for (const std::string* const name : in_order(found)) {
+            if (name->front() == '.') continue;
+            if (const spool_entry* const known = put_off_.find(*name)) {
+                note_due(known->until);
+                put_off.put(*known);
+            } else if (const spool_entry* const seen = ready_.find(*name)) {
+                ready.put(*seen);
+            } else {
+                ready.put({*name});
+            }
         }
-        for (auto each = foreign_.begin(); each != foreign_.end();)
-            each = there.count(each->first) == 0 ? foreign_.erase(each) : ++each;
-        for (auto each = put_off_.begin(); each != put_off_.end();) {
-            const bool gone = there.erase(each->first) == 0;
-            if (gone) due_.erase({each->second, each->first});
-            each = gone ? put_off_.erase(each) : ++each;
-        }
-        ready_ = std::move(there);
+        std::swap(ready_, ready);
+        std::swap(put_off_, put_off);
         scanned_ = steady_clock::now();
-        // Never more than a twentieth of the time goes into looking through a large folder.
-        const auto took = scanned_ - now;
-        pause_ = took > std::chrono::milliseconds(1) ? took * 20 : steady_clock::duration(0);
+        pause_ = pause_after(scanned_ - now);
         return 0;
     }
 
-    std::set<std::string> ready_;                       // to be looked at, in order
-    std::map<std::string, time_point> put_off_;         // not to be looked at before
-    std::set<std::pair<time_point, std::string>> due_;  // the same, in the order of that
-    std::map<std::string, foreign> foreign_;
+    spool_entries ready_;    // to be looked at
+    spool_entries put_off_;  // not to be looked at before their time
+    time_point next_due_ = time_point::max();
     time_point scanned_ = time_point::min();
     steady_clock::duration pause_{0};
     unique_fd watch_;
@@ -305,7 +320,10 @@ class spool_examiner {
     }
 
     static bool is_served(const std::string& queue, const std::vector<std::string>& queues) {
-        return std::find(queues.begin(), queues.end(), queue) != queues.end();
+        for (const std::string& each : queues) {
+            if (each == queue) return true;
+        }
+        return false;
     }
     // Whether what has been read of a file says a queue that is not ours. It need not be JSON: others will see to that.
     static bool is_foreign(std::string_view text, const std::vector<std::string>& queues,
@@ -313,8 +331,8 @@ class spool_examiner {
         return raw_string(raw_member(text, "queue"), queue) && !queue.empty() && !is_served(queue, queues);
     }
     static bool is_known_foreign(int folder, const std::string& name, const std::vector<std::string>& queues,
-                                 const spool_waiting& waiting) {
-        const spool_waiting::foreign* known = waiting.find_foreign(name);
+                                 spool_waiting& waiting) {
+        const spool_entry* known = waiting.find_foreign(name);
         struct stat about {};
         return known != nullptr && !is_served(known->queue, queues) &&
                ::fstatat(folder, name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -324,7 +342,7 @@ class spool_examiner {
     static examined leave_to_others(const std::string& name, const struct stat& about,
                                     const std::string& queue, bool fresh, spool_waiting& waiting) {
         if (fresh) return look_later(look_rarely);
-        waiting.note_foreign(name, {identity_of(about), queue});
+        waiting.note_foreign(name, identity_of(about), queue);
         return look_later(look_seldom);
     }
 

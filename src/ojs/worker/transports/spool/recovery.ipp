@@ -1,8 +1,7 @@
 // Takes back what dead workers have left in a spool.
 #pragma once
 
-#include <set>
-
+#include "entries.ipp"
 #include "settle.ipp"
 
 namespace ojs {
@@ -19,12 +18,15 @@ class spool_teller {
     }
     void tell_once(spool_event::kind what, const std::string& name, const std::string& text) {
         if (told_.size() > 10000) told_.clear();
-        if (told_.insert(cat({static_cast<int>(what), name, "\n", text})).second) tell(what, name, text);
+        std::string key = cat({static_cast<int>(what), name, "\n", text});
+        if (told_.find(key) != nullptr) return;
+        told_.put({std::move(key)});
+        tell(what, name, text);
     }
 
   private:
     const spool_options& options_;
-    std::set<std::string> told_;
+    spool_entries told_;
 };
 
 // Used by one thread at a time; several processes may recover at once, as each dead owner is locked meanwhile.

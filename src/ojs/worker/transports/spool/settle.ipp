@@ -198,6 +198,7 @@ class spool_claim : public ref_counted {
     spool_verdict decision;       // from `decided` on
     bool has_checkpoint = false;  // there is a checkpoint file
     ref<spool_owner> owner;       // empty: a dead one's
+    std::string job_id;           // of the job, once it is handed out
     std::string name;             // of the file
     std::string text;             // the envelope, or the sidecar
     bool opaque = false;          // not ours to write into

@@ -1,0 +1,99 @@
+// Names of files in order, and what is known of each.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "../../../base/duration.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+struct spool_entry {
+    std::string name;
+    time_point until = time_point::min();  // not to be looked at before
+    std::string identity;  // of a file of a queue that is not ours, as long as it is what it was
+    std::string queue;     // that queue
+};
+
+// Entries in the order of their names. Most come at the end and go from the front, so whichever side is shorter moves.
+class spool_entries {
+  public:
+    std::size_t size() const noexcept { return all_.size() - first_; }
+    const spool_entry& operator[](std::size_t place) const noexcept { return all_[first_ + place]; }
+    void clear() {
+        all_.clear();
+        first_ = 0;
+    }
+
+    // How many names there are before `name`.
+    std::size_t place_of(std::string_view name) const noexcept {
+        std::size_t from = first_;
+        std::size_t to = all_.size();
+        while (from < to) {
+            const std::size_t middle = from + (to - from) / 2;
+            if (all_[middle].name < name) {
+                from = middle + 1;
+            } else {
+                to = middle;
+            }
+        }
+        return from - first_;
+    }
+    // Null where it is not among them.
+    spool_entry* find(std::string_view name) noexcept {
+        const std::size_t place = first_ + place_of(name);
+        return place < all_.size() && all_[place].name == name ? &all_[place] : nullptr;
+    }
+    // In place of one of that name, if there is one.
+    void put(spool_entry added) {
+        if (spool_entry* const known = find(added.name)) {
+            *known = std::move(added);
+            return;
+        }
+        std::size_t place = first_ + place_of(added.name);
+        if (first_ > 0 && place - first_ < all_.size() - place) {
+            --first_;
+            --place;
+            for (std::size_t i = first_; i < place; ++i) all_[i] = std::move(all_[i + 1]);
+        } else {
+            all_.emplace_back();
+            for (std::size_t i = all_.size() - 1; i > place; --i) all_[i] = std::move(all_[i - 1]);
+        }
+        all_[place] = std::move(added);
+    }
+    // With only the name where it is not among them.
+    spool_entry take(std::string_view name) {
+        spool_entry out;
+        spool_entry* const known = find(name);
+        if (known == nullptr) {
+            out.name = std::string(name);
+            return out;
+        }
+        out = std::move(*known);
+        remove(static_cast<std::size_t>(known - all_.data()));
+        return out;
+    }
+
+  private:
+    void remove(std::size_t place) {
+        if (place - first_ < all_.size() - place) {
+            for (std::size_t i = place; i > first_; --i) all_[i] = std::move(all_[i - 1]);
+            ++first_;
+        } else {
+            for (std::size_t i = place; i + 1 < all_.size(); ++i) all_[i] = std::move(all_[i + 1]);
+            all_.pop_back();
+        }
+        if (first_ == all_.size()) clear();
+    }
+
+    std::vector<spool_entry> all_;
+    std::size_t first_ = 0;  // before it there are only empty ones
+};
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs
