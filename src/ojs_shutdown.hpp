@@ -12,6 +12,8 @@
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 #include "ojs/base/error.hpp"
+#include "ojs/base/detail/exchange.hpp"
+#include "ojs/base/detail/array.hpp"
 #include "ojs/base/detail/text.hpp"
 #include "ojs/base/duration.hpp"
 #include "ojs/base/detail/ref.hpp"

@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "../base/detail/exchange.hpp"
 #include "../base/detail/sync.hpp"
 #include "cancel_token.hpp"
 #include "detail/wake.hpp"
@@ -200,12 +201,12 @@ class cancel_state : public ref_counted {
 
 OJS_SHUTDOWN_INLINE cancel_registration::cancel_registration() noexcept = default;
 OJS_SHUTDOWN_INLINE cancel_registration::cancel_registration(cancel_registration&& other) noexcept
-    : state_(std::move(other.state_)), id_(std::exchange(other.id_, 0)) {}
+    : state_(std::move(other.state_)), id_(detail::exchange(other.id_, 0)) {}
 OJS_SHUTDOWN_INLINE cancel_registration& cancel_registration::operator=(
     cancel_registration&& other) noexcept {
     if (state_) state_->remove(id_);
     state_ = std::move(other.state_);
-    id_ = std::exchange(other.id_, 0);
+    id_ = detail::exchange(other.id_, 0);
     return *this;
 }
 OJS_SHUTDOWN_INLINE cancel_registration::~cancel_registration() {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "../base/detail/exchange.hpp"
 #include "../base/detail/sync.hpp"
 
 namespace ojs {
@@ -16,16 +17,16 @@ class drain_barrier {
     class [[nodiscard]] ticket {
       public:
         ticket() = default;
-        ticket(ticket&& other) noexcept : barrier_(std::exchange(other.barrier_, nullptr)) {}
+        ticket(ticket&& other) noexcept : barrier_(detail::exchange(other.barrier_, nullptr)) {}
         ticket& operator=(ticket&& other) noexcept {
-            std::swap(barrier_, other.barrier_);
+            detail::swap(barrier_, other.barrier_);
             return *this;
         }
         ~ticket() { leave(); }
 
         explicit operator bool() const noexcept { return barrier_ != nullptr; }
         // Leaves now. True when this was the last one out of a closed barrier.
-        bool leave() noexcept { return barrier_ != nullptr && std::exchange(barrier_, nullptr)->leave(); }
+        bool leave() noexcept { return barrier_ != nullptr && detail::exchange(barrier_, nullptr)->leave(); }
         // One more entry, also after close(): whoever is inside may bring others in. Empty if this one is empty.
         ticket split() const noexcept;
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "../base/detail/array.hpp"
 #include "../base/duration.hpp"
 #include "../base/function.hpp"
 
@@ -48,7 +49,7 @@ class shutdown_sequence {
     };
     static step_end run_one(step& each, std::size_t stack_size);
 
-    std::vector<step> steps_;
+    detail::array<step> steps_;
 };
 
 }  // namespace v0_1_0

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../base/detail/exchange.hpp"
 #include "../base/detail/proc.hpp"
 #include "../base/detail/signal_names.hpp"
 #include "../base/detail/text.hpp"
@@ -328,7 +329,7 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
     if (!process.fork_handler_set.exchange(true))
         pthread_atfork(nullptr, nullptr, detail::ojs_shutdown_after_fork);
     // A forked child still has its parent's.
-    delete std::exchange(process.waker, new detail::wake(std::move(*waker)));
+    delete detail::exchange(process.waker, new detail::wake(std::move(*waker)));
     process.taken = process.received.load();
     process.owner = getpid();
     process.notify_fd.store(process.waker->notify_fd());
@@ -359,11 +360,11 @@ OJS_SHUTDOWN_INLINE result<void> signals::add_reclaim(const lifecycle& target) {
 }
 
 OJS_SHUTDOWN_INLINE signals::signals(signals&& other) noexcept
-    : claim_(std::exchange(other.claim_, 0)), ignored_(std::move(other.ignored_)) {}
+    : claim_(detail::exchange(other.claim_, 0)), ignored_(std::move(other.ignored_)) {}
 
 OJS_SHUTDOWN_INLINE signals& signals::operator=(signals&& other) noexcept {
-    std::swap(claim_, other.claim_);
-    std::swap(ignored_, other.ignored_);
+    detail::swap(claim_, other.claim_);
+    detail::swap(ignored_, other.ignored_);
     return *this;
 }
 
@@ -375,7 +376,7 @@ OJS_SHUTDOWN_INLINE bool signals::active() const noexcept {
 OJS_SHUTDOWN_INLINE signals::~signals() {
     if (!active()) return;
     detail::uninstall_handlers();
-    delete std::exchange(detail::process.waker, nullptr);
+    delete detail::exchange(detail::process.waker, nullptr);
     detail::process.claim.store(0);
 }
 

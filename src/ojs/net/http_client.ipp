@@ -2,6 +2,7 @@
 
 #include <exception>
 
+#include "../base/detail/array.hpp"
 #include "../base/detail/text.hpp"
 #include "detail/http_parser.hpp"
 #include "detail/socket.hpp"
@@ -77,7 +78,7 @@ class http_client::impl final : public detail::ref_counted {
     std::string fixed_head_;  // the header lines that every request has
     detail::resolver resolver_;
     detail::mutex mutex_;
-    std::vector<kept_connection> kept_;  // the last one is the most recently used
+    detail::array<kept_connection> kept_;  // the last one is the most recently used
 };
 
 OJS_SHUTDOWN_INLINE error http_client::impl::failure(errc code, std::string_view what, int sys_errno) const {
@@ -134,7 +135,7 @@ OJS_SHUTDOWN_INLINE detail::unique_fd http_client::impl::take_kept() {
                 if (pthread_equal(kept_[i].user, pthread_self())) at = i;
             }
             candidate = std::move(kept_[at].socket);
-            kept_.erase(kept_.begin() + static_cast<std::ptrdiff_t>(at));
+            kept_.remove(at);
         }
         if (!detail::is_stale(candidate.get())) return candidate;
     }

@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../base/detail/array.hpp"
+#include "../base/detail/exchange.hpp"
 #include "../base/detail/text.hpp"
 #include "../core/detail/wake.hpp"
 #include "detail/http_parser.hpp"
@@ -294,7 +296,7 @@ class http_server::impl final : public detail::ref_counted {
     detail::mutex stop_mutex_;  // one stop() at a time
     detail::mutex mutex_;       // guards what follows
     detail::condition emptied_;
-    std::vector<detail::ref<detail::http_connection>> connections_;
+    detail::array<detail::ref<detail::http_connection>> connections_;
     detail::thread last_ended_;  // each connection's thread, as it ends, joins the one that ended before
 };
 
@@ -403,7 +405,7 @@ OJS_SHUTDOWN_INLINE void http_server::impl::retire(detail::http_connection& conn
         if (connections_.size() == context_.options.max_connections) wake_.notify();
         for (detail::ref<detail::http_connection>& listed : connections_) {
             if (listed.get() != &connection) continue;
-            std::swap(listed, connections_.back());
+            detail::swap(listed, connections_.back());
             connections_.pop_back();
             break;
         }

@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #endif
 
+#include "../base/detail/exchange.hpp"
 #include "../base/detail/proc.hpp"
 #include "../base/detail/signal_names.hpp"
 #include "../base/detail/sync.hpp"
@@ -289,7 +290,7 @@ OJS_SHUTDOWN_INLINE result<child_process> child_process::start(const child_optio
 OJS_SHUTDOWN_INLINE child_process::child_process() noexcept = default;
 OJS_SHUTDOWN_INLINE child_process::child_process(child_process&& other) noexcept = default;
 OJS_SHUTDOWN_INLINE child_process& child_process::operator=(child_process&& other) noexcept {
-    std::swap(state_, other.state_);
+    detail::swap(state_, other.state_);
     return *this;
 }
 OJS_SHUTDOWN_INLINE child_process::~child_process() {

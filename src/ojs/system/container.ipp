@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "../base/detail/exchange.hpp"
 #include "../base/detail/proc.hpp"
 #include "../base/detail/small_file.hpp"
 #include "../base/detail/text.hpp"
@@ -283,9 +284,11 @@ class evidence_list {
     explicit evidence_list(std::vector<container_evidence>& list) : list_(list) {}
 
     void add(bool conclusive, std::string_view source, std::string_view found, std::string_view runtime) {
-        const auto place = static_cast<std::ptrdiff_t>(conclusive ? conclusive_++ : list_.size());
-        list_.insert(list_.begin() + place,
-                     {std::string(source), printable(found, 100), std::string(runtime), conclusive});
+        std::size_t place = list_.size();
+        list_.push_back({std::string(source), printable(found, 100), std::string(runtime), conclusive});
+        if (!conclusive) return;
+        for (; place > conclusive_; --place) detail::swap(list_[place], list_[place - 1]);
+        ++conclusive_;
     }
     bool is_conclusive() const { return conclusive_ > 0; }
 

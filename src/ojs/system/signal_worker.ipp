@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../base/detail/array.hpp"
 #include "../base/detail/proc.hpp"
 #include "../base/detail/text.hpp"
 #include "container.ipp"
@@ -31,7 +32,7 @@ inline int signal_for(std::string_view word) {
     return 0;
 }
 
-inline bool is_among(const std::vector<process_facts>& processes, pid_t pid) {
+inline bool is_among(const array<process_facts>& processes, pid_t pid) {
     for (const process_facts& each : processes) {
         if (each.pid == pid) return true;
     }
@@ -39,8 +40,8 @@ inline bool is_among(const std::vector<process_facts>& processes, pid_t pid) {
 }
 
 // All others that run our program.
-inline std::vector<process_facts> same_programs(std::string_view root, const process_facts& self) {
-    std::vector<process_facts> out;
+inline array<process_facts> same_programs(std::string_view root, const process_facts& self) {
+    array<process_facts> out;
     for (const pid_t pid : all_processes(root)) {
         if (pid == self.pid) continue;
         process_facts other = read_process(root, cat({pid}));
@@ -54,7 +55,7 @@ inline result<pid_t> find_worker(std::string_view root) {
     const process_facts self = read_process(root, "self");
     if (self.pid == 0)
         return error{errc::unsupported, 0, "there is no /proc to find the worker in; give its process id"};
-    const std::vector<process_facts> same = same_programs(root, self);
+    const array<process_facts> same = same_programs(root, self);
     if (self.pid != 1 && is_among(same, 1)) return pid_t{1};
     pid_t found = 0;
     int count = 0;

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "../base/detail/exchange.hpp"
 #include "../base/detail/text.hpp"
 #include "../core/signals.hpp"
 #include "../net/detail/socket.hpp"
@@ -85,7 +86,7 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) noexcep
     std::size_t row[65];
     for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
     for (std::size_t i = 1; i <= a.size(); ++i) {
-        std::size_t diagonal = std::exchange(row[0], i);
+        std::size_t diagonal = detail::exchange(row[0], i);
         for (std::size_t j = 1; j <= b.size(); ++j) {
             const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
             diagonal = row[j];

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "../base/detail/array.hpp"
+#include "../base/detail/exchange.hpp"
 #include "worker.hpp"
 
 #include <sys/random.h>
@@ -321,11 +323,11 @@ class worker_body : public ref_counted {
         worker.transport->when_work_may_wait(nullptr);
         if (worker.followed != nullptr) worker.followed->unsubscribe(worker.supervisor.notify_fd());
         worker.life.unsubscribe(worker.supervisor.notify_fd());
-        delete std::exchange(supervisor_, nullptr);
+        delete detail::exchange(supervisor_, nullptr);
     }
 
     const ref<worker_context> context_;
-    std::vector<ref<registered_handler>> handlers_;
+    array<ref<registered_handler>> handlers_;
     result<void> refused_;  // why the first handler that is not among them is not
     supervisor* supervisor_ = nullptr;
     mutex mutex_;

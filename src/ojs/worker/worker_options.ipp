@@ -146,7 +146,7 @@ inline std::vector<std::string> split_list(std::string_view text) {
         std::string_view item = text.substr(0, comma);
         while (!item.empty() && item.front() == ' ') item.remove_prefix(1);
         while (!item.empty() && item.back() == ' ') item.remove_suffix(1);
-        out.emplace_back(item);
+        out.push_back(std::string(item));
         if (comma != std::string_view::npos) text.remove_prefix(comma + 1);
     }
     return out;

@@ -20,7 +20,8 @@ class backoff {
 
     std::chrono::milliseconds next() noexcept {
         pause_ = pause_.count() == 0 ? first_ : pause_ * 2 < last_ ? pause_ * 2 : last_;
-        return pause_ - pause_ * (random() % 512) / 1024;
+        const auto cut = static_cast<std::int64_t>(random() % 512);
+        return std::chrono::milliseconds(pause_.count() - pause_.count() * cut / 1024);
     }
     void reset() noexcept { pause_ = std::chrono::milliseconds(0); }
 

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "exchange.hpp"
 #include "sync.hpp"
 
 namespace ojs {
@@ -15,20 +16,21 @@ class unique_fd {
   public:
     unique_fd() = default;
     explicit unique_fd(int fd) noexcept : fd_(fd) {}
-    unique_fd(unique_fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    unique_fd(unique_fd&& other) noexcept : fd_(detail::exchange(other.fd_, -1)) {}
     unique_fd& operator=(unique_fd&& other) noexcept {
-        std::swap(fd_, other.fd_);
+        detail::swap(fd_, other.fd_);
         return *this;
     }
     ~unique_fd() { reset(); }
 
     int get() const noexcept { return fd_; }
     explicit operator bool() const noexcept { return fd_ >= 0; }
-    int release() noexcept { return std::exchange(fd_, -1); }
+    int release() noexcept { return detail::exchange(fd_, -1); }
     void reset() noexcept {
         if (fd_ < 0) return;
         const cancellable off(false);
-        ::close(std::exchange(fd_, -1));  // not repeated on EINTR: on Linux the descriptor is gone either way
+        ::close(
+            detail::exchange(fd_, -1));  // not repeated on EINTR: on Linux the descriptor is gone either way
     }
 
   private:

@@ -45,7 +45,7 @@ inline std::vector<std::string> split_at_nul(std::string_view text) {
     std::vector<std::string> out;
     while (!text.empty()) {
         const std::size_t end = text.find('\0');
-        out.emplace_back(text.substr(0, end));
+        out.push_back(std::string(text.substr(0, end)));
         text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     }
     return out;

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <utility>
 
+#include "exchange.hpp"
+
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
@@ -34,9 +36,9 @@ class ref {
         if (target_ != nullptr) target_->retain();
     }
     ref(const ref& other) noexcept : ref(other.target_) {}
-    ref(ref&& other) noexcept : target_(std::exchange(other.target_, nullptr)) {}
+    ref(ref&& other) noexcept : target_(detail::exchange(other.target_, nullptr)) {}
     ref& operator=(ref other) noexcept {
-        std::swap(target_, other.target_);
+        detail::swap(target_, other.target_);
         return *this;
     }
     ~ref() {

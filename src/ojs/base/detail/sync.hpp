@@ -5,6 +5,7 @@
 
 #include "../duration.hpp"
 #include "../function.hpp"
+#include "exchange.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -118,7 +119,7 @@ class thread {
   public:
     thread() = default;
     thread(thread&& other) noexcept
-        : native_(other.native_), joinable_(std::exchange(other.joinable_, false)) {}
+        : native_(other.native_), joinable_(detail::exchange(other.joinable_, false)) {}
     thread& operator=(thread&& other) noexcept;
     ~thread() { join(); }
 

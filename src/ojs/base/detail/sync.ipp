@@ -10,6 +10,7 @@
 
 #include <exception>
 
+#include "exchange.hpp"
 #include "sync.hpp"
 #include "text.hpp"
 
@@ -113,16 +114,16 @@ OJS_SHUTDOWN_INLINE result<thread> thread::start(function<void()> body, thread_o
 OJS_SHUTDOWN_INLINE thread& thread::operator=(thread&& other) noexcept {
     join();
     native_ = other.native_;
-    joinable_ = std::exchange(other.joinable_, false);
+    joinable_ = detail::exchange(other.joinable_, false);
     return *this;
 }
 
 OJS_SHUTDOWN_INLINE void thread::join() noexcept {
-    if (std::exchange(joinable_, false)) pthread_join(native_, nullptr);
+    if (detail::exchange(joinable_, false)) pthread_join(native_, nullptr);
 }
 
 OJS_SHUTDOWN_INLINE void thread::detach() noexcept {
-    if (std::exchange(joinable_, false)) pthread_detach(native_);
+    if (detail::exchange(joinable_, false)) pthread_detach(native_);
 }
 
 OJS_SHUTDOWN_INLINE void run_below_others(pthread_t thread) noexcept {

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "array.hpp"
+
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
@@ -58,7 +60,7 @@ bool is_utf8(std::string_view text) noexcept;
 std::string repair_utf8(std::string text);
 
 // Where the texts are, in ascending order.
-std::vector<const std::string*> in_order(const std::vector<std::string>& texts);
+array<const std::string*> in_order(const std::vector<std::string>& texts);
 
 // A string as JSON, with its quotes. Bytes that are not UTF-8 become U+FFFD.
 std::string json_quote(std::string_view text);

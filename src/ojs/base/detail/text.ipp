@@ -1,5 +1,6 @@
 #pragma once
 
+#include "array.hpp"
 #include "text.hpp"
 
 #include <cstdio>
@@ -166,8 +167,8 @@ inline int compare_texts(const void* one, const void* other) {
         ->compare(**static_cast<const std::string* const*>(other));
 }
 
-OJS_SHUTDOWN_INLINE std::vector<const std::string*> in_order(const std::vector<std::string>& texts) {
-    std::vector<const std::string*> out;
+OJS_SHUTDOWN_INLINE array<const std::string*> in_order(const std::vector<std::string>& texts) {
+    array<const std::string*> out;
     for (const std::string& each : texts) out.push_back(&each);
     // Not std::sort, which takes as long to compile as a hundred functions of ours.
     if (!out.empty()) std::qsort(out.data(), out.size(), sizeof out[0], compare_texts);

@@ -5,8 +5,8 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "../../base/detail/array.hpp"
 #include "../../base/detail/fd.hpp"
 #include "../../base/detail/ref.hpp"
 #include "../../base/detail/sync.hpp"
@@ -26,7 +26,7 @@ struct socket_address {
     const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
-using socket_addresses = std::vector<socket_address>;
+using socket_addresses = array<socket_address>;
 
 class address_lookup;
 

@@ -479,8 +479,7 @@ inline int bind_tcp(int fd, const socket_address& address) noexcept {
 }
 
 OJS_SHUTDOWN_INLINE result<unique_fd> listen_socket(const endpoint& where) {
-    const socket_address address =
-        known_addresses(where).front();  // never a name: parse_listen_address saw to it
+    const socket_address address = known_addresses(where)[0];  // never a name: parse_listen_address saw to it
     unique_fd out = open_socket(address.storage.ss_family);
     if (!out) return cannot_listen(where, errno);
     const bool is_unix = !where.unix_path.empty();

@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #endif
 
+#include "../../base/detail/array.hpp"
 #include "../../base/detail/text.hpp"
 #include "../child_process.hpp"
 
@@ -83,8 +84,8 @@ class child_launch {
     static const step* steps() noexcept;
 
     const child_options* options_ = nullptr;
-    std::vector<char*> arguments_;
-    std::vector<char*> environment_;
+    array<char*> arguments_;
+    array<char*> environment_;
     std::vector<std::string> candidates_;
     unique_fd child_ends_[3];
     int streams_[3] = {inherited, inherited, inherited};
@@ -173,7 +174,7 @@ inline bool is_own_variable(const char* text) noexcept {
 }
 
 inline void child_launch::choose_environment(const child_options& options) {
-    std::vector<const char*> wanted;
+    array<const char*> wanted;
     for (char** each = environ; options.inherit_environment && each != nullptr && *each != nullptr; ++each) {
         if (options.inherit_own_variables || !is_own_variable(*each)) wanted.push_back(*each);
     }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "../../base/detail/exchange.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../core/detail/wake.hpp"
@@ -144,7 +145,7 @@ inline bool may_ask_for_stack() {
     if (asked_stack.answered != nullptr && asked_stack.owner == getpid()) return true;
     result<wake> made = wake::create();
     if (!made) return false;
-    delete std::exchange(asked_stack.answered, new wake(std::move(*made)));
+    delete detail::exchange(asked_stack.answered, new wake(std::move(*made)));
     asked_stack.owner = getpid();
     return true;
 }

@@ -5,6 +5,8 @@
 
 #include <atomic>
 
+#include "../../base/detail/array.hpp"
+#include "../../base/detail/exchange.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../core/drain_barrier.hpp"
 #include "../job.hpp"
@@ -52,7 +54,7 @@ class saved_state {
     // In a turn. False: the job is being reported, without this.
     bool keep(std::string state) {
         const lock_guard held(mutex_);
-        if (!closed_) std::swap(kept_, state);
+        if (!closed_) detail::swap(kept_, state);
         return !closed_;
     }
     std::string kept() const {
@@ -247,7 +249,7 @@ class job_table {
         ref<active_job>* at = &bucket_of(job.job.id);
         while (*at && at->get() != &job) at = &(*at)->next_in_table;
         if (!*at) return;
-        *at = std::exchange((*at)->next_in_table, {});
+        *at = detail::exchange((*at)->next_in_table, {});
         --count_;
     }
     // The job of that id that nobody has taken to report, or none.
@@ -275,10 +277,10 @@ class job_table {
             for (active_job* job = first.get(); job != nullptr; job = job->next_in_table.get()) look(*job);
         }
     }
-    std::vector<ref<active_job>> snapshot() const {
-        std::vector<ref<active_job>> out;
+    array<ref<active_job>> snapshot() const {
+        array<ref<active_job>> out;
         out.reserve(size());
-        each([&](active_job& job) { out.emplace_back(&job); });
+        each([&](active_job& job) { out.push_back(ref<active_job>(&job)); });
         return out;
     }
 
@@ -288,23 +290,23 @@ class job_table {
     }
     void insert(ref<active_job> job) {
         ref<active_job>& first = bucket_of(job->job.id);
-        job->next_in_table = std::exchange(first, {});
+        job->next_in_table = detail::exchange(first, {});
         first = std::move(job);
     }
     void grow() {
-        std::vector<ref<active_job>> old(buckets_.empty() ? 16 : buckets_.size() * 2);
-        std::swap(buckets_, old);
+        array<ref<active_job>> old(buckets_.empty() ? 16 : buckets_.size() * 2);
+        detail::swap(buckets_, old);
         for (ref<active_job>& first : old) {
             while (first) {
-                ref<active_job> job = std::exchange(first, {});
-                first = std::exchange(job->next_in_table, {});
+                ref<active_job> job = detail::exchange(first, {});
+                first = detail::exchange(job->next_in_table, {});
                 insert(std::move(job));
             }
         }
     }
 
     mutable mutex mutex_;
-    std::vector<ref<active_job>> buckets_;  // a power of two, each a chain
+    array<ref<active_job>> buckets_;  // a power of two, each a chain
     std::atomic<std::size_t> count_{0};
 };
 

@@ -7,6 +7,7 @@
 
 #include <cstdio>
 
+#include "../../base/detail/array.hpp"
 #include "../../base/detail/fd.hpp"
 #include "../../net/detail/url.hpp"
 #include "../../net/http_server.hpp"
@@ -81,9 +82,9 @@ inline void show_phase(metrics_page& page, const worker_context& worker, phase n
 }
 
 inline void show_active_jobs(metrics_page& page, const worker_context& worker) {
-    const std::vector<ref<active_job>> jobs = worker.jobs.snapshot();
+    const array<ref<active_job>> jobs = worker.jobs.snapshot();
     const label_names& queues = worker.metrics->jobs.queues();
-    std::vector<unsigned long long> busy(queues.size());
+    array<unsigned long long> busy(queues.size());
     for (const ref<active_job>& job : jobs) ++busy[queues.place_of(job->job.queue)];
     page.family("ojs_workers_busy", "gauge", "Jobs claimed and not yet settled.");
     for (std::size_t i = 0; i < busy.size(); ++i) page.sample(busy[i], label("queue", queues[i]));

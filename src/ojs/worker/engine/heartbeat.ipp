@@ -1,6 +1,7 @@
 // heartbeat: the threads that beat, to the very last request of the worker.
 #pragma once
 
+#include "../../base/detail/array.hpp"
 #include "worker_context.ipp"
 
 namespace ojs {
@@ -118,7 +119,7 @@ class heartbeat : public ref_counted {
     }
 
     result<void> beat(std::string state, bool matters, function<bool()> still_wanted) {
-        const std::vector<ref<active_job>> jobs = worker_.jobs.snapshot();
+        const array<ref<active_job>> jobs = worker_.jobs.snapshot();
         const time_point sent = steady_clock::now();
         const heartbeat_request request = {&worker_.identity, std::move(state), ids_of(jobs), matters,
                                            std::move(still_wanted)};
@@ -138,15 +139,14 @@ class heartbeat : public ref_counted {
     }
 
     // The next beat follows the shortest lease in hand.
-    void cover_leases(const std::vector<ref<active_job>>& jobs, time_point sent) {
+    void cover_leases(const array<ref<active_job>>& jobs, time_point sent) {
         auto shortest = std::chrono::milliseconds::max();
         for (const ref<active_job>& each : jobs) shortest = each->lease < shortest ? each->lease : shortest;
         worker_.beats.cover(sent, shortest);
     }
 
     // A lease that ran out before the answer is ours again only if the backend says so by name.
-    void renew_leases(const std::vector<ref<active_job>>& jobs, const heartbeat_answer& answer,
-                      time_point sent) {
+    void renew_leases(const array<ref<active_job>>& jobs, const heartbeat_answer& answer, time_point sent) {
         const time_point answered = steady_clock::now();
         for (const ref<active_job>& each : jobs) {
             if (!each->lease_expired(answered)) each->extend_lease(sent);

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <exception>
 
+#include "../../base/detail/array.hpp"
+#include "../../base/detail/exchange.hpp"
 #include "../../system/detail/thread_stack.hpp"
 #include "settlement.ipp"
 
@@ -17,7 +19,7 @@ namespace detail {
 // they cannot run to others; so a busy worker changes threads rarely, and with one slot never.
 class job_pool : public ref_counted {
   public:
-    job_pool(ref<worker_context> context, std::vector<ref<registered_handler>> handlers)
+    job_pool(ref<worker_context> context, array<ref<registered_handler>> handlers)
         : context_(std::move(context)),
           worker_(*context_),
           handlers_(std::move(handlers)),
@@ -77,7 +79,7 @@ class job_pool : public ref_counted {
     }
 
     // Reports these as interrupted, on threads of their own, unless their handlers are faster.
-    void interrupt(const std::vector<ref<active_job>>& jobs, cancel_reason why) {
+    void interrupt(const array<ref<active_job>>& jobs, cancel_reason why) {
         worker_.all_jobs->abandon();
         if (reports_.interrupt(jobs, why)) start_report_thread();
     }
@@ -97,8 +99,8 @@ class job_pool : public ref_counted {
         // Only a handler that has begun can wait or be called back; and those that waited first are woken first, which
         // spares the system to search for each among all that wait.
         const auto tell = [self] {
-            const std::vector<ref<active_job>> jobs = self->jobs_in_handlers();
-            std::vector<ref<active_job>> held_up;  // by a handler that may wait long for a processor
+            const array<ref<active_job>> jobs = self->jobs_in_handlers();
+            array<ref<active_job>> held_up;  // by a handler that may wait long for a processor
             for (const ref<active_job>& job : jobs) {
                 if (!job->cancel.try_end_waits()) held_up.push_back(job);
             }
@@ -111,7 +113,7 @@ class job_pool : public ref_counted {
     }
 
     // Calls back those who asked to be told, beside the caller: what they do is not ours to know.
-    void run_cancel_callbacks(const std::vector<ref<active_job>>& jobs) {
+    void run_cancel_callbacks(const array<ref<active_job>>& jobs) {
         const ref<callback_round> round = callbacks_of(jobs);
         if (round->jobs.empty() || add_callback_thread(round)) return;
         call_back(*round);  // for want of threads; a job that is never told might wait for ever
@@ -137,10 +139,10 @@ class job_pool : public ref_counted {
         abandoned_ = true;
         for (const ref<pool_thread>& each : threads_) each->handle.detach();
         threads_.clear();
-        for (; gone_; gone_ = std::exchange(gone_->next_gone, {})) gone_->handle.detach();
+        for (; gone_; gone_ = detail::exchange(gone_->next_gone, {})) gone_->handle.detach();
     }
 
-    std::vector<ref<active_job>> jobs_in_handlers() {
+    array<ref<active_job>> jobs_in_handlers() {
         const lock_guard held(mutex_);
         return running_;
     }
@@ -186,12 +188,12 @@ class job_pool : public ref_counted {
 
     // Jobs whose callbacks are to be called. One that takes its time holds up none but its thread.
     struct callback_round : ref_counted {
-        std::vector<ref<active_job>> jobs;
+        array<ref<active_job>> jobs;
         std::atomic<std::size_t> next{0};
         std::atomic<int> free_threads{0};  // not in a callback
     };
 
-    static ref<callback_round> callbacks_of(const std::vector<ref<active_job>>& jobs) {
+    static ref<callback_round> callbacks_of(const array<ref<active_job>>& jobs) {
         const ref<callback_round> round = make_ref<callback_round>();
         for (const ref<active_job>& job : jobs) {
             if (job->cancel.callbacks_due()) round->jobs.push_back(job);
@@ -209,7 +211,7 @@ class job_pool : public ref_counted {
 
     // As many threads, each of which begins with its job, or with none. The mutex, which is held, is let go of meanwhile:
     // this takes its time among handlers that keep every processor busy. Jobs without a thread are ready for others.
-    result<void> start_job_threads(lock_guard& held, const std::vector<ref<active_job>>& jobs) {
+    result<void> start_job_threads(lock_guard& held, const array<ref<active_job>>& jobs) {
         job_threads_ += jobs.size();
         for (const ref<active_job>& job : jobs) {
             if (job) enlist(running_, job);
@@ -357,20 +359,20 @@ class job_pool : public ref_counted {
             const lock_guard held(mutex_);
             ended = std::move(gone_);
         }
-        while (ended) ended = std::exchange(ended->next_gone, {});
+        while (ended) ended = detail::exchange(ended->next_gone, {});
     }
 
     // Lists whose members know their place: striking one takes the same time however long they are.
     template <class T>
-    static void enlist(std::vector<ref<T>>& list, const ref<T>& member) {
+    static void enlist(array<ref<T>>& list, const ref<T>& member) {
         member->place = list.size();
         list.push_back(member);
     }
     template <class T>
-    static void strike(std::vector<ref<T>>& list, const T& member) {
+    static void strike(array<ref<T>>& list, const T& member) {
         const std::size_t place = member.place;
         list.back()->place = place;
-        std::swap(list[place], list.back());
+        detail::swap(list[place], list.back());
         list.pop_back();
     }
 
@@ -393,7 +395,7 @@ class job_pool : public ref_counted {
     // With the mutex held.
     void job_left(const active_job& job) {
         strike(running_, job);
-        if (std::exchange(tells_returns_, false)) worker_.supervisor.notify();
+        if (detail::exchange(tells_returns_, false)) worker_.supervisor.notify();
         expect_work();  // its slot is free
     }
 
@@ -436,7 +438,7 @@ class job_pool : public ref_counted {
                 --idle_;
                 continue;
             }
-            const bool leads = !std::exchange(leading_, true);
+            const bool leads = !detail::exchange(leading_, true);
             if (now) {
                 fetch(held, free);
             } else {
@@ -472,7 +474,7 @@ class job_pool : public ref_counted {
     std::size_t concurrency() const noexcept { return static_cast<std::size_t>(worker_.options.concurrency); }
 
     // Where the system has no more threads, there are as many as it has for now.
-    void add_helpers(lock_guard& held, const std::vector<ref<active_job>>& jobs) {
+    void add_helpers(lock_guard& held, const array<ref<active_job>>& jobs) {
         const result<void> added = start_job_threads(held, jobs);
         if (!added) note_shortage(added.error());
     }
@@ -489,7 +491,7 @@ class job_pool : public ref_counted {
         const std::uint64_t news = news_;
         asked_for_ += count;
         held.unlock();
-        std::vector<ref<active_job>> runnable;
+        array<ref<active_job>> runnable;
         const result<std::size_t> got = claim(count, runnable);
         held.lock();
         asked_for_ -= count;
@@ -500,7 +502,7 @@ class job_pool : public ref_counted {
     }
 
     // One FETCH. Returns how many jobs came, and in `runnable` those to run; the others are being reported.
-    result<std::size_t> claim(std::size_t count, std::vector<ref<active_job>>& runnable) {
+    result<std::size_t> claim(std::size_t count, array<ref<active_job>>& runnable) {
         drain_barrier::ticket ticket = worker_.claims.enter();
         if (!ticket) return error{errc::cancelled, 0, "the intake is closed"};
         const time_point sent = steady_clock::now();
@@ -559,7 +561,7 @@ class job_pool : public ref_counted {
     void invite_helpers(lock_guard& held) {
         std::size_t wanted = ready_.empty() ? 0 : ready_.size() - 1;
         for (std::size_t i = 0; i < idle_ && wanted > 0; ++i, --wanted) work_.notify_one();
-        std::vector<ref<active_job>> given;
+        array<ref<active_job>> given;
         for (; wanted > 0 && job_threads_ + given.size() < slots_; --wanted) {
             given.push_back(std::move(ready_.back()));
             ready_.pop_back();
@@ -569,7 +571,7 @@ class job_pool : public ref_counted {
 
     // Claimed jobs become active ones, ready to run or reported at once. Returns how many there were.
     std::size_t accept(std::vector<job> claimed, time_point sent, const drain_barrier::ticket& ticket,
-                       std::vector<ref<active_job>>& runnable) {
+                       array<ref<active_job>>& runnable) {
         std::size_t came = 0;
         for (job& each : claimed) {
             if (each.id.empty()) {
@@ -690,15 +692,15 @@ class job_pool : public ref_counted {
 
     const ref<worker_context> context_;
     worker_context& worker_;
-    const std::vector<ref<registered_handler>> handlers_;
+    const array<ref<registered_handler>> handlers_;
     const int nice_ = thread_nice();  // of who starts the worker
     mutex mutex_;
     condition work_;   // idle threads: a ready job, the lead to take, or the end
     condition lead_;   // the leader: a slot or a phase changed
     condition ended_;  // a thread ended
-    std::vector<ref<active_job>> ready_;
-    std::vector<ref<active_job>> running_;
-    std::vector<ref<pool_thread>> threads_;
+    array<ref<active_job>> ready_;
+    array<ref<active_job>> running_;
+    array<ref<pool_thread>> threads_;
     ref<pool_thread> gone_;             // those that ended, to be joined: a list
     std::atomic<std::size_t> live_{0};  // threads that have not ended
     std::size_t job_threads_ = 0;       // of them, those that run jobs

@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <new>
 #include <string>
-#include <vector>
 
+#include "../../base/detail/array.hpp"
 #include "../../base/detail/ref.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../base/duration.hpp"
@@ -237,7 +237,7 @@ class job_metrics {
 
     const label_names queues_;
     const label_names types_;
-    std::vector<std::atomic<pair*>> pairs_;  // [queue][type]
+    array<std::atomic<pair*>> pairs_;  // [queue][type]
     std::atomic<std::size_t> made_{0};
 };
 

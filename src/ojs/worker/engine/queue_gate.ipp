@@ -3,8 +3,8 @@
 
 #include <atomic>
 #include <string>
-#include <vector>
 
+#include "../../base/detail/array.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../core/lifecycle.hpp"
 
@@ -67,7 +67,7 @@ class queue_gate {
     const std::vector<std::string>& all_;
     const lifecycle& life_;
     mutable mutex mutex_;
-    std::vector<place> places_;
+    array<place> places_;
     std::atomic<std::uint32_t> changes_{0};
 };
 

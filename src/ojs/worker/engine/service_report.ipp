@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../../base/detail/exchange.hpp"
 #include "../../system/service_notifier.hpp"
 #include "worker_context.ipp"
 
@@ -89,7 +90,7 @@ class service_report {
         }
     }
     void complain(const error& why) {
-        if (!std::exchange(complained_, true))
+        if (!detail::exchange(complained_, true))
             worker_.log.write(log_level::warn, "service manager not reached", {field("error", why.text)});
     }
 

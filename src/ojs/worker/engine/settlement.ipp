@@ -1,6 +1,7 @@
 // settle: tells the backend what became of a job, until it answers; and the queue of jobs a stop reports.
 #pragma once
 
+#include "../../base/detail/array.hpp"
 #include "worker_context.ipp"
 
 namespace ojs {
@@ -270,7 +271,7 @@ class report_queue {
     }
 
     // Jobs to be interrupted, unless their handlers are faster: each is taken when its turn comes. True as above.
-    bool interrupt(std::vector<ref<active_job>> jobs, cancel_reason why) {
+    bool interrupt(array<ref<active_job>> jobs, cancel_reason why) {
         const lock_guard held(mutex_);
         open_ = std::move(jobs);
         why_ = why;
@@ -324,7 +325,7 @@ class report_queue {
 
     // Reports all there is, then logs what became of it.
     void work_off(lock_guard& held) {
-        std::vector<entry> settled;
+        array<entry> settled;
         entry next;
         while (take(next, held)) {
             next.end = conclude(worker_, *next.job, next.report);
@@ -365,8 +366,8 @@ class report_queue {
     const function<void()> settled_one_;
     mutex mutex_;
     condition work_;
-    std::vector<entry> taken_;
-    std::vector<ref<active_job>> open_;
+    array<entry> taken_;
+    array<ref<active_job>> open_;
     cancel_reason why_ = cancel_reason::none;
     std::size_t threads_ = 0;
     std::size_t busy_ = 0;

@@ -1,6 +1,7 @@
 // stuck_watch: cancels jobs that ran longer than they may, and tells of those that outlive their cancellation.
 #pragma once
 
+#include "../../base/detail/array.hpp"
 #include "job_pool.ipp"
 
 namespace ojs {
@@ -25,7 +26,7 @@ class stuck_watch {
     }
 
     // The stop leaves without these.
-    void leave_behind(const std::vector<ref<active_job>>& jobs) {
+    void leave_behind(const array<ref<active_job>>& jobs) {
         for (const ref<active_job>& job : jobs) {
             if (!job->known_stuck.exchange(true)) ++count_;
         }
@@ -42,8 +43,8 @@ class stuck_watch {
 
   private:
     struct overdue {
-        std::vector<ref<active_job>> timed_out;  // cancelled just now; their callbacks have yet to be called
-        std::vector<ref<active_job>> stuck;      // not known before
+        array<ref<active_job>> timed_out;  // cancelled just now; their callbacks have yet to be called
+        array<ref<active_job>> stuck;      // not known before
         steady_clock::rep next = never;
 
         void look_again(steady_clock::rep when) noexcept { next = when < next ? when : next; }
@@ -54,7 +55,7 @@ class stuck_watch {
         const steady_clock::rep patience = steady_clock::duration(worker_.options.stuck_after).count();
         worker_.jobs.each([&](active_job& job) {
             if (job.taken()) return;
-            if (job.cancel_if_timed_out(now)) out.timed_out.emplace_back(&job);
+            if (job.cancel_if_timed_out(now)) out.timed_out.push_back(ref<active_job>(&job));
             out.look_again(job.timeout_at);
             const steady_clock::rep cancelled = job.cancelled_at();
             if (cancelled == never || job.known_stuck) return;
@@ -63,13 +64,13 @@ class stuck_watch {
             } else {
                 job.known_stuck = true;
                 ++count_;
-                out.stuck.emplace_back(&job);
+                out.stuck.push_back(ref<active_job>(&job));
             }
         });
         return out;
     }
 
-    void tell_all(const std::vector<ref<active_job>>& jobs, bool abandoned) const {
+    void tell_all(const array<ref<active_job>>& jobs, bool abandoned) const {
         const time_point deadline = stacks_deadline();
         for (const ref<active_job>& job : jobs) {
             log(*job, abandoned, deadline);

@@ -1,6 +1,8 @@
 // supervisor: follows the lifecycle and does what each change asks for: quiet, drain, stop.
 #pragma once
 
+#include "../../base/detail/array.hpp"
+#include "../../base/detail/exchange.hpp"
 #include "../../system/termination_mode.hpp"
 #include "../doctor.hpp"
 #include "health.ipp"
@@ -100,7 +102,7 @@ class supervisor {
     // There may be work in one that was opened, and a FETCH that was about to go out was not sent.
     void notice_queues() {
         const std::uint32_t now = worker_.queues.version();
-        if (std::exchange(queues_seen_, now) != now) pool_->wake();
+        if (detail::exchange(queues_seen_, now) != now) pool_->wake();
     }
 
     // SIGTTIN: what is in flight, at any time.
@@ -108,13 +110,13 @@ class supervisor {
         const std::uint32_t requests =
             worker_.life.report_requests() +
             (worker_.followed != nullptr ? worker_.followed->report_requests() : 0);
-        if (std::exchange(reports_seen_, requests) != requests) log_jobs_in_flight();
+        if (detail::exchange(reports_seen_, requests) != requests) log_jobs_in_flight();
     }
 
     // SIGCONT also undoes a quiet that was this worker's alone, of which the outside lifecycle knows nothing.
     void follow_resumes() {
         const std::uint32_t requests = worker_.followed->resume_requests();
-        if (std::exchange(resumes_seen_, requests) == requests) return;
+        if (detail::exchange(resumes_seen_, requests) == requests) return;
         if (worker_.followed->phase() != phase::running) return;
         const bool by_signal = signals::last_received(SIGCONT).number != 0;
         worker_.life.apply(event::resume_request,
@@ -147,7 +149,7 @@ class supervisor {
     }
 
     void on_change(const lifecycle_state& now) {
-        const ojs::phase before = std::exchange(phase_seen_, now.phase);
+        const ojs::phase before = detail::exchange(phase_seen_, now.phase);
         const bool moved = before != now.phase;
         if (moved) act_on_phase(before, now);
         const bool cancels = (now.phase == phase::stopping || now.cancel_requested) && !idle() &&
@@ -316,7 +318,7 @@ class supervisor {
     }
 
     void name_unreported() {
-        const std::vector<ref<active_job>> left = worker_.jobs.snapshot();
+        const array<ref<active_job>> left = worker_.jobs.snapshot();
         for (const ref<active_job>& job : left) {
             worker_.mark_unreported(*job);
             log_job(worker_, *job, log_level::error, "job could not be reported in time");
@@ -407,7 +409,7 @@ class supervisor {
     }
 
     void name_stuck() {
-        const std::vector<ref<active_job>> jobs = pool_->jobs_in_handlers();
+        const array<ref<active_job>> jobs = pool_->jobs_in_handlers();
         const std::vector<std::string> stuck = ids_of(jobs);
         worker_.log.write(log_level::warn, "handlers have not returned; leaving without them",
                           {field("job_ids", join_ids(stuck))});
@@ -425,7 +427,7 @@ class supervisor {
 
     void log_jobs_in_flight() {
         const time_point stacks_until = stuck_watch::stacks_deadline();
-        const std::vector<ref<active_job>> jobs = worker_.jobs.snapshot();
+        const array<ref<active_job>> jobs = worker_.jobs.snapshot();
         worker_.log.answer("jobs in flight", {field("phase", to_string(worker_.life.phase())),
                                               field("active_jobs", jobs.size())});
         for (const ref<active_job>& job : jobs) {
@@ -479,7 +481,7 @@ class supervisor {
     void log_progress(time_point now) {
         next_progress_ = now + worker_.options.progress_interval;
         std::string list;
-        const std::vector<ref<active_job>> jobs = worker_.jobs.snapshot();
+        const array<ref<active_job>> jobs = worker_.jobs.snapshot();
         for (std::size_t i = 0; i < jobs.size() && i < 20; ++i) {
             append(list, {cat({i == 0 ? "" : ",", printable(jobs[i]->job.id, 64), ":",
                                milliseconds_since(jobs[i]->claimed_at) / 1000, "s"})});

@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "../../base/detail/array.hpp"
 #include "../../base/detail/backoff.hpp"
 #include "../../core/detail/wake.hpp"
 #include "../../core/shutdown_sequence.hpp"
@@ -229,7 +230,7 @@ class worker_context : public ref_counted {
     condition retry_changed_;
 };
 
-inline std::vector<std::string> ids_of(const std::vector<ref<active_job>>& jobs) {
+inline std::vector<std::string> ids_of(const array<ref<active_job>>& jobs) {
     std::vector<std::string> out;
     for (const ref<active_job>& each : jobs) out.push_back(each->job.id);
     return out;

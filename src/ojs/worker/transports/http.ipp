@@ -1,5 +1,6 @@
 #pragma once
 
+#include "../../base/detail/array.hpp"
 #include "../../net/json.ipp"
 #include "../dialect.hpp"
 #include "http.hpp"
@@ -300,7 +301,7 @@ inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t ask
     const result<std::string_view> found = find_jobs(body);
     if (!found) return found.error();
     std::string_view source;
-    std::vector<std::string_view> sources;
+    array<std::string_view> sources;
     std::string_view rest = *found;
     while (next_raw_element(rest, source)) {
         sources.push_back(source);
@@ -334,7 +335,7 @@ inline std::vector<std::string> named_ids(std::string_view list, const std::vect
     while (next_raw_element(list, source)) {
         if (raw_string(source, id)) named.push_back(id);
     }
-    const std::vector<const std::string*> wanted = in_order(ours);
+    const array<const std::string*> wanted = in_order(ours);
     std::vector<std::string> out;
     std::size_t next = 0;
     for (const std::string* const each : in_order(named)) {

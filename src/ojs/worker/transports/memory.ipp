@@ -1,5 +1,7 @@
 #pragma once
 
+#include "../../base/detail/array.hpp"
+#include "../../base/detail/exchange.hpp"
 #include "../../net/json.hpp"
 #include "memory.hpp"
 
@@ -132,7 +134,7 @@ class memory_queue : public ref_counted {
         if (++forgotten_count_ * 2 < nodes_.size()) return;
         std::size_t kept = 0;
         for (ref<memory_node>& each : nodes_) {
-            if (each->job.state != forgotten) std::swap(nodes_[kept++], each);
+            if (each->job.state != forgotten) detail::swap(nodes_[kept++], each);
         }
         while (nodes_.size() > kept) nodes_.pop_back();
         forgotten_count_ = 0;
@@ -140,8 +142,8 @@ class memory_queue : public ref_counted {
 
     const std::size_t settled_kept_;
     std::uint64_t last_ = 0;
-    std::vector<ref<memory_node>> nodes_;  // in the order of their numbers
-    std::vector<queue_line> lines_;
+    array<ref<memory_node>> nodes_;  // in the order of their numbers
+    array<queue_line> lines_;
     memory_line settled_;  // in the order they were settled
     std::size_t settled_count_ = 0;
     std::size_t forgotten_count_ = 0;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "../../base/detail/array.hpp"
+#include "../../base/detail/exchange.hpp"
 #include "spool.hpp"
 #include "spool/intake.ipp"
 #include "spool/recovery.ipp"
@@ -318,7 +320,7 @@ class spool_body : public ref_counted {
         return false;
     }
     void put_back_strays() {
-        const std::vector<stray> again = std::exchange(strays_, {});
+        const array<stray> again = detail::exchange(strays_, {});
         for (const stray& each : again) static_cast<void>(put_back(each));
     }
 
@@ -347,7 +349,7 @@ class spool_body : public ref_counted {
         job.attempt = claim->attempt;
         job.max_attempts = claim->max_attempts;
         const std::string path = cat({place_->folders.path, "/processing/", owner_->name, "/", found.name});
-        std::vector<json_edit> additions = {{"spool_path", json_quote(path)}};
+        array<json_edit> additions = {{"spool_path", json_quote(path)}};
         if (claim->opaque)
             additions.push_back({"checkpoint", std::string(raw_member(claim->text, "checkpoint"))});
         job.meta_json = edited_json(job.meta_json, additions);
@@ -391,7 +393,7 @@ class spool_body : public ref_counted {
         const lock_guard held(mutex_);
         for (ref<spool_claim>& each : held_) {
             if (each.get() != &claim) continue;
-            std::swap(each, held_.back());
+            detail::swap(each, held_.back());
             return held_.pop_back();
         }
     }
@@ -412,13 +414,13 @@ class spool_body : public ref_counted {
     mutex fetch_mutex_;  // one FETCH at a time; held before mutex_
     spool_waiting waiting_;
     std::vector<std::string> queues_;  // of the last FETCH
-    std::vector<stray> strays_;
+    array<stray> strays_;
     time_point next_recovery_ = time_point::min();
     time_point next_check_ = time_point::min();  // whether the folders are still there
     mutex mutex_;  // guards place_ and owner_, which only a FETCH changes, and what is held
     ref<spool_place> place_;
     ref<spool_owner> owner_;
-    std::vector<ref<spool_claim>> held_;  // as many as jobs in hand, few
+    array<ref<spool_claim>> held_;  // as many as jobs in hand, few
     spool_watcher watcher_;
 };
 

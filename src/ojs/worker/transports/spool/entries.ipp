@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
+#include "../../../base/detail/array.hpp"
 #include "../../../base/duration.hpp"
 
 namespace ojs {
@@ -60,7 +60,7 @@ class spool_entries {
             --place;
             for (std::size_t i = first_; i < place; ++i) all_[i] = std::move(all_[i + 1]);
         } else {
-            all_.emplace_back();
+            all_.push_back({});
             for (std::size_t i = all_.size() - 1; i > place; --i) all_[i] = std::move(all_[i - 1]);
         }
         all_[place] = std::move(added);
@@ -90,7 +90,7 @@ class spool_entries {
         if (first_ == all_.size()) clear();
     }
 
-    std::vector<spool_entry> all_;
+    array<spool_entry> all_;
     std::size_t first_ = 0;  // before it there are only empty ones
 };
 

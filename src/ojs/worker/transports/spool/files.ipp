@@ -214,7 +214,7 @@ inline int list_folder(int folder, std::vector<std::string>& out) {
     errno = 0;
     while (const dirent* entry = ::readdir(entries)) {
         const std::string_view name = entry->d_name;
-        if (name != "." && name != "..") out.emplace_back(name);
+        if (name != "." && name != "..") out.push_back(std::string(name));
         errno = 0;
     }
     const int failed = errno;

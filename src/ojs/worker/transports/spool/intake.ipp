@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "../../../base/detail/exchange.hpp"
 #include "entries.ipp"
 #include "settle.ipp"
 #if OJS_SHUTDOWN_USE_INOTIFY
@@ -90,7 +91,7 @@ class spool_waiting {
         next_due_ = time_point::max();
         scanned_ = time_point::min();
 #if OJS_SHUTDOWN_USE_INOTIFY
-        if (forked || !std::exchange(was_open_, true)) begin_watch();
+        if (forked || !detail::exchange(was_open_, true)) begin_watch();
         if (!watch_) return;
         if (watched_ >= 0) ::inotify_rm_watch(watch_.get(), watched_);
         watched_ = ::inotify_add_watch(watch_.get(), cat({spool_path, "/request"}).c_str(),
@@ -190,7 +191,7 @@ class spool_waiting {
                 later.put(std::move(each));
             }
         }
-        std::swap(put_off_, later);
+        detail::swap(put_off_, later);
         const time_point done = steady_clock::now();
         const steady_clock::duration pause = pause_after(done - began);
         if (next_due_ != time_point::max() && next_due_ < done + pause) next_due_ = done + pause;
@@ -239,8 +240,8 @@ class spool_waiting {
                 ready.put({*name});
             }
         }
-        std::swap(ready_, ready);
-        std::swap(put_off_, put_off);
+        detail::swap(ready_, ready);
+        detail::swap(put_off_, put_off);
         scanned_ = steady_clock::now();
         pause_ = pause_after(scanned_ - now);
         return 0;

@@ -10,6 +10,7 @@
 #include <sys/param.h>
 #endif
 
+#include "../../../base/detail/exchange.hpp"
 #include "../../../base/detail/proc.hpp"
 #include "files.ipp"
 
@@ -132,9 +133,9 @@ class owner_lock {
   public:
     owner_lock() = default;
     explicit owner_lock(unique_fd locked) : place_(free_place()) { place_->store(locked.release()); }
-    owner_lock(owner_lock&& other) noexcept : place_(std::exchange(other.place_, nullptr)) {}
+    owner_lock(owner_lock&& other) noexcept : place_(detail::exchange(other.place_, nullptr)) {}
     owner_lock& operator=(owner_lock&& other) noexcept {
-        std::swap(place_, other.place_);
+        detail::swap(place_, other.place_);
         return *this;
     }
     ~owner_lock() {

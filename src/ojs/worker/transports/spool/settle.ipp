@@ -1,6 +1,7 @@
 // How a claimed file of a spool is settled, so that dying at any point leaves it settled or not, and never twice.
 #pragma once
 
+#include "../../../base/detail/array.hpp"
 #include "../http.ipp"
 #include "owner.ipp"
 
@@ -60,7 +61,7 @@ struct json_edit {
     std::string_view key;
     std::string value;  // source text
 };
-inline std::string edited_json(std::string_view object, const std::vector<json_edit>& edits) {
+inline std::string edited_json(std::string_view object, const array<json_edit>& edits) {
     std::string out = "{";
     const auto add = [&out](std::string_view key, std::string_view value) {
         append(out, {out.size() > 1 ? "," : "", key, ":", value});
@@ -294,8 +295,7 @@ inline std::string delay_json(std::chrono::milliseconds delay) {
 }
 
 // The checkpoint goes into `meta` of an envelope. A sidecar has it as its own.
-inline void add_checkpoint(const spool_claim& claim, const std::string& checkpoint,
-                           std::vector<json_edit>& edits) {
+inline void add_checkpoint(const spool_claim& claim, const std::string& checkpoint, array<json_edit>& edits) {
     if (!is_json(checkpoint)) return;
     if (claim.opaque) {
         edits.push_back({"checkpoint", checkpoint});
@@ -313,7 +313,7 @@ inline spool_verdict requeued(const spool_claim& claim, const std::string& check
     if (!is_json(checkpoint) &&
         (!claim.opaque || (runs == 0 && raw_member(claim.text, "checkpoint").empty())))
         return out;
-    std::vector<json_edit> edits = {{"attempt", cat({runs})}, {"state", "\"available\""}, {"spool", ""}};
+    array<json_edit> edits = {{"attempt", cat({runs})}, {"state", "\"available\""}, {"spool", ""}};
     if (claim.opaque) edits.push_back({"settled", "\"request\""});
     add_checkpoint(claim, checkpoint, edits);
     out.text = edited_json(claim.text, edits) + "\n";
@@ -330,7 +330,7 @@ inline spool_verdict failed_run(const spool_options& options, const spool_claim&
     spool_verdict out;
     const bool again = failure.retryable && claim.attempt < claim.max_attempts;
     out.end = again ? spool_end::request : spool_end::failed;
-    std::vector<json_edit> edits = {
+    array<json_edit> edits = {
         {"error", error_json(failure, claim.attempt)},
         {"attempt", cat({claim.attempt})},
         {"state", again ? "\"retryable\"" : "\"discarded\""},
@@ -339,7 +339,7 @@ inline spool_verdict failed_run(const spool_options& options, const spool_claim&
     add_checkpoint(claim, checkpoint, edits);
     out.text = edited_json(claim.text, edits) + "\n";
     if (out.text.size() <= longest_spool_job) return out;
-    edits.front().value = error_json(cut_error(failure), claim.attempt);
+    edits[0].value = error_json(cut_error(failure), claim.attempt);
     out.text = edited_json(claim.text, edits) + "\n";
     return out;
 }

@@ -1,0 +1,28 @@
+// exchange and swap: those of <utility> ask so many questions of each type that they take as long to compile as what uses
+// them.
+#pragma once
+
+#include <utility>
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+template <class T>
+void swap(T& one, T& other) noexcept {
+    T kept = static_cast<T&&>(one);
+    one = static_cast<T&&>(other);
+    other = static_cast<T&&>(kept);
+}
+
+// What was there before.
+template <class T, class U = T>
+T exchange(T& place, U&& next) {
+    T before = static_cast<T&&>(place);
+    place = static_cast<U&&>(next);
+    return before;
+}
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs
