@@ -146,6 +146,8 @@
 #include "ojs/worker/engine/stuck_watch.ipp"
 #include "ojs/worker/engine/service_report.ipp"
 #include "ojs/worker/engine/health.ipp"
+#include "ojs/worker/engine/shutdown_steps.ipp"
+#include "ojs/worker/engine/stop_log.ipp"
 #include "ojs/worker/engine/supervisor.ipp"
 #include "ojs/worker/worker.ipp"
 // clang-format on

@@ -253,6 +253,39 @@ TEST_CASE("signals: wait() ends at its deadline with number 0, and wakes for a s
 }
 
 #if OJS_SHUTDOWN_USE_PROC
+TEST_CASE(
+    "signals: each change names the sender of its own signal, whoever sent the next one of that number") {
+    lifecycle target(0ms);
+    const signals installed = claim(target);
+    const pid_t parent = ::getpid();
+    pid_t senders[2] = {};
+    for (pid_t& sender : senders) {
+        sender = ::fork();
+        REQUIRE(sender >= 0);
+        if (sender == 0) {
+            ::kill(parent, SIGTERM);
+            ::_exit(0);
+        }
+        int status = 0;
+        REQUIRE(::waitpid(sender, &status, 0) == sender);
+    }
+    ojs::lifecycle_state seen;
+    REQUIRE(target.next_change(seen));
+    CHECK(seen.phase == phase::draining);
+    CHECK(seen.cause.sender_pid == senders[0]);
+    CHECK(seen.cause.sender_uid == ::getuid());
+    REQUIRE(target.next_change(seen));
+    CHECK(seen.phase == phase::stopping);
+    CHECK(seen.cause.sender_pid == senders[1]);
+    CHECK(target.state().cause.sender_pid == senders[1]);
+    // What follows by itself has no other sender; who asks by a call has none.
+    REQUIRE(target.apply(event::finished, {}));
+    CHECK(target.state().cause.sender_pid == senders[1]);
+    lifecycle other;
+    REQUIRE(other.apply(event::stop_request, {ojs::cause_kind::api}));
+    CHECK(other.state().cause.sender_pid == 0);
+}
+
 TEST_CASE("signals: the sender is named where /proc tells") {
     lifecycle target;
     signals installed = claim(target);

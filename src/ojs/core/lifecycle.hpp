@@ -4,6 +4,8 @@
 // one lock-free 64-bit atomic by compare-exchange, so it can be applied in a signal handler. [GS 4, 5]
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -42,10 +44,12 @@ enum class stop_mode : std::uint8_t { graceful, forced, reclaim };
 
 enum class cause_kind : std::uint8_t { none, signal, directive, api, rpc };
 
-// Who asked. `signal` is the signal's number, 0 for anything else.
+// Who asked.
 struct cause {
     cause_kind kind = cause_kind::none;
-    int signal = 0;
+    int signal = 0;        // its number; 0 for anything else
+    pid_t sender_pid = 0;  // who sent it; 0: the kernel, the terminal, or a process outside our PID namespace
+    uid_t sender_uid = 0;
 };
 
 // One cell of the event table: what an event does in a phase. By default, nothing.
@@ -127,7 +131,8 @@ class lifecycle {
     // Thread-safe, async-signal-safe. Both are sequentially consistent with apply(): who announces work before it looks
     // at the phase, as drain_barrier::enter() does, and finds it running, is seen by everyone who knows it is over.
     ojs::phase phase() const noexcept { return static_cast<ojs::phase>(word_.load() & 7U); }
-    lifecycle_state state() const noexcept { return unpack(word_.load()); }
+    // Who sent a signal is noted right after the change: in between, the sender is still 0.
+    lifecycle_state state() const noexcept { return with_sender(unpack(word_.load())); }
 
     // How often resume was asked for, also where it changed nothing: a worker that follows this lifecycle may have
     // been quieted by itself. Thread-safe, async-signal-safe.
@@ -174,6 +179,8 @@ class lifecycle {
 
     static word pack(const lifecycle_state& state) noexcept;
     static lifecycle_state unpack(word packed) noexcept;
+    static word pack_sender(const lifecycle_state& state) noexcept;
+    lifecycle_state with_sender(lifecycle_state state) const noexcept;
     bool next_state(lifecycle_state& state, event what, cause why) const noexcept;
     bool is_overruled(const lifecycle_state& state, event what) const noexcept;
     bool repeats_last_signal(const lifecycle_state& state, std::uint32_t now_ms) const noexcept;
@@ -187,6 +194,7 @@ class lifecycle {
     std::atomic<std::uint32_t> resume_requests_{0};
     std::atomic<std::uint32_t> report_requests_{0};
     std::atomic<word> history_[history_size] = {};
+    std::atomic<word> senders_[history_size] = {};  // of the same changes
     subscriber subscribers_[subscriber_limit];
 };
 

@@ -61,6 +61,11 @@ inline constexpr word_field sequence_field{20, 0xff};
 inline constexpr word_field event_field{28, 0xf};
 inline constexpr word_field changed_field{32, 0xffffffff};
 
+// And those of a sender's word. The sequence tells whose it is.
+inline constexpr word_field sender_uid_field{0, 0xffffffff};
+inline constexpr word_field sender_pid_field{32, 0xffffff};
+inline constexpr word_field sender_sequence_field{56, 0xff};
+
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE lifecycle::lifecycle(std::chrono::milliseconds repeat_signal_gap) noexcept
@@ -98,6 +103,22 @@ OJS_SHUTDOWN_INLINE lifecycle_state lifecycle::unpack(word packed) noexcept {
     out.last_event = static_cast<event>(event_field.get(packed));
     out.changed_ms = static_cast<std::uint32_t>(changed_field.get(packed));
     return out;
+}
+
+OJS_SHUTDOWN_INLINE lifecycle::word lifecycle::pack_sender(const lifecycle_state& state) noexcept {
+    using namespace detail;
+    return sender_uid_field.put(state.cause.sender_uid) |
+           sender_pid_field.put(static_cast<word>(state.cause.sender_pid)) |
+           sender_sequence_field.put(state.sequence);
+}
+
+OJS_SHUTDOWN_INLINE lifecycle_state lifecycle::with_sender(lifecycle_state state) const noexcept {
+    using namespace detail;
+    const word packed = senders_[state.sequence % history_size].load(std::memory_order_acquire);
+    if (sender_sequence_field.get(packed) != state.sequence) return state;
+    state.cause.sender_pid = static_cast<pid_t>(sender_pid_field.get(packed));
+    state.cause.sender_uid = static_cast<uid_t>(sender_uid_field.get(packed));
+    return state;
 }
 
 OJS_SHUTDOWN_INLINE bool lifecycle::repeats_last_signal(const lifecycle_state& state,
@@ -150,7 +171,7 @@ OJS_SHUTDOWN_INLINE bool lifecycle::apply(event what, cause why) noexcept {
     word current = word_.load();
     lifecycle_state next;
     do {
-        next = unpack(current);
+        next = with_sender(unpack(current));
         if (!next_state(next, what, why)) {
             if (counted) notify_subscribers();
             errno = saved;
@@ -174,10 +195,23 @@ inline bool came_later(const lifecycle_state& kept, const lifecycle_state& chang
     return later_ms > 0 && later_ms < 60000;
 }
 
+// The same of a sender's word, as far as its sequence tells.
+inline bool is_later_sender(std::uint64_t noted, const lifecycle_state& change) noexcept {
+    const auto sequence = static_cast<std::uint8_t>(sender_sequence_field.get(noted));
+    return noted != 0 && static_cast<std::int8_t>(sequence - change.sequence) > 0;
+}
+
 }  // namespace detail
 
 // A handler may make many changes between another one's exchange and this; the newest one stays.
 OJS_SHUTDOWN_INLINE void lifecycle::remember(const lifecycle_state& change) noexcept {
+    // Before the change itself, so that whoever finds that there finds its sender, too.
+    std::atomic<word>& sender = senders_[change.sequence % history_size];
+    word noted = sender.load(std::memory_order_relaxed);
+    while (!detail::is_later_sender(noted, change) &&
+           !sender.compare_exchange_weak(noted, pack_sender(change), std::memory_order_release,
+                                         std::memory_order_relaxed)) {
+    }
     std::atomic<word>& place = history_[change.sequence % history_size];
     word kept = place.load(std::memory_order_relaxed);
     while ((kept == 0 || !detail::came_later(unpack(kept), change)) &&
@@ -237,7 +271,7 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_change(lifecycle_state& seen) const noe
     if (wanted != newest) {
         const lifecycle_state found = unpack(history_[wanted % history_size].load(std::memory_order_acquire));
         if (found.sequence == wanted) {
-            seen = found;
+            seen = with_sender(found);
             return true;
         }
         // Its writer is between the exchange and the store, and will notify after it, or it was overwritten meanwhile.

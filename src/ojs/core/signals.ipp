@@ -79,6 +79,15 @@ inline std::uint64_t pack_signal(int number, const siginfo_t* info) noexcept {
     return static_cast<std::uint64_t>(number) << 56 | pid << 32 | uid;
 }
 
+// What pack_signal() made.
+struct received_word {
+    std::uint64_t packed;
+
+    int number() const noexcept { return static_cast<int>(packed >> 56); }
+    pid_t pid() const noexcept { return static_cast<pid_t>(packed >> 32 & 0xffffff); }
+    uid_t uid() const noexcept { return static_cast<uid_t>(packed & 0xffffffff); }
+};
+
 // Tells one round through the log from the next, and both from a place never written.
 inline std::uint64_t lap_bit(std::uint32_t place) noexcept {
     return static_cast<std::uint64_t>(1 - (place / process_state::log_size & 1)) << 63;
@@ -140,7 +149,8 @@ inline void handle_signal(std::size_t rule, lifecycle& target, int number, sigin
     const std::uint32_t place = process.received.fetch_add(1);
     process.log[place % process_state::log_size].store(packed | lap_bit(place));
     process.last[rule].store(packed);
-    target.apply(signal_rules[rule].what, {cause_kind::signal, number});
+    const received_word from{packed};
+    target.apply(signal_rules[rule].what, {cause_kind::signal, number, from.pid(), from.uid()});
     wake::notify(process.notify_fd.load());
     call_previous(process.previous[rule], number, info, context);
 }
@@ -285,10 +295,11 @@ inline result<void> remember_previous(const signal_options& options) {
 }
 
 inline received_signal unpack_signal(std::uint64_t packed) {
+    const received_word from{packed};
     received_signal out;
-    out.number = static_cast<int>(packed >> 56);
-    out.sender_pid = static_cast<pid_t>(packed >> 32 & 0xffffff);
-    out.sender_uid = static_cast<uid_t>(packed & 0xffffffff);
+    out.number = from.number();
+    out.sender_pid = from.pid();
+    out.sender_uid = from.uid();
     if (out.sender_pid != 0) out.sender_name = process_name("", cat({out.sender_pid}));
     return out;
 }

@@ -4,12 +4,12 @@
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/exchange.hpp"
 #include "../../system/termination_mode.hpp"
-#include "../doctor.hpp"
 #include "health.ipp"
 #include "heartbeat.ipp"
 #include "job_pool.ipp"
 #include "service_report.ipp"
-#include "stuck_watch.ipp"
+#include "shutdown_steps.ipp"
+#include "stop_log.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -26,6 +26,7 @@ class supervisor {
           pool_(std::move(pool)),
           heart_(make_ref<heartbeat>(worker_)),
           stuck_(worker_, *pool_),
+          log_(worker_),
           service_(worker_),
           health_(std::move(health)),
           owns_process_(owns_process),
@@ -43,8 +44,8 @@ class supervisor {
     }
 
     int supervise() {
-        log_start();
-        log_findings();
+        log_.started();
+        log_.findings();
         if (owns_process_) service_.start(steady_clock::now());
         if (worker_.followed != nullptr) {
             const lifecycle_state outside = worker_.followed->state();
@@ -72,7 +73,7 @@ class supervisor {
             if (holds()) return true;
             const time_point now = steady_clock::now();
             if (now >= deadline) return false;
-            if (now >= next_progress_) log_progress(now);
+            if (now >= next_progress_) tell_progress(now);
             service_.tick(now, drain_deadline());
             const time_point next_look = stuck_.look(now);
             time_point wake_at = next_progress_ < deadline ? next_progress_ : deadline;
@@ -82,6 +83,11 @@ class supervisor {
             if (next_thread < wake_at) wake_at = next_thread;
             worker_.supervisor.wait_until(wake_at);
         }
+    }
+
+    void tell_progress(time_point now) {
+        next_progress_ = now + worker_.options.progress_interval;
+        log_.progress(now);
     }
 
     void notice_changes() {
@@ -110,7 +116,7 @@ class supervisor {
         const std::uint32_t requests =
             worker_.life.report_requests() +
             (worker_.followed != nullptr ? worker_.followed->report_requests() : 0);
-        if (detail::exchange(reports_seen_, requests) != requests) log_jobs_in_flight();
+        if (detail::exchange(reports_seen_, requests) != requests) log_.jobs_in_flight(stuck_);
     }
 
     // SIGCONT also undoes a quiet that was this worker's alone, of which the outside lifecycle knows nothing.
@@ -118,9 +124,10 @@ class supervisor {
         const std::uint32_t requests = worker_.followed->resume_requests();
         if (detail::exchange(resumes_seen_, requests) == requests) return;
         if (worker_.followed->phase() != phase::running) return;
-        const bool by_signal = signals::last_received(SIGCONT).number != 0;
-        worker_.life.apply(event::resume_request,
-                           by_signal ? cause{cause_kind::signal, SIGCONT} : cause{cause_kind::api, 0});
+        const received_signal from = signals::last_received(SIGCONT);
+        cause why{cause_kind::api};
+        if (from.number != 0) why = {cause_kind::signal, SIGCONT, from.sender_pid, from.sender_uid};
+        worker_.life.apply(event::resume_request, why);
     }
 
     // Brings this worker to where an outside lifecycle stands. By its state, not its events: this worker may be
@@ -159,9 +166,9 @@ class supervisor {
         if (cancels && now.phase == phase::stopping && time_to_return().count() <= 0) pool_->lower_handlers();
         if (cancels && !reclaims)
             pool_->tell_all_cancelled();  // before what may have to wait for the log's reader
-        log_change(before, now);
+        log_.change(before, now);
         if (moved) decide_mode();
-        if (reclaims) log_reclaim(now);
+        if (reclaims) log_.reclaim(reclaim_named_ || now.last_event == event::reclaim);
         if (cancels && reclaims) pool_->tell_all_cancelled();  // what they log comes after, as in the guide
         if (moved) tell_listener(now);
         if (now.exit_now) give_up(now);
@@ -181,7 +188,7 @@ class supervisor {
         try {
             worker_.options.on_transition(now);
         } catch (...) {
-            worker_.log.write(log_level::error, "on_transition threw; ignored");
+            log_.listener_threw();
         }
     }
 
@@ -216,21 +223,7 @@ class supervisor {
             worker_.life.apply(event::mode_reclaim, why);
             return;
         }
-        const std::chrono::milliseconds grace = worker_.options.shutdown_grace_period;
-        const std::string until =
-            grace == no_limit ? "" : cat({" (until ", utc_seconds(wall_clock_ms() + grace.count()), ")"});
-        worker_.log.write(log_level::info, cat({"Received ", signal_name(why.signal),
-                                                ". Grace period: ", in_seconds(grace), until}));
-    }
-
-    void log_reclaim(const lifecycle_state& now) const {
-        const bool named = reclaim_named_ || now.last_event == event::reclaim;
-        const std::string& file = worker_.options.termination_mode_file;
-        worker_.log.write(log_level::warn,
-                          cat({"Spot instance reclamation detected",
-                               named ? cat({" (SIGUSR1 or ", file, "=SPOT_RECLAIM)"}) : ""}));
-        worker_.log.write(log_level::warn,
-                          "Initiating immediate shutdown to requeue job before VM termination");
+        log_.grace_period(why);
     }
 
     time_point drain_deadline() const noexcept { return worker_.drain_deadline(); }
@@ -319,23 +312,13 @@ class supervisor {
 
     void name_unreported() {
         const array<ref<active_job>> left = worker_.jobs.snapshot();
-        for (const ref<active_job>& job : left) {
-            worker_.mark_unreported(*job);
-            log_job(worker_, *job, log_level::error, "job could not be reported in time");
-        }
-        if (left.empty()) {
-            worker_.log.write(log_level::warn,
-                              "a FETCH is still unanswered; jobs it may have claimed come back after their "
-                              "visibility timeout");
-        }
+        for (const ref<active_job>& job : left) worker_.mark_unreported(*job);
+        log_.unreported(left);
     }
 
     // A third stop signal: leave now. A worker that does not own its process at least stops waiting.
     void give_up(const lifecycle_state& now) {
-        const std::vector<std::string> left = ids_of(worker_.jobs.snapshot());
-        worker_.log.write(log_level::error, "third stop signal: leaving at once",
-                          {field("signal", signal_name(now.cause.signal)),
-                           field("unreported_jobs", left.size()), field("job_ids", join_ids(left))});
+        log_.leaving_at_once(now.cause);
         if (owns_process_) _exit(exit_status::signal_base + now.cause.signal);
         worker_.set_report_deadline(steady_clock::now());
     }
@@ -347,7 +330,7 @@ class supervisor {
         if (!all_home) name_stuck();
         const int status = end_status(all_home);
         stop_health();
-        log_end(status);
+        log_.ended(status, draining_since_);
         const bool all_beats_home = heart_->all_home();
         pool_->abandon_threads();
         heart_->end();
@@ -358,41 +341,12 @@ class supervisor {
     // What the application gave worker::on_shutdown(), beside this thread, which has signals to notice.
     void run_shutdown_steps() {
         if (worker_.at_shutdown.size() == 0) return;
-        const ref<worker_context> context = context_;
-        const int nice = nice_;
-        const ref<steps_under_way> under_way = make_ref<steps_under_way>();
-        result<thread> started = thread::start(
-            [context, under_way, nice] {
-                set_thread_nice(nice);  // they are the user's
-                under_way->results = run_steps(*context);
-                under_way->ended.store(true, std::memory_order_release);
-                context->supervisor.notify();
-            },
-            worker_.service_thread("ojs-steps"));
-        if (!started) {
-            worker_.log.write(log_level::error, "shutdown steps were not run",
-                              {field("error", started.error().text)});
-            return;
-        }
-        await(time_point::max(), [&] { return under_way->ended.load(std::memory_order_acquire); });
+        const ref<shutdown_steps> steps = make_ref<shutdown_steps>(context_, nice_);
+        result<thread> started = steps->start();
+        if (!started) return;
+        await(time_point::max(), [&] { return steps->ended(); });
         started->join();
-        for (const step_result& each : under_way->results)
-            all_steps_home_ = all_steps_home_ && each.how != step_end::timed_out;
-        const lock_guard held(worker_.report_mutex);
-        worker_.steps = std::move(under_way->results);
-    }
-
-    struct steps_under_way : ref_counted {
-        std::vector<step_result> results;
-        std::atomic<bool> ended{false};
-    };
-    static std::vector<step_result> run_steps(worker_context& worker) {
-        const auto ended = [&worker](const step_result& each) {
-            worker.log.write(each.how == step_end::done ? log_level::info : log_level::error, "shutdown step",
-                             {field("step", each.name), field("end", to_string(each.how)),
-                              field("took_ms", each.took.count())});
-        };
-        return worker.at_shutdown.run(ended, worker.options.thread_stack_size);
+        all_steps_home_ = steps->publish();
     }
 
     // Answers under way get a moment; the stop keeps its time.
@@ -411,129 +365,10 @@ class supervisor {
     void name_stuck() {
         const array<ref<active_job>> jobs = pool_->jobs_in_handlers();
         const std::vector<std::string> stuck = ids_of(jobs);
-        worker_.log.write(log_level::warn, "handlers have not returned; leaving without them",
-                          {field("job_ids", join_ids(stuck))});
+        log_.stuck(stuck);
         stuck_.leave_behind(jobs);
         const lock_guard held(worker_.report_mutex);
         worker_.stuck = stuck;
-    }
-
-    static std::string join_ids(const std::vector<std::string>& ids) {
-        std::string out;
-        for (std::size_t i = 0; i < ids.size() && i < 20; ++i)
-            append(out, {cat({i == 0 ? "" : ",", printable(ids[i], 64)})});
-        return ids.size() > 20 ? cat({out, ",... ", ids.size() - 20, " more"}) : out;
-    }
-
-    void log_jobs_in_flight() {
-        const time_point stacks_until = stuck_watch::stacks_deadline();
-        const array<ref<active_job>> jobs = worker_.jobs.snapshot();
-        worker_.log.answer("jobs in flight", {field("phase", to_string(worker_.life.phase())),
-                                              field("active_jobs", jobs.size())});
-        for (const ref<active_job>& job : jobs) {
-            std::vector<log_field> fields = job_fields(*job);
-            fields.push_back(field("cancelled", job->cancel.requested() ? "yes" : "no"));
-            fields.push_back(field("reporting", job->taken() ? "yes" : "no"));
-            if (job->cancel.requested()) stuck_.add_stack(*job, stacks_until, fields);
-            worker_.log.answer("job in flight", std::move(fields));
-        }
-    }
-
-    void log_start() const {
-        worker_.log.write(
-            log_level::info, "worker started",
-            {field("pid", worker_.identity.pid), field("queues", join_ids(worker_.identity.queues)),
-             field("concurrency", worker_.options.concurrency),
-             field("grace_period", format_duration(worker_.options.shutdown_grace_period))});
-    }
-
-    // What will spoil the stop, said while there is time to mend it. [GS 4.3, 6.3]
-    void log_findings() const {
-        if (!worker_.log.enabled(log_level::warn)) return;
-        for (const finding& each : startup_findings(worker_.options, {}, worker_.at_shutdown.limit())) {
-            worker_.log.write(each.severity == severity::info ? log_level::info : log_level::warn, each.what,
-                              {field("finding", each.id), field("fix", each.fix)});
-        }
-    }
-
-    void log_change(ojs::phase before, const lifecycle_state& now) const {
-        std::vector<log_field> fields = {
-            field("phase", to_string(now.phase)), field("before", to_string(before)),
-            field("event", to_string(now.last_event)), field("mode", to_string(now.mode)),
-            field("active_jobs", worker_.jobs.size())};
-        // These follow from the worker's own jobs; nobody asked for them.
-        const bool asked_for = now.last_event != event::drained && now.last_event != event::finished &&
-                               now.last_event != event::grace_expired;
-        if (asked_for) fields.push_back(field("cause", to_string(now.cause.kind)));
-        if (asked_for && now.cause.kind == cause_kind::signal) {
-            const received_signal from = signals::last_received(now.cause.signal);
-            fields.push_back(field("signal", signal_name(now.cause.signal)));
-            fields.push_back(field("sender_pid", from.sender_pid));
-            fields.push_back(field("sender_uid", from.sender_uid));
-            if (!from.sender_name.empty()) fields.push_back(field("sender", from.sender_name));
-        }
-        const bool in_vain = now.last_event == event::grace_expired;  // jobs are about to be interrupted
-        worker_.log.write(in_vain ? log_level::warn : log_level::info,
-                          before == now.phase ? "stop event" : "phase changed", std::move(fields));
-    }
-
-    // Which jobs hold up the drain, and for how long they have run. [GS-R003]
-    void log_progress(time_point now) {
-        next_progress_ = now + worker_.options.progress_interval;
-        std::string list;
-        const array<ref<active_job>> jobs = worker_.jobs.snapshot();
-        for (std::size_t i = 0; i < jobs.size() && i < 20; ++i) {
-            append(list, {cat({i == 0 ? "" : ",", printable(jobs[i]->job.id, 64), ":",
-                               milliseconds_since(jobs[i]->claimed_at) / 1000, "s"})});
-        }
-        if (jobs.size() > 20) append(list, {cat({",... ", jobs.size() - 20, " more"})});
-        std::vector<log_field> fields = {field("active_jobs", jobs.size()), field("jobs", list)};
-        const time_point deadline = drain_deadline();
-        if (deadline != time_point::max())
-            fields.push_back(field("grace_left_ms", deadline > now ? -milliseconds_since(deadline) : 0));
-        worker_.log.write(log_level::info, "draining", std::move(fields));
-    }
-
-    // Everything about a run in one line: what became of its jobs, how long it took, and why it ended.
-    void log_end(int status) const {
-        const lifecycle_state state = worker_.life.state();
-        const lock_guard held(worker_.report_mutex);
-        std::vector<log_field> fields = {
-            field("status", status),
-            field("claimed", worker_.claimed.load()),
-            field("completed", worker_.completed.load()),
-            field("failed", worker_.failed.load()),
-            field("interrupted", worker_.interrupted.load()),
-            field("handed_back", worker_.handed_back.load()),
-            field("gone", worker_.gone.load()),
-            field("unreported", worker_.unreported.size()),
-            field("uptime_ms", milliseconds_since(started_)),
-            field("stop_ms", milliseconds_since(draining_since_)),
-            field("mode", to_string(state.mode)),
-            field("cause", state.cause.kind == cause_kind::signal ? signal_name(state.cause.signal)
-                                                                  : to_string(state.cause.kind))};
-        if (!worker_.steps.empty()) fields.push_back(field("steps", join_steps(worker_.steps)));
-        worker_.log.write(log_level::info, "worker stopped", std::move(fields));
-    }
-
-    // "flush: done, close: timed out"; steps are few.
-    static std::string join_steps(const std::vector<step_result>& steps) {
-        std::string out;
-        for (const step_result& each : steps)
-            append(out, {out.empty() ? "" : ", ", each.name, ": ", to_string(each.how)});
-        return out;
-    }
-
-    // "3550s", as the controller guide writes it, or "1500ms".
-    static std::string in_seconds(std::chrono::milliseconds duration) {
-        if (duration == no_limit) return format_duration(duration);
-        const long long ms = duration.count();
-        return ms % 1000 == 0 ? cat({ms / 1000, "s"}) : cat({ms, "ms"});
-    }
-    // "2026-01-02T03:04:05Z"
-    static std::string utc_seconds(std::int64_t ms_since_1970) {
-        std::string out = utc_text(ms_since_1970);
-        return out.replace(out.find('.'), std::string::npos, "Z");
     }
 
     // What stop_and_cancel() leaves handlers where cancel_wait says nothing. [WIRE 2]
@@ -547,6 +382,7 @@ class supervisor {
     const ref<job_pool> pool_;
     const ref<heartbeat> heart_;
     stuck_watch stuck_;
+    const stop_log log_;
     service_report service_;
     const ref<health_server> health_;  // or none
     const bool owns_process_;
@@ -563,8 +399,7 @@ class supervisor {
     const int nice_ = thread_nice();
     ojs::phase phase_seen_ = phase::running;
     time_point next_progress_ = time_point::max();
-    const time_point started_ = steady_clock::now();
-    time_point draining_since_ = started_;
+    time_point draining_since_ = steady_clock::now();
     time_point stop_end_ = time_point::max();
 };
 

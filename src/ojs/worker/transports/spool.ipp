@@ -74,7 +74,7 @@ class spool_body : public ref_counted {
         const ref<spool_claim> claim = find_claim(request.job_id);
         if (!claim) return settled::gone;
         const lock_guard held(claim->settling);
-        return settle(request.job_id, *claim, completed_run(*claim, request.result_json));
+        return settle(*claim, completed_run(*claim, request.result_json));
     }
 
     result<settled> fail(const fail_request& request) {
@@ -83,9 +83,8 @@ class spool_body : public ref_counted {
         const lock_guard held(claim->settling);
         const bool kept = request.checkpoint_json.empty() || !has_room(*claim, request.checkpoint_json);
         const std::string checkpoint = kept ? kept_checkpoint(*claim) : request.checkpoint_json;
-        return settle(request.job_id, *claim,
-                      request.requeue ? requeued(*claim, checkpoint)
-                                      : failed_run(options_, *claim, request.error, checkpoint));
+        return settle(*claim, request.requeue ? requeued(*claim, checkpoint)
+                                              : failed_run(options_, *claim, request.error, checkpoint));
     }
 
     result<settled> save_checkpoint(const checkpoint_request& request) {
@@ -381,7 +380,7 @@ class spool_body : public ref_counted {
                                     : std::string();
     }
 
-    result<settled> settle(const std::string& id, spool_claim& claim, spool_verdict verdict) {
+    result<settled> settle(spool_claim& claim, spool_verdict verdict) {
         const ref<spool_place> place = current_place();
         const claimed_file file{place->folders, claim.owner->folder(), claim.name};
         const result<settled> done =

@@ -13,6 +13,9 @@ inline namespace v0_1_0 {
 namespace detail {
 
 struct spool_entry {
+    spool_entry() = default;
+    explicit spool_entry(std::string name_given) : name(std::move(name_given)) {}
+
     std::string name;
     time_point until = time_point::min();  // not to be looked at before
     std::string identity;  // of a file of a queue that is not ours, as long as it is what it was
@@ -67,13 +70,9 @@ class spool_entries {
     }
     // With only the name where it is not among them.
     spool_entry take(std::string_view name) {
-        spool_entry out;
         spool_entry* const known = find(name);
-        if (known == nullptr) {
-            out.name = std::string(name);
-            return out;
-        }
-        out = std::move(*known);
+        if (known == nullptr) return spool_entry(std::string(name));
+        spool_entry out = std::move(*known);
         remove(static_cast<std::size_t>(known - all_.data()));
         return out;
     }

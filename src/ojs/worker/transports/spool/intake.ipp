@@ -237,7 +237,7 @@ class spool_waiting {
             } else if (const spool_entry* const seen = ready_.find(*name)) {
                 ready.put(*seen);
             } else {
-                ready.put({*name});
+                ready.put(spool_entry(*name));
             }
         }
         detail::swap(ready_, ready);

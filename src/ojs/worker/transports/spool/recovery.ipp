@@ -20,7 +20,7 @@ class spool_teller {
         if (told_.size() > 10000) told_.clear();
         std::string key = cat({static_cast<int>(what), name, "\n", text});
         if (told_.find(key) != nullptr) return;
-        told_.put({std::move(key)});
+        told_.put(spool_entry(std::move(key)));
         tell(what, name, text);
     }
 

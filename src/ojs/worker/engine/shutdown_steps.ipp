@@ -1,0 +1,59 @@
+// shutdown_steps: runs what the application gave worker::on_shutdown(), on a thread of its own.
+#pragma once
+
+#include "../../base/detail/sync.hpp"
+#include "worker_context.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+class shutdown_steps : public ref_counted {
+  public:
+    // The steps are the user's, and run as nice as `nice`.
+    shutdown_steps(ref<worker_context> context, int nice)
+        : context_(std::move(context)), worker_(*context_), nice_(nice) {}
+
+    result<thread> start() {
+        const ref<shutdown_steps> self(this);
+        result<thread> started = thread::start([self] { self->run(); }, worker_.service_thread("ojs-steps"));
+        if (!started)
+            worker_.log.write(log_level::error, "shutdown steps were not run",
+                              {field("error", started.error().text)});
+        return started;
+    }
+    bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
+
+    // Once ended: to where report() finds them. False where one of them is still running.
+    bool publish() {
+        bool all_home = true;
+        for (const step_result& each : results_) all_home = all_home && each.how != step_end::timed_out;
+        const lock_guard held(worker_.report_mutex);
+        worker_.steps = std::move(results_);
+        return all_home;
+    }
+
+  private:
+    void run() {
+        set_thread_nice(nice_);
+        results_ = worker_.at_shutdown.run([this](const step_result& each) { log(each); },
+                                           worker_.options.thread_stack_size);
+        ended_.store(true, std::memory_order_release);
+        worker_.supervisor.notify();
+    }
+    void log(const step_result& each) const {
+        worker_.log.write(each.how == step_end::done ? log_level::info : log_level::error, "shutdown step",
+                          {field("step", each.name), field("end", to_string(each.how)),
+                           field("took_ms", each.took.count())});
+    }
+
+    const ref<worker_context> context_;
+    worker_context& worker_;
+    const int nice_;
+    std::vector<step_result> results_;  // of the thread, until it has ended
+    std::atomic<bool> ended_{false};
+};
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

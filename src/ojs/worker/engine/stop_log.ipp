@@ -1,0 +1,188 @@
+// stop_log: what a worker's log says of its phases, of its stop and of the jobs that hold it up.
+#pragma once
+
+#include "../../base/detail/array.hpp"
+#include "../../base/detail/clock.hpp"
+#include "../../base/detail/proc.hpp"
+#include "../doctor.hpp"
+#include "stuck_watch.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// The supervisor's; it changes nothing.
+class stop_log {
+  public:
+    explicit stop_log(worker_context& worker) : worker_(worker) {}
+
+    void started() const {
+        worker_.log.write(
+            log_level::info, "worker started",
+            {field("pid", worker_.identity.pid), field("queues", join_ids(worker_.identity.queues)),
+             field("concurrency", worker_.options.concurrency),
+             field("grace_period", format_duration(worker_.options.shutdown_grace_period))});
+    }
+
+    // What will spoil the stop, said while there is time to mend it. [GS 4.3, 6.3]
+    void findings() const {
+        if (!worker_.log.enabled(log_level::warn)) return;
+        for (const finding& each : startup_findings(worker_.options, {}, worker_.at_shutdown.limit())) {
+            worker_.log.write(each.severity == severity::info ? log_level::info : log_level::warn, each.what,
+                              {field("finding", each.id), field("fix", each.fix)});
+        }
+    }
+
+    void change(ojs::phase before, const lifecycle_state& now) const {
+        std::vector<log_field> fields = {
+            field("phase", to_string(now.phase)), field("before", to_string(before)),
+            field("event", to_string(now.last_event)), field("mode", to_string(now.mode)),
+            field("active_jobs", worker_.jobs.size())};
+        // These follow from the worker's own jobs; nobody asked for them.
+        const bool asked_for = now.last_event != event::drained && now.last_event != event::finished &&
+                               now.last_event != event::grace_expired;
+        if (asked_for) fields.push_back(field("cause", to_string(now.cause.kind)));
+        if (asked_for && now.cause.kind == cause_kind::signal) {
+            add_sender(now.cause, fields);
+        }
+        const bool in_vain = now.last_event == event::grace_expired;  // jobs are about to be interrupted
+        worker_.log.write(in_vain ? log_level::warn : log_level::info,
+                          before == now.phase ? "stop event" : "phase changed", std::move(fields));
+    }
+
+    // A stop by signal, in the words of the controller guide. [Spot]
+    void grace_period(const cause& why) const {
+        const std::chrono::milliseconds grace = worker_.options.shutdown_grace_period;
+        const std::string until =
+            grace == no_limit ? "" : cat({" (until ", utc_seconds(wall_clock_ms() + grace.count()), ")"});
+        worker_.log.write(log_level::info, cat({"Received ", signal_name(why.signal),
+                                                ". Grace period: ", in_seconds(grace), until}));
+    }
+    void reclaim(bool named) const {
+        const std::string& file = worker_.options.termination_mode_file;
+        worker_.log.write(log_level::warn,
+                          cat({"Spot instance reclamation detected",
+                               named ? cat({" (SIGUSR1 or ", file, "=SPOT_RECLAIM)"}) : ""}));
+        worker_.log.write(log_level::warn,
+                          "Initiating immediate shutdown to requeue job before VM termination");
+    }
+
+    // Which jobs hold up the drain, and for how long they have run. [GS-R003]
+    void progress(time_point now) const {
+        std::string list;
+        const array<ref<active_job>> jobs = worker_.jobs.snapshot();
+        for (std::size_t i = 0; i < jobs.size() && i < 20; ++i) {
+            append(list, {cat({i == 0 ? "" : ",", printable(jobs[i]->job.id, 64), ":",
+                               milliseconds_since(jobs[i]->claimed_at) / 1000, "s"})});
+        }
+        if (jobs.size() > 20) append(list, {cat({",... ", jobs.size() - 20, " more"})});
+        std::vector<log_field> fields = {field("active_jobs", jobs.size()), field("jobs", list)};
+        const time_point deadline = worker_.drain_deadline();
+        if (deadline != time_point::max())
+            fields.push_back(field("grace_left_ms", deadline > now ? -milliseconds_since(deadline) : 0));
+        worker_.log.write(log_level::info, "draining", std::move(fields));
+    }
+
+    void jobs_in_flight(stuck_watch& stuck) const {
+        const time_point stacks_until = stuck_watch::stacks_deadline();
+        const array<ref<active_job>> jobs = worker_.jobs.snapshot();
+        worker_.log.answer("jobs in flight", {field("phase", to_string(worker_.life.phase())),
+                                              field("active_jobs", jobs.size())});
+        for (const ref<active_job>& job : jobs) {
+            std::vector<log_field> fields = job_fields(*job);
+            fields.push_back(field("cancelled", job->cancel.requested() ? "yes" : "no"));
+            fields.push_back(field("reporting", job->taken() ? "yes" : "no"));
+            if (job->cancel.requested()) stuck.add_stack(*job, stacks_until, fields);
+            worker_.log.answer("job in flight", std::move(fields));
+        }
+    }
+
+    void listener_threw() const { worker_.log.write(log_level::error, "on_transition threw; ignored"); }
+    void unreported(const array<ref<active_job>>& left) const {
+        for (const ref<active_job>& job : left)
+            log_job(worker_, *job, log_level::error, "job could not be reported in time");
+        if (left.empty()) {
+            worker_.log.write(log_level::warn,
+                              "a FETCH is still unanswered; jobs it may have claimed come back after their "
+                              "visibility timeout");
+        }
+    }
+    void leaving_at_once(const cause& why) const {
+        const std::vector<std::string> left = ids_of(worker_.jobs.snapshot());
+        worker_.log.write(log_level::error, "third stop signal: leaving at once",
+                          {field("signal", signal_name(why.signal)), field("unreported_jobs", left.size()),
+                           field("job_ids", join_ids(left))});
+    }
+    void stuck(const std::vector<std::string>& ids) const {
+        worker_.log.write(log_level::warn, "handlers have not returned; leaving without them",
+                          {field("job_ids", join_ids(ids))});
+    }
+    // Everything about a run in one line: what became of its jobs, how long it took, and why it ended.
+    void ended(int status, time_point draining_since) const {
+        const lifecycle_state state = worker_.life.state();
+        const lock_guard held(worker_.report_mutex);
+        std::vector<log_field> fields = {
+            field("status", status),
+            field("claimed", worker_.claimed.load()),
+            field("completed", worker_.completed.load()),
+            field("failed", worker_.failed.load()),
+            field("interrupted", worker_.interrupted.load()),
+            field("handed_back", worker_.handed_back.load()),
+            field("gone", worker_.gone.load()),
+            field("unreported", worker_.unreported.size()),
+            field("uptime_ms", milliseconds_since(started_)),
+            field("stop_ms", milliseconds_since(draining_since)),
+            field("mode", to_string(state.mode)),
+            field("cause", state.cause.kind == cause_kind::signal ? signal_name(state.cause.signal)
+                                                                  : to_string(state.cause.kind))};
+        if (!worker_.steps.empty()) fields.push_back(field("steps", join_steps(worker_.steps)));
+        worker_.log.write(log_level::info, "worker stopped", std::move(fields));
+    }
+
+  private:
+    // The change itself says who sent its signal, unless it is read in the very moment it is made.
+    static void add_sender(const cause& why, std::vector<log_field>& fields) {
+        const received_signal last = signals::last_received(why.signal);
+        const bool known = why.sender_pid != 0;
+        const pid_t pid = known ? why.sender_pid : last.sender_pid;
+        fields.push_back(field("signal", signal_name(why.signal)));
+        fields.push_back(field("sender_pid", pid));
+        fields.push_back(field("sender_uid", known ? why.sender_uid : last.sender_uid));
+        const std::string name = pid == 0 ? std::string() : process_name("", cat({pid}));
+        if (!name.empty()) fields.push_back(field("sender", name));
+    }
+
+    static std::string join_ids(const std::vector<std::string>& ids) {
+        std::string out;
+        for (std::size_t i = 0; i < ids.size() && i < 20; ++i)
+            append(out, {cat({i == 0 ? "" : ",", printable(ids[i], 64)})});
+        return ids.size() > 20 ? cat({out, ",... ", ids.size() - 20, " more"}) : out;
+    }
+
+    // "flush: done, close: timed out"; steps are few.
+    static std::string join_steps(const std::vector<step_result>& steps) {
+        std::string out;
+        for (const step_result& each : steps)
+            append(out, {out.empty() ? "" : ", ", each.name, ": ", to_string(each.how)});
+        return out;
+    }
+
+    // "3550s", as the controller guide writes it, or "1500ms".
+    static std::string in_seconds(std::chrono::milliseconds duration) {
+        if (duration == no_limit) return format_duration(duration);
+        const long long ms = duration.count();
+        return ms % 1000 == 0 ? cat({ms / 1000, "s"}) : cat({ms, "ms"});
+    }
+    // "2026-01-02T03:04:05Z"
+    static std::string utc_seconds(std::int64_t ms_since_1970) {
+        std::string out = utc_text(ms_since_1970);
+        return out.replace(out.find('.'), std::string::npos, "Z");
+    }
+
+    worker_context& worker_;
+    const time_point started_ = steady_clock::now();
+};
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs
