@@ -5,6 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "../base/duration.hpp"
+#include "../base/error.hpp"
+#include "../base/function.hpp"
 #include "job.hpp"
 
 namespace ojs {

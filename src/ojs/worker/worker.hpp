@@ -9,6 +9,8 @@
 #include "../core/cancel_token.hpp"
 #include "../core/lifecycle.hpp"
 #include "../core/shutdown_sequence.hpp"
+#include "exit_status.hpp"
+#include "job_context.hpp"
 #include "transport.hpp"
 #include "worker_options.hpp"
 
@@ -44,16 +46,6 @@ struct stop_result {
     stop_end how = stop_end::ended;
     explicit operator bool() const noexcept { return how == stop_end::ended; }
 };
-
-// Exit statuses of run(), and so of a program that returns them from main.
-namespace exit_status {
-inline constexpr int settled = 0;  // every claimed job was acked, failed or handed back
-inline constexpr int usage = 64;   // a bad option, no handler, no signals: nothing was started
-inline constexpr int stuck =
-    70;  // a handler did not return; only where dialect::stuck_status says so [River]
-inline constexpr int unreported = 75;    // some job could not be reported; the log names it
-inline constexpr int signal_base = 128;  // plus the number of the third stop signal
-}  // namespace exit_status
 
 namespace detail {
 class worker_body;

@@ -9,8 +9,7 @@
 #include "../../base/detail/exchange.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../core/drain_barrier.hpp"
-#include "../job.hpp"
-#include "../worker.hpp"
+#include "../job_context.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../../../base/detail/array.hpp"
-#include "../http.ipp"
+#include "../job_json.ipp"
 #include "owner.ipp"
 
 namespace ojs {

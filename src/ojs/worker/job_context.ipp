@@ -1,6 +1,6 @@
 #pragma once
 
-#include "job.hpp"
+#include "job_context.hpp"
 
 #include "engine/worker_context.ipp"
 

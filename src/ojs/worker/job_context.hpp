@@ -1,0 +1,171 @@
+// job_context and outcome: what a handler gets, and what it may answer.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+
+#include "../base/error.hpp"
+#include "../base/function.hpp"
+#include "../core/cancel_token.hpp"
+#include "job.hpp"
+
+namespace picojson {
+class value;
+}
+
+namespace ojs {
+inline namespace v0_1_0 {
+
+// What a handler says about its job. Returning nothing means done(), unless the handler saw that it was
+// cancelled: then it means interrupted().
+class [[nodiscard]] outcome {
+  public:
+    enum class kind { unspoken, done, retry, discard, interrupted };
+
+    outcome() = default;
+    outcome(std::string result_json) : kind_(kind::done), text_(std::move(result_json)) {}
+    outcome(const char* result_json) : outcome(std::string(result_json)) {}
+    outcome(std::nullptr_t) = delete;
+    outcome(const picojson::value& result);
+
+    static outcome done(std::string result_json = {}) { return outcome(std::move(result_json)); }  // ACK
+    static outcome retry(std::string why) { return {kind::retry, std::move(why)}; }  // FAIL, retryable
+    static outcome discard(std::string why) {
+        return {kind::discard, std::move(why)};
+    }  // FAIL, not retryable
+    static outcome interrupted(std::string why = {}) { return {kind::interrupted, std::move(why)}; }
+
+    kind what() const noexcept { return kind_; }
+    const std::string& text() const noexcept { return text_; }  // the result, or why
+
+  private:
+    outcome(kind what, std::string text) : kind_(what), text_(std::move(text)) {}
+
+    kind kind_ = kind::unspoken;
+    std::string text_;
+};
+
+namespace detail {
+class active_job;
+class worker_context;
+result<std::string> string_argument(const std::string& args_json, std::size_t index);
+result<bool> bool_argument(const std::string& args_json, std::size_t index);
+
+// A whole number from `min` to `max`, as 64 bits in two's complement.
+struct whole_range {
+    std::int64_t min;
+    std::uint64_t max;
+    int bits;
+};
+result<std::uint64_t> whole_argument(const std::string& args_json, std::size_t index, whole_range wanted);
+// From -largest to largest.
+result<double> real_argument(const std::string& args_json, std::size_t index, double largest);
+
+template <class T, class... Others>
+inline constexpr bool one_of = (same_type<T, Others> || ...);
+template <class T>
+inline constexpr bool is_whole = one_of<T, signed char, unsigned char, short, unsigned short, int, unsigned,
+                                        long, unsigned long, long long, unsigned long long>;
+template <class T>
+inline constexpr bool is_real = one_of<T, float, double, long double>;
+}  // namespace detail
+
+// A handler's view of its job. Valid until the handler returns; every member is thread-safe meanwhile.
+class job_context {
+  public:
+    job_context(const job_context&) = delete;
+    job_context& operator=(const job_context&) = delete;
+
+    const std::string& id() const noexcept;
+    const std::string& type() const noexcept;
+    const std::string& queue() const noexcept;
+    std::int64_t attempt() const noexcept;
+    const ojs::job& job() const noexcept;
+
+    // The arguments as JSON text (an array), and one of them: std::string, bool, or a number of any integer or floating
+    // type but the character types. errc::invalid_argument when there is no such argument, it is of another type, or it
+    // does not fit into a T: the text names the argument and the range. A whole number is read to its last digit, a
+    // floating one as a double. A string argument that is not a string comes as its JSON text.
+    const std::string& args_json() const noexcept;
+    template <class T>
+    result<T> arg(std::size_t index) const {
+        using limits = std::numeric_limits<T>;
+        if constexpr (detail::same_type<T, std::string>) {
+            return detail::string_argument(args_json(), index);
+        } else if constexpr (detail::same_type<T, bool>) {
+            return detail::bool_argument(args_json(), index);
+        } else if constexpr (detail::is_whole<T>) {
+            const result<std::uint64_t> found = detail::whole_argument(
+                args_json(), index, {limits::min(), limits::max(), limits::digits + limits::is_signed});
+            return found ? result<T>(static_cast<T>(*found)) : result<T>(found.error());
+        } else if constexpr (detail::is_real<T>) {
+            constexpr bool small = detail::same_type<T, float>;
+            const result<double> found = detail::real_argument(
+                args_json(), index,
+                small ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max());
+            return found ? result<T>(static_cast<T>(*found)) : result<T>(found.error());
+        } else {
+            static_assert(!detail::one_of<T, std::string_view, const char*, char*>,
+                          "arg<T>: there is no text to point to; use std::string");
+            static_assert(detail::same_type<T, std::string>,
+                          "arg<T>: std::string, bool, or an integer or floating type");
+        }
+    }
+    // A member of `meta`: a string as it is, anything else as JSON text, empty if absent.
+    std::string meta(std::string_view key) const;
+
+    // Three moments, each one later than the last.
+    // The worker is draining: finish soon, start nothing long, save a checkpoint.
+    bool stop_requested() const noexcept;
+    // This job is cancelled: return now.
+    bool cancel_requested() const noexcept;
+    // The stop reports the job without its handler: what that returns is ignored, unless it comes first, and the job may
+    // run elsewhere soon. Change nothing any more.
+    bool abandoned() const noexcept;
+    // Calls back once on cancellation; see cancel_token::on_cancel. Keep the result while it should hold.
+    cancel_registration on_cancel(function<void()> callback) const;
+    // Sleeps; false, at once, when cancelled: then return.
+    [[nodiscard]] bool sleep_for(std::chrono::nanoseconds duration) const;
+    ojs::cancel_token token() const noexcept;
+
+    // Keeps `state_json`, any JSON text of the handler's own, for the next run of this job, in place of what was kept
+    // before; "null": nothing. It goes to the backend at once, where that has a place for it, and so outlives this
+    // process; and it goes with the FAIL, should there be one. One round trip of at most request_timeout; of several
+    // threads one at a time. Errors: invalid_argument: not JSON in UTF-8, nothing is kept; cancelled: the job was
+    // reported without its handler, nothing is kept. With any other error the state still goes with the FAIL, and the
+    // work may go on: rejected with http_status 409: the job is no longer this worker's; 413: too large for the
+    // backend; unreachable, timed_out, ...: the backend may not have it. [WIRE 1]
+    result<void> save_checkpoint(std::string_view state_json);
+    // What was saved last, by this run or an earlier one; empty: nothing. The backend is asked, once; where it keeps
+    // nothing, or cannot be asked (which is logged), it is what came in the job's `meta`. Look whether you can use it:
+    // it comes from elsewhere.
+    std::string checkpoint() const;
+
+    // When the drain will interrupt the job; time_point::max() while none is under way.
+    time_point deadline() const noexcept;
+    // Asks for a heartbeat, which renews this job's visibility timeout: at once, or, however often handlers ask, a second or
+    // a fifth of heartbeat_interval after the one before. Returns at once.
+    void heartbeat() const noexcept;
+
+  private:
+    friend class detail::worker_context;
+    job_context(detail::worker_context& worker, detail::active_job& job) noexcept
+        : worker_(worker), job_(job) {}
+    detail::worker_context& worker_;
+    detail::active_job& job_;
+};
+
+struct handler_options {
+    bool long_running = false;  // interrupted jobs are reported as ShutdownTimeout [GS 7.2]
+};
+
+// Called on several threads at once. What it throws becomes a retryable FAIL, and so does the end of its thread, by
+// pthread_exit() or pthread_cancel(); the latter acts in the handler's own code, not in calls to this library.
+using job_handler = function<outcome(job_context&)>;
+
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,209 @@
+// What the HTTP transport makes of the answers it gets. [WIRE 1]
+#pragma once
+
+#include "../../../base/detail/array.hpp"
+#include "../../../net/http_message.hpp"
+#include "../job_json.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// Retry-After in whole seconds; the date form, and anything over an hour, count as not said.
+inline std::chrono::milliseconds retry_after(const http_response& answer) {
+    std::uint64_t seconds = 0;
+    if (!parse_number(find_header(answer.headers, "Retry-After"), 3600, seconds)) seconds = 0;
+    return std::chrono::seconds(seconds);
+}
+
+// What a status other than 2xx means to the worker. Credentials may be fixed while it runs, so 401 and 403
+// are worth another try.
+inline errc status_meaning(int status) noexcept {
+    switch (status) {
+        case 401:
+        case 403:
+        case 408:
+        case 425:
+        case 429: return errc::unavailable;
+        default: break;
+    }
+    if (status >= 500) return errc::unavailable;
+    return status >= 400 ? errc::rejected : errc::bad_answer;
+}
+
+// error.code of an API error, or nothing where it does not look like one.
+inline std::string api_error_code(const http_response& answer) {
+    std::string code;
+    if (!raw_string(raw_member(raw_member(answer.body, "error"), "code"), code)) return {};
+    const bool plain = code.size() <= 64 && code.find_first_not_of(
+                                                "abcdefghijklmnopqrstuvwxyz"
+                                                "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                                "0123456789_.-") == std::string::npos;
+    return plain ? code : std::string();
+}
+
+// Whether a backend's answer may be quoted in an error text, and so be logged: it may echo what it was sent, which for
+// ACK and FAIL is what a job was about, and for 401 and 403 the token.
+enum class quoting { no, yes };
+inline constexpr std::size_t longest_quote = 120;  // bytes
+
+inline error status_error(std::string_view route, const http_response& answer, quoting quote,
+                          const char* method = "POST") {
+    // Not cut: of a token that is cut in two, the logger could not mask the first half.
+    const bool quoted = quote == quoting::yes && answer.status != 401 && answer.status != 403 &&
+                        answer.body.size() <= longest_quote;
+    const std::string said = quoted ? printable(answer.body) : api_error_code(answer);
+    return {status_meaning(answer.status), 0,
+            cat({method, " ", route, " answered ", answer.status, said.empty() ? "" : ": ", said}),
+            answer.status, retry_after(answer)};
+}
+
+// The same string with its control characters escaped, and so what a peer can read back exactly.
+inline std::string escape_controls(std::string_view source) {
+    std::string out;
+    for (const char c : source) {
+        if (static_cast<unsigned char>(c) < 0x20) {
+            append_json_escape(out, c);
+        } else {
+            out += c;
+        }
+    }
+    return out;
+}
+
+// What is wrong with the id; empty: nothing. Where JSON can say it all the same, `id_json` gets it, and `id` a name.
+inline std::string read_odd_id(std::string_view source, job& out) {
+    out.id.clear();
+    if (source.empty()) return "the job has no id";
+    if (is_json_number(source)) {
+        out.id = out.id_json = std::string(source);
+        return "the id is a number";
+    }
+    if (source.front() != '"') return "the id is not a string";
+    if (!is_utf8(source)) return cat({"the id is not UTF-8: ", printable(source)});
+    std::string text;
+    const json_text read = read_json_string(source, text);
+    if (read == json_text::none) return cat({"the id is not a string: ", printable(source)});
+    if (text.empty()) return "the id is empty";
+    out.id = std::move(text);
+    if (read == json_text::proper) return {};
+    out.id_json = escape_controls(source);
+    return "the id holds a control character or half a surrogate pair";
+}
+
+inline job read_claimed_job(std::string_view source) {
+    job out = read_job(source);
+    if (!out.id.empty() && is_utf8(out.id)) return out;
+    const std::string fault = read_odd_id(raw_member(source, "id"), out);
+    if (!fault.empty()) out.malformed = fault;
+    return out;
+}
+
+// So many more than asked for are run. What holds still more is no answer to the question, and each takes memory.
+inline constexpr std::size_t most_unasked_jobs = 1000;
+
+inline error refused_answer(std::string_view why) {
+    return {errc::bad_answer, 0,
+            cat({why, "; jobs it may have claimed come back after their visibility timeout"})};
+}
+
+// The array `jobs` of an answer that is whole: one that was cut off gives no job, since half a job can look like one.
+inline result<std::string_view> find_jobs(std::string_view body) {
+    std::string_view rest = body;
+    std::string_view key;
+    std::string_view value;
+    std::string_view found;
+    int lists = 0;
+    while (next_raw_member(rest, key, value)) {
+        if (!json_key_is(key, "jobs")) continue;
+        found = value;
+        ++lists;
+    }
+    if (!raw_walk_ended(rest, '{', '}'))
+        return refused_answer("the answer to FETCH is not a whole JSON object");
+    if (lists != 1 || found.front() != '[')
+        return refused_answer("the answer to FETCH does not have one array `jobs`");
+    return found;
+}
+
+// Each job is read by itself: one that is not valid must not cost the others, which are claimed all the same.
+inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t asked = 1) {
+    const result<std::string_view> found = find_jobs(body);
+    if (!found) return found.error();
+    std::string_view source;
+    array<std::string_view> sources;
+    std::string_view rest = *found;
+    while (next_raw_element(rest, source)) {
+        sources.push_back(source);
+        if (sources.size() > asked + most_unasked_jobs)
+            return refused_answer(cat({"the answer to FETCH holds more than ", sources.size() - 1,
+                                       " jobs, where ", asked, " were asked for"}));
+    }
+    if (!raw_walk_ended(rest, '[', ']')) return refused_answer("the answer to FETCH is not JSON");
+    std::vector<job> jobs;
+    jobs.reserve(sources.size());
+    for (const std::string_view each : sources) jobs.push_back(read_claimed_job(each));
+    return jobs;
+}
+
+inline directive read_directive(std::string_view body) {
+    directive found = directive::none;
+    for (const char* key : {"state", "directive"}) {
+        std::string text;
+        raw_string(raw_member(body, key), text);
+        if (text == "terminate") return directive::terminate;
+        if (text == "quiet") found = directive::quiet;
+    }
+    return found;
+}
+
+// Those of `ours` that a list of ids names, however long that is.
+inline std::vector<std::string> named_ids(std::string_view list, const std::vector<std::string>& ours) {
+    std::vector<std::string> named;
+    std::string_view source;
+    std::string id;
+    while (next_raw_element(list, source)) {
+        if (raw_string(source, id)) named.push_back(id);
+    }
+    const array<const std::string*> wanted = in_order(ours);
+    std::vector<std::string> out;
+    std::size_t next = 0;
+    for (const std::string* const each : in_order(named)) {
+        while (next < wanted.size() && *wanted[next] < *each) ++next;
+        if (next < wanted.size() && *wanted[next] == *each) out.push_back(*wanted[next++]);
+    }
+    return out;
+}
+
+// Those members of an array that are strings.
+inline std::vector<std::string> read_strings(std::string_view list) {
+    std::vector<std::string> out;
+    std::string_view source;
+    std::string text;
+    while (next_raw_element(list, source)) {
+        if (raw_string(source, text)) out.push_back(text);
+    }
+    return out;
+}
+
+inline result<heartbeat_answer> read_heartbeat(std::string_view body,
+                                               const std::vector<std::string>& ours = {}) {
+    const result<void> valid = check_json(body);
+    if (!valid) return valid.error();
+    heartbeat_answer out;
+    out.directive = read_directive(body);
+    if (out.directive == directive::quiet) out.queues = read_strings(raw_member(body, "queues"));
+    out.jobs_extended = named_ids(raw_member(body, "jobs_extended"), ours);
+    return out;
+}
+
+inline result<settled> read_settled(std::string_view route, const result<http_response>& answer) {
+    if (!answer) return answer.error();
+    if (answer->status >= 200 && answer->status < 300) return settled::accepted;
+    if (answer->status == 404 || answer->status == 409) return settled::gone;
+    return status_error(route, *answer, quoting::no);
+}
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,113 @@
+// What the HTTP transport sends: the bodies of its requests, in every form that backends want them. [WIRE 1]
+#pragma once
+
+#include "../job_json.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+inline std::string json_strings(const std::vector<std::string>& values) {
+    std::string out = "[";
+    for (const std::string& value : values) {
+        if (out.size() > 1) out += ',';
+        out += json_quote(value);
+    }
+    return out + "]";
+}
+
+inline std::string fetch_body(const fetch_request& request) {
+    const worker_identity& worker = *request.worker;
+    return cat({"{\"queues\":", json_strings(worker.queues), ",\"count\":", request.count,
+                ",\"worker_id\":", json_quote(worker.worker_id),
+                ",\"visibility_timeout_ms\":", worker.visibility_timeout.count(), "}"});
+}
+
+inline std::string ack_body(const ack_request& request) {
+    std::string out = cat({"{\"job_id\":", json_quote(request.job_id)});
+    if (!request.result_json.empty()) append(out, {cat({",\"result\":", request.result_json})});
+    return out + "}";
+}
+
+inline std::string id_of(const fail_request& request) {
+    return request.job_id_json.empty() ? json_quote(request.job_id) : request.job_id_json;
+}
+
+// [WIRE 1]
+inline std::string checkpoint_member(const fail_request& request) {
+    const std::string& state = request.checkpoint_json;
+    return state.empty() ? std::string() : cat({",\"meta\":{\"checkpoint\":", state, "}"});
+}
+
+inline std::string fail_body(const fail_request& request, bool with_checkpoint) {
+    const job_error& failure = request.error;
+    const std::string code = json_quote(failure.code);
+    return cat({"{\"job_id\":", id_of(request), ",\"error\":{\"code\":", code, ",\"type\":", code,
+                ",\"message\":", json_quote(failure.message),
+                ",\"retryable\":", failure.retryable ? "true" : "false", ",\"details\":", details_of(failure),
+                "}", request.requeue ? ",\"requeue\":true" : "",
+                with_checkpoint ? checkpoint_member(request) : "", "}"});
+}
+
+// What the published schema lets `error.code` be.
+inline constexpr std::string_view schema_codes[] = {
+    "handler_error", "timeout",      "cancelled", "invalid_payload", "invalid_request",   "not_found",
+    "backend_error", "rate_limited", "duplicate", "queue_paused",    "schema_validation", "unsupported"};
+
+// The same object with a member `error_class` before the others, unless it has one.
+inline std::string with_error_class(const std::string& details, const std::string& error_class) {
+    if (!raw_member(details, "error_class").empty()) return details;
+    std::string_view rest = details;
+    std::string_view key;
+    std::string_view value;
+    const bool has_members = next_raw_member(rest, key, value);
+    return cat({"{\"error_class\":", json_quote(error_class), has_members ? "," : "",
+                std::string_view(details).substr(details.find('{') + 1)});
+}
+
+// The published schema's form: a code of its own goes into the details, and before the message. [WIRE]
+inline std::string schema_fail_body(const fail_request& request) {
+    job_error failure = request.error;
+    std::string details = details_of(failure);
+    bool known = false;
+    for (const std::string_view code : schema_codes) known = known || failure.code == code;
+    if (!known) {
+        const std::string prefix = failure.code + ": ";
+        if (failure.message.compare(0, prefix.size(), prefix) != 0)
+            failure.message = prefix + failure.message;
+        details = with_error_class(details, failure.code);
+        failure.code = "handler_error";
+    }
+    if (failure.message.empty()) failure.message = failure.code;
+    return cat({"{\"job_id\":", id_of(request), ",\"error\":{\"code\":", json_quote(failure.code),
+                ",\"message\":", json_quote(failure.message),
+                ",\"retryable\":", failure.retryable ? "true" : "false", ",\"details\":", details, "}}"});
+}
+
+// The members that say who a worker is, without the braces.
+inline std::string identity_members(const worker_identity& worker) {
+    return cat({"\"worker_id\":", json_quote(worker.worker_id), ",\"hostname\":", json_quote(worker.hostname),
+                ",\"pid\":", worker.pid, ",\"queues\":", json_strings(worker.queues),
+                ",\"concurrency\":", worker.concurrency, ",\"labels\":", json_strings(worker.labels),
+                ",\"started_at\":", json_quote(worker.started_at)});
+}
+
+// `active_jobs` as the list or its number, since documents disagree; the other names say both. [WIRE]
+inline std::string heartbeat_body(const heartbeat_request& request, bool active_jobs_as_count) {
+    const std::string ids = json_strings(request.active_jobs);
+    const std::string count = cat({request.active_jobs.size()});
+    return cat({"{", identity_members(*request.worker), ",\"state\":", json_quote(request.state),
+                ",\"active_jobs\":", active_jobs_as_count ? count : ids, ",\"active_job_ids\":", ids,
+                ",\"active_job_count\":", count,
+                ",\"visibility_timeout_ms\":", request.worker->visibility_timeout.count(), "}"});
+}
+
+inline std::string schema_heartbeat_body(const heartbeat_request& request) {
+    return cat({"{\"worker_id\":", json_quote(request.worker->worker_id),
+                ",\"active_jobs\":", json_strings(request.active_jobs),
+                ",\"visibility_timeout_ms\":", request.worker->visibility_timeout.count(), "}"});
+}
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

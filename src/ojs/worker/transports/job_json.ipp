@@ -1,0 +1,83 @@
+// job_json: a job and its error as JSON, for every transport that keeps them so.
+#pragma once
+
+#include "../../base/detail/text.hpp"
+#include "../../net/json.ipp"
+#include "../transport.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+inline constexpr std::int64_t any_integer = 9007199254740992;  // 2^53: beyond it a double is not exact
+
+inline void read_integer(std::string_view source, std::int64_t& out) {
+    std::uint64_t number = 0;
+    if (parse_number(source, any_integer, number)) out = static_cast<std::int64_t>(number);
+}
+
+// A count of `unit` milliseconds. A month and more all count as 24 days, which every deadline can hold.
+inline void read_duration(std::string_view source, std::uint64_t unit, std::chrono::milliseconds& out) {
+    std::uint64_t number = 0;
+    if (!parse_number(source, any_integer, number)) return;
+    const std::uint64_t longest = longest_duration_ms / unit;
+    out = std::chrono::milliseconds((number < longest ? number : longest) * unit);
+}
+
+// One member of a job. `args` is kept as source text, to be judged when all is read.
+inline void read_job_member(job& out, std::string_view& args, std::string_view key, std::string_view value) {
+    if (key == "id") raw_string(value, out.id);
+    if (key == "type") raw_string(value, out.type);
+    if (key == "queue") raw_string(value, out.queue);
+    if (key == "args") args = value;
+    if (key == "meta" && value.front() == '{') out.meta_json = std::string(value);
+    if (key == "attempt") read_integer(value, out.attempt);
+    if (key == "max_attempts") read_integer(value, out.max_attempts);
+    if (key == "timeout_ms") read_duration(value, 1, out.timeout);
+    if (key == "timeout" && out.timeout.count() == 0) read_duration(value, 1000, out.timeout);
+    if (key == "visibility_timeout_ms") read_duration(value, 1, out.visibility_timeout);
+    if (key == "visibility_timeout" && out.visibility_timeout.count() == 0) {
+        read_duration(value, 1000, out.visibility_timeout);
+    }
+}
+
+// Why a job with these arguments cannot be run; empty if it can.
+inline std::string args_fault(std::string_view args) {
+    const result<void> valid = check_json(args);
+    if (!valid) return cat({"args: ", args.empty() ? "missing" : valid.error().text});
+    return args[skip_json_blanks(args, 0)] == '[' ? "" : "args is not an array";
+}
+
+inline std::string job_fault(const job& read, std::string_view args, std::string_view source) {
+    if (read.type.empty()) return "type is missing or not a string";
+    std::string fault = args_fault(args);
+    if (!fault.empty()) return fault;
+    const result<void> valid = check_json(source);
+    return valid ? std::string() : valid.error().text;
+}
+
+// Reads what it can: a claimed job with an id can at least be FAILed.
+inline job read_job(std::string_view source) {
+    job out;
+    std::string_view args;
+    std::string_view rest = source;
+    std::string_view key;
+    std::string_view value;
+    std::string unescaped;
+    while (next_raw_member(rest, key, value)) {
+        const bool escaped = key.find('\\') != std::string_view::npos && raw_string(key, unescaped);
+        read_job_member(out, args, escaped ? unescaped : key.substr(1, key.size() - 2), value);
+    }
+    out.malformed = job_fault(out, args, source);
+    if (out.malformed.empty()) out.args_json = std::string(args);
+    out.envelope_json = std::string(source);
+    return out;
+}
+
+inline std::string details_of(const job_error& failure) {
+    return is_json_object(failure.details_json) ? failure.details_json : "{}";
+}
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs
