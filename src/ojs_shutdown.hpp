@@ -142,6 +142,7 @@
 #include "ojs/worker/transports/spool/recovery.ipp"
 #include "ojs/worker/transports/spool/watch.ipp"
 #include "ojs/worker/transports/spool.ipp"
+#include "ojs/worker/engine/backend_url.ipp"
 #include "ojs/worker/worker_options.ipp"
 #include "ojs/worker/budget.ipp"
 #include "ojs/worker/doctor.ipp"

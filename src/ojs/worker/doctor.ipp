@@ -14,6 +14,7 @@
 #include "../system/termination_mode.hpp"
 #include "budget.hpp"
 #include "doctor.hpp"
+#include "engine/backend_url.ipp"
 #include "transports/http.hpp"
 #include "worker_options.ipp"
 
@@ -205,8 +206,7 @@ inline result<http_response> ask_backend(const worker_options& options, std::chr
 }
 
 // Looks only: making what is missing is for the worker.
-inline void check_spool(const worker_options& options, std::vector<finding>& out) {
-    const std::string directory = options.url.substr(spool_scheme.size());
+inline void check_spool(const std::string& directory, std::vector<finding>& out) {
     if (::access(directory.c_str(), R_OK | W_OK | X_OK) == 0) return;
     const int failed = errno;
     const bool missing = failed == ENOENT;
@@ -219,8 +219,9 @@ inline void check_spool(const worker_options& options, std::vector<finding>& out
 
 inline void check_backend(const worker_options& options, std::chrono::milliseconds timeout,
                           std::vector<finding>& out) {
-    if (options.url == "memory:") return;
-    if (is_spool_url(options.url)) return check_spool(options, out);
+    const result<backend_url> url = parse_backend_url(options.url);
+    if (url && url->kind == backend_kind::memory) return;
+    if (url && url->kind == backend_kind::spool) return check_spool(url->directory, out);
     const result<http_response> answer = ask_backend(options, timeout);
     if (!answer) {
         const bool is_absent = answer.error().code != errc::bad_answer;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "../net/http_client.hpp"
+#include "engine/backend_url.ipp"
 #include "engine/supervisor.ipp"
 #include "transports/http.hpp"
 #include "transports/memory.hpp"
@@ -60,9 +61,10 @@ inline http_client_options client_options(const worker_options& options, const s
     return out;
 }
 
-inline result<transport*> make_spool_transport(const worker_options& options, const logger& log) {
+inline result<transport*> make_spool_transport(const worker_options& options, std::string directory,
+                                               const logger& log) {
     spool_options wanted;
-    wanted.directory = options.url.substr(spool_scheme.size());
+    wanted.directory = std::move(directory);
     wanted.recovery_interval = options.heartbeat_interval;
     wanted.on_event = [&log](const spool_event& event) {
         static constexpr const char* messages[] = {
@@ -82,8 +84,11 @@ inline result<transport*> make_spool_transport(const worker_options& options, co
 // The transport the URL's scheme asks for; the caller owns it, and keeps `log` for as long.
 inline result<transport*> make_transport(const worker_options& options, const std::string& worker_id,
                                          const logger& log) {
-    if (options.url == "memory:") return static_cast<transport*>(new memory_transport);
-    if (is_spool_url(options.url)) return make_spool_transport(options, log);
+    result<backend_url> url = parse_backend_url(options.url);
+    if (!url) return url.error();
+    if (url->kind == backend_kind::memory) return static_cast<transport*>(new memory_transport);
+    if (url->kind == backend_kind::spool)
+        return make_spool_transport(options, std::move(url->directory), log);
     result<http_client> client = http_transport::make_client(options.url, client_options(options, worker_id));
     if (!client) return client.error();
     http_transport_options wire;

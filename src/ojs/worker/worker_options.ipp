@@ -1,12 +1,10 @@
 #pragma once
 
-#include <arpa/inet.h>
-
 #include <cstdlib>
-#include <cstring>
 
 #include "../net/detail/url.hpp"
 #include "../system/container.hpp"
+#include "engine/backend_url.ipp"
 #include "worker_options.hpp"
 
 namespace ojs {
@@ -17,41 +15,6 @@ inline constexpr std::chrono::milliseconds least_poll_interval{1};
 inline constexpr std::chrono::milliseconds least_interval{10};
 inline constexpr std::chrono::milliseconds least_stop_timeout{100};
 inline constexpr std::chrono::milliseconds least_visibility_timeout{1000};  // the protocol's own
-
-inline constexpr std::string_view spool_scheme = "spool:";
-inline bool is_spool_url(std::string_view url) noexcept {
-    return url.substr(0, spool_scheme.size()) == spool_scheme;
-}
-
-// Whether there is a transport for the URL.
-inline result<void> check_url(const std::string& url) {
-    if (url == "memory:") return {};
-    if (is_spool_url(url)) {
-        const std::string_view directory = std::string_view(url).substr(spool_scheme.size());
-        if (directory.empty())
-            return error{errc::invalid_argument, 0, "spool: names no directory (spool:/DIR)"};
-        if (directory.find('\0') != std::string_view::npos)
-            return error{errc::invalid_argument, 0, "the directory's name holds a NUL byte"};
-        return {};
-    }
-    const result<endpoint> target = parse_url(url);
-    return target ? result<void>() : result<void>(target.error());
-}
-
-// The URL for an error text; one that may hold a password is not repeated.
-inline std::string shown_url(std::string_view url) {
-    return url.find('@') == std::string_view::npos ? printable(url, 100) : "(not shown: it holds an @)";
-}
-
-// Whether only processes of this machine can connect.
-inline bool is_local(const endpoint& where) noexcept {
-    if (!where.unix_path.empty()) return true;
-    in6_addr ip6{};
-    if (::inet_pton(AF_INET6, where.host.c_str(), &ip6) != 1) return where.host.compare(0, 4, "127.") == 0;
-    static constexpr unsigned char mapped_127[] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127};
-    return std::memcmp(&ip6, &in6addr_loopback, sizeof ip6) == 0 ||
-           std::memcmp(&ip6, mapped_127, sizeof mapped_127) == 0;
-}
 
 inline bool is_visible_ascii(std::string_view text) noexcept {
     for (const char c : text) {
@@ -175,7 +138,7 @@ class environment_reader {
 
     void url(std::string& out, const char* value) {
         text(out, value);
-        const result<void> usable = value == nullptr ? result<void>() : check_url(value);
+        const result<backend_url> usable = parse_backend_url(value == nullptr ? "memory:" : value);
         if (!usable) fail(shown_url(value), usable.error().text, usable.error().code);
     }
 
@@ -298,7 +261,7 @@ OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
     };
     if (options.concurrency < 1 || options.concurrency > 10000)
         return invalid("concurrency must be 1 to 10000");
-    const result<void> usable = detail::check_url(options.url);
+    const result<detail::backend_url> usable = detail::parse_backend_url(options.url);
     if (!usable) {
         return error{usable.error().code, 0,
                      detail::cat({"url '", detail::shown_url(options.url), "': ", usable.error().text})};

@@ -25,6 +25,9 @@ result<endpoint> parse_url(std::string_view url);
 // PORT, :PORT, IPV4:PORT, [IPV6]:PORT, localhost:PORT or unix:/PATH. Errors: invalid_argument.
 result<endpoint> parse_listen_address(std::string_view address);
 
+// Whether only processes of this machine can connect.
+bool is_local(const endpoint& where) noexcept;
+
 // Whether a Host header holds an address or localhost, with or without a port: what nobody's DNS can point elsewhere. A
 // wildcard address, and one that hides an IPv4 address, does not count.
 bool is_fixed_host(std::string_view header);

@@ -1,6 +1,8 @@
 #include <arpa/inet.h>
 #include <sys/un.h>
 
+#include <cstring>
+
 #include "../../base/detail/text.hpp"
 #include "http_parser.hpp"
 #include "url.hpp"
@@ -135,6 +137,15 @@ OJS_SHUTDOWN_INLINE result<endpoint> parse_listen_address(std::string_view addre
     if (const char* wrong = parse_port(port, 0, out.port)) return bad_address(address, wrong);
     out.name = host_port(out.host, out.port);
     return out;
+}
+
+OJS_SHUTDOWN_INLINE bool is_local(const endpoint& where) noexcept {
+    if (!where.unix_path.empty()) return true;
+    in6_addr ip6{};
+    if (::inet_pton(AF_INET6, where.host.c_str(), &ip6) != 1) return where.host.compare(0, 4, "127.") == 0;
+    static constexpr unsigned char mapped_127[] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127};
+    return std::memcmp(&ip6, &in6addr_loopback, sizeof ip6) == 0 ||
+           std::memcmp(&ip6, mapped_127, sizeof mapped_127) == 0;
 }
 
 OJS_SHUTDOWN_INLINE bool is_fixed_host(std::string_view header) {
