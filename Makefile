@@ -129,7 +129,7 @@ O := $(BUILD)/test/%/obj
 $T/unit: $(addprefix $O/,tests/main.o tests/link/implementation.o)
 	$(call link,$(compiler.$*))
 PROCESSES = $(addprefix $O/,tests/main.o tests/link/implementation.o tests/process/harness.o) \
-            | $(addprefix $T/,dev_backend worker river_stages river_guide controller shutdown-probe broken_worker $(STARTED) $(STATIC_WORKER))
+            | $(addprefix $T/,dev_backend worker demo river_stages river_guide controller shutdown-probe broken_worker $(STARTED) $(STATIC_WORKER))
 $T/process: $(PROCESSES)
 	$(call link,$(compiler.$*))
 $T/recovery: $(PROCESSES)
@@ -139,6 +139,8 @@ $T/broken_worker: $O/tools/shutdown_probe/broken_worker.o $O/tests/link/implemen
 $T/dev_backend: $O/examples/dev_backend.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
 $T/worker: $O/examples/worker.o $O/tests/link/implementation.o
+	$(call link,$(compiler.$*))
+$T/demo: $O/examples/demo.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))
 $T/controller: $O/examples/controller.o $O/tests/link/implementation.o
 	$(call link,$(compiler.$*))

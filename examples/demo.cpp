@@ -1,19 +1,12 @@
-// The demonstration: a backend and a worker as processes of their own, jobs that read real files, a real SIGTERM in the
-// middle, and what became of every job. Then the same with a grace period that is too short.
+// The demonstration: a backend and workers as processes of their own, jobs that read real files, real signals in the
+// middle, and what became of every job.
 //
-// Exits with 0 if no job was lost and none was done twice, 1 otherwise, and 130 after Ctrl-C. It expects dev_backend and
-// worker beside itself, and leaves nothing behind: no process, no file.
-#include <fcntl.h>
+// It expects dev_backend and worker beside itself, and leaves nothing behind: no process, no file.
 #include <picojson.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#ifdef __linux__
-#include <sys/prctl.h>
-#endif
 
 #include <algorithm>
 #include <array>
@@ -24,11 +17,14 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "demo_picture.hpp"
 #include "ojs_shutdown.hpp"
 
 extern char** environ;
@@ -40,16 +36,28 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using texts = std::vector<std::string>;
 
+constexpr const char* usage =
+    "usage: demo [--svg FILE | --help]\n"
+    "Starts a backend and workers, stops them by signals, and shows what becomes of every job.\n"
+    "\n"
+    "  --svg FILE   draws the second shutdown, by the times that were measured\n"
+    "\n"
+    "Exit status: 0 no job was lost and none was done twice; 1 otherwise; 64 a wrong flag; 130 after "
+    "Ctrl-C.\n";
+
 constexpr int concurrency = 4;
-constexpr int short_jobs = 20;   // done before the SIGTERM comes
-constexpr int queued_jobs = 16;  // never begun before it comes
-constexpr std::array<int, concurrency> in_flight_ms = {2500, 3500, 4500, 5500};
 constexpr int short_ms = 600;
-constexpr int too_long_jobs = 3;
-constexpr int too_long_ms = 4000;
+// The first act: jobs that are done before the SIGTERM comes, jobs that are running then, and jobs not yet begun.
+constexpr int early_jobs = 12;
+constexpr std::array<int, concurrency> in_flight_ms = {1500, 2300, 3100, 3900};
+constexpr int queued_jobs = 8;
+// The second act: two jobs are done while all is well, one in quiet, one in the drain; two are interrupted, and two
+// never begun.
+constexpr std::array<int, 8> mixed_ms = {700, 1000, 1900, 6000, 2000, 5000, 600, 600};
+constexpr std::size_t begun_of_mixed = 6;
 constexpr seconds patience{30};  // for any one step, before the demo gives up
 
-// Thrown to end the demo early; children and files are cleared away on the way out.
+// Thrown to end the demo early; children are ended on the way out.
 struct failed {
     std::string why;
 };
@@ -61,6 +69,10 @@ std::int64_t monotonic_ns() {
     timespec now{};
     clock_gettime(CLOCK_MONOTONIC, &now);
     return std::int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
+}
+
+double seconds_between(std::int64_t from_ns, std::int64_t until_ns) {
+    return static_cast<double>(until_ns - from_ns) / 1e9;
 }
 
 // ---- output ----
@@ -101,9 +113,9 @@ std::string text_of(const picojson::value& object, const char* key) {
     return member(object, key).to_str();
 }
 
-double number_of(const picojson::value& object, const char* key) {
+std::int64_t number_of(const picojson::value& object, const char* key) {
     const picojson::value& found = member(object, key);
-    return found.is<double>() ? found.get<double>() : 0;
+    return found.is<double>() ? static_cast<std::int64_t>(found.get<double>()) : 0;
 }
 
 texts ids_of(const picojson::value& event, const char* key) {
@@ -114,47 +126,7 @@ texts ids_of(const picojson::value& event, const char* key) {
     return out;
 }
 
-// ---- files ----
-
-class temporary_folder {
-  public:
-    temporary_folder() {
-        std::string name = (fs::temp_directory_path() / "ojs-demo-XXXXXX").string();
-        if (mkdtemp(name.data()) == nullptr)
-            throw failed{"cannot make " + name + ": " + std::strerror(errno)};
-        path_ = name;
-    }
-    temporary_folder(const temporary_folder&) = delete;
-    temporary_folder& operator=(const temporary_folder&) = delete;
-    ~temporary_folder() {
-        std::error_code ignored;
-        fs::remove_all(path_, ignored);
-    }
-    std::string file(const std::string& name) const { return (path_ / name).string(); }
-
-  private:
-    fs::path path_;
-};
-
-// Gives the lines of a file that someone else is still writing, each once, when it is complete.
-class line_reader {
-  public:
-    explicit line_reader(std::string path) : path_(std::move(path)) {}
-    texts new_lines() {
-        texts out;
-        std::ifstream file(path_);
-        file.seekg(offset_);
-        for (std::string line; std::getline(file, line) && !file.eof();) {
-            offset_ += static_cast<std::streamoff>(line.size()) + 1;
-            out.push_back(line);
-        }
-        return out;
-    }
-
-  private:
-    std::string path_;
-    std::streamoff offset_ = 0;
-};
+// ---- files to count ----
 
 // Of a size that is worth reading, readable, and without a NUL byte at its beginning.
 bool is_text_file(const fs::directory_entry& entry) {
@@ -164,8 +136,7 @@ bool is_text_file(const fs::directory_entry& entry) {
     if (failed || size < 2000 || size > 2000000) return false;
     std::ifstream file(entry.path(), std::ios::binary);
     std::array<char, 1000> head{};
-    if (!file.read(head.data(), head.size())) return false;
-    return std::find(head.begin(), head.end(), '\0') == head.end() && entry.path().extension() != ".gz";
+    return file.read(head.data(), head.size()) && std::count(head.begin(), head.end(), '\0') == 0;
 }
 
 texts texts_below(const fs::path& folder, std::size_t most) {
@@ -179,144 +150,99 @@ texts texts_below(const fs::path& folder, std::size_t most) {
     return out;
 }
 
-texts generate_texts(const temporary_folder& folder) {
-    texts out;
-    for (int i = 0; i < 20; ++i) {
-        out.push_back(folder.file("text-" + std::to_string(i)));
-        std::ofstream file(out.back());
-        for (int line = 0; line < 1000 + 100 * i; ++line)
-            file << "the quick brown fox jumps over lazy dog " << line << '\n';
-    }
-    return out;
-}
-
-texts find_texts(const temporary_folder& folder) {
+// What there is to count: texts of the system, or else the programs themselves.
+texts find_files(const fs::path& programs) {
     texts out;
     for (const char* below : {"common-licenses", "perl", "doc", "perl5", "python3", "misc"}) {
         for (std::string& path : texts_below(fs::path("/usr/share") / below, 40))
             out.push_back(std::move(path));
     }
     if (out.size() >= 10) return out;
-    say("jobs     no texts below /usr/share here, so some were generated");
-    return generate_texts(folder);
+    return {programs / "dev_backend", programs / "worker"};
 }
 
 // ---- child processes ----
 
-// Started in place of a child's program: ties its life to ours, then becomes that program. argv: demo, this flag, our
-// pid, program, arguments.
-constexpr const char* child_flag = "--become-child";
-
-int become_child(char** argv) {
-#ifdef __linux__
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (std::to_string(getppid()) != argv[2]) return 1;  // we died before that took effect
-#endif
-    execv(argv[3], argv + 3);
-    std::perror(argv[3]);
-    return 127;
-}
-
-std::vector<char*> pointers(texts& strings) {
-    std::vector<char*> out;
-    for (std::string& each : strings) out.push_back(each.data());
-    out.push_back(nullptr);
-    return out;
-}
-
-// Ours, without what would configure the worker by accident.
-texts environment_with(const texts& added) {
-    texts out = added;
-    for (char** each = environ; *each != nullptr; ++each) {
-        if (std::strncmp(*each, "OJS_", 4) != 0) out.emplace_back(*each);
-    }
-    return out;
-}
-
-struct spawn_settings {
-    posix_spawn_file_actions_t files{};
-    posix_spawnattr_t attributes{};
-
-    explicit spawn_settings(const std::string& output) {
-        posix_spawn_file_actions_init(&files);
-        posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-        posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, output.c_str(), O_WRONLY | O_CREAT | O_APPEND,
-                                         0600);
-        posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
-        // A group of its own, so that Ctrl-C reaches the demo alone; and no signal blocked or ignored.
-        sigset_t none;
-        sigset_t all;
-        sigemptyset(&none);
-        sigfillset(&all);
-        sigdelset(&all, SIGKILL);
-        sigdelset(&all, SIGSTOP);
-        posix_spawnattr_init(&attributes);
-        posix_spawnattr_setsigmask(&attributes, &none);
-        posix_spawnattr_setsigdefault(&attributes, &all);
-        posix_spawnattr_setpgroup(&attributes, 0);
-        constexpr int flags = POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP;
-        posix_spawnattr_setflags(&attributes, static_cast<short>(flags));
-    }
-    spawn_settings(const spawn_settings&) = delete;
-    spawn_settings& operator=(const spawn_settings&) = delete;
-    ~spawn_settings() {
-        posix_spawnattr_destroy(&attributes);
-        posix_spawn_file_actions_destroy(&files);
-    }
-};
-
-// A process we started; killed, if it still runs, when this goes out of scope.
-class child {
+// What the children say, line by line, each with the moment it came. Filled by the threads that read it.
+class mailbox {
   public:
-    child(const fs::path& demo, const texts& command, const texts& variables, const std::string& output) {
-        texts arguments = {demo.string(), child_flag, std::to_string(getpid())};
-        arguments.insert(arguments.end(), command.begin(), command.end());
-        texts environment = environment_with(variables);
-        const spawn_settings settings(output);
-        const int error = posix_spawn(&pid_, demo.c_str(), &settings.files, &settings.attributes,
-                                      pointers(arguments).data(), pointers(environment).data());
-        if (error != 0) throw failed{"cannot start " + command.front() + ": " + std::strerror(error)};
+    struct line {
+        std::int64_t ns;
+        std::string from;
+        std::string text;
+    };
+    void put(const std::string& from, std::string_view text) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        lines_.push_back({monotonic_ns(), from, std::string(text)});
     }
-    child(const child&) = delete;
-    child& operator=(const child&) = delete;
-    ~child() {
-        if (has_ended()) return;
-        kill(pid_, SIGKILL);
-        waitpid(pid_, &status_, 0);
+    std::vector<line> take() {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return std::exchange(lines_, {});
     }
-
-    pid_t pid() const { return pid_; }
-    bool has_ended() {
-        if (!ended_) ended_ = waitpid(pid_, &status_, WNOHANG) == pid_;
-        return ended_;
-    }
-    // Once has_ended(): the exit status, or 128 and the signal's number.
-    int status() const { return WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_); }
-    void terminate() const { kill(pid_, SIGTERM); }
 
   private:
-    pid_t pid_ = -1;
-    bool ended_ = false;
-    int status_ = 0;
+    std::mutex mutex_;
+    std::vector<line> lines_;
 };
 
-struct worker_process {
-    std::string name;
-    std::string log;
-    child process;
-};
-
-std::string last_line(const std::string& path) {
-    const texts lines = line_reader(path).new_lines();
-    return lines.empty() ? "(nothing)" : lines.back();
+// Ours, without what would configure the worker by accident.
+texts environment_with(texts added) {
+    for (char** each = environ; *each != nullptr; ++each) {
+        if (std::strncmp(*each, "OJS_", 4) != 0) added.emplace_back(*each);
+    }
+    return added;
 }
+
+// A process we started, in a group of its own, so that Ctrl-C reaches the demo alone; killed, if it still runs, when
+// this goes out of scope, and by the kernel should the demo be killed.
+class program {
+  public:
+    program(std::string name, texts command, texts variables, mailbox& to) : name_(std::move(name)) {
+        const auto line = [&to, from = name_](std::string_view text) { to.put(from, text); };
+        ojs::child_options options;
+        options.command = std::move(command);
+        options.environment = environment_with(std::move(variables));
+        options.inherit_environment = false;
+        options.output = options.errors = ojs::child_stream::lines(line);
+#ifdef __linux__
+        options.death_signal = SIGKILL;
+#endif
+        ojs::result<ojs::child_process> started = ojs::child_process::start(options);
+        if (!started) throw failed{"cannot start " + name_ + ": " + started.error().text};
+        process_ = std::move(*started);
+    }
+
+    const std::string& name() const {
+        return name_;
+    }
+    std::string pid() const {
+        return std::to_string(process_.pid());
+    }
+    void signal(int number) {
+        if (!process_.signal(number)) throw failed{name_ + " is gone"};
+    }
+    bool has_ended() {
+        if (end_) return true;
+        const ojs::result<ojs::child_exit> end = process_.wait(ojs::steady_clock::now());
+        if (end) end_ = *end;
+        if (!end && end.error().code != ojs::errc::timed_out) throw failed{name_ + ": " + end.error().text};
+        return end_.has_value();
+    }
+    const ojs::child_exit& end() const {
+        return *end_;
+    }
+
+  private:
+    std::string name_;
+    ojs::child_process process_;
+    std::optional<ojs::child_exit> end_;
+};
 
 // ---- the account: what the backend's ledger says became of every claim ----
 
 class account {
   public:
-    void add(const picojson::value& event) {
-        const std::string what = text_of(event, "event");
+    void add(const std::string& what, const picojson::value& event) {
         const std::string id = text_of(event, "job_id");
         if (what == "push") {
             jobs_[id];
@@ -326,7 +252,7 @@ class account {
             settle(event, jobs_[id], what == "ack" ? "completed" : text_of(event, "state"));
         } else if (what == "checkpoint") {
             entry& job = jobs_[id];
-            const auto pass = static_cast<std::int64_t>(number_of(member(event, "state"), "pass"));
+            const auto pass = number_of(member(event, "state"), "pass");
             if (job.first_pass == 0) job.first_pass = pass;
             job.last_pass = pass;
         } else if (what == "expired" || what == "requeued_at_deregistration" ||
@@ -349,7 +275,7 @@ class account {
     // Of the passes that checkpoints tell of: the first since the last claim, and the last.
     std::int64_t first_pass(const std::string& id) const { return jobs_.at(id).first_pass; }
     std::int64_t last_pass(const std::string& id) const { return jobs_.at(id).last_pass; }
-    std::int64_t handed_back() const { return handed_back_; }
+    const texts& handed_back() const { return handed_back_; }
     const picojson::value& last_result() const { return last_result_; }
 
     // Claims that nobody settled. Of no meaning while a worker runs.
@@ -378,14 +304,14 @@ class account {
         job.state = "active";
     }
     void settle(const picojson::value& event, entry& job, const std::string& state) {
-        if (number_of(event, "status") != 200.0) {
+        if (number_of(event, "status") != 200) {
             ++refused_;
             return;
         }
         ++job.settlements;
         if (state == "completed") ++job.completions;
         if (state == "completed") last_result_ = member(event, "result");
-        if (text_of(event, "requeue") == "true") ++handed_back_;
+        if (text_of(event, "requeue") == "true") handed_back_.push_back(text_of(event, "job_id"));
         job.state = state;
     }
     template <class Count>
@@ -396,58 +322,72 @@ class account {
     }
 
     std::map<std::string, entry> jobs_;
-    std::int64_t handed_back_ = 0;
+    texts handed_back_;
     std::int64_t refused_ = 0;
     picojson::value last_result_;
 };
 
 // ---- the stage: everything the acts share ----
 
+// What happened, in order: an event of the backend's ledger, a worker's change of phase by its own log ("phase"), or a
+// signal of ours ("signal").
+struct happening {
+    std::int64_t ns = 0;
+    std::string what;
+    std::string worker;
+    picojson::value record;
+};
+
 class stage {
   public:
-    stage(fs::path demo, ojs::lifecycle& lifecycle, ojs::signals& signals)
-        : demo_(std::move(demo)),
+    stage(fs::path folder, ojs::lifecycle& lifecycle, ojs::signals& signals)
+        : folder_(std::move(folder)),
           lifecycle_(lifecycle),
           signals_(signals),
-          ledger_(folder_.file("ledger.jsonl")),
-          backend_(
-              demo_,
-              {sibling("dev_backend"), "--port", "0", "--ledger", folder_.file("ledger.jsonl"), "--quiet"},
-              {}, folder_.file("backend.out")),
+          backend_("backend", {sibling("dev_backend"), "--port", "0", "--ledger", "/dev/stdout", "--quiet"},
+                   {}, mailbox_),
           address_(await_address()),
           client_(connect()) {}
 
-    const temporary_folder& folder() const { return folder_; }
     const std::string& address() const { return address_; }
-    const child& backend() const { return backend_; }
+    const program& backend() const { return backend_; }
     account& books() { return books_; }
+    const std::vector<happening>& history() const { return history_; }
 
-    worker_process start_worker(const std::string& name, const std::string& queues,
-                                const std::string& grace) {
-        const texts variables = {"OJS_URL=http://" + address_,
-                                 "OJS_WORKER_ID=" + name,
-                                 "OJS_QUEUES=" + queues,
-                                 "OJS_CONCURRENCY=" + std::to_string(concurrency),
-                                 "OJS_SHUTDOWN_GRACE_PERIOD=" + grace,
-                                 "OJS_HEARTBEAT_INTERVAL=500ms",
-                                 "OJS_POLL_INTERVAL=200ms",
-                                 "OJS_LABELS=demo," + name,
-                                 "OJS_LOG_FORMAT=json"};
-        const std::string log = folder_.file(name + ".log");
-        return {name, log, {demo_, {sibling("worker")}, variables, log}};
+    program start_worker(const std::string& name, const std::string& queues, const std::string& grace) {
+        return {name,
+                {sibling("worker")},
+                {"OJS_URL=http://" + address_, "OJS_WORKER_ID=" + name, "OJS_QUEUES=" + queues,
+                 "OJS_CONCURRENCY=" + std::to_string(concurrency), "OJS_SHUTDOWN_GRACE_PERIOD=" + grace,
+                 "OJS_HEARTBEAT_INTERVAL=500ms", "OJS_POLL_INTERVAL=200ms", "OJS_LABELS=demo," + name,
+                 "OJS_LOG_FORMAT=json"},
+                mailbox_};
     }
 
-    // Waits in steps until `done`, showing each new event of the ledger to `see` once it is in the books.
-    using spectator = std::function<void(const picojson::value&)>;
+    // Waits in steps until `done`, showing what happened to `see` once it is in the books.
+    using spectator = std::function<void(const happening&)>;
     void watch_until(const std::function<bool()>& done, const spectator& see = nullptr) {
         const auto deadline = ojs::steady_clock::now() + patience;
-        while (!done()) {
+        for (bool last = false; !last;) {
+            last = done();  // before reading, so that nothing of what it saw is missed
+            read(see);
+            if (last) return;
             if (ojs::steady_clock::now() > deadline) throw failed{"this takes too long; giving up"};
-            if (backend_.has_ended()) throw failed{"the backend has ended"};
-            read_ledger(see);
+            if (backend_.has_ended()) throw failed{"the backend has ended: " + last_words("backend")};
             pause();
         }
-        read_ledger(see);
+    }
+    void watch_for(milliseconds time) {
+        const auto end = ojs::steady_clock::now() + time;
+        watch_until([&] { return ojs::steady_clock::now() >= end; });
+    }
+
+    void signal(program& worker, int number) {
+        say("  kill -" + ojs::signal_name(number).substr(3) + " " + worker.pid());
+        read(nullptr);  // what happened before
+        history_.push_back(
+            {monotonic_ns(), "signal", worker.name(), picojson::value(ojs::signal_name(number))});
+        worker.signal(number);
     }
 
     picojson::value call(const std::string& method, const std::string& path, const std::string& body = "") {
@@ -460,34 +400,47 @@ class stage {
         return parse(answer->body);
     }
 
+    std::string last_words(const std::string& of) { return last_words_[of]; }
+
   private:
     std::string sibling(const char* name) const {
-        const fs::path path = demo_.parent_path() / name;
+        const fs::path path = folder_ / name;
         if (access(path.c_str(), X_OK) != 0)
             throw failed{path.string() + " is not there: build it first (make)"};
         return path.string();
     }
     std::string await_address() {
         constexpr std::string_view greeting = "listening on ";
-        line_reader output(folder_.file("backend.out"));
-        std::string first;
-        watch_until([&] {
-            for (const std::string& line : output.new_lines()) first = line;
-            return !first.empty();
-        });
-        if (first.compare(0, greeting.size(), greeting) != 0) throw failed{"the backend says: " + first};
-        return first.substr(greeting.size());
+        watch_until([&] { return !last_words("backend").empty(); });
+        const std::string said = last_words("backend");
+        if (said.compare(0, greeting.size(), greeting) != 0) throw failed{"the backend says: " + said};
+        return said.substr(greeting.size());
     }
     ojs::http_client connect() const {
         auto client = ojs::http_client::create("http://" + address_);
         if (!client) throw failed{client.error().text};
         return std::move(*client);
     }
-    void read_ledger(const spectator& see) {
-        for (const std::string& line : ledger_.new_lines()) {
-            const picojson::value event = parse(line);
-            books_.add(event);
-            if (see) see(event);
+
+    void read(const spectator& see) {
+        std::vector<happening> news;
+        for (const mailbox::line& line : mailbox_.take()) {
+            last_words_[line.from] = line.text;
+            if (line.text.substr(0, 1) != "{") continue;
+            const picojson::value record = parse(line.text);
+            if (line.from == "backend") {
+                news.push_back({number_of(record, "mono_ns"), text_of(record, "event"),
+                                text_of(record, "worker_id"), record});
+            } else if (text_of(record, "message") == "phase changed") {
+                news.push_back({line.ns, "phase", line.from, member(record, "attributes")});
+            }
+        }
+        const auto earlier = [](const happening& a, const happening& b) { return a.ns < b.ns; };
+        std::stable_sort(news.begin(), news.end(), earlier);
+        for (const happening& each : news) {
+            books_.add(each.what, each.record);
+            history_.push_back(each);
+            if (see) see(each);
         }
     }
     // A short sleep that Ctrl-C ends.
@@ -496,31 +449,33 @@ class stage {
         if (lifecycle_.phase() >= ojs::phase::draining) throw interrupted{got.number};
     }
 
-    fs::path demo_;
+    fs::path folder_;
     ojs::lifecycle& lifecycle_;
     ojs::signals& signals_;
-    temporary_folder folder_;
-    line_reader ledger_;
+    mailbox mailbox_;
+    std::map<std::string, std::string> last_words_;
     account books_;
-    child backend_;
+    std::vector<happening> history_;
+    program backend_;
     std::string address_;
     ojs::http_client client_;
 };
 
 // Pushes one text.count job a duration; returns their ids.
-texts push_jobs(stage& on, const std::string& queue, const texts& files,
-                const std::vector<int>& durations_ms) {
+template <class Durations>
+texts push_jobs(stage& on, const std::string& queue, const texts& files, const Durations& durations_ms) {
+    constexpr double passes = 1;
+    constexpr double checkpoint_bytes = 64 * 1024;
     picojson::array jobs;
-    for (std::size_t i = 0; i < durations_ms.size(); ++i) {
+    for (const int ms : durations_ms) {
+        const std::string& file = files[jobs.size() * 7 % files.size()];
         picojson::object options;
         options["queue"] = picojson::value(queue);
         picojson::object job;
         job["type"] = picojson::value("text.count");
-        constexpr double checkpoint_bytes = 64 * 1024;
         job["args"] =
-            picojson::value(picojson::array{picojson::value(files[i * 7 % files.size()]),
-                                            picojson::value(static_cast<double>(durations_ms[i])),
-                                            picojson::value(1.0), picojson::value(checkpoint_bytes)});
+            picojson::value(picojson::array{picojson::value(file), picojson::value(static_cast<double>(ms)),
+                                            picojson::value(passes), picojson::value(checkpoint_bytes)});
         job["options"] = picojson::value(options);
         jobs.emplace_back(job);
     }
@@ -533,100 +488,180 @@ texts push_jobs(stage& on, const std::string& queue, const texts& files,
     return ids;
 }
 
-// ---- the timeline of one shutdown ----
+// ---- a shutdown, told as it happens ----
 
-class timeline {
+class narrator {
   public:
-    timeline(stage& on, worker_process& worker) : on_(on), worker_(worker), log_(worker.log) {}
+    narrator(stage& on, program& worker) : on_(on), worker_(worker) {}
 
-    // Sends SIGTERM and tells what happens until the process is gone. Returns the seconds that took.
-    double stop() {
-        child& process = worker_.process;
-        log_.new_lines();  // what was said before is no part of this
+    // Sends SIGTERM, after a SIGTSTP if `quiet_first` says so, and tells what happens until the process is gone.
+    // Returns the seconds that took, from the first signal.
+    double stop(milliseconds quiet_first = milliseconds(0)) {
         start_ns_ = monotonic_ns();
-        process.terminate();
-        on_.watch_until(
-            [&] {
-                read_log();
-                return process.has_ended();
-            },
-            [&](const picojson::value& event) { see(event); });
-        const double took = seconds_since_start(monotonic_ns());
-        line(took, "worker exited with status " + std::to_string(process.status()),
-             process.status() == 0 ? style::good : style::bad);
-        if (process.status() != 0)
-            throw failed{worker_.name + " did not settle its jobs: " + last_line(worker_.log)};
+        if (quiet_first.count() > 0) {
+            awaited_ = "SIGTSTP received -> QUIET: no more FETCH";
+            on_.signal(worker_, SIGTSTP);
+            const auto end = ojs::steady_clock::now() + quiet_first;
+            watch_until([&] { return ojs::steady_clock::now() >= end; });
+        }
+        awaited_ = "SIGTERM received -> DRAIN: no more FETCH, the jobs go on";
+        on_.signal(worker_, SIGTERM);
+        watch_until([&] { return worker_.has_ended(); });
+        const double took = seconds_between(start_ns_, monotonic_ns());
+        line(took, worker_.name() + ": " + worker_.end().describe(),
+             worker_.end().ok() ? style::good : style::bad);
+        if (!worker_.end().ok())
+            throw failed{worker_.name() + " did not settle its jobs: " + on_.last_words(worker_.name())};
         return took;
     }
 
   private:
-    double seconds_since_start(std::int64_t ns) const { return static_cast<double>(ns - start_ns_) / 1e9; }
+    void watch_until(const std::function<bool()>& done) {
+        on_.watch_until(done, [&](const happening& event) {
+            if (event.worker == worker_.name() && event.ns >= start_ns_) tell(event);
+        });
+    }
 
     static void line(double at, const std::string& text, style how = style::plain) {
-        say("t=" + one_decimal(std::max(at, 0.0)) + "s  " + text, how);
+        say("t=" + one_decimal(at) + "s  " + text, how);
     }
 
-    // The worker's own log tells its phases.
-    void read_log() {
-        for (const std::string& text : log_.new_lines()) {
-            const picojson::value record = parse(text);
-            if (text_of(record, "message") != "phase changed") continue;
-            const picojson::value& change = member(record, "attributes");
-            const std::string phase = text_of(change, "phase");
-            const double now = seconds_since_start(monotonic_ns());
-            if (phase == "draining") show_received(now);
-            if (text_of(change, "event") == "grace_expired") {
-                line(now, "grace period expired -> STOP: interrupt what is left", style::title);
-            }
-        }
-    }
-
-    // The log and the first heartbeat both tell of it; either may be seen first.
-    void show_received(double at) {
-        if (received_) return;
-        received_ = true;
-        line(at, "SIGTERM received", style::title);
-        say("        -> QUIET: no more FETCH");
-        say("        Active jobs: " + active());
-    }
-
-    // The backend's ledger tells what the worker says to it.
-    void see(const picojson::value& event) {
-        read_log();  // what made the worker say so comes first
-        const std::string what = text_of(event, "event");
-        const double at = seconds_since_start(static_cast<std::int64_t>(number_of(event, "mono_ns")));
-        if (text_of(event, "worker_id") != worker_.name || at < 0) return;
-        if (what == "beat") {
-            show_received(at);
-            const std::string count = std::to_string(ids_of(event, "active").size());
-            line(at, "heartbeat state=" + text_of(event, "state") + " active=" + count, style::faint);
-        } else if (what == "fetch") {
-            line(at, "FETCH that was under way, " + std::to_string(ids_of(event, "jobs").size()) + " jobs");
-        } else if (what == "ack") {
+    void tell(const happening& event) {
+        const double at = seconds_between(start_ns_, event.ns);
+        const picojson::value& record = event.record;
+        if (event.what == "phase") {
+            const bool too_long = text_of(record, "event") == "grace_expired";
+            if (too_long) line(at, "grace period over -> STOP: interrupt what is left", style::title);
+            tell_effect(at);
+        } else if (event.what == "beat") {
+            if (std::exchange(said_state_, text_of(record, "state")) != said_state_) tell_effect(at);
+            const std::string count = std::to_string(ids_of(record, "active").size());
+            line(at, "heartbeat state=" + text_of(record, "state") + " active=" + count, style::faint);
+        } else if (event.what == "fetch") {
+            line(at, "FETCH that was under way, " + std::to_string(ids_of(record, "jobs").size()) + " jobs");
+        } else if (event.what == "ack") {
             ++completed_;
             line(at, "Active jobs: " + active() + " (" + std::to_string(completed_) + " completed)");
-        } else if (what == "nack") {
-            show_fail(at, event);
+        } else if (event.what == "nack") {
+            const std::string id = text_of(record, "job_id");
+            line(at,
+                 "FAIL " + text_of(record, "type") +
+                     " reason=" + text_of(member(record, "details"), "reason") + " job .." +
+                     id.substr(id.size() - 6) + " -> " + text_of(record, "state"),
+                 style::bad);
         }
     }
 
-    static void show_fail(double at, const picojson::value& event) {
-        const std::string id = text_of(event, "job_id");
-        const std::string reason = text_of(member(event, "details"), "reason");
-        line(at,
-             "FAIL " + text_of(event, "type") + " reason=" + reason + " job .." + id.substr(id.size() - 6) +
-                 " -> " + text_of(event, "state"),
-             style::bad);
+    // The log and the first heartbeat both tell of a signal's effect; either may be seen first.
+    void tell_effect(double at) {
+        if (awaited_.empty()) return;
+        line(at, std::exchange(awaited_, {}), style::title);
+        say("        Active jobs: " + active());
     }
 
     std::string active() { return std::to_string(on_.books().in_state("active")); }
 
     stage& on_;
-    worker_process& worker_;
-    line_reader log_;
+    program& worker_;
     std::int64_t start_ns_ = 0;
-    bool received_ = false;
     int completed_ = 0;
+    std::string awaited_;  // what the last signal should bring about
+    std::string said_state_ = "running";
+};
+
+// ---- the picture ----
+
+// Draws what is in the history about these jobs, from the start of the first of two workers to the end of the last job.
+class illustrator {
+  public:
+    illustrator(const std::vector<happening>& history, const texts& ids) : history_(history), ids_(ids) {}
+
+    picture::timeline draw(const std::string& first, const std::string& second, const std::string& grace) {
+        start_ns_ = std::min(moment(first, "fetch"), moment(first, "beat"));
+        end_ns_ = start_ns_;
+        for (std::size_t i = 0; i < ids_.size(); ++i) {
+            out_.rows.push_back("job " + std::to_string(i + 1) + ", " + one_decimal(mixed_ms[i] / 1000.0) +
+                                " s");
+            draw_job(i);
+        }
+        out_.until = at(end_ns_) + 0.2;
+        for (const happening& each : history_) {
+            if (each.what == "beat" && each.ns >= start_ns_ && each.ns <= end_ns_)
+                out_.ticks.push_back({text_of(each.record, "state"), at(each.ns)});
+            if (each.what == "signal" && each.worker == first)
+                out_.marks.push_back({each.record.to_str(), each.record.to_str(), at(each.ns)});
+        }
+        draw_phases(first, second, grace);
+        describe();
+        return out_;
+    }
+
+  private:
+    double at(std::int64_t ns) const { return seconds_between(start_ns_, ns); }
+
+    // When a worker first did that; a phase is one that it came to.
+    std::int64_t moment(const std::string& worker, const char* what, const char* phase = nullptr) const {
+        for (const happening& each : history_) {
+            if (each.worker != worker || each.what != what) continue;
+            if (phase == nullptr || text_of(each.record, "phase") == phase) return each.ns;
+        }
+        throw failed{worker + " was never " + (phase != nullptr ? phase : what)};
+    }
+
+    void draw_job(std::size_t row) {
+        std::int64_t since = start_ns_;
+        for (const happening& each : history_) {
+            if (each.what == "fetch") {
+                const texts jobs = ids_of(each.record, "jobs");
+                if (std::find(jobs.begin(), jobs.end(), ids_[row]) == jobs.end()) continue;
+                if (each.ns > since) out_.waits.push_back({row, at(since), at(each.ns)});
+                since = each.ns;
+            } else if ((each.what == "ack" || each.what == "nack") &&
+                       text_of(each.record, "job_id") == ids_[row]) {
+                out_.bars.push_back({row, each.what == "ack", at(since), at(each.ns)});
+                since = each.ns;
+            }
+        }
+        end_ns_ = std::max(end_ns_, since);
+    }
+
+    void draw_phases(const std::string& first, const std::string& second, const std::string& grace) {
+        const double quiet =
+            out_.marks.at(0).at;  // a signal handler acts at once; the log tells of it a little later
+        const double draining = out_.marks.at(1).at;
+        // Its log says so while the first jobs are being reported already.
+        const double stopping = at(std::min(moment(first, "phase", "stopping"), moment(first, "nack")));
+        const double ended = at(moment(first, "phase", "terminated"));
+        out_.bands = {{"running", first + ": running", 0, quiet},
+                      {"quiet", "quiet", quiet, draining},
+                      {"draining", "draining, at most " + grace, draining, stopping},
+                      {"stopping", "", stopping, ended},
+                      {"running", second + ": running", at(moment(second, "beat")), out_.until}};
+        std::array<char, 60> text{};
+        std::snprintf(text.data(), text.size(), "grace period over: stopped in %.0f ms",
+                      (ended - stopping) * 1000);
+        out_.marks.push_back({"", text.data(), stopping});
+    }
+
+    void describe() {
+        const auto done =
+            std::count_if(out_.bars.begin(), out_.bars.end(), [](const auto& bar) { return bar.done; });
+        const auto number = [](auto of) { return std::to_string(of); };
+        out_.title = "Timeline of a shutdown, as it was measured";
+        out_.description =
+            number(ids_.size()) + " jobs in " + number(out_.bars.size()) +
+            " runs. After SIGTSTP no job is begun; after SIGTERM those that run go on until the "
+            "grace period is over. " +
+            number(out_.bars.size() - static_cast<std::size_t>(done)) +
+            " are handed back then, and another worker finishes them from where they were. " + number(done) +
+            " are done in the end, none is lost.";
+    }
+
+    const std::vector<happening>& history_;
+    const texts& ids_;
+    std::int64_t start_ns_ = 0;
+    std::int64_t end_ns_ = 0;
+    picture::timeline out_;
 };
 
 // ---- the acts ----
@@ -638,7 +673,7 @@ std::string progress(const account& books) {
 }
 
 // Lets the worker run until `done`, with a line of progress a second.
-void let_run(stage& on, worker_process& worker, const std::function<bool()>& done) {
+void let_run(stage& on, program& worker, const std::function<bool()>& done) {
     const auto start = ojs::steady_clock::now();
     int shown = 0;
     on.watch_until([&] {
@@ -646,8 +681,8 @@ void let_run(stage& on, worker_process& worker, const std::function<bool()>& don
         if (now >= start + seconds(shown + 1)) {
             say("  after " + std::to_string(++shown) + "s: " + progress(on.books()), style::faint);
         }
-        if (worker.process.has_ended())
-            throw failed{worker.name + " ended by itself: " + last_line(worker.log)};
+        if (worker.has_ended())
+            throw failed{worker.name() + " ended by itself: " + on.last_words(worker.name())};
         return done();
     });
 }
@@ -655,13 +690,11 @@ void let_run(stage& on, worker_process& worker, const std::function<bool()>& don
 // What the backend itself counts must agree with what we read in its ledger.
 void compare_with_backend(stage& on) {
     const picojson::value summary = on.call("GET", "/dev/summary");
-    const auto counted = [&](const char* name) {
-        return static_cast<std::int64_t>(number_of(summary, name));
-    };
     const account& books = on.books();
-    if (counted("pushed") != books.pushed() || counted("completed") != books.in_state("completed") ||
-        counted("available") != books.in_state("available") ||
-        counted("active") != books.in_state("active")) {
+    if (number_of(summary, "pushed") != books.pushed() ||
+        number_of(summary, "completed") != books.in_state("completed") ||
+        number_of(summary, "available") != books.in_state("available") ||
+        number_of(summary, "active") != books.in_state("active")) {
         throw failed{"the backend's summary and its ledger disagree: " + summary.serialize()};
     }
 }
@@ -676,7 +709,7 @@ void show_account(stage& on) {
     say("\nThe backend's account:", style::title);
     row("pushed", books.pushed());
     row("completed", books.in_state("completed"));
-    row("handed back by a worker", books.handed_back());
+    row("handed back by a worker", static_cast<std::int64_t>(books.handed_back().size()));
     row("still queued", books.in_state("available"));
     row("lost", books.lost(), books.lost() == 0 ? style::good : style::bad);
     row("duplicated", books.duplicated(), books.duplicated() == 0 ? style::good : style::bad);
@@ -692,24 +725,21 @@ void show_last_result(const account& books) {
         style::faint);
 }
 
-void graceful_act(stage& on, const texts& files) {
-    std::vector<int> durations(short_jobs, short_ms);
+void patient_act(stage& on, const texts& files) {
+    std::vector<int> durations(early_jobs, short_ms);
     durations.insert(durations.end(), in_flight_ms.begin(), in_flight_ms.end());
     durations.insert(durations.end(), queued_jobs, short_ms);
     const texts ids = push_jobs(on, "texts", files, durations);
-    worker_process worker = on.start_worker("worker-1", "texts", "20s");
-    say("worker   pid " + std::to_string(worker.process.pid()) + ", " + std::to_string(concurrency) +
-        " jobs at a time");
+    program worker = on.start_worker("worker-1", "texts", "20s");
+    say("worker   pid " + worker.pid() + ", " + std::to_string(concurrency) + " jobs at a time");
     say("jobs     " + std::to_string(ids.size()) + " text.count over " + std::to_string(files.size()) +
         " files, such as " + files.front());
 
     say("\n1. A shutdown with time enough (grace period 20s)", style::title);
-    const auto earliest = ojs::steady_clock::now() + seconds(4);
-    const std::string& last_in_flight = ids[short_jobs + concurrency - 1];
-    let_run(on, worker,
-            [&] { return ojs::steady_clock::now() >= earliest && on.books().was_claimed(last_in_flight); });
-    say("  kill -TERM " + std::to_string(worker.process.pid()));
-    const double took = timeline(on, worker).stop();
+    const std::string& last_in_flight = ids[early_jobs + concurrency - 1];
+    let_run(on, worker, [&] { return on.books().was_claimed(last_in_flight); });
+    on.watch_for(milliseconds(500));
+    const double took = narrator(on, worker).stop();
     say("Total shutdown time: " + one_decimal(took) + " seconds (within the 20s grace period)");
     show_account(on);
     show_last_result(on.books());
@@ -727,14 +757,15 @@ struct interrupted_jobs {
     std::vector<std::int64_t> passes;
 };
 
-interrupted_jobs check_back_in_queue(stage& on, const texts& ids) {
-    interrupted_jobs out{ids, {}};
-    for (const std::string& id : ids) {
+interrupted_jobs check_back_in_queue(stage& on) {
+    interrupted_jobs out{on.books().handed_back(), {}};
+    if (out.ids.empty()) throw failed{"no job was interrupted"};
+    for (const std::string& id : out.ids) {
         const std::string state = text_of(member(on.call("GET", "/ojs/v1/jobs/" + id), "job"), "state");
         if (state != "available") throw failed{"job " + id + " is " + state + ", not back in the queue"};
         out.passes.push_back(on.books().last_pass(id));
     }
-    say("The " + std::to_string(ids.size()) + " interrupted jobs are back in the queue: state available");
+    say("The " + std::to_string(out.ids.size()) + " interrupted jobs are back in the queue: state available");
     say("Their checkpoints tell how far they came: pass " + list_of(out.passes));
     return out;
 }
@@ -748,61 +779,73 @@ void check_resumed(const account& books, const interrupted_jobs& jobs) {
     say("The interrupted jobs went on from there: in pass " + list_of(resumed));
 }
 
-interrupted_jobs short_grace_act(stage& on, const texts& files) {
-    say("\n2. A shutdown without (grace period 1s, jobs of " + std::to_string(too_long_ms / 1000) + "s)",
+constexpr const char* hasty_grace = "2s";
+
+// Returns its jobs.
+texts hasty_act(stage& on, const texts& files) {
+    say("\n2. A shutdown without: quiet first, as a preStop hook has it, then a grace period of " +
+            std::string(hasty_grace),
         style::title);
-    const texts ids = push_jobs(on, "long", files, std::vector<int>(too_long_jobs, too_long_ms));
-    worker_process worker = on.start_worker("worker-2", "long", "1s");
-    const auto all_claimed = [&] {
-        return std::all_of(ids.begin(), ids.end(),
-                           [&](const std::string& id) { return on.books().was_claimed(id); });
-    };
-    let_run(on, worker, all_claimed);
-    const auto earliest = ojs::steady_clock::now() + milliseconds(800);
-    let_run(on, worker, [&] { return ojs::steady_clock::now() >= earliest; });
-    say("  kill -TERM " + std::to_string(worker.process.pid()));
-    timeline(on, worker).stop();
-    return check_back_in_queue(on, ids);
+    texts ids = push_jobs(on, "mixed", files, mixed_ms);
+    program worker = on.start_worker("worker-2", "mixed", hasty_grace);
+    let_run(on, worker, [&] { return on.books().was_claimed(ids[begun_of_mixed - 1]); });
+    on.watch_for(milliseconds(400));
+    narrator(on, worker).stop(milliseconds(800));
+    return ids;
 }
 
-void second_worker_act(stage& on, const interrupted_jobs& left) {
+void last_act(stage& on) {
+    const interrupted_jobs left = check_back_in_queue(on);
     say("\n3. Another worker finishes everything", style::title);
-    worker_process worker = on.start_worker("worker-3", "long,texts", "20s");
+    program worker = on.start_worker("worker-3", "mixed,texts", "20s");
     let_run(on, worker, [&] { return on.books().in_state("completed") == on.books().pushed(); });
-    say("  kill -TERM " + std::to_string(worker.process.pid()));
-    timeline(on, worker).stop();
+    narrator(on, worker).stop();
     check_resumed(on.books(), left);
     show_account(on);
 }
 
-void play(const fs::path& demo, ojs::lifecycle& lifecycle, ojs::signals& signals) {
-    stage on(demo, lifecycle, signals);
-    say("A backend and a worker, real jobs, a real SIGTERM: what becomes of every job", style::title);
-    say("backend  pid " + std::to_string(on.backend().pid()) + " on " + on.address() + ", in memory");
-    const texts files = find_texts(on.folder());
-    graceful_act(on, files);
-    const interrupted_jobs left = short_grace_act(on, files);
-    second_worker_act(on, left);
-    say("\nEvery job was completed once; none was lost.", style::good);
+void write_picture(const std::string& path, const std::string& svg) {
+    std::ofstream file(path, std::ios::trunc);
+    if (!(file << svg).flush()) throw failed{"cannot write " + path};
+    say("The second shutdown is drawn in " + path);
 }
 
-fs::path own_path(const char* argv0) {
+void play(const fs::path& folder, ojs::lifecycle& lifecycle, ojs::signals& signals, const std::string& svg) {
+    if (!svg.empty() && !std::ofstream(svg, std::ios::app)) throw failed{"cannot write " + svg};
+    stage on(folder, lifecycle, signals);
+    say("A backend and a worker, real jobs, a real SIGTERM: what becomes of every job", style::title);
+    say("backend  pid " + on.backend().pid() + " on " + on.address() + ", in memory");
+    const texts files = find_files(folder);
+    patient_act(on, files);
+    const texts drawn = hasty_act(on, files);
+    last_act(on);
+    say("\nEvery job was completed once; none was lost.", style::good);
+    if (svg.empty()) return;
+    const picture::timeline scene =
+        illustrator(on.history(), drawn).draw("worker-2", "worker-3", hasty_grace);
+    write_picture(svg, picture::drawing(scene).svg());
+}
+
+fs::path own_folder(const char* argv0) {
     std::error_code failed;
     const fs::path link = fs::read_symlink("/proc/self/exe", failed);
-    return failed ? fs::absolute(argv0) : link;
+    return (failed ? fs::absolute(argv0) : link).parent_path();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc > 3 && std::string_view(argv[1]) == child_flag) return become_child(argv);
     ojs::lifecycle lifecycle;
     auto signals = ojs::signals::install(lifecycle);
     if (!signals) return ojs::report_usage(signals.error());
-    if (argc > 1) return ojs::report_usage({ojs::errc::invalid_argument, 0, "demo takes no arguments"});
+    const std::string_view flag = argc > 1 ? argv[1] : "";
+    if (flag == "--help" && argc == 2) return std::fputs(usage, stdout) < 0 ? 1 : 0;
+    if (argc > 1 && !(flag == "--svg" && argc == 3 && *argv[2] != '\0'))
+        return ojs::report_usage(
+            {ojs::errc::invalid_argument, 0, "demo takes --svg FILE or nothing; see --help"});
     signal(SIGPIPE, SIG_IGN);
     try {
-        play(own_path(argv[0]), lifecycle, *signals);
+        play(own_folder(argv[0]), lifecycle, *signals, argc > 1 ? argv[2] : "");
     } catch (const interrupted& by) {
         std::fputs("\ninterrupted: everything that was started is stopped\n", stderr);
         return 128 + (by.signal != 0 ? by.signal : SIGINT);

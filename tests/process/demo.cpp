@@ -1,0 +1,77 @@
+// examples/demo.cpp: it plays to its end, draws what happened, and leaves nothing behind when it is interrupted.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "harness.hpp"
+
+using namespace test;
+
+namespace {
+
+process play(std::vector<std::string> flags) {
+    flags.insert(flags.begin(), program("demo"));
+    return process(flags, {});
+}
+
+// The process id that follows `text` in the output.
+pid_t pid_after(const std::string& output, const std::string& text) {
+    const auto at = output.find(text);
+    REQUIRE(at != std::string::npos);
+    return static_cast<pid_t>(std::atoi(output.c_str() + at + text.size()));
+}
+
+bool is_gone(pid_t pid) {
+    return kill(pid, 0) != 0 && errno == ESRCH;
+}
+
+}  // namespace
+
+TEST_CASE("demo: no job is lost, and the picture shows what happened") {
+    const std::string svg = scratch_file("shutdown.svg");
+    process demo = play({"--svg", svg});
+    REQUIRE(demo.wait(seconds(60)) == 0);
+    CHECK(demo.prints("Every job was completed once; none was lost."));
+    const int failed = demo.count("FAIL ShutdownError");
+    CHECK(failed > 0);
+
+    const std::string script = "tests/tools/picture.py";
+    if (access(script.c_str(), R_OK) != 0) {
+        MESSAGE("skipped: a look at the picture, as ", script, " is not below the working directory");
+        return;
+    }
+    process look({"python3", "-B", script, svg}, {});
+    CAPTURE(look.output());
+    CHECK(look.wait() == 0);
+    CHECK(look.prints("back=" + std::to_string(failed) + " "));
+    CHECK(look.prints("signals=2"));
+}
+
+TEST_CASE("demo: Ctrl-C leaves no process behind") {
+    process demo = play({});
+    REQUIRE(demo.prints("kill -TERM"));
+    const pid_t backend = pid_after(demo.output(), "backend  pid ");
+    const pid_t worker = pid_after(demo.output(), "worker   pid ");
+    CHECK(!is_gone(backend));
+    demo.signal(SIGINT);
+    CHECK(demo.wait() == 130);
+    CHECK(is_gone(backend));
+    CHECK(is_gone(worker));
+}
+
+TEST_CASE("demo: a flag it does not know is status 64") {
+    for (const std::vector<std::string>& flags : {std::vector<std::string>{"--nonsense"},
+                                                  {"--svg"},
+                                                  {"--svg", ""},
+                                                  {"--svg", "a", "b"},
+                                                  {"picture.svg"}}) {
+        process demo = play(flags);
+        CHECK(demo.wait() == 64);
+        CHECK(demo.prints("--help"));
+    }
+    process help = play({"--help"});
+    CHECK(help.wait() == 0);
+    CHECK(help.prints("--svg FILE"));
+}

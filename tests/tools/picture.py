@@ -1,0 +1,128 @@
+"""Looks whether a picture that build/demo --svg drew is whole and readable: python3 picture.py FILE
+
+Prints what is wrong with it, or how many bars, handed back jobs, ticks and signals it has.
+"""
+
+import re
+import sys
+import xml.etree.ElementTree as xml
+from pathlib import Path
+
+MOST_BYTES = 20_000
+SCHEMES = ("light", "dark")
+BACKGROUNDS = ("page", "running", "quiet", "draining")
+READ = {"text", "dim", "mark-label"}  # text on any of the backgrounds
+SEEN = {"done", "back", "wait", "beat", "mark"}  # shapes on any of them
+
+
+def luminance(colour):
+    def linear(value):
+        value /= 255
+        return value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
+
+    red, green, blue = (linear(int(colour[i : i + 2], 16)) for i in (1, 3, 5))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one, other):
+    """As WCAG 2 defines it, from 1 to 21."""
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def colours(style):
+    """Of each class, for a light page and for a dark one."""
+    dark = re.search(r"@media \(prefers-color-scheme:dark\)\{(.*?)\n\}", style, re.DOTALL)
+    rule = r"(?m)^\.?([\w-]+)\{[^}]*?(?:fill|stroke):(#[0-9a-f]{6})"
+    light = dict(re.findall(rule, style[: dark.start()]))
+    return {"light": light, "dark": {**light, **dict(re.findall(rule, dark.group(1)))}}
+
+
+def contrast_faults(style):
+    pairs = [(each, ground, 4.5) for each in READ for ground in BACKGROUNDS]
+    pairs += [(each, ground, 3.0) for each in SEEN for ground in BACKGROUNDS]
+    pairs += [("on-bar", bar, 4.5) for bar in ("done", "back")]
+    for scheme in SCHEMES:
+        of = colours(style)[scheme]
+        for over, under, least in pairs:
+            got = contrast(of[over], of[under])
+            if got < least:
+                yield f"{over} on {under}, {scheme}: contrast {got:.2f}, less than {least}"
+
+
+def text_of(root, tag):
+    return "".join(each.text for each in root.iter("{http://www.w3.org/2000/svg}" + tag) if each.text)
+
+
+class Picture:
+    def __init__(self, path):
+        self.bytes = Path(path).read_bytes()
+        self.root = xml.fromstring(self.bytes)
+        every = list(self.root.iter())
+        self.bars = [each for each in every if "bar" in each.get("class", "").split()]
+        self.back = [each for each in self.bars if "back" in each.get("class").split()]
+        self.rows = [each for each in every if each.get("class") == "row"]
+        self.ticks = [each for each in every if each.get("class") == "beat"]
+        self.signals = [each for each in every if each.get("data-signal")]
+        self.bands = [each for each in every if each.get("data-phase")]
+        self.description = text_of(self.root, "desc")
+
+    def faults(self):
+        if len(self.bytes) >= MOST_BYTES:
+            yield f"{len(self.bytes)} bytes"
+        if not text_of(self.root, "title") or self.root.get("aria-labelledby") != "title desc":
+            yield "no title that a reading program finds"
+        yield from self.faults_of_jobs()
+        yield from self.faults_of_times()
+        yield from contrast_faults(text_of(self.root, "style"))
+
+    def faults_of_jobs(self):
+        said = re.match(r"(\d+) jobs in (\d+) runs\.", self.description)
+        if not said or (int(said[1]), int(said[2])) != (len(self.rows), len(self.bars)):
+            yield f"{len(self.rows)} rows and {len(self.bars)} bars, which is not what it says: {self.description}"
+        for job in range(1, len(self.rows) + 1):
+            runs = sorted((each for each in self.bars if each.get("data-job") == str(job)), key=left)
+            if not runs or runs[-1] in self.back or any(each not in self.back for each in runs[:-1]):
+                yield f"job {job} is not handed back until it is done"
+            if any(left(later) < right(run) for run, later in zip(runs, runs[1:])):
+                yield f"two runs of job {job} overlap"
+
+    def faults_of_times(self):
+        phases = [each.get("data-phase") for each in self.bands]
+        if phases != ["running", "quiet", "draining", "stopping", "running"]:
+            yield f"the phases are {phases}"
+        # Widths and places are rounded to a tenth.
+        if any(left(later) < right(band) - 0.2 for band, later in zip(self.bands, self.bands[1:])):
+            yield "phases overlap"
+        if [each.get("data-signal") for each in self.signals] != ["SIGTSTP", "SIGTERM"]:
+            yield "the signals are not SIGTSTP and SIGTERM"
+        for signal, band in zip(self.signals, self.bands[1:3]):
+            if abs(left(signal) - left(band)) > 0.2:
+                yield f"{band.get('data-phase')} does not begin with its signal"
+        states = [each.get("data-state") for each in self.ticks]
+        if not re.fullmatch("(running )+(quiet )+terminate (running )+", " ".join([*states, ""])):
+            yield f"the heartbeats are {states}"
+
+    def begun_in_shutdown(self):
+        return [each for each in self.bars if left(self.bands[1]) < left(each) < right(self.bands[3])]
+
+
+def left(shape):
+    return float(shape.get("x") or shape.get("x1"))
+
+
+def right(shape):
+    return left(shape) + float(shape.get("width"))
+
+
+def main():
+    picture = Picture(sys.argv[1])
+    faults = list(picture.faults())
+    print("\n".join(faults))
+    counts = {"bars": picture.bars, "back": picture.back, "ticks": picture.ticks, "signals": picture.signals}
+    print(" ".join(f"{name}={len(found)}" for name, found in counts.items()))
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
