@@ -1,15 +1,429 @@
-"""The documents: what they cite exists, and code in them is code that is compiled and run."""
+"""The documents: what they cite exists, and code in them is code that is compiled, run or looked up.
 
+A block without a language, or with one that no rule below knows, fails. C++ is compiled as a file of its own, unless a
+comment, which no reader sees, stands right before it:
+
+    <!-- compiled in: TEXT BLOCK TEXT -->      what the block is compiled in
+    <!-- part of FILE -->                      the block is a part of that file; `// ...` or `# ...` stands for what is left out
+"""
+
+import concurrent.futures
+import configparser
+import importlib.util
+import json
+import os
 import re
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
 import unittest
+from dataclasses import dataclass
 from pathlib import Path
+
+import picture
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = {"unit": ("base", "core", "system", "net", "worker"), "process": ("process",), "recovery": ("process",)}
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+COMPILER = [os.environ.get("CXX", "c++"), "-std=c++17", "-pthread", "-fsyntax-only"]
+INCLUDES = [f"-I{ROOT}", "-isystem", str(ROOT / "third_party/include")]
 
 
 def read(path):
     return (ROOT / path).read_text()
+
+
+# ---- the blocks of the documents -------------------------------------------------------------------------------------
+
+
+@dataclass
+class Block:
+    where: str  # document and line
+    language: str
+    note: str  # of the comment before it
+    text: str
+
+
+def blocks(document):
+    out = []
+    lines = read(document).split("\n")
+    at = 0
+    while at < len(lines):
+        if not lines[at].startswith("```"):
+            if lines[at].startswith("    ") and (at == 0 or not lines[at - 1].strip()):
+                out.append(Block(f"{document}:{at + 1}", "indented code, without a language", "", ""))
+            at += 1
+            continue
+        end = lines.index("```", at + 1)
+        before = "\n".join(lines[:at])
+        note = re.search(r"<!-- ((?:(?!-->).)*?)\s*-->$", before, re.DOTALL)
+        text = "\n".join(lines[at + 1 : end]) + "\n"
+        out.append(Block(f"{document}:{at + 1}", lines[at][3:], note.group(1) if note else "", text))
+        at = end + 1
+    return out
+
+
+def run(command, **more):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, **more)
+    assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+
+
+def is_part_of(block):
+    """Compares a block with the file it says it is a part of."""
+    path = block.note.removeprefix("part of ")
+    whole = read(path)
+    if block.language != "cpp":  # comments in configurations are left out without a mark
+        whole = re.sub(r"(?m)^ *#.*\n", "", whole)
+    found = 0
+    for part in re.split(r"(?m)^ *(?://|#) \.\.\.\n", block.text):
+        at = whole.find("\n" + part, max(0, found - 1))
+        assert at >= 0, f"this is not in {path}, or not in this order:\n{part}"
+        found = at + len(part)
+
+
+def source_of(block):
+    """A C++ block as a file that can be compiled."""
+    if not block.note:
+        return block.text
+    assert block.note.startswith("compiled in:") and "BLOCK" in block.note, f"a note of no known kind: {block.note}"
+    around = block.note.removeprefix("compiled in:").strip()
+    document, line = block.where.split(":")
+    text = f'\n#line {int(line) + 1} "{document}"\n{block.text}'
+    return '#include "ojs_shutdown.hpp"\n' + around.replace("BLOCK", text)
+
+
+def compile_cpp(block):
+    if block.note.startswith("part of "):
+        return is_part_of(block)
+    run([*COMPILER, *INCLUDES, "-DOJS_SHUTDOWN_SEPARATE=1", "-x", "c++", "-"], input=source_of(block))
+
+
+def parse_json(block):
+    said = json.loads(block.text)
+    if block.where.startswith("docs/spot.md"):
+        for key in said:
+            assert f'{{"{key}"' in read("examples/controller.cpp"), f"the controller reads no {key}"
+
+
+def parse_ini(block):
+    configparser.ConfigParser(strict=False, interpolation=None).read_string(block.text)
+    is_part_of(block)
+
+
+def parse_yaml(block):
+    is_part_of(block)
+    if importlib.util.find_spec("yaml"):
+        import yaml
+
+        assert isinstance(yaml.safe_load(block.text), dict)
+
+
+# ---- commands --------------------------------------------------------------------------------------------------------
+
+USAGE_IN = {
+    **{path.stem: f"examples/{path.name}" for path in (ROOT / "examples").glob("*.cpp")},
+    "shutdown-probe": "tools/shutdown_probe/main.cpp",
+}
+SUITES = ("unit", "process", "recovery")
+
+
+def usage_of(program):
+    """What its --help prints."""
+    literals = re.search(r'\busage =\s*((?:"(?:[^"\\]|\\.)*"\s*)+);', read(USAGE_IN[program]))
+    return "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', literals.group(1))) if literals else ""
+
+
+def check_flags(words, known, whose):
+    for word in words:
+        if re.match(r"--?\w", word):
+            flag = re.escape(word.split("=")[0])
+            assert re.search(rf"(?<![\w-]){flag}(?![\w-])", known), f"{whose} knows no {word}"
+
+
+def check_program(words):
+    name = Path(words[0]).name
+    if name in SUITES:
+        return check_flags(words[1:], "--test-case", name)
+    assert name in USAGE_IN, f"there is no program {words[0]}"
+    own = words[1 : words.index("--")] if "--" in words else words[1:]
+    check_flags(own, usage_of(name), name)
+    if "--" in words:
+        check_command(words[words.index("--") + 1 :])
+
+
+def check_make(words):
+    makefile = read("Makefile")
+    targets = set(re.findall(r"(?m)^([a-z-]+)(?: [a-z -]*)?:", makefile))
+    for word in words[1:]:
+        name = word.split("=")[0]
+        if "=" in word:
+            assert re.search(rf"(?m)^{name} \?=", makefile), f"the Makefile has no variable {name}"
+        elif word.startswith("build/test/"):
+            _, _, configuration, suite = word.split("/")
+            assert f"\ncompiler.{configuration} " in makefile and suite in SUITES, word
+        else:
+            assert word in targets, f"the Makefile has no target {word}"
+
+
+def check_curl(words):
+    routes = read("examples/dev_backend.cpp")
+    check_flags([word for word in words if word.startswith("--")], "", "curl")
+    json.loads(words[words.index("-d") + 1])
+    path = "/" + words[-1].split("/", 3)[3]
+    assert re.search(rf"// .*\bPOST +{path} ", routes), f"dev_backend has no {path}"
+
+
+def check_signal(name):
+    assert hasattr(signal, "SIG" + name), f"there is no signal {name}"
+
+
+def check_systemctl(words):
+    assert words[1:2] == ["kill"], words
+    for word in words[2:]:
+        if word.startswith("--signal="):
+            check_signal(word.removeprefix("--signal="))
+        elif word.startswith("--"):
+            assert word in ("--kill-whom=main",), word
+
+
+def check_amalgamate(words):
+    with tempfile.TemporaryDirectory() as folder:
+        words = [str(Path(folder) / "out.hpp") if word == "FILE" else word for word in words]
+        if all(Path(word).exists() for word in words if word.endswith("picojson.h")):
+            run(["python3", "-B", *words], cwd=ROOT)
+
+
+def check_python(words):
+    assert words[1:5] == ["-B", "-m", "unittest", "discover"] and (ROOT / words[6]).is_dir(), words
+
+
+def check_tool(words):
+    """Flags of a tool of the system are those that its --help names, where there is one."""
+    if shutil.which(words[0]):
+        check_flags(words[1:], subprocess.run([words[0], "--help"], capture_output=True, text=True).stdout, words[0])
+
+
+def check_grep(words):
+    run(words, cwd=ROOT)
+
+
+def check_kubectl(words):
+    assert words[1] == "exec" and "--" in words, words
+    inside = words[words.index("--") + 1 :]
+    if inside[0] in COMMANDS:
+        check_command(inside)
+    else:  # a tool of the image
+        assert shutil.which(inside[0]), inside
+
+
+COMMANDS = {
+    "make": check_make,
+    "curl": check_curl,
+    "kill": lambda words: check_signal(words[1].removeprefix("-")),
+    "systemctl": check_systemctl,
+    "kubectl": check_kubectl,
+    "tools/amalgamate.py": check_amalgamate,
+    "python3": check_python,
+    "addr2line": check_tool,
+    "grep": check_grep,
+    "export": lambda words: None,  # its variables were looked at
+    "/worker": check_program,
+    "/controller": check_program,
+}
+FILE_COMMANDS = ("echo", "cp", "mv")  # a line of them is run, in a folder of its own
+KNOWN_VARIABLES = set(re.findall(r"OJS_[A-Z_]+", read("src/ojs/worker/worker_options.ipp"))) | {"OJS_TEST_BIN"}
+
+
+def check_command(words):
+    for word in words:
+        name = re.match(r"(OJS_\w+)=", word)
+        assert not name or name.group(1) in KNOWN_VARIABLES, f"nobody reads {word}"
+    while words and re.match(r"\w+=", words[0]):
+        words = words[1:]
+    if words[0].startswith("build/"):
+        return check_program(words)
+    assert words[0] in COMMANDS, f"no rule for the command {words[0]}"
+    COMMANDS[words[0]](words)
+
+
+def commands_in(line):
+    """The simple commands of a line of shell, each a list of words; without redirections."""
+    reader = shlex.shlex(line, posix=True, punctuation_chars=True)
+    reader.whitespace_split = True
+    out = [[]]
+    redirected = False
+    for word in reader:
+        if set(word) <= set(";|&"):
+            out.append([])
+        elif set(word) <= set("<>"):
+            redirected = True
+        elif redirected:
+            redirected = False
+        else:
+            out[-1].append(word)
+    return [words for words in out if words]
+
+
+def run_on_files(line):
+    with tempfile.TemporaryDirectory() as folder:
+        os.makedirs(f"{folder}/var/spool/jobs/request")
+        os.makedirs(f"{folder}/tmp")
+        run(["sh", "-ec", re.sub(r"(?<=[ >])/(?=var/|tmp/)", f"{folder}/", line)])
+        for written in Path(folder).rglob("*.json"):
+            json.loads(written.read_text())
+
+
+def check_build(line, main):
+    """g++ ... worker.cpp -o worker, of the header beside the block before it; compiled, but not to code."""
+    words = shlex.split(line)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "worker.cpp").write_text(main)
+        shutil.copy(ROOT / "ojs_shutdown.hpp", folder)
+        run([*words[: words.index("-o")], "-fsyntax-only", *INCLUDES[1:]], cwd=folder)
+
+
+def check_shell(block):
+    run(["sh", "-n"], input=block.text)
+    built = set()
+    for line in re.sub(r"(\\|&&|\|)\n", r"\1 ", block.text).replace("\\ ", " ").splitlines():
+        if not line:
+            continue
+        commands = commands_in(line)
+        if commands[0][0] in FILE_COMMANDS:
+            run_on_files(line)
+        elif commands[0][0] == "g++":
+            (main,) = [each for each in blocks("README.md") if "int main" in each.text]
+            check_build(line, source_of(main))
+            built.add("./" + commands[0][-1])
+        else:
+            for words in commands:
+                left = [word for word in words if not re.match(r"\w+=", word)]
+                check_command(["export", *words[:-1]] if left and left[0] in built else words)
+
+
+RULES = {"cpp": compile_cpp, "sh": check_shell, "json": parse_json, "ini": parse_ini, "yaml": parse_yaml}
+
+
+class Blocks(unittest.TestCase):
+    def check(self, document):
+        def fault(block):
+            if block.language not in RULES:
+                return f"no rule for a block of language '{block.language}'"
+            try:
+                return RULES[block.language](block)
+            except Exception as why:  # whatever it is, it is the block's
+                return f"{type(why).__name__}: {why}"
+
+        found = blocks(document)
+        with concurrent.futures.ThreadPoolExecutor(2) as threads:
+            for block, why in zip(found, threads.map(fault, found)):
+                with self.subTest(block.where):
+                    self.assertFalse(why, why)
+        return found
+
+    def test_each_is_compiled_run_or_looked_up(self):
+        found = [block for document in DOCUMENTS for block in self.check(document)]
+        self.assertGreater(len(found), 25)
+        self.assertEqual(set(RULES), {block.language for block in found})
+
+    def test_commands_in_the_text_too(self):
+        begin = (*COMMANDS, "build/", "worker --", "controller --", "dev_backend --", "demo --")
+        looked_at = 0
+        for document in DOCUMENTS:
+            text = re.sub(r"(?ms)^```.*?^```$", "", read(document))
+            for code in re.findall(r"`([^`\n]+)`", text):
+                if " " not in code.rstrip() or not code.startswith(begin) or code.startswith(("kill(", "export(")):
+                    continue
+                for command in code.split(" && "):
+                    words = command.split()
+                    words[0] = words[0] if words[0] in COMMANDS else "build/" + words[0].removeprefix("build/")
+                    with self.subTest(document=document, code=code):
+                        check_command([word for word in words if not word.startswith(("[", "..."))])
+                        looked_at += 1
+        self.assertGreater(looked_at, 20)
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------
+
+
+def anchors(document):
+    """Of its headings, as GitHub makes them."""
+    text = re.sub(r"(?ms)^```.*?^```$", "", read(document))
+    headings = re.findall(r"(?m)^#+ (.*)$", text)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+class Names(unittest.TestCase):
+    def test_links_lead_somewhere(self):
+        for document in [*DOCUMENTS, "CHANGELOG.md"]:
+            for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", read(document)):
+                with self.subTest(document=document, target=target, anchor=anchor):
+                    path = (ROOT / document).parent / target if target else ROOT / document
+                    self.assertTrue(path.exists())
+                    if anchor:
+                        self.assertIn(anchor, anchors(path))
+
+    def test_paths_lead_somewhere(self):
+        for document in DOCUMENTS:
+            for path in re.findall(r"`((?:src|tests|tools|examples|docs)/[a-z0-9_./-]+)`", read(document)):
+                with self.subTest(document=document, path=path):
+                    self.assertTrue((ROOT / path).exists())
+
+    def test_rooms_are_those_of_the_source(self):
+        rows = set(re.findall(r"(?m)^\| `(\w+)/` \|", read("CONTRIBUTING.md")))
+        self.assertEqual(set(), {path.name for path in (ROOT / "src/ojs").iterdir()} - rows)
+
+
+class Readme(unittest.TestCase):
+    def test_it_is_short(self):
+        self.assertLessEqual(len(read("README.md").encode()), 10_000)
+
+    def test_it_leads_to_every_document(self):
+        for document in DOCUMENTS[1:]:
+            self.assertIn(f"]({document})", read("README.md"))
+
+
+class Shutdown(unittest.TestCase):
+    """docs/shutdown.svg, as build/demo drew it; tests/process/demo.cpp draws another one."""
+
+    def test_the_picture_is_whole_and_readable(self):
+        drawn = picture.Picture(ROOT / "docs/shutdown.svg")
+        self.assertEqual([], list(drawn.faults()))
+        self.assertEqual([], drawn.begun_in_shutdown())
+        self.assertEqual((10, 2), (len(drawn.bars), len(drawn.back)))
+
+    def test_its_colours_are_those_that_are_drawn_now(self):
+        style = picture.text_of(picture.Picture(ROOT / "docs/shutdown.svg").root, "style")
+        for rule in style.strip().splitlines():
+            self.assertIn(f'"{rule}\\n"', read("examples/demo_picture.hpp"))
+
+
+class Options(unittest.TestCase):
+    def test_the_variables_are_those_that_are_read(self):
+        text = read("src/ojs/worker/worker_options.ipp")
+        asked = set(re.findall(r'"(OJS_\w+)"', text[text.index("worker_options::from_environment") :]))
+        named = set(re.findall(r"`(OJS_\w+)`", read("docs/options.md").split("\n## ")[0]))
+        self.assertEqual(asked, named)
+        known = set(re.findall(r"OJS_\w+", text[text.index("known_variables") : text.index("split_list")]))
+        self.assertEqual(set(), asked - known)
+
+
+class Operating(unittest.TestCase):
+    def test_the_metrics_and_log_lines_it_names_are_there(self):
+        source = read("ojs_shutdown.hpp")
+        text = read("docs/operating.md")
+        metrics = set(re.findall(r"`(ojs_\w+?)(?:\{|`)", text))
+        self.assertGreater(len(metrics), 5)
+        messages = {"draining", "job could not be reported", "phase changed", "heartbeat failed", "grace_left_ms"}
+        for each in messages:
+            self.assertIn(f"`{each}`", text)
+        for each in metrics | messages:
+            self.assertTrue(f'"{each}"' in source, each)
+
+
+# ---- docs/protocol.md ------------------------------------------------------------------------------------------------
 
 
 def test_cases(folder):
@@ -27,7 +441,6 @@ class Protocol(unittest.TestCase):
         cited = re.findall(r"\b(unit|process|recovery) (?:``\s?(.+?)\s?``|`([^`]+)`)", read("docs/protocol.md"))
         known = {suite: set().union(*map(test_cases, folders)) for suite, folders in PARTS.items()}
         names = [(suite, first or second) for suite, first, second in cited]
-        names = [(suite, name) for suite, name in names if name != "--test-case='NAME'"]
         self.assertGreater(len(names), 200)
         self.assertEqual([], [(suite, name) for suite, name in names if name not in known[suite]])
 
@@ -35,32 +448,6 @@ class Protocol(unittest.TestCase):
         code = read("tests/tools/test_deploy.py") + read("tests/container/container_test.py")
         for name in set(re.findall(r"`\w+\.(test_\w+)`", read("docs/protocol.md"))):
             self.assertIn(f"def {name}(", code)
-
-
-class Jobs(unittest.TestCase):
-    def test_the_guide_is_the_example(self):
-        example = read("examples/river_guide.cpp")
-        blocks = re.findall(r"```cpp\n(.*?)```", read("docs/jobs.md").split("## River's stages")[1], re.DOTALL)
-        self.assertEqual(3, len(blocks))
-        self.assertIn(blocks[1].strip(), example)
-        self.assertIn(blocks[2].split("\n", 1)[1].strip(), example)
-
-
-class Readme(unittest.TestCase):
-    def test_its_variables_are_those_that_are_read(self):
-        text = read("src/ojs/worker/worker_options.ipp")
-        asked = set(re.findall(r'"(OJS_\w+)"', text[text.index("worker_options::from_environment") :]))
-        table = read("README.md").split("## Options")[1].split("\n## ")[0]
-        named = set(re.findall(r"`(OJS_\w+)`", table))
-        self.assertEqual(asked, named)
-        known = set(re.findall(r"OJS_\w+", text[text.index("known_variables") : text.index("split_list")]))
-        self.assertEqual(set(), asked - known)
-
-    def test_links_lead_somewhere(self):
-        for document in ("README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*"))):
-            for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", read(document)):
-                with self.subTest(document=document, target=target):
-                    self.assertTrue(((ROOT / document).parent / target).exists())
 
 
 if __name__ == "__main__":
