@@ -1,0 +1,405 @@
+// What the acts of the demonstration share: the backend and the workers as child processes, what they say, and the
+// account of what became of every job.
+#pragma once
+
+#include <picojson.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ojs_shutdown.hpp"
+
+extern char** environ;
+
+namespace demo {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+using texts = std::vector<std::string>;
+
+inline constexpr int concurrency = 4;
+inline constexpr std::chrono::seconds patience{30};  // for any one step, before the demo gives up
+
+// Thrown to end the demo early; children are ended on the way out.
+struct failed {
+    std::string why;
+};
+struct interrupted {
+    int signal;
+};
+
+inline std::int64_t monotonic_ns() {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return std::int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
+}
+
+inline double seconds_between(std::int64_t from_ns, std::int64_t until_ns) {
+    return static_cast<double>(until_ns - from_ns) / 1e9;
+}
+
+// ---- output ----
+
+enum class style { plain, title, good, bad, faint };
+
+inline void say(const std::string& text, style how = style::plain) {
+    static const bool colour = isatty(STDOUT_FILENO) == 1 && getenv("NO_COLOR") == nullptr;
+    constexpr std::array<const char*, 5> codes = {"", "\033[1m", "\033[32m", "\033[31m", "\033[2m"};
+    const char* code = colour ? codes[static_cast<std::size_t>(how)] : "";
+    std::printf("%s%s%s\n", code, text.c_str(), *code == '\0' ? "" : "\033[0m");
+    // Ignored, SIGPIPE becomes this error, and there is still time to clear up.
+    if (std::fflush(stdout) != 0) throw failed{"nobody reads the output"};
+}
+
+inline std::string one_decimal(double value) {
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), "%.1f", value);
+    return text.data();
+}
+
+// ---- JSON ----
+
+inline picojson::value parse(const std::string& text) {
+    picojson::value out;
+    const std::string why = picojson::parse(out, text);
+    if (!why.empty() || !out.is<picojson::object>()) throw failed{"not a JSON object: " + text};
+    return out;
+}
+
+inline const picojson::value& member(const picojson::value& object, const char* key) {
+    static const picojson::value null;
+    return object.is<picojson::object>() ? object.get(key) : null;
+}
+
+// A string as it is, anything else as JSON.
+inline std::string text_of(const picojson::value& object, const char* key) {
+    return member(object, key).to_str();
+}
+
+inline std::int64_t number_of(const picojson::value& object, const char* key) {
+    const picojson::value& found = member(object, key);
+    return found.is<double>() ? static_cast<std::int64_t>(found.get<double>()) : 0;
+}
+
+inline texts ids_of(const picojson::value& event, const char* key) {
+    texts out;
+    const picojson::value& list = member(event, key);
+    if (!list.is<picojson::array>()) return out;
+    for (const picojson::value& id : list.get<picojson::array>()) out.push_back(id.to_str());
+    return out;
+}
+// ---- child processes ----
+
+// What the children say, line by line, each with the moment it came. Filled by the threads that read it.
+class mailbox {
+  public:
+    struct line {
+        std::int64_t ns;
+        std::string from;
+        std::string text;
+    };
+    void put(const std::string& from, std::string_view text) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        lines_.push_back({monotonic_ns(), from, std::string(text)});
+    }
+    std::vector<line> take() {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return std::exchange(lines_, {});
+    }
+
+  private:
+    std::mutex mutex_;
+    std::vector<line> lines_;
+};
+
+// Ours, without what would configure the worker by accident.
+inline texts environment_with(texts added) {
+    for (char** each = environ; *each != nullptr; ++each) {
+        if (std::strncmp(*each, "OJS_", 4) != 0) added.emplace_back(*each);
+    }
+    return added;
+}
+
+#ifdef __linux__
+inline constexpr int ends_with_us = SIGKILL;  // from the kernel, should the demo be killed
+#else
+inline constexpr int ends_with_us = 0;
+#endif
+
+// A process we started, in a group of its own, so that Ctrl-C reaches the demo alone; killed, if it still runs, when
+// this goes out of scope.
+class program {
+  public:
+    program(std::string name, texts command, texts variables, mailbox& to) : name_(std::move(name)) {
+        const auto line = [&to, from = name_](std::string_view text) { to.put(from, text); };
+        ojs::child_options options;
+        options.command = std::move(command);
+        options.environment = environment_with(std::move(variables));
+        options.inherit_environment = false;
+        options.output = options.errors = ojs::child_stream::lines(line);
+        options.death_signal = ends_with_us;
+        ojs::result<ojs::child_process> started = ojs::child_process::start(options);
+        if (!started) throw failed{"cannot start " + name_ + ": " + started.error().text};
+        process_ = std::move(*started);
+    }
+
+    const std::string& name() const { return name_; }
+    std::string pid() const { return std::to_string(process_.pid()); }
+    void signal(int number) {
+        if (!process_.signal(number)) throw failed{name_ + " is gone"};
+    }
+    bool has_ended() {
+        if (end_) return true;
+        const ojs::result<ojs::child_exit> end = process_.wait(ojs::steady_clock::now());
+        if (end) end_ = *end;
+        if (!end && end.error().code != ojs::errc::timed_out) throw failed{name_ + ": " + end.error().text};
+        return end_.has_value();
+    }
+    const ojs::child_exit& end() const { return *end_; }
+
+  private:
+    std::string name_;
+    ojs::child_process process_;
+    std::optional<ojs::child_exit> end_;
+};
+
+// ---- the account: what the backend's ledger says became of every claim ----
+
+class account {
+  public:
+    void add(const std::string& what, const picojson::value& event) {
+        const std::string id = text_of(event, "job_id");
+        if (what == "push") {
+            jobs_[id];
+        } else if (what == "fetch") {
+            for (const std::string& claimed : ids_of(event, "jobs")) claim(jobs_[claimed]);
+        } else if (what == "ack" || what == "nack") {
+            settle(event, jobs_[id], what == "ack" ? "completed" : text_of(event, "state"));
+        } else if (what == "checkpoint") {
+            entry& job = jobs_[id];
+            const auto pass = number_of(member(event, "state"), "pass");
+            if (job.first_pass == 0) job.first_pass = pass;
+            job.last_pass = pass;
+        } else if (what == "expired" || what == "requeued_at_deregistration" ||
+                   what == "requeued_from_dead") {
+            jobs_[id].state = "available";  // taken back unsettled: that claim counts as lost
+        } else if (what == "promoted") {
+            jobs_[id].state = "available";
+        }
+    }
+
+    std::int64_t pushed() const { return static_cast<std::int64_t>(jobs_.size()); }
+    std::int64_t in_state(std::string_view state) const {
+        return std::count_if(jobs_.begin(), jobs_.end(),
+                             [&](const auto& each) { return each.second.state == state; });
+    }
+    bool was_claimed(const std::string& id) const {
+        const auto found = jobs_.find(id);
+        return found != jobs_.end() && found->second.claims > 0;
+    }
+    // Of the passes that checkpoints tell of: the first since the last claim, and the last.
+    std::int64_t first_pass(const std::string& id) const { return jobs_.at(id).first_pass; }
+    std::int64_t last_pass(const std::string& id) const { return jobs_.at(id).last_pass; }
+    const texts& handed_back() const { return handed_back_; }
+    const picojson::value& last_result() const { return last_result_; }
+
+    // Claims that nobody settled. Of no meaning while a worker runs.
+    std::int64_t lost() const {
+        return sum([](const entry& job) { return job.claims - job.settlements; });
+    }
+    // Settlements beyond one a claim, completions beyond one a job, and settlements the backend refused.
+    std::int64_t duplicated() const {
+        return refused_ + sum([](const entry& job) { return job.settlements - job.claims; }) +
+               sum([](const entry& job) { return job.completions - 1; });
+    }
+
+  private:
+    struct entry {
+        int claims = 0;
+        int settlements = 0;
+        int completions = 0;
+        std::int64_t first_pass = 0;
+        std::int64_t last_pass = 0;
+        std::string state = "available";
+    };
+
+    static void claim(entry& job) {
+        job.first_pass = 0;
+        ++job.claims;
+        job.state = "active";
+    }
+    void settle(const picojson::value& event, entry& job, const std::string& state) {
+        if (number_of(event, "status") != 200) {
+            ++refused_;
+            return;
+        }
+        ++job.settlements;
+        if (state == "completed") ++job.completions;
+        if (state == "completed") last_result_ = member(event, "result");
+        if (text_of(event, "requeue") == "true") handed_back_.push_back(text_of(event, "job_id"));
+        job.state = state;
+    }
+    template <class Count>
+    std::int64_t sum(Count count) const {
+        std::int64_t out = 0;
+        for (const auto& each : jobs_) out += std::max(0, count(each.second));
+        return out;
+    }
+
+    std::map<std::string, entry> jobs_;
+    texts handed_back_;
+    std::int64_t refused_ = 0;
+    picojson::value last_result_;
+};
+
+// ---- the stage: everything the acts share ----
+
+// What happened, in order: an event of the backend's ledger, a worker's change of phase by its own log ("phase"), or a
+// signal of ours ("signal").
+struct happening {
+    std::int64_t ns = 0;
+    std::string what;
+    std::string worker;
+    picojson::value record;
+};
+
+class stage {
+  public:
+    stage(fs::path folder, ojs::lifecycle& lifecycle, ojs::signals& signals)
+        : folder_(std::move(folder)),
+          lifecycle_(lifecycle),
+          signals_(signals),
+          backend_("backend", {sibling("dev_backend"), "--port", "0", "--ledger", "/dev/stdout", "--quiet"},
+                   {}, mailbox_),
+          address_(await_address()),
+          client_(connect()) {}
+
+    const std::string& address() const { return address_; }
+    const program& backend() const { return backend_; }
+    account& books() { return books_; }
+    const std::vector<happening>& history() const { return history_; }
+
+    program start_worker(const std::string& name, const std::string& queues, const std::string& grace) {
+        return {name,
+                {sibling("worker")},
+                {"OJS_URL=http://" + address_, "OJS_WORKER_ID=" + name, "OJS_QUEUES=" + queues,
+                 "OJS_CONCURRENCY=" + std::to_string(concurrency), "OJS_SHUTDOWN_GRACE_PERIOD=" + grace,
+                 "OJS_HEARTBEAT_INTERVAL=500ms", "OJS_POLL_INTERVAL=200ms", "OJS_LABELS=demo," + name,
+                 "OJS_LOG_FORMAT=json"},
+                mailbox_};
+    }
+
+    // Waits in steps until `done`, showing what happened to `see` once it is in the books.
+    using spectator = std::function<void(const happening&)>;
+    void watch_until(const std::function<bool()>& done, const spectator& see = nullptr) {
+        const auto deadline = ojs::steady_clock::now() + patience;
+        for (bool last = false; !last;) {
+            last = done();  // before reading, so that nothing of what it saw is missed
+            read(see);
+            if (last) return;
+            if (ojs::steady_clock::now() > deadline) throw failed{"this takes too long; giving up"};
+            if (backend_.has_ended()) throw failed{"the backend has ended: " + last_words("backend")};
+            pause();
+        }
+    }
+    void watch_for(milliseconds time) {
+        const auto end = ojs::steady_clock::now() + time;
+        watch_until([&] { return ojs::steady_clock::now() >= end; });
+    }
+
+    void signal(program& worker, int number) {
+        say("  kill -" + ojs::signal_name(number).substr(3) + " " + worker.pid());
+        read(nullptr);  // what happened before
+        history_.push_back(
+            {monotonic_ns(), "signal", worker.name(), picojson::value(ojs::signal_name(number))});
+        worker.signal(number);
+    }
+
+    picojson::value call(const std::string& method, const std::string& path, const std::string& body = "") {
+        ojs::http_call limits;
+        limits.deadline = ojs::steady_clock::now() + std::chrono::seconds(5);
+        const auto answer =
+            client_.send({method, path, {{"Content-Type", "application/json"}}, body}, limits);
+        if (!answer) throw failed{method + " " + path + ": " + answer.error().text};
+        if (answer->status >= 300) throw failed{method + " " + path + " answered " + answer->body};
+        return parse(answer->body);
+    }
+
+    std::string last_words(const std::string& of) { return last_words_[of]; }
+
+  private:
+    std::string sibling(const char* name) const {
+        const fs::path path = folder_ / name;
+        if (access(path.c_str(), X_OK) != 0)
+            throw failed{path.string() + " is not there: build it first (make)"};
+        return path.string();
+    }
+    std::string await_address() {
+        constexpr std::string_view greeting = "listening on ";
+        watch_until([&] { return !last_words("backend").empty(); });
+        const std::string said = last_words("backend");
+        if (said.compare(0, greeting.size(), greeting) != 0) throw failed{"the backend says: " + said};
+        return said.substr(greeting.size());
+    }
+    ojs::http_client connect() const {
+        auto client = ojs::http_client::create("http://" + address_);
+        if (!client) throw failed{client.error().text};
+        return std::move(*client);
+    }
+
+    void read(const spectator& see) {
+        std::vector<happening> news;
+        for (const mailbox::line& line : mailbox_.take()) {
+            last_words_[line.from] = line.text;
+            if (line.text.substr(0, 1) != "{") continue;
+            const picojson::value record = parse(line.text);
+            if (line.from == "backend") {
+                news.push_back({number_of(record, "mono_ns"), text_of(record, "event"),
+                                text_of(record, "worker_id"), record});
+            } else if (text_of(record, "message") == "phase changed") {
+                news.push_back({line.ns, "phase", line.from, member(record, "attributes")});
+            }
+        }
+        const auto earlier = [](const happening& a, const happening& b) { return a.ns < b.ns; };
+        std::stable_sort(news.begin(), news.end(), earlier);
+        for (const happening& each : news) {
+            books_.add(each.what, each.record);
+            history_.push_back(each);
+            if (see) see(each);
+        }
+    }
+    // A short sleep that Ctrl-C ends.
+    void pause() {
+        const ojs::received_signal got = signals_.wait(ojs::steady_clock::now() + milliseconds(20));
+        if (lifecycle_.phase() >= ojs::phase::draining) throw interrupted{got.number};
+    }
+
+    fs::path folder_;
+    ojs::lifecycle& lifecycle_;
+    ojs::signals& signals_;
+    mailbox mailbox_;
+    std::map<std::string, std::string> last_words_;
+    account books_;
+    std::vector<happening> history_;
+    program backend_;
+    std::string address_;
+    ojs::http_client client_;
+};
+
+}  // namespace demo
