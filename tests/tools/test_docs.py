@@ -52,8 +52,9 @@ def blocks(document):
     at = 0
     while at < len(lines):
         if not lines[at].startswith("```"):
-            if lines[at].startswith("    ") and (at == 0 or not lines[at - 1].strip()):
-                out.append(Block(f"{document}:{at + 1}", "indented code, without a language", "", ""))
+            indented = lines[at].startswith("    ") and (at == 0 or not lines[at - 1].strip())
+            if indented or lines[at].lstrip().startswith(("```", "~~~")):
+                out.append(Block(f"{document}:{at + 1}", "indented code, or another kind of fence", "", ""))
             at += 1
             continue
         end = lines.index("```", at + 1)
