@@ -95,7 +95,7 @@ struct worker_options {
         dialect = std::move(wanted);
     }
 
-    // The defaults, overridden by the environment (README has the table). The first error is returned, naming
+    // The defaults, overridden by the environment (docs/options.md has the table). The first error is returned, naming
     // variable and value. In Kubernetes, where neither the grace period nor the container's is set, it is 25 s: the pod's
     // 30 s less what reporting (stop_timeout, at least 5 s) and the preStop hook take. `lookup` is for tests, as is
     // `root`, which goes before the paths a container is recognised by; empty: the process's environment and machine.
