@@ -113,6 +113,7 @@
 #include "ojs/net/detail/http_parser.hpp"
 #include "ojs/net/detail/url.hpp"
 #include "ojs/net/detail/socket.hpp"
+#include "ojs/net/detail/http_routes.hpp"
 #include "ojs/net/http_message.ipp"
 #include "ojs/net/detail/http_parser.ipp"
 #include "ojs/net/detail/url.ipp"
@@ -120,6 +121,8 @@
 #include "ojs/net/http_client.ipp"
 #include "ojs/net/http_server.ipp"
 #include "ojs/net/json.ipp"
+#include "ojs/net/detail/http_routes.ipp"
+#include "ojs/net/detail/prometheus.ipp"
 
 #include "ojs/worker/engine/active_job.ipp"
 #include "ojs/worker/engine/watch.ipp"

@@ -17,6 +17,11 @@ import sys
 from pathlib import Path
 
 ROOMS = ["base", "core", "system", "net", "worker", "launcher"]
+# What no user may name stands in folders of these names, and in the namespace detail.
+INTERNAL = {"detail", "engine", "spool", "http"}
+# Rooms that are compiled only where a macro is 1. Nothing else includes them, so who does not want them pays nothing.
+LEAVES = {"launcher": "OJS_SHUTDOWN_LAUNCHER"}
+FIRST_SCREEN = 100  # columns
 UMBRELLA = "src/ojs_shutdown.hpp"
 OUTPUT = "ojs_shutdown.hpp"
 GUARD_BEGIN = "#ifndef OJS_SHUTDOWN_HPP"  # the declarations are between these two, the definitions after them
@@ -49,6 +54,7 @@ class Part:
         self.name = name
         self.lines = text.splitlines()
         self.room = name.split("/")[0]
+        self.internal = not INTERNAL.isdisjoint(name.split("/")[:-1])
         self.includes = []
         for number, line in enumerate(self.lines, 1):
             found = LOCAL_INCLUDE.match(line)
@@ -72,7 +78,7 @@ class Part:
 
 
 class Tree:
-    """Everything that is read: the template, and all parts by name."""
+    """Everything that is read: the template, and all parts by name. Of the template, which lines are under an #if."""
 
     def __init__(self, root):
         self.umbrella = read(root / UMBRELLA).splitlines()
@@ -81,10 +87,19 @@ class Tree:
         names = [f.relative_to(folder).as_posix() for f in files]
         self.parts = {name: Part(name, read(file)) for name, file in zip(names, files)}
         self.order = []  # (line number in the template, name)
+        self.conditions = {}  # of a part that is listed under an #if: what that asks for
+        open_conditions = []
         for number, line in enumerate(self.umbrella, 1):
             found = LOCAL_INCLUDE.match(line)
+            condition = re.match(r"#\s*(if|endif)\w*\s*(.*)", line)
+            if condition and condition.group(1) == "if":
+                open_conditions.append(condition.group(2))
+            elif condition and open_conditions:
+                open_conditions.pop()
             if found and found.group(1).startswith("ojs/"):
-                self.order.append((number, found.group(1)[len("ojs/") :]))
+                name = found.group(1)[len("ojs/") :]
+                self.order.append((number, name))
+                self.conditions[name] = list(open_conditions)
 
 
 def read(path):
@@ -102,6 +117,8 @@ def check_part(part):
     if part.room not in ROOMS:
         raise Problem(part.at(1), f"unknown room '{part.room}'", f"move it to one of {', '.join(ROOMS)}")
     is_header = part.name.endswith(".hpp")
+    if part.internal and "namespace detail {" not in part.lines:
+        raise Problem(part.at(1), "internal names where users see them", "put them into namespace detail")
     if is_header and not (part.lines and part.lines[0].startswith("// ")):
         raise Problem(part.at(1), "no purpose", "let the first line be '// name: what it is for.'")
     for number, line in enumerate(part.lines, 1):
@@ -129,8 +146,10 @@ def check_tree(tree):
             if ROOMS.index(part.room) < ROOMS.index(target.split("/")[0]):
                 fix = f"move what is needed to {part.room}/ or before, or hand it in as a parameter"
                 raise Problem(part.at(number), f"upward include: {part.room}/ must not know {target}", fix)
+            check_seen_by_users(tree, part, number, target)
     check_cycles(tree)
     check_version(tree)
+    check_leaves(tree)
 
     listed = {name for _, name in tree.order}
     emitted = set()
@@ -152,6 +171,24 @@ def check_tree(tree):
     for number, line in enumerate(tree.umbrella, 1):
         if ANY_LOCAL_INCLUDE.match(line) and number not in replaced:
             raise Problem(f"{UMBRELLA}:{number}", "local include left over", 'write it as #include "ojs/ROOM/FILE"')
+
+
+def check_seen_by_users(tree, part, number, target):
+    """What users see needs nothing of how it is done, but for the small parts in detail/."""
+    seen = part.name.endswith(".hpp") and not part.internal
+    if seen and tree.parts[target].internal and "detail" not in target.split("/"):
+        fix = "include it in the .ipp, or move what is needed to detail/"
+        raise Problem(part.at(number), f"{part.name} is for users, {target} is not", fix)
+
+
+def check_leaves(tree):
+    """The rooms that are opted into are listed under their macro, and nothing else is."""
+    for number, name in tree.order:
+        wanted = LEAVES.get(name.split("/")[0])
+        if wanted and wanted not in tree.conditions[name]:
+            raise Problem(f"{UMBRELLA}:{number}", f"{name} is of a leaf", f"list it under '#if {wanted}'")
+        if not wanted and not LEAVES.keys().isdisjoint(tree.conditions[name]):
+            raise Problem(f"{UMBRELLA}:{number}", f"{name} is of no leaf", "list it before the #if")
 
 
 def check_version(tree):
@@ -245,6 +282,9 @@ def amalgamate(tree, rooms=None, picojson=None):
     except ValueError:
         raise Problem(f"{UMBRELLA}:1", "no include guard", f"write '{GUARD_BEGIN}' and '{GUARD_END}'") from None
     declarations = {name for number, name in tree.order if number <= end}
+    for name in names:  # a leaf keeps its system includes, under its own condition
+        if tree.parts[name].room in LEAVES:
+            split[name] = (kept_includes(split[name]), set())
     declared = set().union(*(split[name][1] for name in names if name in declarations))
     # The definitions always follow the declarations, so they need not include the same again.
     defined = set().union(*(split[name][1] for name in names if name not in declarations)) - declared
@@ -267,6 +307,11 @@ def amalgamate(tree, rooms=None, picojson=None):
     if picojson is not None:
         lines = bundle(lines, picojson)
     return "\n".join(lines) + "\n"
+
+
+def kept_includes(split):
+    body, hoisted = split
+    return include_lines(hoisted) + body if hoisted else body
 
 
 def include_lines(headers):
@@ -339,10 +384,15 @@ def banner(tree, names, rooms, picojson):
         "",
         "Where everything lives: search for '==== core/' or '==== core/lifecycle'; definitions (.ipp) come last.",
     ]
-    listed = [name for name in names if tree.parts[name].purpose()]
-    width = max(map(len, listed)) + 2
-    text += ["  " + name.ljust(width) + tree.parts[name].purpose() for name in listed]
-    return [("// " + line).rstrip() for line in text]
+    listed = [name for name in names if name.endswith(".hpp") and not tree.parts[name].internal]
+    width = max(len(name) - len(".hpp") for name in listed) + 2
+    text += ["  " + name[: -len(".hpp")].ljust(width) + tree.parts[name].purpose() for name in listed]
+    lines = [("// " + line).rstrip() for line in text]
+    for name, line in zip(listed, lines[-len(listed) :]):
+        if len(line) > FIRST_SCREEN:
+            what = f"its first sentence does not fit into the first screen ({len(line)} of {FIRST_SCREEN} columns)"
+            raise Problem(tree.parts[name].at(1), what, "make it shorter")
+    return lines
 
 
 def digest(tree, names, picojson):

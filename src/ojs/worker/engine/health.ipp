@@ -9,6 +9,7 @@
 
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/fd.hpp"
+#include "../../net/detail/http_routes.hpp"
 #include "../../net/detail/url.hpp"
 #include "../../net/http_server.hpp"
 #include "../worker_options.ipp"
@@ -17,39 +18,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
-// Whether two secrets are the same, in a time that depends on their lengths alone.
-inline bool same_secret(std::string_view given, std::string_view expected) noexcept {
-    if (given.size() != expected.size()) return false;
-    volatile unsigned char differences = 0;  // volatile: no early end, whatever the compiler proves
-    for (std::size_t i = 0; i < given.size(); ++i) {
-        differences = static_cast<unsigned char>(differences | (given[i] ^ expected[i]));
-    }
-    return differences == 0;
-}
-
-// The token of "Bearer TOKEN"; empty for anything else.
-inline std::string_view bearer_token(std::string_view authorization) noexcept {
-    const std::size_t blank = authorization.find(' ');
-    if (blank == std::string_view::npos || !same_word(authorization.substr(0, blank), "Bearer")) return {};
-    return trim_blanks(authorization.substr(blank));
-}
-
-// What `name` has in the query of a target, as it stands; false if it is not there.
-inline bool find_parameter(std::string_view target, std::string_view name, std::string_view& value) noexcept {
-    std::size_t at = target.find('?');
-    while (at != std::string_view::npos) {
-        const std::string_view rest = target.substr(at + 1);
-        const std::string_view item = rest.substr(0, rest.find('&'));
-        const std::size_t equals = item.find('=');
-        if (item.substr(0, equals) == name) {
-            value = equals == std::string_view::npos ? std::string_view() : item.substr(equals + 1);
-            return true;
-        }
-        at = target.find('&', at + 1);
-    }
-    return false;
-}
 
 // When the process started, in milliseconds of the time of day; 0 where the system does not tell.
 inline std::int64_t process_start_ms() {
@@ -166,32 +134,26 @@ class health_answers : public ref_counted {
     explicit health_answers(ref<worker_context> context) : context_(std::move(context)), worker_(*context_) {
         if (process_start_ == 0) process_start_ = wall_started_;
         const result<endpoint> where = parse_listen_address(worker_.options.health_address);
-        on_loopback_ = where && where->unix_path.empty() && is_local(*where);
+        guard_.on_loopback = where && where->unix_path.empty() && is_local(*where);
+        guard_.open = worker_.options.health_control;
+        guard_.token = worker_.options.health_token;
     }
 
     http_response answer(const http_request& request) {
-        if (!is_named_well(request)) {
-            return problem(403, "on loopback the Host must be an address or localhost");
-        }
-        static constexpr route routes[] = {
-            {"/healthz", {"GET", "HEAD"}, false, &health_answers::readiness},
-            {"/readyz", {"GET", "HEAD"}, false, &health_answers::readiness},
-            {"/livez", {"GET", "HEAD"}, false, &health_answers::liveness},
-            {"/metrics", {"GET", "HEAD"}, false, &health_answers::metrics},
-            {"/quiet", {"POST", nullptr}, true, &health_answers::quiet},
-            {"/resume", {"POST", nullptr}, true, &health_answers::resume},
-            {"/stop", {"POST", nullptr}, true, &health_answers::stop},
-            {"/drain", {"GET", "POST"}, true, &health_answers::drain},
+        static constexpr http_route routes[] = {
+            {"/healthz", {"GET", "HEAD"}, false}, {"/readyz", {"GET", "HEAD"}, false},
+            {"/livez", {"GET", "HEAD"}, false},   {"/metrics", {"GET", "HEAD"}, false},
+            {"/quiet", {"POST", nullptr}, true},  {"/resume", {"POST", nullptr}, true},
+            {"/stop", {"POST", nullptr}, true},   {"/drain", {"GET", "POST"}, true},
         };
-        const std::string_view path = std::string_view(request.target).substr(0, request.target.find('?'));
-        for (const route& each : routes) {
-            if (path != each.path || (each.controls && !worker_.options.health_control)) continue;
-            if (!each.takes(request.method)) return wrong_method(each);
-            http_response refused;
-            if (each.controls && !may_control(request, refused)) return refused;
-            return (this->*each.answer)(request);
-        }
-        return problem(404, "no such path");
+        static constexpr http_response (health_answers::*answers[])(const http_request&) = {
+            &health_answers::readiness, &health_answers::readiness, &health_answers::liveness,
+            &health_answers::metrics,   &health_answers::quiet,     &health_answers::resume,
+            &health_answers::stop,      &health_answers::drain,
+        };
+        http_response refused;
+        const int chosen = choose_route(routes, 8, guard_, request, refused);
+        return chosen < 0 ? refused : (this->*answers[chosen])(request);
     }
 
     // The worker has ended: nobody waits for it any longer.
@@ -201,49 +163,12 @@ class health_answers : public ref_counted {
     }
 
   private:
-    struct route {
-        const char* path;
-        const char* methods[2];
-        bool controls;
-        http_response (health_answers::*answer)(const http_request&);
-
-        bool takes(const std::string& method) const {
-            return method == methods[0] || (methods[1] != nullptr && method == methods[1]);
-        }
-    };
-
     static constexpr std::chrono::milliseconds turn_wait{1000};
     static constexpr std::chrono::milliseconds default_drain{25000};
     static constexpr std::chrono::milliseconds longest_drain{3600000};
     static constexpr std::chrono::milliseconds peer_look{1000};
     // At a time: well below the connections, so that probes always get one.
     static constexpr int most_drains = 4;
-
-    static http_response json(int status, std::string body) {
-        http_response out;
-        out.status = status;
-        out.headers = {{"Content-Type", "application/json"}, {"Cache-Control", "no-store"}};
-        out.body = std::move(body);
-        out.body += '\n';
-        return out;
-    }
-    static http_response problem(int status, std::string_view what) {
-        return json(status, cat({"{\"error\":", json_quote(what), "}"}));
-    }
-    static http_response wrong_method(const route& asked) {
-        http_response out = problem(405, "method not allowed");
-        const bool two = asked.methods[1] != nullptr;
-        out.headers.push_back(
-            {"Allow", cat({asked.methods[0], two ? ", " : "", two ? asked.methods[1] : ""})});
-        return out;
-    }
-
-    // A web page can give its own name the address of loopback, and so come here as to its own server; not by another
-    // name. Who sends no Host, as HTTP/1.0 allows, is no browser.
-    bool is_named_well(const http_request& request) const {
-        const std::string_view host = find_header(request.headers, "Host");
-        return !on_loopback_ || host.data() == nullptr || is_fixed_host(host);
-    }
 
     // ---- probes ----
 
@@ -263,7 +188,7 @@ class health_answers : public ref_counted {
 
     http_response readiness(const http_request&) {
         const phase now = worker_.effective_phase();
-        return json(is_ready(now) ? 200 : 503, status_text(now));
+        return json_answer(is_ready(now) ? 200 : 503, status_text(now));
     }
 
     // Pokes the supervisor and waits for a turn of its loop. One that the end of the worker overtakes was alive.
@@ -273,7 +198,7 @@ class health_answers : public ref_counted {
         const bool alive = worker_.changes.await(deadline_after(turn_wait), [&] {
             return ended() || worker_.turns.load(std::memory_order_acquire) != seen;
         });
-        return json(alive ? 200 : 503, status_text(worker_.effective_phase()));
+        return json_answer(alive ? 200 : 503, status_text(worker_.effective_phase()));
     }
 
     http_response metrics(const http_request&) {
@@ -285,25 +210,10 @@ class health_answers : public ref_counted {
 
     // ---- control ----
 
-    // A web page may make a browser send requests here; the browser says so in one of these headers.
-    bool may_control(const http_request& request, http_response& refused) const {
-        for (const char* name : {"Origin", "Sec-Fetch-Site"}) {
-            if (find_header(request.headers, name).data() == nullptr) continue;
-            refused = problem(403, "not for web pages");
-            return false;
-        }
-        const std::string& token = worker_.options.health_token;
-        if (token.empty() || same_secret(bearer_token(find_header(request.headers, "Authorization")), token))
-            return true;
-        refused = problem(401, "a bearer token is required");
-        refused.headers.push_back({"WWW-Authenticate", "Bearer realm=\"ojs worker\""});
-        return false;
-    }
-
     http_response apply(event what, int status) {
         const bool changed = worker_.life.apply(what, {cause_kind::rpc, 0});
-        return json(status, cat({"{\"changed\":", changed ? "true" : "false", ",\"phase\":\"",
-                                 to_string(worker_.effective_phase()), "\"}"}));
+        return json_answer(status, cat({"{\"changed\":", changed ? "true" : "false", ",\"phase\":\"",
+                                        to_string(worker_.effective_phase()), "\"}"}));
     }
     http_response quiet(const http_request&) { return apply(event::quiet_request, 200); }
     http_response resume(const http_request&) { return apply(event::resume_request, 200); }
@@ -315,15 +225,16 @@ class health_answers : public ref_counted {
     http_response drain(const http_request& request) {
         std::chrono::milliseconds timeout = default_drain;
         if (!read_timeout(request.target, timeout)) {
-            return problem(400, "timeout is not a duration (write 500ms, 30s, 1m30s, 1h, or whole seconds)");
+            return json_problem(400,
+                                "timeout is not a duration (write 500ms, 30s, 1m30s, 1h, or whole seconds)");
         }
         worker_.life.apply(event::quiet_request, {cause_kind::rpc, 0});
         if (drains_.fetch_add(1) < most_drains) await_drain(request, deadline_after(timeout));
         drains_.fetch_sub(1);
         const bool done = drained();
-        return json(done ? 200 : 503,
-                    cat({"{\"drained\":", done ? "true" : "false", ",\"active_jobs\":", worker_.jobs.size(),
-                         ",\"phase\":\"", to_string(worker_.effective_phase()), "\"}"}));
+        return json_answer(done ? 200 : 503, cat({"{\"drained\":", done ? "true" : "false",
+                                                  ",\"active_jobs\":", worker_.jobs.size(), ",\"phase\":\"",
+                                                  to_string(worker_.effective_phase()), "\"}"}));
     }
     // Who has gone does not keep a place from others for long.
     void await_drain(const http_request& request, time_point deadline) {
@@ -347,7 +258,7 @@ class health_answers : public ref_counted {
     const time_point started_ = steady_clock::now();
     const std::int64_t wall_started_ = wall_clock_ms();  // of the same moment
     std::int64_t process_start_ = process_start_ms();
-    bool on_loopback_ = false;
+    http_guard guard_;
     std::atomic<bool> ended_{false};
     std::atomic<int> drains_{0};
 };
