@@ -1,4 +1,4 @@
-// Durations as people write them in the environment: 500ms, 30s, 1m30s, 1h.
+// Durations as people write them in the environment: 500ms, 1m30s, 1h.
 #pragma once
 
 #include <chrono>

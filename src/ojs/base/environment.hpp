@@ -1,4 +1,4 @@
-// environment_lookup: where environment variables are looked up, so that a test can give its own.
+// environment_lookup: where environment variables are looked up.
 #pragma once
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// error and result<T>: how every function of the library reports failure. Nothing is thrown across the API.
+// error and result<T>: how functions of the library report failure. Nothing is thrown across the API.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// function<R(A...)>: a callable, or none, at a fraction of what <functional> takes to compile.
+// function<R(A...)>: a callable, or none, that takes little to compile.
 #pragma once
 
 #include <cstddef>

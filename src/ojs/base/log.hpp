@@ -1,4 +1,4 @@
-// Log records, the hook that receives them, and the default sink (one line a record on standard error).
+// Log records, the hook that receives them, and the default sink.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// cancel_source and cancel_token: asking a piece of work to return, with waits that end at once and callbacks.
+// cancel_source and cancel_token: asking a piece of work to return.
 #pragma once
 
 #include <chrono>

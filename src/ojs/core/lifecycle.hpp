@@ -1,4 +1,4 @@
-// lifecycle: the one word of truth about where a process stands between running and terminated.
+// lifecycle: where a process stands between running and terminated, in one word.
 //
 // Every event (a signal, a directive, a call) goes through one table, `transitions` below, and is applied to
 // one lock-free 64-bit atomic by compare-exchange, so it can be applied in a signal handler. [GS 4, 5]

@@ -1,4 +1,4 @@
-// shutdown_sequence: named steps at the end of a program, one after the other, none of which can hold up the rest.
+// shutdown_sequence: named steps at the end of a program, none holding up the rest.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// signals: turns SIGTERM, SIGINT, SIGTSTP, SIGCONT, SIGTTIN and, if asked to, SIGUSR1 into events of a lifecycle.
+// signals: turns SIGTERM, SIGINT, SIGTSTP and others into events of a lifecycle.
 #pragma once
 
 #include <sys/types.h>
@@ -35,8 +35,9 @@ struct received_signal {
 //     ojs::lifecycle lifecycle;
 //     auto signals = ojs::signals::install(lifecycle);
 //
-// The handler applies one event to the lifecycle and writes to one descriptor; it does nothing else. It runs on the
-// alternate stack of a thread that has one. A signal that was ignored when the process started stays ignored (ignored()
+// The handler notes the signal and its sender, applies one event to the lifecycle, writes to one descriptor, and calls
+// the handler it replaced where chain_foreign asks for that. (A SIGTTIN that this library sends to one of its threads,
+// for the stack of a stuck job, is answered in it as well.) It runs on the alternate stack of a thread that has one. A signal that was ignored when the process started stays ignored (ignored()
 // lists it).
 //
 // A child made by fork() without exec gets the previous dispositions back, so it can be stopped like any process; an
@@ -51,8 +52,8 @@ class [[nodiscard]] signals {
     static result<signals> install(lifecycle& target, signal_options options = {});
     // True while an installer is active for this very lifecycle. Thread-safe.
     static bool installed_for(const lifecycle& target) noexcept;
-    // Takes SIGUSR1 for the installer that is active for `target`, as signal_options::reclaim does: for who learns only
-    // later that it is wanted. errc::busy: there is no such installer, or SIGUSR1 has a foreign handler. Not to be
+    // Takes SIGUSR1 for the installer that is active for `target`, as signal_options::reclaim does, where only after
+    // the installation it turns out that it is wanted. errc::busy: there is no such installer, or SIGUSR1 has a foreign handler. Not to be
     // called while that installer goes.
     static result<void> add_reclaim(const lifecycle& target);
 

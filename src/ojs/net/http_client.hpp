@@ -1,4 +1,4 @@
-// http_client: HTTP/1.1 on raw sockets, with one absolute deadline a request and a pool of kept connections.
+// http_client: HTTP/1.1 with one deadline a request and a pool of kept connections.
 #pragma once
 
 #include <string>

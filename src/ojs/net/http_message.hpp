@@ -1,4 +1,4 @@
-// http_request and http_response: what the client sends and the server answers, and the limits both keep.
+// http_request and http_response, and the limits both sides keep.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// http_server: a small HTTP/1.1 server with bounded connections, sizes and times.
+// http_server: a small HTTP/1.1 server, bounded in connections, sizes and times.
 #pragma once
 
 #include <cstdint>

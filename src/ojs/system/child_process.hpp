@@ -1,4 +1,4 @@
-// child_process: starts a program in a process group of its own, waits for it, and ends it with all that it started.
+// child_process: a program in a process group of its own, ended with all it started.
 #pragma once
 
 #include <sys/types.h>

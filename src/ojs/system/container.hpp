@@ -1,4 +1,4 @@
-// container: whether this process runs in one, by what evidence, and whether PID 1 there passes signals on.
+// container: whether this process runs in one, and whether PID 1 passes signals on.
 #pragma once
 
 #include <sys/types.h>

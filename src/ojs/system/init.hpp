@@ -1,4 +1,4 @@
-// as_init: lets a program be its own init as PID 1 of a container: reaps orphans and passes signals on.
+// as_init: lets a program be its own init as PID 1 of a container.
 #pragma once
 
 #include "../base/error.hpp"

@@ -1,4 +1,4 @@
-// service_manager: tells systemd, or whoever speaks its notify protocol, how the service is doing.
+// service_notifier: tells systemd, or whoever speaks its protocol, how the service is.
 #pragma once
 
 #include <chrono>

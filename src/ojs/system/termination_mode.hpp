@@ -1,4 +1,4 @@
-// termination_mode: whether a stop is a normal one or the machine goes away: the file that says so. [Spot, WIRE 3]
+// termination_mode: the file that says whether a stop is a normal one or a reclaim. [Spot, WIRE 3]
 #pragma once
 
 #include <cstdint>

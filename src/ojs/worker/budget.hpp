@@ -1,4 +1,4 @@
-// budget: whether the grace period fits into what the container grants, and how long it should be.
+// budget: whether the grace period fits into what the container grants.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// dialect: where backends and documents disagree, each choice as a field, with presets.
+// dialect: where backends and documents disagree, each choice a field; presets.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// worker: fetches jobs, runs them on threads, and stops without losing one: quiet -> drain -> stop. [GS 4, 5]
+// worker: fetches jobs, runs them, and stops without losing one. [GS 4, 5]
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// worker_options: everything about a worker that can be set, in code or from the environment.
+// worker_options: everything about a worker that can be set, by code or environment.
 #pragma once
 
 #include <chrono>
@@ -43,7 +43,8 @@ struct worker_options {
     // Of stop_timeout, the smaller of half and 3 s is kept for reporting them.
     std::chrono::milliseconds cancel_wait{0};
     std::chrono::milliseconds reclaim_wait{0};
-    // Jobs still in flight are cancelled so long before the grace period ends, and reported when it has ended.
+    // How long before the end of the grace period the jobs still in flight are cancelled. They are reported when it has
+    // ended.
     std::chrono::milliseconds cancel_lead{0};
     // The file that says whether SIGTERM or SIGINT is a normal stop or a reclaim, see read_termination_mode(); SIGUSR1 is
     // a reclaim whatever it says. Empty: neither is looked at. [Spot, WIRE 3]

@@ -236,7 +236,7 @@ class health_answers : public ref_counted {
                                                   ",\"active_jobs\":", worker_.jobs.size(), ",\"phase\":\"",
                                                   to_string(worker_.effective_phase()), "\"}"}));
     }
-    // Who has gone does not keep a place from others for long.
+    // A client that has gone does not keep a place from others for long.
     void await_drain(const http_request& request, time_point deadline) {
         const auto settled = [this] { return ended() || drained() || worker_.may_fetch(); };
         for (;;) {
@@ -293,7 +293,7 @@ class health_server : public ref_counted {
         : answers_(std::move(answers)), server_(std::move(server)) {}
     ~health_server() override { stop(steady_clock::now()); }
 
-    // Lets who waits for the worker go, and answers under way be finished until `deadline`.
+    // Ends the waits for the worker, and lets answers under way be finished until `deadline`.
     void stop(time_point deadline) {
         answers_->end_waits();
         server_.stop(deadline);

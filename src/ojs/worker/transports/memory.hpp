@@ -1,4 +1,4 @@
-// memory_transport: a queue in this process, for tests and for trying things out.
+// memory_transport: a queue in this process, for tests and first tries.
 #pragma once
 
 #include "../transport.hpp"

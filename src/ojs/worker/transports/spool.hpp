@@ -1,4 +1,4 @@
-// spool_transport: a directory as the queue, so that a worker needs no server. [Spot]
+// spool_transport: a directory as the queue; no server is needed. [Spot]
 #pragma once
 
 #include "../transport.hpp"
