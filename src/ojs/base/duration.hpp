@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -16,6 +17,10 @@ using time_point = steady_clock::time_point;
 
 // As a grace period or a limit: it never ends by itself.
 inline constexpr std::chrono::milliseconds no_limit = std::chrono::milliseconds::max();
+
+namespace detail {
+inline constexpr std::uint64_t longest_duration_ms = 0x7fffffff;  // what poll(2) can wait: about 24 days
+}  // namespace detail
 
 // The moment `duration` from now; time_point::max(), "never", where that is beyond the clock's range.
 template <class Rep, class Period>

@@ -16,7 +16,6 @@ struct duration_unit {
 
 // In the order they may appear.
 inline constexpr duration_unit duration_units[] = {{"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
-inline constexpr std::uint64_t longest_duration_ms = 0x7fffffff;  // what poll(2) can wait: about 24 days
 inline constexpr std::uint64_t longest_bare_seconds = 86400;
 
 // Takes one number and its unit off the front of `text`; `first_unit` moves past the unit.

@@ -1,3 +1,5 @@
+#pragma once
+
 #include <errno.h>
 
 #include <exception>

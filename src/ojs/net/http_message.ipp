@@ -1,3 +1,5 @@
+#pragma once
+
 #include "../base/detail/text.hpp"
 #include "detail/http_parser.hpp"
 #include "http_message.hpp"

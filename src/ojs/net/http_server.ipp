@@ -1,3 +1,5 @@
+#pragma once
+
 #include <errno.h>
 #include <poll.h>
 #include <sys/stat.h>
@@ -9,6 +11,7 @@
 #include "../core/detail/wake.hpp"
 #include "detail/http_parser.hpp"
 #include "detail/socket.hpp"
+#include "detail/socket.ipp"
 #include "detail/url.hpp"
 #include "http_server.hpp"
 

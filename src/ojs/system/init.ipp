@@ -10,6 +10,7 @@
 
 #include "../base/detail/text.hpp"
 #include "../core/signals.hpp"
+#include "../core/signals.ipp"
 #include "init.hpp"
 
 namespace ojs {

@@ -13,6 +13,7 @@
 #include "../system/signal_worker.ipp"
 #include "../system/termination_mode.hpp"
 #include "budget.hpp"
+#include "budget.ipp"
 #include "doctor.hpp"
 #include "engine/backend_url.ipp"
 #include "transports/http.hpp"

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "../base/detail/sync.hpp"
 #include "../core/cancel_token.hpp"
 #include "../core/lifecycle.hpp"
 #include "../core/shutdown_sequence.hpp"

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdlib>
 
+#include "../base/detail/text.hpp"
 #include "../net/detail/url.hpp"
 #include "../system/container.hpp"
 #include "engine/backend_url.ipp"

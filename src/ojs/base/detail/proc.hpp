@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -11,6 +12,8 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
+
+inline constexpr std::size_t longest_proc_file = 64 * 1024;
 
 // A file of /proc below `root`, such as "1/comm"; empty where it cannot be read. At most 64 KiB.
 std::string proc_file(std::string_view root, std::string_view name);

@@ -13,8 +13,6 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-inline constexpr std::size_t longest_proc_file = 64 * 1024;
-
 inline std::string proc_path(std::string_view root, std::string_view name) {
     return cat({root, "/proc/", name});
 }

@@ -62,6 +62,8 @@ std::string repair_utf8(std::string text);
 // Where the texts are, in ascending order.
 array<const std::string*> in_order(const std::vector<std::string>& texts);
 
+// A control character, quote or backslash as JSON escapes it.
+void append_json_escape(std::string& out, char c);
 // A string as JSON, with its quotes. Bytes that are not UTF-8 become U+FFFD.
 std::string json_quote(std::string_view text);
 

@@ -129,7 +129,7 @@ inline bool is_plain_in_json(char c) noexcept {
     return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
 }
 
-inline void append_json_escape(std::string& out, char c) {
+OJS_SHUTDOWN_INLINE void append_json_escape(std::string& out, char c) {
     static const char digits[] = "0123456789abcdef";
     const auto byte = static_cast<unsigned char>(c);
     if (c == '"' || c == '\\') {

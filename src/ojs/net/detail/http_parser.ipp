@@ -1,4 +1,7 @@
+#pragma once
+
 #include "../../base/detail/text.hpp"
+#include "../http_message.ipp"
 #include "http_parser.hpp"
 
 namespace ojs {

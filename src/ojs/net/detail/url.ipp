@@ -1,3 +1,5 @@
+#pragma once
+
 #include <arpa/inet.h>
 #include <sys/un.h>
 

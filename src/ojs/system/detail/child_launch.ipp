@@ -16,6 +16,7 @@
 
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/text.hpp"
+#include "../../core/detail/wake.hpp"
 #include "../child_process.hpp"
 
 extern "C" char** environ;

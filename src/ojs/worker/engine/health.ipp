@@ -8,7 +8,9 @@
 #include <cstdio>
 
 #include "../../base/detail/array.hpp"
+#include "../../base/detail/clock.hpp"
 #include "../../base/detail/fd.hpp"
+#include "../../base/detail/proc.hpp"
 #include "../../net/detail/http_routes.hpp"
 #include "../../net/detail/url.hpp"
 #include "../../net/http_server.hpp"

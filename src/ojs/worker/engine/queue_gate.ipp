@@ -3,9 +3,11 @@
 
 #include <atomic>
 #include <string>
+#include <vector>
 
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/sync.hpp"
+#include "../../base/detail/text.hpp"
 #include "../../core/lifecycle.hpp"
 
 namespace ojs {

@@ -4,6 +4,8 @@
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/exchange.hpp"
 #include "../../system/termination_mode.hpp"
+#include "../budget.hpp"
+#include "../exit_status.hpp"
 #include "health.ipp"
 #include "heartbeat.ipp"
 #include "job_pool.ipp"

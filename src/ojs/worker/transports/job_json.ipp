@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../../base/detail/text.hpp"
+#include "../../base/duration.hpp"
 #include "../../net/json.ipp"
 #include "../transport.hpp"
 

@@ -2,6 +2,9 @@
 
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/exchange.hpp"
+#include "../../base/detail/ref.hpp"
+#include "../../base/detail/sync.hpp"
+#include "../../base/detail/text.hpp"
 #include "../../net/json.hpp"
 #include "memory.hpp"
 
