@@ -126,6 +126,13 @@ class handler_thread {
         const lock_guard held(mutex_);
         if (inside_) with(thread_);
     }
+    // False as well while that is just changing.
+    bool is_inside() noexcept {
+        if (!mutex_.try_lock()) return false;
+        const bool found = inside_;
+        mutex_.unlock();
+        return found;
+    }
     // Only while it is in the handler: elsewhere it may hold a lock that others wait for.
     void lower() noexcept {
         if (!mutex_.try_lock()) return;  // it is about to be through

@@ -146,8 +146,9 @@ class job_pool : public ref_counted {
         const lock_guard held(mutex_);
         return running_;
     }
-    // Whether a handler is at work; the same for those that know of their cancellation, and may be about to return. The
-    // supervisor is woken when one has returned since it asked.
+    // Whether a handler is at work, or its thread not yet home; and whether one of them may be about to be: it knows of its
+    // cancellation, or the handler has returned and what is left to do is ours. The supervisor is woken when one has come
+    // home since it asked.
     bool any_in_handler() {
         const lock_guard held(mutex_);
         tells_returns_ = true;
@@ -157,7 +158,7 @@ class job_pool : public ref_counted {
         const lock_guard held(mutex_);
         tells_returns_ = true;
         for (const ref<active_job>& each : running_) {
-            if (each->cancel.token().seen()) return true;
+            if (each->cancel.token().seen() || !each->runner.is_inside()) return true;
         }
         return false;
     }

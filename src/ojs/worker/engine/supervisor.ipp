@@ -288,7 +288,8 @@ class supervisor {
         return why == cancel_reason::cancelled && set.count() == 0 ? hard_stop_wait : set;
     }
 
-    // Every job is reported. Handlers that know of it have what is left of the stop to return; others, a moment.
+    // Every job is reported. Handlers that know of it have what is left of the stop to return, as have threads on their way
+    // back from one; others, a moment.
     // More signals than `signals` end that.
     void await_handlers(unsigned signals) {
         const time_point soon = steady_clock::now() + stuck_wait;
