@@ -105,6 +105,7 @@ struct ended {
     int status = 0;          // exit status, or minus the signal
     std::int64_t at_ns = 0;  // when that was noticed
     double cpu_ms = 0;       // user and system time
+    double peak_mib = 0;     // of memory
 };
 
 // A program; its standard output is read line by line, its standard error goes to a file. Killed, by its id, with the

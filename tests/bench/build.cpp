@@ -29,15 +29,15 @@ words compiler() {
     return out;
 }
 
-// Runs the compiler; the milliseconds of processor time it took.
-double compile(const words& arguments, std::string* warnings = nullptr) {
+// Runs the compiler; the milliseconds of processor time it took, and its memory.
+ended compile(const words& arguments, std::string* warnings = nullptr) {
     words command = compiler();
     command.insert(command.end(), arguments.begin(), arguments.end());
     child running(command);
     const ended end = running.wait();
     if (end.status != 0) throw failure("the compiler refused: " + running.errors().substr(0, 2000));
     if (warnings != nullptr) *warnings += running.errors();
-    return end.cpu_ms;
+    return end;
 }
 
 std::string object_of(const std::string& source, const std::string& optimisation) {
@@ -103,6 +103,40 @@ std::string source_that_includes(const std::string& line) {
     return path;
 }
 
+struct cost {
+    samples ms;
+    samples mib;
+
+    void add(const ended& compiled) {
+        ms.push_back(compiled.cpu_ms);
+        mib.push_back(compiled.peak_mib);
+    }
+};
+
+constexpr int compilations = 9;
+
+// The header with one room and what that needs, beside picojson.
+void add_rooms(const samples& floor, table& out) {
+    for (const std::string room : {"base", "core", "system", "net", "worker"}) {
+        const std::string header = scratch("room_" + room + ".hpp");
+        child amalgamated({"python3", "tools/amalgamate.py", "--modules", room, "--output", header});
+        if (amalgamated.wait().status != 0) throw failure("amalgamate.py: " + amalgamated.errors());
+        const std::string source = source_that_includes("\"" + header + "\"");
+        cost only;
+        for (int i = 0; i < compilations; ++i) only.add(compile({"-fsyntax-only", source}));
+        out.add_ratio("-fsyntax-only, header-only, room " + room, "ms", {only.ms, floor});
+    }
+}
+
+// Bytes of code in what a file is compiled to that does nothing but include the header.
+double code_bytes(const std::string& object) {
+    child size({"size", object});
+    size.await_line("");  // the heading
+    const double code = std::stod(size.await_line(""));
+    if (size.wait().status != 0) throw failure("size: " + size.errors());
+    return code;
+}
+
 }  // namespace
 
 void memory(table& out) {
@@ -125,19 +159,28 @@ void binary_size(table& out) {
 }
 
 void compile_time(table& out) {
-    constexpr int rounds = 9;
     const std::string header = source_that_includes("\"ojs_shutdown.hpp\"");
     const std::string picojson = source_that_includes("<picojson.h>");
-    samples whole;
-    samples separate;
-    samples floor;
-    for (int i = 0; i < rounds; ++i) {
-        floor.push_back(compile({"-fsyntax-only", picojson}));
-        whole.push_back(compile({"-fsyntax-only", header}));
-        separate.push_back(compile({"-fsyntax-only", "-DOJS_SHUTDOWN_SEPARATE=1", header}));
+    const std::string object = scratch("included.o");
+    cost whole;
+    cost separate;
+    cost floor;
+    cost emitted;
+    cost floor_emitted;
+    for (int i = 0; i < compilations; ++i) {
+        floor.add(compile({"-fsyntax-only", picojson}));
+        whole.add(compile({"-fsyntax-only", header}));
+        separate.add(compile({"-fsyntax-only", "-DOJS_SHUTDOWN_SEPARATE=1", header}));
+        floor_emitted.add(compile({"-O2", "-c", picojson, "-o", object}));
+        emitted.add(compile({"-O2", "-c", header, "-o", object}));
     }
-    out.add_ratio("-fsyntax-only, header-only", "ms", {whole, floor}, at_most(2));
-    out.add_ratio("-fsyntax-only, OJS_SHUTDOWN_SEPARATE", "ms", {separate, floor}, at_most(0.6));
+    out.add_ratio("-fsyntax-only, header-only", "ms", {whole.ms, floor.ms}, at_most(2.5));
+    out.add_ratio("-fsyntax-only, OJS_SHUTDOWN_SEPARATE", "ms", {separate.ms, floor.ms}, at_most(0.6));
+    out.add_ratio("peak memory, -fsyntax-only, header-only", "MiB", {whole.mib, floor.mib}, at_most(2));
+    out.add_ratio("peak memory, -O2 -c, header-only", "MiB", {emitted.mib, floor_emitted.mib}, at_most(2));
+    out.add_ratio("-O2 -c beside -fsyntax-only, header-only", "ms", {emitted.ms, whole.ms}, at_most(1.3));
+    out.add("code of a file that only includes it, -O2", "bytes", samples{code_bytes(object)}, at_most(1024));
+    add_rooms(floor.ms, out);
 }
 
 }  // namespace bench

@@ -317,6 +317,7 @@ ended child::wait() {
     for (const timeval& part : {used.ru_utime, used.ru_stime}) {
         out.cpu_ms += static_cast<double>(part.tv_sec) * 1e3 + static_cast<double>(part.tv_usec) / 1e3;
     }
+    out.peak_mib = static_cast<double>(used.ru_maxrss) / 1024;  // kibibytes on Linux
     return out;
 }
 
