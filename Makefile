@@ -27,33 +27,46 @@ JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell getconf _NPROCESSORS_ONLN))
 .SECONDARY:
 .PHONY: examples demo test fuzz duress check bench container-test deps deps-check deps-container header amalgamate format clean help FORCE
 
-# ---- examples: examples/NAME.cpp -> build/NAME -----------------------------------------------------------------------
+# ---- programs --------------------------------------------------------------------------------------------------------
+#
+# examples/NAME.cpp is the program build/NAME, and so is a folder of examples/ or tools/ with a main.cpp. Tools are
+# commands, whose names have hyphens: tools/shutdown_probe/ is build/shutdown-probe.
 
-EXAMPLES := $(patsubst examples/%.cpp,$(BUILD)/%,$(wildcard examples/*.cpp)) $(BUILD)/shutdown-probe
+FOLDERS := $(patsubst %/main.cpp,%,$(wildcard examples/*/main.cpp tools/*/main.cpp))
+TEST_ONLY := $(patsubst tests/process/programs/%.cpp,%,$(wildcard tests/process/programs/*.cpp))
+# $(sources.NAME): what that program is made of.
+$(foreach file,$(wildcard examples/*.cpp tests/process/programs/*.cpp), \
+    $(eval sources.$(basename $(notdir $(file))) := $(file)))
+name_of = $(if $(filter tools/%,$(1)),$(subst _,-,$(notdir $(1))),$(notdir $(1)))
+$(foreach folder,$(FOLDERS),$(eval sources.$(call name_of,$(folder)) := $(wildcard $(folder)/*.cpp)))
+PROGRAMS := $(patsubst sources.%,%,$(sort $(filter sources.%,$(.VARIABLES))))
+EXAMPLES := $(addprefix $(BUILD)/,$(filter-out $(TEST_ONLY),$(PROGRAMS)))
 
 examples: $(EXAMPLES)  ## every example, as build/NAME (the default)
+
+# A program is one translation unit: compiling the headers anew for each file of a folder takes four times as long.
+$(PROGRAMS:%=$(BUILD)/programs/%.cpp): $(BUILD)/programs/%.cpp: FORCE
+	$(call update,printf '#include "%s"\n' $(sources.$*))
 
 # One object holds the definitions for all of them, which spares each the time to compile them. Only hello_worker, which
 # shows the header-only form, has its own.
 FORM := $(SEPARATE)
-$(OBJ)/examples/hello_worker.o: FORM :=
-$(BUILD)/hello_worker: $(OBJ)/examples/hello_worker.o
+$(OBJ)/programs/hello_worker.o: FORM :=
+$(BUILD)/hello_worker: $(OBJ)/programs/hello_worker.o
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
-$(filter-out $(BUILD)/hello_worker $(BUILD)/shutdown-probe,$(EXAMPLES)): $(BUILD)/%: $(OBJ)/examples/%.o $(OBJ)/tests/link/implementation.o
-	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
-# The probe is several files; broken_worker.cpp beside them is for its test alone.
-PROBE := $(patsubst %.cpp,%.o,$(filter-out %/broken_worker.cpp,$(wildcard tools/shutdown_probe/*.cpp)))
-$(BUILD)/shutdown-probe: $(addprefix $(OBJ)/,$(PROBE) tests/link/implementation.o)
+$(filter-out $(BUILD)/hello_worker,$(EXAMPLES)): $(BUILD)/%: $(OBJ)/programs/%.o $(OBJ)/tests/link/implementation.o
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
 # What an empty image holds, as examples/deploy/*Dockerfile builds it.
 STATIC := -static -s -Wl,-e,hold_signals
-$(BUILD)/static_%: $(addprefix $(OBJ)/,examples/%.o examples/deploy/hold_signals.o tests/link/implementation.o)
+$(BUILD)/static_%: $(addprefix $(OBJ)/,programs/%.o examples/deploy/hold_signals.o tests/link/implementation.o)
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS) $(STATIC))
-$(OBJ)/%.o: %.S $(OBJ)/flags
-	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS))
 $(BUILD)/bench: $(patsubst %.cpp,$(OBJ)/%.o,$(wildcard tests/bench/*.cpp)) $(OBJ)/tests/link/implementation.o
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
+$(OBJ)/%.o: %.S $(OBJ)/flags
+	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS))
 $(OBJ)/%.o: %.cpp $(OBJ)/flags
+	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) -I. $(FORM))
+$(OBJ)/programs/%.o: $(BUILD)/programs/%.cpp $(OBJ)/flags
 	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) -I. $(FORM))
 $(OBJ)/flags: FORCE
 	$(call remember,$(CXX) $(COMMON) $(CXXFLAGS))
@@ -80,11 +93,14 @@ define link
 	@$(1) $(filter %.o %.so,$^) $(LDFLAGS) $(LDLIBS) -o $@
 endef
 
-# $(call remember,TEXT): a file that changes only when TEXT does, so that what was built with other flags is out of date.
-define remember
+# $(call update,COMMAND): what the command prints, in a file that changes only when that does.
+define update
 	@mkdir -p $(@D)
-	@echo '$(1)' | cmp -s - $@ || echo '$(1)' >$@
+	@$(1) >$@.new
+	@cmp -s $@.new $@ || cp $@.new $@
 endef
+# So that what was built with other flags is out of date.
+remember = $(call update,echo '$(1)')
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
@@ -94,7 +110,7 @@ endef
 # tests. In the pattern rules of this part, % is the configuration.
 
 # Assertions without a try around each: an exception fails the case all the same, and a quarter less is compiled.
-DOCTEST := -Itests -DDOCTEST_CONFIG_SUPER_FAST_ASSERTS
+DOCTEST := -Itests -Itests/support -DDOCTEST_CONFIG_SUPER_FAST_ASSERTS
 TEST := $(COMMON) $(TEST_CXXFLAGS) $(DOCTEST)
 SANITIZED := g++ $(COMMON) $(DOCTEST) -g1 -I. -fno-sanitize-recover=all
 compiler.src             := $(CXX) $(TEST) -Isrc
@@ -117,47 +133,23 @@ $(foreach room,$(ROOMS),$(eval TESTS.$(room) := $(wildcard tests/$(room)/*.cpp t
 # What a process that died leaves to the next; all other tests of whole processes. About as long each, side by side.
 TESTS.recovery := $(patsubst %,tests/process/%.cpp,checkpoints controller probe spool spool_crash)
 TESTS.process := $(filter-out %/harness.cpp $(TESTS.recovery),$(wildcard tests/process/*.cpp))
-STARTED := $(patsubst tests/process/programs/%.cpp,%,$(wildcard tests/process/programs/*.cpp))
-
+# Here and below, what takes longest to build and to run stands first: what begins last must not go on alone.
+SUITES := unit recovery process
+# The programs they start.
+STARTED := $(filter-out hello_worker,$(PROGRAMS))
 # Where examples/deploy/hold_signals.S knows the processor. Elsewhere the tests with it are skipped, and say so.
 STATIC_WORKER := $(if $(filter Linux-x86_64 Linux-aarch64,$(shell uname -s)-$(shell uname -m)),static_worker)
+# In one configuration for all of them: what judges and need not be judged, the worker of the image, and doctest itself.
+ONCE := header-separate
 
 T := $(BUILD)/test/%
 O := $(BUILD)/test/%/obj
-# Every program links implementation.cpp. In the separate form it holds the definitions; else it is one more file that
-# includes the header. The objects of the tests are added below.
-$T/unit: $(addprefix $O/,tests/main.o tests/link/implementation.o)
-	$(call link,$(compiler.$*))
-PROCESSES = $(addprefix $O/,tests/main.o tests/link/implementation.o tests/process/harness.o) \
-            | $(addprefix $T/,dev_backend worker demo river_stages river_guide controller shutdown-probe broken_worker $(STARTED) $(STATIC_WORKER))
-$T/process: $(PROCESSES)
-	$(call link,$(compiler.$*))
-$T/recovery: $(PROCESSES)
-	$(call link,$(compiler.$*))
-$T/broken_worker: $O/tools/shutdown_probe/broken_worker.o $O/tests/link/implementation.o
-	$(call link,$(compiler.$*))
-$T/dev_backend: $O/examples/dev_backend.o $O/tests/link/implementation.o
-	$(call link,$(compiler.$*))
-$T/worker: $O/examples/worker.o $O/tests/link/implementation.o
-	$(call link,$(compiler.$*))
-$T/demo: $O/examples/demo.o $O/tests/link/implementation.o
-	$(call link,$(compiler.$*))
-$T/controller: $O/examples/controller.o $O/tests/link/implementation.o
-	$(call link,$(compiler.$*))
-$T/river_stages: $O/examples/river_stages.o $O/tests/link/implementation.o
-	$(call link,$(compiler.$*))
-$T/river_guide: $O/examples/river_guide.o $O/tests/link/implementation.o
-	$(call link,$(compiler.$*))
-# One for all configurations: what judges and need not be judged, and the worker of the image.
-ONCE := header-separate
 $T/shutdown-probe: $(BUILD)/test/$(ONCE)/shutdown-probe
 	@cp $< $@
 $T/static_worker: $(BUILD)/test/$(ONCE)/static_worker
 	@cp $< $@
-$(BUILD)/test/$(ONCE)/shutdown-probe: $(addprefix $(BUILD)/test/$(ONCE)/obj/,$(PROBE) tests/link/implementation.o)
-	$(call link,$(compiler.$(ONCE)))
-$(BUILD)/test/$(ONCE)/static_worker: $(addprefix $(BUILD)/test/$(ONCE)/obj/examples/,worker.o deploy/hold_signals.o) \
-                                     $(BUILD)/test/$(ONCE)/obj/tests/link/implementation.o
+$(BUILD)/test/$(ONCE)/static_worker: $(addprefix $(BUILD)/test/$(ONCE)/obj/, \
+    programs/worker.o examples/deploy/hold_signals.o tests/link/implementation.o)
 	$(call link,$(compiler.$(ONCE)) $(STATIC))
 $(BUILD)/test/$(ONCE)/obj/%.o: %.S
 	$(call compile,$(compiler.$(ONCE)))
@@ -190,7 +182,7 @@ $T/weak_memory: $O/tests/model/weak_memory.o
 
 # The tests include test.hpp precompiled, which takes about half off their compile time. -w: as the main file of a
 # compilation a header is warned about for its `#pragma once`.
-$T/test.hpp.gch: tests/test.hpp $T/flags
+$T/support/test.hpp.gch: tests/support/test.hpp $T/flags
 	$(call compile,$(compiler.$*) -w -x c++-header)
 $T/flags: FORCE
 	$(call remember,$(compiler.$*))
@@ -205,31 +197,37 @@ ALL_IN_ONE := src header
 test_objects = $(addprefix $(BUILD)/test/$(1)/obj/,$(if $(filter $(FILE_BY_FILE),$(1)), \
                    $(patsubst %.cpp,%.o,$(TESTS.$(2))),$(patsubst %,rooms/%.o, \
                    $(if $(filter-out $(ALL_IN_ONE),$(1)),$(patsubst rooms,$(ROOMS),$(2)),$(2)))))
-define room_rule
-$(BUILD)/rooms/$(1).cpp: tests/tools/room.sh FORCE
-	@mkdir -p $$(@D)
-	@$$< $(TESTS.$(1)) >$$@.new
-	@cmp -s $$@.new $$@ || cp $$@.new $$@
-endef
-$(foreach room,$(ROOMS) rooms process recovery,$(eval $(call room_rule,$(room))))
+$(patsubst %,$(BUILD)/rooms/%.cpp,$(ROOMS) rooms process recovery): $(BUILD)/rooms/%.cpp: tests/tools/room.sh FORCE
+	$(call update,$< $(TESTS.$*))
 
-# What has two stems, the configuration and the file, is a template: $(1) is the configuration.
-define object_rules
-$(BUILD)/test/$(1)/obj/%.o: %.cpp $(BUILD)/test/$(1)/flags
+WITH_TEST_HPP := $(foreach room,$(ROOMS) process recovery,$(TESTS.$(room))) tests/process/harness.cpp
+
+# What has two stems, the configuration and the file, is a template: $(1) is the configuration, $(2) its folder. Every
+# program links implementation.cpp. In the separate form it holds the definitions; else it is one more file that includes
+# the header.
+define configuration_rules
+$(2)/obj/%.o: %.cpp $(2)/flags
 	$$(call compile,$$(compiler.$(1)))
-$(patsubst %.cpp,$(BUILD)/test/$(1)/obj/%.o,$(foreach room,$(ROOMS) process recovery,$(TESTS.$(room)))): \
-$(BUILD)/test/$(1)/obj/%.o: %.cpp $(BUILD)/test/$(1)/test.hpp.gch
-	$$(call compile,$$(compiler.$(1)) -include $(BUILD)/test/$(1)/test.hpp)
-$(BUILD)/test/$(1)/obj/rooms/%.o: $(BUILD)/rooms/%.cpp $(BUILD)/test/$(1)/test.hpp.gch
-	$$(call compile,$$(compiler.$(1)) -include $(BUILD)/test/$(1)/test.hpp)
-$(BUILD)/test/$(1)/unit: $(call test_objects,$(1),rooms)
-$(BUILD)/test/$(1)/process: $(call test_objects,$(1),process)
-$(BUILD)/test/$(1)/recovery: $(call test_objects,$(1),recovery)
-$(addprefix $(BUILD)/test/$(1)/,$(STARTED)): \
-$(BUILD)/test/$(1)/%: $(addprefix $(BUILD)/test/$(1)/obj/tests/,process/programs/%.o link/implementation.o)
+$(2)/obj/programs/%.o: $(BUILD)/programs/%.cpp $(2)/flags
+	$$(call compile,$$(compiler.$(1)) -I.)
+$(patsubst %.cpp,$(2)/obj/%.o,$(WITH_TEST_HPP)): $(2)/obj/%.o: %.cpp $(2)/support/test.hpp.gch
+	$$(call compile,$$(compiler.$(1)) -include $(2)/support/test.hpp)
+$(2)/obj/rooms/%.o: $(BUILD)/rooms/%.cpp $(2)/support/test.hpp.gch
+	$$(call compile,$$(compiler.$(1)) -include $(2)/support/test.hpp)
+
+$(2)/unit: $(call test_objects,$(1),rooms)
+$(2)/process: $(call test_objects,$(1),process)
+$(2)/recovery: $(call test_objects,$(1),recovery)
+$(2)/process $(2)/recovery: $(2)/obj/tests/process/harness.o | $(addprefix $(2)/,$(STARTED) $(STATIC_WORKER))
+$(addprefix $(2)/,$(SUITES)): $(2)/obj/tests/link/implementation.o \
+    $(BUILD)/test/$(if $(filter asan tsan,$(1)),$(1),$(ONCE))/obj/tests/main.o
+	$$(call link,$$(compiler.$(1)))
+$(addprefix $(2)/,$(if $(filter $(ONCE),$(1)),$(STARTED),$(filter-out shutdown-probe,$(STARTED)))): \
+$(2)/%: $(2)/obj/programs/%.o $(2)/obj/tests/link/implementation.o
 	$$(call link,$$(compiler.$(1)))
 endef
-$(foreach configuration,$(CONFIGURATIONS),$(eval $(call object_rules,$(configuration))))
+$(foreach configuration,$(CONFIGURATIONS),$(eval \
+    $(call configuration_rules,$(configuration),$(BUILD)/test/$(configuration))))
 
 # ---- make test -------------------------------------------------------------------------------------------------------
 #
@@ -237,13 +235,12 @@ $(foreach configuration,$(CONFIGURATIONS),$(eval $(call object_rules,$(configura
 
 # $(call each,CONFIGURATIONS,NAMES): every pair, as CONFIGURATION/NAME.
 each = $(foreach configuration,$(1),$(addprefix $(configuration)/,$(2)))
-SUITES := unit process recovery
 COMPILE_TESTS := $(patsubst tests/compile/%.cpp,compile/%,$(wildcard tests/compile/*.cpp))
 
 # All tests on the header; those of units in both its forms. That src/ is the same code is what `amalgamation` proves;
 # that it works as it is, two_units.
-TEST_PROGRAMS := src/two_units src/weak_memory $(call each,header,two_units mixed hidden unit) \
-                 $(call each,header-separate,versions $(SUITES))
+TEST_PROGRAMS := header/unit $(call each,header-separate,$(SUITES) versions) $(call each,header,two_units mixed hidden) \
+                 src/two_units src/weak_memory
 TEST_CHECKS := amalgamation tools $(call each,header,$(COMPILE_TESTS)) $(TEST_PROGRAMS)
 
 test: deps  ## all tests, on the generated header, header-only and separate
@@ -301,42 +298,39 @@ $(RESULTS)/fuzz/%: $(BUILD)/fuzz/% FORCE
 
 # ---- make check ------------------------------------------------------------------------------------------------------
 
-CHECK_PROGRAMS := $(TEST_PROGRAMS) $(call each,fallback clang,unit) $(call each,asan tsan,$(SUITES))
-CHECKS := format variants $(addprefix warnings/g++/,c++17 c++20 c++2b src optimised) \
-          $(addprefix warnings/clang++/,c++17 c++20 c++2b src) warnings/no-eventfd warnings/no-proc warnings/no-pidfd \
-          warnings/no-inotify $(FUZZ) $(filter-out $(TEST_PROGRAMS),$(TEST_CHECKS)) $(CHECK_PROGRAMS)
+CHECK_PROGRAMS := $(call each,asan tsan,$(SUITES)) $(call each,fallback clang,unit) $(TEST_PROGRAMS)
+CHECKS = format variants $(WARNED) warnings/g++/optimised $(FUZZ) $(filter-out $(TEST_PROGRAMS),$(TEST_CHECKS)) \
+         $(CHECK_PROGRAMS)
 
 check: deps-check  ## what CI runs: format, warnings, the tests, and the tests again under the sanitizers
-	$(call run_checks,$(addprefix test/,$(CHECK_PROGRAMS)) $(FUZZ),$(CHECKS))
+	$(call run_checks,$(FUZZ) $(addprefix test/,$(CHECK_PROGRAMS)),$(CHECKS))
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast -Wundef \
             -Wnull-dereference -Wzero-as-null-pointer-constant -Wextra-semi -Wswitch-enum -Werror
-# $(call warnings,COMPILER AND FLAGS,MORE FILES): the header-only form, then the separate form.
-warnings = $(1) $(WARNINGS) tests/link/first.cpp $(2) && $(1) $(WARNINGS) $(SEPARATE) tests/link/implementation.cpp
-SYNTAX := $(COMMON) -fsyntax-only
 # Not src/ojs_shutdown.hpp: the order of its includes is the order of the parts, which clang-format would sort.
 HAND_WRITTEN := $(filter-out src/ojs_shutdown.hpp,$(shell find src tests examples tools -name '*.[chi]pp' 2>/dev/null))
 
-examples.c++17 := $(wildcard examples/*.cpp tools/*/*.cpp)
-$(RESULTS)/warnings/g++/%: FORCE
-	@$(TALLY) run $@ sh -c '$(call warnings,g++ $(SYNTAX) -I. -std=$*,$(examples.$*))'
-$(RESULTS)/warnings/clang++/%: FORCE
-	@$(TALLY) run $@ sh -c '$(call warnings,$(CLANGXX) $(SYNTAX) -I. -std=$*,$(examples.$*))'
-$(RESULTS)/warnings/g++/src: FORCE
-	@$(TALLY) run $@ sh -c '$(call warnings,g++ $(SYNTAX) -Isrc)'
-$(RESULTS)/warnings/clang++/src: FORCE
-	@$(TALLY) run $@ sh -c '$(call warnings,$(CLANGXX) $(SYNTAX) -Isrc)'
+# $(warned.NAME): the command of warnings/NAME. It compiles the header-only form, then the separate form.
+SYNTAX := $(COMMON) -fsyntax-only $(WARNINGS)
+$(foreach standard,c++17 c++20 c++2b,$(eval warned.g++/$(standard) := g++ $(SYNTAX) -I. -std=$(standard)) \
+                                     $(eval warned.clang++/$(standard) := $(CLANGXX) $(SYNTAX) -I. -std=$(standard)))
+warned.g++/src     := g++ $(SYNTAX) -Isrc
+warned.clang++/src := $(CLANGXX) $(SYNTAX) -Isrc
+warned.no-eventfd  := g++ $(SYNTAX) -I. -DOJS_SHUTDOWN_USE_EVENTFD=0
+warned.no-proc     := g++ $(SYNTAX) -I. -DOJS_SHUTDOWN_USE_PROC=0 -DOJS_SHUTDOWN_USE_UNWIND=0
+warned.no-pidfd    := g++ $(SYNTAX) -I. -DOJS_SHUTDOWN_USE_PIDFD=0 -DOJS_SHUTDOWN_USE_CLOSE_RANGE=0
+warned.no-inotify  := g++ $(SYNTAX) -I. -DOJS_SHUTDOWN_USE_INOTIFY=0
+WARNED := $(patsubst warned.%,warnings/%,$(sort $(filter warned.%,$(.VARIABLES))))
+# The programs too, as they are built.
+programs.g++/c++17     := $(PROGRAMS:%=$(BUILD)/programs/%.cpp)
+programs.clang++/c++17 := $(programs.g++/c++17)
+$(RESULTS)/warnings/g++/c++17 $(RESULTS)/warnings/clang++/c++17: $(programs.g++/c++17)
+$(addprefix $(RESULTS)/,$(WARNED)): $(RESULTS)/warnings/%: FORCE
+	@$(TALLY) run $@ sh -c '$(warned.$*) tests/link/first.cpp && \
+	    $(warned.$*) $(SEPARATE) tests/link/implementation.cpp $(programs.$*)'
 # Some warnings (null dereference, uninitialised values) come from the optimiser alone.
 $(RESULTS)/warnings/g++/optimised: FORCE
 	@$(TALLY) run $@ g++ $(COMMON) -I. $(WARNINGS) -O2 $(SEPARATE) -c tests/link/implementation.cpp -o /dev/null
-$(RESULTS)/warnings/no-eventfd: FORCE
-	@$(TALLY) run $@ sh -c '$(call warnings,g++ $(SYNTAX) -I. -DOJS_SHUTDOWN_USE_EVENTFD=0)'
-$(RESULTS)/warnings/no-proc: FORCE
-	@$(TALLY) run $@ sh -c '$(call warnings,g++ $(SYNTAX) -I. -DOJS_SHUTDOWN_USE_PROC=0 -DOJS_SHUTDOWN_USE_UNWIND=0)'
-$(RESULTS)/warnings/no-pidfd: FORCE
-	@$(TALLY) run $@ sh -c '$(call warnings,g++ $(SYNTAX) -I. -DOJS_SHUTDOWN_USE_PIDFD=0 -DOJS_SHUTDOWN_USE_CLOSE_RANGE=0)'
-$(RESULTS)/warnings/no-inotify: FORCE
-	@$(TALLY) run $@ sh -c '$(call warnings,g++ $(SYNTAX) -I. -DOJS_SHUTDOWN_USE_INOTIFY=0)'
 $(RESULTS)/format: FORCE
 	@$(TALLY) run $@ $(CLANG_FORMAT) --dry-run -Werror $(HAND_WRITTEN)
 $(RESULTS)/variants: FORCE

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "events.hpp"
 #include "test.hpp"
 
 using namespace std::chrono_literals;
@@ -20,29 +21,6 @@ using ojs::cancel_registration;
 using ojs::cancel_source;
 using ojs::cancel_token;
 using ojs::time_point;
-
-namespace {
-
-// Opened once; whoever waits for it goes on. False when it stays shut: a hang guard.
-class gate {
-  public:
-    void open() {
-        const std::lock_guard<std::mutex> held(mutex_);
-        open_ = true;
-        changed_.notify_all();
-    }
-    bool wait() {
-        std::unique_lock<std::mutex> held(mutex_);
-        return changed_.wait_for(held, 20s, [this] { return open_; });
-    }
-
-  private:
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    bool open_ = false;
-};
-
-}  // namespace
 
 TEST_CASE("cancel_token: the first reason stays, and every copy tells it") {
     for (const cancel_reason why : {cancel_reason::grace_period_expired, cancel_reason::forced,
@@ -348,14 +326,14 @@ TEST_CASE("cancel_token: a registration outlives the source and the token") {
 TEST_CASE("cancel_token: dropping a registration waits for its callback running on another thread") {
     for (int round = 0; round < 20; ++round) {
         cancel_source source;
-        gate inside;
-        gate go_on;
+        test::event inside;
+        test::event go_on;
         std::atomic<bool> dropping{false};
         std::atomic<bool> dropped{false};
         bool finished = false;  // plain: a race detector would tell
         bool early = false;
         auto registration = std::make_unique<cancel_registration>(source.token().on_cancel([&] {
-            inside.open();
+            inside.set();
             static_cast<void>(go_on.wait());
             early = dropped;
             finished = true;
@@ -370,7 +348,7 @@ TEST_CASE("cancel_token: dropping a registration waits for its callback running 
         while (!dropping) std::this_thread::yield();
         for (int i = 0; i < 20; ++i) std::this_thread::yield();  // time to get it wrong in
         CHECK_FALSE(dropped);
-        go_on.open();
+        go_on.set();
         dropper.join();
         CHECK(finished);
         CHECK_FALSE(early);
@@ -380,18 +358,18 @@ TEST_CASE("cancel_token: dropping a registration waits for its callback running 
 
 TEST_CASE("cancel_token: dropping another registration does not wait for a callback that runs") {
     cancel_source source;
-    gate inside;
-    gate go_on;
+    test::event inside;
+    test::event go_on;
     int other_called = 0;
     const cancel_registration running = source.token().on_cancel([&] {
-        inside.open();
+        inside.set();
         static_cast<void>(go_on.wait());
     });
     cancel_registration other = source.token().on_cancel([&other_called] { ++other_called; });
     std::thread canceller([&source] { source.cancel(cancel_reason::forced); });
     REQUIRE(inside.wait());
     other = cancel_registration();  // returns while the first callback is held up
-    go_on.open();
+    go_on.set();
     canceller.join();
     CHECK(other_called == 0);
 }

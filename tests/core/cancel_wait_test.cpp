@@ -22,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include "events.hpp"
 #include "test.hpp"
 
 using namespace std::chrono_literals;
@@ -31,25 +32,6 @@ using ojs::cancel_source;
 using ojs::cancel_token;
 
 namespace {
-
-// Opened once; whoever waits for it goes on. False when it stays shut: a hang guard.
-class gate {
-  public:
-    void open() {
-        const std::lock_guard<std::mutex> held(mutex_);
-        open_ = true;
-        changed_.notify_all();
-    }
-    bool wait() {
-        std::unique_lock<std::mutex> held(mutex_);
-        return changed_.wait_for(held, 20s, [this] { return open_; });
-    }
-
-  private:
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    bool open_ = false;
-};
 
 // ---- waiting on a condition variable ----
 
@@ -82,13 +64,13 @@ class returning {
     explicit returning(Body body)
         : thread_([this, body] {
               body();
-              returned_.open();
+              returned_.set();
           }) {}
     ~returning() { thread_.join(); }
     bool returned() { return returned_.wait(); }
 
   private:
-    gate returned_;
+    test::event returned_;
     std::thread thread_;
 };
 
@@ -97,11 +79,11 @@ void check_wait_ends() {
     cancel_source source;
     Condition changed;
     Mutex mutex;
-    gate waiting;
+    test::event waiting;
     bool ready = true;
     const auto look = [&](int* looks) {
         return [&, looks] {
-            if (++*looks == 2) waiting.open();
+            if (++*looks == 2) waiting.set();
             return false;
         };
     };
@@ -182,7 +164,7 @@ TEST_CASE("cancel_token: cancelled after the last look, before it sleeps: the wa
         std::mutex mutex;
         std::condition_variable changed;
         cancel_source source;
-        gate last_look;
+        test::event last_look;
         std::thread canceller([&] {
             static_cast<void>(last_look.wait());
             source.cancel(cancel_reason::forced);
@@ -193,7 +175,7 @@ TEST_CASE("cancel_token: cancelled after the last look, before it sleeps: the wa
             std::unique_lock<std::mutex> held(mutex);
             said = source.token().wait(changed, held, [&] {
                 if (++looks < 2) return false;
-                last_look.open();
+                last_look.set();
                 while (!source.requested()) std::this_thread::yield();
                 for (int i = 0; i < 50; ++i) std::this_thread::yield();  // time to get it wrong in
                 return false;
@@ -213,7 +195,7 @@ TEST_CASE("cancel_token: a predicate may throw, the lock held and nobody waiting
     for (const bool while_cancelling : {false, true}) {
         CAPTURE(while_cancelling);
         cancel_source source;
-        gate last_look;
+        test::event last_look;
         std::thread canceller([&] {
             static_cast<void>(last_look.wait());
             if (while_cancelling) source.cancel(cancel_reason::forced);
@@ -224,7 +206,7 @@ TEST_CASE("cancel_token: a predicate may throw, the lock held and nobody waiting
             static_cast<void>(source.token().wait(changed, held,
                                                   [&]() -> bool {
                                                       if (++looks < 2) return false;
-                                                      last_look.open();
+                                                      last_look.set();
                                                       while (while_cancelling && !source.requested())
                                                           std::this_thread::yield();
                                                       throw std::runtime_error("from the predicate");
@@ -398,7 +380,7 @@ TEST_CASE("cancel_token: a job that polls its socket hears of data and of its ca
     std::array<int, 2> ends{};
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()) == 0);
     cancel_source source;
-    gate answered;
+    test::event answered;
     std::string received;
     bool cancelled = false;
     returning job([&] {
@@ -413,7 +395,7 @@ TEST_CASE("cancel_token: a job that polls its socket hears of data and of its ca
             }
             char byte = 0;
             if (::read(ends[0], &byte, 1) == 1) received += byte;
-            if (received.size() == 2) answered.open();
+            if (received.size() == 2) answered.set();
         }
     });
     CHECK(::write(ends[1], "ab", 2) == 2);

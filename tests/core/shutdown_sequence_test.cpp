@@ -3,7 +3,8 @@
 
 #include <mutex>
 
-#include "../worker/recorder.hpp"
+#include "events.hpp"
+#include "test.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;
@@ -49,8 +50,8 @@ TEST_CASE("shutdown sequence: steps run in order, once, and each says how it end
 }
 
 TEST_CASE("shutdown sequence: a step that hangs is left behind at its limit") {
-    const auto let_go = std::make_shared<recorder::event>();
-    const auto returned = std::make_shared<recorder::event>();
+    const auto let_go = std::make_shared<test::event>();
+    const auto returned = std::make_shared<test::event>();
     journal ran;
     shutdown_sequence tested;
     tested.add(

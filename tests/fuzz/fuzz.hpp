@@ -18,6 +18,8 @@
 #include <string_view>
 #include <vector>
 
+#include "../support/files.hpp"
+
 namespace fuzz {
 
 // A promise that was broken ends the process: libFuzzer then writes the input down.
@@ -54,36 +56,9 @@ inline std::string text_of(std::string_view part) {
     return std::string(part);
 }
 
-// A folder of this process, in memory where there is such a place; removed at the end.
-class scratch {
-  public:
-    scratch() {
-        for (const char* place : {"/dev/shm", "/tmp"}) {
-            std::string name = std::string(place) + "/ojs-fuzz-XXXXXX";
-            if (::mkdtemp(name.data()) == nullptr) continue;
-            path_ = name;
-            return;
-        }
-        std::perror("no folder for the files of a run");
-        std::exit(1);
-    }
-    ~scratch() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path_, ignored);
-    }
-    const std::filesystem::path& path() const { return path_; }
-
-  private:
-    std::filesystem::path path_;
-};
-
-inline void write_file(const std::filesystem::path& path, std::string_view content) {
-    std::ofstream(path, std::ios::binary) << content;
-}
-inline std::string read_file(const std::filesystem::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
+using test::read_file;
+using test::temporary_folder;
+using test::write_file;
 
 // The other reader of JSON: what the library takes for JSON, picojson reads to its end.
 inline bool read_json(std::string_view text, picojson::value& out) {

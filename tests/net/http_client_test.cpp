@@ -3,7 +3,7 @@
 
 #include <picojson.h>
 
-#include "peer.hpp"
+#include "raw_peer.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;

@@ -14,7 +14,9 @@
 #include <stdexcept>
 #include <string>
 
-#include "peer.hpp"
+#include "events.hpp"
+#include "files.hpp"
+#include "raw_peer.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;
@@ -44,29 +46,6 @@ std::string verdict(const http_server& server, const std::string& raw) {
     peer::client client(server.port());
     client.send(raw);
     return status_of(client.rest());
-}
-
-// Closed until it is opened. pass() is false where that takes too long.
-class gate {
-  public:
-    void open() {
-        const std::lock_guard<std::mutex> held(mutex_);
-        is_open_ = true;
-        opened_.notify_all();
-    }
-    bool pass() {
-        std::unique_lock<std::mutex> held(mutex_);
-        return opened_.wait_for(held, 20s, [this] { return is_open_; });
-    }
-
-  private:
-    std::mutex mutex_;
-    std::condition_variable opened_;
-    bool is_open_ = false;
-};
-
-std::string temporary_path(const char* name) {
-    return "/tmp/ojs-net-test-" + std::to_string(::getpid()) + "-" + name;
 }
 
 }  // namespace
@@ -193,22 +172,22 @@ TEST_CASE("server: idle connections are closed in time") {
     http_server_options options;
     options.idle_timeout = 50ms;
     options.max_connections = 1;
-    gate entered;
-    gate may_go;
+    test::event entered;
+    test::event may_go;
     const http_server server = start(
         [&](const http_request& request) {
-            entered.open();
-            may_go.pass();
+            entered.set();
+            may_go.wait();
             return echo(request);
         },
         options);
     peer::client first(server.port());
     first.send("GET / HTTP/1.1\r\n" + host + "\r\n");
-    CHECK(entered.pass());
+    CHECK(entered.wait());
     // Its request is there before the server sees it, so that it cannot count as idle before that.
     peer::client kept(server.port());
     kept.send("GET / HTTP/1.1\r\n" + host + "\r\n");
-    may_go.open();
+    may_go.set();
     CHECK(status_of(kept.answer()) == "200");
     CHECK(kept.closed());
     const peer::client silent(server.port());
@@ -230,16 +209,16 @@ TEST_CASE("server: a peer that does not read its answer is given up") {
     http_server_options options;
     options.request_timeout = 100ms;
     options.max_connections = 1;
-    gate entered;
+    test::event entered;
     const http_server server = start(
         [&](const http_request& request) {
-            entered.open();
+            entered.set();
             return http_response{200, {}, std::string(request.target == "/large" ? 50000000 : 1, 'x'), false};
         },
         options);
     peer::client client(server.port());
     client.send("GET /large HTTP/1.1\r\n" + host + "\r\n");
-    CHECK(entered.pass());  // so it has the one place
+    CHECK(entered.wait());  // so it has the one place
     peer::client next(server.port());
     next.send("GET / HTTP/1.1\r\n" + host + "\r\n");
     CHECK(status_of(next.answer()) == "200");  // and here no longer, though nothing of its answer was read
@@ -249,8 +228,8 @@ TEST_CASE("server: a peer that does not read its answer is given up") {
 TEST_CASE("server: no more connections at a time than allowed, and the others wait their turn") {
     http_server_options options;
     options.max_connections = 2;
-    gate entered[2];
-    gate may_go;
+    test::event entered[2];
+    test::event may_go;
     std::atomic<int> now{0};
     std::atomic<int> most{0};
     const http_server server = start(
@@ -258,9 +237,9 @@ TEST_CASE("server: no more connections at a time than allowed, and the others wa
             const int at_a_time = ++now;
             for (int seen = most; seen < at_a_time && !most.compare_exchange_weak(seen, at_a_time);) {
             }
-            if (request.target == "/0") entered[0].open();
-            if (request.target == "/1") entered[1].open();
-            may_go.pass();
+            if (request.target == "/0") entered[0].set();
+            if (request.target == "/1") entered[1].set();
+            may_go.wait();
             --now;
             return echo(request);
         },
@@ -270,12 +249,12 @@ TEST_CASE("server: no more connections at a time than allowed, and the others wa
     peer::client second(server.port());
     first.send("GET /0 HTTP/1.1\r\n" + host + "\r\n");
     second.send("GET /1 HTTP/1.1\r\n" + host + "\r\n");
-    CHECK(entered[0].pass());
-    CHECK(entered[1].pass());
+    CHECK(entered[0].wait());
+    CHECK(entered[1].wait());
     peer::client waiting(server.port());
     waiting.send(request);
     CHECK_FALSE(peer::readable(waiting.fd, 100));
-    may_go.open();
+    may_go.set();
     CHECK(status_of(first.answer()) == "200");
     CHECK(status_of(second.answer()) == "200");
     CHECK(status_of(waiting.answer()) == "200");
@@ -345,22 +324,22 @@ TEST_CASE("server: a connection that is busy when there is no place goes with it
     http_server_options options;
     options.max_connections = 1;
     options.idle_timeout = 1h;
-    gate entered;
-    gate may_go;
+    test::event entered;
+    test::event may_go;
     const http_server server = start(
         [&](const http_request& request) {
-            entered.open();
-            may_go.pass();
+            entered.set();
+            may_go.wait();
             return echo(request);
         },
         options);
     const std::string request = "GET / HTTP/1.1\r\n" + host + "\r\n";
     peer::client busy(server.port());
     busy.send(request);
-    CHECK(entered.pass());
+    CHECK(entered.wait());
     peer::client waiting(server.port());
     waiting.send(request);
-    may_go.open();
+    may_go.set();
     CHECK(status_of(busy.answer()) == "200");
     CHECK(status_of(waiting.answer()) == "200");
     CHECK(busy.closed());
@@ -506,7 +485,8 @@ TEST_CASE("server and client: IPv6") {
 }
 
 TEST_CASE("server and client: unix sockets") {
-    const std::string path = temporary_path("sock");
+    const test::temporary_folder here;
+    const std::string path = here.file("sock");
     ::unlink(path.c_str());
     {
         const http_server server = start(&echo, {}, "unix:" + path);
@@ -526,7 +506,8 @@ TEST_CASE("server and client: unix sockets") {
 }
 
 TEST_CASE("server: the socket file of a dead process is replaced, any other file is not") {
-    const std::string path = temporary_path("dead");
+    const test::temporary_folder here;
+    const std::string path = here.file("dead");
     const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -547,15 +528,9 @@ namespace {
 
 // A folder of its own, with a path in it, gone afterwards.
 struct own_folder {
-    own_folder() {
-        REQUIRE(::mkdtemp(name) != nullptr);
-        path = std::string(name) + "/s";
-    }
-    own_folder(const own_folder&) = delete;
-    own_folder& operator=(const own_folder&) = delete;
     ~own_folder() {
         ::unlink(path.c_str());
-        CHECK(::rmdir(name) == 0);  // nothing was left beside it
+        CHECK(std::filesystem::is_empty(own.path()));  // nothing was left beside it
     }
     int bound(int type) const {
         const int fd = ::socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
@@ -570,25 +545,18 @@ struct own_folder {
     }
     result<http_server> serve() const { return http_server::start("unix:" + path, &echo); }
 
-    char name[32] = "/tmp/ojs_socket_XXXXXX";
-    std::string path;
+    const test::temporary_folder own;
+    const std::string path = own.file("s");
 };
-
-void write_file(const std::string& path, const std::string& text) {
-    FILE* file = std::fopen(path.c_str(), "w");
-    REQUIRE(file != nullptr);
-    std::fputs(text.c_str(), file);
-    std::fclose(file);
-}
 
 }  // namespace
 
 TEST_CASE("server: a unix path that is anything but a dead socket's file stays as it is") {
     const own_folder folder;
-    const std::string other = std::string(folder.name) + "/other";
+    const std::string other = folder.own.file("other");
     int fd = -1;
     const std::function<void()> all[] = {
-        [&] { write_file(folder.path, ""); },
+        [&] { test::write_file(folder.path, ""); },
         [&] { REQUIRE(::symlink("other", folder.path.c_str()) == 0); },  // to nothing
         [&] {
             const int dead = folder.bound(SOCK_STREAM);
@@ -626,7 +594,7 @@ TEST_CASE("server: at its end it removes its own file and no other") {
     result<http_server> server = folder.serve();
     REQUIRE(server);
     REQUIRE(::unlink(folder.path.c_str()) == 0);
-    write_file(folder.path, "another's");
+    test::write_file(folder.path, "another's");
     const ino_t another = folder.inode();
     server->stop(peer::soon());
     CHECK(folder.inode() == another);
@@ -663,7 +631,7 @@ TEST_CASE("server: the lock for taking over a unix path: held, left behind, or n
     const std::string lock = folder.path + ".ojs-lock";
     folder.leave_dead_socket();
     const ino_t dead = folder.inode();
-    write_file(lock, "");
+    test::write_file(lock, "");
     const int holder = ::open(lock.c_str(), O_RDONLY | O_CLOEXEC);
     REQUIRE(::flock(holder, LOCK_EX) == 0);
     result<http_server> server = folder.serve();
@@ -671,19 +639,20 @@ TEST_CASE("server: the lock for taking over a unix path: held, left behind, or n
     CHECK(server.error().code == errc::busy);
     CHECK(folder.inode() == dead);
     ::close(holder);
-    write_file(lock, "somebody's");
+    test::write_file(lock, "somebody's");
     server = folder.serve();
     REQUIRE_FALSE(server);
     CHECK(::access(lock.c_str(), F_OK) == 0);
     CHECK(folder.inode() == dead);
-    write_file(lock, "");
+    test::write_file(lock, "");
     CHECK(folder.serve());
     CHECK(::access(lock.c_str(), F_OK) != 0);
 }
 #endif
 
 TEST_CASE("client: a full listen queue of a unix socket is waited for, until the deadline") {
-    const std::string path = temporary_path("full");
+    const test::temporary_folder here;
+    const std::string path = here.file("full");
     const int listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_un address{};
     address.sun_family = AF_UNIX;

@@ -19,11 +19,6 @@ namespace {
 
 constexpr int most_slots = 8;
 
-std::uint64_t number_from(const char* variable, std::uint64_t fallback) {
-    const char* set = ::getenv(variable);
-    return set == nullptr ? fallback : std::strtoull(set, nullptr, 10);
-}
-
 class choices {
   public:
     explicit choices(std::uint64_t seed) : random_(seed) {}

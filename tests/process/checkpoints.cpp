@@ -20,11 +20,6 @@ constexpr std::int64_t file_size = 200003;
 constexpr std::int64_t interval = 512 * 1024;
 constexpr std::int64_t chunk = 16 * 1024;
 
-std::uint64_t number_from(const char* variable, std::uint64_t fallback) {
-    const char* set = ::getenv(variable);
-    return set == nullptr ? fallback : std::strtoull(set, nullptr, 10);
-}
-
 std::int64_t pass_count() {
     return static_cast<std::int64_t>(number_from("OJS_TEST_CHECKPOINT_PASSES", 60));
 }

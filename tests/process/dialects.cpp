@@ -30,6 +30,7 @@ struct run {
         REQUIRE(worker.prints("start " + interrupted));
         REQUIRE(worker.prints("start " + declared_long));
         REQUIRE(jobs.reaches(quick, "completed"));
+        REQUIRE(eventually([&] { return jobs.count(worker_event("w", "beat")) >= 1; }));  // still running
         worker.signal(SIGTSTP);
         REQUIRE(worker.prints("phase quiet"));
         // One may have been under way; not every backend is told the state.

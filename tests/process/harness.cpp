@@ -16,6 +16,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "files.hpp"
+
 extern char** environ;
 
 namespace test {
@@ -126,26 +128,6 @@ class json_reader {
 
 // ---- files ----
 
-class scratch_folder {
-  public:
-    scratch_folder() {
-        char pattern[] = "/tmp/ojs-process-XXXXXX";
-        path_ = ::mkdtemp(pattern) == nullptr ? "/tmp" : pattern;
-    }
-    ~scratch_folder() {
-        if (::getenv("OJS_TEST_KEEP") != nullptr || path_ == "/tmp") return;
-        if (DIR* folder = ::opendir(path_.c_str())) {
-            while (const dirent* entry = ::readdir(folder)) ::unlink((path_ + "/" + entry->d_name).c_str());
-            ::closedir(folder);
-        }
-        ::rmdir(path_.c_str());
-    }
-    const std::string& path() const { return path_; }
-
-  private:
-    std::string path_;
-};
-
 // What was added to a file since `offset`.
 std::string read_from(const std::string& path, std::size_t offset) {
     std::string out;
@@ -250,10 +232,15 @@ std::int64_t monotonic_ns() {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now().time_since_epoch()).count();
 }
 
+std::uint64_t number_from(const char* variable, std::uint64_t fallback) {
+    const char* set = ::getenv(variable);
+    return set == nullptr ? fallback : std::strtoull(set, nullptr, 10);
+}
+
 std::string scratch_file(const std::string& name) {
-    static const scratch_folder folder;
+    static const temporary_folder folder;
     static int number = 0;
-    return folder.path() + "/" + std::to_string(++number) + "-" + name;
+    return folder.file(std::to_string(++number) + "-" + name);
 }
 
 // ---- process ----

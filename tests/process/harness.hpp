@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "../test.hpp"
+#include "test.hpp"
 
 namespace test {
 
@@ -55,6 +55,7 @@ bool eventually(Condition holds, milliseconds limit = guard) {
 
 std::string program(const std::string& name);  // in $OJS_TEST_BIN, or beside this program
 std::int64_t monotonic_ns();
+std::uint64_t number_from(const char* variable, std::uint64_t fallback);  // of the environment
 std::string scratch_file(const std::string& name);  // a new path; the folder is removed at exit
 
 using environment = std::map<std::string, std::string>;

@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 
+#include "files.hpp"
 #include "harness.hpp"
 
 using namespace test;
@@ -15,13 +16,6 @@ using namespace test;
 namespace {
 
 constexpr milliseconds probe_limit{180000};
-
-std::string read_file(const std::string& path) {
-    std::ifstream file(path);
-    std::ostringstream text;
-    text << file.rdbuf();
-    return text.str();
-}
 
 // One run of the probe, under way.
 struct probe_run {

@@ -15,24 +15,13 @@
 #include <set>
 #include <sstream>
 
+#include "files.hpp"
 #include "harness.hpp"
 
 using namespace test;
 namespace fs = std::filesystem;
 
 namespace {
-
-std::uint64_t number_from(const char* variable, std::uint64_t fallback) {
-    const char* set = ::getenv(variable);
-    return set == nullptr ? fallback : std::strtoull(set, nullptr, 10);
-}
-
-std::string read_text(const fs::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream out;
-    out << file.rdbuf();
-    return out.str();
-}
 
 // Visible names only: what begins with a dot is no job.
 std::multiset<std::string> names_in(const fs::path& folder) {
@@ -102,7 +91,7 @@ class field {
     }
     // The ledger has this line.
     bool notes(const std::string& line) const {
-        return eventually([&] { return read_text(path_ / "ledger").find(line + "\n") != std::string::npos; });
+        return eventually([&] { return read_file(path_ / "ledger").find(line + "\n") != std::string::npos; });
     }
     bool is_done(const std::string& name) const {
         return eventually([&] { return fs::exists(path_ / "done" / name); });
@@ -158,7 +147,7 @@ void check_ends(const field& where, const tally& ledger) {
         const bool is_done = done.count(name) == 1;
         if (what == fate::done) CHECK(is_done);
         if (what == fate::discarded) CHECK(!is_done);
-        const json envelope = json::parse(read_text(where.path() / (is_done ? "done" : "failed") / name));
+        const json envelope = json::parse(read_file(where.path() / (is_done ? "done" : "failed") / name));
         CHECK(envelope["type"].is("spool.work"));
         if (is_done) CHECK(ledger.ended.count(name) == 1);
         if (is_done) CHECK(envelope.has("result"));
@@ -297,7 +286,7 @@ TEST_CASE("spool: worker --enqueue puts a job in that a worker without a backend
     CHECK(other.wait() == 0);
     const std::string second = other.output().substr(0, other.output().find('\n'));
     CHECK(id < second);
-    const std::string text = read_text(directory / "request" / (second + ".json"));
+    const std::string text = read_file(directory / "request" / (second + ".json"));
     CHECK(text.find("\"args\":[\"007\",{\"n\":12345678901234567890},\"[1\",-1.5e3,\"quoted\",\"\"]") !=
           std::string::npos);
 
@@ -306,7 +295,7 @@ TEST_CASE("spool: worker --enqueue puts a job in that a worker without a backend
     CHECK(eventually([&] { return names_in(directory / "done").size() == 2; }));
     worker.signal(SIGTERM);
     CHECK(worker.wait() == 0);
-    const json done = json::parse(read_text(directory / "done" / (id + ".json")));
+    const json done = json::parse(read_file(directory / "done" / (id + ".json")));
     CHECK(done["result"]["path"].is("/etc/passwd"));
     CHECK(done["state"].is("completed"));
     CHECK(names_in(directory / "processing").empty());
@@ -353,5 +342,5 @@ TEST_CASE("spool: files that a worker refuses are logged once, and its jobs go o
     CHECK(worker.wait() == 0);
     CHECK(worker.count("symbolic link") == 1);
     CHECK(names_in(directory / "request") == std::multiset<std::string>{"0-link"});
-    CHECK(read_text(directory / "failed" / ".about.0-broken.json").find("invalid JSON") != std::string::npos);
+    CHECK(read_file(directory / "failed" / ".about.0-broken.json").find("invalid JSON") != std::string::npos);
 }

@@ -18,6 +18,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "files.hpp"
 #include "harness.hpp"
 
 #ifdef __linux__
@@ -40,13 +41,6 @@ struct scenario {
     bool any_file;
     std::string directory;
 };
-
-std::string read_text(const fs::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream out;
-    out << file.rdbuf();
-    return out.str();
-}
 
 ojs::spool_options options_of(const scenario& what) {
     ojs::spool_options out;
@@ -184,7 +178,7 @@ bool check_after(const scenario& what) {
     REQUIRE(files.size() == 1);
     const std::string folder = files.front().parent_path().filename();
     CHECK(files.front().filename() == "job");
-    const std::string text = read_text(files.front());
+    const std::string text = read_file(files.front());
     if (what.any_file) CHECK(text == envelope);
     const json parsed = json::parse(text);
     CHECK(text.find("[12345678901234567890]") != std::string::npos);
@@ -198,7 +192,7 @@ bool check_after(const scenario& what) {
     if (folder == "failed") {
         CHECK(what.end == ending::give_up);
         const json about =
-            what.any_file ? json::parse(read_text(files.front().parent_path() / ".about.job")) : parsed;
+            what.any_file ? json::parse(read_file(files.front().parent_path() / ".about.job")) : parsed;
         CHECK(about["error"]["message"].is("boom"));
         return true;
     }
@@ -225,19 +219,8 @@ bool check_after(const scenario& what) {
 // In memory where there is room: the kernel keeps what a killed process has done either way, and disks are slow.
 class many_folders {
   public:
-    many_folders() : base_(scratch_file("crash")) {
-        char name[] = "/dev/shm/ojs-crash-XXXXXX";
-        const bool in_memory = ::mkdtemp(name) != nullptr;
-        if (in_memory) base_ = name;
-        if (!in_memory) REQUIRE(::mkdir(base_.c_str(), 0700) == 0);
-    }
-    ~many_folders() {
-        std::error_code ignored;
-        fs::remove_all(base_, ignored);
-    }
-
     scenario lay_out(ending end, bool any_file) {
-        scenario out{end, any_file, (base_ / std::to_string(++number_)).string()};
+        scenario out{end, any_file, base_.file(std::to_string(++number_))};
         REQUIRE(::mkdir(out.directory.c_str(), 0700) == 0);
         for (const char* folder : {"request", "processing", "done", "failed"})
             REQUIRE(::mkdir((fs::path(out.directory) / folder).c_str(), 0700) == 0);
@@ -246,7 +229,7 @@ class many_folders {
     }
 
   private:
-    fs::path base_;
+    const temporary_folder base_{temporary_folder::kind::in_memory};
     int number_ = 0;
 };
 

@@ -25,10 +25,13 @@
 #include <thread>
 #include <vector>
 
+#include "files.hpp"
 #include "test.hpp"
+#include "text.hpp"
 
 using namespace std::chrono_literals;
 using stream = ojs::child_stream;
+using test::holds;
 
 namespace {
 
@@ -37,40 +40,18 @@ constexpr auto guard = 20s;
 // A folder of our own with a few files.
 class folder {
   public:
-    folder() {
-        char pattern[] = "/tmp/ojs-child-XXXXXX";
-        REQUIRE(::mkdtemp(pattern) != nullptr);
-        path_ = pattern;
-    }
-    folder(const folder&) = delete;
-    folder& operator=(const folder&) = delete;
-    ~folder() {
-        for (const std::string& each : files_) ::unlink(each.c_str());
-        ::rmdir(path_.c_str());
-    }
-    std::string file(const std::string& name) {
-        files_.push_back(path_ + "/" + name);
-        return files_.back();
-    }
-    std::string file(const std::string& name, const std::string& text, mode_t mode) {
-        const std::string path = file(name);
-        std::ofstream(path) << text;
-        REQUIRE(::chmod(path.c_str(), mode) == 0);
-        return path;
+    std::string file(const std::string& name) const { return own_.file(name); }
+    std::string file(const std::string& name, const std::string& text, mode_t mode) const {
+        test::write_file(file(name), text);
+        REQUIRE(::chmod(file(name).c_str(), mode) == 0);
+        return file(name);
     }
     const std::string& path() const { return path_; }
 
   private:
-    std::string path_;
-    std::vector<std::string> files_;
+    const test::temporary_folder own_;
+    const std::string path_ = own_.path();
 };
-
-std::string content(const std::string& path) {
-    std::ifstream file(path);
-    std::ostringstream out;
-    out << file.rdbuf();
-    return out.str();
-}
 
 // All there is up to the end of the stream, or up to the first line's end.
 std::string read_from(int fd, bool one_line) {
@@ -136,10 +117,6 @@ ojs::error refusal(const ojs::child_options& options) {
     return child.error();
 }
 
-bool contains(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
-}
-
 // A process of our own making, which runs `body`; what it returns is its exit status.
 template <class Body>
 pid_t forked(Body body) {
@@ -186,15 +163,15 @@ TEST_CASE("child_process: an exit status and a signal are told apart, and the od
     CHECK(ended(fine).ok());
     CHECK(ended(fine).describe() == "exit status 0");
 
-    CHECK(contains((ojs::child_exit{126, 0, false}).describe(), "cannot be executed"));
-    CHECK(contains((ojs::child_exit{127, 0, false}).describe(), "was not found"));
-    CHECK(contains((ojs::child_exit{143, 0, false}).describe(), "SIGTERM"));
+    CHECK(holds((ojs::child_exit{126, 0, false}).describe(), "cannot be executed"));
+    CHECK(holds((ojs::child_exit{127, 0, false}).describe(), "was not found"));
+    CHECK(holds((ojs::child_exit{143, 0, false}).describe(), "SIGTERM"));
     CHECK((ojs::child_exit{128, 0, false}).describe() == "exit status 128");
     CHECK((ojs::child_exit{255, 0, false}).describe() == "exit status 255");
     CHECK((ojs::child_exit{0, SIGSEGV, true}).describe() == "killed by SIGSEGV (core dumped)");
     CHECK((ojs::child_exit{0, 60, false}).describe() == "killed by signal 60");
     ojs::child_process shell_says = started(shell("no-such-command-at-all 2>/dev/null"));
-    CHECK(contains(ended(shell_says).describe(), "exit status 127: "));
+    CHECK(holds(ended(shell_says).describe(), "exit status 127: "));
 }
 
 TEST_CASE("child_process: a name without a slash is looked up in the PATH that the child gets") {
@@ -228,7 +205,7 @@ TEST_CASE("child_process: what cannot be executed is an error with errno, not an
     const ojs::error missing = refusal(command({"/no/such/program"}));
     CHECK(missing.code == ojs::errc::system);
     CHECK(missing.sys_errno == ENOENT);
-    CHECK(contains(missing.text, "cannot start '/no/such/program'"));
+    CHECK(holds(missing.text, "cannot start '/no/such/program'"));
     CHECK(refusal(command({here.file("plain", "text", 0644)})).sys_errno == EACCES);
     CHECK(refusal(command({here.file("no-format", "text", 0755)})).sys_errno == ENOEXEC);
     CHECK(refusal(command({here.path()})).sys_errno == EACCES);
@@ -239,14 +216,14 @@ TEST_CASE("child_process: what cannot be executed is an error with errno, not an
     ojs::child_options options = shell("exit 0");
     options.working_directory = "/no/such/folder";
     CHECK(refusal(options).sys_errno == ENOENT);
-    CHECK(contains(refusal(options).text, "working_directory: "));
+    CHECK(holds(refusal(options).text, "working_directory: "));
     options = shell("exit 0");
     options.limits = {{RLIMIT_CORE, 2, 1}};
-    CHECK(contains(refusal(options).text, "limits: "));
+    CHECK(holds(refusal(options).text, "limits: "));
     CHECK(refusal(options).sys_errno == EINVAL);
     options = shell("exit 0");
     options.output = stream::file("/no/such/folder/file");
-    CHECK(contains(refusal(options).text, "/no/such/folder/file"));
+    CHECK(holds(refusal(options).text, "/no/such/folder/file"));
     const std::string fifo = here.file("fifo");
     REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
     options.output = stream::file(fifo);
@@ -323,19 +300,19 @@ TEST_CASE(
     REQUIRE(::setenv("OJS_AUTH_TOKEN_FILE", "another", 1) == 0);
     ojs::child_options options = command({"/usr/bin/env"});
     const std::string usual = output_of(options);
-    CHECK(!contains(usual, "canary"));
-    CHECK(contains(usual, "OJS_AUTH_TOKEN_FILE=another\n"));
+    CHECK(!holds(usual, "canary"));
+    CHECK(holds(usual, "OJS_AUTH_TOKEN_FILE=another\n"));
     options.environment = {"OJS_AUTH_TOKEN=given", "WATCHDOG_USEC=5"};
     const std::string given = output_of(options);
-    CHECK(contains(given, "OJS_AUTH_TOKEN=given\n"));
-    CHECK(contains(given, "WATCHDOG_USEC=5\n"));
-    CHECK(!contains(given, "canary"));
+    CHECK(holds(given, "OJS_AUTH_TOKEN=given\n"));
+    CHECK(holds(given, "WATCHDOG_USEC=5\n"));
+    CHECK(!holds(given, "canary"));
     options.environment = {"OJS_AUTH_TOKEN=given"};
     options.inherit_own_variables = true;
     const std::string asked = output_of(options);
-    CHECK(contains(asked, "OJS_AUTH_TOKEN=given\n"));
+    CHECK(holds(asked, "OJS_AUTH_TOKEN=given\n"));
     for (const char* each : own)
-        CHECK(contains(asked, std::string(each) + "=canary\n") == (std::string(each) != "OJS_AUTH_TOKEN"));
+        CHECK(holds(asked, std::string(each) + "=canary\n") == (std::string(each) != "OJS_AUTH_TOKEN"));
     options.inherit_environment = false;
     CHECK(output_of(options) == "OJS_AUTH_TOKEN=given\n");
     for (const char* each : own) ::unsetenv(each);
@@ -357,7 +334,7 @@ TEST_CASE("child_process: a program whose file does not open holds up no start b
         options.start_timeout = 50ms;
         const ojs::error why = refusal(options);
         CHECK(why.code == ojs::errc::timed_out);
-        CHECK(contains(why.text, "no exec() within 50ms"));
+        CHECK(holds(why.text, "no exec() within 50ms"));
         options.output = stream::lines([](std::string_view) {});  // started from a thread of its own
         CHECK(refusal(options).code == ojs::errc::timed_out);
     }
@@ -382,12 +359,12 @@ TEST_CASE("child_process: standard streams to files, to null, and together") {
     options.errors = stream::output();
     ojs::child_process first = started(options);
     CHECK(ended(first).ok());
-    CHECK(content(out) == "read\nsaid\ncomplained\n");
+    CHECK(test::read_file(out) == "read\nsaid\ncomplained\n");
     options.input = stream::null();
     options.errors = stream::null();
     ojs::child_process second = started(options);
     CHECK(ended(second).ok());
-    CHECK(content(out) == "read\nsaid\ncomplained\nsaid\n");
+    CHECK(test::read_file(out) == "read\nsaid\ncomplained\nsaid\n");
 }
 
 TEST_CASE("child_process: standard streams in pipes") {
@@ -626,7 +603,7 @@ TEST_CASE(
     REQUIRE(!end);
     CHECK(end.error().code == ojs::errc::system);
     CHECK(end.error().sys_errno == ECHILD);
-    CHECK(contains(end.error().text, "another part of this program"));
+    CHECK(holds(end.error().text, "another part of this program"));
     CHECK(child.signal(SIGKILL).error().sys_errno == ECHILD);
     CHECK(child.kill().error().sys_errno == ECHILD);
     CHECK(child.terminate(10s).error().sys_errno == ECHILD);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "file_tree.hpp"
+#include "text.hpp"
 
 using namespace std::string_literals;
 using namespace test;
@@ -40,10 +41,6 @@ container_info look(const file_tree& tree, const variables& set = {}, pid_t pid 
     where.environment = lookup(set);
     where.pid = pid;
     return detect_container(where);
-}
-
-bool holds(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
 }
 
 const finding* find(const std::vector<finding>& all, const std::string& wanted) {

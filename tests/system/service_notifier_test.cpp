@@ -12,6 +12,7 @@
 #include <map>
 #include <string>
 
+#include "files.hpp"
 #include "test.hpp"
 
 using namespace std::chrono_literals;
@@ -19,16 +20,6 @@ using ojs::errc;
 using ojs::service_notifier;
 
 namespace {
-
-class folder {
-  public:
-    folder() { REQUIRE(::mkdtemp(path_) != nullptr); }
-    ~folder() { ::rmdir(path_); }
-    std::string file(const std::string& name) const { return path_ + ("/" + name); }
-
-  private:
-    char path_[32] = "/tmp/ojs-notify-XXXXXX";
-};
 
 // What a service manager has: a datagram socket under a path or an abstract name.
 class manager {
@@ -104,7 +95,7 @@ TEST_CASE("without NOTIFY_SOCKET nothing is done and everything succeeds") {
 }
 
 TEST_CASE("every message is one datagram, at a path and at an abstract name") {
-    const folder here;
+    const test::temporary_folder here;
     std::string names[] = {here.file("socket"), abstract_name("messages")};
     for (const std::string& name : names) {
         CAPTURE(name);
@@ -178,7 +169,7 @@ TEST_CASE("the longest names there can be are used whole") {
     CHECK(notifier_for(longest).watchdog());
     CHECK(systemd.receive() == "WATCHDOG=1");
 
-    const folder here;
+    const test::temporary_folder here;
     std::string path = here.file("");
     path.resize(sizeof(sockaddr_un::sun_path) - 1, 'x');
     const manager at_path(path);
@@ -187,7 +178,7 @@ TEST_CASE("the longest names there can be are used whole") {
 }
 
 TEST_CASE("a socket that is gone is an error, and found again when it is back") {
-    const folder here;
+    const test::temporary_folder here;
     const std::string path = here.file("socket");
     const service_notifier notifier = notifier_for(path);
     CHECK(notifier.ready().error().code == errc::unreachable);
@@ -206,7 +197,7 @@ TEST_CASE("a socket that is gone is an error, and found again when it is back") 
 }
 
 TEST_CASE("something else at the path is an error") {
-    const folder here;
+    const test::temporary_folder here;
     const std::string path = here.file("file");
     const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     REQUIRE(file >= 0);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "file_tree.hpp"
+#include "text.hpp"
 
 #if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
 
@@ -30,10 +31,6 @@ file_tree& add(file_tree& tree, int pid, int parent, const std::string& exe) {
 
 result<pid_t> find(const file_tree& tree) {
     return ojs::detail::find_worker(tree.root());
-}
-
-bool holds(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
 }
 
 // A child that has handlers for the signals, and ends with the number of the first one.

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <string>
 
+#include "files.hpp"
 #include "test.hpp"
 
 using ojs::read_termination_mode;
@@ -19,23 +20,13 @@ namespace {
 
 // A folder of its own, gone with all in it at the end.
 struct folder {
-    folder() {
-        char name[] = "/tmp/ojs-mode-XXXXXX";
-        REQUIRE(::mkdtemp(name) != nullptr);
-        path = name;
-        file = path + "/termination-type";
-    }
-    ~folder() {
-        ::unlink(file.c_str());
-        ::rmdir(file.c_str());
-        ::rmdir(path.c_str());
-    }
     termination_mode with(const std::string& content) const {
         std::ofstream(file, std::ios::binary | std::ios::trunc) << content;
         return read_termination_mode(file);
     }
-    std::string path;
-    std::string file;
+    const test::temporary_folder own;
+    const std::string path = own.path();
+    const std::string file = own.file("termination-type");
 };
 
 void check_reclaim(const termination_mode& mode, termination_evidence evidence, const std::string& text) {

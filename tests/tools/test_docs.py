@@ -125,6 +125,7 @@ def parse_yaml(block):
 
 USAGE_IN = {
     **{path.stem: f"examples/{path.name}" for path in (ROOT / "examples").glob("*.cpp")},
+    "dev_backend": "examples/dev_backend/settings.cpp",
     "shutdown-probe": "tools/shutdown_probe/main.cpp",
 }
 SUITES = ("unit", "process", "recovery")
@@ -169,11 +170,11 @@ def check_make(words):
 
 
 def check_curl(words):
-    routes = read("examples/dev_backend.cpp")
+    routes = read("examples/dev_backend/routes.cpp")
     check_flags([word for word in words if word.startswith("--")], "", "curl")
     json.loads(words[words.index("-d") + 1])
     path = "/" + words[-1].split("/", 3)[3]
-    assert re.search(rf"// .*\bPOST +{path} ", routes), f"dev_backend has no {path}"
+    assert re.search(rf'"POST", "{path}"', routes), f"dev_backend has no {path}"
 
 
 def check_signal(name):

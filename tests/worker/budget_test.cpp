@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "test.hpp"
+#include "text.hpp"
 
 using namespace std::chrono_literals;
 using ojs::check_budget;
@@ -12,6 +13,7 @@ using ojs::grace_period_for;
 using ojs::severity;
 using ojs::worker_options;
 using std::chrono::milliseconds;
+using test::holds;
 
 namespace {
 
@@ -23,10 +25,6 @@ ojs::worker_options with(milliseconds grace, milliseconds container, millisecond
     out.prestop_delay = prestop;
     out.stop_timeout = stop;
     return out;
-}
-
-bool holds(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
 }
 
 }  // namespace

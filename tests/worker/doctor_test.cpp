@@ -10,7 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "../system/file_tree.hpp"
+#include "file_tree.hpp"
+#include "text.hpp"
 
 using namespace test;
 using namespace std::chrono_literals;
@@ -19,10 +20,6 @@ using ojs::severity;
 using ojs::worker_options;
 
 namespace {
-
-bool holds(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
-}
 
 worker_options quiet_options() {
     worker_options out;

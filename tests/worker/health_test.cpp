@@ -9,20 +9,20 @@
 #include <memory>
 #include <thread>
 
-#include "../net/peer.hpp"
-#include "recorder.hpp"
+#include "busy_worker.hpp"
+#include "files.hpp"
+#include "raw_peer.hpp"
+#include "text.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;
+using recorder::make_event;
 using recorder::make_job;
+using recorder::parse;
+using recorder::shared_event;
+using test::holds;
 
 namespace {
-
-using shared_event = std::shared_ptr<recorder::event>;
-
-shared_event make_event() {
-    return std::make_shared<recorder::event>();
-}
 
 http_response send(const std::string& address, const std::string& method, const std::string& target,
                    const http_headers& headers = {}) {
@@ -34,12 +34,6 @@ http_response send(const std::string& address, const std::string& method, const 
     if (!answer) MESSAGE(target << ": " << answer.error().text);
     REQUIRE(answer);
     return *answer;
-}
-
-picojson::value parse(const std::string& text) {
-    picojson::value out;
-    CHECK(picojson::parse(out, text) == "");
-    return out;
 }
 
 // A worker with a health server, over a transport that records. Jobs run `handler`.
@@ -141,10 +135,6 @@ error refused(const worker_options& options) {
     const result<void> valid = validate(options);
     REQUIRE(!valid);
     return valid.error();
-}
-
-bool holds(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
 }
 
 }  // namespace
@@ -333,10 +323,9 @@ TEST_CASE("health: an address that is taken or cannot be used: nothing is starte
 }
 
 TEST_CASE("health: on a unix socket, which is gone afterwards") {
-    char folder[] = "/tmp/ojs_health_XXXXXX";
-    REQUIRE(::mkdtemp(folder) != nullptr);
+    const test::temporary_folder folder;
     worker_options options = controlled();
-    const std::string path = std::string(folder) + "/health";
+    const std::string path = folder.file("health");
     options.health_address = "unix:" + path;
     {
         served tested(options);
@@ -347,7 +336,7 @@ TEST_CASE("health: on a unix socket, which is gone afterwards") {
         REQUIRE(tested.body->wait(deadline_after(recorder::guard)));
         CHECK(::access(path.c_str(), F_OK) != 0);
     }
-    CHECK(::rmdir(folder) == 0);
+    CHECK(std::filesystem::is_empty(folder.path()));
 }
 
 TEST_CASE("health: the server ends with the worker, also where a client keeps its connection") {

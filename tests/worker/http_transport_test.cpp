@@ -6,7 +6,7 @@
 
 #include <thread>
 
-#include "../net/peer.hpp"
+#include "raw_peer.hpp"
 #include "recorder.hpp"
 
 using namespace ojs;

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "busy_worker.hpp"
+#include "files.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;
@@ -72,16 +73,9 @@ struct told {
 };
 
 struct mode_file {
-    mode_file() {
-        char name[] = "/tmp/ojs-mode-XXXXXX";
-        const int fd = ::mkstemp(name);
-        REQUIRE(fd >= 0);
-        ::close(fd);
-        path = name;
-    }
-    ~mode_file() { ::unlink(path.c_str()); }
     void write(const std::string& text) const { std::ofstream(path, std::ios::trunc) << text << "\n"; }
-    std::string path;
+    const test::temporary_folder own;
+    const std::string path = own.file("termination-type");
 };
 
 void until_cancelled(job_context& job) {

@@ -4,11 +4,13 @@
 #include <map>
 #include <string>
 
-#include "../system/file_tree.hpp"
+#include "file_tree.hpp"
 #include "test.hpp"
+#include "text.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;
+using test::holds;
 
 namespace {
 
@@ -28,10 +30,6 @@ worker_options good(const variables& set) {
     if (!out) MESSAGE(out.error().text);
     REQUIRE(out);
     return *out;
-}
-
-bool holds(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
 }
 
 // The value is refused, and the text names the variable and the value.

@@ -1,4 +1,4 @@
-// A transport that writes down every call in order and answers what the test tells it to; events to wait for.
+// A transport that writes down every call in order and answers what the test tells it to.
 #pragma once
 
 #include <algorithm>
@@ -10,68 +10,16 @@
 #include <string>
 #include <vector>
 
+#include "events.hpp"
 #include "test.hpp"
 
 namespace recorder {
 
 using namespace std::chrono_literals;
 
-// Only a hang ever takes this long.
-inline constexpr std::chrono::seconds guard{30};
-
-// Set once; waited for by anyone. False: the hang guard ended the wait.
-class event {
-  public:
-    void set() {
-        const std::lock_guard<std::mutex> held(mutex_);
-        set_ = true;
-        changed_.notify_all();
-    }
-    bool is_set() const {
-        const std::lock_guard<std::mutex> held(mutex_);
-        return set_;
-    }
-    bool wait() const { return wait_until(std::chrono::steady_clock::now() + guard); }
-    bool wait_until(std::chrono::steady_clock::time_point deadline) const {
-        std::unique_lock<std::mutex> held(mutex_);
-        return changed_.wait_until(held, deadline, [this] { return set_; });
-    }
-
-  private:
-    mutable std::mutex mutex_;
-    mutable std::condition_variable changed_;
-    bool set_ = false;
-};
-
-// Counts up; waited for by anyone.
-class counter {
-  public:
-    int add(int by = 1) {
-        const std::lock_guard<std::mutex> held(mutex_);
-        count_ += by;
-        highest_ = std::max(highest_, count_);
-        changed_.notify_all();
-        return count_;
-    }
-    int count() const {
-        const std::lock_guard<std::mutex> held(mutex_);
-        return count_;
-    }
-    int highest() const {
-        const std::lock_guard<std::mutex> held(mutex_);
-        return highest_;
-    }
-    bool wait_for(int wanted) const {
-        std::unique_lock<std::mutex> held(mutex_);
-        return changed_.wait_for(held, guard, [&] { return count_ >= wanted; });
-    }
-
-  private:
-    mutable std::mutex mutex_;
-    mutable std::condition_variable changed_;
-    int count_ = 0;
-    int highest_ = 0;
-};
+using test::counter;
+using test::event;
+inline constexpr auto guard = test::hang_guard;
 
 // One call to the transport, as it began.
 struct call {

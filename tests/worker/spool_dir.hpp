@@ -8,28 +8,19 @@
 #include <fstream>
 #include <sstream>
 
+#include "files.hpp"
 #include "recorder.hpp"
+#include "text.hpp"
 
 namespace spool_test {
 
 using namespace ojs;
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
-
-inline bool contains(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
-}
-
-inline std::string read_text(const fs::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream out;
-    out << file.rdbuf();
-    return out.str();
-}
-
-inline void write_text(const fs::path& path, const std::string& text) {
-    std::ofstream(path, std::ios::binary) << text;
-}
+using test::holds;
+using test::read_file;
+using test::temporary_folder;
+using test::write_file;
 
 // Whatever the umask is.
 inline void make_folder(const fs::path& path) {
@@ -41,42 +32,6 @@ inline void make_old(const fs::path& path) {
     const timespec times[2] = {{::time(nullptr) - 3600, 0}, {::time(nullptr) - 3600, 0}};
     REQUIRE(::utimensat(AT_FDCWD, path.c_str(), times, 0) == 0);
 }
-
-// A folder of its own, removed at the end.
-class scratch {
-  public:
-    scratch() {
-        char name[] = "/tmp/ojs-spool-XXXXXX";
-        REQUIRE(::mkdtemp(name) != nullptr);
-        path_ = name;
-    }
-    ~scratch() {
-        std::error_code ignored;
-        fs::remove_all(path_, ignored);
-    }
-    const fs::path& path() const { return path_; }
-
-  private:
-    fs::path path_;
-};
-
-// The same, where there is room in memory for many files.
-class scratch_in_memory {
-  public:
-    scratch_in_memory() : path_(own_.path()) {
-        char name[] = "/dev/shm/ojs-spool-XXXXXX";
-        if (::mkdtemp(name) != nullptr) path_ = name;
-    }
-    ~scratch_in_memory() {
-        std::error_code ignored;
-        fs::remove_all(path_, ignored);
-    }
-    const fs::path& path() const { return path_; }
-
-  private:
-    scratch own_;
-    fs::path path_;
-};
 
 // A spool directory and what the test does to it from outside.
 class spool {
@@ -99,7 +54,7 @@ class spool {
     }
     // cp to a hidden name, then mv.
     void put(const std::string& name, const std::string& text) {
-        write_text(path / "request" / ".cp", text);
+        write_file(path / "request" / ".cp", text);
         fs::rename(path / "request" / ".cp", path / "request" / name);
     }
     fetch_request asking(std::size_t count = 1) {
@@ -136,7 +91,7 @@ class spool {
         }
         return out;
     }
-    std::string read(const std::string& name) const { return read_text(path / name); }
+    std::string read(const std::string& name) const { return read_file(path / name); }
     std::vector<spool_event> events() {
         const std::lock_guard<std::mutex> held(mutex_);
         return events_;
@@ -152,7 +107,7 @@ class spool {
     }
 
   private:
-    scratch own_;
+    temporary_folder own_;
     std::mutex mutex_;
     std::vector<spool_event> events_;
 

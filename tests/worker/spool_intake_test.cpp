@@ -25,7 +25,7 @@ TEST_CASE(
         const auto transport = dir.open();
         const fs::path request = dir.path / "request";
         const std::string good = R"({"type":"noop","args":[]})";
-        write_text(dir.path / "outside", good);
+        write_file(dir.path / "outside", good);
         fs::create_symlink(dir.path / "outside", request / "symlink");
         fs::create_symlink("/etc/passwd", request / "symlink-away");
         fs::create_symlink("nowhere", request / "symlink-broken");
@@ -36,17 +36,17 @@ TEST_CASE(
         for (const std::string& odd :
              {std::string("new\nline"), std::string("bell\a"), std::string("\x7f"), std::string("\xff\xfe"),
               std::string("over\xc0\xaf"), std::string(201, 'x')}) {
-            write_text(request / odd, good);
+            write_file(request / odd, good);
             refused.push_back(odd);
         }
         if (::geteuid() == 0) {
-            write_text(request / "foreign", good);
+            write_file(request / "foreign", good);
             REQUIRE(::chown((request / "foreign").c_str(), 12345, 12345) == 0);
             refused.emplace_back("foreign");
         }
-        write_text(request / ".hidden", good);
+        write_file(request / ".hidden", good);
         const std::string longest(200, 'y');
-        write_text(request / longest, good);
+        write_file(request / longest, good);
         make_old(request / longest);
 
         const job only = dir.fetch_one(*transport);
@@ -55,7 +55,7 @@ TEST_CASE(
         CHECK(dir.told(spool_event::kind::refused) == static_cast<int>(refused.size()));
         for (const spool_event& each : dir.events()) {
             CHECK(!each.text.empty());
-            CHECK(!contains(each.name, "\n"));
+            CHECK(!holds(each.name, "\n"));
         }
         for (const std::string& name : refused) CHECK(fs::exists(fs::symlink_status(request / name)));
         CHECK(fs::exists(request / ".hidden"));
@@ -74,7 +74,7 @@ TEST_CASE("spool: a socket and a device are not opened") {
     }
     CHECK(dir.fetch(*transport).empty());
     CHECK(dir.told(spool_event::kind::refused) == 1);
-    CHECK(contains(dir.events().front().text, "device"));
+    CHECK(holds(dir.events().front().text, "device"));
 }
 
 namespace {
@@ -141,14 +141,14 @@ TEST_CASE("spool: incomplete JSON is not failed while it is fresh, and is when i
     spool dir;
     dir.options.settle_time = 1h;
     const auto transport = dir.open();
-    write_text(dir.path / "request/a.json", "{\"type\":\"noop\",\"ar");
+    write_file(dir.path / "request/a.json", "{\"type\":\"noop\",\"ar");
     CHECK(dir.fetch(*transport).empty());
     CHECK(dir.names("request") == names{"a.json"});
     make_old(dir.path / "request/a.json");
     const auto fresh = dir.open();
     const job claimed = dir.fetch_one(*fresh);
     CHECK(claimed.id == "a");
-    CHECK(contains(claimed.malformed, "invalid JSON"));
+    CHECK(holds(claimed.malformed, "invalid JSON"));
 }
 
 TEST_CASE("spool: a settle_time of a moment ends by itself, and the transport says when") {
@@ -156,7 +156,7 @@ TEST_CASE("spool: a settle_time of a moment ends by itself, and the transport sa
     dir.options.settle_time = 50ms;
     const auto transport = dir.open();
     recorder::event told;
-    write_text(dir.path / "request/a.json", "{");
+    write_file(dir.path / "request/a.json", "{");
     CHECK(dir.fetch(*transport).empty());
     transport->when_work_may_wait([&] { told.set(); });
     CHECK(dir.fetch(*transport).size() <= 1);
@@ -183,19 +183,19 @@ TEST_CASE("spool: what is no job is FAILed with its reason, keeps its bytes, and
         CAPTURE(text);
         spool dir;
         const auto transport = dir.open();
-        write_text(dir.path / "request/bad.json", text);
+        write_file(dir.path / "request/bad.json", text);
         make_old(dir.path / "request/bad.json");
         const job claimed = dir.fetch_one(*transport);
         CHECK(claimed.id == "bad");
-        CHECK(contains(claimed.malformed, reason));
+        CHECK(holds(claimed.malformed, reason));
         CHECK(accept(transport->fail({"bad", {"invalid_payload", claimed.malformed, false, "{}"}, false, ""},
                                      deadline_after(1s))) == settled::accepted);
         CHECK(dir.names("failed") == names{"bad.json"});
         CHECK(dir.names("request").empty());
-        const bool is_object = contains(reason, "args") || contains(reason, "type");
+        const bool is_object = holds(reason, "args") || holds(reason, "type");
         const std::string holder =
             is_object ? dir.read("failed/bad.json") : dir.read("failed/.about.bad.json");
-        CHECK(contains(member(holder, "error"), reason));
+        CHECK(holds(member(holder, "error"), reason));
         if (!is_object) CHECK(dir.read("failed/bad.json") == text);
         CHECK(dir.fetch(*transport).empty());
     }
@@ -204,16 +204,16 @@ TEST_CASE("spool: what is no job is FAILed with its reason, keeps its bytes, and
 TEST_CASE("spool: deep nesting, NUL bytes and a file that is too long are failed, not read on and on") {
     spool dir;
     const auto transport = dir.open();
-    write_text(dir.path / "request/1-deep", std::string(100000, '[') + std::string(100000, ']'));
-    write_text(dir.path / "request/2-nul", std::string("{\"type\":\"a\0b\",\"args\":[]}", 24));
-    write_text(dir.path / "request/3-long", "{");
+    write_file(dir.path / "request/1-deep", std::string(100000, '[') + std::string(100000, ']'));
+    write_file(dir.path / "request/2-nul", std::string("{\"type\":\"a\0b\",\"args\":[]}", 24));
+    write_file(dir.path / "request/3-long", "{");
     REQUIRE(::truncate((dir.path / "request/3-long").c_str(), std::int64_t{1} << 40) == 0);
     for (const char* name : {"1-deep", "2-nul", "3-long"}) make_old(dir.path / "request" / name);
     const std::vector<job> got = dir.fetch(*transport, 5);
     REQUIRE(got.size() == 3);
-    CHECK(contains(got[0].malformed, "nested"));
-    CHECK(contains(got[1].malformed, "invalid JSON"));
-    CHECK(contains(got[2].malformed, "longer than"));
+    CHECK(holds(got[0].malformed, "nested"));
+    CHECK(holds(got[1].malformed, "invalid JSON"));
+    CHECK(holds(got[2].malformed, "longer than"));
 }
 
 TEST_CASE("spool: members of the wrong type do not stop a job, and an id is what the file says") {
@@ -275,7 +275,7 @@ TEST_CASE("spool: a job of another queue is left to its workers, whatever else i
     const auto other = dir.open();
     const std::vector<job> got = dir.fetch(*other, 5);
     REQUIRE(got.size() == 2);
-    CHECK(contains(got[0].malformed, "invalid JSON"));
+    CHECK(holds(got[0].malformed, "invalid JSON"));
     CHECK(got[1].malformed.empty());
     CHECK(dir.names("request") == names{"e"});
 }
@@ -309,7 +309,7 @@ TEST_CASE("spool: a file of another queue is not opened again until it changes")
     };
     tell_again();
     CHECK(!was_opened([&] { CHECK(dir.fetch(*transport).empty()); }));
-    write_text(file, R"({"type":"noop","args":[],"queue":"default"})");
+    write_file(file, R"({"type":"noop","args":[],"queue":"default"})");
     CHECK(was_opened([&] { CHECK(dir.fetch_one(*transport).id == "a"); }));
 }
 #endif
@@ -328,7 +328,7 @@ TEST_CASE("spool: what lies under a job's name among our claimed files costs one
             if (folder) {
                 fs::create_directories(stray / "x");
             } else {
-                write_text(stray, "put there by somebody");
+                write_file(stray, "put there by somebody");
             }
             dir.put("a", R"({"type":"noop","args":[]})");
             dir.put("b", R"({"type":"noop","args":[]})");
@@ -404,7 +404,7 @@ TEST_CASE("spool: several transports on one directory, several threads each: eve
     constexpr int jobs = 400;
     { const auto makes_it = dir.open(); }
     for (int i = 0; i < jobs; ++i)
-        write_text(dir.path / "request" / ("j" + std::to_string(i)), R"({"type":"noop","args":[]})");
+        write_file(dir.path / "request" / ("j" + std::to_string(i)), R"({"type":"noop","args":[]})");
     std::mutex mutex;
     std::multiset<std::string> had;
     std::vector<std::unique_ptr<spool_transport>> transports;

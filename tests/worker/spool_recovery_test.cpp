@@ -114,7 +114,7 @@ TEST_CASE("spool: a worker killed by SIGKILL is recovered by another process's k
     const auto other = dir.open();
     CHECK(dir.fetch(*other).empty());  // both runs are used up
     CHECK(dir.names("failed") == names{"a"});
-    CHECK(contains(dir.read("failed/a"), "worker_lost"));
+    CHECK(holds(dir.read("failed/a"), "worker_lost"));
     CHECK(dir.owners() == 1);
 }
 
@@ -129,12 +129,12 @@ TEST_CASE("spool: what a dead worker had decided is carried out, whatever was al
             { const auto makes_it = dir.open(); }
             const fs::path dead = dir.path / "processing" / "1-dead";
             fs::create_directory(dead);
-            write_text(dead / ".owner", "{}");
-            if (still_there) write_text(dead / "a", job_text);
-            write_text(dead / ".claim.a", "");
-            write_text(dead / (std::string(".") + end + ".a"), decided);
-            write_text(dead / ".tmp.3", "half wri");
-            write_text(dead / ".checkpoint.a", "1");
+            write_file(dead / ".owner", "{}");
+            if (still_there) write_file(dead / "a", job_text);
+            write_file(dead / ".claim.a", "");
+            write_file(dead / (std::string(".") + end + ".a"), decided);
+            write_file(dead / ".tmp.3", "half wri");
+            write_file(dead / ".checkpoint.a", "1");
             const auto transport = dir.open();
             dir.worker.queues = {"none of these"};
             CHECK(dir.fetch(*transport, 5).empty());
@@ -155,18 +155,18 @@ TEST_CASE("spool: a dead worker's job that cannot be moved now is kept, decision
     }
     const fs::path dead = dir.path / "processing" / "1-dead";
     fs::create_directory(dead);
-    write_text(dead / ".owner", "{}");
-    write_text(dead / "a", R"({"type":"noop","args":[]})");
-    write_text(dead / ".claim.a", "");
-    write_text(dead / ".done.a", R"({"type":"noop","args":[],"result":1})");
-    write_text(dead / ".unknown", "of someone else");
+    write_file(dead / ".owner", "{}");
+    write_file(dead / "a", R"({"type":"noop","args":[]})");
+    write_file(dead / ".claim.a", "");
+    write_file(dead / ".done.a", R"({"type":"noop","args":[],"result":1})");
+    write_file(dead / ".unknown", "of someone else");
     const auto transport = dir.open();
     for (int i = 0; i < 3; ++i) CHECK(dir.fetch(*transport).empty());
     CHECK(fs::exists(dead / ".done.a"));
     done.release();
     CHECK(dir.fetch(*transport).empty());
     CHECK(dir.names("done") == names{"a"});
-    CHECK(contains(dir.read("done/a"), "result"));
+    CHECK(holds(dir.read("done/a"), "result"));
     CHECK(fs::exists(dead / ".unknown"));  // what is not ours is not thrown away
     fs::remove(dead / ".unknown");
     CHECK(dir.fetch(*transport).empty());
@@ -197,9 +197,9 @@ TEST_CASE("spool: with any_file, too, dying between two steps of settling loses 
         { const auto makes_it = dir.open(); }
         const fs::path dead = dir.path / "processing" / "1-dead";
         fs::create_directory(dead);
-        write_text(dead / ".owner", "{}");
-        if (each.file) write_text(dead / "a", odd_bytes);
-        if (each.sidecar != nullptr) write_text(dead / ".about.a", each.sidecar);
+        write_file(dead / ".owner", "{}");
+        if (each.file) write_file(dead / "a", odd_bytes);
+        if (each.sidecar != nullptr) write_file(dead / ".about.a", each.sidecar);
         const auto transport = dir.open();
         fetch_request nothing = dir.asking(5);
         int asked = 0;
@@ -226,12 +226,12 @@ TEST_CASE("spool: what lies beside a dead worker's job without having been claim
             dir.put("a", R"({"type":"noop","args":[]})");
             const std::string path = spool_path(dir.fetch_one(*dead));
             const fs::path beside = fs::path(path).parent_path();
-            write_text(path + ".out", payout);
-            write_text(path + ".log", "some text");
+            write_file(path + ".out", payout);
+            write_file(path + ".log", "some text");
             fs::create_symlink("/etc/passwd", path + ".link");
             fs::create_directories(path + ".folder/x");
-            write_text(beside / ".request.evil", payout);
-            write_text(beside / ".tmp.1000", "");
+            write_file(beside / ".request.evil", payout);
+            write_file(beside / ".tmp.1000", "");
         }
         const auto other = dir.open();
         const std::vector<job> got = dir.fetch(*other, 10);
@@ -260,7 +260,7 @@ TEST_CASE("spool: what cannot be read is in failed/ after one claim, also when i
             const auto dead = dir.open();
             dir.put("a", each.first);
             make_old(dir.path / "request" / "a");
-            CHECK(contains(dir.fetch_one(*dead).malformed, reason));
+            CHECK(holds(dir.fetch_one(*dead).malformed, reason));
         }
         const auto other = dir.open();
         CHECK(dir.fetch(*other, 5).empty());
@@ -269,7 +269,7 @@ TEST_CASE("spool: what cannot be read is in failed/ after one claim, also when i
         CHECK(fs::file_size(dir.path / "failed" / "a") == each.first.size());
         const std::string about = dir.read("failed/.about.a");
         CHECK(member(about, "attempt") == "1");
-        CHECK(contains(member(about, "error"), reason));
+        CHECK(holds(member(about, "error"), reason));
         CHECK(dir.owners() == 1);
     }
 }
@@ -300,9 +300,9 @@ TEST_CASE("spool: only on a file system of one machine is another boot's worker 
         { const auto makes_it = dir.open(); }
         const fs::path dead = dir.path / "processing" / "4711-00";
         fs::create_directory(dead);
-        write_text(dead / ".owner", R"({"pid":4711,"boot_id":"another-node","host":"node-b"})");
-        write_text(dead / "a", R"({"type":"noop","args":[]})");
-        write_text(dead / ".claim.a", "");
+        write_file(dead / ".owner", R"({"pid":4711,"boot_id":"another-node","host":"node-b"})");
+        write_file(dead / "a", R"({"type":"noop","args":[]})");
+        write_file(dead / ".claim.a", "");
         const auto transport = dir.open();
         pretended_type = each.type;
         const std::vector<job> got = dir.fetch(*transport);
@@ -391,9 +391,9 @@ TEST_CASE("spool: a folder of which nobody can say whose it is is left alone, an
     const auto transport = dir.open();
     const fs::path odd = dir.path / "processing" / "somebody";
     fs::create_directory(odd);
-    write_text(odd / "a", R"({"type":"noop","args":[]})");  // and no lock file
+    write_file(odd / "a", R"({"type":"noop","args":[]})");  // and no lock file
     fs::create_symlink("/tmp", dir.path / "processing" / "link");
-    write_text(dir.path / "processing" / "file", "not a folder");
+    write_file(dir.path / "processing" / "file", "not a folder");
     for (int i = 0; i < 3; ++i) CHECK(dir.fetch(*transport).empty());
     CHECK(dir.told(spool_event::kind::unjudged) == 3);
     CHECK(fs::exists(odd / "a"));
@@ -435,11 +435,11 @@ TEST_CASE("spool: the owner's record says who it is") {
     for (const char* key : {"start_time", "boot_id", "pid_namespace", "host"})
         CHECK(!member(record, key).empty());
 #if OJS_SHUTDOWN_USE_PROC
-    const std::string stat = read_text("/proc/self/stat");
+    const std::string stat = read_file("/proc/self/stat");
     const std::string started = member(record, "start_time");
-    CHECK(contains(stat, " " + started.substr(1, started.size() - 2) + " "));
-    CHECK(contains(member(record, "boot_id"), read_text("/proc/sys/kernel/random/boot_id").substr(0, 36)));
-    CHECK(contains(member(record, "pid_namespace"), "pid:["));
+    CHECK(holds(stat, " " + started.substr(1, started.size() - 2) + " "));
+    CHECK(holds(member(record, "boot_id"), read_file("/proc/sys/kernel/random/boot_id").substr(0, 36)));
+    CHECK(holds(member(record, "pid_namespace"), "pid:["));
 #endif
 }
 
@@ -465,7 +465,7 @@ class small_disk {
     void make_room() const { fs::remove(at_.path() / "filler"); }
 
   private:
-    scratch at_;
+    temporary_folder at_;
     bool mounted_ = false;
 };
 
@@ -502,7 +502,7 @@ TEST_CASE("spool: on a full disk nothing is lost, the error says so, and it goes
     REQUIRE(!refused);
     CHECK(refused.error().code == errc::unavailable);
     CHECK(refused.error().sys_errno == ENOSPC);
-    CHECK(contains(refused.error().text, "No space left"));
+    CHECK(holds(refused.error().text, "No space left"));
     CHECK(!transport->ack({"b", "\"result\""}, deadline_after(1s)));
     CHECK(!transport->save_checkpoint({"b", "1"}, deadline_after(1s)));
     CHECK(dir.names("request").empty());
@@ -559,20 +559,20 @@ TEST_CASE("spool: on a read-only file system there is a clear error, and nothing
     const auto refused = transport->fetch(dir.asking(), deadline_after(1s));
     REQUIRE(!refused);
     CHECK(refused.error().code == errc::unavailable);
-    CHECK(contains(refused.error().text, "Read-only file system"));
+    CHECK(holds(refused.error().text, "Read-only file system"));
     CHECK(!transport->ack({"a", ""}, deadline_after(1s)));
     CHECK(!transport->fail({"a", boom(), false, ""}, deadline_after(1s)));
     spool_transport other(dir.options);
     const auto opened = other.open();
     REQUIRE(!opened);
-    CHECK(contains(opened.error().text, "Read-only file system"));
+    CHECK(holds(opened.error().text, "Read-only file system"));
     REQUIRE(disk.set_read_only(false));
     CHECK(accept(transport->ack({"a", ""}, deadline_after(1s))) == settled::accepted);
     CHECK(dir.fetch_one(*transport).id == "b");
 }
 
 TEST_CASE("spool: folders on different file systems are refused from the start") {
-    scratch at;
+    temporary_folder at;
     {
         spool makes_it(at.path() / "spool");
         static_cast<void>(makes_it.open());
@@ -588,7 +588,7 @@ TEST_CASE("spool: folders on different file systems are refused from the start")
     const auto opened = transport.open();
     ::umount2(done.c_str(), MNT_DETACH);
     REQUIRE(!opened);
-    CHECK(contains(opened.error().text, "done is on another file system"));
+    CHECK(holds(opened.error().text, "done is on another file system"));
 }
 
 TEST_CASE("spool: without a free descriptor nothing is lost, and what needs none still works") {
@@ -607,7 +607,7 @@ TEST_CASE("spool: without a free descriptor nothing is lost, and what needs none
     }
     REQUIRE(!fetched);
     CHECK(fetched.error().code == errc::unavailable);
-    CHECK(contains(fetched.error().text, "Too many open files"));
+    CHECK(holds(fetched.error().text, "Too many open files"));
     REQUIRE(!failed);
     CHECK(failed.error().sys_errno == EMFILE);
     CHECK(accept(acked) == settled::accepted);
@@ -628,7 +628,7 @@ TEST_CASE("spool: a directory that is taken away is an error until it is back; w
         const auto refused = transport->fetch(dir.asking(), deadline_after(1s));
         REQUIRE(!refused);
         CHECK(refused.error().code == errc::unavailable);
-        CHECK(contains(refused.error().text, "No such file or directory"));
+        CHECK(holds(refused.error().text, "No such file or directory"));
         CHECK(!fs::exists(dir.path));  // it may be a volume that is not mounted: nothing is made in its place
     }
     fs::rename(away, dir.path);
@@ -675,10 +675,10 @@ TEST_CASE(
 }
 
 TEST_CASE("spool: what cannot be a spool directory is a clear error, and nothing is made") {
-    scratch at;
-    write_text(at.path() / "file", "");
+    temporary_folder at;
+    write_file(at.path() / "file", "");
     for (const char* made : {"odd", "linked"}) make_folder(at.path() / made);
-    write_text(at.path() / "odd" / "done", "");
+    write_file(at.path() / "odd" / "done", "");
     fs::create_directory_symlink("/tmp", at.path() / "linked" / "processing");
     const std::string at_path = at.path().string();
     struct attempt {
@@ -714,7 +714,7 @@ TEST_CASE("spool: what cannot be a spool directory is a clear error, and nothing
         spool_transport transport(options);
         const auto opened = transport.open();
         REQUIRE(!opened);
-        CHECK_MESSAGE(contains(opened.error().text, each.text), opened.error().text);
+        CHECK_MESSAGE(holds(opened.error().text, each.text), opened.error().text);
         worker_identity who;
         fetch_request request;
         request.worker = &who;
@@ -722,7 +722,7 @@ TEST_CASE("spool: what cannot be a spool directory is a clear error, and nothing
         CHECK(accept(transport.ack({"a", ""}, deadline_after(1s))) == settled::gone);
         const auto put = spool_enqueue(each.directory, {"noop", "[]", "default", 0, ""});
         REQUIRE(!put);
-        CHECK_MESSAGE(contains(put.error().text, each.text), put.error().text);
+        CHECK_MESSAGE(holds(put.error().text, each.text), put.error().text);
     }
     CHECK(!fs::exists(at.path() / "none"));
 }
@@ -739,7 +739,7 @@ TEST_CASE(
             spool_transport transport(dir.options);
             const auto opened = transport.open();
             REQUIRE(!opened);
-            CHECK_MESSAGE(contains(opened.error().text, "may write to it"), opened.error().text);
+            CHECK_MESSAGE(holds(opened.error().text, "may write to it"), opened.error().text);
             CHECK(!spool_enqueue(dir.path.string(), {"noop", "[]", "default", 0, ""}));
             REQUIRE(::chmod((dir.path / folder).c_str(), 0755) == 0);
             CHECK(transport.open());

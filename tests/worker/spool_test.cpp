@@ -227,7 +227,7 @@ TEST_CASE("spool: with any_file every regular file is a job, and stays as it is"
     CHECK(claimed.queue == "default");
     CHECK(claimed.attempt == 1);
     CHECK(claimed.malformed.empty());
-    CHECK(read_text(spool_path(claimed)) == odd_bytes);
+    CHECK(read_file(spool_path(claimed)) == odd_bytes);
 
     // Handed back: byte for byte, and no run is counted.
     for (int i = 0; i < 3; ++i) {
@@ -273,10 +273,10 @@ TEST_CASE("spool: with any_file runs, delay, checkpoint and error are kept besid
     const auto other = dir.open();
     CHECK(dir.fetch(*other).empty());  // the delay was decided when it failed
     const fs::path beside = dir.path / "request" / ".about.proof";
-    std::string about = read_text(beside);
+    std::string about = read_file(beside);
     CHECK(member(about, "attempt") == "2");
     about.replace(about.find("3600000"), 7, "0");
-    write_text(beside, about);
+    write_file(beside, about);
     dir.put("other", "x");  // news, so that it is looked at again
     const std::vector<job> both = [&] {
         const auto fresh = dir.open();
@@ -368,7 +368,7 @@ TEST_CASE("spool: what is kept beside a file is not believed of another of the s
     dir.fetch_one(*transport);
     CHECK(accept(transport->fail({"proof", boom(), false, "1"}, deadline_after(1s))) == settled::accepted);
     CHECK(dir.hidden("request") == names{".about.proof"});
-    write_text(dir.path / "request/.cp", "another");
+    write_file(dir.path / "request/.cp", "another");
     fs::rename(dir.path / "request/.cp",
                dir.path / "request/proof");  // while the first is still there: another inode
     job claimed = dir.fetch_one(*transport);
@@ -376,7 +376,7 @@ TEST_CASE("spool: what is kept beside a file is not believed of another of the s
     CHECK(member(claimed.meta_json, "checkpoint").empty());
     // The same inode, as of a file that was made after the first one was gone.
     CHECK(accept(transport->fail({"proof", boom(), false, "2"}, deadline_after(1s))) == settled::accepted);
-    write_text(dir.path / "request/proof", "a third content");
+    write_file(dir.path / "request/proof", "a third content");
     const auto fresh = dir.open();
     claimed = dir.fetch_one(*fresh);
     CHECK(claimed.attempt == 1);
@@ -388,7 +388,7 @@ TEST_CASE("spool: with any_file a job may write into its file, and its runs are 
     dir.options.any_file = true;
     const auto transport = dir.open();
     dir.put("proof", odd_bytes);
-    write_text(spool_path(dir.fetch_one(*transport)), "written by the job");
+    write_file(spool_path(dir.fetch_one(*transport)), "written by the job");
     CHECK(accept(transport->fail({"proof", boom(), false, "1"}, deadline_after(1s))) == settled::accepted);
     const job again = dir.fetch_one(*transport);
     CHECK(again.attempt == 2);
@@ -431,8 +431,8 @@ TEST_CASE("spool: a name that is taken is not overwritten, in any folder") {
         const std::string first = R"({"type":"noop","args":[1]})";
         const std::string second = R"({"type":"noop","args":[2]})";
         for (const char* folder : {"done", "failed"}) {
-            write_text(dir.path / folder / "a", "there before");
-            write_text(dir.path / folder / "a.1", "there before too");
+            write_file(dir.path / folder / "a", "there before");
+            write_file(dir.path / folder / "a.1", "there before too");
         }
         dir.put("a", first);
         dir.fetch_one(*transport);
@@ -453,7 +453,7 @@ TEST_CASE("spool: a name that is taken is not overwritten, in any folder") {
 }
 
 TEST_CASE("spool: however many have a name, the next of it gets one, at once") {
-    scratch_in_memory where;
+    const temporary_folder where(temporary_folder::kind::in_memory);
     spool dir(where.path() / "spool");
     const auto transport = dir.open();
     constexpr int many = 100001;
@@ -650,8 +650,8 @@ TEST_CASE("spool: URLs of spool directories are checked where options are") {
 }
 
 TEST_CASE("spool: a worker with a URL that names no usable directory does not start") {
-    scratch at;
-    write_text(at.path() / "file", "");
+    temporary_folder at;
+    write_file(at.path() / "file", "");
     for (const std::string& url : {std::string("spool:"), "spool:" + at.path().string() + "/file",
                                    "spool:" + at.path().string() + "/none/spool"}) {
         CAPTURE(url);
@@ -713,7 +713,7 @@ TEST_CASE("spool: a file whose clock is a little ahead of ours may still be writ
     dir.options.settle_time = 5s;
     const auto patient = dir.open();
     const fs::path file = dir.path / "request" / "a";
-    write_text(file, "{\"type\":\"no");
+    write_file(file, "{\"type\":\"no");
     fs::last_write_time(file, fs::file_time_type::clock::now() + 3s);
     CHECK(dir.fetch(*patient).empty());
     CHECK(dir.names("request") == names{"a"});

@@ -8,16 +8,14 @@
 #include <stdexcept>
 
 #include "recorder.hpp"
+#include "text.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;
 using recorder::make_job;
+using test::holds;
 
 namespace {
-
-bool holds(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
-}
 
 // Runs one job of type "work" with this handler in a worker of its own; returns what settled it.
 template <class Handler>

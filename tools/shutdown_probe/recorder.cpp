@@ -16,7 +16,7 @@
 #include <exception>
 #include <utility>
 
-#include "../../examples/schemas.hpp"
+#include "../../examples/dev_backend/schemas.hpp"
 
 namespace probe {
 namespace {

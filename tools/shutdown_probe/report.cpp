@@ -100,7 +100,7 @@ double median(std::vector<double> values) {
     return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-std::string as_text(const std::vector<row>& rows, const findings& all, double seconds) {
+std::string as_text(const std::vector<row>& rows, const findings& all, double took) {
     std::string out;
     for (const row& each : rows) {
         const verdict& said = each.result.what;
@@ -118,13 +118,13 @@ std::string as_text(const std::vector<row>& rows, const findings& all, double se
     }
     return out + std::to_string(count(rows, verdict::kind::holds)) + " hold, " +
            std::to_string(count(rows, verdict::kind::fails)) + " fail, " +
-           std::to_string(count(rows, verdict::kind::skipped)) + " skipped, in " + decimal(seconds) + " s\n";
+           std::to_string(count(rows, verdict::kind::skipped)) + " skipped, in " + decimal(took) + " s\n";
 }
 
-std::string as_json(const std::vector<row>& rows, const findings& all, double seconds) {
+std::string as_json(const std::vector<row>& rows, const findings& all, double took) {
     std::string command;
     for (const std::string& each : all.command()) command += (command.empty() ? "" : ",") + json(each);
-    std::string out = "{\"command\":[" + command + "],\"seconds\":" + decimal(seconds) +
+    std::string out = "{\"command\":[" + command + "],\"seconds\":" + decimal(took) +
                       ",\"holds\":" + std::to_string(count(rows, verdict::kind::holds)) +
                       ",\"fails\":" + std::to_string(count(rows, verdict::kind::fails)) +
                       ",\"skipped\":" + std::to_string(count(rows, verdict::kind::skipped)) + ",\"rows\":[";
@@ -151,12 +151,12 @@ std::string as_json(const std::vector<row>& rows, const findings& all, double se
     return out + "]}\n";
 }
 
-std::string as_junit(const std::vector<row>& rows, double seconds) {
+std::string as_junit(const std::vector<row>& rows, double took) {
     std::string out =
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"shutdown-probe\" tests=\"" +
         std::to_string(rows.size()) + "\" failures=\"" + std::to_string(count(rows, verdict::kind::fails)) +
-        "\" skipped=\"" + std::to_string(count(rows, verdict::kind::skipped)) + "\" time=\"" +
-        decimal(seconds) + "\">\n";
+        "\" skipped=\"" + std::to_string(count(rows, verdict::kind::skipped)) + "\" time=\"" + decimal(took) +
+        "\">\n";
     for (const row& each : rows) {
         const finding& result = each.result;
         out += "<testcase classname=\"" + xml(result.scenario) + "\" name=\"" +

@@ -19,8 +19,8 @@ std::vector<row> rows_of(
 int count(const std::vector<row>& rows, verdict::kind what);
 
 double median(std::vector<double> values);
-std::string as_text(const std::vector<row>& rows, const findings& all, double seconds);
-std::string as_json(const std::vector<row>& rows, const findings& all, double seconds);
-std::string as_junit(const std::vector<row>& rows, double seconds);
+std::string as_text(const std::vector<row>& rows, const findings& all, double took);
+std::string as_json(const std::vector<row>& rows, const findings& all, double took);
+std::string as_junit(const std::vector<row>& rows, double took);
 
 }  // namespace probe

@@ -11,7 +11,7 @@ namespace probe {
 namespace {
 
 // A FETCH sent before the worker noticed the signal may still arrive a moment after the beat.
-constexpr milliseconds fetch_in_flight{100};
+constexpr milliseconds fetch_latency{100};
 
 std::string quoted(const std::string& text) {
     return "\"" + text.substr(0, 60) + "\"";
@@ -245,7 +245,7 @@ verdict no_fetch_after_quiet(const record& run) {
     int later = 0;
     const request* first = nullptr;
     for (const request& each : run.requests) {
-        if (each.what != kind::fetch || each.at <= from + fetch_in_flight) continue;
+        if (each.what != kind::fetch || each.at <= from + fetch_latency) continue;
         ++later;
         if (first == nullptr) first = &each;
     }

@@ -112,7 +112,7 @@ inline void environment(input in) {
 // `read_configuration` is the controller's own: result<config> of a path.
 template <class Read, class Check>
 void controller(input in, Read read_configuration, Check check) {
-    static const scratch folder;
+    static const temporary_folder folder(temporary_folder::kind::in_memory);
     const std::string path = folder.path() / "controller.json";
     write_file(path, in.rest());
     const auto config = read_configuration(path);

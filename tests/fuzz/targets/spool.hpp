@@ -96,7 +96,7 @@ class spool_run {
 };
 
 inline void spool(input in) {
-    static const scratch folder;
+    static const temporary_folder folder(temporary_folder::kind::in_memory);
     static unsigned run = 0;
     const std::filesystem::path path = folder.path() / std::to_string(++run);
     spool_run(in, path).play();

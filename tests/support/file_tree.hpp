@@ -1,6 +1,5 @@
 // A scratch folder made into the root of a file system: /proc, marker files, and what else a test wants there.
 #pragma once
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,24 +8,13 @@
 #include <map>
 #include <string>
 
+#include "files.hpp"
 #include "test.hpp"
 
 namespace test {
 
 class file_tree {
   public:
-    file_tree() {
-        char pattern[] = "/tmp/ojs-tree-XXXXXX";
-        REQUIRE(::mkdtemp(pattern) != nullptr);
-        root_ = pattern;
-    }
-    file_tree(const file_tree&) = delete;
-    file_tree& operator=(const file_tree&) = delete;
-    ~file_tree() {
-        std::error_code failed;
-        std::filesystem::remove_all(root_, failed);
-    }
-
     const std::string& root() const { return root_; }
     file_tree& file(const std::string& path, const std::string& content) {
         std::ofstream out(place(path), std::ios::binary);
@@ -66,7 +54,8 @@ class file_tree {
         std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
         return root_ + path;
     }
-    std::string root_;
+    temporary_folder folder_;
+    const std::string root_ = folder_.path();
 };
 
 using variables = std::map<std::string, std::string>;

@@ -1,0 +1,58 @@
+// What a job saved of its work: kept until it is completed.
+#include <string>
+#include <string_view>
+
+#include "json.hpp"
+#include "json_slicer.hpp"
+#include "operations.hpp"
+
+namespace dev_backend {
+
+ojs::http_response save_checkpoint(backend& on, const incoming& in, const std::string& id) {
+    json_object event;
+    const std::string from(ojs::find_header(in.request.headers, "X-OJS-Worker-ID"));
+    event.text("job_id", id).text("worker_id", from);
+    ojs::http_response out = json_answer(200, json_object().text("job_id", id).str());
+    store::lock held(on.jobs.mutex(), std::defer_lock);
+    try {
+        parse_object(in.request.body);
+        const std::string_view state =
+            json_slicer::find(json_slicer::object_members(in.request.body), "state");
+        if (state.empty()) refuse_shape("state is missing");
+        held.lock();
+        const job& of = on.jobs.find(id);
+        require_holder(of, from);
+        require_active(of);
+        if (state.size() > on.options.max_checkpoint) {
+            throw refusal{413, "INVALID_PAYLOAD", "the checkpoint is too large"};
+        }
+        on.jobs.keep_checkpoint(id, state);
+        event.raw("state", state);
+    } catch (const refusal& why) {
+        out = error_answer(why);
+    }
+    if (!held.owns_lock()) held.lock();
+    event.number("status", out.status);
+    if (in.lost) event.flag("lost", true);
+    on.events.write("checkpoint", event);
+    return out;
+}
+
+ojs::http_response load_checkpoint(backend& on, const std::string& id) {
+    const store::lock held(on.jobs.mutex());
+    const job& of = on.jobs.find(id);
+    if (!of.has_checkpoint) throw refusal{404, "NOT_FOUND", "the job has no checkpoint"};
+    const std::string_view state = json_slicer::find(json_slicer::object_members(of.meta), "checkpoint");
+    return json_answer(200, json_object().text("job_id", id).raw("state", state).str());
+}
+
+ojs::http_response drop_checkpoint(backend& on, const std::string& id) {
+    const store::lock held(on.jobs.mutex());
+    const job& of = on.jobs.find(id);
+    if (!of.has_checkpoint) throw refusal{404, "NOT_FOUND", "the job has no checkpoint"};
+    on.jobs.forget_checkpoint(id);
+    on.events.write("checkpoint_dropped", json_object().text("job_id", id));
+    return json_answer(200, json_object().text("job_id", id).str());
+}
+
+}  // namespace dev_backend

@@ -1,0 +1,79 @@
+// The state of the backend, and what only a backend for development can be told to do.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "json.hpp"
+#include "operations.hpp"
+
+namespace dev_backend {
+
+ojs::http_response health(backend&, const incoming&) {
+    return json_answer(200, "{\"status\":\"ok\"}");
+}
+
+ojs::http_response manifest(backend&, const incoming&) {
+    json_object implementation;
+    implementation.text("name", "dev_backend").text("version", OJS_SHUTDOWN_VERSION).text("language", "c++");
+    json_object out;
+    json_object shutdown;
+    shutdown.text("name", "graceful-shutdown").text("uri", "urn:ojs:ext:graceful-shutdown");
+    json_object extensions;
+    extensions.raw("official", "[" + shutdown.text("version", "1.0.0-rc.1").str() + "]");
+    out.text("specversion", "1.0").raw("implementation", implementation.str()).number("conformance_level", 1);
+    out.raw("extensions", extensions.str());
+    return json_answer(200, out.texts("protocols", {"http"}).text("backend", "memory").str());
+}
+
+ojs::http_response show_summary(backend& on, const incoming&) {
+    return json_answer(200, summary(on));
+}
+
+std::string summary(backend& of) {
+    const store::lock held(of.jobs.mutex());
+    json_object workers;
+    for (const auto& [id, each] : of.jobs.workers()) {
+        json_object shown;
+        shown.text("state", each->state).number("beats", each->beats).texts("last_active", each->last_active);
+        workers.raw(quote(id).substr(1, quote(id).size() - 2),
+                    shown.raw("registration", each->registration).str());
+    }
+    const counts& counted = of.jobs.counted();
+    json_object out;
+    out.number("pushed", static_cast<std::int64_t>(of.jobs.pushed())).number("scheduled", 0);
+    for (std::size_t i = 0; i < state_names.size(); ++i) out.number(state_names[i], counted.in_state[i]);
+    out.number("handed_back", counted.handed_back)
+        .number("expired", counted.expired)
+        .number("conflicts", of.conflicts);
+    return out.raw("workers", workers.str()).str();
+}
+
+ojs::http_response set_directive(backend& on, const incoming& in) {
+    const picojson::value body = parse_object(in.request.body);
+    const std::string worker_id = required_text(body, "worker_id");
+    const std::string directive = required_text(body, "directive");
+    if (directive != "running" && directive != "quiet" && directive != "terminate") {
+        refuse_shape("directive is none of running, quiet, terminate");
+    }
+    const std::vector<std::string> queues = texts_of(body, "queues").value_or(std::vector<std::string>());
+    if (!queues.empty() && directive != "quiet") refuse_shape("queues go with the directive quiet alone");
+    const store::lock held(on.jobs.mutex());
+    on.jobs.direct(worker_id, directive, queues);
+    return json_answer(200, "{}");
+}
+
+ojs::http_response set_faults(backend& on, const incoming& in) {
+    const auto rates = parse_faults(text_or(parse_object(in.request.body), "faults", ""));
+    if (!rates) refuse_shape("faults is not KIND:PERMILLE,... of delay, reset, e500, lose");
+    on.faults.set(*rates);
+    return json_answer(200, "{}");
+}
+
+ojs::http_response set_delay(backend& on, const incoming& in) {
+    const milliseconds asked =
+        time_or(parse_object(in.request.body), "ms", milliseconds(1), milliseconds(0), milliseconds(0));
+    on.delay_ms.store(std::min(asked, longest_delay).count());
+    return json_answer(200, "{}");
+}
+
+}  // namespace dev_backend

@@ -1,0 +1,29 @@
+#include "ids.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "clock.hpp"
+
+namespace dev_backend {
+
+std::string id_maker::next() {
+    const timespec now = wall_clock();
+    const std::int64_t ms = std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1000000;
+    counter_ = ms > last_ms_ ? 0 : counter_ + 1;
+    last_ms_ = std::max(ms, last_ms_);
+    if (counter_ > 0xfff) {  // more than 4096 in a millisecond: borrow the next
+        counter_ = 0;
+        ++last_ms_;
+    }
+    const auto time = static_cast<unsigned long long>(last_ms_);
+    const unsigned long long random = random_();
+    std::array<char, 40> text{};
+    std::snprintf(text.data(), text.size(), "%08llx-%04llx-7%03llx-%04llx-%012llx", time >> 16U & 0xffffffffU,
+                  time & 0xffffU, static_cast<unsigned long long>(counter_),
+                  0x8000U | (random >> 48U & 0x3fffU), random & 0xffffffffffffU);
+    return text.data();
+}
+
+}  // namespace dev_backend

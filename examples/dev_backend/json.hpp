@@ -1,0 +1,62 @@
+// json: building JSON text, and reading the members of a request with picojson.
+#pragma once
+#include <picojson.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace dev_backend {
+
+using std::chrono::milliseconds;
+
+std::string quote(std::string_view text);
+
+// Builds the text of one JSON object.
+class json_object {
+  public:
+    json_object& raw(std::string_view key, std::string_view json) {
+        text_.append(text_.size() > 1 ? "," : "").append(quote(key)).append(":").append(json);
+        return *this;
+    }
+    json_object& text(std::string_view key, std::string_view value) { return raw(key, quote(value)); }
+    json_object& number(std::string_view key, std::int64_t value) { return raw(key, std::to_string(value)); }
+    json_object& flag(std::string_view key, bool value) { return raw(key, value ? "true" : "false"); }
+    json_object& texts(std::string_view key, const std::vector<std::string>& values) {
+        std::string list = "[";
+        for (const std::string& value : values) list.append(list.size() > 1 ? "," : "").append(quote(value));
+        return raw(key, list + "]");
+    }
+    // What was built so far without its closing brace, and its continuation.
+    const std::string& open_text() const { return text_; }
+    static json_object continued(std::string open_text) {
+        json_object out;
+        out.text_ = std::move(open_text);
+        return out;
+    }
+    std::string str() const { return text_ + "}"; }
+
+  private:
+    std::string text_ = "{";
+};
+
+// ---- reading: each refuses what is not of its type ----
+
+picojson::value parse_object(const std::string& body);
+const picojson::value* member(const picojson::value& object, const char* key);  // null: not there
+std::string text_or(const picojson::value& object, const char* key, const std::string& fallback);
+std::string required_text(const picojson::value& object, const char* key);
+std::int64_t integer_or(const picojson::value& object, const char* key, std::int64_t least,
+                        std::int64_t fallback);
+bool flag_or(const picojson::value& object, const char* key, bool fallback);
+// A time in units of `unit`, brought to what there is between `least` and longest_time.
+milliseconds time_or(const picojson::value& object, const char* key, milliseconds unit, milliseconds least,
+                     milliseconds fallback);
+// The strings of an array; nothing at all where it is absent or no array of strings.
+std::optional<std::vector<std::string>> texts_of(const picojson::value& object, const char* key);
+
+}  // namespace dev_backend

@@ -1,0 +1,27 @@
+#include "ledger.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <string_view>
+
+namespace dev_backend {
+
+bool ledger::open(const std::string& path) {
+    file_.open(path, std::ios::app);
+    return enabled_ = file_.is_open();
+}
+
+void ledger::write(const char* event, const json_object& fields) {
+    if (!enabled_) return;
+    const std::int64_t now = monotonic_ns();
+    std::array<char, 96> head{};
+    std::snprintf(head.data(), head.size(), "{\"t_ms\":%.3f,\"mono_ns\":%lld,\"event\":\"%s\"",
+                  static_cast<double>(now - start_ns_) / 1e6, static_cast<long long>(now), event);
+    std::string rest = fields.str();
+    std::replace(rest.begin(), rest.end(), '\n', ' ');  // JSON as others wrote it may span lines
+    file_ << head.data() << (rest.size() > 2 ? "," : "") << std::string_view(rest).substr(1) << '\n'
+          << std::flush;
+}
+
+}  // namespace dev_backend

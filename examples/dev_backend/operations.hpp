@@ -1,0 +1,35 @@
+// operations: what the routes do. Each throws a refusal for a request that it does not do.
+#pragma once
+#include <string>
+
+#include "backend.hpp"
+
+namespace dev_backend {
+
+// job_operations.cpp
+ojs::http_response push(backend& on, const incoming& in);
+ojs::http_response push_batch(backend& on, const incoming& in);
+ojs::http_response info(backend& on, const std::string& id);
+ojs::http_response cancel(backend& on, const std::string& id);
+
+// worker_operations.cpp
+ojs::http_response fetch(backend& on, const incoming& in);
+ojs::http_response ack(backend& on, const incoming& in);
+ojs::http_response nack(backend& on, const incoming& in);
+ojs::http_response heartbeat(backend& on, const incoming& in);
+
+// checkpoint_operations.cpp
+ojs::http_response save_checkpoint(backend& on, const incoming& in, const std::string& id);
+ojs::http_response load_checkpoint(backend& on, const std::string& id);
+ojs::http_response drop_checkpoint(backend& on, const std::string& id);
+
+// dev_operations.cpp
+ojs::http_response health(backend& on, const incoming& in);
+ojs::http_response manifest(backend& on, const incoming& in);
+ojs::http_response show_summary(backend& on, const incoming& in);
+ojs::http_response set_directive(backend& on, const incoming& in);
+ojs::http_response set_faults(backend& on, const incoming& in);
+ojs::http_response set_delay(backend& on, const incoming& in);
+std::string summary(backend& of);
+
+}  // namespace dev_backend

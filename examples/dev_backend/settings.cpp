@@ -1,0 +1,107 @@
+#include "settings.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "read_number.hpp"
+
+namespace dev_backend {
+
+const char* const usage =
+    "usage: dev_backend [flags]\n"
+    "An Open Job Spec backend in memory, on loopback, for development and tests.\n"
+    "\n"
+    "  --port N             where to listen; 0 takes a free port (default 8080)\n"
+    "  --ledger FILE        append one JSON line an event\n"
+    "  --retry-delay D      from a FAIL until the job is available again (default 1s)\n"
+    "  --dead-after D       take the jobs of a worker that is silent for so long (default 15s)\n"
+    "  --delay D            answer workers so much later (default 0s)\n"
+    "  --faults LIST        KIND:PERMILLE,... for worker requests; kinds: delay (0-50 ms before\n"
+    "                       processing), reset (drop unprocessed), e500 (500 unprocessed),\n"
+    "                       lose (process, then drop the answer)\n"
+    "  --seed N             of the faults (default 1)\n"
+    "  --max-connections N  at a time (default 1200)\n"
+    "  --max-checkpoint N   bytes of a checkpoint, above which it is refused with 413 (default 1048576)\n"
+    "  --no-checkpoints     without the route for checkpoints: they come with a FAIL alone\n"
+    "  --strict             worker requests must keep to the published schemas, else 400\n"
+    "  --count-heartbeats   active_jobs of a heartbeat must be a number, else 400\n"
+    "  --quiet              no summary at the end\n"
+    "\n"
+    "Durations: 500ms, 30s, 1m30s. The first line of output is `listening on 127.0.0.1:PORT`.\n"
+    "SIGTERM and SIGINT stop it; exit status 0. A wrong flag: 64.\n";
+
+namespace {
+
+bool read_duration(const std::string& text, milliseconds longest, milliseconds& out) {
+    const auto parsed = ojs::parse_duration(text);
+    if (!parsed || *parsed > longest) return false;
+    out = *parsed;
+    return true;
+}
+
+// False: `value` is no good for this flag.
+bool set_flag(const std::string& flag, const std::string& value, settings& out) {
+    constexpr milliseconds day{86400000};
+    std::uint64_t number = 0;
+    if (flag == "--retry-delay") return read_duration(value, day, out.retry_delay);
+    if (flag == "--dead-after") return read_duration(value, day, out.dead_after);
+    if (flag == "--delay") return read_duration(value, longest_delay, out.delay);
+    if (flag == "--seed") return read_number(value, UINT64_MAX, out.seed);
+    if (flag == "--max-checkpoint") return read_number(value, UINT64_MAX, out.max_checkpoint);
+    if (flag == "--ledger") return !(out.ledger_path = value).empty();
+    if (flag == "--port") {
+        out.address = "127.0.0.1:" + value;
+        return read_number(value, 65535, number);
+    }
+    if (flag == "--max-connections") {
+        const bool good = read_number(value, 100000, number) && number > 0;
+        out.max_connections = number;
+        return good;
+    }
+    const auto rates = parse_faults(value);  // --faults
+    out.faults = rates.value_or(fault_rates{});
+    return rates.has_value();
+}
+
+// The flags without a value.
+bool* find_switch(std::string_view flag, settings& out) {
+    if (flag == "--quiet") return &out.quiet;
+    if (flag == "--help") return &out.help;
+    if (flag == "--strict") return &out.strict;
+    if (flag == "--no-checkpoints") return &out.no_checkpoints;
+    if (flag == "--count-heartbeats") return &out.count_heartbeats;
+    return nullptr;
+}
+
+}  // namespace
+
+ojs::error wrong_flag(std::string text) {
+    return {ojs::errc::invalid_argument, 0, std::move(text)};
+}
+
+ojs::result<settings> read_flags(int argc, char** argv) {
+    constexpr std::array<std::string_view, 9> with_value = {
+        "--port",   "--ledger", "--retry-delay",     "--dead-after",    "--delay",
+        "--faults", "--seed",   "--max-connections", "--max-checkpoint"};
+    settings out;
+    for (int i = 1; i < argc; ++i) {
+        const std::string argument = argv[i];
+        const std::size_t equals = argument.find('=');
+        const std::string flag = argument.substr(0, equals);
+        if (bool* chosen = find_switch(argument, out)) {
+            *chosen = true;
+            continue;
+        }
+        if (std::find(with_value.begin(), with_value.end(), flag) == with_value.end()) {
+            return wrong_flag("unknown flag " + argument + "; --help lists them");
+        }
+        if (equals == std::string::npos && i + 1 == argc) return wrong_flag(flag + " needs a value");
+        const std::string value = equals == std::string::npos ? argv[++i] : argument.substr(equals + 1);
+        if (!set_flag(flag, value, out)) return wrong_flag(flag + ": '" + value + "' is not a value for it");
+    }
+    return out;
+}
+
+}  // namespace dev_backend

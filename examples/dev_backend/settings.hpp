@@ -1,0 +1,36 @@
+// settings: the command line.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "faults.hpp"
+#include "ojs_shutdown.hpp"
+
+namespace dev_backend {
+
+struct settings {
+    std::string address = "127.0.0.1:8080";
+    std::string ledger_path;
+    milliseconds retry_delay{1000};
+    milliseconds dead_after{15000};
+    milliseconds delay{0};
+    fault_rates faults{};
+    std::uint64_t seed = 1;
+    std::size_t max_connections = 1200;
+    std::uint64_t max_checkpoint = 1024 * 1024;  // bytes
+    bool no_checkpoints = false;                 // that route is not there
+    bool quiet = false;
+    bool help = false;
+    bool strict = false;            // worker requests must keep to the published schemas
+    bool count_heartbeats = false;  // `active_jobs` of a heartbeat must be a number
+};
+
+constexpr milliseconds longest_delay{60000};
+
+extern const char* const usage;
+ojs::error wrong_flag(std::string text);
+// Flags are written --flag VALUE or --flag=VALUE.
+ojs::result<settings> read_flags(int argc, char** argv);
+
+}  // namespace dev_backend

@@ -1,0 +1,11 @@
+// Text: what a test looks for in it.
+#pragma once
+#include <string>
+
+namespace test {
+
+inline bool holds(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
+
+}  // namespace test
