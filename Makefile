@@ -200,6 +200,8 @@ test_objects = $(addprefix $(BUILD)/test/$(1)/obj/,$(if $(filter $(FILE_BY_FILE)
 $(patsubst %,$(BUILD)/rooms/%.cpp,$(ROOMS) rooms process recovery): $(BUILD)/rooms/%.cpp: tests/tools/room.sh FORCE
 	$(call update,$< $(TESTS.$*))
 
+# Whose doctest cannot be that of the others.
+OWN_DOCTEST := asan tsan
 WITH_TEST_HPP := $(foreach room,$(ROOMS) process recovery,$(TESTS.$(room))) tests/process/harness.cpp
 
 # What has two stems, the configuration and the file, is a template: $(1) is the configuration, $(2) its folder. Every
@@ -220,7 +222,7 @@ $(2)/process: $(call test_objects,$(1),process)
 $(2)/recovery: $(call test_objects,$(1),recovery)
 $(2)/process $(2)/recovery: $(2)/obj/tests/process/harness.o | $(addprefix $(2)/,$(STARTED) $(STATIC_WORKER))
 $(addprefix $(2)/,$(SUITES)): $(2)/obj/tests/link/implementation.o \
-    $(BUILD)/test/$(if $(filter asan tsan,$(1)),$(1),$(ONCE))/obj/tests/main.o
+    $(BUILD)/test/$(if $(filter $(OWN_DOCTEST),$(1)),$(1),$(ONCE))/obj/tests/main.o
 	$$(call link,$$(compiler.$(1)))
 $(addprefix $(2)/,$(if $(filter $(ONCE),$(1)),$(STARTED),$(filter-out shutdown-probe,$(STARTED)))): \
 $(2)/%: $(2)/obj/programs/%.o $(2)/obj/tests/link/implementation.o
@@ -380,5 +382,8 @@ clean:  ## take away build/
 	rm -rf $(BUILD)
 
 help:  ## this list
-	@sed -n 's/^\([a-z-]*\)[a-z -]*:.*  ## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r target what; do \
+	@sed -n 's/^\([a-z-]*\)[a-z -]*:.*  ## \(.*\)/make \1|\2/p' $(firstword $(MAKEFILE_LIST)) packaging/packaging.mk | while IFS='|' read -r target what; do \
 	    printf '%-20s %s\n' "$$target" "$$what"; done
+
+# Installing, packages, other systems.
+include packaging/packaging.mk

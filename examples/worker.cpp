@@ -136,7 +136,8 @@ std::string version_of(const std::string& path) {
     std::error_code failed;
     const auto size = std::filesystem::file_size(path, failed);
     const auto changed = std::filesystem::last_write_time(path, failed).time_since_epoch().count();
-    return std::to_string(size) + " " + std::to_string(changed);
+    // libc++ counts in 128 bits, for which there is no to_string().
+    return std::to_string(size) + " " + std::to_string(static_cast<std::int64_t>(changed));
 }
 
 // ---- its checkpoints ----

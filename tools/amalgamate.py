@@ -303,10 +303,21 @@ def amalgamate(tree, rooms=None, picojson=None):
         if name in chosen:
             out += [f"// ==== {name} ====", ""] + tidy(split[name][0]) + [""]
 
-    lines = banner(tree, names, rooms, picojson) + [""] + tidy(out)
+    lines = banner(tree, names, rooms, picojson) + [""] + tell_apart(tidy(out), rooms)
     if picojson is not None:
         lines = bundle(lines, picojson)
     return "\n".join(lines) + "\n"
+
+
+def tell_apart(lines, rooms):
+    """All variants have one guard. Of two in a program the second would vanish unseen, with what only it has."""
+    if rooms is not None:
+        return lines[:2] + ["#define OJS_SHUTDOWN_SUBSET 1"] + lines[2:]
+    return [
+        "#if defined(OJS_SHUTDOWN_HPP) && defined(OJS_SHUTDOWN_SUBSET)",
+        "#error a smaller variant of ojs_shutdown.hpp was included before this one: include this one alone",
+        "#endif",
+    ] + lines
 
 
 def kept_includes(split):

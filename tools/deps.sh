@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what is missing to build and test (with "check": also what `make check` needs; with "container": also what
-# `make container-test` needs), and only that.
+# Installs what is missing to build and test (with "check": also what `make check` needs; with "container" and with
+# "portability" what those targets need), and only that.
 # Says nothing and touches no network when everything is there.
 set -eu
 CXX=${CXX:-c++}
@@ -37,6 +37,13 @@ missing() {
         has_program clang-format || echo "clang-format clang-format"
         python3 -c "import yaml" 2>/dev/null || echo "python3-yaml python3's yaml"
         has_program promtool || echo "prometheus promtool"
+        has_program cmake || echo "cmake cmake"
+        has_program pkg-config || echo "pkg-config pkg-config"
+        python3 -c "import ensurepip" 2>/dev/null || echo "python3-venv python3 -m venv"
+    fi
+    if [ "${1:-}" = portability ]; then
+        python3 -c "import ensurepip" 2>/dev/null || echo "python3-venv python3 -m venv"
+        has_program qemu-arm-static || echo "qemu-user-static qemu-arm-static"
     fi
     if [ "${1:-}" = container ]; then
         for program in podman buildah runc tini dumb-init; do

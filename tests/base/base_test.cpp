@@ -420,7 +420,7 @@ TEST_CASE("thread: runs its body, with its name, all signals blocked unless aske
 
 TEST_CASE("thread: one that cannot be started is an error, not a crash") {
     ojs::detail::thread_options options;
-    options.stack_size = std::size_t{1} << 50;
+    options.stack_size = ~std::size_t{0} / 2;
     const auto witness = std::make_shared<int>(0);
     const auto started = ojs::detail::thread::start([witness] {}, options);
     REQUIRE_FALSE(started);

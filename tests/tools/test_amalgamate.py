@@ -142,6 +142,15 @@ class OutputTest(AmalgamateTest):
         self.assertNotIn("bits", banner)
         self.assertIn("// ==== base/detail/bits.hpp ====", code)
 
+    def test_the_whole_header_after_a_smaller_one_is_an_error(self):
+        whole, small = self.header(), self.header("--modules", "core")
+        self.assertIn("#define OJS_SHUTDOWN_SUBSET 1\n", small.split("// ==== ")[0])
+        self.assertIn("#error a smaller variant", whole.split("#ifndef OJS_SHUTDOWN_HPP")[0])
+        for first, second, fails in ((small, whole, True), (whole, small, False), (whole, whole, False)):
+            text = "#define PICOJSON_SKIPPED\n" + (first + second).replace("#include <picojson.h>", "")
+            done = subprocess.run(["c++", "-x", "c++", "-E", "-"], input=text, capture_output=True, text=True)
+            self.assertEqual(fails, done.returncode != 0, done.stderr)
+
     def test_banner(self):
         text = self.header().split("#ifndef")[0]
         self.assertIn("ojs_shutdown.hpp 1.2.3", text)

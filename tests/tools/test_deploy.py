@@ -23,7 +23,14 @@ GRANTS = {
 CONTROLLER_CONFIG = "kubernetes/controller-config.yaml"
 CONTROLLERS = ["kubernetes/controller-spot.yaml", "kubernetes/controller-normal.yaml"]
 DOCKERFILES = {"Dockerfile": "worker", "controller.Dockerfile": "controller"}  # and the program that is in the image
-FILES = [*GRANTS, *DOCKERFILES, "kubernetes/disruption-budget.yaml", CONTROLLER_CONFIG, *CONTROLLERS]
+POLICIES = ["kubernetes/disruption-budget.yaml", "kubernetes/network-policy.yaml"]
+FILES = [*GRANTS, *DOCKERFILES, *POLICIES, CONTROLLER_CONFIG, *CONTROLLERS]
+# File, and how it says how much memory the worker may have.
+MEMORY = {
+    "docker-compose.yml": r"^ +mem_limit: (\d+)m$",
+    "kubernetes/deployment.yaml": r"^ +limits: \{memory: (\d+)Mi,",
+    "ojs-worker.service": r"^MemoryMax=(\d+)M$",
+}
 
 
 def read(name):
@@ -86,6 +93,14 @@ class Budgets(unittest.TestCase):
                 self.assertEqual(sum(numbers[:-1]), numbers[-1])
                 self.assertEqual(numbers[-1], granted(name))
                 self.assertIn(duration(name, "OJS_SHUTDOWN_GRACE_PERIOD", None), numbers)
+
+    def test_the_memory_granted_is_enough_for_all_jobs_as_the_comment_has_it(self):
+        for name in GRANTS:
+            with self.subTest(name):
+                comment = re.sub(r"\s*\n\s*# ", " ", read(name))
+                own, job, total = map(int, re.search(r"(\d+) Mi?B? and (\d+) Mi?B? for each job.*? are (\d+)[;:.]", comment).groups())
+                self.assertEqual(own + job * int(setting(name, "OJS_CONCURRENCY") or 10), total)
+                self.assertLessEqual(total, int(re.search(MEMORY[name], read(name), re.MULTILINE).group(1)))
 
     def test_the_grace_period_is_the_formula_of_the_specification(self):
         for name in GRANTS:
@@ -177,7 +192,8 @@ class Dockerfile(unittest.TestCase):
     NAME = "Dockerfile"
 
     def setUp(self):
-        steps = [line.split(" ", 1) for line in without_comments(read(self.NAME)).splitlines() if line]
+        joined = re.sub(r" *\\\n\s*", " ", without_comments(read(self.NAME)))
+        steps = [line.split(" ", 1) for line in joined.splitlines() if line]
         last = max(i for i, step in enumerate(steps) if step[0] == "FROM")
         self.build, self.image = steps[:last], dict(steps[last:])
         self.program = DOCKERFILES[self.NAME]
@@ -251,6 +267,18 @@ class Yaml(unittest.TestCase):
         self.assertEqual(budget["spec"]["selector"]["matchLabels"], pod["metadata"]["labels"])
         self.assertLess(0, budget["spec"]["maxUnavailable"])
 
+    def test_network_policy(self):
+        policy = self.load("kubernetes/network-policy.yaml")["spec"]
+        pod = self.load("kubernetes/deployment.yaml")["spec"]["template"]
+        (worker,) = pod["spec"]["containers"]
+        self.assertEqual(policy["podSelector"]["matchLabels"], pod["metadata"]["labels"])
+        self.assertEqual(policy["ingress"][0]["ports"][0]["port"], worker["ports"][0]["containerPort"])
+        name, port = re.fullmatch(r"http://([a-z-]+):(\d+)", worker["env"][0]["value"]).groups()
+        backend, dns = policy["egress"]
+        self.assertEqual(backend["to"][0]["podSelector"]["matchLabels"], {"app.kubernetes.io/name": name})
+        self.assertEqual([each["port"] for each in backend["ports"]], [int(port)])
+        self.assertEqual({(each["protocol"], each["port"]) for each in dns["ports"]}, {("UDP", 53), ("TCP", 53)})
+
     def test_probes_and_hook(self):
         (worker,) = self.load("kubernetes/deployment.yaml")["spec"]["template"]["spec"]["containers"]
         (port,) = worker["ports"]
@@ -275,7 +303,7 @@ class Yaml(unittest.TestCase):
                 self.assertEqual(deployment["spec"]["selector"]["matchLabels"], pod["metadata"]["labels"])
                 spec = pod["spec"]
                 volumes = {each["name"]: each for each in spec["volumes"]}
-                self.assertEqual(volumes["tmp"]["emptyDir"], {})
+                self.assertEqual(list(volumes["tmp"]["emptyDir"]), ["sizeLimit"])
                 self.assertEqual(volumes["config"]["configMap"]["name"], config["metadata"]["name"])
                 self.assertEqual(volumes["spool"]["persistentVolumeClaim"]["claimName"], claim["metadata"]["name"])
                 (controller,) = spec["containers"]
@@ -283,6 +311,7 @@ class Yaml(unittest.TestCase):
                 self.assertEqual(mounts["spool"], settings["spool_dir"])
                 self.assertEqual(mounts["tmp"], str(Path(settings["termination_type_file"]).parent))
                 self.assertEqual(settings["metrics_address"], f"0.0.0.0:{controller['ports'][0]['containerPort']}")
+                self.assertIn("memory", controller["resources"]["limits"])
                 program, *flags = controller["command"]
                 self.assertEqual(flags, [])  # it finds its configuration where that is mounted
                 source = (ROOT / "examples/controller.cpp").read_text()
@@ -309,6 +338,8 @@ class Systemd(unittest.TestCase):
             "SendSIGHUP": "no",
             "Restart": "on-failure",
             "RestartPreventExitStatus": "64",
+            "LimitCORE": "0",
+            "TasksMax": "256",
         }
         service = without_comments(read(self.NAME)).split("[Service]")[1].split("[Install]")[0]
         said = dict(line.split("=", 1) for line in service.split("\n") if line)

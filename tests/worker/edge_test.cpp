@@ -23,7 +23,7 @@ TEST_CASE("edge: a worker that could not start leaves nobody in the transport") 
     std::size_t when_gone = 0;
     for (int i = 0; i < 5; ++i) {
         ojs::worker_options settings = options();
-        settings.thread_stack_size = std::size_t{1} << 50;  // no job thread can be had
+        settings.thread_stack_size = ~std::size_t{0} / 2;  // no job thread can be had
         ojs::worker worker(settings, wire);
         worker.register_handler("work", [](ojs::job_context&) {});
         const ojs::result<void> started = worker.start();

@@ -170,7 +170,8 @@ inline void stand_aside(std::size_t rule, int number, siginfo_t* info, void* con
     const struct sigaction& previous = process.previous[rule];
     if (::sigaction(number, nullptr, &current) == 0 && is_ours(current)) {
         ::sigaction(number, &previous, nullptr);
-        raise(number);
+        // Not raise(): musl sends it to the thread it remembers, which after a fork behind its back is the parent's.
+        ::kill(getpid(), number);
     } else if (!same_handler(current, previous)) {  // it is what called us
         call_previous(previous, number, info, context);
     }

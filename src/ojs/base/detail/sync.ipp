@@ -93,14 +93,15 @@ OJS_SHUTDOWN_INLINE result<thread> thread::start(function<void()> body, thread_o
     pthread_attr_getstacksize(&attributes, &stack_size);
     const std::size_t wanted = options.stack_size != 0 ? options.stack_size : stack_size;
     const std::size_t least = options.least_stack_size;
+    int failed = 0;
     if (options.stack_size != 0 || wanted < least)
-        pthread_attr_setstacksize(&attributes, usable_stack_size(wanted < least ? least : wanted));
+        failed = pthread_attr_setstacksize(&attributes, usable_stack_size(wanted < least ? least : wanted));
     sigset_t all;
     sigset_t previous;
     sigfillset(&all);
     if (!options.takes_signals) pthread_sigmask(SIG_SETMASK, &all, &previous);
     thread out;
-    const int failed = pthread_create(&out.native_, &attributes, thread_main, start.get());
+    if (failed == 0) failed = pthread_create(&out.native_, &attributes, thread_main, start.get());
     if (!options.takes_signals) pthread_sigmask(SIG_SETMASK, &previous, nullptr);
     pthread_attr_destroy(&attributes);
     if (failed != 0) {

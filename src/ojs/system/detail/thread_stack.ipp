@@ -105,6 +105,8 @@ inline int find_module(struct dl_phdr_info* module, std::size_t /*size*/, void* 
         if (part.p_type != PT_LOAD || wanted->address < from || wanted->address >= from + part.p_memsz)
             continue;
         std::string_view name = module->dlpi_name == nullptr ? "" : module->dlpi_name;
+        // The program itself has no name in glibc, and in static programs of musl this one.
+        if (name == "/proc/self/exe") name = {};
         name.remove_prefix(name.rfind('/') + 1);
         append(*wanted->out,
                {name.empty() ? "program" : name, "+", hex(wanted->address - module->dlpi_addr)});

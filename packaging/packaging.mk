@@ -1,0 +1,79 @@
+# Other processors, other C libraries, other systems: `make portability`.
+#
+# The compiler is zig's clang with its own libc++ and musl, a package of pip's: the one cross compiler for all of these
+# that is one download. It stays in build/; what it compiles of its own libraries is kept in its cache, for all trees.
+# Not 0.16 and later: their malloc() is no longer musl's, and spins on a lock whose holder may be a lowered thread.
+ZIG_VERSION := 0.15.2
+ZIG := $(BUILD)/zig-$(ZIG_VERSION)
+PORTS := x86_64-linux-musl aarch64-linux-musl arm-linux-musleabihf riscv64-linux-musl
+# -fno-sanitize: zig's own default, which would make it compile a library of its own for it. -Os when linking: the libc++
+# and musl that the static worker has, else another one is compiled for the tests.
+$(foreach port,$(PORTS),$(eval compiler.$(port) := $(ZIG)/bin/python -m ziglang c++ -target $(port) $(TEST) -g0 \
+    -fno-sanitize=undefined -isystem $(ZIG)/headers -I. $(SEPARATE)))
+OWN_DOCTEST += $(PORTS)
+$(foreach port,$(PORTS),$(eval $(call configuration_rules,$(port),$(BUILD)/test/$(port))))
+$(foreach port,$(PORTS),$(eval $(BUILD)/test/$(port)/flags: | $(ZIG)/headers))
+
+# Debian's headers of doctest and picojson and nothing else of /usr/include, which is for another C library.
+$(ZIG)/headers:
+	@echo "fetch   ziglang $(ZIG_VERSION)"
+	@rm -rf $(ZIG) && python3 -m venv $(ZIG) && $(ZIG)/bin/pip install -q --disable-pip-version-check ziglang==$(ZIG_VERSION)
+	@mkdir -p $@.new/doctest
+	@for header in doctest/doctest.h picojson.h; do \
+	    ln -s "$$(echo "#include <$$header>" | $(CXX) $(COMMON) -x c++ -M - | tr -s ' \\' '\n' | grep "/$$header$$" | \
+	    xargs realpath)" $@.new/$$header || exit; done
+	@mv $@.new $@
+
+$(foreach port,$(PORTS),$(eval $(BUILD)/test/$(port)/unit: LDFLAGS += -static -Os))
+
+run.aarch64-linux-musl := packaging/emulate.sh qemu-aarch64-static
+run.arm-linux-musleabihf := packaging/emulate.sh qemu-arm-static
+run.riscv64-linux-musl := packaging/emulate.sh qemu-riscv64-static
+
+# No machine of these systems is at hand: that it compiles is all that is said of them.
+COMPILED_ONLY := x86_64-macos aarch64-macos x86_64-freebsd
+PORTABILITY := $(addsuffix /unit,$(PORTS)) $(addprefix compiled/,$(COMPILED_ONLY))
+.PHONY: portability portability-musl
+portability:  ## the unit tests for musl on four processors; compiled only: macOS and FreeBSD
+	@tools/deps.sh portability
+	$(call run_checks,$(addprefix test/,$(addsuffix /unit,$(PORTS))),$(PORTABILITY))
+portability-musl:  ## the part of it that `make check` runs as well: x86-64
+	$(call run_checks,test/x86_64-linux-musl/unit,x86_64-linux-musl/unit)
+$(RESULTS)/compiled/%: FORCE | $(ZIG)/headers
+	@$(TALLY) run $@ packaging/compile.sh '$(ZIG)/bin/python -m ziglang c++ -target $* $(COMMON) -Wall -Wextra -Werror \
+	    -isystem $(ZIG)/headers -I.' $(BUILD)/test/compiled-$*.o
+CHECK_PROGRAMS += x86_64-linux-musl/unit
+CHECKS += x86_64-linux-musl/unit
+
+# ---- make install ----------------------------------------------------------------------------------------------------
+
+# Each of the three is whole, and all have one include guard; the whole header after the small one is an error.
+PREFIX ?= /usr/local
+DESTDIR ?=
+HASH := \#
+VERSION := $(shell sed -n 's/^$(HASH)define OJS_SHUTDOWN_VERSION "\(.*\)"/\1/p' src/ojs/base/config.hpp)
+PICOJSON = $(shell echo '$(HASH)include <picojson.h>' | $(CXX) $(COMMON) -x c++ -M - | tr -s ' \\' '\n' | grep '/picojson\.h$$')
+VARIANTS := $(addprefix $(BUILD)/dist/,ojs_shutdown.hpp ojs_shutdown_core.hpp ojs_shutdown_bundled.hpp)
+INSTALLED := $(addprefix include/,$(notdir $(VARIANTS))) lib/pkgconfig/ojs_shutdown.pc
+.PHONY: install uninstall
+install: $(VARIANTS)  ## the headers and ojs_shutdown.pc to PREFIX (/usr/local), below DESTDIR
+	@install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	@install -m 644 $(VARIANTS) $(DESTDIR)$(PREFIX)/include
+	@sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' packaging/ojs_shutdown.pc.in \
+	    >$(DESTDIR)$(PREFIX)/lib/pkgconfig/ojs_shutdown.pc
+uninstall:  ## take away what `make install` put there
+	@rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(INSTALLED))
+
+$(BUILD)/dist/ojs_shutdown.hpp: FORCE
+	@mkdir -p $(@D)
+	@python3 tools/amalgamate.py --output $@
+$(BUILD)/dist/ojs_shutdown_core.hpp: FORCE  # no worker, no sockets, no JSON: signals, the lifecycle, the barrier
+	@mkdir -p $(@D)
+	@python3 tools/amalgamate.py --modules core --output $@
+$(BUILD)/dist/ojs_shutdown_bundled.hpp: FORCE  # with picojson in it, and its license
+	@mkdir -p $(@D)
+	@python3 tools/amalgamate.py --bundle-picojson $(PICOJSON) --output $@
+
+$(RESULTS)/packaging: FORCE
+	@OJS_TEST_BUILD=$(BUILD) CXX='$(CXX)' $(TALLY) run --limit 900 $@ python3 -B tests/packaging/packaging_test.py
+CHECKS += packaging

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""The ways into another project: each one builds examples/hello_worker.cpp outside the tree and runs it. What it takes:
+
+    OJS_TEST_BUILD    a folder to work in; default build
+    CXX               the compiler; default c++
+
+Without cmake or pkg-config its part is skipped; in CI (CI=true) that is a failure.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("OJS_TEST_BUILD", "build")).resolve()
+CXX = os.environ.get("CXX", "c++")
+VERSION = re.search(r'OJS_SHUTDOWN_VERSION "(.*)"', (ROOT / "src/ojs/base/config.hpp").read_text()).group(1)
+HELLO = (ROOT / "examples/hello_worker.cpp").read_text()
+PROJECT = """\
+cmake_minimum_required(VERSION 3.14)
+project(user LANGUAGES CXX)
+{finding}
+add_executable(hello hello.cpp)
+target_link_libraries(hello PRIVATE {target})
+"""
+
+
+def run(*command, **how):
+    words = [str(word) for word in command]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, **how)
+    if done.returncode != 0:
+        raise AssertionError(f"{' '.join(words)}: status {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def make(*words):
+    return run("make", "-s", "-C", ROOT, f"BUILD={BUILD}", *words)
+
+
+class Outside(unittest.TestCase):
+    """In a folder that is not below the tree, with an installation of the header beside it."""
+
+    NEEDS = []
+
+    def setUp(self):
+        for program in self.NEEDS:
+            if not shutil.which(program):
+                if os.environ.get("CI"):
+                    self.fail(f"there is no {program}")
+                self.skipTest(f"there is no {program}")
+        self.folder = Path(tempfile.mkdtemp(prefix="ojs-packaging-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        (self.folder / "hello.cpp").write_text(HELLO)
+        self.prefix = self.folder / "prefix"
+
+    def assert_works(self, program):
+        # It wants a backend to do more; that it starts and says what is wrong with its settings is all that is asked.
+        done = subprocess.run([program], env={"OJS_URL": "nowhere"}, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 64, done.stdout + done.stderr)
+        self.assertIn("OJS_URL", done.stdout + done.stderr)
+
+    def compile(self, *flags, source="hello.cpp"):
+        run(CXX, "-std=c++17", *flags, source, "-o", "hello", cwd=self.folder)
+        return self.folder / "hello"
+
+
+class Installed(Outside):
+    def test_what_is_put_there_is_taken_away(self):
+        make("install", f"PREFIX={self.prefix}")
+        files = sorted(str(path.relative_to(self.prefix)) for path in self.prefix.rglob("*") if path.is_file())
+        headers = ["ojs_shutdown.hpp", "ojs_shutdown_bundled.hpp", "ojs_shutdown_core.hpp"]
+        self.assertEqual(files, [*(f"include/{each}" for each in headers), "lib/pkgconfig/ojs_shutdown.pc"])
+        self.assertEqual((self.prefix / "include/ojs_shutdown.hpp").read_bytes(), (ROOT / "ojs_shutdown.hpp").read_bytes())
+        make("uninstall", f"PREFIX={self.prefix}")
+        self.assertEqual([path for path in self.prefix.rglob("*") if path.is_file()], [])
+
+    def test_destdir_is_in_no_file(self):
+        make("install", "PREFIX=/usr", f"DESTDIR={self.prefix}")
+        config = (self.prefix / "usr/lib/pkgconfig/ojs_shutdown.pc").read_text()
+        self.assertIn("prefix=/usr\n", config)
+        self.assertNotIn(str(self.prefix), config)
+
+    def test_the_single_file_needs_no_picojson(self):
+        make("install", f"PREFIX={self.prefix}")
+        (self.folder / "hello.cpp").write_text(HELLO.replace("ojs_shutdown.hpp", "ojs_shutdown_bundled.hpp"))
+        no_picojson = ROOT / "tests/compile/no_picojson"  # where picojson.h is an error
+        self.assert_works(self.compile("-pthread", f"-I{self.prefix}/include", f"-I{no_picojson}"))
+
+    def test_the_core_is_a_header_of_its_own(self):
+        make("install", f"PREFIX={self.prefix}")
+        (self.folder / "hello.cpp").write_text(
+            "#include <ojs_shutdown_core.hpp>\n"
+            "int main() { ojs::lifecycle life; return ojs::signals::install(life) ? 0 : 1; }\n"
+        )
+        run(self.compile("-pthread", f"-I{self.prefix}/include"))
+
+
+class PkgConfig(Outside):
+    NEEDS = ["pkg-config"]
+
+    def test_flags_and_version(self):
+        make("install", f"PREFIX={self.prefix}")
+        env = {**os.environ, "PKG_CONFIG_PATH": f"{self.prefix}/lib/pkgconfig"}
+        self.assertEqual(run("pkg-config", "--modversion", "ojs_shutdown", env=env).strip(), VERSION)
+        flags = run("pkg-config", "--cflags", "--libs", "ojs_shutdown", env=env).split()
+        self.assert_works(self.compile(*flags))
+
+
+class CMake(Outside):
+    NEEDS = ["cmake"]
+
+    def build(self, finding, target, *settings):
+        (self.folder / "CMakeLists.txt").write_text(PROJECT.format(finding=finding, target=target))
+        run("cmake", "-S", self.folder, "-B", self.folder / "out", f"-DCMAKE_CXX_COMPILER={CXX}", *settings)
+        run("cmake", "--build", self.folder / "out")
+        self.assert_works(self.folder / "out/hello")
+
+    def install(self):
+        run("cmake", "-S", ROOT, "-B", self.folder / "lib", f"-DCMAKE_INSTALL_PREFIX={self.prefix}",
+            f"-DCMAKE_CXX_COMPILER={CXX}")
+        run("cmake", "--build", self.folder / "lib")
+        run("cmake", "--install", self.folder / "lib")
+
+    def test_find_package(self):
+        self.install()
+        finding = f"find_package(ojs_shutdown {VERSION} REQUIRED)"
+        for target in ["ojs_shutdown::ojs_shutdown", "ojs_shutdown::ojs_shutdown_separate"]:
+            with self.subTest(target):
+                shutil.rmtree(self.folder / "out", ignore_errors=True)
+                self.build(finding, target, f"-DCMAKE_PREFIX_PATH={self.prefix}")
+
+    def test_another_version_is_not_found(self):
+        self.install()
+        with self.assertRaisesRegex(AssertionError, f"version: {VERSION}"):
+            self.build("find_package(ojs_shutdown 99.0 REQUIRED)", "ojs_shutdown::ojs_shutdown",
+                       f"-DCMAKE_PREFIX_PATH={self.prefix}")
+
+    def test_fetch_content(self):
+        finding = f'include(FetchContent)\nFetchContent_Declare(ojs_shutdown SOURCE_DIR "{ROOT}")\n' \
+                  "FetchContent_MakeAvailable(ojs_shutdown)"
+        self.build(finding, "ojs_shutdown::ojs_shutdown")
+
+    def test_add_subdirectory(self):
+        self.build(f'add_subdirectory("{ROOT}" ojs_shutdown)', "ojs_shutdown::ojs_shutdown_separate")
+
+
+if __name__ == "__main__":
+    unittest.main()
