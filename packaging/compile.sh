@@ -1,8 +1,13 @@
 #!/bin/sh
-# compile.sh COMPILER OBJECT: what must compile for a system that cannot be run here: both forms, and the examples.
+# compile.sh FOLDER PROGRAMS -- COMPILER...: what must compile for a system that cannot be run here: the definitions, the
+# header-only form, and the programs.
 set -eu
-$1 -DOJS_SHUTDOWN_SEPARATE=1 -c tests/link/implementation.cpp -o "$2"
-$1 -c examples/hello_worker.cpp -o "$2"
-for source in examples/*.cpp tools/shutdown_probe/*.cpp; do
-    $1 -DOJS_SHUTDOWN_SEPARATE=1 -c "$source" -o "$2"
+folder=$1
+programs=$2
+shift 3
+mkdir -p "$folder"
+"$@" -DOJS_SHUTDOWN_SEPARATE=1 -c tests/link/implementation.cpp -o "$folder/implementation.o"
+"$@" -c examples/hello_worker.cpp -o "$folder/hello_worker.o"
+for program in $programs; do
+    "$@" -DOJS_SHUTDOWN_SEPARATE=1 -c "$program" -o "$folder/program.o"
 done

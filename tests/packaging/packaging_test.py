@@ -23,10 +23,15 @@ HELLO = (ROOT / "examples/hello_worker.cpp").read_text()
 PROJECT = """\
 cmake_minimum_required(VERSION 3.14)
 project(user LANGUAGES CXX)
-{finding}
-add_executable(hello hello.cpp)
-target_link_libraries(hello PRIVATE {target})
+add_executable(app hello.cpp)
 """
+DOCUMENT = (ROOT / "docs/installing.md").read_text()
+
+
+def documented(word):
+    """The lines for CMake that the document gives, as a user with this checkout would write them."""
+    (block,) = [each for each in re.findall(r"```cmake\n(.*?)```", DOCUMENT, re.DOTALL) if word in each]
+    return block.replace("/path/to/ojs_shutdown", str(ROOT))
 
 
 def run(*command, **how):
@@ -113,11 +118,11 @@ class PkgConfig(Outside):
 class CMake(Outside):
     NEEDS = ["cmake"]
 
-    def build(self, finding, target, *settings):
-        (self.folder / "CMakeLists.txt").write_text(PROJECT.format(finding=finding, target=target))
+    def build(self, lines, *settings):
+        (self.folder / "CMakeLists.txt").write_text(PROJECT + lines)
         run("cmake", "-S", self.folder, "-B", self.folder / "out", f"-DCMAKE_CXX_COMPILER={CXX}", *settings)
         run("cmake", "--build", self.folder / "out")
-        self.assert_works(self.folder / "out/hello")
+        self.assert_works(self.folder / "out/app")
 
     def install(self):
         run("cmake", "-S", ROOT, "-B", self.folder / "lib", f"-DCMAKE_INSTALL_PREFIX={self.prefix}",
@@ -127,25 +132,23 @@ class CMake(Outside):
 
     def test_find_package(self):
         self.install()
-        finding = f"find_package(ojs_shutdown {VERSION} REQUIRED)"
+        lines = documented("find_package")
+        self.assertIn(VERSION, lines)
         for target in ["ojs_shutdown::ojs_shutdown", "ojs_shutdown::ojs_shutdown_separate"]:
             with self.subTest(target):
                 shutil.rmtree(self.folder / "out", ignore_errors=True)
-                self.build(finding, target, f"-DCMAKE_PREFIX_PATH={self.prefix}")
+                self.build(lines.replace("ojs_shutdown::ojs_shutdown", target), f"-DCMAKE_PREFIX_PATH={self.prefix}")
 
     def test_another_version_is_not_found(self):
         self.install()
         with self.assertRaisesRegex(AssertionError, f"version: {VERSION}"):
-            self.build("find_package(ojs_shutdown 99.0 REQUIRED)", "ojs_shutdown::ojs_shutdown",
-                       f"-DCMAKE_PREFIX_PATH={self.prefix}")
+            self.build("find_package(ojs_shutdown 99.0 REQUIRED)\n", f"-DCMAKE_PREFIX_PATH={self.prefix}")
 
     def test_fetch_content(self):
-        finding = f'include(FetchContent)\nFetchContent_Declare(ojs_shutdown SOURCE_DIR "{ROOT}")\n' \
-                  "FetchContent_MakeAvailable(ojs_shutdown)"
-        self.build(finding, "ojs_shutdown::ojs_shutdown")
+        self.build(documented("FetchContent"))
 
     def test_add_subdirectory(self):
-        self.build(f'add_subdirectory("{ROOT}" ojs_shutdown)', "ojs_shutdown::ojs_shutdown_separate")
+        self.build(documented("add_subdirectory"))
 
 
 if __name__ == "__main__":

@@ -156,7 +156,7 @@ def check_program(words):
 
 
 def check_make(words):
-    makefile = read("Makefile")
+    makefile = read("Makefile") + read("packaging/packaging.mk")
     targets = set(re.findall(r"(?m)^([a-z-]+)(?: [a-z -]*)?:", makefile))
     for word in words[1:]:
         name = word.split("=")[0]
@@ -278,8 +278,9 @@ def run_on_files(line):
 
 
 def check_build(line, main):
-    """g++ ... worker.cpp -o worker, of the header beside the block before it; compiled, but not to code."""
-    words = shlex.split(line)
+    """g++ ... worker.cpp -o worker, of the header beside the README's program; compiled, but not to code. What pkg-config
+    says is for the test of packaging."""
+    words = shlex.split(line.split(" $(pkg-config ")[0])
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "worker.cpp").write_text(main)
         shutil.copy(ROOT / "ojs_shutdown.hpp", folder)
@@ -298,14 +299,20 @@ def check_shell(block):
         elif commands[0][0] == "g++":
             (main,) = [each for each in blocks("README.md") if "int main" in each.text]
             check_build(line, source_of(main))
-            built.add("./" + commands[0][-1])
+            built.add("./" + shlex.split(line)[shlex.split(line).index("-o") + 1])
         else:
             for words in commands:
                 left = [word for word in words if not re.match(r"\w+=", word)]
                 check_command(["export", *words[:-1]] if left and left[0] in built else words)
 
 
-RULES = {"cpp": compile_cpp, "sh": check_shell, "json": parse_json, "ini": parse_ini, "yaml": parse_yaml}
+def is_built(block):
+    """A block for CMake is built by the test of packaging, which asks for it by a word."""
+    asked = re.findall(r'documented\("(\w+)"\)', read("tests/packaging/packaging_test.py"))
+    assert any(word in block.text for word in asked), "tests/packaging/packaging_test.py does not build this"
+
+
+RULES = {"cmake": is_built, "cpp": compile_cpp, "sh": check_shell, "json": parse_json, "ini": parse_ini, "yaml": parse_yaml}
 
 
 class Blocks(unittest.TestCase):

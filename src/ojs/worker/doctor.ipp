@@ -319,7 +319,7 @@ inline void check_limits(const worker_options& options, std::vector<finding>& ou
         rlimit found{};
         const std::uint64_t need = static_cast<std::uint64_t>(options.concurrency) + check.base;
         if (::getrlimit(check.limit, &found) != 0 || found.rlim_cur == RLIM_INFINITY ||
-            found.rlim_cur >= need)
+            static_cast<std::uint64_t>(found.rlim_cur) >= need)
             continue;
         out.push_back({severity::warning, check.id,
                        cat({"OJS_CONCURRENCY is ", options.concurrency, ", but the limit of ", check.what,

@@ -99,6 +99,7 @@ class spool_waiting {
 #else
         static_cast<void>(forked);
         static_cast<void>(spool_path);
+        static_cast<void>(was_open_);
 #endif
     }
     // To poll for news, from any thread once watch() was called; -1: there is none to be had.
