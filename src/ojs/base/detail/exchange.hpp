@@ -15,11 +15,16 @@ void swap(T& one, T& other) noexcept {
     other = static_cast<T&&>(kept);
 }
 
-// What was there before.
-template <class T, class U = T>
-T exchange(T& place, U&& next) {
+template <class T>
+struct itself {
+    using type = T;
+};
+
+// What was there before. The type is that of `place` alone.
+template <class T>
+T exchange(T& place, typename itself<T>::type next) {
     T before = static_cast<T&&>(place);
-    place = static_cast<U&&>(next);
+    place = static_cast<T&&>(next);
     return before;
 }
 
