@@ -356,7 +356,7 @@ WORKER_USE = """\
         worker.register_handler("email.send", [](ojs::job_context& job) {
             send_email(job.args_json());
         });
-        return worker.run();  // until SIGTERM: quiet, drain, stop
+        return worker.run();  // ends after a SIGTERM, when every job is reported
     }"""
 
 CORE_USE = """\
@@ -372,7 +372,7 @@ def banner(tree, names, rooms, picojson):
     if version is None:
         raise Problem(f"src/ojs/{CONFIG}:1", "no version", '#define OJS_SHUTDOWN_VERSION "X.Y.Z"')
     uses_picojson = any(re.match(r"\s*#\s*include\s*<picojson\.h>", l) for n in names for l in tree.parts[n].lines)
-    needs = " beside <picojson.h>" if uses_picojson and picojson is None else ""
+    needs = "; wants <picojson.h> on the include path" if uses_picojson and picojson is None else ""
 
     text = [
         f"ojs_shutdown.hpp {version}: stop a worker process without losing work.",
@@ -397,7 +397,8 @@ def banner(tree, names, rooms, picojson):
         '    #include "ojs_shutdown.hpp"',
         "",
         "Where everything lives: search for '==== core/' or '==== core/lifecycle'; definitions (.ipp) come",
-        "last, and what is in detail/, engine/ and the like is not for users.",
+        "last; what is in detail/, engine/, spool/ and http/ is not for users."
+        + (" Begin with worker/worker." if "worker/worker.hpp" in names else ""),
     ]
     listed = [name for name in names if name.endswith(".hpp") and not tree.parts[name].internal]
     width = max(len(name) - len(".hpp") for name in listed) + 2

@@ -1,4 +1,4 @@
-// Version, and every macro of the library: the table below is complete.
+// Version, and every macro of the library, in one complete table.
 // clang-format off
 //   macro                        default   meaning
 //   OJS_SHUTDOWN_SEPARATE        0         1 in all translation units: declarations only (compile once, link)

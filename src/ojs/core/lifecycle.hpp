@@ -1,6 +1,6 @@
 // lifecycle: where a process stands between running and terminated, in one word.
 //
-// Every event (a signal, a directive, a call) goes through one table, `transitions` below, and is applied to
+// Every event (a signal, a directive, a call) goes through one table, see transition_for() below, and is applied to
 // one lock-free 64-bit atomic by compare-exchange, so it can be applied in a signal handler. [GS 4, 5]
 #pragma once
 

@@ -61,6 +61,8 @@ std::string repair_utf8(std::string text);
 
 // Where the texts are, in ascending order.
 array<const std::string*> in_order(const std::vector<std::string>& texts);
+// How many of them come before `text`.
+std::size_t place_in(const array<const std::string*>& sorted, const std::string& text) noexcept;
 
 // A control character, quote or backslash as JSON escapes it.
 void append_json_escape(std::string& out, char c);

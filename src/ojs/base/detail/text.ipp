@@ -175,6 +175,21 @@ OJS_SHUTDOWN_INLINE array<const std::string*> in_order(const std::vector<std::st
     return out;
 }
 
+OJS_SHUTDOWN_INLINE std::size_t place_in(const array<const std::string*>& sorted,
+                                         const std::string& text) noexcept {
+    std::size_t from = 0;
+    std::size_t to = sorted.size();
+    while (from < to) {
+        const std::size_t middle = from + (to - from) / 2;
+        if (*sorted[middle] < text) {
+            from = middle + 1;
+        } else {
+            to = middle;
+        }
+    }
+    return from;
+}
+
 }  // namespace detail
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -1,4 +1,5 @@
-// settle: tells the backend what became of a job, until it answers; and the queue of jobs a stop reports.
+// settle: tells the backend what became of a job, until it answers; and the queue of jobs a stop reports. Who may report
+// a job is the first to active_job::take() it.
 #pragma once
 
 #include "../../base/detail/array.hpp"

@@ -132,7 +132,7 @@ class supervisor {
         worker_.life.apply(event::resume_request, why);
     }
 
-    // Brings this worker to where an outside lifecycle stands. By its state, not its events: this worker may be
+    // Only with an outside lifecycle; else signals drive the worker's own. Brings this worker to where that one stands. By its state, not its events: this worker may be
     // further already, and one SIGTERM must not be its second.
     void follow(const lifecycle_state& outside) {
         lifecycle& own = worker_.life;

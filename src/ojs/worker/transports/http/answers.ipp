@@ -157,20 +157,20 @@ inline directive read_directive(std::string_view body) {
     return found;
 }
 
-// Those of `ours` that a list of ids names, however long that is.
+// Those of `ours` that a list of ids names, however long that is: it is not kept.
 inline std::vector<std::string> named_ids(std::string_view list, const std::vector<std::string>& ours) {
-    std::vector<std::string> named;
+    const array<const std::string*> sorted = in_order(ours);
+    array<bool> named(sorted.size());
     std::string_view source;
     std::string id;
     while (next_raw_element(list, source)) {
-        if (raw_string(source, id)) named.push_back(id);
+        if (!raw_string(source, id)) continue;
+        const std::size_t place = place_in(sorted, id);
+        if (place < sorted.size() && *sorted[place] == id) named[place] = true;
     }
-    const array<const std::string*> wanted = in_order(ours);
     std::vector<std::string> out;
-    std::size_t next = 0;
-    for (const std::string* const each : in_order(named)) {
-        while (next < wanted.size() && *wanted[next] < *each) ++next;
-        if (next < wanted.size() && *wanted[next] == *each) out.push_back(*wanted[next++]);
+    for (std::size_t i = 0; i < sorted.size(); ++i) {
+        if (named[i]) out.push_back(*sorted[i]);
     }
     return out;
 }

@@ -1,4 +1,4 @@
-// What waits in request/: which files there are, in the order of their names, and which of them may be run now.
+// What waits in request/: which files there are, in the order of their names, and which of them may be run now. ../spool.ipp claims them.
 #pragma once
 
 #include <cstring>
