@@ -161,6 +161,6 @@
 #include "ojs/worker/worker.ipp"
 // clang-format on
 
-#undef OJS_SHUTDOWN_INLINE
 #endif  // OJS_SHUTDOWN_DEFINE
+#undef OJS_SHUTDOWN_INLINE
 #undef OJS_SHUTDOWN_DEFINE

@@ -37,7 +37,7 @@ INLINE_NAMESPACE = re.compile(r"inline namespace (\w+)")
 
 ALLOWED_MACROS = {"PICOJSON_USE_LOCALE"}
 # Streams pull in locales and static constructors; the rest costs more compile time than the library itself.
-# base/text.hpp, base/memory.hpp and base/sync.hpp have what is needed of them.
+# base/function.hpp and the parts in base/detail/ have what is needed of them.
 STREAMS = {"iostream", "sstream", "fstream", "iomanip"}
 HEAVY = STREAMS | {"functional", "memory", "mutex", "thread", "condition_variable", "map", "regex"}
 
@@ -127,7 +127,7 @@ def check_part(part):
             raise Problem(part.at(number), f"macro {macro.group(1)} would reach users", "name it OJS_SHUTDOWN_...")
         system = SYSTEM_INCLUDE.match(line)
         if system and system.group(1) in (HEAVY if is_header else STREAMS):
-            fix = "use base/text, base/memory or base/sync" + ("; or move it to the .ipp" if is_header else "")
+            fix = "use base/function or a part of base/detail" + ("; or move it to the .ipp" if is_header else "")
             raise Problem(part.at(number), f"<{system.group(1)}> costs every user compile time", fix)
         # clang-format indents every scope but the file's and a namespace's, so the first column tells.
         if line.startswith("using namespace"):

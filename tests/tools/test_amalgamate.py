@@ -290,7 +290,7 @@ class RefusalTest(AmalgamateTest):
         self.replace("src/ojs/base/text.ipp", "<cstdio>", "<map>")
         self.assertIn("#include <map>\n", self.header())
         self.replace("src/ojs/base/text.ipp", "<map>", "<sstream>")
-        self.assert_refused("src/ojs/base/text.ipp:1", "<sstream>", "base/text")
+        self.assert_refused("src/ojs/base/text.ipp:1", "<sstream>", "base/detail")
 
     def test_no_include_guard(self):
         self.replace("src/ojs_shutdown.hpp", "#endif  // OJS_SHUTDOWN_HPP", "#endif")

@@ -131,7 +131,7 @@ class lifecycle {
     // Thread-safe, async-signal-safe. Both are sequentially consistent with apply(): who announces work before it looks
     // at the phase, as drain_barrier::enter() does, and finds it running, is seen by everyone who knows it is over.
     ojs::phase phase() const noexcept { return static_cast<ojs::phase>(word_.load() & 7U); }
-    // Who sent a signal is noted right after the change: in between, the sender is still 0.
+    // Who sent a signal is noted right after the change: in between, and in a change made in between, the sender is 0.
     lifecycle_state state() const noexcept { return with_sender(unpack(word_.load())); }
 
     // How often resume was asked for, also where it changed nothing: a worker that follows this lifecycle may have

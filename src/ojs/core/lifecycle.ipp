@@ -195,25 +195,15 @@ inline bool came_later(const lifecycle_state& kept, const lifecycle_state& chang
     return later_ms > 0 && later_ms < 60000;
 }
 
-// The same of a sender's word, as far as its sequence tells.
-inline bool is_later_sender(std::uint64_t noted, const lifecycle_state& change) noexcept {
-    const auto sequence = static_cast<std::uint8_t>(sender_sequence_field.get(noted));
-    return noted != 0 && static_cast<std::int8_t>(sequence - change.sequence) > 0;
-}
-
 }  // namespace detail
 
 // A handler may make many changes between another one's exchange and this; the newest one stays.
 OJS_SHUTDOWN_INLINE void lifecycle::remember(const lifecycle_state& change) noexcept {
-    // Before the change itself, so that whoever finds that there finds its sender, too.
-    std::atomic<word>& sender = senders_[change.sequence % history_size];
-    word noted = sender.load(std::memory_order_relaxed);
-    while (!detail::is_later_sender(noted, change) &&
-           !sender.compare_exchange_weak(noted, pack_sender(change), std::memory_order_release,
-                                         std::memory_order_relaxed)) {
-    }
     std::atomic<word>& place = history_[change.sequence % history_size];
     word kept = place.load(std::memory_order_relaxed);
+    if (kept != 0 && detail::came_later(unpack(kept), change)) return;
+    // Before the change itself, so that whoever finds that there finds its sender, too.
+    senders_[change.sequence % history_size].store(pack_sender(change), std::memory_order_release);
     while ((kept == 0 || !detail::came_later(unpack(kept), change)) &&
            !place.compare_exchange_weak(kept, pack(change), std::memory_order_release,
                                         std::memory_order_relaxed)) {

@@ -17,11 +17,11 @@ class array {
   public:
     array() = default;
     explicit array(std::size_t count) : all_(new T[count]()), size_(count), room_(count) {}
-    array(std::initializer_list<T> given) {
+    array(std::initializer_list<T> given) : array() {  // delegating: what throws leaves nothing behind
         reserve(given.size());
         for (const T& each : given) push_back(each);
     }
-    array(const array& other) {
+    array(const array& other) : array() {
         reserve(other.size_);
         for (const T& each : other) push_back(each);
     }

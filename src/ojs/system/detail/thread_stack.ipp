@@ -140,10 +140,14 @@ inline bool await_stack(time_point deadline) {
     return true;
 }
 
-// Whether the signal would come to us, and the answer be heard.
-inline bool may_ask_for_stack() {
+// Whether the signal would come to us: to the handler of this very code, as another library of the process may have its own.
+inline bool comes_to_us() noexcept {
     struct sigaction current {};
-    if (::sigaction(SIGTTIN, nullptr, &current) != 0 || !is_ours(current)) return false;
+    return ::sigaction(SIGTTIN, nullptr, &current) == 0 && is_ours(current);
+}
+
+// Whether the answer would be heard.
+inline bool can_be_answered() {
     if (asked_stack.answered != nullptr && asked_stack.owner == getpid()) return true;
     result<wake> made = wake::create();
     if (!made) return false;
@@ -164,10 +168,12 @@ inline bool ask_for_stack(pthread_t thread, time_point deadline) {
 }
 
 OJS_SHUTDOWN_INLINE std::string capture_stack(pthread_t thread, time_point deadline) {
+    if (!comes_to_us()) return {};
+    process.asks_threads.store(
+        &stack_requests);  // before the request: a fork meanwhile makes the child forget it
     int expected = stack_request::idle;
     if (!asked_stack.now.compare_exchange_strong(expected, stack_request::preparing)) return {};
-    process.asks_threads.store(&stack_requests);
-    if (!may_ask_for_stack()) {
+    if (!can_be_answered()) {
         asked_stack.now.store(stack_request::idle);
         return {};
     }

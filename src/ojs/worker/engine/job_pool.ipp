@@ -664,6 +664,7 @@ class job_pool : public ref_counted {
     verdict call(active_job& job) {
         try {
             const handler_thread::inside here(job.runner);
+            if (job.taken()) return {};  // the stop came between, and may no longer wait for its handler
             return judge(worker_, job, worker_context::call_handler(worker_, job));
         } catch (const std::exception& thrown) {
             return judge_exception(job, printable(thrown.what(), 2000));

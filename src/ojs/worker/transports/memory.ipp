@@ -61,9 +61,9 @@ class memory_queue : public ref_counted {
     }
     // Claims the oldest available ones of a queue, up to `count` in `claimed`.
     void claim(const std::string& queue, std::size_t count, std::vector<job>& claimed) {
-        memory_line& waiting = line_of(queue);
-        while (waiting.first != nullptr && claimed.size() < count) {
-            memory_job& next = waiting.take_first()->job;
+        memory_line* const waiting = find_line(queue);
+        while (waiting != nullptr && waiting->first != nullptr && claimed.size() < count) {
+            memory_job& next = waiting->take_first()->job;
             next.state = "active";
             ++next.job.attempt;
             claimed.push_back(next.job);
@@ -123,10 +123,14 @@ class memory_queue : public ref_counted {
         }
         return from < nodes_.size() && nodes_[from]->number == number ? nodes_[from].get() : nullptr;
     }
-    memory_line& line_of(const std::string& queue) {
+    memory_line* find_line(const std::string& queue) noexcept {
         for (queue_line& each : lines_) {
-            if (each.queue == queue) return each.line;
+            if (each.queue == queue) return &each.line;
         }
+        return nullptr;
+    }
+    memory_line& line_of(const std::string& queue) {
+        if (memory_line* const known = find_line(queue)) return *known;
         lines_.push_back({queue, {}});
         return lines_.back().line;
     }

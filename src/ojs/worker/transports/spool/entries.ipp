@@ -27,6 +27,9 @@ class spool_entries {
   public:
     std::size_t size() const noexcept { return all_.size() - first_; }
     const spool_entry& operator[](std::size_t place) const noexcept { return all_[first_ + place]; }
+    spool_entry& operator[](std::size_t place) noexcept { return all_[first_ + place]; }
+    // After all others, where its name belongs.
+    void append(spool_entry last) { all_.push_back(std::move(last)); }
     void clear() {
         all_.clear();
         first_ = 0;
@@ -50,6 +53,11 @@ class spool_entries {
     spool_entry* find(std::string_view name) noexcept {
         const std::size_t place = first_ + place_of(name);
         return place < all_.size() && all_[place].name == name ? &all_[place] : nullptr;
+    }
+    // The same for names that are asked for in order: `place` goes along, so that entries may be moved from once found.
+    spool_entry* walk_to(std::string_view name, std::size_t& place) noexcept {
+        while (place < size() && (*this)[place].name < name) ++place;
+        return place < size() && (*this)[place].name == name ? &(*this)[place++] : nullptr;
     }
     // In place of one of that name, if there is one.
     void put(spool_entry added) {

@@ -111,7 +111,7 @@ class spool_waiting {
     int update(int request) {
         read_news();
         const time_point now = steady_clock::now();
-        if (now >= next_due_) look_again_until(now);
+        if (now >= next_due()) look_again_until(now);
         const bool first = scanned_ == time_point::min();
         const std::chrono::milliseconds fresh_for = watched_ >= 0 ? look_rarely : look_soon;
         if (!first && has_ready() && now < scanned_ + fresh_for) return 0;
@@ -156,7 +156,7 @@ class spool_waiting {
     }
     // When the next of those put off is due, or some of them may be.
     time_point next_due() const {
-        return next_due_;
+        return next_due_ < not_before_ ? not_before_ : next_due_;
     }
 
   private:
@@ -179,23 +179,30 @@ class spool_waiting {
     static steady_clock::duration pause_after(steady_clock::duration took) noexcept {
         return took > std::chrono::milliseconds(1) ? took * 20 : steady_clock::duration(0);
     }
+    // Both lists are in order, so one walk through both does it.
     void look_again_until(time_point now) {
         const time_point began = steady_clock::now();
+        spool_entries ready;
         spool_entries later;
+        std::size_t next = 0;
         next_due_ = time_point::max();
         for (std::size_t i = 0; i < put_off_.size(); ++i) {
-            spool_entry each = put_off_[i];
-            if (each.until <= now) {
-                ready_.put(std::move(each));
-            } else {
+            spool_entry& each = put_off_[i];
+            if (each.until > now) {
                 note_due(each.until);
-                later.put(std::move(each));
+                later.append(std::move(each));
+                continue;
             }
+            while (next < ready_.size() && ready_[next].name < each.name)
+                ready.append(std::move(ready_[next++]));
+            if (next < ready_.size() && ready_[next].name == each.name) ++next;
+            ready.append(std::move(each));
         }
+        while (next < ready_.size()) ready.append(std::move(ready_[next++]));
+        detail::swap(ready_, ready);
         detail::swap(put_off_, later);
         const time_point done = steady_clock::now();
-        const steady_clock::duration pause = pause_after(done - began);
-        if (next_due_ != time_point::max() && next_due_ < done + pause) next_due_ = done + pause;
+        not_before_ = done + pause_after(done - began);
     }
 
     void read_news() {
@@ -230,15 +237,17 @@ class spool_waiting {
         spool_entries ready;
         spool_entries put_off;
         next_due_ = time_point::max();
+        std::size_t at_ready = 0;
+        std::size_t at_put_off = 0;
         for (const std::string* const name : in_order(found)) {
             if (name->front() == '.') continue;
-            if (const spool_entry* const known = put_off_.find(*name)) {
+            if (spool_entry* const known = put_off_.walk_to(*name, at_put_off)) {
                 note_due(known->until);
-                put_off.put(*known);
-            } else if (const spool_entry* const seen = ready_.find(*name)) {
-                ready.put(*seen);
+                put_off.append(std::move(*known));
+            } else if (spool_entry* const seen = ready_.walk_to(*name, at_ready)) {
+                ready.append(std::move(*seen));
             } else {
-                ready.put(spool_entry(*name));
+                ready.append(spool_entry(*name));
             }
         }
         detail::swap(ready_, ready);
@@ -251,6 +260,7 @@ class spool_waiting {
     spool_entries ready_;    // to be looked at
     spool_entries put_off_;  // not to be looked at before their time
     time_point next_due_ = time_point::max();
+    time_point not_before_ = time_point::min();  // when to look through those put off again at the earliest
     time_point scanned_ = time_point::min();
     steady_clock::duration pause_{0};
     unique_fd watch_;
