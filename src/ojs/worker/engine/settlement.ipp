@@ -123,10 +123,11 @@ inline verdict judge(const worker_context& worker, const active_job& job, const 
 // Asks the backend whether a claim whose lease ran out (a frozen process, a long outage) is still ours: by a heartbeat,
 // one for all jobs that want to know.
 inline result<bool> renew_lease(worker_context& worker, active_job& job, time_point deadline) {
-    const time_point before = job.lease_until();
+    const time_point asking = steady_clock::now();
     const result<void> asked = worker.beats.answered(deadline);
     if (!asked) return asked.error();
-    return job.lease_until() > before;
+    return job.lease_until() >
+           asking;  // an earlier beat's answer, read only now, renews no more than it did then
 }
 
 enum class settle_end { accepted, gone, lease_lost, rejected, out_of_time };
