@@ -74,6 +74,20 @@ class array {
     std::size_t room_ = 0;
 };
 
+// The first place from `from` to `to` that is not before what is looked for, in an order that is kept.
+template <class IsBefore>
+std::size_t first_not_before(std::size_t from, std::size_t to, IsBefore is_before) {
+    while (from < to) {
+        const std::size_t middle = from + (to - from) / 2;
+        if (is_before(middle)) {
+            from = middle + 1;
+        } else {
+            to = middle;
+        }
+    }
+    return from;
+}
+
 }  // namespace detail
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -177,17 +177,7 @@ OJS_SHUTDOWN_INLINE array<const std::string*> in_order(const std::vector<std::st
 
 OJS_SHUTDOWN_INLINE std::size_t place_in(const array<const std::string*>& sorted,
                                          const std::string& text) noexcept {
-    std::size_t from = 0;
-    std::size_t to = sorted.size();
-    while (from < to) {
-        const std::size_t middle = from + (to - from) / 2;
-        if (*sorted[middle] < text) {
-            from = middle + 1;
-        } else {
-            to = middle;
-        }
-    }
-    return from;
+    return first_not_before(0, sorted.size(), [&](std::size_t place) { return *sorted[place] < text; });
 }
 
 }  // namespace detail

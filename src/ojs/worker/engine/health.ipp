@@ -1,15 +1,11 @@
 // health: what a worker answers on its health address: probes, metrics and, where allowed, control.
 #pragma once
 
-#include <fcntl.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cstdio>
-
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/clock.hpp"
-#include "../../base/detail/fd.hpp"
 #include "../../base/detail/proc.hpp"
 #include "../../net/detail/http_routes.hpp"
 #include "../../net/detail/url.hpp"

@@ -111,17 +111,9 @@ class memory_queue : public ref_counted {
         return number;
     }
     memory_node* find(std::uint64_t number) noexcept {
-        std::size_t from = 0;
-        std::size_t to = nodes_.size();
-        while (from < to) {
-            const std::size_t middle = from + (to - from) / 2;
-            if (nodes_[middle]->number < number) {
-                from = middle + 1;
-            } else {
-                to = middle;
-            }
-        }
-        return from < nodes_.size() && nodes_[from]->number == number ? nodes_[from].get() : nullptr;
+        const auto is_before = [&](std::size_t place) { return nodes_[place]->number < number; };
+        const std::size_t place = first_not_before(0, nodes_.size(), is_before);
+        return place < nodes_.size() && nodes_[place]->number == number ? nodes_[place].get() : nullptr;
     }
     memory_line* find_line(const std::string& queue) noexcept {
         for (queue_line& each : lines_) {

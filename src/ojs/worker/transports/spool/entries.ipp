@@ -37,17 +37,8 @@ class spool_entries {
 
     // How many names there are before `name`.
     std::size_t place_of(std::string_view name) const noexcept {
-        std::size_t from = first_;
-        std::size_t to = all_.size();
-        while (from < to) {
-            const std::size_t middle = from + (to - from) / 2;
-            if (all_[middle].name < name) {
-                from = middle + 1;
-            } else {
-                to = middle;
-            }
-        }
-        return from - first_;
+        const auto is_before = [&](std::size_t place) { return all_[place].name < name; };
+        return first_not_before(first_, all_.size(), is_before) - first_;
     }
     // Null where it is not among them.
     spool_entry* find(std::string_view name) noexcept {
