@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,29 +55,24 @@ std::string format_log_record(const log_record& record, log_format format);
 
 namespace detail {
 
-inline log_field field(std::string_view name, std::string_view value) {
-    return {std::string(name), std::string(value), false};
-}
-template <class Number, typename only_if<std::is_arithmetic<Number>::value>::type = 0>
-log_field field(std::string_view name, Number value) {
-    return {std::string(name), cat({value}), true};
-}
+log_field field(std::string_view name, text_part value);
 
 // Filters by level and passes on: logger.write(log_level::info, "worker started", {field("queues", 2)}).
 class logger {
   public:
+    logger() = default;
     // `secrets` are masked in whatever is written: a backend may echo what it was sent.
-    explicit logger(log_options options = {}, std::string worker_id = {},
-                    std::vector<std::string> secrets = {});
+    explicit logger(log_options options, std::string worker_id = {}, std::vector<std::string> secrets = {});
     bool enabled(log_level level) const noexcept {
         return level >= options_.level && level != log_level::off;
     }
-    void write(log_level level, std::string_view message, std::vector<log_field> fields = {}) const;
+    void write(log_level level, std::string_view message, std::initializer_list<log_field> fields = {}) const;
+    void write(log_record record) const;
     // What an operator asked to see: written at every level but `off`.
     void answer(std::string_view message, std::vector<log_field> fields) const;
 
   private:
-    void pass_on(log_level level, std::string_view message, std::vector<log_field> fields) const;
+    void pass_on(log_record record) const;
     void call_hook(const log_record& record) const;
     void tell_lost() const;
     void mask_secrets(std::string& text) const;

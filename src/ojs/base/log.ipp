@@ -229,6 +229,10 @@ OJS_SHUTDOWN_INLINE bool write_line(int fd, std::string line) {
     return true;
 }
 
+OJS_SHUTDOWN_INLINE log_field field(std::string_view name, text_part value) {
+    return {std::string(name), cat({value}), value.is_number()};
+}
+
 OJS_SHUTDOWN_INLINE void limit_log_waiting(std::chrono::milliseconds total) noexcept {
     outlet().limit(total.count());
 }
@@ -241,12 +245,17 @@ OJS_SHUTDOWN_INLINE logger::logger(log_options options, std::string worker_id,
 }
 
 OJS_SHUTDOWN_INLINE void logger::write(log_level level, std::string_view message,
-                                       std::vector<log_field> fields) const {
-    if (enabled(level)) pass_on(level, message, std::move(fields));
+                                       std::initializer_list<log_field> fields) const {
+    if (enabled(level)) pass_on({level, std::string(message), fields, {}});
+}
+
+OJS_SHUTDOWN_INLINE void logger::write(log_record record) const {
+    if (enabled(record.level)) pass_on(std::move(record));
 }
 
 OJS_SHUTDOWN_INLINE void logger::answer(std::string_view message, std::vector<log_field> fields) const {
-    if (options_.level != log_level::off) pass_on(log_level::info, message, std::move(fields));
+    if (options_.level != log_level::off)
+        pass_on({log_level::info, std::string(message), std::move(fields), {}});
 }
 
 // A shorter one would mask half the log, and is none.
@@ -260,9 +269,8 @@ OJS_SHUTDOWN_INLINE void logger::mask_secrets(std::string& text) const {
     }
 }
 
-OJS_SHUTDOWN_INLINE void logger::pass_on(log_level level, std::string_view message,
-                                         std::vector<log_field> fields) const {
-    log_record record{level, std::string(message), std::move(fields), worker_id_};
+OJS_SHUTDOWN_INLINE void logger::pass_on(log_record record) const {
+    record.worker_id = worker_id_;
     mask_secrets(record.message);
     for (log_field& f : record.fields) mask_secrets(f.value);
     if (options_.hook) return call_hook(record);

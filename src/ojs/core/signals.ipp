@@ -375,7 +375,7 @@ OJS_SHUTDOWN_INLINE signals::signals(signals&& other) noexcept
 
 OJS_SHUTDOWN_INLINE signals& signals::operator=(signals&& other) noexcept {
     detail::swap(claim_, other.claim_);
-    detail::swap(ignored_, other.ignored_);
+    ignored_.swap(other.ignored_);
     return *this;
 }
 

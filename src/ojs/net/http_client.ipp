@@ -266,7 +266,7 @@ OJS_SHUTDOWN_INLINE detail::http_attempt http_client::impl::finish(detail::http_
     if (may_keep && parser.keeps_alive() && !parser.has_surplus()) keep(std::move(connection));
     http_response answer;
     answer.status = parser.code();
-    answer.headers = std::move(parser.message().headers);
+    answer.headers.swap(parser.message().headers);
     answer.body = std::move(parser.message().body);
     return {std::move(answer), false, false};
 }

@@ -168,7 +168,7 @@ inline bool is_container_id(std::string_view text) {
 
 // A command line for the log, up to its first argument: later ones may hold secrets, as in `sh -c "TOKEN=... ./worker"`.
 // By words, as some programs write their whole title into the first string.
-inline std::string shown_command(const std::vector<std::string>& arguments) {
+inline std::string shown_command(const array<std::string>& arguments) {
     std::string whole;
     for (const std::string& each : arguments) append(whole, {whole.empty() ? "" : " ", each});
     std::string out;
@@ -192,7 +192,7 @@ inline std::string_view trimmed(std::string_view text) {
 
 inline const program_rule* find_program_rule(const process_facts& facts) {
     std::string called;
-    if (!facts.arguments.empty()) called = program_name(facts.arguments.front());
+    if (!facts.arguments.empty()) called = program_name(facts.arguments[0]);
     if (called == "busybox" && facts.arguments.size() > 1) called = program_name(facts.arguments[1]);
     // A script has its own name as comm, and its interpreter's as the name it was called by.
     for (const std::string& name : {facts.comm, called}) {
@@ -217,7 +217,7 @@ inline bool rewrites_sigtstp(std::string_view rule) {
 }
 
 // Reads the options as dumb-init's getopt_long does: -c, --single-child, -r 20:15, --rewrite=20:15.
-inline bool dumb_init_passes_sigtstp(const std::vector<std::string>& arguments) {
+inline bool dumb_init_passes_sigtstp(const array<std::string>& arguments) {
     for (std::size_t i = 1; i < arguments.size(); ++i) {
         std::string_view option = arguments[i];
         if (option.size() < 2 || option.front() != '-' || option == "--") return false;
@@ -259,7 +259,7 @@ inline std::string find_shell_between(std::string_view root, pid_t parent) {
 
 inline void look_at_pid1(const container_probe& where, container_info& out) {
     const process_facts self = read_process(where.root, "self");
-    if (!self.arguments.empty()) out.program = printable(self.arguments.front(), 100);
+    if (!self.arguments.empty()) out.program = printable(self.arguments[0], 100);
     if (out.pid == 1) {
         out.pid1 = {pid1_kind::self, self.comm, shown_command(self.arguments), sigtstp_fate::passed_on};
         return;

@@ -7,7 +7,8 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "array.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -34,9 +35,9 @@ std::string process_name(std::string_view root, std::string_view id);
 
 struct process_facts {
     pid_t pid = 0;
-    pid_t parent = 0;                    // see process_stat
-    std::string comm;                    // see process_name()
-    std::vector<std::string> arguments;  // empty for a zombie
+    pid_t parent = 0;              // see process_stat
+    std::string comm;              // see process_name()
+    array<std::string> arguments;  // empty for a zombie
 };
 
 // All empty where the process is not there.
@@ -49,7 +50,7 @@ std::string program_name(std::string_view path);
 bool same_program(std::string_view root, const process_facts& a, const process_facts& b);
 
 // The ids of all processes, and no others.
-std::vector<pid_t> all_processes(std::string_view root);
+array<pid_t> all_processes(std::string_view root);
 
 }  // namespace detail
 }  // namespace v0_1_0

@@ -39,8 +39,8 @@ OJS_SHUTDOWN_INLINE std::string proc_link(std::string_view root, std::string_vie
     return length > 0 ? std::string(target, static_cast<std::size_t>(length)) : std::string();
 }
 
-inline std::vector<std::string> split_at_nul(std::string_view text) {
-    std::vector<std::string> out;
+inline array<std::string> split_at_nul(std::string_view text) {
+    array<std::string> out;
     while (!text.empty()) {
         const std::size_t end = text.find('\0');
         out.push_back(std::string(text.substr(0, end)));
@@ -107,11 +107,11 @@ OJS_SHUTDOWN_INLINE bool same_program(std::string_view root, const process_facts
     if (::stat(exe_a.c_str(), &one) == 0 && ::stat(exe_b.c_str(), &other) == 0)
         return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
     return !a.arguments.empty() && !b.arguments.empty() &&
-           program_name(a.arguments.front()) == program_name(b.arguments.front());
+           program_name(a.arguments[0]) == program_name(b.arguments[0]);
 }
 
-OJS_SHUTDOWN_INLINE std::vector<pid_t> all_processes(std::string_view root) {
-    std::vector<pid_t> out;
+OJS_SHUTDOWN_INLINE array<pid_t> all_processes(std::string_view root) {
+    array<pid_t> out;
 #if OJS_SHUTDOWN_USE_PROC
     DIR* folder = ::opendir(cat({root, "/proc"}).c_str());
     if (folder == nullptr) return out;

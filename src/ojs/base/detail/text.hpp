@@ -28,6 +28,7 @@ class text_part {
     text_part(unsigned number) noexcept : text_part(static_cast<unsigned long long>(number)) {}
     text_part(unsigned long number) noexcept : text_part(static_cast<unsigned long long>(number)) {}
 
+    bool is_number() const noexcept { return kind_ != kind::text; }
     void append_to(std::string& out) const;
 
   private:

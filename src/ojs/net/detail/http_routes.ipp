@@ -45,7 +45,8 @@ OJS_SHUTDOWN_INLINE bool find_parameter(std::string_view target, std::string_vie
 OJS_SHUTDOWN_INLINE http_response json_answer(int status, std::string body) {
     http_response out;
     out.status = status;
-    out.headers = {{"Content-Type", "application/json"}, {"Cache-Control", "no-store"}};
+    out.headers.push_back({"Content-Type", "application/json"});
+    out.headers.push_back({"Cache-Control", "no-store"});
     out.body = std::move(body);
     out.body += '\n';
     return out;

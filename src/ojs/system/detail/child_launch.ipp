@@ -203,7 +203,7 @@ inline const char* child_launch::variable(const char* name) const {
 inline void child_launch::choose_candidates(const child_options& options) {
     const std::string& name = options.command[0];
     if (name.find('/') != std::string::npos) {
-        candidates_.push_back(name);
+        candidates_.push_back(std::string(name));
         return;
     }
     const char* path = variable("PATH");

@@ -203,7 +203,7 @@ inline void log_job(const worker_context& worker, const active_job& job, log_lev
     if (!report.failure.code.empty()) fields.push_back(field("error_type", report.failure.code));
     if (report.reason != cancel_reason::none) fields.push_back(field("reason", to_string(report.reason)));
     if (report.signal != 0) fields.push_back(field("signal", signal_name(report.signal)));
-    worker.log.write(level, message, std::move(fields));
+    worker.log.write({level, std::string(message), std::move(fields), {}});
 }
 
 // For /metrics. A job handed back was never worked on, so it has no duration.

@@ -46,8 +46,10 @@ class stop_log {
             add_sender(now.cause, fields);
         }
         const bool in_vain = now.last_event == event::grace_expired;  // jobs are about to be interrupted
-        worker_.log.write(in_vain ? log_level::warn : log_level::info,
-                          before == now.phase ? "stop event" : "phase changed", std::move(fields));
+        worker_.log.write({in_vain ? log_level::warn : log_level::info,
+                           before == now.phase ? "stop event" : "phase changed",
+                           std::move(fields),
+                           {}});
     }
 
     // A stop by signal, in the words of the controller guide. [Spot]
@@ -80,7 +82,7 @@ class stop_log {
         const time_point deadline = worker_.drain_deadline();
         if (deadline != time_point::max())
             fields.push_back(field("grace_left_ms", deadline > now ? -milliseconds_since(deadline) : 0));
-        worker_.log.write(log_level::info, "draining", std::move(fields));
+        worker_.log.write({log_level::info, "draining", std::move(fields), {}});
     }
 
     void jobs_in_flight(stuck_watch& stuck) const {
@@ -136,7 +138,7 @@ class stop_log {
             field("cause", state.cause.kind == cause_kind::signal ? signal_name(state.cause.signal)
                                                                   : to_string(state.cause.kind))};
         if (!worker_.steps.empty()) fields.push_back(field("steps", join_steps(worker_.steps)));
-        worker_.log.write(log_level::info, "worker stopped", std::move(fields));
+        worker_.log.write({log_level::info, "worker stopped", std::move(fields), {}});
     }
 
   private:

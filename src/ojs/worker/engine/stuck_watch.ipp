@@ -83,10 +83,11 @@ class stuck_watch {
         fields.push_back(field("cancelled_ms", cancelled_ms(job)));
         fields.push_back(field("stuck_jobs", count_));
         add_stack(job, deadline, fields);
-        worker_.log.write(log_level::warn,
-                          abandoned ? "job left behind: its handler has not returned"
-                                    : "job is stuck: cancelled, and its handler goes on",
-                          std::move(fields));
+        worker_.log.write({log_level::warn,
+                           abandoned ? "job left behind: its handler has not returned"
+                                     : "job is stuck: cancelled, and its handler goes on",
+                           std::move(fields),
+                           {}});
     }
 
     void call_listener(const active_job& job, bool abandoned) const {
