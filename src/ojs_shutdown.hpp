@@ -55,6 +55,13 @@
 #include "ojs/worker/budget.hpp"
 #include "ojs/worker/doctor.hpp"
 #include "ojs/worker/worker.hpp"
+
+#if OJS_SHUTDOWN_LAUNCHER
+#include "ojs/launcher/messages.hpp"
+#include "ojs/launcher/admin_messages.hpp"
+#include "ojs/launcher/detail/message_fields.hpp"
+#include "ojs/launcher/message_json.hpp"
+#endif
 // clang-format on
 
 #endif  // OJS_SHUTDOWN_HPP
@@ -159,6 +166,11 @@
 #include "ojs/worker/engine/stop_log.ipp"
 #include "ojs/worker/engine/supervisor.ipp"
 #include "ojs/worker/worker.ipp"
+
+#if OJS_SHUTDOWN_LAUNCHER
+#include "ojs/launcher/detail/message_fields.ipp"
+#include "ojs/launcher/message_json.ipp"
+#endif
 // clang-format on
 
 #endif  // OJS_SHUTDOWN_DEFINE

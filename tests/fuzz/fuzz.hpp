@@ -1,5 +1,6 @@
 // What the fuzz targets share: a way to fail, and a way to take an input apart.
 #pragma once
+#define OJS_SHUTDOWN_LAUNCHER 1
 #include <picojson.h>
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -1,6 +1,7 @@
 // All fuzz targets in one program, so that the library is compiled once; the name it is started by picks one of them.
 #include "targets/address.hpp"
 #include "targets/jobs.hpp"
+#include "targets/launcher.hpp"
 #include "targets/lifecycle.hpp"
 #include "targets/message.hpp"
 #include "targets/settings.hpp"
@@ -22,6 +23,7 @@ constexpr struct {
     {"address", fuzz::address},
     {"jobs", fuzz::jobs},
     {"heartbeat", fuzz::heartbeat},
+    {"rpc_message", fuzz::rpc_message},
     {"spool", fuzz::spool},
     {"duration", fuzz::duration},
     {"environment", fuzz::environment},

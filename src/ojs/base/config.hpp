@@ -3,7 +3,7 @@
 //   macro                        default   meaning
 //   OJS_SHUTDOWN_SEPARATE        0         1 in all translation units: declarations only (compile once, link)
 //   OJS_SHUTDOWN_IMPLEMENTATION  0         1 in exactly one of them: the definitions as well
-//   OJS_SHUTDOWN_LAUNCHER        0         1: the room launcher/ as well, which nothing else needs (empty so far)
+//   OJS_SHUTDOWN_LAUNCHER        0         1: the room launcher/ as well, which nothing else needs
 //   OJS_SHUTDOWN_USE_EVENTFD     1, Linux  0: wake-ups go through a pipe (a kernel or sandbox without eventfd)
 //   OJS_SHUTDOWN_USE_PROC        1, Linux  0: /proc is not read (who sent a signal, what PID 1 is)
 //   OJS_SHUTDOWN_USE_PIDFD       1, Linux  0: a thread waits for each child (found out at run time as well)

@@ -1,0 +1,248 @@
+#pragma once
+
+#include <utility>
+
+#include "message_fields.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+inline constexpr const char* shutdown_state_names[] = {"RUNNING",           "SHUTDOWN_REQUESTED",
+                                                       "SHUTDOWN_DRAINING", "SHUTDOWN_BLOCKED",
+                                                       "SHUTDOWN_COMPLETE", "SHUTDOWN_FORCED"};
+inline constexpr const char* readiness_state_names[] = {"STARTING", "WARMING", "READY", "DRAINING",
+                                                        "UNHEALTHY"};
+inline constexpr enum_type shutdown_state_type = {"ShutdownStatus.State", shutdown_state_names, 6};
+inline constexpr enum_type readiness_state_type = {"ReadinessResponse.ReadinessState", readiness_state_names,
+                                                   5};
+inline constexpr const char* instance_state_names[] = {
+    "SPAWNING",           "STARTING", "WARMING",  "READY",  "UNHEALTHY",
+    "SHUTDOWN_REQUESTED", "DRAINING", "COMPLETE", "FORCED", "CRASHED"};
+inline constexpr enum_type instance_state_type = {"ProcessStatus.State", instance_state_names, 10};
+
+inline const char* value_name(const enum_type& type, std::int32_t value) noexcept {
+    const auto place = static_cast<std::size_t>(value);  // a negative one is beyond them all
+    return place < type.count ? type.values[place] : "UNKNOWN";
+}
+
+// ---- the messages, as RFC-041 lists them ----
+
+OJS_SHUTDOWN_INLINE message_view view_of(shutdown_request& message) {
+    return {"ShutdownRequest",
+            {{1, "process_id", message.process_id},
+             {2, "reason", message.reason},
+             {3, "grace_period_seconds", message.grace_period_seconds},
+             {4, "max_shutdown_seconds", message.max_shutdown_seconds}}};
+}
+
+OJS_SHUTDOWN_INLINE message_view view_of(shutdown_ack& message) {
+    return {"ShutdownAck",
+            {{1, "acknowledged", message.acknowledged},
+             {2, "estimated_seconds", message.estimated_seconds},
+             {3, "message", message.message}}};
+}
+
+OJS_SHUTDOWN_INLINE message_view view_of(shutdown_status_request& message) {
+    return {"ShutdownStatusRequest", {{1, "process_id", message.process_id}}};
+}
+
+OJS_SHUTDOWN_INLINE message_view view_of(shutdown_status& message) {
+    return {"ShutdownStatus",
+            {{1, "state", message.state},
+             {2, "message", message.message},
+             {3, "metrics", view_of(message.metrics)},
+             {4, "need_more_time", message.need_more_time},
+             {5, "additional_seconds", message.additional_seconds}}};
+}
+
+OJS_SHUTDOWN_INLINE message_view view_of(shutdown_metrics& message) {
+    return {"ShutdownMetrics",
+            {{1, "in_flight_requests", message.in_flight_requests},
+             {2, "open_connections", message.open_connections},
+             {3, "buffered_bytes", message.buffered_bytes},
+             {4, "blocking_operations", message.blocking_operations}}};
+}
+
+OJS_SHUTDOWN_INLINE message_view view_of(shutdown_complete& message) {
+    return {"ShutdownComplete",
+            {{1, "process_id", message.process_id},
+             {2, "message", message.message},
+             {3, "shutdown_duration_ms", message.shutdown_duration_ms}}};
+}
+
+OJS_SHUTDOWN_INLINE message_view view_of(shutdown_complete_ack& message) {
+    return {"ShutdownCompleteAck", {{1, "acknowledged", message.acknowledged}}};
+}
+
+OJS_SHUTDOWN_INLINE message_view view_of(readiness_request& message) {
+    return {"ReadinessRequest", {{1, "process_id", message.process_id}}};
+}
+
+OJS_SHUTDOWN_INLINE message_view view_of(readiness_response& message) {
+    return {"ReadinessResponse",
+            {{1, "state", message.state},
+             {2, "message", message.message},
+             {3, "checks", view_of(message.checks)}}};
+}
+
+OJS_SHUTDOWN_INLINE message_view view_of(readiness_checks& message) {
+    return {"ReadinessChecks",
+            {{1, "grpc_server_ready", message.grpc_server_ready},
+             {2, "backend_connected", message.backend_connected},
+             {3, "backend_warmed", message.backend_warmed},
+             {4, "custom_checks", message.custom_checks}}};
+}
+
+OJS_SHUTDOWN_INLINE message_view view_of(ready_notification& message) {
+    return {"ReadyNotification", {{1, "process_id", message.process_id}, {2, "message", message.message}}};
+}
+
+OJS_SHUTDOWN_INLINE message_view view_of(ready_ack& message) {
+    return {"ReadyAck", {{1, "acknowledged", message.acknowledged}}};
+}
+
+// ---- the administrator's ----
+
+OJS_SHUTDOWN_INLINE message_view view_of(shutdown_process_request& message) {
+    return {"ShutdownProcessRequest",
+            {{1, "process_id", message.process_id},
+             {2, "reason", message.reason},
+             {3, "grace_period_seconds", message.grace_period_seconds},
+             {4, "max_shutdown_seconds", message.max_shutdown_seconds},
+             {5, "dry_run", message.dry_run}}};
+}
+
+OJS_SHUTDOWN_INLINE message_view view_of(shutdown_process_response& message) {
+    return {"ShutdownProcessResponse",
+            {{1, "acknowledged", message.acknowledged},
+             {2, "message", message.message},
+             {3, "status", view_of(message.status)}}};
+}
+
+OJS_SHUTDOWN_INLINE message_view view_of(process_status_request& message) {
+    return {"ProcessStatusRequest", {{1, "process_id", message.process_id}}};
+}
+
+OJS_SHUTDOWN_INLINE message_view view_of(process_status& message) {
+    return {"ProcessStatus",
+            {{1, "process_id", message.process_id},
+             {2, "group", message.group},
+             {3, "state", message.state},
+             {4, "pid", message.pid},
+             {5, "message", message.message},
+             {6, "readiness", view_of(message.readiness)},
+             {7, "shutdown", view_of(message.shutdown)},
+             {8, "uptime_ms", message.uptime_ms},
+             {9, "exit", message.exit}}};
+}
+
+OJS_SHUTDOWN_INLINE message_view view_of(shutdown_group_request& message) {
+    return {"ShutdownGroupRequest",
+            {{1, "group", message.group}, {2, "reason", message.reason}, {3, "dry_run", message.dry_run}}};
+}
+
+OJS_SHUTDOWN_INLINE message_view view_of(shutdown_group_response& message) {
+    return {"ShutdownGroupResponse",
+            {{1, "acknowledged", message.acknowledged}, {2, "message", message.message}}};
+}
+
+OJS_SHUTDOWN_INLINE message_view view_of(group_status_request& message) {
+    return {"GroupStatusRequest", {{1, "group", message.group}}};
+}
+
+OJS_SHUTDOWN_INLINE message_view view_of(group_status& message) {
+    return {"GroupStatus",
+            {{1, "group", message.group},
+             {2, "desired", message.desired},
+             {3, "min_healthy", message.min_healthy},
+             {4, "ready", message.ready},
+             {5, "replacing", message.replacing},
+             {6, "degraded", message.degraded},
+             {7, "message", message.message},
+             {8, "processes", message.processes}}};
+}
+
+OJS_SHUTDOWN_INLINE message_view view_of(rolling_replace_request& message) {
+    return {"RollingReplaceRequest",
+            {{1, "group", message.group},
+             {2, "reason", message.reason},
+             {3, "canary", message.canary},
+             {4, "canary_seconds", message.canary_seconds},
+             {5, "dry_run", message.dry_run}}};
+}
+
+OJS_SHUTDOWN_INLINE message_view view_of(rolling_replace_response& message) {
+    return {"RollingReplaceResponse",
+            {{1, "acknowledged", message.acknowledged}, {2, "message", message.message}}};
+}
+
+OJS_SHUTDOWN_INLINE message_view view_of(list_groups_request& /*message*/) {
+    return {"ListGroupsRequest", {}};
+}
+
+OJS_SHUTDOWN_INLINE message_view view_of(list_groups_response& message) {
+    return {"ListGroupsResponse", {{1, "groups", message.groups}}};
+}
+
+// ---- fields ----
+
+OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name, std::string& place)
+    : number(given_number), name(given_name), kind(field_kind::text), value(&place) {}
+OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name, bool& place)
+    : number(given_number), name(given_name), kind(field_kind::flag), value(&place) {}
+OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name,
+                                                 std::int32_t& place)
+    : number(given_number), name(given_name), kind(field_kind::int32), value(&place) {}
+OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name,
+                                                 std::int64_t& place)
+    : number(given_number), name(given_name), kind(field_kind::int64), value(&place) {}
+OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name,
+                                                 std::vector<std::string>& place)
+    : number(given_number), name(given_name), kind(field_kind::texts), value(&place) {}
+OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name,
+                                                 std::vector<readiness_check>& place)
+    : number(given_number), name(given_name), kind(field_kind::checks), value(&place) {}
+OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name,
+                                                 shutdown_state& place)
+    : number(given_number),
+      name(given_name),
+      kind(field_kind::shutdown_state),
+      value(&place),
+      enumerated(&shutdown_state_type) {}
+OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name,
+                                                 readiness_state& place)
+    : number(given_number),
+      name(given_name),
+      kind(field_kind::readiness_state),
+      value(&place),
+      enumerated(&readiness_state_type) {}
+OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name,
+                                                 instance_state& place)
+    : number(given_number),
+      name(given_name),
+      kind(field_kind::instance_state),
+      value(&place),
+      enumerated(&instance_state_type) {}
+OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name,
+                                                 std::vector<process_status>& place)
+    : number(given_number), name(given_name), kind(field_kind::processes), value(&place) {}
+OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name,
+                                                 message_view message)
+    : number(given_number), name(given_name), message_name(message.name), fields(std::move(message.fields)) {}
+
+}  // namespace detail
+
+OJS_SHUTDOWN_INLINE const char* to_string(shutdown_state state) noexcept {
+    return detail::value_name(detail::shutdown_state_type, static_cast<std::int32_t>(state));
+}
+OJS_SHUTDOWN_INLINE const char* to_string(readiness_state state) noexcept {
+    return detail::value_name(detail::readiness_state_type, static_cast<std::int32_t>(state));
+}
+
+OJS_SHUTDOWN_INLINE const char* to_string(instance_state state) noexcept {
+    return detail::value_name(detail::instance_state_type, static_cast<std::int32_t>(state));
+}
+
+}  // namespace v0_1_0
+}  // namespace ojs
