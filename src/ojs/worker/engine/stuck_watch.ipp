@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../../base/detail/array.hpp"
+#include "../../system/detail/thread_stack.hpp"
 #include "job_pool.ipp"
 
 namespace ojs {
@@ -37,7 +38,8 @@ class stuck_watch {
     static time_point stacks_deadline() { return steady_clock::now() + std::chrono::milliseconds(100); }
     void add_stack(active_job& job, time_point deadline, std::vector<log_field>& fields) const {
         if (steady_clock::now() >= deadline) return;
-        const std::string stack = pool_.stack_of(job, deadline);
+        std::string stack;  // as far as the platform tells
+        job.runner.use([&](pthread_t thread) { stack = capture_stack(thread, deadline); });
         if (!stack.empty()) fields.push_back(field("stack", stack));
     }
 

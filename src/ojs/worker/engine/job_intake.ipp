@@ -1,0 +1,151 @@
+// job_intake: fetches jobs, and reports at once those that cannot run here.
+#pragma once
+
+#include "report_queue.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// Thread-safe: FETCHes may overlap.
+class job_intake {
+  public:
+    job_intake(worker_context& worker, array<ref<registered_handler>> handlers, report_queue& reports)
+        : worker_(worker), handlers_(std::move(handlers)), reports_(reports) {}
+
+    // One FETCH. Returns how many jobs came, and in `runnable` those to run; the others are being reported.
+    result<std::size_t> fetch(std::size_t count, array<ref<active_job>>& runnable) {
+        drain_barrier::ticket ticket = worker_.claims.enter();
+        if (!ticket) return error{errc::cancelled, 0, "the intake is closed"};
+        const time_point sent = steady_clock::now();
+        result<std::vector<job>> answer = ask(count, sent);
+        const bool sent_at_all = answer || answer.error().code != errc::cancelled;
+        const std::size_t came = answer ? accept(std::move(*answer), sent, ticket, runnable) : 0;
+        if (sent_at_all) {
+            worker_.note_fetch(!answer ? fetch_end::failed : came > 0 ? fetch_end::jobs : fetch_end::empty);
+        }
+        worker_.leave(ticket);
+        if (!answer) return answer.error();
+        return came;
+    }
+
+  private:
+    result<std::vector<job>> ask(std::size_t count, time_point sent) {
+        const std::uint32_t version = worker_.queues.version();
+        worker_identity some;
+        fetch_request request;
+        request.worker = asking_identity(some);
+        if (request.worker->queues.empty()) return error{errc::cancelled, 0, "every queue is quiet"};
+        request.count = count;
+        request.still_wanted = [this, version] {
+            return worker_.may_fetch() && worker_.queues.version() == version;
+        };
+        return worker_.call([&](ojs::transport& transport) {
+            return transport.fetch(request, sent + worker_.options.request_timeout);
+        });
+    }
+
+    // As which the worker asks: with the queues that are open, `some` of them where any was ever quieted.
+    const worker_identity* asking_identity(worker_identity& some) const {
+        if (!worker_.queues.ever_used()) return &worker_.identity;
+        some = worker_.identity;
+        some.queues = worker_.queues.open();
+        return &some;
+    }
+
+    // Claimed jobs become active ones. Returns how many there were.
+    std::size_t accept(std::vector<job> claimed, time_point sent, const drain_barrier::ticket& ticket,
+                       array<ref<active_job>>& runnable) {
+        std::size_t came = 0;
+        for (job& each : claimed) {
+            if (each.id.empty()) {
+                name_unreportable(each);
+                continue;
+            }
+            // The number 7 is not the job "7" that may run here.
+            if (each.id_json.empty() && renews_running_job(each.id, sent)) continue;
+            ++came;
+            const ref<active_job> job = take_in(std::move(each), sent, ticket);
+            if (can_run(job)) runnable.push_back(job);
+        }
+        return came;
+    }
+
+    ref<active_job> take_in(job claimed, time_point sent, const drain_barrier::ticket& ticket) {
+        ref<active_job> job = make_ref<active_job>(std::move(claimed), sent,
+                                                   worker_.options.visibility_timeout, worker_.all_jobs);
+        job->ticket = ticket.split();
+        job->handler = find_handler(job->job.type);
+        worker_.jobs.add(job);
+        worker_.beats.cover(sent, job->lease);
+        worker_.claimed.fetch_add(1, std::memory_order_relaxed);
+        log_job(worker_, *job, log_level::debug, "job fetched");
+        return job;
+    }
+
+    // False: it is being reported.
+    bool can_run(const ref<active_job>& job) {
+        if (worker_.past_intake()) return report_unstarted(job, handed_back(worker_));
+        if (!job->job.malformed.empty())
+            return report_unstarted(job, failed({"invalid_payload", job->job.malformed, false, "{}"}));
+        if (!job->handler) {
+            return report_unstarted(
+                job, failed({"unsupported",
+                             cat({"no handler is registered for job type '", printable(job->job.type), "'"}),
+                             false, "{}"}));
+        }
+        warn_if_too_long(*job);
+        return true;
+    }
+    bool report_unstarted(const ref<active_job>& job, verdict report) {
+        if (job->take(settler::handler)) reports_.add(job, std::move(report));
+        return false;
+    }
+
+    // A job that may be interrupted by any stop, as its own time is longer than the grace period; once a type. [GS 6.2, 7.2]
+    void warn_if_too_long(const active_job& job) {
+        const std::chrono::milliseconds grace = worker_.options.shutdown_grace_period;
+        if (job.job.timeout <= grace || job.handler->options.long_running) return;
+        if (job.handler->told_too_long.exchange(true)) return;
+        worker_.log.write(
+            log_level::warn, "jobs of this type may take longer than the grace period",
+            {field("job_type", printable(job.job.type)), field("timeout_ms", job.job.timeout.count()),
+             field("grace_period", format_duration(grace)),
+             field("fix",
+                   "raise the grace period and the container's, or register it as "
+                   "long_running and save checkpoints")});
+    }
+
+    // Without an id nobody can be told about it; it comes back after its visibility timeout.
+    void name_unreportable(const job& claimed) {
+        const std::string why = claimed.malformed.empty() ? "the job has no id" : claimed.malformed;
+        worker_.claimed.fetch_add(1, std::memory_order_relaxed);
+        worker_.mark_nameless(why);
+        worker_.log.write(log_level::error, "job could not be reported",
+                          {field("job_type", printable(claimed.type)), field("error", why)});
+    }
+
+    // A job whose claim had run out and that came to us again while it still runs here: running it twice helps nobody.
+    bool renews_running_job(const std::string& id, time_point sent) {
+        const ref<active_job> known = worker_.jobs.find_open(id);
+        if (!known) return false;
+        known->extend_lease(sent);
+        worker_.log.write(log_level::warn, "a job that runs here was claimed again", {field("job_id", id)});
+        return true;
+    }
+
+    ref<registered_handler> find_handler(const std::string& type) const {
+        for (const ref<registered_handler>& each : handlers_) {
+            if (each->type == type) return each;
+        }
+        return {};
+    }
+
+    worker_context& worker_;
+    const array<ref<registered_handler>> handlers_;
+    report_queue& reports_;
+};
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

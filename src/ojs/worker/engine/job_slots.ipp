@@ -1,0 +1,59 @@
+// job_slots: how many jobs a worker takes at a time: as many as it was told to, or as it gets threads for.
+#pragma once
+
+#include "worker_context.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// The pool's mutex guards all but retry_at().
+class job_slots {
+  public:
+    explicit job_slots(worker_context& worker) : worker_(worker), count_(concurrency()) {}
+
+    std::size_t count() const noexcept { return count_; }
+    // Those without a job that nobody asks for.
+    std::size_t free() const noexcept {
+        const std::size_t taken = worker_.jobs.size() + asked_for_;
+        return taken < count_ ? count_ - taken : 0;
+    }
+    // For a FETCH under way, and after it.
+    void ask_for(std::size_t more) noexcept { asked_for_ += more; }
+    void answered(std::size_t fewer) noexcept { asked_for_ -= fewer; }
+
+    // The system has no more threads than these, for now.
+    void lower(std::size_t threads, const error& why) {
+        count_ = threads;
+        retry_at_ = (steady_clock::now() + pause).time_since_epoch().count();
+        worker_.supervisor.notify();
+        worker_.log.write(log_level::warn, "no more threads to be had; concurrency lowered for now",
+                          {field("concurrency", count_), field("error", why.text)});
+    }
+    // When to try for one more; time_point::max() where none is missing.
+    time_point retry_at() const noexcept { return time_point(steady_clock::duration(retry_at_.load())); }
+    void begin_retry() noexcept { retry_at_ = never; }
+    void end_retry(bool got_one, time_point now) {
+        if (!got_one) {
+            retry_at_ = (now + pause).time_since_epoch().count();
+        } else if (++count_ < concurrency()) {
+            retry_at_ = now.time_since_epoch().count();
+        } else {
+            worker_.log.write(log_level::info, "threads are to be had again", {field("concurrency", count_)});
+        }
+    }
+
+  private:
+    std::size_t concurrency() const noexcept { return static_cast<std::size_t>(worker_.options.concurrency); }
+
+    static constexpr std::chrono::milliseconds pause{1000};
+
+    worker_context& worker_;
+    std::size_t count_;
+    std::size_t asked_for_ = 0;  // by FETCHes under way
+    std::atomic<steady_clock::rep> retry_at_{never};
+};
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

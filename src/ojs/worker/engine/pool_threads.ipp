@@ -1,0 +1,143 @@
+// pool_threads: the threads of a pool, from their start until they are joined or left to themselves.
+#pragma once
+
+#include <atomic>
+
+#include "../../base/detail/exchange.hpp"
+#include "../../base/detail/sync.hpp"
+#include "placed_list.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// Threads that begin together: whoever starts them does not compete with those it has started.
+class start_gate : public ref_counted {
+  public:
+    start_gate() noexcept { pthread_rwlock_wrlock(&lock_); }
+    ~start_gate() { pthread_rwlock_destroy(&lock_); }
+
+    void open() noexcept { pthread_rwlock_unlock(&lock_); }  // by the thread that made it
+    void pass() noexcept {
+        pthread_rwlock_rdlock(&lock_);
+        pthread_rwlock_unlock(&lock_);
+    }
+
+  private:
+    pthread_rwlock_t lock_ = PTHREAD_RWLOCK_INITIALIZER;
+};
+
+// Thread-safe. Each thread holds the pool, of which this is a part, for as long as it lives.
+class pool_threads {
+  public:
+    // `in_handlers`: how many of them only a handler's return brings home.
+    pool_threads(ref_counted& pool, const std::atomic<std::size_t>& in_handlers)
+        : pool_(pool), in_handlers_(in_handlers) {}
+
+    result<void> start(const thread_options& options, function<void()> body) {
+        const ref<pool_thread> entry = make_ref<pool_thread>();
+        pool_thread* const own = entry.get();  // no reference: a thread cannot join itself
+        const ref<ref_counted> pool(&pool_);
+        live_.fetch_add(1);
+        result<thread> started = thread::start(
+            [this, pool, own, body] {
+                const auto over = [&] { ended(*own); };
+                call_guarded(body, over);
+                over();
+            },
+            options);
+        if (!started) {
+            live_.fetch_sub(1);
+            return started.error();
+        }
+        keep(entry, std::move(*started));
+        return {};
+    }
+    // One for which nobody waits: at its end it joins those that have ended before.
+    result<void> start_service(const thread_options& options, function<void()> body) {
+        return start(options, [this, body] {
+            body();
+            join_ended();
+        });
+    }
+
+    // A thread nobody joins keeps its stack. These have nothing left to do but to end; what the C library does for that may
+    // still wait for a lock among thousands of busy threads, so nobody calls this who has to report something first.
+    void join_ended() {
+        ref<pool_thread> ended;
+        {
+            const lock_guard held(mutex_);
+            ended = std::move(gone_);
+        }
+        while (ended) ended = detail::exchange(ended->next_gone, {});
+    }
+
+    // True once every thread has ended, which joins them. False at the deadline, or when only handlers are left.
+    bool end(time_point deadline) {
+        lock_guard held(mutex_);
+        while (live_ > in_handlers_) {
+            if (!ended_.wait_until(held, deadline)) break;
+        }
+        if (live_ > 0) return false;
+        held.unlock();
+        join_ended();
+        return true;
+    }
+
+    // Leaves threads that do not come back to themselves; each holds what it uses.
+    void abandon() {
+        const lock_guard held(mutex_);
+        abandoned_ = true;
+        for (const ref<pool_thread>& each : threads_.all()) each->handle.detach();
+        threads_.clear();
+        for (; gone_; gone_ = detail::exchange(gone_->next_gone, {})) gone_->handle.detach();
+    }
+
+  private:
+    // Listed while it lives, and moved to those that ended by itself.
+    struct pool_thread : ref_counted {
+        thread handle;
+        std::size_t place = 0;
+        bool ended = false;
+        ref<pool_thread> next_gone;
+    };
+
+    // The thread may have ended meanwhile.
+    void keep(const ref<pool_thread>& entry, thread handle) {
+        const lock_guard held(mutex_);
+        if (abandoned_) return handle.detach();
+        entry->handle = std::move(handle);
+        if (entry->ended) {
+            to_be_joined(*entry);
+        } else {
+            threads_.add(entry);
+        }
+    }
+    void ended(pool_thread& entry) {
+        const lock_guard held(mutex_);
+        if (live_.fetch_sub(1) <= in_handlers_ + 1) ended_.notify_all();
+        if (abandoned_) return;
+        entry.ended = true;
+        if (!entry.handle.joinable()) return;  // it is about to be kept
+        to_be_joined(entry);
+        threads_.remove(entry);
+    }
+    // With the mutex held.
+    void to_be_joined(pool_thread& entry) {
+        entry.next_gone = std::move(gone_);
+        gone_ = ref<pool_thread>(&entry);
+    }
+
+    ref_counted& pool_;
+    const std::atomic<std::size_t>& in_handlers_;
+    mutex mutex_;
+    condition ended_;
+    placed_list<pool_thread> threads_;
+    ref<pool_thread> gone_;             // those that ended, to be joined: a list
+    std::atomic<std::size_t> live_{0};  // threads that have not ended
+    bool abandoned_ = false;
+};
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

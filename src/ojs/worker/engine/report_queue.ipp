@@ -1,0 +1,133 @@
+// report_queue: jobs to be settled beside the threads that run them.
+#pragma once
+
+#include "pool_threads.ipp"
+#include "settlement.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// Many round trips at once, each on a thread of the pool, because a stop has little time. Thread-safe.
+class report_queue {
+  public:
+    // `settled_one` is called after each.
+    report_queue(worker_context& worker, pool_threads& threads, function<void()> settled_one)
+        : worker_(worker), threads_(threads), settled_one_(std::move(settled_one)) {}
+
+    // A job the caller has taken.
+    void add(ref<active_job> job, verdict report) {
+        lock_guard held(mutex_);
+        taken_.push_back({std::move(job), std::move(report)});
+        work_.notify_one();
+        start_wanted(held);
+    }
+
+    // Jobs to be interrupted, unless their handlers are faster: each is taken when its turn comes.
+    void interrupt(array<ref<active_job>> jobs, cancel_reason why) {
+        lock_guard held(mutex_);
+        open_ = std::move(jobs);
+        why_ = why;
+        work_.notify_all();
+        start_wanted(held);
+    }
+
+    // The threads end when all is reported.
+    void close() {
+        const lock_guard held(mutex_);
+        closed_ = true;
+        work_.notify_all();
+    }
+
+  private:
+    struct entry {
+        ref<active_job> job;
+        verdict report;
+        settle_end end = settle_end::accepted;
+    };
+    static constexpr std::size_t most_threads = 128;
+
+    // True if one more thread would have something to do; it counts as started. With the mutex held.
+    bool wants_thread() {
+        if (running_ - busy_ >= taken_.size() + open_.size() || running_ >= most_threads) return false;
+        ++running_;
+        return true;
+    }
+    // One more if that has work; the mutex is let go of meanwhile. Each starts two more, so that a stop does not wait for
+    // one thread to start them all. Where there is none, the caller does its work.
+    void start_wanted(lock_guard& held) {
+        if (!wants_thread()) return;
+        held.unlock();
+        const result<void> started =
+            threads_.start_service(worker_.service_thread("ojs-report"), [this] { work(); });
+        held.lock();
+        if (!started && --running_ == 0) work_off(held);
+    }
+
+    void work() {
+        lock_guard held(mutex_);
+        for (int i = 0; i < 2; ++i) start_wanted(held);
+        for (;;) {
+            ++busy_;
+            work_off(held);
+            --busy_;
+            if (closed_) return;
+            work_.wait(held);
+        }
+    }
+
+    // Reports all there is, then logs what became of it.
+    void work_off(lock_guard& held) {
+        array<entry> settled;
+        entry next;
+        while (take(next, held)) {
+            next.end = conclude(worker_, *next.job, next.report);
+            settled_one_();
+            settled.push_back(std::move(next));
+            held.lock();
+        }
+        if (settled.empty()) return;
+        held.unlock();
+        for (const entry& each : settled) log_settled(worker_, *each.job, each.report, each.end);
+        settled.clear();
+        held.lock();
+    }
+
+    // The next job to report, taken, with the mutex let go of; false, with the mutex held, when there is none. Their order
+    // does not matter: a stop reports all it has at once.
+    bool take(entry& next, lock_guard& held) {
+        if (!taken_.empty()) {
+            next = std::move(taken_.back());
+            taken_.pop_back();
+            held.unlock();
+            return true;
+        }
+        while (!open_.empty()) {
+            next.job = std::move(open_.back());
+            open_.pop_back();
+            if (!next.job->take(settler::stop)) continue;
+            held.unlock();
+            // A job that took too long before the stop came: that was its fault.
+            const bool late = next.job->cancel.reason() == cancel_reason::timeout;
+            next.report = cut_short(worker_, *next.job, late ? cancel_reason::timeout : why_, "");
+            return true;
+        }
+        return false;
+    }
+
+    worker_context& worker_;
+    pool_threads& threads_;
+    const function<void()> settled_one_;
+    mutex mutex_;
+    condition work_;
+    array<entry> taken_;
+    array<ref<active_job>> open_;
+    cancel_reason why_ = cancel_reason::none;
+    std::size_t running_ = 0;  // threads
+    std::size_t busy_ = 0;     // of them
+    bool closed_ = false;
+};
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,56 @@
+// run_job: calls a job's handler, on the thread that has the job, and settles it.
+#pragma once
+
+#include <unistd.h>
+
+#include <exception>
+
+#include "settlement.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// A handler called fork() and its child came back here. Two processes must not report one job.
+inline void leave_forked_child(const worker_context& worker) {
+    constexpr std::string_view text =
+        "error: a child made by fork() in a job handler returned from it; the child ends here\n";
+    if (getpid() == worker.owner) return;
+    if (::write(STDERR_FILENO, text.data(), text.size()) < 0)
+        _exit(70);  // not by the log, whose mutex may be held
+    _exit(70);
+}
+
+// Throwing is also a way to return on cancellation.
+inline verdict judge_exception(const worker_context& worker, const active_job& job, std::string message) {
+    const cancel_token token = job.cancel.token();
+    if (token.seen()) return cut_short(worker, job, token.reason(), message);
+    return failed({"handler_error", std::move(message), true, "{}"});
+}
+
+// Runs user code: whatever it throws is a FAIL.
+inline verdict call_handler(worker_context& worker, active_job& job) {
+    try {
+        const handler_thread::inside here(job.runner);
+        if (job.taken()) return {};  // the stop came between, and may no longer wait for its handler
+        return judge(worker, job, worker_context::call_handler(worker, job));
+    } catch (const std::exception& thrown) {
+        return judge_exception(worker, job, printable(thrown.what(), 2000));
+    } catch (...) {
+        pass_on_thread_end();
+        return judge_exception(worker, job, "the handler threw something that is not a std::exception");
+    }
+}
+
+inline void run_job(worker_context& worker, active_job& job) {
+    if (job.taken()) return;  // the stop was faster
+    job.handler_begins();
+    worker.look_at_jobs_by(job.timeout_at);
+    verdict report = call_handler(worker, job);
+    leave_forked_child(worker);
+    if (job.take(settler::handler)) settle(worker, job, std::move(report));
+}
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

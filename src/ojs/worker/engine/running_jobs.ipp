@@ -1,0 +1,59 @@
+// running_jobs: the jobs that have a thread, until that is home again.
+#pragma once
+
+#include <unistd.h>
+
+#include "active_job.ipp"
+#include "placed_list.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// The pool's mutex guards all but count().
+class running_jobs {
+  public:
+    void add(const ref<active_job>& job) {
+        jobs_.add(job);
+        count_ = jobs_.all().size();
+    }
+    void remove(const active_job& job) {
+        jobs_.remove(job);
+        count_ = jobs_.all().size();
+    }
+    const array<ref<active_job>>& all() const noexcept { return jobs_.all(); }
+    const std::atomic<std::size_t>& count() const noexcept { return count_; }
+
+    // Whether a handler is at work, or its thread not yet home; and whether one of them may be about to be: it knows of its
+    // cancellation, or the handler has returned and what is left to do is ours.
+    bool any() noexcept {
+        asked_ = true;
+        return !all().empty();
+    }
+    bool any_returning() {
+        asked_ = true;
+        for (const ref<active_job>& each : all()) {
+            if (each->cancel.token().seen() || !each->runner.is_inside()) return true;
+        }
+        return false;
+    }
+    // Whether somebody has asked that since the last time, and wants to know of a change.
+    bool was_asked() noexcept { return detail::exchange(asked_, false); }
+
+    // Handlers may be busy without an end: from now on they run below what reports them, where they are more than there
+    // are processors. Allocates nothing: until it is done, the allocator's locks are theirs as well.
+    void lower() {
+        if (static_cast<long>(all().size()) <= ::sysconf(_SC_NPROCESSORS_ONLN)) return;
+        const ahead_of_all here;  // they are thousands perhaps, each with as many turns as this thread
+        for (const ref<active_job>& job : all()) job->lower_handler();
+    }
+
+  private:
+    placed_list<active_job> jobs_;
+    std::atomic<std::size_t> count_{0};
+    bool asked_ = false;
+};
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs
