@@ -136,6 +136,8 @@
 #include "ojs/worker/engine/beat_schedule.ipp"
 #include "ojs/worker/engine/metrics.ipp"
 #include "ojs/worker/engine/queue_gate.ipp"
+#include "ojs/worker/engine/job_tally.ipp"
+#include "ojs/worker/engine/report_limits.ipp"
 #include "ojs/worker/engine/worker_context.ipp"
 #include "ojs/worker/job_context.ipp"
 #include "ojs/worker/transport.ipp"

@@ -152,7 +152,7 @@ class job_context {
     void heartbeat() const noexcept;
 
   private:
-    friend class detail::worker_context;
+    friend class detail::active_job;
     job_context(detail::worker_context& worker, detail::active_job& job) noexcept
         : worker_(worker), job_(job) {}
     detail::worker_context& worker_;

@@ -98,7 +98,7 @@ inline std::string usable_checkpoint(std::string_view state) {
 
 inline time_point checkpoint_deadline(const worker_context& worker) {
     const time_point ordinary = deadline_after(worker.options.request_timeout);
-    const time_point last = worker.report_deadline();
+    const time_point last = worker.reports.deadline();
     return last < ordinary ? last : ordinary;
 }
 

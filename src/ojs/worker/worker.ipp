@@ -137,7 +137,7 @@ class worker_body : public ref_counted {
     }
 
     bool add_step(std::string name, function<void()> step, std::chrono::milliseconds limit) {
-        if (!started()) return context_->at_shutdown.add(std::move(name), std::move(step), limit);
+        if (!started()) return at_shutdown_.add(std::move(name), std::move(step), limit);
         context_->log.write(log_level::error, "a shutdown step was added after the start, and is not run",
                             {field("step", name)});
         return false;
@@ -294,7 +294,7 @@ class worker_body : public ref_counted {
         }
         const ref<job_pool> pool = make_ref<job_pool>(context_, handlers_);
         worker.transport->when_work_may_wait([pool] { pool->wake(); });
-        supervisor_ = new supervisor(context_, pool, std::move(*health), owns_process);
+        supervisor_ = new supervisor(context_, pool, std::move(*health), at_shutdown_, owns_process);
         const result<void> begun = supervisor_->start();
         if (begun) return begun;
         let_go();
@@ -333,6 +333,7 @@ class worker_body : public ref_counted {
 
     const ref<worker_context> context_;
     array<ref<registered_handler>> handlers_;
+    shutdown_sequence at_shutdown_;
     result<void> refused_;  // why the first handler that is not among them is not
     supervisor* supervisor_ = nullptr;
     mutex mutex_;
@@ -447,19 +448,7 @@ OJS_SHUTDOWN_INLINE std::size_t worker::active_jobs() const {
 }
 
 OJS_SHUTDOWN_INLINE worker_report worker::report() const {
-    const detail::worker_context& context = body_->context();
-    worker_report out;
-    out.claimed = context.claimed.load();
-    out.completed = context.completed.load();
-    out.failed = context.failed.load();
-    out.interrupted = context.interrupted.load();
-    out.handed_back = context.handed_back.load();
-    out.gone = context.gone.load();
-    const detail::lock_guard held(context.report_mutex);
-    out.unreported = context.unreported;
-    out.stuck = context.stuck;
-    out.steps = context.steps;
-    return out;
+    return body_->context().tally.report();
 }
 
 }  // namespace v0_1_0

@@ -197,6 +197,11 @@ class active_job : public ref_counted {
     void handler_begins() noexcept {
         if (job.timeout.count() > 0) timeout_at.store(deadline_after(job.timeout).time_since_epoch().count());
     }
+    outcome call_handler(worker_context& worker) {
+        job_context context(worker, *this);
+        const cancellable on(true);
+        return handler->call(context);
+    }
     // True once: its time is over, and it is cancelled for that.
     bool cancel_if_timed_out(time_point now) {
         if (now.time_since_epoch().count() < timeout_at.load()) return false;

@@ -38,6 +38,8 @@ class beat_schedule {
     void cover(time_point since, std::chrono::milliseconds lease) {
         if (lease / 2 < interval_) by(since + lease / 2);
     }
+    // No FETCH goes out before. [WP 3.1]
+    bool registration_tried() const noexcept { return registration_tried_; }
     // Waits for the answer to a beat that begins from now on. All who wait at a time share one.
     result<void> answered(time_point deadline) {
         lock_guard held(mutex_);
@@ -72,9 +74,10 @@ class beat_schedule {
         }
     }
     // The registration, tried before the first beat, counts as one on its way until then.
-    void registration_tried() {
+    void note_registration_tried() {
         const lock_guard held(mutex_);
         --on_their_way_;
+        registration_tried_ = true;
         changed_.notify_all();
     }
     // The answer to that beat, which said `state`; errc::cancelled: it was not sent, as another one is wanted.
@@ -170,12 +173,13 @@ class beat_schedule {
     time_point last_due_ = time_point::max();
     std::uint64_t begun_ = 0;
     std::uint64_t ended_ = 0;  // the latest of those that have
-    int on_their_way_ = 1;     // see registration_tried()
+    int on_their_way_ = 1;     // see note_registration_tried()
     std::string told_;         // the state in it
     result<void> answer_;      // to it
     bool asked_ = true;        // the first one is
     bool finishing_ = false;
     bool last_begun_ = false;
+    std::atomic<bool> registration_tried_{false};
 };
 
 }  // namespace detail

@@ -42,7 +42,7 @@ inline void show_phase(metrics_page& page, const worker_context& worker, phase n
         page.sample(shown == now ? 1 : 0, label("phase", to_string(shown)));
     }
     page.single("ojs_worker_ready", "gauge", "Whether the backend has answered the worker.",
-                worker.ready.load(std::memory_order_acquire) ? 1 : 0);
+                worker.metrics->ready() ? 1 : 0);
     page.single("ojs_workers_active", "gauge", "Running workers: 1 while this one fetches.",
                 now == phase::running ? 1 : 0);
 }
@@ -59,15 +59,12 @@ inline void show_active_jobs(metrics_page& page, const worker_context& worker) {
 }
 
 inline void show_outcomes(metrics_page& page, const worker_context& worker) {
-    const counter* const counters[] = {&worker.completed, &worker.failed, &worker.interrupted,
-                                       &worker.handed_back, &worker.gone};
-    constexpr const char* names[] = {"completed", "failed", "interrupted", "handed_back", "gone"};
     page.single("ojs_worker_jobs_claimed_total", "counter", "Jobs that came with a FETCH.",
-                read_counter(worker.claimed));
+                worker.tally.claimed());
     page.family("ojs_worker_jobs_total", "counter", "Jobs claimed, by what became of them.");
-    for (std::size_t i = 0; i < 5; ++i) page.sample(read_counter(*counters[i]), label("outcome", names[i]));
-    const lock_guard held(worker.report_mutex);
-    page.sample(worker.unreported.size(), label("outcome", "unreported"));
+    for (std::size_t i = 0; i < job_end_count; ++i)
+        page.sample(worker.tally.count(static_cast<job_end>(i)), label("outcome", job_end_names[i]));
+    page.sample(worker.tally.unreported(), label("outcome", "unreported"));
 }
 
 inline void show_requests(metrics_page& page, const worker_metrics& counted) {
@@ -157,7 +154,7 @@ class health_answers : public ref_counted {
     // The worker has ended: nobody waits for it any longer.
     void end_waits() noexcept {
         ended_.store(true, std::memory_order_release);
-        worker_.changes.announce();
+        worker_.metrics->changes.announce();
     }
 
   private:
@@ -179,9 +176,7 @@ class health_answers : public ref_counted {
     std::int64_t wall_time(time_point when) const {
         return wall_started_ + std::chrono::duration_cast<std::chrono::milliseconds>(when - started_).count();
     }
-    bool is_ready(phase now) const noexcept {
-        return now == phase::running && worker_.ready.load(std::memory_order_acquire);
-    }
+    bool is_ready(phase now) const noexcept { return now == phase::running && worker_.metrics->ready(); }
     bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
 
     http_response readiness(const http_request&) {
@@ -191,10 +186,10 @@ class health_answers : public ref_counted {
 
     // Pokes the supervisor and waits for a turn of its loop. One that the end of the worker overtakes was alive.
     http_response liveness(const http_request&) {
-        const std::uint64_t seen = worker_.turns.load(std::memory_order_acquire);
+        const std::uint64_t seen = worker_.metrics->turns.load(std::memory_order_acquire);
         worker_.supervisor.notify();
-        const bool alive = worker_.changes.await(deadline_after(turn_wait), [&] {
-            return ended() || worker_.turns.load(std::memory_order_acquire) != seen;
+        const bool alive = worker_.metrics->changes.await(deadline_after(turn_wait), [&] {
+            return ended() || worker_.metrics->turns.load(std::memory_order_acquire) != seen;
         });
         return json_answer(alive ? 200 : 503, status_text(worker_.effective_phase()));
     }
@@ -239,7 +234,7 @@ class health_answers : public ref_counted {
         const auto settled = [this] { return ended() || drained() || worker_.may_fetch(); };
         for (;;) {
             const time_point look = deadline_after(peer_look);
-            if (worker_.changes.await(look < deadline ? look : deadline, settled)) return;
+            if (worker_.metrics->changes.await(look < deadline ? look : deadline, settled)) return;
             if (steady_clock::now() >= deadline || is_abandoned(request)) return;
         }
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../../base/detail/array.hpp"
+#include "../../base/detail/backoff.hpp"
 #include "worker_context.ipp"
 
 namespace ojs {
@@ -72,15 +73,21 @@ class heartbeat : public ref_counted {
     }
 
     void note_registration_tried() {
-        worker_.beats.registration_tried();
-        worker_.registration_tried.store(true);
+        worker_.beats.note_registration_tried();
         worker_.supervisor.notify();  // who lets the pool know
     }
 
+    // What a beat says, except for the last one.
+    std::string current_state() const {
+        if (worker_.may_fetch()) return "running";
+        const dialect& words = worker_.options.dialect;
+        return worker_.past_intake() ? words.drain_state : words.quiet_state;
+    }
+
     void regular_beat(std::uint64_t number) {
-        const std::string state = worker_.beat_state();
+        const std::string state = current_state();
         const bool matters = !worker_.may_fetch() && worker_.beats.is_news(state);
-        const auto still_true = [&] { return !worker_.beats.last_begun() && state == worker_.beat_state(); };
+        const auto still_true = [&] { return !worker_.beats.last_begun() && state == current_state(); };
         const result<void> sent = beat(state, matters, still_true);
         worker_.beats.end(number, sent, state);
         if (sent) return;
@@ -130,7 +137,7 @@ class heartbeat : public ref_counted {
                 return transport.heartbeat(request, call_deadline());
             });
         if (!answer && answer.error().code == errc::cancelled) return answer.error();
-        worker_.note_heartbeat(answer.has_value());
+        if (worker_.metrics) worker_.metrics->note_heartbeat(answer.has_value());
         cover_leases(jobs, sent);
         if (!answer) return answer.error();
         renew_leases(jobs, *answer, sent);

@@ -10,8 +10,12 @@ namespace detail {
 // Thread-safe: FETCHes may overlap.
 class job_intake {
   public:
-    job_intake(worker_context& worker, array<ref<registered_handler>> handlers, report_queue& reports)
-        : worker_(worker), handlers_(std::move(handlers)), reports_(reports) {}
+    job_intake(worker_context& worker, array<ref<registered_handler>> handlers, ref<all_jobs_cancel> all_jobs,
+               report_queue& reports)
+        : worker_(worker),
+          handlers_(std::move(handlers)),
+          all_jobs_(std::move(all_jobs)),
+          reports_(reports) {}
 
     // One FETCH. Returns how many jobs came, and in `runnable` those to run; the others are being reported.
     result<std::size_t> fetch(std::size_t count, array<ref<active_job>>& runnable) {
@@ -21,8 +25,10 @@ class job_intake {
         result<std::vector<job>> answer = ask(count, sent);
         const bool sent_at_all = answer || answer.error().code != errc::cancelled;
         const std::size_t came = answer ? accept(std::move(*answer), sent, ticket, runnable) : 0;
-        if (sent_at_all) {
-            worker_.note_fetch(!answer ? fetch_end::failed : came > 0 ? fetch_end::jobs : fetch_end::empty);
+        if (sent_at_all && worker_.metrics) {
+            worker_.metrics->note_fetch(!answer    ? fetch_end::failed
+                                        : came > 0 ? fetch_end::jobs
+                                                   : fetch_end::empty);
         }
         worker_.leave(ticket);
         if (!answer) return answer.error();
@@ -72,13 +78,13 @@ class job_intake {
     }
 
     ref<active_job> take_in(job claimed, time_point sent, const drain_barrier::ticket& ticket) {
-        ref<active_job> job = make_ref<active_job>(std::move(claimed), sent,
-                                                   worker_.options.visibility_timeout, worker_.all_jobs);
+        ref<active_job> job =
+            make_ref<active_job>(std::move(claimed), sent, worker_.options.visibility_timeout, all_jobs_);
         job->ticket = ticket.split();
         job->handler = find_handler(job->job.type);
         worker_.jobs.add(job);
         worker_.beats.cover(sent, job->lease);
-        worker_.claimed.fetch_add(1, std::memory_order_relaxed);
+        worker_.tally.note_claimed();
         log_job(worker_, *job, log_level::debug, "job fetched");
         return job;
     }
@@ -119,8 +125,8 @@ class job_intake {
     // Without an id nobody can be told about it; it comes back after its visibility timeout.
     void name_unreportable(const job& claimed) {
         const std::string why = claimed.malformed.empty() ? "the job has no id" : claimed.malformed;
-        worker_.claimed.fetch_add(1, std::memory_order_relaxed);
-        worker_.mark_nameless(why);
+        worker_.tally.note_claimed();
+        worker_.tally.name_unreported(cat({"(", why, ")"}));
         worker_.log.write(log_level::error, "job could not be reported",
                           {field("job_type", printable(claimed.type)), field("error", why)});
     }
@@ -143,6 +149,7 @@ class job_intake {
 
     worker_context& worker_;
     const array<ref<registered_handler>> handlers_;
+    const ref<all_jobs_cancel> all_jobs_;
     report_queue& reports_;
 };
 

@@ -26,7 +26,7 @@ class job_pool : public ref_counted {
           threads_(*this, running_.count()),
           cancels_(worker_, threads_),
           reports_(worker_, threads_, [this] { slot_came_free(); }),
-          intake_(worker_, std::move(handlers), reports_) {}
+          intake_(worker_, std::move(handlers), all_jobs_, reports_) {}
 
     result<void> start() {
         lock_guard held(mutex_);
@@ -65,10 +65,11 @@ class job_pool : public ref_counted {
 
     // Reports these as interrupted, on threads of their own, unless their handlers are faster.
     void interrupt(const array<ref<active_job>>& jobs, cancel_reason why) {
-        worker_.all_jobs->abandon();
+        all_jobs_->abandon();
         reports_.interrupt(jobs, why);
     }
-    // After all jobs were cancelled by one store: tells those who wait for that, beside the caller.
+    // Cancels all jobs, by one store; false where they were before. And tells those who wait for that, beside the caller.
+    bool cancel_all(cancel_reason why) { return all_jobs_->request(why, steady_clock::now()); }
     void tell_all_cancelled() {
         cancels_.tell_all([this] { return jobs_in_handlers(); });
     }
@@ -83,6 +84,7 @@ class job_pool : public ref_counted {
     }
     void abandon_threads() { threads_.abandon(); }
 
+    next_look& looks() noexcept { return looks_; }
     // See running_jobs. The supervisor is woken when a thread has come home since it asked.
     array<ref<active_job>> jobs_in_handlers() {
         const lock_guard held(mutex_);
@@ -158,7 +160,7 @@ class job_pool : public ref_counted {
 
     void run_to_end(const ref<active_job>& job) {
         const auto body = [&] {
-            run_job(worker_, *job);
+            run_job(worker_, *job, looks_);
             const cancellable on(true);
             pthread_testcancel();  // a request that came too late for this job must not hit the next one
         };
@@ -216,7 +218,7 @@ class job_pool : public ref_counted {
         }
     }
 
-    bool may_fetch() const noexcept { return worker_.may_fetch() && worker_.registration_tried.load(); }
+    bool may_fetch() const noexcept { return worker_.may_fetch() && worker_.beats.registration_tried(); }
     ref<active_job> take_ready() {
         const ref<active_job> job = ready_.back();
         ready_.pop_back();
@@ -284,6 +286,8 @@ class job_pool : public ref_counted {
 
     const ref<worker_context> context_;
     worker_context& worker_;
+    const ref<all_jobs_cancel> all_jobs_ = make_ref<all_jobs_cancel>();
+    next_look looks_{worker_.supervisor};
     mutex mutex_;
     condition work_;  // resting threads: a ready job, the lead to take, or the end
     condition lead_;  // the leader: a slot or a phase changed

@@ -11,6 +11,7 @@
 #include "../../base/duration.hpp"
 #include "../../core/lifecycle.hpp"
 #include "../../net/detail/prometheus.ipp"
+#include "watch.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -146,6 +147,21 @@ class worker_metrics : public ref_counted {
         phase_began(phase::running);
     }
 
+    void note_heartbeat(bool answered) noexcept {
+        if (answered) set_ready();
+        count_one(answered ? beats_ok : beats_failed);
+    }
+    void note_fetch(fetch_end how) noexcept {
+        if (how != fetch_end::failed) set_ready();
+        count_one(fetches[static_cast<std::size_t>(how)]);
+    }
+    void note_turn() noexcept {
+        count_one(turns);
+        changes.announce();
+    }
+    // The backend has answered a heartbeat or a FETCH.
+    bool ready() const noexcept { return ready_.load(std::memory_order_acquire); }
+
     void phase_began(phase now) noexcept {
         phase_began_[static_cast<std::size_t>(now)].store(steady_clock::now().time_since_epoch().count(),
                                                           std::memory_order_relaxed);
@@ -168,8 +184,15 @@ class worker_metrics : public ref_counted {
     counter beats_ok{0};
     counter beats_failed{0};
     counter fetches[3] = {};  // by fetch_end
+    counter turns{0};         // of the supervisor's loop
+    watch changes;            // another turn, or no claim left
 
   private:
+    void set_ready() noexcept {
+        if (!ready_.load(std::memory_order_relaxed)) ready_.store(true, std::memory_order_release);
+    }
+
+    std::atomic<bool> ready_{false};
     std::atomic<steady_clock::rep> phase_began_[phase_count] = {};
 };
 

@@ -5,6 +5,7 @@
 
 #include <exception>
 
+#include "running_jobs.ipp"
 #include "settlement.ipp"
 
 namespace ojs {
@@ -33,7 +34,7 @@ inline verdict call_handler(worker_context& worker, active_job& job) {
     try {
         const handler_thread::inside here(job.runner);
         if (job.taken()) return {};  // the stop came between, and may no longer wait for its handler
-        return judge(worker, job, worker_context::call_handler(worker, job));
+        return judge(worker, job, job.call_handler(worker));
     } catch (const std::exception& thrown) {
         return judge_exception(worker, job, printable(thrown.what(), 2000));
     } catch (...) {
@@ -42,10 +43,10 @@ inline verdict call_handler(worker_context& worker, active_job& job) {
     }
 }
 
-inline void run_job(worker_context& worker, active_job& job) {
+inline void run_job(worker_context& worker, active_job& job, next_look& looks) {
     if (job.taken()) return;  // the stop was faster
     job.handler_begins();
-    worker.look_at_jobs_by(job.timeout_at);
+    looks.by(job.timeout_at);
     verdict report = call_handler(worker, job);
     leave_forked_child(worker);
     if (job.take(settler::handler)) settle(worker, job, std::move(report));

@@ -3,12 +3,30 @@
 
 #include <unistd.h>
 
+#include "../../core/detail/wake.hpp"
 #include "active_job.ipp"
 #include "placed_list.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
+
+// When the supervisor looks at the jobs next. It says so before it goes through them, and again after: so either it sees
+// what others have set, or they see that it has to be woken. Thread-safe.
+class next_look {
+  public:
+    explicit next_look(wake& supervisor) : supervisor_(supervisor) {}
+
+    void by(steady_clock::rep when) {
+        if (when < at_) supervisor_.notify();
+    }
+    void begins() noexcept { at_ = never; }
+    void ends(steady_clock::rep next) noexcept { at_ = next; }
+
+  private:
+    wake& supervisor_;
+    std::atomic<steady_clock::rep> at_{never};
+};
 
 // The pool's mutex guards all but count().
 class running_jobs {

@@ -15,7 +15,9 @@ namespace detail {
 // For the supervisor's thread alone. Without a service manager nothing is ever due. [sd_notify]
 class service_report {
   public:
-    explicit service_report(worker_context& worker) : worker_(worker) {}
+    // `closing`: what shutdown steps may take.
+    service_report(worker_context& worker, std::chrono::milliseconds closing)
+        : worker_(worker), closing_(closing) {}
 
     void start(time_point now) {
         result<service_notifier> found = service_notifier::from_environment();
@@ -98,7 +100,7 @@ class service_report {
     static constexpr std::chrono::milliseconds longest_extension{5000};
 
     worker_context& worker_;
-    const std::chrono::milliseconds closing_ = worker_.at_shutdown.limit();
+    const std::chrono::milliseconds closing_;
     service_notifier notifier_;
     time_point watchdog_due_ = time_point::max();
     time_point extension_due_ = time_point::max();

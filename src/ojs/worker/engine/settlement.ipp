@@ -2,21 +2,22 @@
 // active_job::take() it.
 #pragma once
 
-#include "../../base/detail/array.hpp"
+#include "../../base/detail/backoff.hpp"
+#include "../../net/json.ipp"
 #include "worker_context.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// What to tell the backend about a job, and which counter that belongs to.
+// What to tell the backend about a job, and what that makes of it.
 struct verdict {
     bool ack = false;
     std::string result_json;  // ACK
     job_error failure;        // FAIL
     std::string checkpoint;   // FAIL: JSON; empty: none
     bool requeue = false;     // FAIL
-    std::atomic<std::uint64_t> worker_context::*counter = &worker_context::completed;
+    job_end end = job_end::completed;
     const char* message = "job completed";
     log_level level = log_level::debug;
     cancel_reason reason = cancel_reason::none;  // of an interruption
@@ -33,7 +34,7 @@ inline verdict completed(std::string result_json) {
 inline verdict failed(job_error failure) {
     verdict out;
     out.failure = std::move(failure);
-    out.counter = &worker_context::failed;
+    out.end = job_end::failed;
     out.message = "job failed";
     out.level = out.failure.retryable ? log_level::warn : log_level::error;  // [LOG 6.1]
     return out;
@@ -46,7 +47,7 @@ inline verdict handed_back(const worker_context& worker) {
                    "the worker is shutting down; the job was not started", true,
                    "{\"reason\":\"not_started\"}"};
     out.requeue = true;
-    out.counter = &worker_context::handed_back;
+    out.end = job_end::handed_back;
     out.message = "job handed back";
     out.level = log_level::info;
     return out;
@@ -71,7 +72,7 @@ inline verdict interrupted(const worker_context& worker, const active_job& job, 
              ",\"grace_period_ms\":", grace == no_limit ? "null" : std::to_string(grace.count()),
              ",\"signal\":", out.signal != 0 ? cat({"\"", signal_name(out.signal), "\""}) : "null", "}"});
     out.requeue = dialect.requeue_interrupted || why == cancel_reason::spot_reclaim;
-    out.counter = &worker_context::interrupted;
+    out.end = job_end::interrupted;
     out.message = "job interrupted";
     out.level = log_level::info;
     return out;
@@ -136,7 +137,7 @@ enum class settle_end { accepted, gone, lease_lost, rejected, out_of_time };
 inline time_point try_deadline(const worker_context& worker) {
     const time_point now = steady_clock::now();
     const time_point ordinary = now + worker.options.request_timeout;
-    const time_point last = worker.report_deadline();
+    const time_point last = worker.reports.deadline();
     if (last == time_point::max()) return ordinary;
     const time_point half = now + (last - now) / 2;
     const time_point least = now + std::chrono::milliseconds(100);
@@ -160,7 +161,7 @@ inline result<settle_end> report_once(worker_context& worker, active_job& job, c
         const result<bool> ours = renew_lease(worker, job, try_deadline(worker));
         if (!ours) return ours.error();
         if (!*ours) return settle_end::lease_lost;
-        if (steady_clock::now() >= worker.report_deadline()) return settle_end::out_of_time;
+        if (steady_clock::now() >= worker.reports.deadline()) return settle_end::out_of_time;
     }
     const result<settled> answer = send_verdict(worker, job, report);
     if (!answer) return answer.error();
@@ -170,7 +171,7 @@ inline result<settle_end> report_once(worker_context& worker, active_job& job, c
 // Tells the backend until it answers. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]
 inline settle_end report_until_answered(worker_context& worker, active_job& job, verdict& report) {
     backoff pauses(std::chrono::milliseconds(50), std::chrono::milliseconds(2000));
-    while (steady_clock::now() < worker.report_deadline()) {
+    while (steady_clock::now() < worker.reports.deadline()) {
         const result<settle_end> end = report_once(worker, job, report);
         if (end) return *end;
         const error& failure = end.error();
@@ -183,7 +184,7 @@ inline settle_end report_until_answered(worker_context& worker, active_job& job,
             load.clear();
         } else {
             const std::chrono::milliseconds pause = pauses.next();
-            worker.pause_before_retry(failure.retry_after > pause ? failure.retry_after : pause);
+            worker.reports.pause(failure.retry_after > pause ? failure.retry_after : pause);
         }
     }
     return settle_end::out_of_time;
@@ -208,7 +209,7 @@ inline void log_job(const worker_context& worker, const active_job& job, log_lev
 
 // For /metrics. A job handed back was never worked on, so it has no duration.
 inline void note_settled(worker_context& worker, const active_job& job, const verdict& report) {
-    if (!worker.metrics || report.counter == &worker_context::handed_back) return;
+    if (!worker.metrics || report.end == job_end::handed_back) return;
     const settled_state state = report.ack                 ? settled_state::completed
                                 : report.requeue           ? settled_state::available
                                 : report.failure.retryable ? settled_state::retryable
@@ -217,24 +218,30 @@ inline void note_settled(worker_context& worker, const active_job& job, const ve
                                  steady_clock::now() - job.claimed_at);
 }
 
+// Names a job nobody could be told about, once.
+inline void mark_unreported(worker_context& worker, active_job& job) {
+    if (!job.known_unreported.exchange(true)) worker.tally.name_unreported(job.job.id);
+}
+
 // Reports a job this caller has taken, counts it, and lets it go. The log comes after: nobody waits for its reader.
 inline settle_end conclude(worker_context& worker, active_job& job, verdict& report) {
     const time_point soon = try_deadline(worker);
-    const time_point stop_bound = worker.saves_deadline();
+    const time_point stop_bound = worker.reports.saves();
     job.saved.close(soon < stop_bound ? soon : stop_bound);
     if (!report.ack) report.checkpoint = job.saved.kept();
     settle_end end = report_until_answered(worker, job, report);
     // Claimed a moment ago: a backend that does not know such an id has not understood it.
     if (end == settle_end::gone && !job.job.id_json.empty()) end = settle_end::rejected;
     if (end == settle_end::accepted) {
-        (worker.*report.counter).fetch_add(1, std::memory_order_relaxed);
+        worker.tally.note(report.end);
         note_settled(worker, job, report);
     } else if (end == settle_end::gone || end == settle_end::lease_lost) {
-        worker.gone.fetch_add(1, std::memory_order_relaxed);
+        worker.tally.note(job_end::gone);
     } else {
-        worker.mark_unreported(job);
+        mark_unreported(worker, job);
     }
-    worker.forget(job);
+    worker.jobs.remove(job);
+    worker.leave(job.ticket);
     return end;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../../base/detail/sync.hpp"
+#include "../../core/shutdown_sequence.hpp"
 #include "worker_context.ipp"
 
 namespace ojs {
@@ -11,8 +12,8 @@ namespace detail {
 class shutdown_steps : public ref_counted {
   public:
     // The steps are the user's, and run as nice as `nice`.
-    shutdown_steps(ref<worker_context> context, int nice)
-        : context_(std::move(context)), worker_(*context_), nice_(nice) {}
+    shutdown_steps(worker_context& worker, shutdown_sequence& steps, int nice)
+        : worker_(worker), steps_(steps), nice_(nice) {}
 
     result<thread> start() {
         const ref<shutdown_steps> self(this);
@@ -28,16 +29,15 @@ class shutdown_steps : public ref_counted {
     bool publish() {
         bool all_home = true;
         for (const step_result& each : results_) all_home = all_home && each.how != step_end::timed_out;
-        const lock_guard held(worker_.report_mutex);
-        worker_.steps = std::move(results_);
+        worker_.tally.set_steps(std::move(results_));
         return all_home;
     }
 
   private:
     void run() {
         set_thread_nice(nice_);
-        results_ = worker_.at_shutdown.run([this](const step_result& each) { log(each); },
-                                           worker_.options.thread_stack_size);
+        results_ =
+            steps_.run([this](const step_result& each) { log(each); }, worker_.options.thread_stack_size);
         ended_.store(true, std::memory_order_release);
         worker_.supervisor.notify();
     }
@@ -47,8 +47,8 @@ class shutdown_steps : public ref_counted {
                            field("took_ms", each.took.count())});
     }
 
-    const ref<worker_context> context_;
     worker_context& worker_;
+    shutdown_sequence& steps_;
     const int nice_;
     std::vector<step_result> results_;  // of the thread, until it has ended
     std::atomic<bool> ended_{false};

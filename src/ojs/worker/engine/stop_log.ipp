@@ -4,6 +4,7 @@
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/clock.hpp"
 #include "../../base/detail/proc.hpp"
+#include "../../core/signals.hpp"
 #include "../doctor.hpp"
 #include "stuck_watch.ipp"
 
@@ -24,10 +25,10 @@ class stop_log {
              field("grace_period", format_duration(worker_.options.shutdown_grace_period))});
     }
 
-    // What will spoil the stop, said while there is time to mend it. [GS 4.3, 6.3]
-    void findings() const {
+    // What will spoil the stop, said while there is time to mend it; `closing`: what shutdown steps may take. [GS 4.3, 6.3]
+    void findings(std::chrono::milliseconds closing) const {
         if (!worker_.log.enabled(log_level::warn)) return;
-        for (const finding& each : startup_findings(worker_.options, {}, worker_.at_shutdown.limit())) {
+        for (const finding& each : startup_findings(worker_.options, {}, closing)) {
             worker_.log.write(each.severity == severity::info ? log_level::info : log_level::warn, each.what,
                               {field("finding", each.id), field("fix", each.fix)});
         }
@@ -122,22 +123,22 @@ class stop_log {
     // Everything about a run in one line: what became of its jobs, how long it took, and why it ended.
     void ended(int status, time_point draining_since) const {
         const lifecycle_state state = worker_.life.state();
-        const lock_guard held(worker_.report_mutex);
+        const worker_report told = worker_.tally.report();
         std::vector<log_field> fields = {
             field("status", status),
-            field("claimed", worker_.claimed.load()),
-            field("completed", worker_.completed.load()),
-            field("failed", worker_.failed.load()),
-            field("interrupted", worker_.interrupted.load()),
-            field("handed_back", worker_.handed_back.load()),
-            field("gone", worker_.gone.load()),
-            field("unreported", worker_.unreported.size()),
+            field("claimed", told.claimed),
+            field("completed", told.completed),
+            field("failed", told.failed),
+            field("interrupted", told.interrupted),
+            field("handed_back", told.handed_back),
+            field("gone", told.gone),
+            field("unreported", told.unreported.size()),
             field("uptime_ms", milliseconds_since(started_)),
             field("stop_ms", milliseconds_since(draining_since)),
             field("mode", to_string(state.mode)),
             field("cause", state.cause.kind == cause_kind::signal ? signal_name(state.cause.signal)
                                                                   : to_string(state.cause.kind))};
-        if (!worker_.steps.empty()) fields.push_back(field("steps", join_steps(worker_.steps)));
+        if (!told.steps.empty()) fields.push_back(field("steps", join_steps(told.steps)));
         worker_.log.write({log_level::info, "worker stopped", std::move(fields), {}});
     }
 

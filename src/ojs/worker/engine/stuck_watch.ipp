@@ -16,9 +16,9 @@ class stuck_watch {
 
     // Looks through the jobs in flight. Returns when to look again.
     time_point look(time_point now) {
-        worker_.next_look.store(never);
+        pool_.looks().begins();
         const overdue found = find(now);
-        worker_.next_look.store(found.next);
+        pool_.looks().ends(found.next);
         for (const ref<active_job>& job : found.timed_out)
             log_job(worker_, *job, log_level::warn, "job cancelled: its timeout is over");
         pool_.run_cancel_callbacks(found.timed_out);

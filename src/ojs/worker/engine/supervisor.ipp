@@ -22,15 +22,17 @@ namespace detail {
 class supervisor {
   public:
     // `owns_process`: run() was called, and where a handler is stuck the process may be ended.
-    supervisor(ref<worker_context> context, ref<job_pool> pool, ref<health_server> health, bool owns_process)
+    supervisor(ref<worker_context> context, ref<job_pool> pool, ref<health_server> health,
+               shutdown_sequence& at_shutdown, bool owns_process)
         : context_(std::move(context)),
           worker_(*context_),
           pool_(std::move(pool)),
           heart_(make_ref<heartbeat>(worker_)),
           stuck_(worker_, *pool_),
           log_(worker_),
-          service_(worker_),
+          service_(worker_, at_shutdown.limit()),
           health_(std::move(health)),
+          at_shutdown_(at_shutdown),
           owns_process_(owns_process),
           resumes_seen_(worker_.followed != nullptr ? worker_.followed->resume_requests() : 0) {}
 
@@ -47,7 +49,7 @@ class supervisor {
 
     int supervise() {
         log_.started();
-        log_.findings();
+        log_.findings(at_shutdown_.limit());
         if (owns_process_) service_.start(steady_clock::now());
         if (worker_.followed != nullptr) {
             const lifecycle_state outside = worker_.followed->state();
@@ -71,7 +73,7 @@ class supervisor {
     bool await(time_point deadline, Condition holds) {
         for (;;) {
             notice_changes();
-            worker_.note_turn();
+            if (worker_.metrics) worker_.metrics->note_turn();
             if (holds()) return true;
             const time_point now = steady_clock::now();
             if (now >= deadline) return false;
@@ -99,7 +101,7 @@ class supervisor {
         }
         while (worker_.life.next_change(seen_)) on_change(seen_);
         notice_queues();
-        if (!registration_seen_ && worker_.registration_tried.load()) {
+        if (!registration_seen_ && worker_.beats.registration_tried()) {
             registration_seen_ = true;
             pool_->look_again();
         }
@@ -162,7 +164,7 @@ class supervisor {
         const bool moved = before != now.phase;
         if (moved) act_on_phase(before, now);
         const bool cancels = (now.phase == phase::stopping || now.cancel_requested) && !idle() &&
-                             worker_.all_jobs->request(stop_reason(), steady_clock::now());
+                             pool_->cancel_all(stop_reason());
         const bool reclaims = moved && now.phase == phase::stopping && now.mode == stop_mode::reclaim;
         // Without a time to return in, they are reported at once: that must not wait for them to let go of a processor.
         if (cancels && now.phase == phase::stopping && time_to_return().count() <= 0) pool_->lower_handlers();
@@ -177,7 +179,7 @@ class supervisor {
     }
 
     void act_on_phase(ojs::phase before, const lifecycle_state& now) {
-        worker_.note_phase(now.phase);
+        if (worker_.metrics) worker_.metrics->phase_began(now.phase);
         if (before == phase::running || now.phase == phase::running) worker_.beats.now();
         if (now.phase >= phase::draining && before < phase::draining) close_intake(now);
         if (now.phase >= phase::stopping && before < phase::stopping) share_out_stop();
@@ -245,14 +247,14 @@ class supervisor {
         const std::chrono::milliseconds total = worker_.options.stop_timeout;
         limit_log_waiting(worker_.life.state().mode == stop_mode::reclaim ? total / 50 : total / 10);
         stop_end_ = now + total;
-        worker_.set_saves_deadline(now + (total / 20 < saves_share ? total / 20 : saves_share));
-        worker_.set_report_deadline(stop_end_ - last_beat_time(total));
+        worker_.reports.set_saves(now + (total / 20 < saves_share ? total / 20 : saves_share));
+        worker_.reports.set(stop_end_ - last_beat_time(total));
     }
 
     void stop() {
         const unsigned signals = worker_.life.state().stop_signals;
         const std::chrono::milliseconds a_moment = last_beat_time(worker_.options.stop_timeout) / 4;
-        const time_point report_deadline = worker_.report_deadline();  // or earlier, by a third stop signal
+        const time_point report_deadline = worker_.reports.deadline();  // or earlier, by a third stop signal
         if (!idle()) interrupt_jobs(report_deadline);
         // The extra moment lets a call that ends at the deadline say so.
         if (!await(report_deadline + a_moment, [this] { return idle(); })) name_unreported();
@@ -310,12 +312,12 @@ class supervisor {
 
     // One store tells them all; who waits or wants to be called is told beside this thread.
     void cancel_jobs(cancel_reason why) {
-        if (worker_.all_jobs->request(why, steady_clock::now())) pool_->tell_all_cancelled();
+        if (pool_->cancel_all(why)) pool_->tell_all_cancelled();
     }
 
     void name_unreported() {
         const array<ref<active_job>> left = worker_.jobs.snapshot();
-        for (const ref<active_job>& job : left) worker_.mark_unreported(*job);
+        for (const ref<active_job>& job : left) mark_unreported(worker_, *job);
         log_.unreported(left);
     }
 
@@ -323,7 +325,7 @@ class supervisor {
     void give_up(const lifecycle_state& now) {
         log_.leaving_at_once(now.cause);
         if (owns_process_) _exit(exit_status::signal_base + now.cause.signal);
-        worker_.set_report_deadline(steady_clock::now());
+        worker_.reports.set(steady_clock::now());
     }
 
     // Everything is reported; what remains is to get the threads home.
@@ -343,8 +345,8 @@ class supervisor {
 
     // What the application gave worker::on_shutdown(), beside this thread, which has signals to notice.
     void run_shutdown_steps() {
-        if (worker_.at_shutdown.size() == 0) return;
-        const ref<shutdown_steps> steps = make_ref<shutdown_steps>(context_, nice_);
+        if (at_shutdown_.size() == 0) return;
+        const ref<shutdown_steps> steps = make_ref<shutdown_steps>(worker_, at_shutdown_, nice_);
         result<thread> started = steps->start();
         if (!started) return;
         await(time_point::max(), [&] { return steps->ended(); });
@@ -361,8 +363,8 @@ class supervisor {
 
     // A job nobody could be told about says more than a handler that did not return.
     int end_status(bool all_home) const {
-        const int status = worker_.exit_code();
-        return status == exit_status::settled && !all_home ? worker_.options.dialect.stuck_status : status;
+        if (worker_.tally.unreported() > 0) return exit_status::unreported;
+        return all_home ? exit_status::settled : worker_.options.dialect.stuck_status;
     }
 
     void name_stuck() {
@@ -370,8 +372,7 @@ class supervisor {
         const std::vector<std::string> stuck = ids_of(jobs);
         log_.stuck(stuck);
         stuck_.leave_behind(jobs);
-        const lock_guard held(worker_.report_mutex);
-        worker_.stuck = stuck;
+        worker_.tally.set_stuck(stuck);
     }
 
     // What stop_and_cancel() leaves handlers where cancel_wait says nothing. [WIRE 2]
@@ -388,6 +389,7 @@ class supervisor {
     const stop_log log_;
     service_report service_;
     const ref<health_server> health_;  // or none
+    shutdown_sequence& at_shutdown_;
     const bool owns_process_;
     lifecycle_state seen_;           // the last change noticed
     lifecycle_state followed_seen_;  // the same of the outside lifecycle

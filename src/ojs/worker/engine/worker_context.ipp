@@ -6,19 +6,15 @@
 #include <atomic>
 
 #include "../../base/detail/array.hpp"
-#include "../../base/detail/backoff.hpp"
 #include "../../core/detail/wake.hpp"
-#include "../../core/shutdown_sequence.hpp"
-#include "../../core/signals.hpp"
-#include "../../net/json.ipp"
-#include "../exit_status.hpp"
 #include "../transport.hpp"
 #include "../worker_options.hpp"
 #include "active_job.ipp"
 #include "beat_schedule.ipp"
+#include "job_tally.ipp"
 #include "metrics.ipp"
 #include "queue_gate.ipp"
-#include "watch.ipp"
+#include "report_limits.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -52,11 +48,6 @@ class worker_context : public ref_counted {
         const ojs::phase outside = followed->phase();
         return outside >= phase::draining ? phase::draining : own < outside ? outside : own;
     }
-    // What a heartbeat says, except for the last one.
-    std::string beat_state() const {
-        if (may_fetch()) return "running";
-        return past_intake() ? options.dialect.drain_state : options.dialect.quiet_state;
-    }
     bool past_intake() const noexcept { return effective_phase() >= phase::draining; }
 
     // When the drain under way ends; time_point::max() while there is none. Known as soon as the drain has begun, even
@@ -72,31 +63,6 @@ class worker_context : public ref_counted {
     void drain_began(time_point when) noexcept {
         steady_clock::rep unknown = never;
         drain_deadline_.compare_exchange_strong(unknown, end_of_drain(when).time_since_epoch().count());
-    }
-    // Settling calls give up at this moment; set when the stop begins.
-    time_point report_deadline() const noexcept {
-        return time_point(steady_clock::duration(report_deadline_.load(std::memory_order_acquire)));
-    }
-    // In a stop no FAIL waits for a checkpoint under way after this moment: what it holds goes with the FAIL anyway.
-    time_point saves_deadline() const noexcept {
-        return time_point(steady_clock::duration(saves_deadline_.load(std::memory_order_acquire)));
-    }
-    void set_saves_deadline(time_point when) noexcept {
-        saves_deadline_.store(when.time_since_epoch().count(), std::memory_order_release);
-    }
-    void set_report_deadline(time_point when) {
-        const lock_guard held(retry_mutex_);
-        report_deadline_.store(when.time_since_epoch().count(), std::memory_order_release);
-        retry_changed_.notify_all();
-    }
-    // Between two tries of a settling call. Ends early when the stop begins.
-    void pause_before_retry(std::chrono::milliseconds pause) {
-        lock_guard held(retry_mutex_);
-        const time_point deadline = report_deadline();
-        const time_point until = steady_clock::now() + pause;
-        while (report_deadline() == deadline &&
-               retry_changed_.wait_until(held, until < deadline ? until : deadline)) {
-        }
     }
 
     // Every call to the backend is made through here: none begins once `calls` is closed, so that nothing follows the
@@ -116,22 +82,7 @@ class worker_context : public ref_counted {
     // Every ticket of `claims` is given back here: the last one ends the drain.
     void leave(drain_barrier::ticket& ticket) {
         if (ticket.leave()) supervisor.notify();
-        if (metrics && claims.count() == 0) changes.announce();
-    }
-    void forget(active_job& job) {
-        jobs.remove(job);
-        leave(job.ticket);
-    }
-
-    // The supervisor looks at the jobs at `when` at the latest. It says when it will before it goes through them, and again
-    // after: so either it sees what the caller has set, or the caller sees that it has to be woken.
-    void look_at_jobs_by(steady_clock::rep when) {
-        if (when < next_look.load()) supervisor.notify();
-    }
-
-    // Names a job nobody could be told about, once.
-    void mark_unreported(active_job& job) {
-        if (!job.known_unreported.exchange(true)) name_unreported(job.job.id);
+        if (metrics && claims.count() == 0) metrics->changes.announce();
     }
 
     // Of threads that do not run jobs: they call transports, hooks and callbacks, which are the user's code as well.
@@ -141,39 +92,6 @@ class worker_context : public ref_counted {
         out.least_stack_size = 256 * 1024;
         out.name = name;
         return out;
-    }
-
-    // The same for one that cannot be named: why takes the place of its id, and each counts.
-    void mark_nameless(const std::string& why) { name_unreported(cat({"(", why, ")"})); }
-
-    // For the health server; nothing is counted without one.
-    void note_heartbeat(bool answered) noexcept {
-        if (answered) set_ready();
-        if (metrics) count_one(answered ? metrics->beats_ok : metrics->beats_failed);
-    }
-    void note_fetch(fetch_end how) noexcept {
-        if (how != fetch_end::failed) set_ready();
-        if (metrics) count_one(metrics->fetches[static_cast<std::size_t>(how)]);
-    }
-    void note_phase(ojs::phase now) noexcept {
-        if (metrics) metrics->phase_began(now);
-    }
-    void note_turn() noexcept {
-        if (!metrics) return;
-        count_one(turns);
-        changes.announce();
-    }
-
-    int exit_code() const {
-        const lock_guard held(report_mutex);
-        return unreported.empty() ? exit_status::settled : exit_status::unreported;
-    }
-
-    // Here because a friend of job_context may make one.
-    static outcome call_handler(worker_context& worker, active_job& job) {
-        job_context context(worker, job);
-        const cancellable on(true);
-        return job.handler->call(context);
     }
 
     const worker_options options;
@@ -189,48 +107,17 @@ class worker_context : public ref_counted {
     drain_barrier claims;  // every FETCH under way and every claimed job holds a ticket
     drain_barrier calls;   // see call()
     job_table jobs;
-    const ref<all_jobs_cancel> all_jobs = make_ref<all_jobs_cancel>();
-    std::atomic<steady_clock::rep> next_look{never};  // see look_at_jobs_by()
-    pid_t owner = 0;  // the process it was started in, which is not always the one that made it
-
-    std::atomic<std::uint64_t> claimed{0};
-    std::atomic<std::uint64_t> completed{0};
-    std::atomic<std::uint64_t> failed{0};
-    std::atomic<std::uint64_t> interrupted{0};
-    std::atomic<std::uint64_t> handed_back{0};
-    std::atomic<std::uint64_t> gone{0};
-    std::atomic<bool> registration_tried{false};  // no FETCH before [WP 3.1]
-    std::atomic<bool> ready{false};               // the backend has answered a heartbeat or a FETCH
+    job_tally tally;
+    report_limits reports;
     ref<worker_metrics> metrics;  // none: no health server; set once, before any thread starts
-    watch changes;                // only with metrics: a turn of the supervisor, or no claim left
-    counter turns{0};             // of the supervisor's loop, only with metrics
-    mutable mutex report_mutex;
-    std::vector<std::string> unreported;  // guarded by report_mutex
-    std::vector<std::string> stuck;       // guarded by report_mutex
-    shutdown_sequence at_shutdown;        // see worker::on_shutdown(); the supervisor's, once started
-    std::vector<step_result> steps;       // guarded by report_mutex
+    pid_t owner = 0;              // the process it was started in, which is not always the one that made it
 
   private:
     time_point end_of_drain(time_point began) const noexcept {
         const std::chrono::milliseconds grace = options.shutdown_grace_period;
         return grace == no_limit ? time_point::max() : began + grace;
     }
-    // A backend that goes on like that must not grow the worker: the log has them all.
-    void name_unreported(std::string name) {
-        const lock_guard held(report_mutex);
-        if (unreported.size() < most_unreported) unreported.push_back(std::move(name));
-    }
-    static constexpr std::size_t most_unreported = 10000;
-
-    void set_ready() noexcept {
-        if (!ready.load(std::memory_order_relaxed)) ready.store(true, std::memory_order_release);
-    }
-
     mutable std::atomic<steady_clock::rep> drain_deadline_{never};
-    std::atomic<steady_clock::rep> saves_deadline_{never};
-    std::atomic<steady_clock::rep> report_deadline_{never};
-    mutex retry_mutex_;
-    condition retry_changed_;
 };
 
 inline std::vector<std::string> ids_of(const array<ref<active_job>>& jobs) {

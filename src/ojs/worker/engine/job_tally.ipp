@@ -1,0 +1,71 @@
+// job_tally: what became of a worker's jobs, as report(), the log and /metrics tell it.
+#pragma once
+
+#include "../../base/detail/sync.hpp"
+#include "../../net/detail/prometheus.ipp"
+#include "../worker.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// What the backend was told of a job, or that it had taken it back. More are unreported, by name.
+enum class job_end : std::uint8_t { completed, failed, interrupted, handed_back, gone };
+inline constexpr const char* job_end_names[] = {"completed", "failed", "interrupted", "handed_back", "gone"};
+inline constexpr std::size_t job_end_count = 5;
+
+// Thread-safe.
+class job_tally {
+  public:
+    void note_claimed() noexcept { count_one(claimed_); }
+    void note(job_end how) noexcept { count_one(ends_[static_cast<std::size_t>(how)]); }
+    // A job nobody could be told about, by its id or by why it has none. A backend that goes on like that must not grow the
+    // worker: the log has them all.
+    void name_unreported(std::string name) {
+        const lock_guard held(mutex_);
+        if (unreported_.size() < most_unreported) unreported_.push_back(std::move(name));
+    }
+    void set_stuck(std::vector<std::string> ids) {
+        const lock_guard held(mutex_);
+        stuck_ = std::move(ids);
+    }
+    void set_steps(std::vector<step_result> steps) {
+        const lock_guard held(mutex_);
+        steps_ = std::move(steps);
+    }
+
+    std::uint64_t claimed() const noexcept { return read_counter(claimed_); }
+    std::uint64_t count(job_end how) const noexcept {
+        return read_counter(ends_[static_cast<std::size_t>(how)]);
+    }
+    std::size_t unreported() const {
+        const lock_guard held(mutex_);
+        return unreported_.size();
+    }
+    worker_report report() const {
+        const lock_guard held(mutex_);
+        return {claimed(),
+                count(job_end::completed),
+                count(job_end::failed),
+                count(job_end::interrupted),
+                count(job_end::handed_back),
+                count(job_end::gone),
+                unreported_,
+                stuck_,
+                steps_};
+    }
+
+  private:
+    static constexpr std::size_t most_unreported = 10000;
+
+    counter claimed_{0};
+    counter ends_[job_end_count] = {};
+    mutable mutex mutex_;
+    std::vector<std::string> unreported_;
+    std::vector<std::string> stuck_;
+    std::vector<step_result> steps_;
+};
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

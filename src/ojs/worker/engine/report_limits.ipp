@@ -1,0 +1,44 @@
+// report_limits: until when a stop lets jobs be reported.
+#pragma once
+
+#include <atomic>
+
+#include "../../base/detail/sync.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// time_point::max() until the stop begins. Thread-safe.
+class report_limits {
+  public:
+    // Settling calls give up at this moment.
+    time_point deadline() const noexcept { return deadline_.load(std::memory_order_acquire); }
+    void set(time_point when) {
+        const lock_guard held(mutex_);
+        deadline_.store(when, std::memory_order_release);
+        changed_.notify_all();
+    }
+    // No FAIL waits for a checkpoint under way after this moment: what it holds goes with the FAIL anyway.
+    time_point saves() const noexcept { return saves_.load(std::memory_order_acquire); }
+    void set_saves(time_point when) noexcept { saves_.store(when, std::memory_order_release); }
+
+    // Between two tries of a settling call. Ends early when the deadline changes.
+    void pause(std::chrono::milliseconds pause) {
+        lock_guard held(mutex_);
+        const time_point before = deadline();
+        const time_point until = steady_clock::now() + pause;
+        while (deadline() == before && changed_.wait_until(held, until < before ? until : before)) {
+        }
+    }
+
+  private:
+    std::atomic<time_point> deadline_{time_point::max()};
+    std::atomic<time_point> saves_{time_point::max()};
+    mutex mutex_;
+    condition changed_;
+};
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs
