@@ -341,6 +341,53 @@ TEST_CASE("settlement: while nobody can say whether the lease holds, nothing is 
     CHECK(worker.report().gone == 1);
 }
 
+// As a process that was frozen reads answers late: the lease is over by then, and another worker may have the job.
+TEST_CASE(
+    "settlement: a beat sent before the question does not renew the lease, however late it is answered") {
+    recorder::transport wire;
+    recorder::event early_sent;     // the beat that names the job, long before anybody asks about its lease
+    recorder::event asked;          // the beat that was sent for the question
+    recorder::event early_applied;  // what the first one's answer says has been done
+    constexpr std::chrono::milliseconds lease = 300ms;
+    recorder::counter naming;
+    wire.on.fetch = [&](std::size_t) { CHECK(wire.wait_for("beat", 1)); };  // the first one names no job
+    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_answer> {
+        heartbeat_answer answer;
+        if (request.active_jobs.empty()) return answer;
+        if (naming.add() == 1) {
+            early_sent.set();
+            CHECK(asked.wait());
+            answer.jobs_extended = request.active_jobs;
+            answer.directive = directive::quiet;
+            answer.queues = {"unknown"};  // of which the log tells, after all else
+        } else {
+            asked.set();
+            CHECK(early_applied.wait());
+        }
+        return answer;
+    };
+    worker_options options = recorder::options();
+    options.log.level = log_level::debug;
+    options.log.hook = [&](const log_record& record) {
+        if (record.message.find("a directive names a queue") != std::string::npos) early_applied.set();
+    };
+    job given = make_job("a");
+    given.visibility_timeout = lease;
+    wire.give(given);
+    worker worker(options, wire);
+    worker.register_handler("work", [&](job_context& job) {
+        CHECK(early_sent.wait());
+        CHECK(job.sleep_for(lease));  // it is the passing of time that is meant
+    });
+    REQUIRE(worker.start());
+    REQUIRE(early_applied.wait());
+    REQUIRE(wire.wait_for("fetch", 2));  // asked for again only when the job is settled
+    REQUIRE(worker.stop(recorder::guard));
+    CHECK(wire.settlements("a").empty());
+    CHECK(worker.report().gone == 1);
+    CHECK(worker.report().completed == 0);
+}
+
 TEST_CASE("settlement: a job claimed again while it runs here is not run twice") {
     recorder::transport wire;
     recorder::event let_go;
