@@ -67,6 +67,14 @@ class spool_entries {
         }
         all_[place] = std::move(added);
     }
+    // The same for all of another list: one by one where few of them do not come at the end.
+    void put_all(spool_entries added) {
+        if (size() == 0) return detail::swap(*this, added);
+        const std::size_t among = added.place_of((*this)[size() - 1].name);
+        if (among > few) return merge(added);
+        for (std::size_t i = 0; i < added.size(); ++i)
+            i <= among ? put(std::move(added[i])) : append(std::move(added[i]));
+    }
     // With only the name where it is not among them.
     spool_entry take(std::string_view name) {
         spool_entry* const known = find(name);
@@ -77,6 +85,21 @@ class spool_entries {
     }
 
   private:
+    static constexpr std::size_t few = 8;
+
+    // In one walk through both.
+    void merge(spool_entries& added) {
+        spool_entries both;
+        std::size_t next = 0;
+        for (std::size_t i = 0; i < added.size(); ++i) {
+            while (next < size() && (*this)[next].name < added[i].name)
+                both.append(std::move((*this)[next++]));
+            if (next < size() && (*this)[next].name == added[i].name) ++next;
+            both.append(std::move(added[i]));
+        }
+        while (next < size()) both.append(std::move((*this)[next++]));
+        detail::swap(*this, both);
+    }
     void remove(std::size_t place) {
         if (place - first_ < all_.size() - place) {
             for (std::size_t i = place; i > first_; --i) all_[i] = std::move(all_[i - 1]);

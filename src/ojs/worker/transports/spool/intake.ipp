@@ -179,27 +179,21 @@ class spool_waiting {
     static steady_clock::duration pause_after(steady_clock::duration took) noexcept {
         return took > std::chrono::milliseconds(1) ? took * 20 : steady_clock::duration(0);
     }
-    // Both lists are in order, so one walk through both does it.
     void look_again_until(time_point now) {
         const time_point began = steady_clock::now();
-        spool_entries ready;
+        spool_entries due;
         spool_entries later;
-        std::size_t next = 0;
         next_due_ = time_point::max();
         for (std::size_t i = 0; i < put_off_.size(); ++i) {
             spool_entry& each = put_off_[i];
             if (each.until > now) {
                 note_due(each.until);
                 later.append(std::move(each));
-                continue;
+            } else {
+                due.append(std::move(each));
             }
-            while (next < ready_.size() && ready_[next].name < each.name)
-                ready.append(std::move(ready_[next++]));
-            if (next < ready_.size() && ready_[next].name == each.name) ++next;
-            ready.append(std::move(each));
         }
-        while (next < ready_.size()) ready.append(std::move(ready_[next++]));
-        detail::swap(ready_, ready);
+        ready_.put_all(std::move(due));
         detail::swap(put_off_, later);
         const time_point done = steady_clock::now();
         not_before_ = done + pause_after(done - began);
@@ -208,24 +202,34 @@ class spool_waiting {
     void read_news() {
 #if OJS_SHUTDOWN_USE_INOTIFY
         alignas(struct inotify_event) char buffer[16 * 1024];
-        for (;;) {
-            const ssize_t got = watched_ >= 0 ? ::read(watch_.get(), buffer, sizeof buffer) : -1;
-            if (got <= 0) return;
+        std::vector<std::string> names;
+        ssize_t got = 0;
+        while (watched_ >= 0 && (got = ::read(watch_.get(), buffer, sizeof buffer)) > 0) {
             for (ssize_t at = 0; at < got;) {
                 struct inotify_event event {};
                 std::memcpy(&event, buffer + at, sizeof event);
-                take_event(event, buffer + at + sizeof event);
+                take_event(event, buffer + at + sizeof event, names);
                 at += static_cast<ssize_t>(sizeof event + event.len);
             }
         }
+        take_names(names);
 #endif
     }
 
 #if OJS_SHUTDOWN_USE_INOTIFY
-    void take_event(const struct inotify_event& event, const char* name) {
+    void take_event(const struct inotify_event& event, const char* name, std::vector<std::string>& names) {
         if ((event.mask & IN_Q_OVERFLOW) != 0) scanned_ = time_point::min();
         if ((event.mask & IN_IGNORED) != 0 && event.wd == watched_) watched_ = -1;
-        if (event.len != 0 && *name != '.' && ready_.find(name) == nullptr) ready_.put(put_off_.take(name));
+        if (event.len != 0 && *name != '.') names.emplace_back(name);
+    }
+    // All at once: each of those that come in no order would move many that wait.
+    void take_names(const std::vector<std::string>& names) {
+        spool_entries news;
+        for (const std::string* const name : in_order(names)) {
+            if (ready_.find(*name) == nullptr && news.find(*name) == nullptr)
+                news.append(put_off_.take(*name));
+        }
+        ready_.put_all(std::move(news));
     }
 #endif
 
