@@ -3,6 +3,8 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -277,6 +279,31 @@ TEST_CASE("doctor: the health address") {
     check_found(ask_health("unix:" + path), "health-bind", severity::error, "health.sock");
     CHECK(::access(path.c_str(), F_OK) == 0);
     check_found(ask_health("unix:/nowhere/at/all"), "health-bind", severity::error, "/nowhere/at/all");
+}
+
+// From within the container of a running worker it is that worker which holds the address; but that one runs says nothing
+// of who listens there.
+TEST_CASE("doctor: the health address of a worker that runs, and one that somebody else has meanwhile") {
+    const struct copy {
+        ~copy() {
+            if (pid > 0) ::kill(pid, SIGKILL);
+            ::waitpid(pid, nullptr, 0);
+        }
+        pid_t pid = ::fork();
+    } second;  // a process that runs this program
+    while (second.pid == 0) ::pause();
+    REQUIRE(second.pid > 0);
+    const ojs::http_server taken = backend(200);
+    check_found(ask_health(taken.address()), "health-bind", severity::error, "in use");
+    const file_tree tree;
+    worker_options options = quiet_options();
+    options.log.level = ojs::log_level::off;
+    options.health_address = "unix:" + tree.root() + "/health.sock";
+    ojs::worker worker(options);
+    worker.register_handler("work", [](ojs::job_context&) {});
+    REQUIRE(worker.start());
+    check_found(ask_health(options.health_address), "health-bind", severity::info, "in use");
+    CHECK(worker.stop(30s));
 }
 
 TEST_CASE("doctor: control of the worker") {

@@ -10,6 +10,7 @@
 #include "../core/signals.hpp"
 #include "../net/detail/socket.hpp"
 #include "../net/http_client.hpp"
+#include "../net/json.ipp"
 #include "../system/signal_worker.ipp"
 #include "../system/termination_mode.hpp"
 #include "budget.hpp"
@@ -195,15 +196,19 @@ inline void check_mode_file(const worker_options& options, std::vector<finding>&
 
 // ---- backend ----
 
+inline result<http_response> ask(std::string_view url, const char* target, std::chrono::milliseconds timeout,
+                                 http_client_options how = {}) {
+    result<http_client> client = http_transport::make_client(url, std::move(how));
+    if (!client) return client.error();
+    http_request request;
+    request.target = target;
+    return client->send(request, {deadline_after(timeout), resend::if_unsent, nullptr});
+}
 inline result<http_response> ask_backend(const worker_options& options, std::chrono::milliseconds timeout) {
     http_client_options how;
     how.bearer_token = options.auth_token;
     how.headers = options.headers;
-    result<http_client> client = http_transport::make_client(options.url, std::move(how));
-    if (!client) return client.error();
-    http_request request;
-    request.target = "/ojs/v1/health";
-    return client->send(request, {deadline_after(timeout), resend::if_unsent, nullptr});
+    return ask(options.url, "/ojs/v1/health", timeout, std::move(how));
 }
 
 // Looks only: making what is missing is for the worker.
@@ -263,19 +268,29 @@ inline void check_control(const worker_options& options, const endpoint& where, 
     }
 }
 
-inline void check_bind(const endpoint& where, std::vector<finding>& out) {
+// Whether this program runs a second time, and a worker is what answers there.
+inline bool is_our_worker(const endpoint& where, std::chrono::milliseconds timeout) {
+    const result<pid_t> other = find_worker("");
+    if (!other && other.error().code != errc::busy) return false;
+    const result<http_response> answer =
+        ask(cat({where.unix_path.empty() ? "http://" : "", where.name}), "/healthz", timeout);
+    return answer && !raw_member(answer->body, "phase").empty();
+}
+
+inline void check_bind(const endpoint& where, std::chrono::milliseconds timeout, std::vector<finding>& out) {
     const result<unique_fd> listener = listen_socket(where);
     if (listener) {
         if (!where.unix_path.empty()) ::unlink(where.unix_path.c_str());
         return;
     }
     // From within the container of a running worker it is that worker which holds the address.
-    const bool runs = listener.error().code == errc::busy && find_worker("");
+    const bool runs = listener.error().code == errc::busy && is_our_worker(where, timeout);
     out.push_back({runs ? severity::info : severity::error, "health-bind", listener.error().text,
                    runs ? "" : "choose another address in OJS_HEALTH_ADDR, or end what listens there"});
 }
 
-inline void check_health_server(const worker_options& options, std::vector<finding>& out) {
+inline void check_health_server(const worker_options& options, std::chrono::milliseconds timeout,
+                                std::vector<finding>& out) {
     if (options.health_address.empty()) {
         if (options.health_control) {
             out.push_back({severity::warning, "health-control-unused",
@@ -291,7 +306,7 @@ inline void check_health_server(const worker_options& options, std::vector<findi
         return;
     }
     check_control(options, *where, out);
-    check_bind(*where, out);
+    check_bind(*where, timeout, out);
 }
 
 // ---- limits ----
@@ -353,7 +368,7 @@ OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options, c
     detail::check_container(info, out);
     detail::check_mode_file(options, out);
     detail::check_backend(options, how.timeout, out);
-    detail::check_health_server(options, out);
+    detail::check_health_server(options, how.timeout, out);
     detail::check_limits(options, out);
     return out;
 }
