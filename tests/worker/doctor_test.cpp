@@ -286,7 +286,8 @@ TEST_CASE("doctor: the health address") {
 TEST_CASE("doctor: the health address of a worker that runs, and one that somebody else has meanwhile") {
     const struct copy {
         ~copy() {
-            if (pid > 0) ::kill(pid, SIGKILL);
+            if (pid <= 0) return;
+            ::kill(pid, SIGKILL);
             ::waitpid(pid, nullptr, 0);
         }
         pid_t pid = ::fork();

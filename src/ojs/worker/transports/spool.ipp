@@ -3,6 +3,9 @@
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/exchange.hpp"
 #include "spool.hpp"
+#include "spool/claiming.ipp"
+#include "spool/claims.ipp"
+#include "spool/enqueue.ipp"
 #include "spool/intake.ipp"
 #include "spool/recovery.ipp"
 #include "spool/watch.ipp"
@@ -34,7 +37,8 @@ class spool_body : public ref_counted {
         : options_(std::move(options)),
           examiner_(options_),
           teller_(options_),
-          recovery_(options_, teller_) {}
+          recovery_(options_, teller_),
+          claimer_(options_, waiting_, teller_) {}
 
     result<void> open() {
         const lock_guard fetching(fetch_mutex_);
@@ -47,7 +51,7 @@ class spool_body : public ref_counted {
         const lock_guard fetching(fetch_mutex_);
         const result<void> usable = keep_open();
         if (!usable) return usable.error();
-        put_back_strays();
+        claimer_.put_back_strays(place_->folders);
         recover_when_due(deadline);  // for others, if not for us
         if (request.still_wanted && !request.still_wanted()) return no_longer_wanted();
         look_at_other_queues(request.worker->queues);
@@ -71,14 +75,14 @@ class spool_body : public ref_counted {
     // ---- settling ----
 
     result<settled> ack(const ack_request& request) {
-        const ref<spool_claim> claim = find_claim(request.job_id);
+        const ref<spool_claim> claim = held_.find(request.job_id);
         if (!claim) return settled::gone;
         const lock_guard held(claim->settling);
         return settle(*claim, completed_run(*claim, request.result_json));
     }
 
     result<settled> fail(const fail_request& request) {
-        const ref<spool_claim> claim = find_claim(request.job_id);
+        const ref<spool_claim> claim = held_.find(request.job_id);
         if (!claim) return settled::gone;
         const lock_guard held(claim->settling);
         const bool kept = request.checkpoint_json.empty() || !has_room(*claim, request.checkpoint_json);
@@ -90,7 +94,7 @@ class spool_body : public ref_counted {
     result<settled> save_checkpoint(const checkpoint_request& request) {
         if (!is_json(request.state_json))
             return error{errc::invalid_argument, 0, "spool: the checkpoint is not JSON"};
-        const ref<spool_claim> claim = find_claim(request.job_id);
+        const ref<spool_claim> claim = held_.find(request.job_id);
         if (!claim) return settled::gone;
         const lock_guard held(claim->settling);
         if (claim->stage != settle_stage::open) return settled::gone;
@@ -106,7 +110,7 @@ class spool_body : public ref_counted {
     }
 
     result<std::string> load_checkpoint(const std::string& job_id) {
-        const ref<spool_claim> claim = find_claim(job_id);
+        const ref<spool_claim> claim = held_.find(job_id);
         if (!claim) return std::string();
         const lock_guard held(claim->settling);
         std::string kept = kept_checkpoint(*claim);
@@ -119,7 +123,7 @@ class spool_body : public ref_counted {
     heartbeat_answer heartbeat(const heartbeat_request& request) {
         heartbeat_answer out;
         for (const std::string& id : request.active_jobs) {
-            if (find_claim(id)) out.jobs_extended.push_back(id);
+            if (held_.find(id)) out.jobs_extended.push_back(id);
         }
         return out;
     }
@@ -131,8 +135,8 @@ class spool_body : public ref_counted {
 
     void close() {
         watcher_.stop();
-        const lock_guard held(mutex_);
         held_.clear();
+        const lock_guard held(mutex_);
         owner_ = ref<spool_owner>();
     }
 
@@ -204,143 +208,20 @@ class spool_body : public ref_counted {
         switch (look.what) {
             case readiness::ready: break;
             case readiness::later: waiting_.put_off(name, look.look_again); return {};
-            case readiness::refused: put_off_refused(name, look.why); return {};
+            case readiness::refused: claimer_.put_off_refused(name, look.why); return {};
             case readiness::gone: waiting_.forget(name); return {};
             case readiness::failed: return look.failure;
         }
-        if (is_claimed(found) || is_stray(name)) {
+        if (held_.has(found) || claimer_.is_stray(name)) {
             waiting_.put_off(name, look_soon);
             return {};
         }
         if (request.still_wanted && !request.still_wanted()) return no_longer_wanted();
-        const result<void> claimed = claim(found, out);
-        if (claimed) waiting_.forget(name);
-        return claimed;
-    }
-
-    void put_off_refused(const std::string& name, const std::string& why) {
-        waiting_.put_off(name, look_rarely);
-        teller_.tell_once(spool_event::kind::refused, name, why);
-    }
-
-    // The same name or id must not be in our hands twice: each is how a job is found again.
-    bool is_claimed(const spool_candidate& found) {
-        const lock_guard held(mutex_);
-        for (const ref<spool_claim>& each : held_) {
-            if (each->job_id == found.job.id || each->name == found.name) return true;
-        }
-        return false;
-    }
-
-    // Nothing is added to `out` where someone else was quicker.
-    result<void> claim(spool_candidate& found, std::vector<job>& out) {
-        const int from = place_->folders.request.get();
-        const int to = owner_->folder();
-        const ref<spool_claim> claim = make_claim(found);
-        const int marked =
-            mark(*claim);  // first, so that whoever finds the file here knows that it was claimed
-        if (marked != 0) return not_claimed(found.name, marked);
-        const int failed = rename_to_claim(from, found.name, to);
-        if (failed != 0) {
-            unmark(to, found.name);
-            return not_claimed(found.name, failed);
-        }
-        if (!is_what_was_examined(from, to, found)) return put_back({owner_, found.name});
-        for (const int folder : {from, place_->folders.failed.get()})
-            if (!found.sidecar.empty()) remove_sidecar(folder, found.name, found.about);
-        hand_out(found, claim, out);
+        const result<ref<spool_claim>> claimed = claimer_.claim(place_->folders, owner_, found);
+        if (!claimed) return claimed.error();
+        waiting_.forget(name);
+        if (*claimed) hand_out(found, *claimed, out);
         return {};
-    }
-
-    // 0 or the errno.
-    int mark(spool_claim& claim) {
-        const int to = claim.owner->folder();
-        if (!options_.any_file) {
-            claim.is_marked = true;
-            return make_mark(to, claim.name);
-        }
-        const result<void> written =
-            write_owned({place_->folders, to, claim.name}, claim.owner->new_temporary_name(), to,
-                        sidecar_name(claim.name), claim.text);
-        return written ? 0 : written.error().sys_errno;
-    }
-    void unmark(int folder, const std::string& name) const {
-        ::unlinkat(folder, (options_.any_file ? sidecar_name(name) : mark_name(name)).c_str(), 0);
-    }
-
-    result<void> not_claimed(const std::string& name, int failed) {
-        if (failed == ENOENT && !folder_is_gone(owner_->folder())) return {};
-        const bool in_the_way =
-            failed == EEXIST || failed == ENOTEMPTY || failed == EISDIR || failed == ENOTDIR;
-        const error why = spool_error(cat({"claim request/", printable(name)}), failed);
-        if (in_the_way) put_off_refused(name, "something of its name was put beside our claimed files");
-        if (failed == EPERM || failed == EBUSY) put_off_refused(name, why.text);  // it may be immutable
-        return in_the_way || failed == EPERM || failed == EBUSY ? result<void>() : result<void>(why);
-    }
-
-    // Between the look and the claim somebody may have put another file of that name there, or written to it, or run it:
-    // then it is back, with another sidecar.
-    static bool is_what_was_examined(int request, int folder, const spool_candidate& found) {
-        struct stat about {};
-        if (::fstatat(folder, found.name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0)
-            return true;  // settling will see
-        if (about.st_dev != found.about.st_dev || identity_of(about) != identity_of(found.about))
-            return false;
-        if (!found.opaque || !found.job.malformed.empty()) return true;  // all is in the file itself
-        const std::string sidecar = read_sidecar(request, found.name, about);
-        return sidecar.empty() || sidecar == found.sidecar;
-    }
-
-    // What was claimed by mistake must not stay in our hands, whatever is wrong just now.
-    struct stray {
-        ref<spool_owner> owner;
-        std::string name;
-    };
-    result<void> put_back(const stray& one) {
-        const claimed_file file{place_->folders, one.owner->folder(), one.name};
-        const result<void> moved = move_back(file, one.owner->new_temporary_name());
-        if (moved || moved.error().sys_errno == ENOENT) {
-            unmark(file.owner, one.name);
-            return {};
-        }
-        strays_.push_back(one);
-        return moved;
-    }
-    result<void> move_back(const claimed_file& file, const std::string& temporary) const {
-        struct stat about {};
-        if (!options_.any_file || ::fstatat(file.owner, file.name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0)
-            return move_to_end(file, spool_end::request);
-        return return_with_sidecar(file, read_sidecar(file.spool.request.get(), file.name, about), temporary);
-    }
-    bool is_stray(const std::string& name) const {
-        for (const stray& each : strays_) {
-            if (each.name == name) return true;
-        }
-        return false;
-    }
-    void put_back_strays() {
-        const array<stray> again = detail::exchange(strays_, {});
-        for (const stray& each : again) static_cast<void>(put_back(each));
-    }
-
-    ref<spool_claim> make_claim(spool_candidate& found) const {
-        ref<spool_claim> out = make_ref<spool_claim>();
-        out->owner = owner_;
-        out->name = found.name;
-        out->opaque = found.opaque;
-        std::int64_t runs = 0;
-        read_integer(raw_member(found.opaque ? found.sidecar : found.text, "attempt"), runs);
-        out->attempt = runs + 1;
-        out->max_attempts = found.job.max_attempts > 0
-                                ? found.job.max_attempts
-                                : static_cast<std::int64_t>(options_.retry_delays.size()) + 1;
-        out->text =
-            found.opaque
-                ? edited_json(
-                      found.sidecar.empty() ? "{}" : found.sidecar,
-                      {{"attempt", cat({out->attempt})}, {"settled", ""}, {"state", ""}, {"spool", ""}})
-                : std::move(found.text);
-        return out;
     }
 
     void hand_out(spool_candidate& found, const ref<spool_claim>& claim, std::vector<job>& out) {
@@ -352,23 +233,12 @@ class spool_body : public ref_counted {
         if (claim->opaque)
             additions.push_back({"checkpoint", std::string(raw_member(claim->text, "checkpoint"))});
         job.meta_json = edited_json(job.meta_json, additions);
-        {
-            const lock_guard held(mutex_);
-            claim->job_id = job.id;
-            held_.push_back(claim);
-        }
+        claim->job_id = job.id;
+        held_.add(claim);
         out.push_back(std::move(job));
     }
 
     // ---- settling ----
-
-    ref<spool_claim> find_claim(const std::string& id) {
-        const lock_guard held(mutex_);
-        for (const ref<spool_claim>& each : held_) {
-            if (each->job_id == id) return each;
-        }
-        return {};
-    }
 
     // What is written with it must be read again: the job's file, or the sidecar, has a limit.
     static bool has_room(const spool_claim& claim, const std::string& checkpoint) noexcept {
@@ -385,16 +255,8 @@ class spool_body : public ref_counted {
         const claimed_file file{place->folders, claim.owner->folder(), claim.name};
         const result<settled> done =
             settle_claim(file, claim, std::move(verdict), claim.owner->new_temporary_name());
-        if (done) let_go(claim);
+        if (done) held_.remove(claim);
         return done;
-    }
-    void let_go(const spool_claim& claim) {
-        const lock_guard held(mutex_);
-        for (ref<spool_claim>& each : held_) {
-            if (each.get() != &claim) continue;
-            detail::swap(each, held_.back());
-            return held_.pop_back();
-        }
     }
 
     // ---- dead workers ----
@@ -413,27 +275,15 @@ class spool_body : public ref_counted {
     mutex fetch_mutex_;  // one FETCH at a time; held before mutex_
     spool_waiting waiting_;
     std::vector<std::string> queues_;  // of the last FETCH
-    array<stray> strays_;
+    spool_claimer claimer_;
     time_point next_recovery_ = time_point::min();
     time_point next_check_ = time_point::min();  // whether the folders are still there
-    mutex mutex_;  // guards place_ and owner_, which only a FETCH changes, and what is held
+    mutex mutex_;                                // guards place_ and owner_, which only a FETCH changes
     ref<spool_place> place_;
     ref<spool_owner> owner_;
-    array<ref<spool_claim>> held_;  // as many as jobs in hand, few
+    spool_claims held_;
     spool_watcher watcher_;
 };
-
-// The time to the nanosecond, so that names are in the order in which they were made, and a random number.
-inline std::string time_name(const char* start) {
-    timespec now{};
-    ::clock_gettime(CLOCK_REALTIME, &now);
-    std::string out = utc_text(static_cast<std::int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1000000);
-    char rest[48];
-    std::snprintf(rest, sizeof rest, "%06ldZ-%08llx", static_cast<long>(now.tv_nsec % 1000000),
-                  static_cast<unsigned long long>(random_number() & 0xffffffff));
-    out.pop_back();  // the Z
-    return cat({start, out, rest});
-}
 
 }  // namespace detail
 
@@ -472,44 +322,6 @@ OJS_SHUTDOWN_INLINE result<std::string> spool_transport::load_checkpoint(const s
 }
 OJS_SHUTDOWN_INLINE void spool_transport::when_work_may_wait(function<void()> tell) {
     body_->when_work_may_wait(std::move(tell));
-}
-
-OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directory, const spool_job& job) {
-    result<detail::spool_folders> opened = detail::open_spool_folders(directory, true);
-    if (!opened) return opened.error();
-    if (job.type.empty() || job.queue.empty() || job.max_attempts < 0)
-        return error{errc::invalid_argument, 0,
-                     "spool: a job needs a type, a queue and no negative max_attempts"};
-    const std::string fault = detail::args_fault(job.args_json);
-    if (!fault.empty()) return error{errc::invalid_argument, 0, detail::cat({"spool: ", fault})};
-    const std::string stamp = detail::cat({detail::time_name("5-"), ".json"});
-    const std::string name = job.name.empty() ? stamp : job.name;
-    const std::string bad_name = detail::spool_name_fault(name);
-    if (!bad_name.empty()) return error{errc::invalid_argument, 0, detail::cat({"spool: ", bad_name})};
-    const std::string id = detail::id_from_name(name);
-    const std::string text = detail::edited_json(
-        "{}", {{"id", detail::json_quote(id)},
-               {"type", detail::json_quote(job.type)},
-               {"queue", detail::json_quote(job.queue)},
-               {"args", job.args_json},
-               {"max_attempts", job.max_attempts > 0 ? detail::cat({job.max_attempts}) : ""},
-               {"created_at", detail::json_quote(detail::utc_timestamp())}});
-    constexpr std::size_t longest = detail::longest_spool_job - detail::room_for_error;
-    if (text.size() >= longest)
-        return error{errc::invalid_argument, 0, detail::cat({"spool: a job is at most ", longest, " bytes"})};
-    const std::string temporary = detail::cat({".new.", detail::hex_text(detail::random_number())});
-    const int request = opened->request.get();
-    const result<void> written = detail::write_new_file(request, temporary, text + "\n");
-    if (!written) return written.error();
-    const int failed = detail::rename_to_new(request, temporary, request, name);
-    if (failed == 0 && detail::sync_descriptor(request)) return id;
-    const int why = failed != 0 ? failed : errno;
-    if (failed != 0) ::unlinkat(request, temporary.c_str(), 0);
-    if (why == EEXIST)
-        return error{errc::invalid_argument, why,
-                     detail::cat({"spool: the name ", detail::printable(name), " is taken"})};
-    return detail::spool_error(detail::cat({"put a job into ", detail::printable(directory, 300)}), why,
-                               errc::system);
 }
 
 }  // namespace v0_1_0
