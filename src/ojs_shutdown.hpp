@@ -110,6 +110,8 @@
 #include "ojs/system/detail/thread_stack.ipp"
 #include "ojs/system/service_notifier.ipp"
 #include "ojs/system/termination_mode.ipp"
+#include "ojs/system/detail/pid1.ipp"
+#include "ojs/system/detail/container_evidence.ipp"
 #include "ojs/system/container.ipp"
 #include "ojs/system/init.ipp"
 #include "ojs/system/signal_worker.ipp"

@@ -1,0 +1,277 @@
+// container_evidence: what says that this is a container, and of which runtime.
+#pragma once
+
+#include <errno.h>
+
+#include "../../base/detail/exchange.hpp"
+#include "../../base/detail/proc.hpp"
+#include "../../base/detail/small_file.hpp"
+#include "pid1.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+struct named_runtime {
+    const char* name;
+    const char* runtime;
+};
+
+// Files that only containers have.
+inline constexpr named_runtime marker_files[] = {
+    {"/run/systemd/container", ""},  // its content says which
+    {"/.dockerenv", "docker"},
+    {"/run/.containerenv", "podman"},
+    {"/var/run/secrets/kubernetes.io/serviceaccount/namespace", "kubernetes"},
+};
+
+// Variables that may also have been inherited, or set by hand.
+inline constexpr named_runtime hint_variables[] = {
+    {"KUBERNETES_SERVICE_HOST", "kubernetes"},
+    {"ECS_CONTAINER_METADATA_URI_V4", "ecs"},
+    {"ECS_CONTAINER_METADATA_URI", "ecs"},
+    {"NOMAD_ALLOC_ID", "nomad"},
+};
+
+// Values of `container=`. Others may come from a variable that means something else.
+inline constexpr named_runtime container_values[] = {
+    {"docker", "docker"},
+    {"podman", "podman"},
+    {"lxc", "lxc"},
+    {"lxc-libvirt", "lxc"},
+    {"systemd-nspawn", "systemd-nspawn"},
+    {"oci", ""},
+    {"buildah", "buildah"},
+    {"crio", "cri-o"},
+    {"containerd", "containerd"},
+    {"kube", "kubernetes"},
+    {"rkt", "rkt"},
+    {"openvz", "openvz"},
+    {"garden", "garden"},
+    {"flatpak", "flatpak"},
+};
+
+// Parts of the paths that runtimes mount from.
+inline constexpr named_runtime storage_paths[] = {
+    {"/kubelet/pods/", "kubernetes"},   {"/docker/", "docker"},
+    {"/nerdctl/", "containerd"},        {"/containers/storage/", "podman"},
+    {"/overlay-containers/", "podman"}, {"/containerd/", "containerd"},
+    {"io.containerd.", "containerd"},   {"/lxc/", "lxc"},
+};
+
+enum class cgroup_name {
+    starts,    // the name begins like this
+    parent,    // exactly this, and there is more below it
+    id_after,  // this, then an id of 64 hexadecimal digits
+    id_below   // exactly this, and below it such an id
+};
+
+struct cgroup_rule {
+    const char* name;
+    cgroup_name match;
+    const char* runtime;
+    bool conclusive = true;
+};
+
+// docker.service and libpod-conmon-... are the runtime itself, outside of any container.
+inline constexpr cgroup_rule cgroup_rules[] = {
+    {"kubepods", cgroup_name::starts, "kubernetes"},
+    {"docker-", cgroup_name::id_after, "docker"},
+    {"docker", cgroup_name::id_below, "docker"},
+    {"libpod-", cgroup_name::id_after, "podman"},
+    {"cri-containerd-", cgroup_name::id_after, "containerd"},
+    {"cri-containerd", cgroup_name::id_below, "containerd"},
+    {"nerdctl-", cgroup_name::id_after, "containerd"},
+    {"crio-", cgroup_name::id_after, "cri-o"},
+    {"lxc.payload", cgroup_name::starts, "lxc"},
+    {"lxc", cgroup_name::parent, "lxc"},
+    {"systemd-nspawn@", cgroup_name::starts, "systemd-nspawn"},
+    {"ecs", cgroup_name::parent, "ecs"},
+    {"garden", cgroup_name::parent, "garden"},
+    {"nomad", cgroup_name::parent, "nomad", false},  // raw_exec tasks are in no container
+    {"", cgroup_name::id_after, ""},
+};
+
+// What schedules containers says more about how they are stopped than what runs them.
+inline constexpr const char* orchestrators[] = {"kubernetes", "ecs", "nomad"};
+
+// Exactly 64 hexadecimal digits, and then the end or a suffix such as ".scope".
+inline bool is_container_id(std::string_view text) {
+    const std::size_t end = text.find_first_not_of("0123456789abcdef");
+    return end == std::string_view::npos ? text.size() == 64 : end == 64 && text[end] == '.';
+}
+
+inline std::string_view trimmed(std::string_view text) {
+    while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.remove_suffix(1);
+    return text;
+}
+
+class evidence_list {
+  public:
+    explicit evidence_list(std::vector<container_evidence>& list) : list_(list) {}
+
+    void add(bool conclusive, std::string_view source, std::string_view found, std::string_view runtime) {
+        std::size_t place = list_.size();
+        list_.push_back({std::string(source), printable(found, 100), std::string(runtime), conclusive});
+        if (!conclusive) return;
+        for (; place > conclusive_; --place) detail::swap(list_[place], list_[place - 1]);
+        ++conclusive_;
+    }
+    bool is_conclusive() const { return conclusive_ > 0; }
+
+  private:
+    std::vector<container_evidence>& list_;
+    std::size_t conclusive_ = 0;
+};
+
+inline const named_runtime* find_container_value(std::string_view value) {
+    for (const named_runtime& known : container_values) {
+        if (value == known.name) return &known;
+    }
+    return nullptr;
+}
+
+inline void look_at_container_value(std::string_view value, std::string_view source, evidence_list& out) {
+    value = trimmed(value);
+    const named_runtime* known = find_container_value(value);
+    if (!value.empty())
+        out.add(known != nullptr, source, cat({"container=", value}), known != nullptr ? known->runtime : "");
+}
+
+// engine="podman-4.3.1", or "buildah-1.28.2"
+inline const char* containerenv_runtime(std::string_view content, const char* usual) {
+    return holds(content, "engine=\"buildah") ? "buildah" : usual;
+}
+
+inline void look_at_files(const container_probe& where, evidence_list& out) {
+    for (const named_runtime& marker : marker_files) {
+        const small_file file = read_small_file(cat({where.root, marker.name}), longest_proc_file);
+        const bool is_there = file.status == file_status::read || file.sys_errno == EACCES;
+        if (!is_there) continue;
+        const std::string_view content = trimmed(file.text);
+        const named_runtime* known = find_container_value(content);
+        if (*marker.runtime == '\0') {
+            out.add(true, marker.name, content, known != nullptr ? known->runtime : "");
+        } else {
+            out.add(true, marker.name, "", containerenv_runtime(content, marker.runtime));
+        }
+    }
+}
+
+inline void look_at_variables(const container_probe& where, evidence_list& out) {
+    const std::string first = proc_file(where.root, "1/environ");
+    for (std::string_view rest = first; !rest.empty();) {
+        const std::string_view variable = next_part(rest, std::string_view("\0", 1));
+        if (starts_with(variable, "container="))
+            look_at_container_value(variable.substr(10), "/proc/1/environ", out);
+    }
+    const char* value = find_variable(where.environment, "container");
+    if (value != nullptr) look_at_container_value(value, "environment", out);
+    for (const named_runtime& hint : hint_variables) {
+        const char* set = find_variable(where.environment, hint.name);
+        if (set != nullptr && *set != '\0') out.add(false, hint.name, "", hint.runtime);
+    }
+}
+
+inline bool matches(const cgroup_rule& rule, std::string_view name, std::string_view below) {
+    const std::string_view wanted = rule.name;
+    switch (rule.match) {
+        case cgroup_name::starts: return starts_with(name, wanted);
+        case cgroup_name::parent: return name == wanted && !below.empty();
+        case cgroup_name::id_after:
+            return starts_with(name, wanted) && is_container_id(name.substr(wanted.size()));
+        case cgroup_name::id_below: return name == wanted && is_container_id(below);
+    }
+    return false;
+}
+
+inline const cgroup_rule* find_cgroup_rule(std::string_view path) {
+    for (const cgroup_rule& rule : cgroup_rules) {
+        for (std::string_view rest = path; !rest.empty();) {
+            const std::string_view name = next_part(rest, "/:");  // containerd puts colons between some
+            std::string_view below = rest;
+            if (matches(rule, name, next_part(below, "/:"))) return &rule;
+        }
+    }
+    return nullptr;
+}
+
+// Lines of "NUMBER:CONTROLLERS:PATH"; number 0 and no controllers in version 2.
+inline void look_at_cgroup(const container_probe& where, std::string_view name, evidence_list& out) {
+    const std::string text = proc_file(where.root, name);
+    for (std::string_view rest = text; !rest.empty();) {
+        std::string_view path = next_part(rest, "\n");
+        next_part(path, ":");
+        next_part(path, ":");
+        if (const cgroup_rule* rule = find_cgroup_rule(path))
+            return out.add(rule->conclusive, cat({"/proc/", name}), path, rule->runtime);
+    }
+}
+
+inline const named_runtime* find_storage(std::string_view text) {
+    for (const named_runtime& storage : storage_paths) {
+        if (holds(text, storage.name)) return &storage;
+    }
+    return nullptr;
+}
+
+// The files that runtimes put into a container, each by a mount of its own.
+inline bool is_given_file(std::string_view path) {
+    return path == "/etc/hosts" || path == "/etc/hostname" || path == "/etc/resolv.conf" ||
+           path == "/dev/termination-log";
+}
+
+// Lines of "ID PARENT DEVICE ROOT MOUNT_POINT OPTIONS [MORE...] - TYPE SOURCE SUPER_OPTIONS". On the host, mounts of
+// containers are elsewhere than at / and at the given files.
+inline void look_at_mounts(const container_probe& where, evidence_list& out) {
+    constexpr const char* source = "/proc/self/mountinfo";
+    const std::string text = proc_file(where.root, "self/mountinfo");
+    for (std::string_view rest = text; !rest.empty();) {
+        const std::string_view line = next_part(rest, "\n");
+        std::string_view fields = line;
+        for (int skipped = 0; skipped < 3; ++skipped) next_part(fields, " ");
+        const std::string_view mounted = next_part(fields, " ");
+        const std::string_view point = next_part(fields, " ");
+        if (is_given_file(point)) {
+            const named_runtime* storage = find_storage(mounted);
+            if (storage != nullptr) out.add(true, source, cat({point, " is ", mounted}), storage->runtime);
+        } else if (point == "/") {
+            const std::size_t dash = fields.find(" - ");
+            fields.remove_prefix(dash == std::string_view::npos ? fields.size() : dash + 3);
+            const bool is_overlay = holds(next_part(fields, " "), "overlay");
+            const named_runtime* storage = find_storage(is_overlay ? fields : mounted);
+            if (storage != nullptr || is_overlay) {
+                out.add(storage != nullptr, source,
+                        cat({"/ is ", is_overlay ? "an overlay of " : "", is_overlay ? fields : mounted}),
+                        storage != nullptr ? storage->runtime : "");
+            }
+        }
+    }
+}
+
+// Linux gives the first PID namespace this number (PROC_PID_INIT_INO).
+inline void look_at_namespace(const container_probe& where, evidence_list& out) {
+    const std::string link = proc_link(where.root, "self/ns/pid");
+    if (starts_with(link, "pid:[") && link != "pid:[4026531836]")
+        out.add(false, "/proc/self/ns/pid", "a PID namespace of its own", "");
+}
+
+inline std::string choose_runtime(const std::vector<container_evidence>& evidence) {
+    std::string first;
+    for (const container_evidence& each : evidence) {
+        for (const char* orchestrator : orchestrators) {
+            if (each.runtime == orchestrator) return each.runtime;
+        }
+        if (first.empty()) first = each.runtime;
+    }
+    return first;
+}
+
+// A machine that is no container has an init; hints count only where PID 1 is something else.
+inline bool is_no_machine(const pid1_info& pid1) {
+    return pid1.kind != pid1_kind::init && !(pid1.kind == pid1_kind::unknown && pid1.comm.empty());
+}
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs
