@@ -17,19 +17,23 @@ class report_queue {
 
     // A job the caller has taken.
     void add(ref<active_job> job, verdict report) {
-        lock_guard held(mutex_);
-        taken_.push_back({std::move(job), std::move(report)});
-        work_.notify_one();
-        start_wanted(held);
+        {
+            const lock_guard held(mutex_);
+            taken_.push_back({std::move(job), std::move(report)});
+            work_.notify_one();
+        }
+        start_wanted();
     }
 
     // Jobs to be interrupted, unless their handlers are faster: each is taken when its turn comes.
     void interrupt(array<ref<active_job>> jobs, cancel_reason why) {
-        lock_guard held(mutex_);
-        open_ = std::move(jobs);
-        why_ = why;
-        work_.notify_all();
-        start_wanted(held);
+        {
+            const lock_guard held(mutex_);
+            open_ = std::move(jobs);
+            why_ = why;
+            work_.notify_all();
+        }
+        start_wanted();
     }
 
     // The threads end when all is reported.
@@ -47,26 +51,25 @@ class report_queue {
     };
     static constexpr std::size_t most_threads = 128;
 
-    // True if one more thread would have something to do; it counts as started. With the mutex held.
+    // True if one more thread would have something to do; it counts as started.
     bool wants_thread() {
+        const lock_guard held(mutex_);
         if (running_ - busy_ >= taken_.size() + open_.size() || running_ >= most_threads) return false;
         ++running_;
         return true;
     }
-    // One more if that has work; the mutex is let go of meanwhile. Each starts two more, so that a stop does not wait for
-    // one thread to start them all. Where there is none, the caller does its work.
-    void start_wanted(lock_guard& held) {
+    // One more if that has work. Each starts two more, so that a stop does not wait for one thread to start them all. Where
+    // there is none, the caller does its work.
+    void start_wanted() {
         if (!wants_thread()) return;
-        held.unlock();
-        const result<void> started =
-            threads_.start_service(worker_.service_thread("ojs-report"), [this] { work(); });
-        held.lock();
-        if (!started && --running_ == 0) work_off(held);
+        if (threads_.start_service(worker_.service_thread("ojs-report"), [this] { work(); })) return;
+        lock_guard held(mutex_);
+        if (--running_ == 0) work_off(held);
     }
 
     void work() {
+        for (int i = 0; i < 2; ++i) start_wanted();
         lock_guard held(mutex_);
-        for (int i = 0; i < 2; ++i) start_wanted(held);
         for (;;) {
             ++busy_;
             work_off(held);
