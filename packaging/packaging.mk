@@ -49,7 +49,7 @@ CHECKS += x86_64-linux-musl/unit
 
 # ---- make install ----------------------------------------------------------------------------------------------------
 
-# Each of the three is whole, and all have one include guard; the whole header after the small one is an error.
+# Each of the three stands alone, and all have one include guard; another one after the small one is an error.
 PREFIX ?= /usr/local
 DESTDIR ?=
 HASH := \#

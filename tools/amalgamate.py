@@ -303,19 +303,23 @@ def amalgamate(tree, rooms=None, picojson=None):
         if name in chosen:
             out += [f"// ==== {name} ====", ""] + tidy(split[name][0]) + [""]
 
-    lines = banner(tree, names, rooms, picojson) + [""] + tell_apart(tidy(out), rooms)
+    subset = None if rooms is None else "0x" + digest(tree, names, None)[:8]
+    lines = banner(tree, names, rooms, picojson) + [""] + tell_apart(tidy(out), subset)
     if picojson is not None:
         lines = bundle(lines, picojson)
     return "\n".join(lines) + "\n"
 
 
-def tell_apart(lines, rooms):
-    """All variants have one guard. Of two in a program the second would vanish unseen, with what only it has."""
-    if rooms is not None:
-        return lines[:2] + ["#define OJS_SHUTDOWN_SUBSET 1"] + lines[2:]
+def tell_apart(lines, subset):
+    """All variants have one guard. Of two in a file the second would vanish unseen, with what only it has. `subset` is
+    a number of its own for each smaller header, and None for the whole one, after which nothing is lacking."""
+    another, advice = "", "include this one alone"
+    if subset is not None:
+        lines = lines[:2] + [f"#define OJS_SHUTDOWN_SUBSET {subset}"] + lines[2:]
+        another, advice = f" && OJS_SHUTDOWN_SUBSET != {subset}", "include one header with the modules of both"
     return [
-        "#if defined(OJS_SHUTDOWN_HPP) && defined(OJS_SHUTDOWN_SUBSET)",
-        "#error a smaller variant of ojs_shutdown.hpp was included before this one: include this one alone",
+        f"#if defined(OJS_SHUTDOWN_HPP) && defined(OJS_SHUTDOWN_SUBSET){another}",
+        f"#error a smaller variant of ojs_shutdown.hpp was included before this one: {advice}",
         "#endif",
     ] + lines
 
