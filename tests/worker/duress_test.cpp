@@ -387,7 +387,15 @@ rlim_t address_space() {
     return static_cast<rlim_t>(pages) * 4096;
 }
 
+// Takes a limit and keeps none: so does qemu-user, which would be the first to run out of memory.
+bool limit_is_ignored(const rlimit& asked) {
+    rlimit kept{};
+    return ::setrlimit(RLIMIT_AS, &asked) == 0 && ::getrlimit(RLIMIT_AS, &kept) == 0 &&
+           kept.rlim_cur != asked.rlim_cur;
+}
+
 // In a process of its own, for it lives with little memory for a while. Returns how many of 6 jobs ran at a time in the end.
+constexpr int unlimited = 77;  // or that no limit can be set
 int run_short_of_threads() {
     constexpr int wanted = 6;
     transport wire;
@@ -405,7 +413,7 @@ int run_short_of_threads() {
     rlimit little = before;
     little.rlim_cur =
         address_space() + (rlim_t{300} << 20);  // the heartbeat's thread, and two or three jobs'
-    ::setrlimit(RLIMIT_AS, &little);
+    if (limit_is_ignored(little)) return unlimited;
     ojs::worker worker(settings, wire);
     worker.register_handler("work", [&](ojs::job_context&) {
         running.add();
@@ -426,11 +434,19 @@ TEST_CASE("duress: a shortage of threads lowers the concurrency only while it la
         return;
     }
     const pid_t child = ::fork();
-    if (child == 0) ::_exit(run_short_of_threads() >= 6 ? 0 : 1);
+    if (child == 0) {
+        const int at_a_time = run_short_of_threads();
+        ::_exit(at_a_time == unlimited ? unlimited : at_a_time >= 6 ? 0 : 1);
+    }
     int status = -1;
     while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
-    CHECK(status == 0);
+    REQUIRE(WIFEXITED(status));
+    if (WEXITSTATUS(status) == unlimited) {
+        MESSAGE("skipped: setrlimit(RLIMIT_AS) is without effect here, as it is under qemu-user");
+        return;
+    }
+    CHECK(WEXITSTATUS(status) == 0);
 }
 #endif
 

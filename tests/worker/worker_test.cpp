@@ -422,9 +422,9 @@ TEST_CASE("worker: a number argument comes as whatever type holds it, and no oth
     check_refused<unsigned>("4294967296", "32 bits, from 0 to 4294967295");
     check_refused<unsigned>("-1", "from 0 to 4294967295");
     check_number<unsigned>("-0", 0);
-    check_number<std::size_t>("18446744073709551615", std::numeric_limits<std::size_t>::max());
-    check_refused<std::size_t>("18446744073709551616", "64 bits, from 0 to 18446744073709551615");
-    check_refused<std::size_t>("-9223372036854775808", "from 0 to 18446744073709551615");
+    check_number<std::uint64_t>("18446744073709551615", std::numeric_limits<std::uint64_t>::max());
+    check_refused<std::uint64_t>("18446744073709551616", "64 bits, from 0 to 18446744073709551615");
+    check_refused<std::uint64_t>("-9223372036854775808", "from 0 to 18446744073709551615");
     check_number<long long>("-9223372036854775808", std::numeric_limits<long long>::min());
     check_refused<long long>("9223372036854775808",
                              "64 bits, from -9223372036854775808 to 9223372036854775807");
