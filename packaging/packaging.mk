@@ -79,3 +79,15 @@ $(BUILD)/dist/ojs_shutdown_bundled.hpp: FORCE  # with picojson in it, and its li
 $(RESULTS)/packaging: FORCE
 	@OJS_TEST_BUILD=$(BUILD) CXX='$(CXX)' $(TALLY) run --limit 900 $@ python3 -B tests/packaging/packaging_test.py
 CHECKS += packaging
+
+# ---- recipes for collections of packages -----------------------------------------------------------------------------
+
+CONAN_VERSION := 2.34.0
+CONAN := $(BUILD)/conan-$(CONAN_VERSION)/bin/conan
+$(CONAN):
+	@echo "fetch   conan $(CONAN_VERSION)"
+	@rm -rf $(BUILD)/conan-$(CONAN_VERSION) && python3 -m venv $(BUILD)/conan-$(CONAN_VERSION)
+	@$(BUILD)/conan-$(CONAN_VERSION)/bin/pip install -q --disable-pip-version-check conan==$(CONAN_VERSION)
+$(RESULTS)/recipes: FORCE | $(CONAN)
+	@CONAN=$(abspath $(CONAN)) CXX='$(CXX)' $(TALLY) run $@ python3 -B tests/packaging/recipes_test.py
+CHECKS += recipes

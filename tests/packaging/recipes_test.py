@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""The recipes of packaging/ for Conan and vcpkg: each one makes its package, and a program built with that runs.
+
+    CONAN    Conan 2; default conan
+
+No collection is asked for anything: picojson is the machine's own, in a package made here. Conan is the real one; in the
+place of vcpkg, tests/packaging/vcpkg_stand_in.cmake runs the portfile.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CXX = os.environ.get("CXX", "c++")
+CONAN = os.environ.get("CONAN", "conan")
+RECIPE = ROOT / "packaging/conan"
+PORT = ROOT / "packaging/vcpkg"
+VERSION = re.search(r'OJS_SHUTDOWN_VERSION "(.*)"', (ROOT / "src/ojs/base/config.hpp").read_text()).group(1)
+# The program that Conan runs proves as much of vcpkg's package.
+PROGRAM = RECIPE / "test_package"
+VERDICT = f"ojs_shutdown {VERSION}: status 0, job completed"
+PICOJSON = """\
+from conan import ConanFile
+from conan.tools.files import copy
+
+
+class Picojson(ConanFile):
+    name = "picojson"
+    version = "1.3.0"
+    package_type = "header-library"
+    exports_sources = "picojson.h"
+
+    def package(self):
+        copy(self, "picojson.h", self.source_folder, self.package_folder + "/include")
+"""
+
+
+def run(*command, **how):
+    words = [str(word) for word in command]
+    done = subprocess.run(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, **how
+    )
+    if done.returncode != 0:
+        raise AssertionError(f"{' '.join(words)}: status {done.returncode}\n{done.stdout}")
+    return done.stdout
+
+
+def picojson():
+    """Where the compiler finds it."""
+    words = shlex.split(CXX) + ["-x", "c++", "-H", "-E", "-o", os.devnull, "-"]
+    words[1:1] = ["-isystem", str(ROOT / "third_party/include")]
+    done = subprocess.run(words, input="#include <picojson.h>\n", capture_output=True, text=True, timeout=60, check=True)
+    return Path(re.search(r"(?m)^\.+ (\S*/picojson\.h)$", done.stderr).group(1))
+
+
+class Recipe(unittest.TestCase):
+    NEEDS = ["cmake"]
+
+    def setUp(self):
+        for program in self.NEEDS:
+            if not shutil.which(program):
+                if os.environ.get("CI"):
+                    self.fail(f"there is no {program}")
+                self.skipTest(f"there is no {program}")
+        self.folder = Path(tempfile.mkdtemp(prefix="ojs-recipe-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def files(self, folder):
+        return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+class Conan(Recipe):
+    NEEDS = ["cmake", CONAN]
+    FILES = ["include/ojs_shutdown.hpp", "licenses/LICENSE"]
+
+    def setUp(self):
+        super().setUp()
+        self.env = {**os.environ, "CONAN_HOME": str(self.folder / "home"), "CXX": CXX}
+        self.conan("profile", "detect")
+        stand_in = self.folder / "picojson"
+        stand_in.mkdir()
+        shutil.copy(picojson(), stand_in)
+        (stand_in / "conanfile.py").write_text(PICOJSON)
+        self.conan("create", stand_in)
+
+    def conan(self, *words):
+        return run(CONAN, *words, env=self.env, cwd=self.folder)
+
+    def assert_made_from(self, recipe, *more):
+        said = self.conan("create", recipe, "--no-remote",
+                          "--settings=compiler.cppstd=17", "--settings=build_type=Debug",
+                          f"--conf=tools.cmake.cmake_layout:test_folder={self.folder}/test",
+                          "--conf=tools.cmake.cmaketoolchain:user_presets=", *more)
+        self.assertIn(VERDICT, said)
+        made = self.conan("list", f"ojs_shutdown/{VERSION}:*", "--format=json")
+        (package,) = re.findall(r'"packages": \{\s*"([0-9a-f]+)"', made)
+        where = self.conan("cache", "path", f"ojs_shutdown/{VERSION}:{package}").strip()
+        self.assertEqual([each for each in self.files(Path(where)) if not each.startswith("conan")], self.FILES)
+
+    def test_from_a_checkout(self):
+        before = self.files(RECIPE)
+        self.assert_made_from(RECIPE)
+        self.assertEqual(self.files(RECIPE), before)
+
+    def test_from_a_release_as_in_a_collection(self):
+        release = self.folder / "release.tar.gz"
+        with tarfile.open(release, "w:gz") as archive:
+            for name in ["LICENSE", "ojs_shutdown.hpp"]:
+                archive.add(ROOT / name, f"ojs_shutdown-{VERSION}/{name}")
+        recipe = self.folder / "all"
+        shutil.copytree(RECIPE, recipe)
+        sources = {VERSION: {"url": release.as_uri(), "sha256": hashlib.sha256(release.read_bytes()).hexdigest()}}
+        (recipe / "conandata.yml").write_text(json.dumps({"sources": sources}))  # which YAML can read
+        self.assert_made_from(recipe, f"--version={VERSION}")
+
+    def test_not_for_windows_nor_for_less_than_cpp17(self):
+        for setting, complaint in [("os=Windows", "POSIX"), ("compiler.cppstd=14", "17")]:
+            with self.subTest(setting), self.assertRaisesRegex(AssertionError, f"Invalid.*\n*.*{complaint}"):
+                self.conan("create", RECIPE, "--no-remote", f"--settings={setting}", "--test-folder=")
+
+
+class Vcpkg(Recipe):
+    def test_the_version_is_the_header_s(self):
+        port = json.loads((PORT / "vcpkg.json").read_text())
+        self.assertEqual(port["version"], VERSION)
+        self.assertRegex(port["name"], r"^[a-z0-9]+(-[a-z0-9]+)*$")  # vcpkg's own rule
+        needed = {each if isinstance(each, str) else each["name"] for each in port["dependencies"]}
+        self.assertEqual(needed, {"picojson", "vcpkg-cmake", "vcpkg-cmake-config"})
+
+    def test_what_the_portfile_makes_is_a_package_that_can_be_moved(self):
+        name = json.loads((PORT / "vcpkg.json").read_text())["name"]
+        installed, packages = self.folder / "installed", self.folder / "packages"
+        (installed / "include/picojson").mkdir(parents=True)  # vcpkg's place for it
+        shutil.copy(picojson(), installed / "include/picojson")
+        folders = {"PORT_DIR": PORT, "INSTALLED_DIR": installed, "PACKAGES_DIR": packages,
+                   "BUILDTREES_DIR": self.folder / "buildtrees"}
+        run("cmake", f"-DPORT={name}", *(f"-DCURRENT_{key}={value}" for key, value in folders.items()),
+            "-P", ROOT / "tests/packaging/vcpkg_stand_in.cmake", env={**os.environ, "CXX": CXX})
+        config = [f"share/ojs_shutdown/ojs_shutdown-{each}.cmake"
+                  for each in ["config", "config-version", "targets", "targets-noconfig"]]
+        self.assertEqual(self.files(packages), sorted([
+            "include/ojs_shutdown.hpp", "lib/libojs_shutdown_separate.a", *config,
+            f"share/{name}/copyright", f"share/{name}/usage"]))
+        for each in config:
+            self.assertNotIn(str(self.folder), (packages / each).read_text())
+        shutil.copytree(packages, installed, dirs_exist_ok=True)
+        shutil.rmtree(packages)
+        moved = self.folder / "moved"
+        installed.rename(moved)
+        self.assert_usage_works(moved, (PORT / "usage").read_text())
+
+    def assert_usage_works(self, prefix, usage):
+        lines = [line.strip() for line in usage.splitlines() if line.startswith("    ")]
+        links = [line for line in lines if line.startswith("target_link_libraries(")]
+        self.assertEqual(len(links), 2)
+        for number, link in enumerate(links):
+            with self.subTest(link):
+                project = self.folder / f"user{number}"
+                project.mkdir()
+                shutil.copy(PROGRAM / "test_package.cpp", project)
+                others = [line for line in lines if line not in links]
+                (project / "CMakeLists.txt").write_text("\n".join([
+                    "cmake_minimum_required(VERSION 3.15)", "project(user LANGUAGES CXX)", *others,
+                    "add_executable(main test_package.cpp)", link, ""]))
+                run("cmake", "-S", project, "-B", project / "out", f"-DCMAKE_PREFIX_PATH={prefix}",
+                    f"-DCMAKE_CXX_COMPILER={CXX}")
+                run("cmake", "--build", project / "out")
+                self.assertIn(VERDICT, run(project / "out/main"))
+
+
+if __name__ == "__main__":
+    unittest.main()
