@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "examples/deploy"
 UNITS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "": 1}
+KEPT_LOG = 50 << 20  # what the kubelet keeps of a container's log unless told otherwise: 5 files of 10 Mi
 REPORTING = 5  # what a worker needs after its grace period, in seconds
 
 # File, and how it says when SIGKILL comes.
@@ -22,6 +23,7 @@ GRANTS = {
 }
 CONTROLLER_CONFIG = "kubernetes/controller-config.yaml"
 CONTROLLERS = ["kubernetes/controller-spot.yaml", "kubernetes/controller-normal.yaml"]
+DEPLOYMENTS = ["kubernetes/deployment.yaml", *CONTROLLERS]
 DOCKERFILES = {"Dockerfile": "worker", "controller.Dockerfile": "controller"}  # and the program that is in the image
 POLICIES = ["kubernetes/disruption-budget.yaml", "kubernetes/network-policy.yaml"]
 FILES = [*GRANTS, *DOCKERFILES, *POLICIES, CONTROLLER_CONFIG, *CONTROLLERS]
@@ -45,6 +47,11 @@ def seconds(text):
     parts = re.findall(r"(\d+)([a-z]*)", text)
     assert parts and "".join(number + unit for number, unit in parts) == text, text
     return sum(int(number) * UNITS[unit] for number, unit in parts)
+
+
+def size(text):
+    number, unit = re.fullmatch(r"(\d+)(Ki|Mi|Gi)", text).groups()
+    return int(number) << {"Ki": 10, "Mi": 20, "Gi": 30}[unit]
 
 
 def granted(name):
@@ -141,7 +148,15 @@ class Names(unittest.TestCase):
     def test_no_registry_is_named(self):
         for name in FILES:
             for image in re.findall(r"(?m)^\s*(?:FROM|image:) (\S+)", without_comments(read(name))):
-                self.assertRegex(image, r"^[a-z-]+(:[a-z]+)?$", name)
+                self.assertRegex(image, r"^[a-z-]+(:[a-z0-9.]+)?(@sha256:[0-9a-f]{64})?$", name)
+
+    def test_what_is_run_is_a_version(self):
+        version = re.search(r'OJS_SHUTDOWN_VERSION "(.*)"', (ROOT / "ojs_shutdown.hpp").read_text()).group(1)
+        for name in ["docker-compose.yml", "kubernetes/deployment.yaml", *CONTROLLERS]:
+            images = re.findall(r"(?m)^[\s-]*image: (\S+)$", without_comments(read(name)))
+            self.assertTrue(images, name)
+            for image in images:
+                self.assertRegex(image, rf"^ojs-(worker|controller):{re.escape(version)}$", name)
 
 
 class Controller(unittest.TestCase):
@@ -244,12 +259,18 @@ class Yaml(unittest.TestCase):
 
         return yaml.safe_load(read(name))
 
+    def load_all(self, name):
+        import yaml
+
+        return list(yaml.safe_load_all(read(name)))
+
     def test_compose(self):
         (worker,) = self.load("docker-compose.yml")["services"].values()
         self.assertIsInstance(worker["entrypoint"], list)
         self.assertEqual(worker["stop_signal"], "SIGTERM")
         self.assertIs(worker["init"], False)
         self.assertTrue(all(isinstance(value, str) for value in worker["environment"].values()))
+        self.assertEqual(worker["ulimits"], {"core": 0})
         dockerfile = DEPLOY / worker["build"]["context"] / worker["build"]["dockerfile"]
         self.assertEqual(dockerfile.resolve(), DEPLOY / "Dockerfile")
 
@@ -263,12 +284,46 @@ class Yaml(unittest.TestCase):
         self.assertEqual((rolling["maxUnavailable"], rolling["maxSurge"]), (0, 1))
         self.assertIs(pod["spec"]["securityContext"]["runAsNonRoot"], True)
         self.assertIs(pod["spec"]["enableServiceLinks"], False)
-        budget = self.load("kubernetes/disruption-budget.yaml")
-        self.assertEqual(budget["spec"]["selector"]["matchLabels"], pod["metadata"]["labels"])
-        self.assertLess(0, budget["spec"]["maxUnavailable"])
+
+    def test_every_pod_has_one_budget_that_lets_some_go_and_keeps_some(self):
+        budgets = [each["spec"] for each in self.load_all("kubernetes/disruption-budget.yaml")]
+        self.assertEqual(len(budgets), len(DEPLOYMENTS))
+        for name in DEPLOYMENTS:
+            deployment = self.load(name)["spec"]
+            labels = deployment["template"]["metadata"]["labels"]
+            (budget,) = [each for each in budgets if each["selector"]["matchLabels"] == labels]
+            self.assertTrue(0 < budget["maxUnavailable"] < deployment["replicas"], name)
+
+    def test_every_container_has_its_share_and_no_more(self):
+        for name in DEPLOYMENTS:
+            spec = self.load(name)["spec"]["template"]["spec"]
+            scratch = sum(size(each["emptyDir"]["sizeLimit"]) for each in spec.get("volumes", []) if "emptyDir" in each)
+            for container in [*spec.get("initContainers", []), *spec["containers"]]:
+                with self.subTest(name, container=container["name"]):
+                    requests, limits = container["resources"]["requests"], container["resources"]["limits"]
+                    self.assertEqual(set(requests), {"cpu", "memory", "ephemeral-storage"})
+                    self.assertEqual(set(limits), {"memory", "ephemeral-storage"})  # why no cpu: deployment.yaml
+                    for each in limits:
+                        self.assertLessEqual(size(requests[each]), size(limits[each]))
+                    self.assertGreaterEqual(size(limits["ephemeral-storage"]), scratch + KEPT_LOG)
+                    self.assertIs(container["securityContext"]["readOnlyRootFilesystem"], True)
+                    self.assertIs(container["securityContext"]["allowPrivilegeEscalation"], False)
+                    self.assertEqual(container["securityContext"]["capabilities"], {"drop": ["ALL"]})
+
+    def test_network_policy_of_the_controllers(self):
+        _, policy = (each["spec"] for each in self.load_all("kubernetes/network-policy.yaml"))
+        (rule,) = policy["podSelector"]["matchExpressions"]
+        pods = [self.load(name)["spec"]["template"] for name in CONTROLLERS]
+        self.assertEqual(rule["operator"], "In")
+        self.assertEqual([{rule["key"]: each} for each in sorted(rule["values"])],
+                         sorted((each["metadata"]["labels"] for each in pods), key=str))
+        self.assertEqual((policy["policyTypes"], policy["egress"]), (["Ingress", "Egress"], []))
+        for pod in pods:
+            (port,) = pod["spec"]["containers"][0]["ports"]
+            self.assertEqual([each["port"] for each in policy["ingress"][0]["ports"]], [port["containerPort"]])
 
     def test_network_policy(self):
-        policy = self.load("kubernetes/network-policy.yaml")["spec"]
+        policy = self.load_all("kubernetes/network-policy.yaml")[0]["spec"]
         pod = self.load("kubernetes/deployment.yaml")["spec"]["template"]
         (worker,) = pod["spec"]["containers"]
         self.assertEqual(policy["podSelector"]["matchLabels"], pod["metadata"]["labels"])
@@ -292,9 +347,7 @@ class Yaml(unittest.TestCase):
 
 
     def test_controllers(self):
-        import yaml
-
-        config, claim = yaml.safe_load_all(read(CONTROLLER_CONFIG))
+        config, claim = self.load_all(CONTROLLER_CONFIG)
         settings = json.loads(config["data"]["controller.json"])
         for name in CONTROLLERS:
             with self.subTest(name):

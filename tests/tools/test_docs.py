@@ -220,6 +220,12 @@ def check_kubectl(words):
         assert shutil.which(inside[0]), inside
 
 
+def check_recipe(words):
+    """Of packaging/: what it makes is for the test of the recipes."""
+    (folder,) = [word.split("=")[-1] for word in words if "packaging/" in word]
+    assert (ROOT / folder).is_dir(), folder
+
+
 COMMANDS = {
     "make": check_make,
     "curl": check_curl,
@@ -228,6 +234,8 @@ COMMANDS = {
     "kubectl": check_kubectl,
     "tools/amalgamate.py": check_amalgamate,
     "python3": check_python,
+    "conan": check_recipe,
+    "vcpkg": check_recipe,
     "addr2line": check_tool,
     "grep": check_grep,
     "export": lambda words: None,  # its variables were looked at
