@@ -39,7 +39,9 @@ struct error {
 template <class T>
 class [[nodiscard]] result {
   public:
-    result(T value) : ok_(true) { new (static_cast<void*>(&value_)) T(std::move(value)); }
+    // Not by value: compilers before P1825 (Clang 12) would copy a local T that is returned.
+    result(T&& value) : ok_(true) { new (static_cast<void*>(&value_)) T(std::move(value)); }
+    result(const T& value) : ok_(true) { new (static_cast<void*>(&value_)) T(value); }
     result(ojs::error failure) : ok_(false) {
         new (static_cast<void*>(&error_)) ojs::error(std::move(failure));
     }
