@@ -56,7 +56,7 @@ $(BUILD)/hello_worker: $(OBJ)/programs/hello_worker.o
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
 $(filter-out $(BUILD)/hello_worker,$(EXAMPLES)): $(BUILD)/%: $(OBJ)/programs/%.o $(OBJ)/tests/link/implementation.o
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
-# What an empty image holds, as examples/deploy/*Dockerfile builds it.
+# What an empty image holds, as examples/deploy/controller.Dockerfile builds it. The worker's is smaller: `make dist`.
 STATIC := -static -s -Wl,-e,hold_signals
 $(BUILD)/static_%: $(addprefix $(OBJ)/,programs/%.o examples/deploy/hold_signals.o tests/link/implementation.o)
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS) $(STATIC))
@@ -305,7 +305,7 @@ CHECKS = format variants $(WARNED) warnings/g++/optimised $(FUZZ) $(filter-out $
          $(CHECK_PROGRAMS)
 
 check: deps-check  ## what CI runs: format, warnings, the tests, and the tests again under the sanitizers
-	$(call run_checks,$(FUZZ) $(addprefix test/,$(CHECK_PROGRAMS)),$(CHECKS))
+	$(call run_checks,$(FUZZ) $(WORKERS:$(BUILD)/%=%) $(addprefix test/,$(CHECK_PROGRAMS)),$(CHECKS))
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast -Wundef \
             -Wnull-dereference -Wzero-as-null-pointer-constant -Wextra-semi -Wswitch-enum -Werror
@@ -356,7 +356,7 @@ $(addprefix $(RESULTS)/,$(DURESS)): FORCE
 
 container-test: deps deps-container  ## the worker in an image made FROM scratch, run by podman; and under PID 1 wrappers
 	@rm -rf $(RESULTS)/container
-	@$(MAKE) -s $(JOBS) $(addprefix $(BUILD)/,dev_backend static_controller static_worker)
+	@$(MAKE) -s $(JOBS) $(addprefix $(BUILD)/,dev_backend static_controller) $(WORKERS)
 	@$(MAKE) -s $(RESULTS)/container
 	@$(TALLY) sum $(RESULTS)/container
 $(RESULTS)/container: FORCE

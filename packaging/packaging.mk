@@ -76,7 +76,25 @@ $(BUILD)/dist/ojs_shutdown_bundled.hpp: FORCE  # with picojson in it, and its li
 	@mkdir -p $(@D)
 	@python3 tools/amalgamate.py --bundle-picojson $(PICOJSON) --output $@
 
-$(RESULTS)/packaging: FORCE
+# ---- make dist -------------------------------------------------------------------------------------------------------
+
+# The worker of the image, for both processors: as examples/deploy/Dockerfile builds it, which says what each flag is for.
+IMAGE := -Oz -Xclang -Oz -flto -ffunction-sections -fdata-sections -fno-rtti -fno-sanitize=undefined -D_FORTIFY_SOURCE=2 \
+         -U_LIBCPP_HARDENING_MODE -D_LIBCPP_HARDENING_MODE=_LIBCPP_HARDENING_MODE_FAST -Xclang -stack-protector -Xclang 2 \
+         -fPIE -static -pie -s -Wl,-e,hold_signals
+WORKERS := $(addprefix $(BUILD)/dist/worker-,x86_64 aarch64)
+$(WORKERS): $(BUILD)/dist/worker-%: examples/worker.cpp examples/deploy/hold_signals.S examples/deploy/no_demangler.cpp \
+    ojs_shutdown.hpp packaging/packaging.mk | $(ZIG)/headers
+	@mkdir -p $(@D)
+	@echo "link    $@"
+	@$(ZIG)/bin/python -m ziglang c++ -target $*-linux-musl -std=c++17 $(IMAGE) -isystem $(ZIG)/headers -I. \
+	    $(filter %.cpp %.S,$^) -o $@
+
+.PHONY: dist
+dist: $(VARIANTS) $(WORKERS)  ## what a release has, in build/dist: the headers, static workers, SHA256SUMS
+	@cd $(BUILD)/dist && sha256sum $(notdir $^) >SHA256SUMS
+
+$(RESULTS)/packaging: $(WORKERS) FORCE
 	@OJS_TEST_BUILD=$(BUILD) CXX='$(CXX)' $(TALLY) run --limit 900 $@ python3 -B tests/packaging/packaging_test.py
 CHECKS += packaging
 

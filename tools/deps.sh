@@ -49,6 +49,7 @@ missing() {
         for program in podman buildah runc tini dumb-init; do
             has_program "$program" || echo "$program $program"
         done
+        python3 -c "import ensurepip" 2>/dev/null || echo "python3-venv python3 -m venv"
         has_program busybox || echo "busybox-static busybox"
     fi
 }

@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""The ways into another project: each one builds examples/hello_worker.cpp outside the tree and runs it. What it takes:
+"""The ways into another project: each one builds examples/hello_worker.cpp outside the tree and runs it; and what `make dist`
+makes. What it takes:
 
-    OJS_TEST_BUILD    a folder to work in; default build
+    OJS_TEST_BUILD    a folder to work in, with the workers of `make dist`; default build
     CXX               the compiler; default c++
 
 Without cmake or pkg-config its part is skipped; in CI (CI=true) that is a failure.
 """
 
 import os
+import platform
 import re
 import shutil
+import struct
 import subprocess
 import tempfile
 import unittest
@@ -102,6 +105,67 @@ class Installed(Outside):
             "int main() { ojs::lifecycle life; return ojs::signals::install(life) ? 0 : 1; }\n"
         )
         run(self.compile("-pthread", f"-I{self.prefix}/include"))
+
+
+class Program:
+    """What the headers of a 64-bit, little-endian ELF file say."""
+
+    def __init__(self, path):
+        self.bytes = path.read_bytes()
+        assert self.bytes[:6] == b"\x7fELF\x02\x01", path
+        self.type, self.machine = struct.unpack_from("<HH", self.bytes, 16)
+        segments, sections = struct.unpack_from("<QQ", self.bytes, 32)
+        segment_size, segment_count, section_size, section_count = struct.unpack_from("<HHHH", self.bytes, 54)
+        at = range(segments, segments + segment_size * segment_count, segment_size)
+        self.segments = {struct.unpack_from("<I", self.bytes, each)[0] for each in at}
+        at = range(sections, sections + section_size * section_count, section_size)
+        self.sections = {struct.unpack_from("<I", self.bytes, each + 4)[0] for each in at}
+
+
+class Dist(unittest.TestCase):
+    HEADERS = ["ojs_shutdown.hpp", "ojs_shutdown_bundled.hpp", "ojs_shutdown_core.hpp"]
+    # The number that ELF has for the processor, and what runs its programs elsewhere.
+    WORKERS = {"x86_64": (62, "qemu-x86_64-static"), "aarch64": (183, "qemu-aarch64-static")}
+    DYN, INTERP, RELRO, SYMTAB = 3, 3, 0x6474E552, 2
+    MOST_BYTES = 700_000
+
+    @classmethod
+    def setUpClass(cls):
+        make("dist")
+
+    def worker(self, processor):
+        return BUILD / "dist" / f"worker-{processor}"
+
+    def test_the_sums_are_those_of_all_files(self):
+        said = run("sha256sum", "-c", "SHA256SUMS", cwd=BUILD / "dist").split()
+        files = [*self.HEADERS, *(f"worker-{each}" for each in self.WORKERS)]
+        self.assertEqual(sorted(said), sorted(word for each in files for word in (f"{each}:", "OK")))
+
+    def test_made_elsewhere_the_headers_are_the_same(self):
+        with tempfile.TemporaryDirectory(prefix="ojs-dist-") as elsewhere:
+            run("make", "-s", "-C", ROOT, f"BUILD={elsewhere}", *(f"{elsewhere}/dist/{each}" for each in self.HEADERS))
+            for each in self.HEADERS:
+                self.assertEqual((Path(elsewhere) / "dist" / each).read_bytes(), (BUILD / "dist" / each).read_bytes())
+
+    def test_the_workers_are_static_small_and_know_no_place(self):
+        for processor, (machine, _) in self.WORKERS.items():
+            with self.subTest(processor):
+                program = Program(self.worker(processor))
+                self.assertEqual((program.type, program.machine), (self.DYN, machine))
+                self.assertNotIn(self.INTERP, program.segments)
+                self.assertIn(self.RELRO, program.segments)
+                self.assertNotIn(self.SYMTAB, program.sections)
+                self.assertLessEqual(len(program.bytes), self.MOST_BYTES)
+                for place in [ROOT, BUILD, Path.home()]:
+                    self.assertNotIn(str(place).encode() + b"/", program.bytes)
+
+    def test_the_workers_run(self):
+        for processor, (_, emulator) in self.WORKERS.items():
+            with self.subTest(processor):
+                emulated = [] if processor == platform.machine() else [emulator]
+                if emulated and not shutil.which(emulator):
+                    self.skipTest(f"there is no {emulator}")
+                self.assertIn("usage: worker", run(*emulated, self.worker(processor), "--help"))
 
 
 class PkgConfig(Outside):

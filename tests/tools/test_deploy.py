@@ -147,7 +147,7 @@ class Names(unittest.TestCase):
 
     def test_no_registry_is_named(self):
         for name in FILES:
-            for image in re.findall(r"(?m)^\s*(?:FROM|image:) (\S+)", without_comments(read(name))):
+            for image in re.findall(r"(?m)^\s*(?:FROM|image:) (?:--platform=\S+ )?(\S+)", without_comments(read(name))):
                 self.assertRegex(image, r"^[a-z-]+(:[a-z0-9.]+)?(@sha256:[0-9a-f]{64})?$", name)
 
     def test_what_is_run_is_a_version(self):
@@ -212,7 +212,7 @@ class Dockerfile(unittest.TestCase):
         last = max(i for i, step in enumerate(steps) if step[0] == "FROM")
         self.build, self.image = steps[:last], dict(steps[last:])
         self.program = DOCKERFILES[self.NAME]
-        compiled = [words for what, words in self.build if words.startswith("g++")]
+        compiled = [words for what, words in self.build if words.endswith(f" -o {self.program}")]
         self.assertEqual(len(compiled), 1)
         self.compiled = compiled[0]
 
@@ -238,18 +238,35 @@ class Dockerfile(unittest.TestCase):
         self.assertEqual(set(compiled) | set(included), set(names))
 
     def test_the_program_is_static_and_holds_early_signals(self):
-        # As the Makefile builds what the tests run.
-        makefile = (ROOT / "Makefile").read_text()
-        flags = re.search(r"(?m)^STATIC := (.*)$", makefile).group(1)
-        made = re.search(r"(?m)static_%:.*\n\t(.*)", makefile).group(1).replace("$(STATIC)", flags)
         for flag in ["-static", "-s", "-Wl,-e,hold_signals"]:
             self.assertIn(f" {flag} ", self.compiled)
-            self.assertRegex(made, rf" {flag}[ )]")
-        self.assertTrue(self.compiled.endswith(f" -o {self.program}"))
+            self.assertIn(flag, self.made())
+
+    def made(self):
+        """The flags with which the Makefile builds what the tests run."""
+        packaging = (ROOT / "packaging/packaging.mk").read_text().replace("\\\n", "")
+        return re.search(r"(?m)^IMAGE := (.*)$", packaging).group(1).split()
+
+    def test_it_is_what_make_dist_builds(self):
+        packaging = (ROOT / "packaging/packaging.mk").read_text()
+        said = self.compiled.split(" ziglang c++ ")[1].split()
+        beside = ["-target", "$cpu-linux-musl", "-std=c++17", "-isystem", "include", "-I.", "-o", "worker"]
+        sources = ["worker.cpp", "hold_signals.S", "no_demangler.cpp"]
+        self.assertEqual([word for word in said if word not in beside + sources], self.made())
+        self.assertEqual([word for word in said if word in sources], sources)
+        self.assertIn("examples/worker.cpp examples/deploy/hold_signals.S examples/deploy/no_demangler.cpp", packaging)
+        version = re.search(r"ziglang==(\S+)", read(self.NAME)).group(1)
+        self.assertEqual(re.search(r"(?m)^ZIG_VERSION := (.*)$", packaging).group(1), version)
 
 
 class ControllerDockerfile(Dockerfile):
     NAME = "controller.Dockerfile"
+    test_it_is_what_make_dist_builds = None  # this one is glibc's
+
+    def made(self):
+        makefile = (ROOT / "Makefile").read_text()
+        flags = re.search(r"(?m)^STATIC := (.*)$", makefile).group(1)
+        return re.search(r"(?m)static_%:.*\n\t(.*)\)$", makefile).group(1).replace("$(STATIC)", flags).strip(")").split()
 
 
 @unittest.skipUnless(importlib.util.find_spec("yaml"), "there is no yaml module (Debian: python3-yaml)")
