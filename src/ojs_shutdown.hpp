@@ -133,6 +133,7 @@
 #include "ojs/net/detail/http_routes.ipp"
 #include "ojs/net/detail/prometheus.ipp"
 
+#include "ojs/worker/engine/verdict.ipp"
 #include "ojs/worker/engine/active_job.ipp"
 #include "ojs/worker/engine/watch.ipp"
 #include "ojs/worker/engine/beat_schedule.ipp"

@@ -1,8 +1,12 @@
+#include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <stdexcept>
 #include <thread>
 
@@ -264,7 +268,10 @@ TEST_CASE("settlement: jobs that end within a millisecond of the deadline are se
         });
         REQUIRE(worker.start());
         REQUIRE(ready.wait_for(slots));
-        REQUIRE(worker.stop(recorder::guard));
+        const stop_result ended = worker.stop(recorder::guard);
+        CAPTURE(std::string(to_string(ended.how)));
+        CAPTURE(worker.report().unreported.size());
+        REQUIRE(ended);
         std::map<std::string, int> settlements;
         for (const recorder::call& each : wire.calls()) {
             if (each.what != "ack" && each.what != "fail") continue;
@@ -280,6 +287,68 @@ TEST_CASE("settlement: jobs that end within a millisecond of the deadline are se
     }
     MESSAGE(by_handler << " by their handlers, " << by_stop << " by the stop");
     CHECK(by_handler + by_stop == slots * rounds);
+}
+
+namespace {
+
+// Counts the threads that had one, once they end.
+struct counts_at_end {
+    explicit counts_at_end(recorder::counter& of) : counter(of) {}
+    ~counts_at_end() { counter.add(); }
+    recorder::counter& counter;
+};
+
+}  // namespace
+
+// A lowered thread may wait for a processor for longer than the stop lasts, and what it holds with it.
+TEST_CASE(
+    "settlement: what handlers say after the stop has lowered their threads, the stop's own threads report") {
+    constexpr int reporters = 128;  // at most so many threads report at once
+    constexpr int late = 32;        // so many jobs wait for their turn meanwhile
+    constexpr int slots = reporters + late;
+    REQUIRE(slots > ::sysconf(_SC_NPROCESSORS_ONLN));  // fewer are not lowered
+    recorder::transport wire;
+    for (int i = 0; i < slots; ++i) wire.give(make_job("j" + std::to_string(i)));
+    recorder::counter running, being_reported, home;
+    recorder::event may_answer;
+    std::mutex guard;
+    std::set<pthread_t> handler_threads, ack_threads;
+    wire.on.fail = [&](const fail_request&, time_point) -> result<settled> {
+        being_reported.add();
+        CHECK(may_answer.wait());
+        return settled::accepted;
+    };
+    wire.on.ack = [&](const ack_request&, time_point) -> result<settled> {
+        const std::lock_guard<std::mutex> held(guard);
+        ack_threads.insert(::pthread_self());
+        return settled::accepted;
+    };
+    worker_options options = recorder::options(slots);
+    options.shutdown_grace_period = 0ms;
+    options.stop_timeout = 60s;
+    worker worker(options, wire);
+    worker.register_handler("work", [&](job_context&) {
+        thread_local const counts_at_end at_end(home);
+        {
+            const std::lock_guard<std::mutex> held(guard);
+            handler_threads.insert(::pthread_self());
+        }
+        running.add();
+        CHECK(being_reported.wait_for(reporters));
+        return "\"done\"";
+    });
+    REQUIRE(worker.start());
+    REQUIRE(running.wait_for(slots));
+    worker.request_stop();
+    CHECK(home.wait_for(slots));
+    may_answer.set();
+    REQUIRE(worker.stop(recorder::guard));
+    CHECK(wire.calls("fail").size() == reporters);
+    CHECK(wire.calls("ack").size() == late);
+    for (const pthread_t each : ack_threads) CHECK(handler_threads.count(each) == 0);
+    CHECK(worker.report().completed == late);
+    CHECK(worker.report().interrupted == reporters);
+    recorder::check_last_word(wire);
 }
 
 TEST_CASE("settlement: a job whose lease ran out is reported only if a beat renews it by name") {

@@ -10,6 +10,7 @@
 #include "../../base/detail/sync.hpp"
 #include "../../core/drain_barrier.hpp"
 #include "../job_context.hpp"
+#include "verdict.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -136,10 +137,14 @@ class handler_thread {
     // Only while it is in the handler: elsewhere it may hold a lock that others wait for.
     void lower() noexcept {
         if (!mutex_.try_lock()) return;  // it is about to be through
-        if (inside_ && !lowered_) run_below_others(thread_);
-        lowered_ = true;
+        if (inside_ && !lowered_) {
+            run_below_others(thread_);
+            lowered_ = true;
+        }
         mutex_.unlock();
     }
+    // For the thread itself, when it has left the handler: nothing changes this then.
+    bool was_lowered() const noexcept { return lowered_; }
 
   private:
     void set(bool is_inside) noexcept {
@@ -173,6 +178,15 @@ class active_job : public ref_counted {
         settler expected = settler::nobody;
         return settler_.compare_exchange_strong(expected, who, std::memory_order_acq_rel);
     }
+    // For a handler's thread that the stop has lowered: it may wait long for a processor, with a lock in hand. Where it says
+    // in time what to report, the stop says that for it. Waits for nobody.
+    void leave_to_stop(verdict report) {
+        said_ = std::move(report);
+        has_said_.store(true, std::memory_order_release);
+    }
+    // For who has taken it: what its handler said, or null.
+    verdict* said() noexcept { return has_said_.load(std::memory_order_acquire) ? &said_ : nullptr; }
+
     // One that knows of its cancellation is about to return, and keeps its speed for that.
     void lower_handler() {
         if (!cancel.token().seen()) runner.lower();
@@ -242,6 +256,8 @@ class active_job : public ref_counted {
     const ref<all_jobs_cancel> all_jobs_;
     std::atomic<steady_clock::rep> cancelled_alone_at_{never};
     std::atomic<settler> settler_{settler::nobody};
+    verdict said_;
+    std::atomic<bool> has_said_{false};
     std::atomic<steady_clock::rep> lease_until_{0};
 };
 

@@ -170,8 +170,12 @@ class job_pool : public ref_counted {
     // The handler ended its thread, by pthread_exit() or pthread_cancel(): its job and its part in the pool pass to others.
     void thread_lost(const ref<active_job>& job) {
         leave_forked_child(worker_);
-        if (job->take(settler::handler))
-            reports_.add(job, judge_exception(worker_, *job, "the handler ended its thread"));
+        verdict report = judge_exception(worker_, *job, "the handler ended its thread");
+        if (job->runner.was_lowered()) {
+            job->leave_to_stop(std::move(report));
+        } else if (job->take(settler::handler)) {
+            reports_.add(job, std::move(report));
+        }
         lock_guard held(mutex_);
         job_left(*job);
         --job_threads_;

@@ -4,15 +4,11 @@
 #include "../../base/detail/sync.hpp"
 #include "../../net/detail/prometheus.ipp"
 #include "../worker.hpp"
+#include "verdict.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
-// What the backend was told of a job, or that it had taken it back. More are unreported, by name.
-enum class job_end : std::uint8_t { completed, failed, interrupted, handed_back, gone };
-inline constexpr const char* job_end_names[] = {"completed", "failed", "interrupted", "handed_back", "gone"};
-inline constexpr std::size_t job_end_count = 5;
 
 // Thread-safe.
 class job_tally {
@@ -27,11 +23,11 @@ class job_tally {
     }
     void set_stuck(std::vector<std::string> ids) {
         const lock_guard held(mutex_);
-        stuck_ = std::move(ids);
+        stuck_.swap(ids);
     }
     void set_steps(std::vector<step_result> steps) {
         const lock_guard held(mutex_);
-        steps_ = std::move(steps);
+        steps_.swap(steps);
     }
 
     std::uint64_t claimed() const noexcept { return read_counter(claimed_); }

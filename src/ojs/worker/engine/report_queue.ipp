@@ -110,12 +110,17 @@ class report_queue {
             open_.pop_back();
             if (!next.job->take(settler::stop)) continue;
             held.unlock();
-            // A job that took too long before the stop came: that was its fault.
-            const bool late = next.job->cancel.reason() == cancel_reason::timeout;
-            next.report = cut_short(worker_, *next.job, late ? cancel_reason::timeout : why_, "");
+            next.report = last_word(*next.job);
             return true;
         }
         return false;
+    }
+
+    verdict last_word(active_job& job) const {
+        if (verdict* const said = job.said()) return std::move(*said);
+        // A job that took too long before the stop came: that was its fault.
+        const bool late = job.cancel.reason() == cancel_reason::timeout;
+        return cut_short(worker_, job, late ? cancel_reason::timeout : why_, "");
     }
 
     worker_context& worker_;

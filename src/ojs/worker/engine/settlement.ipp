@@ -10,20 +10,6 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// What to tell the backend about a job, and what that makes of it.
-struct verdict {
-    bool ack = false;
-    std::string result_json;  // ACK
-    job_error failure;        // FAIL
-    std::string checkpoint;   // FAIL: JSON; empty: none
-    bool requeue = false;     // FAIL
-    job_end end = job_end::completed;
-    const char* message = "job completed";
-    log_level level = log_level::debug;
-    cancel_reason reason = cancel_reason::none;  // of an interruption
-    int signal = 0;                              // behind it, if there is one
-};
-
 inline verdict completed(std::string result_json) {
     verdict out;
     out.ack = true;
