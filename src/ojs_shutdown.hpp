@@ -185,8 +185,10 @@
 #include "ojs/worker/worker.ipp"
 
 #if OJS_SHUTDOWN_LAUNCHER
+#include "ojs/launcher/detail/rpc.hpp"
 #include "ojs/launcher/detail/message_fields.ipp"
 #include "ojs/launcher/message_json.ipp"
+#include "ojs/launcher/detail/rpc.ipp"
 #endif
 // clang-format on
 
