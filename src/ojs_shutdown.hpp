@@ -61,6 +61,7 @@
 #include "ojs/launcher/admin_messages.hpp"
 #include "ojs/launcher/detail/message_fields.hpp"
 #include "ojs/launcher/message_json.hpp"
+#include "ojs/launcher/coordinator.hpp"
 #endif
 // clang-format on
 
@@ -189,6 +190,8 @@
 #include "ojs/launcher/detail/message_fields.ipp"
 #include "ojs/launcher/message_json.ipp"
 #include "ojs/launcher/detail/rpc.ipp"
+#include "ojs/launcher/detail/readiness.ipp"
+#include "ojs/launcher/coordinator.ipp"
 #endif
 // clang-format on
 

@@ -1,0 +1,722 @@
+#pragma once
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../base/detail/backoff.hpp"
+#include "../base/detail/clock.hpp"
+#include "../base/detail/text.hpp"
+#include "../core/detail/wake.hpp"
+#include "../core/shutdown_sequence.hpp"
+#include "../net/detail/url.hpp"
+#include "../net/http_client.hpp"
+#include "../net/http_server.hpp"
+#include "coordinator.hpp"
+#include "detail/readiness.ipp"
+#include "detail/rpc.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// ---- the table ----
+
+// What moves a shutdown on. `asked`: by a Shutdown, a signal or a call.
+enum class drain_event : unsigned char { asked, begun, blocked, unblocked, ended, failed };
+
+// Where each event leads. Nothing goes back but blocked to draining. That forced is missing is right: a process does not
+// say it of itself.
+inline constexpr shutdown_state drain_moves[6][5] = {
+    // clang-format off
+    //              running                    requested                  draining                   blocked                    complete
+    /* asked     */ {shutdown_state::requested, shutdown_state::requested, shutdown_state::draining, shutdown_state::blocked,  shutdown_state::complete},
+    /* begun     */ {shutdown_state::running,   shutdown_state::draining,  shutdown_state::draining, shutdown_state::blocked,  shutdown_state::complete},
+    /* blocked   */ {shutdown_state::running,   shutdown_state::blocked,   shutdown_state::blocked,  shutdown_state::blocked,  shutdown_state::complete},
+    /* unblocked */ {shutdown_state::running,   shutdown_state::requested, shutdown_state::draining, shutdown_state::draining, shutdown_state::complete},
+    /* ended     */ {shutdown_state::complete,  shutdown_state::complete,  shutdown_state::complete, shutdown_state::complete, shutdown_state::complete},
+    /* failed    */ {shutdown_state::blocked,   shutdown_state::blocked,   shutdown_state::blocked,  shutdown_state::blocked,  shutdown_state::complete},
+    // clang-format on
+};
+constexpr shutdown_state drain_move(drain_event what, shutdown_state now) noexcept {
+    return drain_moves[static_cast<int>(what)][static_cast<int>(now)];
+}
+
+inline constexpr cause rpc_cause{cause_kind::rpc, 0, 0, 0};
+inline constexpr std::chrono::milliseconds longest_shutdown{std::chrono::hours(24)};
+inline constexpr auto push_time = std::chrono::milliseconds(500);  // one try
+inline constexpr int push_tries = 2;
+
+inline std::int64_t to_ms(steady_clock::duration span) noexcept {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(span).count();
+}
+
+// Rounded up, at least 1: 0 would mean that nothing was said.
+inline std::int32_t whole_seconds(std::int64_t ms) noexcept {
+    const std::int64_t most = longest_shutdown.count();
+    const std::int64_t bounded = ms < 1 ? 1 : ms > most ? most : ms;
+    return static_cast<std::int32_t>((bounded + 999) / 1000);
+}
+
+inline std::chrono::milliseconds said_or(std::int32_t seconds, std::chrono::milliseconds fallback) noexcept {
+    const std::chrono::milliseconds said = std::chrono::seconds(seconds);
+    return seconds == 0 ? fallback : said < longest_shutdown ? said : longest_shutdown;
+}
+
+// Something to be told to the launcher.
+struct launcher_push {
+    bool due = false;
+    int tries = 0;
+    time_point at{};
+};
+
+// What is fixed once it is made, and may be absent.
+template <class T>
+struct present final : ref_counted {
+    explicit present(T made) : value(std::move(made)) {}
+    T value;
+};
+
+// ---- the body ----
+
+class coordinator_body final : public ref_counted {
+  public:
+    coordinator_body(coordinator_options options, lifecycle& life, const worker* of)
+        : options_(std::move(options)), life_(life), worker_(of), log_(options_.log) {}
+    ~coordinator_body() override { close(); }
+
+    result<void> start();
+    void follow_end(const cancel_token& ended) {
+        ended_ = ended.on_cancel([this] { finish("the worker has ended"); });
+    }
+    result<void> run(const function<result<void>(const cancel_token&)>& drain, const cancel_token& until);
+    void finish(std::string message);
+    void close();
+
+    void say(readiness_state state, std::string message);
+    void push_ready();
+    void set_metrics(shutdown_metrics now);
+    void block(std::string operation);
+    void unblock(const std::string& operation);
+    void need(std::chrono::seconds additional);
+    bool add_step(std::string name, function<void()> step, std::chrono::milliseconds limit);
+
+    bool active() const noexcept { return static_cast<bool>(server_); }
+    const std::string& address() const noexcept { return address_; }
+    readiness_board& checks() noexcept { return checks_; }
+
+  private:
+    // What is asked.
+    result<void> serve();
+    rpc_service service();
+    result<shutdown_ack> shut_down(const shutdown_request& request);
+    shutdown_status status();
+    shutdown_metrics metrics();
+    result<void> is_for_us(const std::string& process_id) const;
+
+    // What happens, whoever is behind it.
+    ojs::phase phase() const noexcept { return worker_ != nullptr ? worker_->phase() : life_.phase(); }
+    void notice();
+    void set_times(time_point from, std::chrono::milliseconds grace, std::chrono::milliseconds max);
+    void move(drain_event what) { state_ = drain_move(what, state_); }
+    bool under_way() const noexcept {
+        return state_ != shutdown_state::running && state_ != shutdown_state::complete;
+    }
+
+    // The thread.
+    result<void> start_thread();
+    void follow();
+    bool cancel_late();
+    bool push_due();
+    bool push_now(bool complete);
+    time_point next_due() const;
+
+    result<void> await_stop(const cancel_token& until);
+    void await_pushed();
+
+    const coordinator_options options_;
+    lifecycle& life_;
+    const worker* const worker_;
+    const logger log_;
+    readiness_board checks_;
+    std::string address_;
+    wake wake_;
+    cancel_source cancel_;
+    ref<present<http_client>> launcher_;
+    ref<present<http_server>> server_;
+    thread thread_;
+    cancel_registration ended_;
+
+    mutex mutex_;  // guards what follows; held for no call to the program, the lifecycle or the log
+    condition pushed_;
+    shutdown_state state_ = shutdown_state::running;
+    std::string message_;
+    shutdown_metrics metrics_;
+    std::vector<std::string> blocking_;
+    shutdown_sequence steps_;
+    bool asked_ = false;      // by a Shutdown
+    bool runs_ = false;       // run() says when the drain begins
+    bool failed_ = false;     // the drain ended with an error
+    bool cancelled_ = false;  // what was at work too long
+    bool closing_ = false;
+    bool more_said_ = false;  // need_more_time() was called
+    std::int32_t more_seconds_ = 0;
+    time_point received_{};
+    time_point ask_more_at_ = time_point::max();
+    time_point cancel_at_ = time_point::max();
+    std::int64_t took_ms_ = 0;
+    launcher_push ready_push_;
+    launcher_push complete_push_;
+    backoff pause_{std::chrono::milliseconds(100), std::chrono::milliseconds(1000)};
+};
+
+// ---- starting ----
+
+// Who may write to the folder could put a socket of his own in the place of ours, unless it is sticky.
+inline result<void> check_folder(const std::string& socket_path) {
+    const std::size_t slash = socket_path.rfind('/');
+    const std::string folder = slash == 0 ? "/" : socket_path.substr(0, slash);
+    struct stat found {};
+    if (::stat(folder.c_str(), &found) != 0) {
+        return error{errc::system, errno, cat({"cannot look at ", folder, ": ", errno_text(errno)})};
+    }
+    const bool owned = found.st_uid == ::geteuid() || found.st_uid == 0;
+    const bool kept = (found.st_mode & (S_IWGRP | S_IWOTH)) == 0 || (found.st_mode & S_ISVTX) != 0;
+    if (owned && kept) return {};
+    return error{errc::invalid_argument, 0, cat({folder, " belongs to, or can be changed by, other users"})};
+}
+
+inline std::string url_of(const std::string& address) {
+    return address.compare(0, 5, "unix:") == 0 ? address : cat({"http://", address});
+}
+
+OJS_SHUTDOWN_INLINE result<void> coordinator_body::start() {
+    result<wake> waker = wake::create();
+    if (!waker) return waker.error();
+    wake_ = std::move(*waker);
+    if (options_.address.empty()) return {};
+    if (!options_.launcher_address.empty()) {
+        http_client_options one;
+        one.max_idle_connections = 1;
+        const result<endpoint> where = parse_listen_address(options_.launcher_address);
+        if (!where) return where.error();
+        result<http_client> client = http_client::create(url_of(where->name), one);
+        if (!client) return client.error();
+        launcher_ = make_ref<present<http_client>>(std::move(*client));
+    }
+    const result<void> serving = serve();
+    return serving ? start_thread() : serving;
+}
+
+OJS_SHUTDOWN_INLINE result<void> coordinator_body::serve() {
+    const result<endpoint> where = parse_listen_address(options_.address);
+    if (!where) return where.error();
+    if (!where->unix_path.empty()) {
+        const result<void> safe = check_folder(where->unix_path);
+        if (!safe) return safe;
+    }
+    http_server_options limits;
+    limits.limits.head = 8 * 1024;
+    limits.limits.body = rpc_body_limit;
+    limits.max_connections = 8;
+    limits.request_timeout = std::chrono::seconds(2);
+    const auto answers = make_ref<present<rpc_service>>(service());
+    result<http_server> server = http_server::start(
+        options_.address, [answers](const http_request& request) { return answers->value.answer(request); },
+        limits);
+    if (!server) return server.error();
+    server_ = make_ref<present<http_server>>(std::move(*server));
+    address_ = server_->value.address();
+    log_.write(log_level::debug, "lifecycle service listening", {field("address", address_)});
+    return {};
+}
+
+OJS_SHUTDOWN_INLINE rpc_service coordinator_body::service() {
+    const result<endpoint> where = parse_listen_address(options_.address);
+    http_guard guard;
+    guard.on_loopback = where && where->unix_path.empty() && is_local(*where);
+    rpc_service out(lifecycle_service, guard);
+    out.add<shutdown_request, shutdown_ack>(
+        "Shutdown", [this](const shutdown_request& request) { return shut_down(request); });
+    out.add<shutdown_status_request, shutdown_status>(
+        "GetShutdownStatus", [this](const shutdown_status_request& request) -> result<shutdown_status> {
+            const result<void> ours = is_for_us(request.process_id);
+            if (!ours) return ours.error();
+            return status();
+        });
+    out.add<readiness_request, readiness_response>(
+        "GetReadinessStatus", [this](const readiness_request& request) -> result<readiness_response> {
+            const result<void> ours = is_for_us(request.process_id);
+            if (!ours) return ours.error();
+            notice();
+            return checks_.look(phase() == phase::running);
+        });
+    const error elsewhere{errc::unsupported, 0, "the launcher takes this, not its child"};
+    out.add<ready_notification, ready_ack>(
+        "NotifyReady", [=](const ready_notification&) -> result<ready_ack> { return elsewhere; });
+    out.add<shutdown_complete, shutdown_complete_ack>(
+        "NotifyShutdownComplete",
+        [=](const shutdown_complete&) -> result<shutdown_complete_ack> { return elsewhere; });
+    return out;
+}
+
+// ---- what is asked ----
+
+OJS_SHUTDOWN_INLINE result<void> coordinator_body::is_for_us(const std::string& process_id) const {
+    if (process_id.empty() || options_.process_id.empty() || process_id == options_.process_id) return {};
+    return error{errc::rejected, 0, cat({"this is process ", options_.process_id})};
+}
+
+OJS_SHUTDOWN_INLINE result<shutdown_ack> coordinator_body::shut_down(const shutdown_request& request) {
+    const result<void> ours = is_for_us(request.process_id);
+    if (!ours) return ours.error();
+    if (request.grace_period_seconds < 0 || request.max_shutdown_seconds < 0) {
+        return error{errc::invalid_argument, 0, "a time below zero"};
+    }
+    const auto max = said_or(request.max_shutdown_seconds, options_.max_shutdown);
+    const auto asked_grace = said_or(request.grace_period_seconds, options_.grace_period);
+    const auto grace = asked_grace < max ? asked_grace : max;
+    const bool idle = metrics().in_flight_requests == 0;
+    shutdown_ack out;
+    out.acknowledged = true;
+    lock_guard held(mutex_);
+    const bool repeated = exchange(asked_, true);
+    const bool over = state_ == shutdown_state::complete;
+    out.message = over ? "complete" : repeated ? "shutting down already" : "shutting down";
+    if (over || repeated) return out;
+    out.estimated_seconds = idle ? 1 : whole_seconds(grace.count());
+    const time_point now = steady_clock::now();
+    if (state_ == shutdown_state::running) received_ = now;  // a signal may have come first
+    set_times(now, grace, max);
+    move(drain_event::asked);
+    held.unlock();
+    life_.apply(event::stop_request, rpc_cause);
+    wake_.notify();
+    log_.write(log_level::info, "shutdown requested",
+               {field("process_id", options_.process_id), field("reason", printable(request.reason)),
+                field("grace_ms", grace.count()), field("max_ms", max.count())});
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE void coordinator_body::set_times(time_point from, std::chrono::milliseconds grace,
+                                                     std::chrono::milliseconds max) {
+    const auto report = options_.report_time < max / 2 ? options_.report_time : max / 2;
+    ask_more_at_ = from + grace * 4 / 5;
+    cancel_at_ = from + max - report;
+}
+
+OJS_SHUTDOWN_INLINE shutdown_metrics coordinator_body::metrics() {
+    shutdown_metrics out;
+    if (options_.metrics) out = options_.metrics();
+    const lock_guard held(mutex_);
+    if (!options_.metrics) out = metrics_;
+    for (const std::string& each : blocking_) out.blocking_operations.push_back(each);
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE shutdown_status coordinator_body::status() {
+    notice();
+    shutdown_status out;
+    // First, as the state is the newer of the two then: it is complete only where nothing is left.
+    out.metrics = metrics();
+    const time_point now = steady_clock::now();
+    const lock_guard held(mutex_);
+    out.state = state_;
+    out.message = message_;
+    if (!under_way()) return out;
+    out.need_more_time = more_said_ ? more_seconds_ > 0 : asked_ && now >= ask_more_at_;
+    if (out.need_more_time) {
+        out.additional_seconds = more_said_ ? more_seconds_ : whole_seconds(to_ms(cancel_at_ - now));
+    }
+    return out;
+}
+
+// ---- what happens ----
+
+// Where the lifecycle stands, as far as it concerns the shutdown.
+OJS_SHUTDOWN_INLINE void coordinator_body::notice() {
+    if (phase() < phase::draining) return;
+    const lock_guard held(mutex_);
+    if (state_ == shutdown_state::running) {
+        received_ = steady_clock::now();
+        // A worker that was sent a signal keeps to its own grace period.
+        if (worker_ == nullptr) set_times(received_, options_.grace_period, options_.max_shutdown);
+        move(drain_event::asked);
+    }
+    if (!runs_) move(drain_event::begun);
+    if (!blocking_.empty()) move(drain_event::blocked);
+}
+
+OJS_SHUTDOWN_INLINE void coordinator_body::finish(std::string message) {
+    const lock_guard held(mutex_);
+    if (state_ == shutdown_state::complete) return;
+    complete_push_.due = under_way() && launcher_;
+    if (under_way()) took_ms_ = to_ms(steady_clock::now() - received_);
+    move(drain_event::ended);
+    message_ = std::move(message);
+    wake_.notify();
+}
+
+OJS_SHUTDOWN_INLINE void coordinator_body::say(readiness_state state, std::string message) {
+    checks_.say(state, std::move(message));
+    if (state == readiness_state::ready) push_ready();
+}
+
+// Only brings the launcher's next look forward, so it may be sent too often, or get lost.
+OJS_SHUTDOWN_INLINE void coordinator_body::push_ready() {
+    const lock_guard held(mutex_);
+    if (!launcher_ || state_ != shutdown_state::running) return;
+    ready_push_ = launcher_push{true, 0, time_point{}};
+    wake_.notify();
+}
+
+OJS_SHUTDOWN_INLINE void coordinator_body::set_metrics(shutdown_metrics now) {
+    const lock_guard held(mutex_);
+    metrics_ = std::move(now);
+}
+
+OJS_SHUTDOWN_INLINE void coordinator_body::block(std::string operation) {
+    const lock_guard held(mutex_);
+    blocking_.push_back(std::move(operation));
+    move(drain_event::blocked);
+}
+
+OJS_SHUTDOWN_INLINE void coordinator_body::unblock(const std::string& operation) {
+    const lock_guard held(mutex_);
+    for (std::size_t i = 0; i < blocking_.size(); ++i) {
+        if (blocking_[i] != operation) continue;
+        blocking_.erase(blocking_.begin() + static_cast<std::ptrdiff_t>(i));
+        if (blocking_.empty() && !failed_) move(drain_event::unblocked);
+        return;
+    }
+}
+
+OJS_SHUTDOWN_INLINE void coordinator_body::need(std::chrono::seconds additional) {
+    const std::int64_t most = std::chrono::duration_cast<std::chrono::seconds>(longest_shutdown).count();
+    const std::int64_t asked = additional.count() < most ? additional.count() : most;
+    const lock_guard held(mutex_);
+    more_said_ = true;
+    more_seconds_ = asked > 0 ? static_cast<std::int32_t>(asked) : 0;
+}
+
+OJS_SHUTDOWN_INLINE bool coordinator_body::add_step(std::string name, function<void()> step,
+                                                    std::chrono::milliseconds limit) {
+    const lock_guard held(mutex_);
+    return state_ == shutdown_state::running && steps_.add(std::move(name), std::move(step), limit);
+}
+
+// ---- the thread ----
+
+OJS_SHUTDOWN_INLINE result<void> coordinator_body::start_thread() {
+    if (thread_.joinable()) return {};
+    if (!life_.subscribe(wake_.notify_fd())) {
+        return error{errc::busy, 0, "too many already follow this lifecycle"};
+    }
+    thread_options named;
+    named.name = "ojs-coord";
+    result<thread> started = thread::start([this] { follow(); }, named);
+    if (!started) {
+        life_.unsubscribe(wake_.notify_fd());
+        return started.error();
+    }
+    thread_ = std::move(*started);
+    return {};
+}
+
+OJS_SHUTDOWN_INLINE void coordinator_body::follow() {
+    for (;;) {
+        notice();
+        const bool more = cancel_late() || push_due();
+        if (more) continue;
+        lock_guard held(mutex_);
+        if (closing_ && !complete_push_.due) return;
+        const time_point next = next_due();
+        held.unlock();
+        wake_.wait_until(next);
+    }
+}
+
+OJS_SHUTDOWN_INLINE time_point coordinator_body::next_due() const {
+    time_point next = under_way() && !cancelled_ ? cancel_at_ : time_point::max();
+    if (ready_push_.due && ready_push_.at < next) next = ready_push_.at;
+    if (complete_push_.due && complete_push_.at < next) next = complete_push_.at;
+    return next;
+}
+
+// What would not be done when the launcher sends SIGTERM is told now, so that there is time to report it; and at once after
+// a second stop signal. True: done.
+OJS_SHUTDOWN_INLINE bool coordinator_body::cancel_late() {
+    const bool forced = life_.phase() >= phase::stopping;
+    {
+        const lock_guard held(mutex_);
+        const bool late = steady_clock::now() >= cancel_at_;
+        if (!under_way() || cancelled_ || (!late && !forced)) return false;
+        cancelled_ = true;
+    }
+    if (worker_ != nullptr) {
+        if (!forced) life_.apply(event::cancel_request, rpc_cause);
+    } else {
+        cancel_.cancel(forced ? cancel_reason::forced : cancel_reason::grace_period_expired);
+    }
+    log_.write(log_level::warn, "work under way is cancelled", {field("process_id", options_.process_id)});
+    return true;
+}
+
+// True: something was sent, or given up.
+OJS_SHUTDOWN_INLINE bool coordinator_body::push_due() {
+    lock_guard held(mutex_);
+    const time_point now = steady_clock::now();
+    const bool complete = complete_push_.due && (complete_push_.at <= now || closing_);
+    if (complete_push_.due || closing_) ready_push_.due = false;
+    if (!complete && !(ready_push_.due && ready_push_.at <= now)) return false;
+    held.unlock();
+    const bool done = push_now(complete);
+    held.lock();
+    launcher_push& push = complete ? complete_push_ : ready_push_;
+    ++push.tries;
+    push.at = steady_clock::now() + pause_.next();
+    push.due = push.due && !done && push.tries < push_tries;
+    if (complete && !push.due) pushed_.notify_all();
+    return true;
+}
+
+// False: may be tried again.
+OJS_SHUTDOWN_INLINE bool coordinator_body::push_now(bool complete) {
+    http_call call;
+    call.deadline = steady_clock::now() + push_time;
+    call.policy = resend::always;
+    http_client& to = launcher_->value;
+    const std::string& id = options_.process_id;
+    error failure;
+    if (complete) {
+        lock_guard held(mutex_);
+        const shutdown_complete told{id, message_, took_ms_};
+        held.unlock();
+        const auto ack =
+            rpc_call<shutdown_complete_ack>(to, lifecycle_service, "NotifyShutdownComplete", told, call);
+        if (ack) return true;
+        failure = ack.error();
+    } else {
+        const auto ack =
+            rpc_call<ready_ack>(to, lifecycle_service, "NotifyReady", ready_notification{id, {}}, call);
+        if (ack) return true;
+        failure = ack.error();
+    }
+    log_.write(log_level::warn, "the launcher was not told",
+               {field("what", complete ? "complete" : "ready"), field("error", failure.text)});
+    return failure.code == errc::unsupported || failure.code == errc::rejected;
+}
+
+// ---- run ----
+
+OJS_SHUTDOWN_INLINE result<void> coordinator_body::await_stop(const cancel_token& until) {
+    result<wake> waker = wake::create();
+    if (!waker) return waker.error();
+    const wake& mine = *waker;
+    if (!life_.subscribe(mine.notify_fd())) {
+        return error{errc::busy, 0, "too many already follow this lifecycle"};
+    }
+    {
+        const cancel_registration ends = until.on_cancel([&] { mine.notify(); });
+        while (life_.phase() < phase::draining && !until.cancelled()) mine.wait_until(time_point::max());
+    }
+    life_.unsubscribe(mine.notify_fd());
+    if (life_.phase() >= phase::draining) return {};
+    return error{errc::cancelled, 0, "nobody asked for the end"};
+}
+
+inline result<void> call_drain(const function<result<void>(const cancel_token&)>& drain,
+                               const cancel_token& token) {
+    try {
+        return drain(token);
+    } catch (...) {
+        pass_on_thread_end();
+        return error{errc::system, 0, "the drain threw"};
+    }
+}
+
+OJS_SHUTDOWN_INLINE result<void> coordinator_body::run(
+    const function<result<void>(const cancel_token&)>& drain, const cancel_token& until) {
+    if (!drain) return error{errc::invalid_argument, 0, "run() needs a function that drains"};
+    const result<void> following = start_thread();  // for the deadline, where nothing is served
+    if (!following) return following;
+    {
+        const lock_guard held(mutex_);
+        if (exchange(runs_, true)) return error{errc::busy, 0, "run() was called before"};
+    }
+    const result<void> asked = await_stop(until);
+    if (!asked) return asked;
+    notice();
+    steps_.run([&](const step_result& each) {
+        log_.write(each.how == step_end::done ? log_level::info : log_level::warn, "shutdown step",
+                   {field("step", each.name), field("end", to_string(each.how)),
+                    field("took_ms", each.took.count())});
+    });
+    {
+        const lock_guard held(mutex_);
+        move(drain_event::begun);
+    }
+    const cancel_registration with_until =
+        until.on_cancel([this] { cancel_.cancel(cancel_reason::cancelled); });
+    const result<void> drained = call_drain(drain, cancel_.token());
+    if (!drained) {
+        const lock_guard held(mutex_);
+        failed_ = true;
+        message_ = drained.error().text;
+        move(drain_event::failed);
+    } else {
+        finish("drained");
+        life_.apply(event::drained, cause());
+        life_.apply(event::finished, cause());
+        await_pushed();
+    }
+    log_.write(drained ? log_level::info : log_level::error, drained ? "drain complete" : "drain failed",
+               {field("process_id", options_.process_id),
+                field("error", drained ? std::string() : drained.error().text)});
+    return drained;
+}
+
+OJS_SHUTDOWN_INLINE void coordinator_body::await_pushed() {
+    lock_guard held(mutex_);
+    while (complete_push_.due) pushed_.wait(held);  // bounded: so many tries, each with a deadline
+}
+
+OJS_SHUTDOWN_INLINE void coordinator_body::close() {
+    ended_ = cancel_registration();
+    notice();
+    lock_guard held(mutex_);
+    if (closing_) return;
+    const bool ends_now = under_way() && !failed_;
+    held.unlock();
+    if (ends_now) finish("ended");
+    held.lock();
+    closing_ = true;
+    held.unlock();
+    if (thread_.joinable()) {
+        wake_.notify();
+        thread_.join();
+        life_.unsubscribe(wake_.notify_fd());
+    }
+    if (server_) server_->value.stop(steady_clock::now() + push_time);
+    checks_.await_checks(steady_clock::now() + checks_time);
+}
+
+}  // namespace detail
+
+// ---- the public face ----
+
+OJS_SHUTDOWN_INLINE result<coordinator_options> coordinator_options::from_environment(
+    const environment_lookup& lookup) {
+    coordinator_options out;
+    struct variable {
+        const char* name;
+        std::string* into;
+        bool is_address;
+    };
+    const variable all[] = {{"OJS_LIFECYCLE_ADDR", &out.address, true},
+                            {"OJS_PROCESS_ID", &out.process_id, false},
+                            {"OJS_LAUNCHER_ADDR", &out.launcher_address, true}};
+    for (const variable& each : all) {
+        const char* const value = detail::find_variable(lookup, each.name);
+        if (value == nullptr) continue;
+        *each.into = value;
+        if (!each.is_address) continue;
+        const result<detail::endpoint> where = detail::parse_listen_address(value);
+        if (!where) {
+            return error{
+                errc::invalid_argument, 0,
+                detail::cat({each.name, " '", detail::printable(value, 120), "': ", where.error().text})};
+        }
+    }
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE shutdown_coordinator::shutdown_coordinator(
+    detail::ref<detail::coordinator_body> body) noexcept
+    : body_(std::move(body)) {}
+OJS_SHUTDOWN_INLINE shutdown_coordinator::shutdown_coordinator(shutdown_coordinator&& other) noexcept =
+    default;
+OJS_SHUTDOWN_INLINE shutdown_coordinator& shutdown_coordinator::operator=(
+    shutdown_coordinator&& other) noexcept = default;
+OJS_SHUTDOWN_INLINE shutdown_coordinator::~shutdown_coordinator() = default;  // the body closes itself
+
+OJS_SHUTDOWN_INLINE result<shutdown_coordinator> shutdown_coordinator::start(coordinator_options options,
+                                                                             lifecycle& life) {
+    auto body = detail::make_ref<detail::coordinator_body>(std::move(options), life, nullptr);
+    const result<void> started = body->start();
+    if (!started) return started.error();
+    return shutdown_coordinator(std::move(body));
+}
+
+OJS_SHUTDOWN_INLINE result<shutdown_coordinator> shutdown_coordinator::start_for(worker& of,
+                                                                                 lifecycle& life) {
+    result<coordinator_options> options = coordinator_options::from_environment();
+    if (!options) return options.error();
+    options->metrics = [&of] {
+        shutdown_metrics now;
+        now.in_flight_requests = static_cast<std::int32_t>(of.active_jobs());
+        return now;
+    };
+    auto body = detail::make_ref<detail::coordinator_body>(std::move(*options), life, &of);
+    const result<void> started = body->start();
+    if (!started) return started.error();
+    body->follow_end(of.stopped_token());
+    body->say(readiness_state::ready, {});
+    return shutdown_coordinator(std::move(body));
+}
+
+OJS_SHUTDOWN_INLINE bool shutdown_coordinator::active() const noexcept {
+    return body_->active();
+}
+OJS_SHUTDOWN_INLINE const std::string& shutdown_coordinator::address() const noexcept {
+    return body_->address();
+}
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::starting(std::string message) {
+    body_->say(readiness_state::starting, std::move(message));
+}
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::warming(std::string message) {
+    body_->say(readiness_state::warming, std::move(message));
+}
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::ready(std::string message) {
+    body_->say(readiness_state::ready, std::move(message));
+}
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::unhealthy(std::string message) {
+    body_->say(readiness_state::unhealthy, std::move(message));
+}
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_server_ready(bool yes) {
+    body_->checks().set_server(yes);
+}
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_backend(bool connected, bool warmed) {
+    body_->checks().set_backend(connected, warmed);
+}
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_check(std::string name, bool passed) {
+    body_->checks().set_check(std::move(name), passed);
+}
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::add_check(std::string name, function<bool()> check) {
+    if (check) body_->checks().add_check(std::move(name), std::move(check));
+}
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_metrics(shutdown_metrics now) {
+    body_->set_metrics(std::move(now));
+}
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::blocked(std::string operation) {
+    body_->block(std::move(operation));
+}
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::unblocked(const std::string& operation) {
+    body_->unblock(operation);
+}
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::need_more_time(std::chrono::seconds additional) {
+    body_->need(additional);
+}
+OJS_SHUTDOWN_INLINE bool shutdown_coordinator::on_shutdown(std::string name, function<void()> step,
+                                                           std::chrono::milliseconds limit) {
+    return body_->add_step(std::move(name), std::move(step), limit);
+}
+OJS_SHUTDOWN_INLINE result<void> shutdown_coordinator::run(
+    const function<result<void>(const cancel_token&)>& drain, const cancel_token& until) {
+    return body_->run(drain, until);
+}
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::finished(std::string message) {
+    body_->finish(std::move(message));
+}
+
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,605 @@
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <initializer_list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "events.hpp"
+#include "files.hpp"
+#include "raw_peer.hpp"
+#include "test.hpp"
+#include "text.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
+using test::holds;
+
+namespace {
+
+// One end of the protocol as `curl` would be it.
+class launcher_end {
+  public:
+    explicit launcher_end(const std::string& address)
+        : client_(peer::make_client(address.compare(0, 5, "unix:") == 0 ? address : "http://" + address)) {}
+
+    http_response post(const std::string& method, const std::string& body) {
+        http_request request = peer::post("/prism.interfaces.ProcessLifecycleInterface/" + method, body);
+        request.headers = {{"Content-Type", "application/json"}};
+        const result<http_response> answer = client_.send(request, peer::call());
+        REQUIRE_MESSAGE(answer, answer.error().text);
+        return *answer;
+    }
+    template <class Answer>
+    Answer ask(const std::string& method, const std::string& body = "{}") {
+        const http_response answer = post(method, body);
+        CHECK(answer.status == 200);
+        const result<Answer> read = read_message<Answer>(answer.body);
+        REQUIRE(read);
+        return *read;
+    }
+    shutdown_status status() { return ask<shutdown_status>("GetShutdownStatus"); }
+    shutdown_state state() { return status().state; }
+    readiness_response readiness() { return ask<readiness_response>("GetReadinessStatus"); }
+    shutdown_ack shut_down(const std::string& body = "{}") { return ask<shutdown_ack>("Shutdown", body); }
+    bool reaches(shutdown_state wanted) {
+        return wait_for([&] { return state() == wanted; });
+    }
+    template <class Condition>
+    static bool wait_for(Condition holds) {
+        const time_point end = steady_clock::now() + test::hang_guard;
+        while (!holds()) {
+            if (steady_clock::now() >= end) return false;
+            std::this_thread::sleep_for(1ms);
+        }
+        return true;
+    }
+
+  private:
+    http_client client_;
+};
+
+// Takes what a child pushes, and answers it with `status`.
+class push_receiver {
+  public:
+    explicit push_receiver(int status = 200)
+        : server_(http_server::start("127.0.0.1:0", [this, status](const http_request& request) {
+              {
+                  const std::lock_guard<std::mutex> held(mutex_);
+                  pushes_.push_back(request.target.substr(request.target.rfind('/') + 1) + " " +
+                                    request.body);
+              }
+              count.add();
+              http_response out;
+              out.status = status;
+              out.body = "{\"acknowledged\":true}";
+              return out;
+          })) {
+        REQUIRE(server_);
+    }
+    std::string address() const { return server_->address(); }
+    std::vector<std::string> pushes() const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return pushes_;
+    }
+    test::counter count;
+
+  private:
+    mutable std::mutex mutex_;
+    std::vector<std::string> pushes_;
+    result<http_server> server_;
+};
+
+coordinator_options quiet_options() {
+    coordinator_options out;
+    out.address = "127.0.0.1:0";
+    out.process_id = "kv-1";
+    out.log.level = log_level::off;
+    return out;
+}
+
+shutdown_coordinator start(coordinator_options options, lifecycle& life) {
+    result<shutdown_coordinator> made = shutdown_coordinator::start(std::move(options), life);
+    REQUIRE_MESSAGE(made, made.error().text);
+    return std::move(*made);
+}
+
+// run() on a thread of its own, whose drain waits to be let go.
+class draining_program {
+  public:
+    explicit draining_program(shutdown_coordinator& coordinator, result<void> end = {})
+        : thread_([this, &coordinator, end] {
+              outcome = coordinator.run([&](const cancel_token&) -> result<void> {
+                  begun.set();
+                  go.wait();
+                  return end;
+              });
+              ended.set();
+          }) {}
+    ~draining_program() {
+        go.set();
+        thread_.join();
+    }
+    test::event begun, go, ended;
+    result<void> outcome;
+
+  private:
+    std::thread thread_;
+};
+
+class environment_variable {
+  public:
+    environment_variable(const char* name, const std::string& value) : name_(name) {
+        ::setenv(name, value.c_str(), 1);
+    }
+    ~environment_variable() { ::unsetenv(name_); }
+
+  private:
+    const char* name_;
+};
+
+}  // namespace
+
+TEST_CASE("coordinator: a Shutdown is acknowledged, drained, and told as complete, step by step") {
+    push_receiver launcher;
+    coordinator_options options = quiet_options();
+    options.launcher_address = launcher.address();
+    lifecycle life;
+    test::event hook_runs, hook_may_end;
+    shutdown_coordinator coordinator = start(options, life);
+    CHECK(coordinator.active());
+    CHECK(coordinator.on_shutdown(
+        "leave", [&] { hook_runs.set(), hook_may_end.wait(); }, no_limit));
+    launcher_end from_outside(coordinator.address());
+    CHECK(from_outside.state() == shutdown_state::running);
+    shutdown_metrics work;
+    work.in_flight_requests = 5;
+    work.buffered_bytes = 1 << 20;
+    coordinator.set_metrics(work);
+
+    draining_program program(coordinator);
+    const shutdown_ack first = from_outside.shut_down(
+        "{\"processId\":\"kv-1\",\"reason\":\"test\",\"gracePeriodSeconds\":60,"
+        "\"maxShutdownSeconds\":90}");
+    CHECK(first.acknowledged);
+    CHECK(first.estimated_seconds == 60);
+    CHECK(life.state().cause.kind == cause_kind::rpc);
+    REQUIRE(hook_runs.wait());
+    CHECK(from_outside.state() == shutdown_state::requested);
+    CHECK_FALSE(coordinator.on_shutdown(
+        "late", [] {}, 1s));
+    hook_may_end.set();
+    REQUIRE(program.begun.wait());
+    shutdown_status now = from_outside.status();
+    CHECK(now.state == shutdown_state::draining);
+    CHECK(now.metrics.in_flight_requests == 5);
+    CHECK(now.metrics.buffered_bytes == 1 << 20);
+    CHECK_FALSE(now.need_more_time);
+
+    coordinator.blocked("Kafka flush");
+    coordinator.blocked("lock");
+    now = from_outside.status();
+    CHECK(now.state == shutdown_state::blocked);
+    CHECK(now.metrics.blocking_operations == std::vector<std::string>{"Kafka flush", "lock"});
+    coordinator.unblocked("Kafka flush");
+    CHECK(from_outside.state() == shutdown_state::blocked);
+    for (int again = 0; again < 2; ++again) {  // a third one of the RFC's own blocks
+        const shutdown_ack ack = from_outside.shut_down("{\"maxShutdownSeconds\":1}");
+        CHECK(ack.acknowledged);
+        CHECK(ack.message == "shutting down already");
+        CHECK(from_outside.state() == shutdown_state::blocked);
+    }
+    coordinator.unblocked("lock");
+    CHECK(from_outside.state() == shutdown_state::draining);
+    coordinator.need_more_time(7s);
+    CHECK(from_outside.status().need_more_time);
+    CHECK(from_outside.status().additional_seconds == 7);
+    coordinator.need_more_time(0s);
+    CHECK_FALSE(from_outside.status().need_more_time);
+
+    program.go.set();
+    REQUIRE(program.ended.wait());
+    CHECK(program.outcome);
+    CHECK(from_outside.state() == shutdown_state::complete);
+    CHECK(from_outside.shut_down().message == "complete");
+    CHECK(from_outside.state() == shutdown_state::complete);
+    CHECK(life.phase() == phase::terminated);
+    REQUIRE(launcher.pushes().size() == 1);  // run() returns after it
+    CHECK(holds(launcher.pushes()[0],
+                "NotifyShutdownComplete {\"processId\":\"kv-1\",\"message\":\"drained\""));
+}
+
+TEST_CASE("coordinator: a signal begins the same, and a Shutdown that follows sets its times") {
+    lifecycle life;
+    push_receiver launcher;
+    coordinator_options options = quiet_options();
+    options.launcher_address = launcher.address();
+    options.max_shutdown = 1h;
+    shutdown_coordinator coordinator = start(options, life);
+    launcher_end from_outside(coordinator.address());
+    result<void> outcome;
+    cancel_reason why = cancel_reason::none;
+    test::event begun;
+    std::thread program([&] {
+        outcome = coordinator.run([&](const cancel_token& token) -> result<void> {
+            begun.set();
+            if (!token.sleep_for(test::hang_guard)) why = token.reason();
+            return {};
+        });
+    });
+    life.apply(event::stop_signal, {cause_kind::signal, SIGTERM, 0, 0});
+    REQUIRE(begun.wait());
+    CHECK(from_outside.state() == shutdown_state::draining);
+    const time_point asked = steady_clock::now();
+    CHECK(from_outside.shut_down("{\"maxShutdownSeconds\":1}").acknowledged);
+    program.join();
+    CHECK(why == cancel_reason::grace_period_expired);
+    CHECK(steady_clock::now() - asked >= 500ms);  // half of a second: what is left is for reporting
+    CHECK(outcome);
+    CHECK(from_outside.state() == shutdown_state::complete);
+    CHECK(launcher.pushes().size() == 1);
+}
+
+TEST_CASE("coordinator: a second stop signal, and the caller's token, cancel the drain at once") {
+    for (const bool by_signal : {true, false}) {
+        lifecycle life(0ms);
+        cancel_source until;
+        shutdown_coordinator coordinator = start(quiet_options(), life);
+        test::event begun;
+        cancel_reason why = cancel_reason::none;
+        std::thread program([&] {
+            const result<void> ended = coordinator.run(
+                [&](const cancel_token& token) -> result<void> {
+                    begun.set();
+                    if (!token.sleep_for(test::hang_guard)) why = token.reason();
+                    return {};
+                },
+                until.token());
+            CHECK(ended);
+        });
+        life.apply(event::stop_signal, {cause_kind::signal, SIGTERM, 0, 0});
+        REQUIRE(begun.wait());
+        if (by_signal) {
+            life.apply(event::stop_signal, {cause_kind::signal, SIGTERM, 0, 0});
+        } else {
+            until.cancel(cancel_reason::cancelled);
+        }
+        program.join();
+        CHECK(why == (by_signal ? cancel_reason::forced : cancel_reason::cancelled));
+    }
+}
+
+TEST_CASE("coordinator: a drain that fails is BLOCKED, stays so, and is not told as complete") {
+    lifecycle life;
+    push_receiver launcher;
+    coordinator_options options = quiet_options();
+    options.launcher_address = launcher.address();
+    {
+        shutdown_coordinator coordinator = start(options, life);
+        launcher_end from_outside(coordinator.address());
+        {
+            draining_program program(coordinator, error{errc::timed_out, 0, "3 in flight"});
+            from_outside.shut_down();
+            program.go.set();
+            REQUIRE(program.ended.wait());
+            REQUIRE_FALSE(program.outcome);
+            CHECK(program.outcome.error().code == errc::timed_out);
+        }
+        coordinator.blocked("x");
+        coordinator.unblocked("x");
+        CHECK(from_outside.state() == shutdown_state::blocked);
+        CHECK(from_outside.status().message == "3 in flight");
+        const result<void> again = coordinator.run([](const cancel_token&) { return result<void>(); });
+        REQUIRE_FALSE(again);
+        CHECK(again.error().code == errc::busy);
+    }
+    CHECK(launcher.pushes().empty());
+}
+
+TEST_CASE("coordinator: more time is asked for by itself once most of the grace period is over") {
+    lifecycle life;
+    shutdown_coordinator coordinator = start(quiet_options(), life);
+    launcher_end from_outside(coordinator.address());
+    draining_program program(coordinator);
+    const time_point asked = steady_clock::now();
+    from_outside.shut_down("{\"gracePeriodSeconds\":1,\"maxShutdownSeconds\":3600}");
+    REQUIRE(launcher_end::wait_for([&] { return from_outside.status().need_more_time; }));
+    CHECK(steady_clock::now() - asked >= 800ms);
+    const std::int32_t more = from_outside.status().additional_seconds;
+    CHECK(more > 3500);
+    CHECK(more <= 3600);
+}
+
+TEST_CASE("coordinator: readiness is said, checked, and ends with the first request to stop") {
+    lifecycle life;
+    push_receiver launcher;
+    coordinator_options options = quiet_options();
+    options.launcher_address = launcher.address();
+    shutdown_coordinator coordinator = start(options, life);
+    launcher_end from_outside(coordinator.address());
+    const auto state = [&] { return from_outside.readiness().state; };
+    CHECK(state() == readiness_state::starting);
+    CHECK_FALSE(from_outside.readiness().checks.grpc_server_ready);
+    coordinator.warming("pools fill");
+    CHECK(from_outside.readiness().message == "pools fill");
+    coordinator.set_backend(true, false);
+    coordinator.ready();
+    CHECK(state() == readiness_state::warming);  // a check is not passed yet
+    CHECK(from_outside.readiness().message == "not passed: backend warmed");
+    coordinator.set_backend(true, true);
+    coordinator.set_check("schema", false);
+    bool disk = true;
+    coordinator.add_check("disk", [&disk] { return disk; });
+    coordinator.add_check("throws", [&disk]() -> bool { return disk ? true : throw 1; });
+    CHECK(state() == readiness_state::warming);
+    coordinator.set_check("schema", true);
+    const readiness_response ready = from_outside.readiness();
+    CHECK(ready.state == readiness_state::ready);
+    CHECK(ready.checks.grpc_server_ready);
+    REQUIRE(ready.checks.custom_checks.size() == 3);
+    disk = false;
+    const readiness_response failed = from_outside.readiness();
+    CHECK(failed.state == readiness_state::unhealthy);
+    CHECK(failed.message == "not passed: disk");
+    disk = true;
+    CHECK(state() == readiness_state::ready);
+    coordinator.unhealthy("no backend");
+    CHECK(from_outside.readiness().message == "no backend");
+    CHECK(state() == readiness_state::unhealthy);
+    coordinator.ready();
+    life.apply(event::quiet_request, {cause_kind::api, 0, 0, 0});
+    CHECK(state() == readiness_state::draining);
+    CHECK(from_outside.state() == shutdown_state::running);
+    life.apply(event::resume_request, {cause_kind::api, 0, 0, 0});
+    CHECK(state() == readiness_state::ready);
+    from_outside.shut_down();
+    CHECK(state() == readiness_state::draining);
+    REQUIRE(launcher.count.wait_for(1));
+    CHECK(launcher.pushes()[0] == "NotifyReady {\"processId\":\"kv-1\"}");
+}
+
+TEST_CASE("coordinator: a check that hangs is late, is not asked again, and holds up nothing else") {
+    struct shared_gate {
+        test::event go;
+        test::counter asked;
+    };
+    const auto gate = std::make_shared<shared_gate>();
+    lifecycle life;
+    shutdown_coordinator coordinator = start(quiet_options(), life);
+    coordinator.ready();
+    coordinator.add_check("hangs", [gate] {
+        gate->asked.add();
+        return gate->go.wait();
+    });
+    coordinator.add_check("fine", [] { return true; });
+    launcher_end from_outside(coordinator.address());
+    for (int i = 0; i < 2; ++i) {
+        const readiness_response answer = from_outside.readiness();
+        CHECK(answer.state == readiness_state::warming);
+        REQUIRE(answer.checks.custom_checks.size() == 2);
+    }
+    CHECK(gate->asked.count() == 1);
+    CHECK(from_outside.state() == shutdown_state::running);
+    gate->go.set();
+    REQUIRE(launcher_end::wait_for([&] { return from_outside.readiness().state == readiness_state::ready; }));
+}
+
+TEST_CASE("coordinator: what is not for this process, or makes no sense, is refused") {
+    lifecycle life;
+    shutdown_coordinator coordinator = start(quiet_options(), life);
+    launcher_end from_outside(coordinator.address());
+    for (const char* method : {"Shutdown", "GetShutdownStatus", "GetReadinessStatus"}) {
+        const http_response other = from_outside.post(method, "{\"processId\":\"kv-2\"}");
+        CHECK(other.status == 404);
+        CHECK(holds(other.body, "\"not_found\""));
+    }
+    for (const char* body : {"{\"gracePeriodSeconds\":-1}", "{\"maxShutdownSeconds\":-1}", ""}) {
+        CHECK(from_outside.post("Shutdown", body).status == 400);
+    }
+    for (const char* method : {"NotifyReady", "NotifyShutdownComplete"}) {
+        const http_response refused = from_outside.post(method, "{}");
+        CHECK(refused.status == 404);
+        CHECK(holds(refused.body, "\"unimplemented\""));
+    }
+    CHECK(life.phase() == phase::running);
+    CHECK(from_outside.state() == shutdown_state::running);
+}
+
+TEST_CASE("coordinator: without a launcher nothing is served, and run() works all the same") {
+    lifecycle life;
+    coordinator_options options = quiet_options();
+    options.address.clear();
+    options.max_shutdown = 20ms;
+    {
+        shutdown_coordinator coordinator = start(options, life);
+        CHECK_FALSE(coordinator.active());
+        CHECK(coordinator.address().empty());
+        coordinator.ready();
+        cancel_source given_up;
+        given_up.cancel(cancel_reason::cancelled);
+        life.apply(event::stop_request, {cause_kind::api, 0, 0, 0});
+        cancel_reason why = cancel_reason::none;
+        const result<void> ended = coordinator.run([&](const cancel_token& token) -> result<void> {
+            if (!token.sleep_for(test::hang_guard)) why = token.reason();
+            return {};
+        });
+        CHECK(ended);
+        CHECK(why == cancel_reason::grace_period_expired);
+    }
+    lifecycle other;
+    shutdown_coordinator coordinator = start(options, other);
+    cancel_source given_up;
+    given_up.cancel(cancel_reason::cancelled);
+    const result<void> ended =
+        coordinator.run([](const cancel_token&) { return result<void>(); }, given_up.token());
+    REQUIRE_FALSE(ended);
+    CHECK(ended.error().code == errc::cancelled);
+}
+
+TEST_CASE("coordinator: a launcher that is deaf costs the end a bounded time") {
+    for (const int status : {503, 404}) {
+        lifecycle life;
+        push_receiver launcher(status);
+        coordinator_options options = quiet_options();
+        options.launcher_address = launcher.address();
+        shutdown_coordinator coordinator = start(options, life);
+        launcher_end(coordinator.address()).shut_down();
+        CHECK(coordinator.run([](const cancel_token&) { return result<void>(); }));
+        CHECK(launcher.pushes().size() == (status == 503 ? 2 : 1));  // 404: asking again will not help
+    }
+}
+
+TEST_CASE("coordinator: its socket replaces a dead one, and neither a live one nor a file") {
+    const test::temporary_folder folder;
+    lifecycle life;
+    coordinator_options options = quiet_options();
+    const std::string path = folder.file("kv.sock");
+    options.address = "unix:" + path;
+    {
+        shutdown_coordinator coordinator = start(options, life);
+        struct stat found {};
+        REQUIRE(::lstat(path.c_str(), &found) == 0);
+        CHECK((found.st_mode & 07777) == 0600);
+        CHECK(launcher_end(coordinator.address()).state() == shutdown_state::running);
+        const auto second = shutdown_coordinator::start(options, life);
+        REQUIRE_FALSE(second);
+        CHECK(second.error().code == errc::busy);
+        CHECK(launcher_end(coordinator.address()).state() == shutdown_state::running);
+    }
+    CHECK_FALSE(std::filesystem::exists(path));
+    test::write_file(path, "mine");
+    const auto on_a_file = shutdown_coordinator::start(options, life);
+    REQUIRE_FALSE(on_a_file);
+    CHECK(on_a_file.error().code == errc::busy);
+    CHECK(test::read_file(path) == "mine");
+    std::filesystem::remove(path);
+    REQUIRE(::chmod(folder.path().c_str(), 0777) == 0);
+    const auto for_all = shutdown_coordinator::start(options, life);
+    REQUIRE_FALSE(for_all);
+    CHECK(for_all.error().code == errc::invalid_argument);
+    REQUIRE(::chmod(folder.path().c_str(), 01777) == 0);
+    CHECK(shutdown_coordinator::start(options, life));
+}
+
+TEST_CASE("coordinator: options from the environment, whose faults name the variable") {
+    const auto from = [](std::initializer_list<std::pair<std::string, std::string>> set) {
+        const std::vector<std::pair<std::string, std::string>> all(set);
+        return coordinator_options::from_environment([all](const char* name) -> const char* {
+            for (const auto& each : all) {
+                if (each.first == name) return each.second.c_str();
+            }
+            return nullptr;
+        });
+    };
+    const auto alone = from({});
+    REQUIRE(alone);
+    CHECK(alone->address.empty());
+    const auto child = from({{"OJS_LIFECYCLE_ADDR", "unix:/run/x"},
+                             {"OJS_PROCESS_ID", "kv-1"},
+                             {"OJS_LAUNCHER_ADDR", "127.0.0.1:9"}});
+    REQUIRE(child);
+    CHECK(child->address == "unix:/run/x");
+    CHECK(child->process_id == "kv-1");
+    CHECK(child->launcher_address == "127.0.0.1:9");
+    for (const char* name : {"OJS_LIFECYCLE_ADDR", "OJS_LAUNCHER_ADDR"}) {
+        for (const char* value : {"", "nonsense", "http://x:1"}) {
+            const auto wrong = from({{name, value}});
+            REQUIRE_FALSE(wrong);
+            CHECK(wrong.error().code == errc::invalid_argument);
+            CHECK(holds(wrong.error().text, name));
+        }
+    }
+}
+
+TEST_CASE("coordinator: one line for a worker: its jobs are the metrics, its end is the end") {
+    push_receiver launcher;
+    const test::temporary_folder folder;
+    const environment_variable address("OJS_LIFECYCLE_ADDR", "unix:" + folder.file("w.sock"));
+    const environment_variable told("OJS_LAUNCHER_ADDR", launcher.address());
+    const environment_variable id("OJS_PROCESS_ID", "w-1");
+    for (const bool by_signal : {false, true}) {
+        memory_transport queue;
+        lifecycle life;
+        worker_options options;
+        options.log.level = log_level::off;
+        options.poll_interval = 1ms;
+        options.shutdown_grace_period = 1h;
+        worker works(options, queue, life);
+        test::event begun, go;
+        CHECK(works.register_handler("wait", [&](job_context&) { begun.set(), go.wait(); }));
+        queue.push("wait");
+        auto coordinator = shutdown_coordinator::start_for(works, life);
+        REQUIRE(coordinator);
+        REQUIRE(works.start());
+        REQUIRE(begun.wait());
+        launcher_end from_outside(coordinator->address());
+        CHECK(from_outside.readiness().state == readiness_state::ready);
+        if (by_signal) {
+            life.apply(event::stop_signal, {cause_kind::signal, SIGTERM, 0, 0});
+        } else {
+            CHECK(from_outside.shut_down("{\"processId\":\"w-1\",\"maxShutdownSeconds\":3600}").acknowledged);
+        }
+        CHECK(from_outside.reaches(shutdown_state::draining));
+        CHECK(from_outside.status().metrics.in_flight_requests == 1);
+        CHECK(from_outside.readiness().state == readiness_state::draining);
+        go.set();
+        REQUIRE(works.wait(steady_clock::now() + test::hang_guard));
+        CHECK(works.report().completed == 1);
+        CHECK(from_outside.reaches(shutdown_state::complete));
+    }
+    int complete = 0;
+    for (const std::string& each : launcher.pushes())
+        complete += holds(each, "NotifyShutdownComplete") ? 1 : 0;
+    CHECK(complete == 2);
+}
+
+TEST_CASE("coordinator: a worker's jobs are cancelled and reported before the launcher's maximum") {
+    const test::temporary_folder folder;
+    const environment_variable address("OJS_LIFECYCLE_ADDR", "unix:" + folder.file("w.sock"));
+    memory_transport queue;
+    lifecycle life;
+    worker_options options;
+    options.log.level = log_level::off;
+    options.poll_interval = 1ms;
+    options.shutdown_grace_period = 1h;
+    worker works(options, queue, life);
+    test::event begun;
+    CHECK(works.register_handler("long", [&](job_context& job) {
+        begun.set();
+        static_cast<void>(job.sleep_for(test::hang_guard));
+    }));
+    queue.push("long");
+    auto coordinator = shutdown_coordinator::start_for(works, life);
+    REQUIRE(coordinator);
+    REQUIRE(works.start());
+    REQUIRE(begun.wait());
+    launcher_end from_outside(coordinator->address());
+    from_outside.shut_down("{\"maxShutdownSeconds\":1}");
+    REQUIRE(works.wait(steady_clock::now() + test::hang_guard));
+    CHECK(works.report().interrupted == 1);
+    CHECK(works.report().unreported.empty());
+}
+
+#if !OJS_SHUTDOWN_SEPARATE  // the table is an internal
+
+TEST_CASE("coordinator: no event leads back, but from blocked to draining") {
+    using detail::drain_event;
+    const auto rank = [](shutdown_state state) { return static_cast<int>(state); };
+    for (int what = 0; what < 6; ++what) {
+        for (int now = 0; now < 5; ++now) {
+            const shutdown_state to =
+                detail::drain_move(static_cast<drain_event>(what), static_cast<shutdown_state>(now));
+            CHECK(to != shutdown_state::forced);
+            const bool unblocks = static_cast<drain_event>(what) == drain_event::unblocked &&
+                                  static_cast<shutdown_state>(now) == shutdown_state::blocked;
+            CHECK(rank(to) == (unblocks ? rank(shutdown_state::draining) : rank(to)));
+            if (!unblocks) CHECK(rank(to) >= now);
+        }
+    }
+}
+
+#endif
