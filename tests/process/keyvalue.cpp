@@ -1,0 +1,88 @@
+// examples/keyvalue_runner: what was put is there after a stop, a request in hand has its answer, and one that comes too
+// late is refused.
+#include <signal.h>
+
+#include <string>
+#include <thread>
+
+#include "files.hpp"
+#include "harness.hpp"
+#include "raw_peer.hpp"
+
+using namespace test;
+
+namespace {
+
+class keyvalue {
+  public:
+    keyvalue(const temporary_folder& folder, const std::string& work_duration)
+        : socket_("unix:" + folder.file("kv.sock")),
+          self(
+              {program("keyvalue_runner"), "--file", folder.file("values"), "--work-duration", work_duration},
+              {{"OJS_LIFECYCLE_ADDR", socket_}}) {
+        REQUIRE_MESSAGE(self.prints("serving on 127.0.0.1:"), self.output());
+        const std::string& text = self.output();
+        const std::size_t at = text.find("127.0.0.1:");
+        address_ = text.substr(at, text.find('\n', at) - at);
+    }
+    int send(const char* method, const std::string& key, const std::string& body, std::string& answer) const {
+        ojs::http_client client = peer::make_client("http://" + address_);
+        ojs::http_request request = peer::post("/" + key, body);
+        request.method = method;
+        const auto got = client.send(request, peer::call());
+        if (!got) return 0;
+        answer = got->body;
+        return got->status;
+    }
+    ojs::shutdown_status status() const {
+        const auto read = ojs::read_message<ojs::shutdown_status>(lifecycle("GetShutdownStatus", "{}"));
+        REQUIRE(read);
+        return *read;
+    }
+    std::string lifecycle(const std::string& method, const std::string& body) const {
+        ojs::http_client client = peer::make_client(socket_);
+        ojs::http_request request = peer::post("/prism.interfaces.ProcessLifecycleInterface/" + method, body);
+        request.headers = {{"Content-Type", "application/json"}};
+        const auto got = client.send(request, peer::call());
+        REQUIRE_MESSAGE(got, got.error().text);
+        return got->body;
+    }
+
+  private:
+    const std::string socket_;
+    std::string address_;
+
+  public:
+    process self;
+};
+
+}  // namespace
+
+TEST_CASE("keyvalue: a drain answers what is in hand, refuses what is new, and writes what was put") {
+    const temporary_folder folder;
+    {
+        const keyvalue one(folder, "2s");
+        int in_hand = 0;
+        std::string ignored;
+        std::thread client([&] { in_hand = one.send("PUT", "a", "first value", ignored); });
+        REQUIRE(eventually([&] { return one.status().metrics.in_flight_requests == 1; }));
+        one.lifecycle("Shutdown", "{\"maxShutdownSeconds\":3600}");
+        REQUIRE(eventually([&] { return one.status().state == ojs::shutdown_state::draining; }));
+        std::string late;
+        CHECK(one.send("PUT", "b", "late", late) == 503);
+        client.join();
+        CHECK(in_hand == 204);
+        CHECK(one.self.wait() == 0);
+    }
+    CHECK(read_file(folder.file("values")) == "a first value\n");
+    const keyvalue next(folder, "0s");
+    std::string value;
+    CHECK(next.send("GET", "a", "", value) == 200);
+    CHECK(value == "first value");
+    CHECK(next.send("GET", "b", "", value) == 404);
+    CHECK(next.send("PUT", "c", "third", value) == 204);
+    CHECK(next.status().metrics.buffered_bytes > 0);
+    next.self.signal(SIGTERM);
+    CHECK(next.self.wait() == 0);
+    CHECK(read_file(folder.file("values")) == "a first value\nc third\n");
+}
