@@ -62,6 +62,8 @@
 #include "ojs/launcher/detail/message_fields.hpp"
 #include "ojs/launcher/message_json.hpp"
 #include "ojs/launcher/coordinator.hpp"
+#include "ojs/launcher/process_info.hpp"
+#include "ojs/launcher/detail/instance.hpp"
 #endif
 // clang-format on
 

@@ -1,0 +1,56 @@
+// instance: what groups know of a process.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "../../base/detail/ref.hpp"
+#include "../../base/error.hpp"
+#include "../../base/function.hpp"
+#include "../../base/log.hpp"
+#include "../../core/cancel_token.hpp"
+#include "../process_info.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// One process, from its start to its end. Every member is thread-safe.
+class instance : public ref_counted {
+  public:
+    virtual process_info info() const = 0;
+    // Returns at once; the first order counts.
+    virtual void shut_down(const shutdown_order& order) = 0;
+    // SIGTERM now, SIGKILL after kill_delay. Returns at once.
+    virtual void force() = 0;
+    // A reason to look early; never believed without asking.
+    virtual void notified(const ready_notification& what) = 0;
+    virtual void notified(const shutdown_complete& what) = 0;
+    // Waits until `holds` of the state, the deadline, or the token. The state at that moment.
+    virtual instance_state await(bool (*holds)(instance_state), time_point deadline,
+                                 const cancel_token& until) = 0;
+    // Asks the process now, for an operator.
+    virtual result<shutdown_status> ask_status(time_point deadline) = 0;
+};
+
+// Called after every change, in order, from the process's own thread, no lock held; must be short.
+using instance_changed = function<void(const process_info& now, instance_state before)>;
+
+struct instance_spec {
+    std::string id;
+    std::string group;
+    process_options options;
+    std::uint64_t generation = 0;
+    std::string address;           // where its coordinator is to listen
+    std::string launcher_address;  // where it may push to; empty: nowhere
+};
+
+using instance_starter = function<result<ref<instance>>(const instance_spec&, instance_changed)>;
+
+// A real process. Returns once it runs, or with why it does not. Where the last reference goes before it is over, it is
+// killed.
+result<ref<instance>> start_instance(const instance_spec& spec, instance_changed changed, const logger& log);
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs
