@@ -194,6 +194,8 @@
 #include "ojs/launcher/detail/rpc.ipp"
 #include "ojs/launcher/detail/readiness.ipp"
 #include "ojs/launcher/coordinator.ipp"
+#include "ojs/launcher/detail/lifecycle_client.ipp"
+#include "ojs/launcher/detail/managed_instance.ipp"
 #endif
 // clang-format on
 

@@ -1,0 +1,453 @@
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "events.hpp"
+#include "files.hpp"
+#include "test.hpp"
+
+using namespace ojs;
+using namespace ojs::detail;
+using namespace std::chrono_literals;
+
+namespace {
+
+using state = instance_state;
+using states = std::vector<state>;
+
+time_point soon() {
+    return steady_clock::now() + test::hang_guard;
+}
+
+bool over(state now) {
+    return is_over(now);
+}
+template <state Wanted>
+bool is(state now) {
+    return now == Wanted;
+}
+
+http_response answer(const std::string& body) {
+    http_response out;
+    out.headers = {{"Content-Type", "application/json"}};
+    out.body = body;
+    return out;
+}
+
+std::string says(readiness_state now) {
+    readiness_response out;
+    out.state = now;
+    return write_message(out);
+}
+
+std::string says(shutdown_state now) {
+    shutdown_status out;
+    out.state = now;
+    return write_message(out);
+}
+
+const std::string ack = R"({"acknowledged":true})";
+
+// One process, its coordinator, which is here, and what was told of it.
+class fixture {
+  public:
+    // By method name; what is not there answers as an unknown method.
+    using answers = std::map<std::string, std::function<http_response(const std::string& body)>>;
+
+    explicit fixture(answers how = {}) : answers_(std::move(how)) {
+        spec.id = "kv-1";
+        spec.group = "kv";
+        spec.address = "unix:" + folder.file("child.sock");
+        spec.options.readiness_interval = 10ms;
+        spec.options.health_interval = 10ms;
+        spec.options.shutdown.poll_interval = 10ms;
+        spec.options.child.output = child_stream::lines([this](std::string_view) { up.set(); });
+        REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+        // Ends with the status that it is sent.
+        runs({"sh", "-c", "echo up; read x < \"$0\"; exit \"$x\"", fifo});
+        if (answers_.empty()) return;
+        result<http_server> made =
+            http_server::start(spec.address, [this](const http_request& asked) { return reply(asked); });
+        REQUIRE(made);
+        server_ = std::make_unique<http_server>(std::move(*made));
+    }
+
+    void runs(std::vector<std::string> command) { spec.options.child.command = std::move(command); }
+    ref<instance> start() {
+        log_options log;
+        log.level = log_level::debug;
+        log.hook = [this](const log_record& record) {
+            const std::lock_guard<std::mutex> held(mutex);
+            texts.push_back(record.message);
+        };
+        const result<ref<instance>> made = start_instance(
+            spec,
+            [this](const process_info& now, state before) {
+                const std::lock_guard<std::mutex> held(mutex);
+                if (now.state != before) seen.push_back(now.state);
+                if (now.state == before) ++other_changes;
+                pid = now.pid;
+            },
+            logger(log));
+        REQUIRE(made);
+        pid = (*made)->info().pid;
+        REQUIRE(up.wait());
+        return *made;
+    }
+    // Waits until the child reads.
+    void end_child(const std::string& status) const {
+        const unique_fd to(::open(fifo.c_str(), O_WRONLY | O_CLOEXEC));
+        REQUIRE(::write(to.get(), (status + "\n").data(), status.size() + 1) > 0);
+    }
+    states seen_states() {
+        const std::lock_guard<std::mutex> held(mutex);
+        return seen;
+    }
+    bool logged(const std::string& text) {
+        const std::lock_guard<std::mutex> held(mutex);
+        return std::find(texts.begin(), texts.end(), text) != texts.end();
+    }
+
+    test::temporary_folder folder;
+    const std::string fifo = folder.file("fifo");
+    instance_spec spec;
+    test::event up;
+    std::mutex mutex;
+    states seen;
+    std::vector<std::string> texts;
+    int other_changes = 0;
+    std::atomic<pid_t> pid{0};
+
+  private:
+    http_response reply(const http_request& asked) {
+        const auto found = answers_.find(asked.target.substr(asked.target.rfind('/') + 1));
+        if (found != answers_.end()) return found->second(asked.body);
+        http_response out = answer(R"({"code":"unimplemented"})");
+        out.status = 404;
+        return out;
+    }
+
+    const answers answers_;
+    std::unique_ptr<http_server> server_;  // its handlers use the rest: ended first
+};
+
+auto always(std::string body) {
+    return [body = std::move(body)](const std::string&) { return answer(body); };
+}
+
+std::size_t entries_of(const char* path) {
+    std::size_t out = 0;
+    for (const auto& each : std::filesystem::directory_iterator(path)) out += each.path().empty() ? 0 : 1;
+    return out;
+}
+
+}  // namespace
+
+TEST_SUITE("managed_instance") {
+    TEST_CASE("a process becomes ready, is asked, drains and ends: every step is seen and logged") {
+        std::atomic<int> looks{0};
+        std::string request;
+        fixture* self = nullptr;
+        fixture f({{"GetReadinessStatus",
+                    [&](const std::string&) {
+                        const int n = looks++;
+                        return answer(says(n == 0   ? readiness_state::starting
+                                           : n == 1 ? readiness_state::warming
+                                                    : readiness_state::ready));
+                    }},
+                   {"Shutdown",
+                    [&](const std::string& body) {
+                        request = body;
+                        return answer(ack);
+                    }},
+                   {"GetShutdownStatus", [&](const std::string&) {
+                        const bool drains = self->seen_states().back() == state::draining;
+                        if (drains) self->end_child("0");
+                        return answer(says(drains ? shutdown_state::complete : shutdown_state::draining));
+                    }}});
+        self = &f;
+        ref<instance> it = f.start();
+        CHECK(it->await(is<state::ready>, soon(), {}) == state::ready);
+        CHECK(it->info().routable);
+        CHECK(it->info().startup.count() > 0);
+        it->shut_down({"a test", 1500ms, 1h});  // longer than granted
+        CHECK(it->await(over, soon(), {}) == state::complete);
+        const result<shutdown_request> asked = read_message<shutdown_request>(request);
+        REQUIRE(asked);
+        CHECK(asked->process_id == "kv-1");
+        CHECK(asked->reason == "a test");
+        CHECK(asked->grace_period_seconds == 2);
+        CHECK(asked->max_shutdown_seconds == 10);
+        const process_info end = it->info();
+        CHECK(end.exit.ok());
+        CHECK_FALSE(end.killed);
+        CHECK(end.shutdown_took.count() > 0);
+        CHECK_FALSE(end.routable);
+        // The thread tells of a change after the state is there to see.
+        it = ref<instance>();
+        CHECK(f.seen_states() == states{state::starting, state::warming, state::ready,
+                                        state::shutdown_requested, state::draining, state::complete});
+        for (const char* text : {"process spawned", "process warming", "process ready", "shutdown requested",
+                                 "process draining", "shutdown progress", "process complete"}) {
+            INFO(text);
+            CHECK(f.logged(text));
+        }
+    }
+
+    TEST_CASE("a push brings the look forward, and is not believed alone") {
+        std::atomic<bool> is_ready{false};
+        test::counter looks;
+        fixture f({{"GetReadinessStatus", [&](const std::string&) {
+                        const bool now = is_ready;
+                        looks.add();
+                        return answer(says(now ? readiness_state::ready : readiness_state::starting));
+                    }}});
+        f.spec.options.readiness_interval = 1h;
+        f.spec.options.readiness_timeout = 2h;
+        const ref<instance> it = f.start();
+        REQUIRE(looks.wait_for(1));
+        it->notified(ready_notification{"kv-1", "a lie"});
+        REQUIRE(looks.wait_for(2));
+        CHECK(it->info().state == state::starting);
+        is_ready = true;
+        it->notified(ready_notification{"kv-1", ""});
+        CHECK(it->await(is<state::ready>, soon(), {}) == state::ready);
+    }
+
+    TEST_CASE("a process that dies is seen to, at any point") {
+        const auto die = [](fixture& of) {
+            REQUIRE(::kill(of.pid, SIGKILL) == 0);
+            return answer("{}");
+        };
+        fixture* self = nullptr;
+        for (const std::string at : {"GetReadinessStatus", "Shutdown", "GetShutdownStatus"}) {
+            INFO(at);
+            fixture::answers how{{"GetReadinessStatus", always(says(readiness_state::ready))},
+                                 {"Shutdown", always(ack)},
+                                 {"GetShutdownStatus", always(says(shutdown_state::draining))}};
+            how[at] = [&](const std::string&) {
+                self->up.wait();
+                return die(*self);
+            };
+            fixture f(how);
+            self = &f;
+            const ref<instance> it = f.start();
+            if (at != "GetReadinessStatus") {
+                it->await(is<state::ready>, soon(), {});
+                it->shut_down({});
+            }
+            CHECK(it->await(over, soon(), {}) == state::crashed);
+            CHECK(it->info().exit.signal == SIGKILL);
+            CHECK_FALSE(it->info().routable);
+        }
+    }
+
+    TEST_CASE("an end that nobody asked for is a crash, whatever its status") {
+        for (const std::string status : {"0", "3"}) {
+            fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))}});
+            const ref<instance> it = f.start();
+            f.end_child(status);
+            CHECK(it->await(over, soon(), {}) == state::crashed);
+            CHECK(it->info().exit.code == std::stoi(status));
+            if (status == "0") CHECK(it->info().message == "exited by itself with status 0");
+        }
+    }
+
+    TEST_CASE("more time is granted up to the hard deadline, and not past it") {
+        fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))},
+                   {"Shutdown", always(ack)},
+                   {"GetShutdownStatus",
+                    always(R"({"state":"SHUTDOWN_BLOCKED","needMoreTime":true,"additionalSeconds":3600})")}});
+        f.spec.options.shutdown.grace_period = 50ms;
+        f.spec.options.shutdown.max_duration = 300ms;
+        SUBCASE("as the RFC's code") {}
+        SUBCASE("only what was asked for") {
+            f.spec.options.shutdown.force_without_request = true;
+        }
+        const ref<instance> it = f.start();
+        it->await(is<state::ready>, soon(), {});
+        it->shut_down({});
+        CHECK(it->await(over, soon(), {}) == state::forced);
+        CHECK(it->info().exit.signal == SIGTERM);
+        CHECK_FALSE(it->info().killed);
+        CHECK(it->info().shutdown_took >= 300ms);
+        CHECK(f.logged("more time asked for"));
+        CHECK(f.logged("past its grace period"));
+        CHECK(f.logged("forcing shutdown with SIGTERM"));
+    }
+
+    TEST_CASE("what is strict forces after the grace period where no more time was asked for") {
+        fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))},
+                   {"Shutdown", always(ack)},
+                   {"GetShutdownStatus", always(says(shutdown_state::draining))}});
+        f.spec.options.shutdown.force_without_request = true;
+        f.spec.options.shutdown.grace_period = 50ms;
+        f.spec.options.shutdown.max_duration = 1h;
+        const ref<instance> it = f.start();
+        it->await(is<state::ready>, soon(), {});
+        it->shut_down({});
+        CHECK(it->await(over, soon(), {}) == state::forced);
+    }
+
+    TEST_CASE("who says COMPLETE and stays is ended") {
+        fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))},
+                   {"Shutdown", always(ack)},
+                   {"GetShutdownStatus", always(says(shutdown_state::complete))}});
+        f.spec.options.shutdown.max_duration = 1h;
+        f.spec.options.shutdown.kill_delay = 100ms;
+        const ref<instance> it = f.start();
+        it->await(is<state::ready>, soon(), {});
+        it->shut_down({});
+        CHECK(it->await(over, soon(), {}) == state::forced);
+        CHECK(it->info().exit.signal == SIGTERM);
+    }
+
+    TEST_CASE("a coordinator that answers rubbish does not hold up the end") {
+        fixture f({{"GetReadinessStatus", always("[[[")}, {"Shutdown", always("\xff{")}});
+        f.spec.options.shutdown.grace_period = 100ms;
+        const ref<instance> it = f.start();
+        it->shut_down({});
+        CHECK(it->await(over, soon(), {}) == state::forced);
+        CHECK(f.logged("shutdown not delivered"));
+    }
+
+    TEST_CASE("a stopped process whose coordinator never answers is ended, without SIGKILL") {
+        test::event release;
+        fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))},
+                   {"Shutdown", [&](const std::string&) {
+                        release.wait();
+                        return answer(ack);
+                    }}});
+        f.spec.options.shutdown.grace_period = 100ms;
+        f.spec.options.shutdown.kill_delay = 20s;
+        const ref<instance> it = f.start();
+        it->await(is<state::ready>, soon(), {});
+        REQUIRE(::kill(f.pid, SIGSTOP) == 0);
+        it->shut_down({});
+        CHECK(it->await(over, soon(), {}) == state::forced);
+        CHECK(it->info().exit.signal == SIGTERM);
+        release.set();
+    }
+
+    TEST_CASE("who does not speak the protocol is asked with SIGTERM, and has its whole time") {
+        fixture f;  // nobody listens
+        f.runs({"sh", "-c", "trap 'exit 0' TERM; echo up; sleep 1000 & wait"});
+        SUBCASE("as is found out") {
+            f.spec.options.participates = true;
+        }
+        SUBCASE("as is known") {
+            f.spec.options.participates = false;
+        }
+        const ref<instance> it = f.start();
+        if (!f.spec.options.participates) CHECK(it->await(is<state::ready>, soon(), {}) == state::ready);
+        it->shut_down({});
+        CHECK(it->await(over, soon(), {}) == state::complete);
+        CHECK(f.logged("asking with SIGTERM"));
+    }
+
+    TEST_CASE("who ignores SIGTERM is killed, with all that it has started") {
+        fixture f;
+        f.spec.options.participates = false;
+        f.spec.options.shutdown.max_duration = 1h;
+        f.spec.options.shutdown.kill_delay = 100ms;
+        int ends[2];
+        REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+        const unique_fd ours(ends[0]);
+        unique_fd theirs(ends[1]);  // open as long as one of them lives
+        f.spec.options.child.keep_descriptors = {theirs.get()};
+        f.runs({"sh", "-c", "trap '' TERM; sleep 1000 & echo up; wait"});
+        const ref<instance> it = f.start();
+        theirs.reset();
+        SUBCASE("forced at once") {}
+        SUBCASE("forced while it was being asked") {
+            it->shut_down({});
+            it->await(is<state::shutdown_requested>, soon(), {});
+        }
+        it->force();
+        CHECK(it->await(over, soon(), {}) == state::forced);
+        CHECK(it->info().killed);
+        CHECK(f.logged("SIGTERM timeout, sending SIGKILL"));
+        pollfd last{ours.get(), POLLIN, 0};
+        CHECK(::poll(&last, 1, 30000) == 1);
+    }
+
+    TEST_CASE("health comes and goes, and the routing with it") {
+        std::atomic<readiness_state> now{readiness_state::ready};
+        fixture f({{"GetReadinessStatus", [&](const std::string&) { return answer(says(now)); }}});
+        const ref<instance> it = f.start();
+        CHECK(it->await(is<state::ready>, soon(), {}) == state::ready);
+        now = readiness_state::unhealthy;
+        CHECK(it->await(is<state::unhealthy>, soon(), {}) == state::unhealthy);
+        CHECK_FALSE(it->info().routable);
+        now = readiness_state::ready;
+        CHECK(it->await(is<state::ready>, soon(), {}) == state::ready);
+        CHECK(it->info().routable);
+    }
+
+    TEST_CASE("who is not ready in time, or does not answer any more, is unhealthy") {
+        std::atomic<bool> answers{false};
+        fixture f({{"GetReadinessStatus", [&](const std::string&) {
+                        return answer(answers ? says(readiness_state::ready) : "rubbish");
+                    }}});
+        f.spec.options.readiness_timeout = 100ms;
+        const ref<instance> it = f.start();
+        CHECK(it->await(is<state::unhealthy>, soon(), {}) == state::unhealthy);
+        answers = true;
+        CHECK(it->await(is<state::ready>, soon(), {}) == state::ready);
+        answers = false;
+        CHECK(it->await(is<state::unhealthy>, soon(), {}) == state::unhealthy);
+    }
+
+    TEST_CASE("a wait ends with its token, and a process with the last who knows it") {
+        fixture f;
+        f.spec.options.participates = false;
+        ref<instance> it = f.start();
+        cancel_source stop;
+        stop.cancel(cancel_reason::cancelled);
+        CHECK(it->await(over, soon(), stop.token()) == it->info().state);
+        CHECK_FALSE(it->ask_status(soon()));
+        it = ref<instance>();
+        CHECK(::kill(f.pid, 0) != 0);
+        CHECK(f.seen_states().back() == state::forced);
+    }
+
+    TEST_CASE("a program that is not there is an error, and no process") {
+        fixture f;
+        f.runs({"/nowhere/at/all"});
+        const result<ref<instance>> made = start_instance(f.spec, {}, logger());
+        REQUIRE_FALSE(made);
+        CHECK(made.error().sys_errno == ENOENT);
+    }
+
+#ifdef __linux__
+    TEST_CASE("cycles leave no descriptor, thread or process behind") {
+        const auto cycle = [] {
+            fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))}});
+            const ref<instance> it = f.start();
+            it->await(is<state::ready>, soon(), {});
+            it->force();
+            CHECK(it->await(over, soon(), {}) == state::forced);
+        };
+        cycle();  // what is made once
+        const std::size_t descriptors = entries_of("/proc/self/fd");
+        const std::size_t threads = entries_of("/proc/self/task");
+        for (int i = 0; i < 30; ++i) cycle();
+        CHECK(entries_of("/proc/self/fd") == descriptors);
+        CHECK(entries_of("/proc/self/task") == threads);
+        CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
+        CHECK(errno == ECHILD);
+    }
+#endif
+}
