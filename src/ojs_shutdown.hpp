@@ -64,6 +64,7 @@
 #include "ojs/launcher/coordinator.hpp"
 #include "ojs/launcher/process_info.hpp"
 #include "ojs/launcher/detail/instance.hpp"
+#include "ojs/launcher/detail/state_file.hpp"
 #endif
 // clang-format on
 
@@ -195,6 +196,7 @@
 #include "ojs/launcher/detail/readiness.ipp"
 #include "ojs/launcher/coordinator.ipp"
 #include "ojs/launcher/detail/lifecycle_client.ipp"
+#include "ojs/launcher/detail/state_file.ipp"
 #include "ojs/launcher/detail/managed_instance.ipp"
 #endif
 // clang-format on

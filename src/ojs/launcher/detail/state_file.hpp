@@ -1,0 +1,55 @@
+// state_file: what a launcher runs, on disk, so that one that was killed leaves nothing its successor does not know.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "../../base/detail/fd.hpp"
+#include "../../base/error.hpp"
+#include "../../base/log.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+struct state_entry {
+    std::string id;
+    std::string group;
+    std::string address;            // of its coordinator
+    pid_t pid = 0;                  // of its process group as well
+    std::uint64_t start_ticks = 0;  // since the boot: tells it from another process that has its number later
+};
+
+// For one thread at a time. Nothing is adopted: a process that is not our child cannot be waited for.
+class state_file {
+  public:
+    // Takes a lock that lasts as long as this does: a second launcher is errc::busy. What is there and cannot be read, or
+    // belongs to another user, is errc::invalid_argument: it may name processes, so it is not written over.
+    static result<state_file> open(std::string path);
+
+    // Of a predecessor on this boot of the machine, and still the same processes.
+    const std::vector<state_entry>& left_behind() const noexcept { return left_behind_; }
+    // All of it, so that a reader finds the old or the new, whenever we or the machine end.
+    result<void> write(const std::vector<state_entry>& now);
+    // SIGTERM to the groups of those left behind, SIGKILL after `grace`. How many there were.
+    std::size_t end_left_behind(std::chrono::milliseconds grace, const logger& log);
+
+  private:
+    result<void> read();
+
+    std::string path_;
+    unique_fd lock_;
+    std::vector<state_entry> left_behind_;
+};
+
+// Of a process that runs; 0: there is none, or /proc does not tell.
+std::uint64_t start_ticks_of(pid_t pid);
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,152 @@
+#pragma once
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../../base/detail/proc.hpp"
+#include "../../base/detail/small_file.hpp"
+#include "../../net/json.hpp"
+#include "../../worker/transports/spool/owner.ipp"
+#include "state_file.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+inline constexpr std::size_t longest_state_file = 4 * 1024 * 1024;
+// Between two looks at processes that are not our children, so that nothing tells of their end.
+inline constexpr int between_strangers = 10;  // ms
+
+inline error state_error(const std::string& path, const char* what, int failed) {
+    return {errc::system, failed,
+            cat({"state file ", printable(path, 300), ": cannot ", what, ": ", errno_text(failed)})};
+}
+
+inline error bad_state(const std::string& path, const char* why) {
+    return {errc::invalid_argument, 0, cat({"state file ", printable(path, 300), ": ", why})};
+}
+
+OJS_SHUTDOWN_INLINE std::uint64_t start_ticks_of(pid_t pid) {
+    const process_stat about = read_stat("", cat({static_cast<long>(pid)}));
+    return about.state == 'Z' || about.state == 'X' ? 0 : about.start_ticks;
+}
+
+inline bool is_still_there(const state_entry& entry) {
+    return entry.start_ticks != 0 && start_ticks_of(entry.pid) == entry.start_ticks;
+}
+
+// The lock is a file of its own: the state is replaced, and a lock on what was replaced holds nobody off.
+OJS_SHUTDOWN_INLINE result<state_file> state_file::open(std::string path) {
+    state_file out;
+    out.path_ = std::move(path);
+    const std::string lock_path = out.path_ + ".lock";
+    out.lock_ =
+        unique_fd(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
+    if (!out.lock_) return state_error(out.path_, "open its lock", errno);
+    struct stat about {};
+    if (::fstat(out.lock_.get(), &about) != 0) return state_error(out.path_, "look at its lock", errno);
+    if (!S_ISREG(about.st_mode) || about.st_uid != ::geteuid())
+        return bad_state(out.path_, "its lock is another user's, or no file");
+    if (::flock(out.lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK) return state_error(out.path_, "lock it", errno);
+        return error{errc::busy, 0,
+                     cat({"state file ", printable(out.path_, 300), ": another launcher has it"})};
+    }
+    const result<void> known = out.read();
+    if (!known) return known.error();
+    return result<state_file>(std::move(out));
+}
+
+inline bool read_entry(std::string_view json, state_entry& out) {
+    std::uint64_t pid = 0;
+    const bool whole = raw_string(raw_member(json, "id"), out.id) &&
+                       raw_string(raw_member(json, "group"), out.group) &&
+                       raw_string(raw_member(json, "address"), out.address) &&
+                       parse_number(raw_member(json, "pid"), 0x7fffffff, pid) &&
+                       parse_number(raw_member(json, "start_ticks"), UINT64_MAX, out.start_ticks);
+    out.pid = static_cast<pid_t>(pid);
+    return whole && pid > 1;  // a signal to group 0 is one to ours, and to 1 one to all
+}
+
+OJS_SHUTDOWN_INLINE result<void> state_file::read() {
+    const small_file file = read_small_file(path_, longest_state_file);
+    if (file.status == file_status::missing) return {};
+    if (file.status == file_status::unreadable) return state_error(path_, "read it", file.sys_errno);
+    if (file.status != file_status::read || file.is_cut) return bad_state(path_, "it is no state file");
+    if (file.owner != ::geteuid()) return bad_state(path_, "it is another user's");
+    if (!is_json_object(file.text)) return bad_state(path_, "it is no JSON object");
+    std::string boot;
+    if (!raw_string(raw_member(file.text, "boot_id"), boot)) return bad_state(path_, "it names no boot");
+    if (boot != boot_id()) return {};  // nothing survives that
+    const std::string_view all = raw_member(file.text, "processes");
+    std::string_view rest = all;
+    std::string_view each;
+    while (next_raw_element(rest, each)) {
+        state_entry entry;
+        if (!read_entry(each, entry)) return bad_state(path_, "an entry is not whole");
+        if (is_still_there(entry)) left_behind_.push_back(std::move(entry));
+    }
+    return raw_walk_ended(rest, '[', ']') ? result<void>() : bad_state(path_, "it has no list of processes");
+}
+
+OJS_SHUTDOWN_INLINE result<void> state_file::write(const std::vector<state_entry>& now) {
+    std::string text = cat({"{\"boot_id\":", json_quote(boot_id()), ",\"processes\":["});
+    for (const state_entry& each : now) {
+        append(text, {&each == now.data() ? "\n" : ",\n", "{\"id\":", json_quote(each.id),
+                      ",\"group\":", json_quote(each.group), ",\"address\":", json_quote(each.address),
+                      ",\"pid\":", static_cast<long>(each.pid), ",\"start_ticks\":", each.start_ticks, "}"});
+    }
+    text += "]}\n";
+    const std::string fresh = path_ + ".new";
+    if (::unlink(fresh.c_str()) != 0 && errno != ENOENT) return state_error(path_, "replace it", errno);
+    const unique_fd file(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (!file) return state_error(path_, "write it", errno);
+    if (!write_whole(file.get(), text) || !sync_descriptor(file.get()))
+        return state_error(path_, "write it", errno);
+    return ::rename(fresh.c_str(), path_.c_str()) == 0 ? result<void>()
+                                                       : state_error(path_, "replace it", errno);
+}
+
+// To the group only while its leader is the one that was written down: afterwards the number may be another's.
+inline void signal_left_behind(const state_entry& entry, int number) {
+    if (is_still_there(entry) && ::kill(-entry.pid, number) != 0) ::kill(entry.pid, number);
+}
+
+inline bool any_still_there(const std::vector<state_entry>& entries) {
+    for (const state_entry& each : entries) {
+        if (is_still_there(each)) return true;
+    }
+    return false;
+}
+
+OJS_SHUTDOWN_INLINE std::size_t state_file::end_left_behind(std::chrono::milliseconds grace,
+                                                            const logger& log) {
+    for (const state_entry& each : left_behind_) {
+        log.write(log_level::warn, "process left behind by an earlier launcher, sending SIGTERM",
+                  {field("process_id", each.id), field("group", each.group),
+                   field("pid", static_cast<long>(each.pid))});
+        signal_left_behind(each, SIGTERM);
+        signal_left_behind(each, SIGCONT);
+    }
+    const time_point deadline = deadline_after(grace);
+    while (any_still_there(left_behind_) && steady_clock::now() < deadline)
+        ::poll(nullptr, 0, between_strangers);
+    for (const state_entry& each : left_behind_) {
+        if (!is_still_there(each)) continue;
+        log.write(log_level::warn, "SIGTERM timeout, sending SIGKILL",
+                  {field("process_id", each.id), field("pid", static_cast<long>(each.pid))});
+        signal_left_behind(each, SIGKILL);
+    }
+    const std::size_t out = left_behind_.size();
+    left_behind_.clear();
+    return out;
+}
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

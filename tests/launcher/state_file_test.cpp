@@ -1,0 +1,157 @@
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <string>
+#include <vector>
+
+#include "events.hpp"
+#include "files.hpp"
+#include "test.hpp"
+
+#if defined(__linux__) && \
+    OJS_SHUTDOWN_USE_PROC  // elsewhere nothing tells a process from the next of its number
+
+using namespace ojs;
+using namespace ojs::detail;
+using namespace std::chrono_literals;
+
+namespace {
+
+// Runs until it is ended, and has said so.
+class sleeper {
+  public:
+    explicit sleeper(const char* script = "echo up; sleep 1000 & wait") {
+        child_options how;
+        how.command = {"sh", "-c", script};
+        how.output = child_stream::lines([this](std::string_view) { up_.set(); });
+        result<child_process> made = child_process::start(how);
+        REQUIRE(made);
+        process = std::move(*made);
+        REQUIRE(up_.wait());
+    }
+    state_entry entry() const {
+        return {"kv-1", "kv \"1\"", "unix:/somewhere", process.pid(), start_ticks_of(process.pid())};
+    }
+    child_process process;
+
+  private:
+    test::event up_;
+};
+
+state_file opened(const std::string& path) {
+    result<state_file> out = state_file::open(path);
+    REQUIRE(out);
+    return std::move(*out);
+}
+
+void replace(const std::string& path, const std::string& from, const std::string& to) {
+    std::string text = test::read_file(path);
+    const std::size_t at = text.find(from);
+    REQUIRE(at != std::string::npos);
+    test::write_file(path, text.replace(at, from.size(), to));
+}
+
+}  // namespace
+
+TEST_SUITE("state_file") {
+    TEST_CASE("a successor knows what still runs, and ends it") {
+        const test::temporary_folder folder;
+        const std::string path = folder.file("state");
+        sleeper left;
+        sleeper gone;
+        {
+            state_file first = opened(path);
+            CHECK(first.left_behind().empty());
+            REQUIRE(first.write({left.entry(), gone.entry()}));
+        }
+        struct stat about {};
+        REQUIRE(::stat(path.c_str(), &about) == 0);
+        CHECK((about.st_mode & 0777) == 0600);
+        REQUIRE(gone.process.kill());
+        state_file next = opened(path);
+        REQUIRE(next.left_behind().size() == 1);
+        const state_entry known = next.left_behind()[0];
+        CHECK(known.id == "kv-1");
+        CHECK(known.group == "kv \"1\"");
+        CHECK(known.address == "unix:/somewhere");
+        CHECK(known.pid == left.process.pid());
+        CHECK(next.end_left_behind(20s, logger()) == 1);
+        CHECK(next.left_behind().empty());
+        const result<child_exit> end = left.process.wait(deadline_after(test::hang_guard));
+        REQUIRE(end);
+        CHECK(end->signal == SIGTERM);
+    }
+
+    TEST_CASE("one that ignores SIGTERM is killed") {
+        const test::temporary_folder folder;
+        sleeper left("trap '' TERM; echo up; sleep 1000 & wait");
+        REQUIRE(opened(folder.file("state")).write({left.entry()}));
+        CHECK(opened(folder.file("state")).end_left_behind(50ms, logger()) == 1);
+        const result<child_exit> end = left.process.wait(deadline_after(test::hang_guard));
+        REQUIRE(end);
+        CHECK(end->signal == SIGKILL);
+    }
+
+    TEST_CASE("another process of the same number, or of another boot, is left alone") {
+        const test::temporary_folder folder;
+        const std::string path = folder.file("state");
+        const sleeper left;
+        state_entry entry = left.entry();
+        SUBCASE("it was started at another time") {
+            ++entry.start_ticks;
+            REQUIRE(opened(path).write({entry}));
+        }
+        SUBCASE("nobody knows when it was started") {
+            entry.start_ticks = 0;
+            REQUIRE(opened(path).write({entry}));
+        }
+        SUBCASE("before the machine was started again") {
+            REQUIRE(opened(path).write({entry}));
+            replace(path, "\"boot_id\":\"", "\"boot_id\":\"0");
+        }
+        CHECK(opened(path).left_behind().empty());
+    }
+
+    TEST_CASE("two launchers at once: the second one is told") {
+        const test::temporary_folder folder;
+        const std::string path = folder.file("state");
+        {
+            const state_file first = opened(path);
+            const result<state_file> second = state_file::open(path);
+            REQUIRE_FALSE(second);
+            CHECK(second.error().code == errc::busy);
+        }
+        CHECK(state_file::open(path));
+    }
+
+    TEST_CASE("what is no state file of ours is neither believed nor written over") {
+        const test::temporary_folder folder;
+        const std::string path = folder.file("state");
+        const std::string boot = test::read_file("/proc/sys/kernel/random/boot_id").substr(0, 36);
+        const std::string head = "{\"boot_id\":\"" + boot + "\",\"processes\":";
+        const std::string whole = R"({"id":"a","group":"b","address":"c","pid":)";
+        for (const std::string& text :
+             {std::string("my notes"), std::string("{}"), head + "7}", head + "[{}]}",
+              head + "[" + whole + "1,\"start_ticks\":1}]}", head + "[" + whole + "-5,\"start_ticks\":1}]}",
+              head + "[" + whole + "0,\"start_ticks\":1}]}"}) {
+            INFO(text);
+            test::write_file(path, text);
+            const result<state_file> read = state_file::open(path);
+            REQUIRE_FALSE(read);
+            CHECK(read.error().code == errc::invalid_argument);
+            CHECK(test::read_file(path) == text);
+        }
+        test::write_file(path, head + "[]}");
+        CHECK(state_file::open(path));
+    }
+
+    TEST_CASE("a half-written new state does not get in the way") {
+        const test::temporary_folder folder;
+        const std::string path = folder.file("state");
+        test::write_file(path + ".new", "{\"boot");
+        CHECK(opened(path).write({}));
+        CHECK(opened(path).left_behind().empty());
+    }
+}
+
+#endif
