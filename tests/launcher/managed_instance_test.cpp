@@ -150,7 +150,7 @@ auto always(std::string body) {
 
 std::size_t entries_of(const char* path) {
     std::size_t out = 0;
-    for (const auto& each : std::filesystem::directory_iterator(path)) out += each.path().empty() ? 0 : 1;
+    for (const auto& each : std::filesystem::directory_iterator(path)) out += each.path().empty() ? 0U : 1U;
     return out;
 }
 
