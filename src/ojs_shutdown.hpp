@@ -65,6 +65,7 @@
 #include "ojs/launcher/process_info.hpp"
 #include "ojs/launcher/detail/instance.hpp"
 #include "ojs/launcher/detail/state_file.hpp"
+#include "ojs/launcher/group_options.hpp"
 #endif
 // clang-format on
 
@@ -198,6 +199,11 @@
 #include "ojs/launcher/detail/lifecycle_client.ipp"
 #include "ojs/launcher/detail/state_file.ipp"
 #include "ojs/launcher/detail/managed_instance.ipp"
+#include "ojs/launcher/group_options.ipp"
+#include "ojs/launcher/detail/restart_policy.ipp"
+#include "ojs/launcher/detail/routing.ipp"
+#include "ojs/launcher/detail/process_group.ipp"
+#include "ojs/launcher/detail/rolling_replace.ipp"
 #endif
 // clang-format on
 

@@ -1,0 +1,256 @@
+// rolling_replace: new processes for old ones, a few at a time, and back again where that fails. [RFC-041 "Rolling
+// Replacement Algorithm"]
+#pragma once
+
+#include "process_group.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// One replacement, in the thread that calls run(). At any moment at least min_healthy are ready, as far as that hangs on
+// what is done here, and at most desired + max_surge are there, those that drain included. The new ones are ready before
+// the old ones are asked to end, and those have ended before the next are started.
+class rolling_replacement {
+  public:
+    rolling_replacement(process_group& group, group_options wanted, const rolling_options& how,
+                        const cancel_token& until)
+        : group_(group),
+          before_(group.options()),
+          wanted_(std::move(wanted)),
+          how_(how),
+          until_(until),
+          most_((before_.desired > wanted_.desired ? before_.desired : wanted_.desired) + surge()),
+          min_healthy_(before_.min_healthy < wanted_.min_healthy ? before_.min_healthy
+                                                                 : wanted_.min_healthy) {}
+
+    // errc::busy, as begin_replacement(); errc::invalid_argument, as check_group(), or for another name.
+    result<rolling_report> run() {
+        const result<void> sound = check();
+        if (!sound) return sound.error();
+        if (how_.dry_run) return preview();
+        const result<std::uint64_t> generation = group_.begin_replacement();
+        if (!generation) return generation.error();
+        before_generation_ = group_.generation();
+        const members old = group_.staying();
+        report_.of = static_cast<int>(old.size());
+        tell(log_level::info, "rolling replace begins");
+        members fresh;
+        const outcome end = roll(old, wanted_, *generation, how_.canary, fresh, report_.replaced);
+        if (end == outcome::failed) roll_back(fresh);
+        if (end == outcome::cancelled) {
+            report_.cancelled = true;
+            report_.mixed = report_.replaced > 0 && report_.replaced < report_.of;
+        }
+        finish(end == outcome::done, *generation);
+        return report_;
+    }
+
+  private:
+    enum class outcome { done, failed, cancelled };
+
+    int surge() const noexcept { return wanted_.max_surge > 0 ? wanted_.max_surge : 1; }
+
+    result<void> check() const {
+        result<void> sound = check_group(wanted_);
+        if (!sound) return sound;
+        if (wanted_.name != before_.name) return fault("a group keeps its name");
+        if (how_.canary < 0 || how_.retries < 0) return fault("canary and retries are not negative");
+        if (how_.retry_last < how_.retry_first)
+            return fault("the last pause between retries is not the shortest");
+        return {};
+    }
+    static result<void> fault(const char* text) { return error{errc::invalid_argument, 0, text}; }
+
+    result<rolling_report> preview() {
+        const members old = group_.staying();
+        report_.of = static_cast<int>(old.size());
+        const time_point deadline = deadline_after(std::chrono::seconds(2));  // for all of them
+        for (const ref<member>& each : old) {
+            drain_preview found;
+            found.id = each->id;
+            const ref<instance> target = group_.process_of(*each);
+            const result<shutdown_status> status =
+                target ? target->ask_status(deadline)
+                       : result<shutdown_status>(error{errc::unavailable, 0, "is being started"});
+            if (status) found.in_flight = status->metrics;
+            if (!status) found.error = status.error().text;
+            report_.would_drain.push_back(std::move(found));
+        }
+        return report_;
+    }
+
+    // Replaces `old` one batch after the other; `replaced` counts those that were asked to end, `fresh` are the new ones.
+    outcome roll(const members& old, const group_options& to, std::uint64_t generation, int canary,
+                 members& fresh, int& replaced) {
+        std::size_t next = 0;
+        while (next < old.size()) {
+            if (!group_.await_resumed(until_)) return outcome::cancelled;
+            const int made = static_cast<int>(fresh.size());
+            int count = least(surge(), static_cast<int>(old.size() - next));
+            if (canary > made) count = least(count, canary - made);
+            const int wanted = least(count, to.desired - made);
+            members added;
+            const outcome started = start_batch(wanted, to, generation, added);
+            if (started != outcome::done) return started;
+            for (const ref<member>& each : added) fresh.push_back(each);
+            members batch;
+            for (int i = 0; i < count; ++i) batch.push_back(old[next + static_cast<std::size_t>(i)]);
+            const bool last_canary = canary > made && made + wanted >= least(canary, report_.of);
+            outcome end = last_canary ? watch_canaries(fresh) : outcome::done;
+            if (end == outcome::done) end = retire(batch, to);
+            if (end != outcome::done) {
+                if (end == outcome::failed) {
+                    discard(added);
+                    for (std::size_t i = 0; i < added.size(); ++i) fresh.pop_back();
+                }
+                return end;
+            }
+            replaced += count;
+            next += batch.size();
+        }
+        return outcome::done;
+    }
+
+    // ---- the steps ----
+
+    // All of them ready, or none of them there; those that fail are tried anew, as often as `how` says.
+    outcome start_batch(int count, const group_options& to, std::uint64_t generation, members& out) {
+        backoff pauses(how_.retry_first, how_.retry_last);
+        for (int tries_left = how_.retries;; --tries_left) {
+            out.clear();
+            const outcome end = try_batch(count, to, generation, out);
+            if (end == outcome::done) return end;
+            discard(end == outcome::failed ? out : group_.pick(out, false));
+            if (end == outcome::cancelled)
+                return end;  // those that are ready are more than desired, and drained as that
+            if (tries_left == 0) return end;
+            tell(log_level::warn, "a new process did not become ready, another is tried");
+            if (!group_.pause(deadline_after(pauses.next()), until_)) return outcome::cancelled;
+        }
+    }
+    outcome try_batch(int count, const group_options& to, std::uint64_t generation, members& out) {
+        const time_point room_by = deadline_after(stop_time(to));
+        if (!group_.await_room(count, most_, room_by, until_))
+            return not_done("", "others did not end in time");
+        const time_point ready_by = deadline_after(to.health_check_timeout);
+        for (int i = 0; i < count; ++i) {
+            const result<ref<member>> started = group_.start_one(to, generation);
+            if (!started) return not_done("", started.error().text);
+            out.push_back(*started);
+        }
+        ref<member> failed;
+        const process_group::readiness end = group_.await_ready(out, ready_by, until_, failed);
+        if (end == process_group::readiness::ready) return outcome::done;
+        return not_done(id_of(failed), end == process_group::readiness::late ? "was not ready in time"
+                                                                             : "failed before it was ready");
+    }
+    // The old ones that they are to replace still run.
+    outcome watch_canaries(const members& fresh) {
+        ref<member> failed;
+        tell(log_level::info, "canaries are watched");
+        const process_group::readiness end =
+            group_.await_steady(fresh, deadline_after(how_.canary_wait), until_, failed);
+        if (end != process_group::readiness::ready)
+            return not_done(id_of(failed), "a canary did not stay ready");
+        if (!how_.canary_check) return outcome::done;
+        const result<void> passed = how_.canary_check(infos_of(fresh));
+        return passed ? outcome::done : not_done("", cat({"the canaries' check: ", passed.error().text}));
+    }
+    outcome retire(const members& old, const group_options& to) {
+        const shutdown_order order{how_.reason.empty() ? "rolling replacement" : how_.reason, {}, {}};
+        const time_point enough_by = deadline_after(to.health_check_timeout);
+        if (!group_.retire(old, min_healthy_, enough_by, until_, order))
+            return not_done("", "too few are ready to let one go");
+        if (!group_.await_gone(old, deadline_after(stop_time(before_))))
+            tell(log_level::warn, "an old process does not end");  // the next step waits for room
+        return outcome::done;
+    }
+    // New ones that are not wanted: what is ready may have work in hand.
+    void discard(const members& added) {
+        const shutdown_order order{"rolled back", {}, {}};
+        const members idle = group_.pick(added, false);
+        group_.leave(idle, order);
+        group_.force(idle);
+        group_.drain(group_.pick(added, true), order);
+        if (!group_.await_gone(added, deadline_after(stop_time(wanted_))))
+            tell(log_level::error, "a new process does not end");
+    }
+
+    // ---- the end ----
+
+    // What has been replaced before the failure is put back by the same steps: no group is left with two configurations.
+    void roll_back(const members& fresh) {
+        tell(log_level::error, "rolling replace failed, rolling back");
+        report_.rolled_back = true;
+        if (fresh.empty() && report_.replaced == 0) return;
+        const rolling_report failure = report_;
+        int put_back = 0;
+        members restored;
+        const outcome end = roll(fresh, before_, before_generation_, 0, restored, put_back);
+        report_.failed_id = failure.failed_id;
+        report_.why = failure.why;
+        report_.mixed = end != outcome::done;
+        report_.replaced = failure.replaced - put_back > 0 ? failure.replaced - put_back : 0;
+        if (report_.mixed)
+            tell(log_level::error, "rolling back failed too, processes of both configurations run");
+    }
+    void finish(bool done, std::uint64_t generation) {
+        const std::string counts = cat({report_.replaced, " of ", report_.of});
+        const std::string message =
+            done ? cat({"replaced ", counts})
+            : report_.rolled_back
+                ? cat({report_.mixed ? "rolled back in part, " : "rolled back, ", report_.failed_id,
+                       report_.failed_id.empty() ? "" : ": ", report_.why})
+                : cat({"cancelled, replaced ", counts});
+        group_.end_replacement(done ? &wanted_ : nullptr, generation, message);
+        tell(done ? log_level::info : log_level::warn, "rolling replace ended");
+    }
+
+    // ---- small ones ----
+
+    outcome not_done(const std::string& id, std::string why) {
+        if (group_.was_interrupted(until_)) return outcome::cancelled;
+        report_.failed_id = id;
+        report_.why = std::move(why);
+        return outcome::failed;
+    }
+    std::vector<process_info> infos_of(const members& all) const {
+        std::vector<process_info> out;
+        for (const ref<member>& each : all) {
+            out.emplace_back();
+            static_cast<void>(group_.find(each->id, out.back()));
+        }
+        return out;
+    }
+    static std::string id_of(const ref<member>& of) { return of ? of->id : std::string(); }
+    static int least(int one, int other) noexcept {
+        const int out = one < other ? one : other;
+        return out > 0 ? out : 0;
+    }
+    // From the order to the end, SIGKILL included.
+    static std::chrono::milliseconds stop_time(const group_options& of) noexcept {
+        const shutdown_timeouts& times = of.process.shutdown;
+        return times.max_duration + 2 * times.kill_delay + std::chrono::seconds(5);
+    }
+    void tell(log_level level, const char* message) const {
+        group_.log().write(
+            level, message,
+            {field("group", wanted_.name), field("replaced", report_.replaced), field("of", report_.of),
+             field("process_id", report_.failed_id), field("reason", report_.why)});
+    }
+
+    process_group& group_;
+    const group_options before_;
+    const group_options wanted_;
+    const rolling_options how_;
+    const cancel_token until_;
+    const int most_;         // processes at any moment
+    const int min_healthy_;  // where the configurations differ, what both can hold
+    std::uint64_t before_generation_ = 0;
+    rolling_report report_;
+};
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

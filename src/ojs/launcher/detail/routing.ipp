@@ -1,0 +1,106 @@
+// routing: tells the program which processes may be given work, in order and from one thread.
+#pragma once
+
+#include "../../base/detail/array.hpp"
+#include "../../base/detail/sync.hpp"
+#include "../group_options.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// Nothing of ours waits for a hook, but a shutdown, and that for a second at most.
+class routing : public ref_counted {
+  public:
+    enum class kind { routable, unroutable, changed };
+
+    routing(function<void(const process_info&)> routable, function<void(const process_info&)> unroutable,
+            function<void(const process_info&)> changed, const logger& log)
+        : hooks_{std::move(routable), std::move(unroutable), std::move(changed)}, log_(log) {}
+    ~routing() override { stop(); }
+
+    result<void> start() {
+        if (!hooks_[0] && !hooks_[1] && !hooks_[2]) return {};
+        result<thread> started = thread::start([this] { run(); }, {0, 0, false, "ojs-routing"});
+        if (!started) return started.error();
+        thread_ = std::move(*started);
+        running_ = true;
+        return {};
+    }
+    // What was posted is still told.
+    void stop() {
+        {
+            const lock_guard held(mutex_);
+            ending_ = true;
+        }
+        posted_.notify_all();
+        thread_.join();
+    }
+
+    void post(kind what, const process_info& of) {
+        if (!running_ || !hooks_[static_cast<int>(what)]) return;
+        {
+            const lock_guard held(mutex_);
+            queue_.push_back({what, of});
+            ++count_;
+        }
+        posted_.notify_all();
+    }
+    // Until everything posted so far was told.
+    void await_told(time_point deadline) {
+        lock_guard held(mutex_);
+        const std::uint64_t wanted = count_;
+        while (told_ < wanted && told_once_.wait_until(held, deadline)) {
+        }
+        if (told_ >= wanted) return;
+        held.unlock();
+        log_.write(log_level::warn, "on_unroutable takes long, processes are shut down without it");
+    }
+
+  private:
+    struct entry {
+        kind what = kind::changed;
+        process_info of;
+    };
+
+    void run() {
+        lock_guard held(mutex_);
+        for (;;) {
+            while (queue_.empty() && !ending_) posted_.wait(held);
+            if (queue_.empty()) return;
+            array<entry> all;
+            all.swap(queue_);
+            for (const entry& each : all) {
+                held.unlock();
+                call(each);
+                held.lock();
+                ++told_;
+                told_once_.notify_all();
+            }
+        }
+    }
+    void call(const entry& of) const {
+        try {
+            hooks_[static_cast<int>(of.what)](of.of);
+        } catch (...) {
+            pass_on_thread_end();
+            log_.write(log_level::error, "a routing hook threw", {field("process_id", of.of.id)});
+        }
+    }
+
+    const function<void(const process_info&)> hooks_[3];
+    const logger& log_;
+    bool running_ = false;  // before anything is posted
+    mutex mutex_;
+    condition posted_;
+    condition told_once_;
+    array<entry> queue_;
+    std::uint64_t count_ = 0;
+    std::uint64_t told_ = 0;
+    bool ending_ = false;
+    thread thread_;
+};
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,110 @@
+// group_options: what a launcher keeps running, and how it replaces it. [RFC-041 "Process Group Configuration"]
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "../base/error.hpp"
+#include "../base/function.hpp"
+#include "../base/log.hpp"
+#include "process_info.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+
+// What becomes of a process that ended though nobody asked it to. Apart from that stands the rolling replacement, during
+// which nothing is restarted. [RFC-041, open question 4]
+enum class restart_policy : std::uint8_t {
+    never,
+    on_failure,  // not where it exits with status 0 by itself
+    always
+};
+// "never", "on_failure", "always". Never null. Thread-safe.
+const char* to_string(restart_policy policy) noexcept;
+
+// Pauses double from `first` to `last`, each cut by a random part of its half. Of each place in a group apart.
+struct restart_options {
+    restart_policy policy = restart_policy::on_failure;
+    std::chrono::milliseconds first{1000};
+    std::chrono::milliseconds last{30000};
+    std::chrono::milliseconds stable{60000};  // who has run so long begins anew with `first`
+    // Restarts without one that lasted `stable`; then the group is degraded, and goes on with one fewer. 0: no limit.
+    int limit = 5;
+};
+
+// Processes of one kind. launcher_config has the RFC's names of these.
+struct group_options {
+    std::string name;       // letters, digits, '.', '_' and '-': it is part of ids and of socket paths
+    std::string id_prefix;  // ids are PREFIX-N, no N twice; empty: the name
+    process_options process;
+    int desired = 1;
+    int min_healthy = 0;  // a replacement never leaves fewer ready
+    int max_surge = 1;    // and never makes more than so many above `desired`; 0: 1
+    std::chrono::milliseconds health_check_timeout{30000};  // for a new one to be ready
+    restart_options restart;
+};
+
+struct rolling_options {
+    std::string reason;  // for the log and the processes
+    int canary = 0;      // so many first, then `canary_wait` in which all of them must stay ready
+    std::chrono::milliseconds canary_wait{0};
+    // After that wait: an error rolls the replacement back. Called by the thread that replaces.
+    function<result<void>(const std::vector<process_info>&)> canary_check;
+    // How often one more is started for one that did not become ready, and the pause before: doubling, with a random cut.
+    // Both pauses 0: at once. No retries: an operator decides.
+    int retries = 0;
+    std::chrono::milliseconds retry_first{1000};
+    std::chrono::milliseconds retry_last{30000};
+    bool dry_run = false;  // only says what would be drained
+};
+
+// What a dry run found of one process.
+struct drain_preview {
+    std::string id;
+    shutdown_metrics in_flight;
+    std::string error;  // why that is not known; empty: it is
+};
+
+struct rolling_report {
+    int replaced = 0;  // old ones that ended, or gave way to new ones, and were not put back
+    int of = 0;
+    bool rolled_back =
+        false;  // one did not become ready, or a canary failed: what had been replaced was put back
+    bool cancelled = false;  // what had been replaced stays
+    bool mixed =
+        false;  // processes of both configurations run: after a cancel, or a rollback that failed too
+    std::string failed_id;  // the process because of which
+    std::string why;
+    std::vector<drain_preview> would_drain;  // of a dry run: in the order in which they would be
+};
+
+// A copy of the moment.
+struct group_info {
+    group_options options;
+    std::vector<process_info> processes;  // that run, by age; then the last that ended
+    int ready = 0;
+    bool replacing = false;
+    bool degraded = false;  // goes on with fewer: some failed too often. A replacement that succeeds ends it
+    std::uint64_t generation = 0;  // of the configuration; a replacement counts it up
+    std::string message;           // how the last replacement ended
+};
+
+struct launcher_options {
+    std::vector<group_options> groups;
+    std::string socket_folder;  // where children listen; empty: a new folder of 0700, removed at the end
+    std::string state_file;     // empty: none
+    log_options log;
+    // For whoever gives them work: called from one thread, in order. A process is asked to shut down when its
+    // on_unroutable has returned, or after a second. [RFC-041 "Launcher removes kv-1 from routing table"]
+    function<void(const process_info&)> on_routable;
+    function<void(const process_info&)> on_unroutable;
+    function<void(const process_info&)> on_change;  // of anything
+};
+
+// errc::invalid_argument, with the field by its name, for a group that cannot be meant. Thread-safe.
+result<void> check_group(const group_options& group);
+
+}  // namespace v0_1_0
+}  // namespace ojs

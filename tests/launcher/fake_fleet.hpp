@@ -1,0 +1,236 @@
+// Processes that fork nothing, and what is checked at every change of one.
+#pragma once
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "events.hpp"
+#include "test.hpp"
+
+#if !OJS_SHUTDOWN_SEPARATE
+namespace test {
+
+// What becomes of one that is started.
+enum class fate { ready, late, ill, crashes, not_started };
+
+class fake_fleet;
+
+class fake_process final : public ojs::detail::instance {
+  public:
+    fake_process(fake_fleet& fleet, const ojs::detail::instance_spec& spec,
+                 ojs::detail::instance_changed changed)
+        : fleet_(fleet), changed_(std::move(changed)) {
+        info_.id = spec.id;
+        info_.group = spec.group;
+        info_.generation = spec.generation;
+        info_.pid = 1;
+    }
+    ojs::process_info info() const override {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return info_;
+    }
+    void shut_down(const ojs::shutdown_order& order) override;
+    void force() override;
+    void notified(const ojs::ready_notification&) override {}
+    void notified(const ojs::shutdown_complete&) override {}
+    ojs::instance_state await(bool (*)(ojs::instance_state), ojs::time_point,
+                              const ojs::cancel_token&) override {
+        return info().state;
+    }
+    ojs::result<ojs::shutdown_status> ask_status(ojs::time_point) override {
+        ojs::shutdown_status out;
+        out.metrics.in_flight_requests = 7;
+        return out;
+    }
+
+    // What it says of itself, from any thread.
+    void becomes(ojs::instance_state state, int exit_code = 0);
+    void not_routable();
+
+  private:
+    fake_fleet& fleet_;
+    const ojs::detail::instance_changed changed_;
+    mutable std::mutex mutex_;
+    ojs::process_info info_;
+};
+
+class fake_fleet {
+  public:
+    using process = ojs::detail::ref<fake_process>;
+
+    ojs::detail::instance_starter starter() {
+        return [this](const ojs::detail::instance_spec& spec, ojs::detail::instance_changed changed) {
+            return start(spec, std::move(changed));
+        };
+    }
+    // Asked at every start; with a lock held, so it calls nothing here.
+    std::function<fate(const ojs::detail::instance_spec&)> decide = [](const auto&) { return fate::ready; };
+    bool drains_at_once = true;  // else a test says when one is complete
+    int most = 1000000;          // processes at any moment
+    int least_ready = 0;         // after each order to end
+
+    process get(const std::string& id) const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        const auto found = all_.find(id);
+        return found == all_.end() ? process() : found->second;
+    }
+    std::vector<std::string> said() const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return said_;
+    }
+    // Those that run, by their ids.
+    std::vector<std::string> running() const {
+        std::vector<std::string> out;
+        const std::lock_guard<std::mutex> held(mutex_);
+        for (const auto& each : all_) {
+            if (!ojs::is_over(each.second->info().state)) out.push_back(each.first);
+        }
+        return out;
+    }
+    int ready() const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return count_ready();
+    }
+    std::vector<std::uint64_t> generations() const {
+        std::vector<std::uint64_t> out;
+        for (const std::string& id : running()) out.push_back(get(id)->info().generation);
+        return out;
+    }
+    const std::vector<std::string>& broken() const { return broken_; }
+
+    void note(const std::string& what) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        said_.push_back(what);
+        notes_.add();
+    }
+    counter& notes() { return notes_; }
+    // An order to a ready one took effect: those that are left must be enough.
+    void check_ready(const std::string& id) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        if (count_ready() < least_ready) broken_.push_back("too few ready after " + id);
+    }
+
+  private:
+    ojs::result<ojs::detail::ref<ojs::detail::instance>> start(const ojs::detail::instance_spec& spec,
+                                                               ojs::detail::instance_changed changed) {
+        using ojs::instance_state;
+        process made;
+        fate fate_of = fate::ready;
+        {
+            const std::lock_guard<std::mutex> held(mutex_);
+            fate_of = decide(spec);
+            if (fate_of == fate::not_started) return ojs::error{ojs::errc::system, 2, "no such program"};
+            made = ojs::detail::make_ref<fake_process>(*this, spec, std::move(changed));
+            all_[spec.id] = made;
+            int count = 0;
+            for (const auto& each : all_) count += ojs::is_over(each.second->info().state) ? 0 : 1;
+            if (count > most) broken_.push_back("too many with " + spec.id);
+        }
+        note("start " + spec.id);
+        made->becomes(instance_state::starting);
+        if (fate_of == fate::ready) made->becomes(instance_state::ready);
+        if (fate_of == fate::ill) made->becomes(instance_state::unhealthy);
+        if (fate_of == fate::crashes) made->becomes(instance_state::crashed, 3);
+        return ojs::detail::ref<ojs::detail::instance>(made.get());
+    }
+    int count_ready() const {
+        int out = 0;
+        for (const auto& each : all_) out += each.second->info().routable ? 1 : 0;
+        return out;
+    }
+
+    mutable std::mutex mutex_;
+    std::map<std::string, process> all_;
+    std::vector<std::string> said_;
+    std::vector<std::string> broken_;
+    counter notes_;
+};
+
+inline void fake_process::becomes(ojs::instance_state state, int exit_code) {
+    ojs::process_info now;
+    ojs::instance_state before{};
+    {
+        const std::lock_guard<std::mutex> held(mutex_);
+        if (ojs::is_over(info_.state)) return;
+        before = info_.state;
+        info_.state = state;
+        info_.routable = state == ojs::instance_state::ready;
+        info_.exit.code = exit_code;
+        now = info_;
+    }
+    changed_(now, before);
+}
+
+inline void fake_process::not_routable() {
+    ojs::process_info now;
+    {
+        const std::lock_guard<std::mutex> held(mutex_);
+        info_.routable = false;
+        now = info_;
+    }
+    changed_(now, now.state);
+}
+
+inline void fake_process::shut_down(const ojs::shutdown_order&) {
+    const ojs::process_info now = info();
+    fleet_.note("stop " + now.id);
+    becomes(ojs::instance_state::shutdown_requested);
+    if (now.routable) fleet_.check_ready(now.id);
+    if (!fleet_.drains_at_once) return;
+    becomes(ojs::instance_state::draining);
+    becomes(ojs::instance_state::complete);
+}
+
+inline void fake_process::force() {
+    const ojs::process_info now = info();
+    fleet_.note("force " + now.id);
+    becomes(ojs::instance_state::forced, 1);
+    if (now.routable) fleet_.check_ready(now.id);
+}
+
+// A group of fakes, as a launcher has it.
+struct fake_group {
+    explicit fake_group(fake_fleet& fleet, ojs::group_options options, ojs::log_hook log = nullptr) {
+        ojs::log_options told;
+        told.level = log ? ojs::log_level::debug : ojs::log_level::off;
+        told.hook = std::move(log);
+        around.log = ojs::detail::logger(told);
+        around.starter = fleet.starter();
+        around.routing = ojs::detail::make_ref<ojs::detail::routing>(
+            [&fleet](const ojs::process_info& of) { fleet.note("on " + of.id); },
+            [&fleet](const ojs::process_info& of) { fleet.note("off " + of.id); }, nullptr, around.log);
+        around.socket_folder = "/nowhere";
+        group = ojs::detail::make_ref<ojs::detail::process_group>(std::move(options), around);
+    }
+    ~fake_group() {
+        group->stop_starting();
+        group->drain(group->running(), {"test", {}, {}});
+        group->force(group->running());
+        group->forget_gone();
+    }
+    void with_hooks() { REQUIRE(around.routing->start()); }
+    ojs::time_point turn() { return group->reconcile(ojs::steady_clock::now()); }
+    ojs::result<ojs::rolling_report> roll(const ojs::group_options& wanted,
+                                          const ojs::rolling_options& how = {},
+                                          const ojs::cancel_token& until = {}) {
+        return ojs::detail::rolling_replacement(*group, wanted, how, until).run();
+    }
+
+    ojs::detail::group_surroundings around;
+    ojs::detail::ref<ojs::detail::process_group> group;
+};
+
+inline ojs::group_options kv_group(int desired, int min_healthy, int max_surge) {
+    ojs::group_options out;
+    out.name = "kv";
+    out.process.child.command = {"kv"};
+    out.desired = desired;
+    out.min_healthy = min_healthy;
+    out.max_surge = max_surge;
+    return out;
+}
+
+}  // namespace test
+#endif

@@ -1,0 +1,226 @@
+#include <thread>
+
+#include "fake_fleet.hpp"
+#include "test.hpp"
+
+#if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
+
+using namespace ojs;
+using namespace std::chrono_literals;
+using test::fake_fleet;
+using test::fake_group;
+using test::fate;
+using test::kv_group;
+using texts = std::vector<std::string>;
+
+namespace {
+
+group_options restarted_at_once(int desired) {
+    group_options out = kv_group(desired, 0, 1);
+    out.restart.first = out.restart.last = 0ms;
+    return out;
+}
+
+}  // namespace
+
+TEST_CASE("process_group: starts as many as are desired, and no more") {
+    fake_fleet fleet;
+    fake_group kv(fleet, kv_group(3, 2, 1));
+    CHECK(kv.turn() == time_point::max());
+    kv.turn();
+    CHECK(fleet.running() == texts{"kv-1", "kv-2", "kv-3"});
+    const group_info info = kv.group->info();
+    CHECK(info.ready == 3);
+    CHECK(info.processes.size() == 3);
+    CHECK_FALSE(info.degraded);
+}
+
+TEST_CASE("process_group: what crashed is started again under another id, after its pause") {
+    fake_fleet fleet;
+    group_options options = kv_group(2, 1, 1);
+    options.restart.first = options.restart.last = 1min;
+    fake_group kv(fleet, options);
+    kv.turn();
+    fleet.get("kv-1")->becomes(instance_state::crashed, 3);
+    const time_point due = kv.turn();
+    CHECK(fleet.running() == texts{"kv-2"});
+    CHECK(due > steady_clock::now() + 20s);
+    CHECK(due <= steady_clock::now() + 1min);
+    CHECK(kv.group->reconcile(due) == time_point::max());
+    CHECK(fleet.running() == texts{"kv-2", "kv-3"});
+    process_info ended;
+    REQUIRE(kv.group->find("kv-1", ended));
+    CHECK(ended.exit.code == 3);
+}
+
+TEST_CASE("process_group: the policy tells ends apart") {
+    fake_fleet fleet;
+    group_options options = restarted_at_once(2);
+    fake_group kv(fleet, options);
+    kv.turn();
+    SUBCASE("status 0 by itself") {
+        fleet.get("kv-1")->becomes(instance_state::crashed, 0);
+        kv.turn();
+        CHECK(fleet.running() == texts{"kv-2"});
+    }
+    SUBCASE("asked for") {
+        kv.group->drain({kv.group->running()[0]}, {"operator", {}, {}});
+        kv.turn();
+        CHECK(fleet.running() == texts{"kv-2"});
+    }
+    SUBCASE("asked for, and crashes on the way") {
+        fleet.drains_at_once = false;
+        kv.group->drain({kv.group->running()[0]}, {"operator", {}, {}});
+        fleet.get("kv-1")->becomes(instance_state::crashed, 3);
+        kv.turn();
+        CHECK(fleet.running() == texts{"kv-2"});
+        fleet.drains_at_once = true;
+    }
+}
+
+TEST_CASE("process_group: one place that fails too often is given up, the others are not") {
+    fake_fleet fleet;
+    int starts = 0;
+    fleet.decide = [&](const detail::instance_spec& spec) {
+        ++starts;
+        return spec.id == "kv-1" || starts > 2 ? fate::crashes : fate::ready;
+    };
+    group_options options = restarted_at_once(2);
+    options.restart.limit = 3;
+    int told = 0;
+    fake_group kv(fleet, options, [&](const log_record& record) {
+        told += record.message == "group degraded, it goes on with fewer" ? 1 : 0;
+    });
+    while (kv.turn() != time_point::max()) {
+    }
+    CHECK(starts == 2 + 3);
+    CHECK(fleet.running() == texts{"kv-2"});
+    CHECK(kv.group->info().degraded);
+    CHECK(told == 1);
+    // A replacement that succeeds ends it.
+    fleet.decide = [](const detail::instance_spec&) { return fate::ready; };
+    REQUIRE(kv.roll(options));
+    kv.turn();
+    CHECK_FALSE(kv.group->info().degraded);
+    CHECK(fleet.ready() == 2);
+}
+
+TEST_CASE("process_group: what cannot be started is tried as often, and told") {
+    fake_fleet fleet;
+    int starts = 0;
+    fleet.decide = [&](const detail::instance_spec&) {
+        ++starts;
+        return fate::not_started;
+    };
+    group_options options = restarted_at_once(1);
+    options.restart.limit = 2;
+    fake_group kv(fleet, options);
+    while (kv.turn() != time_point::max()) {
+    }
+    CHECK(starts == 3);
+    const group_info info = kv.group->info();
+    CHECK(info.degraded);
+    REQUIRE(info.processes.size() == 3);
+    CHECK(info.processes[0].message == "no such program");
+    CHECK(info.processes[0].state == instance_state::crashed);
+}
+
+TEST_CASE("process_group: one that is ill before it was ready is forced and restarted") {
+    fake_fleet fleet;
+    fleet.decide = [](const detail::instance_spec& spec) {
+        return spec.id == "kv-1" ? fate::ill : fate::ready;
+    };
+    fake_group kv(fleet, restarted_at_once(1));
+    kv.turn();
+    CHECK(fleet.said() == texts{"start kv-1", "force kv-1"});
+    kv.turn();
+    CHECK(fleet.running() == texts{"kv-2"});
+}
+
+TEST_CASE("process_group: of those that became ill, one at a time is given up while too few are ready") {
+    fake_fleet fleet;
+    group_options options = restarted_at_once(3);
+    options.min_healthy = 2;
+    fake_group kv(fleet, options);
+    kv.turn();
+    fleet.decide = [](const detail::instance_spec&) { return fate::late; };
+    for (const char* id : {"kv-1", "kv-2", "kv-3"}) fleet.get(id)->becomes(instance_state::unhealthy);
+    kv.turn();
+    CHECK(fleet.said().back() == "force kv-1");
+    kv.turn();
+    kv.turn();
+    CHECK(fleet.running() == texts{"kv-2", "kv-3", "kv-4"});  // kv-4 is not ready yet
+    fleet.get("kv-4")->becomes(instance_state::ready);
+    kv.turn();
+    CHECK(fleet.running() == texts{"kv-3", "kv-4"});
+    fleet.get("kv-3")->becomes(instance_state::ready);  // got well by itself
+    kv.turn();
+    fleet.get("kv-5")->becomes(instance_state::ready);
+    kv.turn();
+    CHECK(fleet.running() == texts{"kv-3", "kv-4", "kv-5"});
+}
+
+TEST_CASE("process_group: while it is held nothing is restarted") {
+    fake_fleet fleet;
+    fake_group kv(fleet, restarted_at_once(2));
+    kv.turn();
+    kv.group->hold(true);
+    fleet.get("kv-1")->becomes(instance_state::crashed, 3);
+    CHECK(kv.turn() == time_point::max());
+    CHECK(fleet.running() == texts{"kv-2"});
+    kv.group->hold(false);
+    kv.turn();
+    CHECK(fleet.running() == texts{"kv-2", "kv-3"});
+}
+
+TEST_CASE("process_group: a stop ends a replacement, and nothing is started any more") {
+    fake_fleet fleet;
+    fleet.decide = [](const detail::instance_spec& spec) {
+        return spec.generation == 1 ? fate::ready : fate::late;
+    };
+    fake_group kv(fleet, restarted_at_once(2));
+    kv.turn();
+    result<rolling_report> done = error{};
+    std::thread roller([&] { done = kv.roll(restarted_at_once(2)); });
+    REQUIRE(fleet.notes().wait_for(3));
+    kv.group->stop_starting();
+    roller.join();
+    REQUIRE(done);
+    CHECK(done->cancelled);
+    kv.group->drain(kv.group->running(), {"stop", {}, {}});
+    CHECK(kv.group->await_empty(steady_clock::now()));
+    CHECK(kv.turn() == time_point::max());
+    CHECK(fleet.running() == texts{});
+    CHECK(kv.roll(restarted_at_once(2)).error().code == errc::busy);
+}
+
+TEST_CASE("process_group: an order that comes while a process is being started reaches it") {
+    fake_fleet fleet;
+    fake_group* made = nullptr;
+    fleet.decide = [&](const detail::instance_spec&) {
+        made->group->stop_starting();
+        return fate::late;
+    };
+    fake_group kv(fleet, kv_group(1, 0, 1));
+    made = &kv;
+    kv.turn();
+    CHECK(fleet.said() == texts{"start kv-1", "stop kv-1"});
+    CHECK(kv.group->await_empty(steady_clock::now()));
+}
+
+TEST_CASE("process_group: a hook that does not return holds up a shutdown for a second at most") {
+    fake_fleet fleet;
+    test::event let_go;
+    fake_group kv(fleet, kv_group(1, 0, 1));
+    kv.around.routing = detail::make_ref<detail::routing>(
+        nullptr, [&](const process_info&) { static_cast<void>(let_go.wait()); }, nullptr, kv.around.log);
+    kv.with_hooks();
+    kv.turn();
+    const time_point begun = steady_clock::now();
+    kv.group->drain(kv.group->running(), {"stop", {}, {}});
+    CHECK(steady_clock::now() - begun >= 1s);
+    CHECK(fleet.said().back() == "stop kv-1");
+    let_go.set();
+}
+
+#endif

@@ -1,0 +1,83 @@
+#include "test.hpp"
+
+#if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
+
+using namespace ojs;
+using namespace std::chrono_literals;
+using detail::how_ended;
+using detail::restart_after;
+using detail::restart_decision;
+using detail::restart_history;
+
+namespace {
+
+restart_options with_policy(restart_policy policy) {
+    restart_options out;
+    out.policy = policy;
+    return out;
+}
+
+bool restarts(restart_policy policy, how_ended how) {
+    const restart_options options = with_policy(policy);
+    restart_history history(options);
+    return restart_after(options, how, history, steady_clock::now()).restart;
+}
+
+}  // namespace
+
+TEST_CASE("restart_policy: which ends lead to a restart") {
+    for (const restart_policy each :
+         {restart_policy::never, restart_policy::on_failure, restart_policy::always}) {
+        CAPTURE(to_string(each));
+        CHECK_FALSE(restarts(each, how_ended::asked_for));
+        CHECK(restarts(each, how_ended::by_itself) == (each == restart_policy::always));
+        CHECK(restarts(each, how_ended::failed) == (each != restart_policy::never));
+    }
+}
+
+TEST_CASE("restart_policy: pauses double up to the last one, less at most their half") {
+    restart_options options;
+    options.first = 1000ms;
+    options.last = 5000ms;
+    options.limit = 0;
+    restart_history history(options);
+    const time_point now = steady_clock::now();
+    history.started = now;
+    for (const auto longest : {1000ms, 2000ms, 4000ms, 5000ms, 5000ms}) {
+        const restart_decision next = restart_after(options, how_ended::failed, history, now);
+        REQUIRE(next.restart);
+        CHECK(next.when <= now + longest);
+        CHECK(next.when >= now + longest / 2);
+    }
+}
+
+TEST_CASE("restart_policy: too many restarts end in a degraded group, one that lasts begins anew") {
+    restart_options options;
+    options.limit = 3;
+    options.stable = 60s;
+    restart_history history(options);
+    time_point now = steady_clock::now();
+    history.started = now;
+    for (int i = 0; i < 3; ++i) CHECK(restart_after(options, how_ended::failed, history, now).restart);
+    const restart_decision last = restart_after(options, how_ended::failed, history, now + 59s);
+    CHECK_FALSE(last.restart);
+    CHECK(last.degraded);
+    CHECK(last.when == time_point::max());
+    const restart_decision later = restart_after(options, how_ended::failed, history, now + 60s);
+    CHECK(later.restart);
+    CHECK(later.when <= now + 61s);  // the first pause again
+    CHECK(history.restarts == 1);
+}
+
+TEST_CASE("restart_policy: what is not restarted is never a degradation") {
+    restart_options options;
+    options.limit = 1;
+    restart_history history(options);
+    history.started = steady_clock::now();
+    history.restarts = 1;
+    CHECK_FALSE(restart_after(options, how_ended::asked_for, history, history.started).degraded);
+    CHECK_FALSE(restart_after(options, how_ended::by_itself, history, history.started).degraded);
+    CHECK(history.restarts == 1);
+}
+
+#endif

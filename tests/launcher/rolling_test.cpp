@@ -1,0 +1,418 @@
+#include <functional>
+#include <random>
+#include <thread>
+
+#include "fake_fleet.hpp"
+#include "test.hpp"
+
+#if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
+
+using namespace ojs;
+using namespace std::chrono_literals;
+using test::fake_fleet;
+using test::fake_group;
+using test::fate;
+using test::kv_group;
+using texts = std::vector<std::string>;
+
+namespace {
+
+bool all_of_one_generation(const fake_fleet& fleet, std::uint64_t generation) {
+    for (const std::uint64_t each : fleet.generations()) {
+        if (each != generation) return false;
+    }
+    return true;
+}
+
+std::size_t place_of(const texts& all, const std::string& what) {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        if (all[i] == what) return i;
+    }
+    FAIL("never said: ", what);
+    return 0;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "rolling_replace: the new one is ready before the old one drains, oldest first, one after the other") {
+    fake_fleet fleet;
+    fleet.most = 3;
+    fake_group kv(fleet, kv_group(2, 2, 1));
+    kv.turn();
+    const result<rolling_report> done = kv.roll(kv_group(2, 2, 1));
+    REQUIRE(done);
+    CHECK(done->replaced == 2);
+    CHECK(done->of == 2);
+    CHECK(fleet.said() ==
+          texts{"start kv-1", "start kv-2", "start kv-3", "stop kv-1", "start kv-4", "stop kv-2"});
+    CHECK(fleet.running() == texts{"kv-3", "kv-4"});
+    CHECK(kv.group->generation() == 2);
+    CHECK(kv.group->info().message == "replaced 2 of 2");
+}
+
+TEST_CASE("rolling_replace: waits for the new one, however long it takes to be ready") {
+    fake_fleet fleet;
+    fleet.decide = [](const detail::instance_spec& spec) {
+        return spec.generation == 1 ? fate::ready : fate::late;
+    };
+    fake_group kv(fleet, kv_group(1, 1, 1));
+    kv.turn();
+    std::thread roller([&] { CHECK(kv.roll(kv_group(1, 1, 1))); });
+    REQUIRE(fleet.notes().wait_for(2));  // both are started
+    CHECK(kv.roll(kv_group(1, 1, 1)).error().code == errc::busy);
+    fleet.get("kv-2")->becomes(instance_state::warming);
+    CHECK(fleet.said() == texts{"start kv-1", "start kv-2"});
+    fleet.get("kv-2")->becomes(instance_state::ready);
+    roller.join();
+    CHECK(fleet.said() == texts{"start kv-1", "start kv-2", "stop kv-1"});
+}
+
+TEST_CASE("rolling_replace: the next start does not overlap the drain of the old one") {
+    fake_fleet fleet;
+    fleet.drains_at_once = false;
+    fleet.most = 3;
+    fake_group kv(fleet, kv_group(2, 1, 1));
+    kv.turn();
+    std::thread roller([&] { CHECK(kv.roll(kv_group(2, 1, 1))); });
+    REQUIRE(fleet.notes().wait_for(4));
+    CHECK(fleet.said() == texts{"start kv-1", "start kv-2", "start kv-3", "stop kv-1"});
+    fleet.get("kv-1")->becomes(instance_state::draining);
+    CHECK(fleet.running().size() == 3);
+    fleet.get("kv-1")->becomes(instance_state::complete);
+    REQUIRE(fleet.notes().wait_for(6));
+    fleet.get("kv-2")->becomes(instance_state::complete);
+    roller.join();
+    CHECK(fleet.broken() == texts{});
+    fleet.drains_at_once = true;
+}
+
+TEST_CASE("rolling_replace: max_surge is honoured, and used") {
+    for (const int surge : {0, 1, 2, 3, 8}) {
+        CAPTURE(surge);
+        fake_fleet fleet;
+        fleet.most = 5 + (surge == 0 ? 1 : surge);
+        fleet.least_ready = 5;
+        fake_group kv(fleet, kv_group(5, 5, surge));
+        kv.turn();
+        REQUIRE(kv.roll(kv_group(5, 5, surge)));
+        CHECK(fleet.broken() == texts{});
+        CHECK(fleet.running().size() == 5);
+        // The first batch is as large as it may be.
+        const int batch = surge == 0 ? 1 : surge < 5 ? surge : 5;
+        CHECK(place_of(fleet.said(), "stop kv-1") == static_cast<std::size_t>(5 + batch));
+    }
+}
+
+TEST_CASE("rolling_replace: below min_healthy no old one is let go, and what was done is undone") {
+    fake_fleet fleet;
+    group_options options = kv_group(2, 2, 1);
+    options.health_check_timeout = 50ms;
+    fake_group kv(fleet, options);
+    kv.turn();
+    fleet.get("kv-2")->not_routable();
+    const result<rolling_report> done = kv.roll(options);
+    REQUIRE(done);
+    CHECK(done->replaced == 0);  // with kv-3 two were ready: kv-1 may not go
+    CHECK(done->rolled_back);
+    CHECK(done->why == "too few are ready to let one go");
+    CHECK(fleet.said() == texts{"start kv-1", "start kv-2", "start kv-3", "stop kv-3"});
+    CHECK(fleet.running() == texts{"kv-1", "kv-2"});
+}
+
+TEST_CASE("rolling_replace: one that does not become ready leaves the old ones untouched") {
+    for (const fate ends : {fate::late, fate::ill, fate::crashes, fate::not_started}) {
+        CAPTURE(static_cast<int>(ends));
+        fake_fleet fleet;
+        fleet.most = 3;
+        fleet.least_ready = 2;
+        fleet.decide = [&](const detail::instance_spec& spec) {
+            return spec.generation == 1 ? fate::ready : ends;
+        };
+        group_options options = kv_group(2, 2, 1);
+        options.health_check_timeout = 30ms;
+        fake_group kv(fleet, options);
+        kv.turn();
+        const result<rolling_report> done = kv.roll(options);
+        REQUIRE(done);
+        CHECK(done->rolled_back);
+        CHECK_FALSE(done->mixed);
+        CHECK(done->replaced == 0);
+        CHECK_FALSE(done->why.empty());
+        CHECK(done->failed_id == (ends == fate::not_started ? "" : "kv-3"));
+        CHECK(fleet.running() == texts{"kv-1", "kv-2"});
+        CHECK(fleet.broken() == texts{});
+        CHECK(kv.group->generation() == 1);
+        kv.turn();
+        CHECK(fleet.running() == texts{"kv-1", "kv-2"});
+    }
+}
+
+TEST_CASE("rolling_replace: a failure in the middle leaves no two configurations") {
+    fake_fleet fleet;
+    fleet.most = 4;
+    fleet.least_ready = 3;
+    int fresh = 0;
+    fleet.decide = [&](const detail::instance_spec& spec) {
+        return spec.generation == 2 && ++fresh == 3 ? fate::crashes : fate::ready;
+    };
+    fake_group kv(fleet, kv_group(3, 3, 1));
+    kv.turn();
+    const result<rolling_report> done = kv.roll(kv_group(3, 3, 1));
+    REQUIRE(done);
+    CHECK(done->rolled_back);
+    CHECK_FALSE(done->mixed);
+    CHECK(done->replaced == 0);
+    CHECK(done->failed_id == "kv-6");
+    CHECK(fleet.running().size() == 3);
+    CHECK(all_of_one_generation(fleet, 1));
+    CHECK(fleet.get("kv-3")->info().state == instance_state::ready);
+    CHECK(fleet.broken() == texts{});
+}
+
+TEST_CASE("rolling_replace: a rollback that fails too is said, and keeps serving") {
+    fake_fleet fleet;
+    fleet.least_ready = 2;
+    int started = 0;
+    fleet.decide = [&](const detail::instance_spec&) { return ++started >= 4 ? fate::crashes : fate::ready; };
+    fake_group kv(fleet, kv_group(2, 2, 1));
+    kv.turn();
+    const result<rolling_report> done = kv.roll(kv_group(2, 2, 1));
+    REQUIRE(done);
+    CHECK(done->rolled_back);
+    CHECK(done->mixed);
+    CHECK(done->replaced == 1);
+    CHECK(done->failed_id == "kv-4");
+    CHECK(fleet.running() == texts{"kv-2", "kv-3"});
+}
+
+TEST_CASE("rolling_replace: retries, at once and after a pause") {
+    int tries = 0;
+    fake_fleet fleet;
+    fleet.decide = [&](const detail::instance_spec& spec) {
+        return spec.generation == 2 && ++tries < 3 ? fate::crashes : fate::ready;
+    };
+    fake_group kv(fleet, kv_group(1, 1, 1));
+    kv.turn();
+    rolling_options how;
+    how.retry_first = how.retry_last = 0ms;
+    SUBCASE("one is not enough") {
+        how.retries = 1;
+        const result<rolling_report> done = kv.roll(kv_group(1, 1, 1), how);
+        REQUIRE(done);
+        CHECK(done->rolled_back);
+        CHECK(tries == 2);
+    }
+    SUBCASE("two are") {
+        how.retries = 2;
+        const result<rolling_report> done = kv.roll(kv_group(1, 1, 1), how);
+        REQUIRE(done);
+        CHECK_FALSE(done->rolled_back);
+        CHECK(done->replaced == 1);
+    }
+    SUBCASE("with pauses") {
+        how.retries = 2;
+        how.retry_first = 20ms;
+        how.retry_last = 40ms;
+        const time_point begun = steady_clock::now();
+        REQUIRE(kv.roll(kv_group(1, 1, 1), how));
+        CHECK(steady_clock::now() - begun >= 30ms);  // the half of both
+    }
+}
+
+TEST_CASE("rolling_replace: canaries stay ready for a while before anything else happens") {
+    fake_fleet fleet;
+    fleet.most = 6;
+    fleet.least_ready = 4;
+    fake_group kv(fleet, kv_group(4, 4, 2));
+    kv.turn();
+    rolling_options how;
+    how.canary = 1;
+    how.canary_wait = 20ms;
+    texts checked;
+    SUBCASE("they do") {
+        how.canary_check = [&](const std::vector<process_info>& canaries) -> result<void> {
+            for (const process_info& each : canaries) checked.push_back(each.id);
+            CHECK(fleet.running().size() == 5);  // all the old ones are there still
+            return {};
+        };
+        const time_point begun = steady_clock::now();
+        const result<rolling_report> done = kv.roll(kv_group(4, 4, 2), how);
+        REQUIRE(done);
+        CHECK(done->replaced == 4);
+        CHECK(checked == texts{"kv-5"});
+        CHECK(steady_clock::now() - begun >= 20ms);
+    }
+    SUBCASE("the check says no") {
+        how.canary_check = [](const std::vector<process_info>&) -> result<void> {
+            return error{errc::rejected, 0, "too many errors"};
+        };
+        const result<rolling_report> done = kv.roll(kv_group(4, 4, 2), how);
+        REQUIRE(done);
+        CHECK(done->rolled_back);
+        CHECK(done->why == "the canaries' check: too many errors");
+        CHECK(fleet.running() == texts{"kv-1", "kv-2", "kv-3", "kv-4"});
+    }
+    SUBCASE("one becomes ill") {
+        how.canary_wait = 1min;
+        std::thread ill([&] {
+            CHECK(fleet.notes().wait_for(5));
+            fleet.get("kv-5")->becomes(instance_state::unhealthy);
+        });
+        const result<rolling_report> done = kv.roll(kv_group(4, 4, 2), how);
+        ill.join();
+        REQUIRE(done);
+        CHECK(done->rolled_back);
+        CHECK(done->failed_id == "kv-5");
+        CHECK(fleet.running() == texts{"kv-1", "kv-2", "kv-3", "kv-4"});
+    }
+    CHECK(fleet.broken() == texts{});
+}
+
+TEST_CASE("rolling_replace: a cancel in the middle ends it between two steps") {
+    fake_fleet fleet;
+    fleet.least_ready = 3;
+    cancel_source source;
+    int started = 0;
+    fleet.decide = [&](const detail::instance_spec&) { return ++started == 5 ? fate::late : fate::ready; };
+    fake_group kv(fleet, kv_group(3, 3, 1));
+    kv.turn();
+    std::thread canceller([&] {
+        CHECK(fleet.notes().wait_for(6));  // start x4, stop kv-1, start kv-5
+        source.cancel(cancel_reason::cancelled);
+    });
+    const result<rolling_report> done = kv.roll(kv_group(3, 3, 1), {}, source.token());
+    canceller.join();
+    REQUIRE(done);
+    CHECK(done->cancelled);
+    CHECK_FALSE(done->rolled_back);
+    CHECK(done->mixed);
+    CHECK(done->replaced == 1);
+    CHECK(fleet.running() == texts{"kv-2", "kv-3", "kv-4"});
+    CHECK(fleet.said().back() == "force kv-5");
+    CHECK(fleet.broken() == texts{});
+    // The next one brings them together again.
+    REQUIRE(kv.roll(kv_group(3, 3, 1)));
+    CHECK(all_of_one_generation(fleet, kv.group->generation()));
+}
+
+TEST_CASE("rolling_replace: nothing restarts meanwhile, and afterwards all places are taken") {
+    fake_fleet fleet;
+    fleet.drains_at_once = false;
+    fake_group kv(fleet, kv_group(3, 1, 1));
+    kv.turn();
+    std::thread roller([&] { CHECK(kv.roll(kv_group(3, 1, 1))); });
+    REQUIRE(fleet.notes().wait_for(5));  // kv-1 drains
+    fleet.get("kv-2")->becomes(instance_state::crashed, 3);
+    CHECK(kv.turn() == time_point::max());
+    CHECK(fleet.said().size() == 5);
+    fleet.drains_at_once = true;
+    fleet.get("kv-1")->becomes(instance_state::complete);
+    roller.join();
+    kv.turn();
+    CHECK(fleet.ready() == 3);
+    CHECK(all_of_one_generation(fleet, 2));
+}
+
+TEST_CASE("rolling_replace: another size, up and down") {
+    fake_fleet fleet;
+    fake_group kv(fleet, kv_group(2, 2, 1));
+    kv.turn();
+    REQUIRE(kv.roll(kv_group(5, 4, 1)));
+    kv.turn();
+    CHECK(fleet.ready() == 5);
+    fleet.least_ready = 1;
+    REQUIRE(kv.roll(kv_group(1, 1, 1)));
+    kv.turn();
+    CHECK(fleet.ready() == 1);
+    CHECK(all_of_one_generation(fleet, 3));
+    CHECK(fleet.broken() == texts{});
+}
+
+TEST_CASE("rolling_replace: a dry run says what would be drained and changes nothing") {
+    fake_fleet fleet;
+    fake_group kv(fleet, kv_group(2, 1, 1));
+    kv.turn();
+    rolling_options how;
+    how.dry_run = true;
+    const result<rolling_report> seen = kv.roll(kv_group(2, 1, 1), how);
+    REQUIRE(seen);
+    CHECK(seen->of == 2);
+    REQUIRE(seen->would_drain.size() == 2);
+    CHECK(seen->would_drain[0].id == "kv-1");
+    CHECK(seen->would_drain[0].in_flight.in_flight_requests == 7);
+    CHECK(fleet.said().size() == 2);
+    CHECK(kv.group->generation() == 1);
+}
+
+TEST_CASE("rolling_replace: what cannot be meant is refused before anything happens") {
+    fake_fleet fleet;
+    fake_group kv(fleet, kv_group(2, 1, 1));
+    kv.turn();
+    group_options wanted = kv_group(2, 3, 1);
+    result<rolling_report> done = kv.roll(wanted);
+    REQUIRE_FALSE(done);
+    CHECK(done.error().code == errc::invalid_argument);
+    CHECK(done.error().text == "group \"kv\": min_healthy_instances (3) > desired_instances (2)");
+    wanted = kv_group(2, 1, 1);
+    wanted.health_check_timeout = 0ms;  // would be over at once
+    CHECK(kv.roll(wanted).error().code == errc::invalid_argument);
+    wanted = kv_group(2, 1, 1);
+    wanted.name = "other";
+    CHECK(kv.roll(wanted).error().code == errc::invalid_argument);
+    CHECK(fleet.said().size() == 2);
+}
+
+TEST_CASE("rolling_replace: the hooks are told in order, and an old one drains after its own") {
+    fake_fleet fleet;
+    fake_group kv(fleet, kv_group(1, 1, 1));
+    kv.with_hooks();
+    kv.turn();
+    REQUIRE(kv.roll(kv_group(1, 1, 1)));
+    const texts said = fleet.said();
+    CHECK(place_of(said, "on kv-1") < place_of(said, "on kv-2"));
+    CHECK(place_of(said, "on kv-2") < place_of(said, "off kv-1"));
+    CHECK(place_of(said, "off kv-1") < place_of(said, "stop kv-1"));
+}
+
+TEST_CASE("rolling_replace: a thousand replacements with failures at random keep what they promise") {
+    std::mt19937 random(20250121);
+    const auto below = [&](int most) { return static_cast<int>(random() % static_cast<unsigned>(most)); };
+    int rolled_back = 0;
+    for (int round = 0; round < 1000; ++round) {
+        const int desired = 1 + below(8);
+        const int min_healthy = below(desired + 1);
+        const int surge = 1 + below(3);
+        CAPTURE(round);
+        fake_fleet fleet;
+        fleet.most = desired + surge;
+        fleet.least_ready = min_healthy;
+        const int trouble = below(4) * 10;  // of a hundred starts
+        bool in_trouble = false;
+        fleet.decide = [&](const detail::instance_spec&) {
+            if (!in_trouble || below(100) >= trouble) return fate::ready;
+            constexpr fate fates[] = {fate::ill, fate::crashes, fate::not_started};
+            return fates[below(3)];
+        };
+        fake_group kv(fleet, kv_group(desired, min_healthy, surge));
+        kv.turn();
+        in_trouble = true;
+        rolling_options how;
+        how.retries = below(3);
+        how.retry_first = how.retry_last = 0ms;
+        how.canary = below(3);
+        const result<rolling_report> done = kv.roll(kv_group(desired, min_healthy, surge), how);
+        REQUIRE(done);
+        rolled_back += done->rolled_back ? 1 : 0;
+        REQUIRE(fleet.broken() == texts{});
+        REQUIRE(fleet.ready() >= min_healthy);
+        if (!done->rolled_back) REQUIRE(all_of_one_generation(fleet, 2));
+        if (done->rolled_back && !done->mixed) REQUIRE(all_of_one_generation(fleet, 1));
+        in_trouble = false;
+        kv.turn();
+        REQUIRE(fleet.ready() == desired);
+    }
+    CHECK(rolled_back > 100);  // or there was nothing to see
+}
+
+#endif
