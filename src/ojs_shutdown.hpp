@@ -66,6 +66,7 @@
 #include "ojs/launcher/detail/instance.hpp"
 #include "ojs/launcher/detail/state_file.hpp"
 #include "ojs/launcher/group_options.hpp"
+#include "ojs/launcher/launcher_config.hpp"
 #endif
 // clang-format on
 
@@ -204,6 +205,7 @@
 #include "ojs/launcher/detail/routing.ipp"
 #include "ojs/launcher/detail/process_group.ipp"
 #include "ojs/launcher/detail/rolling_replace.ipp"
+#include "ojs/launcher/launcher_config.ipp"
 #endif
 // clang-format on
 

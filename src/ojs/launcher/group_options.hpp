@@ -94,7 +94,6 @@ struct group_info {
 struct launcher_options {
     std::vector<group_options> groups;
     std::string socket_folder;  // where children listen; empty: a new folder of 0700, removed at the end
-    std::string state_file;     // empty: none
     log_options log;
     // For whoever gives them work: called from one thread, in order. A process is asked to shut down when its
     // on_unroutable has returned, or after a second. [RFC-041 "Launcher removes kv-1 from routing table"]

@@ -1,0 +1,31 @@
+// launcher_config: launcher_options from a file. [RFC-041 "Process Group Configuration"]
+#pragma once
+
+#include <string_view>
+
+#include "../base/error.hpp"
+#include "group_options.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+
+// The RFC's launcher-config.yaml as JSON (`yq -o json` writes it), with the same keys and some of ours:
+//
+//     {"socket_folder": "/run/kv",
+//      "process_groups": [{
+//        "name": "keyvalue-runner", "command": ["kv", "--port", "0"], "environment": {"LEVEL": "2"},
+//        "working_directory": "/", "id_prefix": "kv", "participates": true,
+//        "desired_instances": 2, "min_healthy_instances": 1, "max_surge": 1, "health_check_timeout": "30s",
+//        "health_interval": "5s", "unhealthy_after": 3,
+//        "shutdown": {"grace_period": "3s", "max_duration": "10s", "poll_interval": "500ms", "kill_delay": "2s",
+//                     "force_without_request": false},
+//        "restart_policy": "on-failure",
+//        "restart": {"first_pause": "1s", "last_pause": "30s", "stable": "1m", "limit": 5}}]}
+//
+// All but the name and the command of each group may be left out. Durations as parse_duration() reads them, or whole
+// numbers of seconds. errc::invalid_argument, with the way to it ("process_groups[0].max_surge"): an unknown key, one that is there
+// twice, a value of another type or that cannot be meant, and what contradicts something else. Thread-safe.
+result<launcher_options> read_launcher_config(std::string_view json);
+
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,142 @@
+#include <string>
+
+#include "test.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
+
+namespace {
+
+// What is wrong with a file of one group with these members beside its name and its command.
+std::string fault(const std::string& members) {
+    const result<launcher_options> read =
+        read_launcher_config(R"({"process_groups": [{"name": "kv", "command": ["kv"])" +
+                             (members.empty() ? "" : ", " + members) + "}]}");
+    if (read) return "";
+    CHECK(read.error().code == errc::invalid_argument);
+    const std::string way = "process_groups[0].";
+    CHECK(read.error().text.compare(0, way.size(), way) == 0);
+    return read.error().text.substr(way.size());
+}
+
+std::string fault_of_file(const std::string& json) {
+    const result<launcher_options> read = read_launcher_config(json);
+    return read ? "" : read.error().text;
+}
+
+}  // namespace
+
+TEST_CASE("launcher_config: the RFC's example, with a command") {
+    const result<launcher_options> read = read_launcher_config(R"({
+      "process_groups": [
+        {"name": "keyvalue-runner", "command": ["keyvalue-runner"], "desired_instances": 2, "min_healthy_instances": 1,
+         "max_surge": 1, "health_check_timeout": "30s", "shutdown": {"grace_period": "3s", "max_duration": "10s"}},
+        {"name": "pubsub-runner", "command": ["pubsub-runner", "-v"], "desired_instances": 3,
+         "min_healthy_instances": 2, "max_surge": 1, "health_check_timeout": "45s",
+         "shutdown": {"grace_period": "5s", "max_duration": "15s"}}]})");
+    REQUIRE(read);
+    REQUIRE(read->groups.size() == 2);
+    const group_options& second = read->groups[1];
+    CHECK(second.name == "pubsub-runner");
+    CHECK(second.desired == 3);
+    CHECK(second.min_healthy == 2);
+    CHECK(second.max_surge == 1);
+    CHECK(second.health_check_timeout == 45s);
+    CHECK(second.process.shutdown.grace_period == 5s);
+    CHECK(second.process.shutdown.max_duration == 15s);
+    CHECK(second.process.child.command == std::vector<std::string>{"pubsub-runner", "-v"});
+    CHECK(second.restart.policy == restart_policy::on_failure);
+}
+
+TEST_CASE("launcher_config: every other key") {
+    const result<launcher_options> read = read_launcher_config(R"( {
+      "socket_folder": "/run/kv",
+      "process_groups": [{"name": "kv", "command": ["kv"], "environment": {"A": "1", "B": ""},
+        "working_directory": "/srv", "id_prefix": "k", "participates": false, "health_interval": 7,
+        "unhealthy_after": 2, "restart_policy": "always",
+        "shutdown": {"poll_interval": "100ms", "kill_delay": "1s", "force_without_request": true},
+        "restart": {"first_pause": "2s", "last_pause": "4s", "stable": "1m30s", "limit": 0}}]} )");
+    REQUIRE(read);
+    CHECK(read->socket_folder == "/run/kv");
+    const group_options& kv = read->groups[0];
+    CHECK(kv.process.child.environment == std::vector<std::string>{"A=1", "B="});
+    CHECK(kv.process.child.working_directory == "/srv");
+    CHECK(kv.id_prefix == "k");
+    CHECK_FALSE(kv.process.participates);
+    CHECK(kv.process.health_interval == 7s);
+    CHECK(kv.process.unhealthy_after == 2);
+    CHECK(kv.process.shutdown.poll_interval == 100ms);
+    CHECK(kv.process.shutdown.kill_delay == 1s);
+    CHECK(kv.process.shutdown.force_without_request);
+    CHECK(kv.restart.policy == restart_policy::always);
+    CHECK(kv.restart.first == 2s);
+    CHECK(kv.restart.last == 4s);
+    CHECK(kv.restart.stable == 90s);
+    CHECK(kv.restart.limit == 0);
+    CHECK(fault(R"("restart_policy": "on-failure")").empty());
+    CHECK(fault(R"("restart_policy": "never")").empty());
+}
+
+TEST_CASE("launcher_config: unknown and double keys are named") {
+    CHECK(fault(R"("max_surges": 1)") == "max_surges: no such key");
+    CHECK(fault(R"("max_surge": 1, "max_surge": 1)") == "max_surge: is there twice");
+    CHECK(fault(R"("max_surge": 1, "max\u005fsurge": 1)") == "max_surge: is there twice");
+    CHECK(fault(R"("shutdown": {"grace": "1s"})") == "shutdown.grace: no such key");
+    CHECK(fault(R"("shutdown": {}, "shutdown": {})") == "shutdown: is there twice");
+    CHECK(fault(R"("environment": {"A": "1", "A": "1"})") == "environment.A: is there twice");
+    CHECK(fault_of_file(R"({"groups": []})") == "groups: no such key");
+    CHECK(fault_of_file(R"({"process_groups": [], "process_groups": []})") ==
+          "process_groups: is there twice");
+    CHECK(fault("\"" + std::string(5000, 'x') + "\": 1").size() < 200);
+    CHECK(fault(R"("a\nb": 1)").find('\n') == std::string::npos);
+}
+
+TEST_CASE("launcher_config: values of another type, or that cannot be meant") {
+    CHECK(fault(R"("desired_instances": "2")") == "desired_instances: not a whole number up to 1000000");
+    CHECK(fault(R"("desired_instances": -1)") == "desired_instances: not a whole number up to 1000000");
+    CHECK(fault(R"("desired_instances": 1.5)") == "desired_instances: not a whole number up to 1000000");
+    CHECK(fault(R"("desired_instances": null)") == "desired_instances: not a whole number up to 1000000");
+    CHECK(fault(R"("participates": 1)") == "participates: not true or false");
+    CHECK(fault(R"("id_prefix": 1)") == "id_prefix: not a string");
+    CHECK(fault(R"("id_prefix": "../x")") == "id_prefix: as for a name");
+    CHECK(fault(R"("environment": [])") == "environment: not an object");
+    CHECK(fault(R"("environment": {"A=B": "1"})") == "environment.A: not the name of a variable");
+    CHECK(fault(R"("environment": {"A": "a\u0000b"})") == "environment.A: holds a zero byte");
+    CHECK(fault(R"("environment": {"A": 1})") == "environment.A: not a string");
+    CHECK(fault(R"("shutdown": 3)") == "shutdown: not an object");
+    CHECK(fault(R"("restart_policy": "sometimes")") == "restart_policy: not never, on-failure or always");
+    for (const char* text : {R"("30 s")", R"("")", "-1", "1e9", "true", R"("1\u0000s")", "1.5", R"("-1s")"}) {
+        CAPTURE(text);
+        CHECK(fault(std::string(R"("health_check_timeout": )") + text) ==
+              "health_check_timeout: not a duration as 500ms, 30s or 1m30s");
+    }
+    CHECK(fault_of_file(R"({"process_groups": {}})") == "process_groups: not a list");
+    CHECK(fault_of_file(R"({"process_groups": []})") == "process_groups: is empty");
+    CHECK(fault_of_file("{}") == "process_groups: is empty");
+    CHECK(fault_of_file(R"({"process_groups": [7]})") == "process_groups[0]: not an object");
+    CHECK(fault_of_file(R"({"process_groups": [{"name": "kv", "command": "kv"}]})") ==
+          "process_groups[0].command: not a list of strings");
+    CHECK(fault_of_file(R"({"process_groups": [{"name": "kv"}]})") == "process_groups[0].command: is empty");
+    for (const char* none : {"", "[]", "7", "{", "{}x", "\"\xff\"", "{\"a\":\"\xff\"}"}) {
+        CAPTURE(none);
+        CHECK_FALSE(fault_of_file(none).empty());
+    }
+}
+
+TEST_CASE("launcher_config: contradictions are named") {
+    CHECK(fault(R"("desired_instances": 2, "min_healthy_instances": 3)") ==
+          "min_healthy_instances (3) > desired_instances (2)");
+    CHECK(fault(R"("shutdown": {"grace_period": "20s"})") ==
+          "shutdown.max_duration (10s) < shutdown.grace_period (20s)");
+    CHECK(fault(R"("shutdown": {"grace_period": 0})") == "shutdown.grace_period: is not above 0");
+    CHECK(fault(R"("health_check_timeout": "0s")") == "health_check_timeout: is not above 0");
+    CHECK(fault(R"("restart": {"first_pause": "1m"})") == "restart: last pause < first pause");
+    CHECK(fault(R"("restart_policy": "never", "restart": {})") ==
+          "restart: restart_policy is never, so it has no meaning");
+    const std::string one = R"({"name": "a", "command": ["x"]})";
+    CHECK(fault_of_file(R"({"process_groups": [)" + one + "," + one + "]}") ==
+          "process_groups[1].name: as that of [0]");
+    CHECK(fault_of_file(R"({"process_groups": [)" + one +
+                        R"(,{"name": "b", "command": ["x"], "id_prefix": "a"}]})") ==
+          "process_groups[1].id_prefix: as that of [0]");
+}
