@@ -66,6 +66,7 @@
 #include "ojs/launcher/detail/instance.hpp"
 #include "ojs/launcher/detail/state_file.hpp"
 #include "ojs/launcher/group_options.hpp"
+#include "ojs/launcher/launcher.hpp"
 #include "ojs/launcher/launcher_config.hpp"
 #endif
 // clang-format on
@@ -206,6 +207,8 @@
 #include "ojs/launcher/detail/process_group.ipp"
 #include "ojs/launcher/detail/rolling_replace.ipp"
 #include "ojs/launcher/launcher_config.ipp"
+#include "ojs/launcher/detail/socket_folder.ipp"
+#include "ojs/launcher/launcher.ipp"
 #endif
 // clang-format on
 

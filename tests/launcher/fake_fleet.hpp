@@ -1,5 +1,6 @@
 // Processes that fork nothing, and what is checked at every change of one.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -67,9 +68,10 @@ class fake_fleet {
     }
     // Asked at every start; with a lock held, so it calls nothing here.
     std::function<fate(const ojs::detail::instance_spec&)> decide = [](const auto&) { return fate::ready; };
-    bool drains_at_once = true;  // else a test says when one is complete
-    int most = 1000000;          // processes at any moment
-    int least_ready = 0;         // after each order to end
+    std::atomic<bool> drains_at_once{true};  // else a test says when one is complete
+    std::atomic<bool> dies{true};            // when it is forced
+    int most = 1000000;                      // processes at any moment
+    int least_ready = 0;                     // after each order to end
 
     process get(const std::string& id) const {
         const std::lock_guard<std::mutex> held(mutex_);
@@ -128,11 +130,11 @@ class fake_fleet {
             for (const auto& each : all_) count += ojs::is_over(each.second->info().state) ? 0 : 1;
             if (count > most) broken_.push_back("too many with " + spec.id);
         }
-        note("start " + spec.id);
         made->becomes(instance_state::starting);
         if (fate_of == fate::ready) made->becomes(instance_state::ready);
         if (fate_of == fate::ill) made->becomes(instance_state::unhealthy);
         if (fate_of == fate::crashes) made->becomes(instance_state::crashed, 3);
+        note("start " + spec.id);  // then it is for the test alone
         return ojs::detail::ref<ojs::detail::instance>(made.get());
     }
     int count_ready() const {
@@ -186,7 +188,7 @@ inline void fake_process::shut_down(const ojs::shutdown_order&) {
 inline void fake_process::force() {
     const ojs::process_info now = info();
     fleet_.note("force " + now.id);
-    becomes(ojs::instance_state::forced, 1);
+    if (fleet_.dies) becomes(ojs::instance_state::forced, 1);
     if (now.routable) fleet_.check_ready(now.id);
 }
 
@@ -196,12 +198,12 @@ struct fake_group {
         ojs::log_options told;
         told.level = log ? ojs::log_level::debug : ojs::log_level::off;
         told.hook = std::move(log);
-        around.log = ojs::detail::logger(told);
-        around.starter = fleet.starter();
-        around.routing = ojs::detail::make_ref<ojs::detail::routing>(
+        around->log = ojs::detail::logger(told);
+        around->starter = fleet.starter();
+        around->routing = ojs::detail::make_ref<ojs::detail::routing>(
             [&fleet](const ojs::process_info& of) { fleet.note("on " + of.id); },
-            [&fleet](const ojs::process_info& of) { fleet.note("off " + of.id); }, nullptr, around.log);
-        around.socket_folder = "/nowhere";
+            [&fleet](const ojs::process_info& of) { fleet.note("off " + of.id); }, nullptr, around->log);
+        around->socket_folder = "/nowhere";
         group = ojs::detail::make_ref<ojs::detail::process_group>(std::move(options), around);
     }
     ~fake_group() {
@@ -209,8 +211,9 @@ struct fake_group {
         group->drain(group->running(), {"test", {}, {}});
         group->force(group->running());
         group->forget_gone();
+        around->routing->stop();
     }
-    void with_hooks() { REQUIRE(around.routing->start()); }
+    void with_hooks() { REQUIRE(around->routing->start()); }
     ojs::time_point turn() { return group->reconcile(ojs::steady_clock::now()); }
     ojs::result<ojs::rolling_report> roll(const ojs::group_options& wanted,
                                           const ojs::rolling_options& how = {},
@@ -218,7 +221,8 @@ struct fake_group {
         return ojs::detail::rolling_replacement(*group, wanted, how, until).run();
     }
 
-    ojs::detail::group_surroundings around;
+    ojs::detail::ref<ojs::detail::group_surroundings> around =
+        ojs::detail::make_ref<ojs::detail::group_surroundings>();
     ojs::detail::ref<ojs::detail::process_group> group;
 };
 

@@ -212,8 +212,8 @@ TEST_CASE("process_group: a hook that does not return holds up a shutdown for a 
     fake_fleet fleet;
     test::event let_go;
     fake_group kv(fleet, kv_group(1, 0, 1));
-    kv.around.routing = detail::make_ref<detail::routing>(
-        nullptr, [&](const process_info&) { static_cast<void>(let_go.wait()); }, nullptr, kv.around.log);
+    kv.around->routing = detail::make_ref<detail::routing>(
+        nullptr, [&](const process_info&) { static_cast<void>(let_go.wait()); }, nullptr, kv.around->log);
     kv.with_hooks();
     kv.turn();
     const time_point begun = steady_clock::now();
@@ -221,6 +221,18 @@ TEST_CASE("process_group: a hook that does not return holds up a shutdown for a 
     CHECK(steady_clock::now() - begun >= 1s);
     CHECK(fleet.said().back() == "stop kv-1");
     let_go.set();
+}
+
+TEST_CASE("process_group: a group that was shut down stays down until it is replaced") {
+    fake_fleet fleet;
+    fake_group kv(fleet, restarted_at_once(2));
+    kv.turn();
+    REQUIRE(kv.group->shut_down({"operator", {}, {}}));
+    CHECK(kv.turn() == time_point::max());
+    CHECK(fleet.running() == texts{});
+    REQUIRE(kv.roll(restarted_at_once(2)));
+    kv.turn();
+    CHECK(fleet.ready() == 2);
 }
 
 #endif

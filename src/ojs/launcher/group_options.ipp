@@ -25,7 +25,7 @@ inline bool is_plain_name(std::string_view text) noexcept {
 }
 
 // The first thing that is wrong with it; empty if nothing is.
-inline std::string fault_of(const group_options& group) {
+inline std::string fault_in_group(const group_options& group) {
     constexpr std::chrono::milliseconds zero{0};
     const shutdown_timeouts& times = group.process.shutdown;
     const restart_options& restart = group.restart;
@@ -51,7 +51,7 @@ inline std::string fault_of(const group_options& group) {
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE result<void> check_group(const group_options& group) {
-    const std::string fault = detail::fault_of(group);
+    const std::string fault = detail::fault_in_group(group);
     if (fault.empty()) return {};
     return error{errc::invalid_argument, 0,
                  detail::cat({"group \"", detail::printable(group.name, 48), "\": ", fault})};

@@ -174,7 +174,7 @@ inline std::string read_config_group(std::string_view source, group_options& out
     if (!fault.empty()) return fault;
     if (restart_given && out.restart.policy == restart_policy::never)
         return ".restart: restart_policy is never, so it has no meaning";
-    const std::string wrong = fault_of(out);
+    const std::string wrong = fault_in_group(out);
     return wrong.empty() ? "" : cat({".", wrong});
 }
 

@@ -1,6 +1,8 @@
 // process_group: keeps so many processes of one kind. What changes them goes through here.
 #pragma once
 
+#include <signal.h>
+
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/sync.hpp"
 #include "instance.hpp"
@@ -11,8 +13,8 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// What all groups of a launcher share. Outlives them.
-struct group_surroundings {
+// What all groups of a launcher share.
+struct group_surroundings : ref_counted {
     instance_starter starter;
     ref<ojs::detail::routing> routing;
     logger log;
@@ -45,8 +47,8 @@ using members = array<ref<member>>;
 // alone counts: a thread that waits here has seen what the hooks were told.
 class process_group : public ref_counted {
   public:
-    process_group(group_options options, const group_surroundings& around)
-        : around_(around), options_(std::move(options)) {
+    process_group(group_options options, ref<group_surroundings> around)
+        : around_(std::move(around)), options_(std::move(options)) {
         if (options_.id_prefix.empty()) options_.id_prefix = options_.name;
         if (options_.max_surge == 0) options_.max_surge = 1;  // [RFC-041 "maxSurge == 0"]
         fill_up();
@@ -128,7 +130,7 @@ class process_group : public ref_counted {
     // Takes them off the routing, and asks them to end. They are not restarted.
     void drain(const members& all, const shutdown_order& order) {
         leave(all, order);
-        around_.routing->await_told(deadline_after(std::chrono::seconds(1)));
+        around_->routing->await_told(deadline_after(std::chrono::seconds(1)));
         ask_to_end(all);
     }
     // The two halves of it, so that many groups wait for the hooks together.
@@ -145,6 +147,21 @@ class process_group : public ref_counted {
         for (const ref<member>& each : all) {
             if (const ref<instance> target = mark_forced(*each)) target->force();
         }
+    }
+
+    // All of them, and nothing is started for them until a replacement. errc::busy: one is under way.
+    result<void> shut_down(const shutdown_order& order) {
+        members all;
+        {
+            const lock_guard held(mutex_);
+            if (replacing_) return error{errc::busy, 0, "a replacement is under way in this group"};
+            vacancies_.clear();
+            all = members_;
+            mark_leaving(all, order);
+        }
+        around_->routing->await_told(deadline_after(std::chrono::seconds(1)));
+        ask_to_end(all);
+        return {};
     }
 
     // ---- for a replacement: see rolling_replace ----
@@ -177,7 +194,7 @@ class process_group : public ref_counted {
             surplus = find_surplus();
         }
         drain(surplus, {"more than desired", {}, {}});
-        around_.wake();
+        around_->wake();
     }
     // Those that stay, oldest first.
     members staying() const {
@@ -243,7 +260,7 @@ class process_group : public ref_counted {
             if (!enough || interrupted(until)) return false;
             mark_leaving(old, order);
         }
-        around_.routing->await_told(deadline_after(std::chrono::seconds(1)));
+        around_->routing->await_told(deadline_after(std::chrono::seconds(1)));
         ask_to_end(old);
         return true;
     }
@@ -284,7 +301,7 @@ class process_group : public ref_counted {
         const lock_guard held(mutex_);
         return of.process;
     }
-    const logger& log() const noexcept { return around_.log; }
+    const logger& log() const noexcept { return around_->log; }
 
   private:
     struct vacancy {
@@ -306,15 +323,19 @@ class process_group : public ref_counted {
         spec.options = of.process;
         spec.options.readiness_timeout = of.health_check_timeout;
         spec.generation = generation;
-        spec.address = cat({"unix:", around_.socket_folder, "/", added->id, ".sock"});
-        spec.launcher_address = around_.launcher_address;
+        spec.address = cat({"unix:", around_->socket_folder, "/", added->id, ".sock"});
+        spec.launcher_address = around_->launcher_address;
         if (!of.process.participates) spec.address.clear();
-        const result<ref<instance>> started = around_.starter(
+#ifdef __linux__
+        // A launcher that is killed takes its children along.
+        if (spec.options.child.death_signal == 0) spec.options.child.death_signal = SIGTERM;
+#endif
+        const result<ref<instance>> started = around_->starter(
             spec, [self, added](const process_info& now, instance_state) { self->told(added, now); });
         if (!started) {
-            around_.log.write(log_level::error, "process not started",
-                              {field("process_id", added->id), field("group", of.name),
-                               field("error", started.error().text)});
+            around_->log.write(log_level::error, "process not started",
+                               {field("process_id", added->id), field("group", of.name),
+                                field("error", started.error().text)});
             not_started(added, started.error());
             return started.error();
         }
@@ -369,7 +390,7 @@ class process_group : public ref_counted {
             of->info = now;
             of->was_ready = of->was_ready || now.state == instance_state::ready;
             tell_routing(*of);
-            around_.routing->post(routing::kind::changed, now);
+            around_->routing->post(routing::kind::changed, now);
             if (is_over(now.state)) {
                 const bool was_degraded = degraded_;
                 remove(of);
@@ -378,16 +399,16 @@ class process_group : public ref_counted {
             changed_.notify_all();
         }
         if (degraded) {
-            around_.log.write(log_level::error, "group degraded, it goes on with fewer",
-                              {field("group", now.group), field("process_id", now.id)});
+            around_->log.write(log_level::error, "group degraded, it goes on with fewer",
+                               {field("group", now.group), field("process_id", now.id)});
         }
-        around_.wake();
+        around_->wake();
     }
     void tell_routing(member& of) {
         const bool takes_work = is_ready(of);
         if (takes_work == of.told_routable) return;
         of.told_routable = takes_work;
-        around_.routing->post(takes_work ? routing::kind::routable : routing::kind::unroutable, of.info);
+        around_->routing->post(takes_work ? routing::kind::routable : routing::kind::unroutable, of.info);
     }
     // It is over: what becomes of its place.
     void remove(const ref<member>& of) {
@@ -462,7 +483,9 @@ class process_group : public ref_counted {
         }
         return out;
     }
-    int least_ready() const noexcept { return options_.min_healthy > 1 ? options_.min_healthy : 1; }
+    int least_ready() const noexcept {
+        return options_.min_healthy > 1 ? options_.min_healthy : 1;
+    }
 
     // Every place that nobody has or will have.
     void fill_up() {
@@ -524,7 +547,9 @@ class process_group : public ref_counted {
         }
         return false;
     }
-    int count_ready() const noexcept { return ready_of(members_); }
+    int count_ready() const noexcept {
+        return ready_of(members_);
+    }
     int ready_of(const members& all) const noexcept {
         int out = 0;
         for (const ref<member>& each : all) out += is_ready(*each) ? 1 : 0;
@@ -542,7 +567,9 @@ class process_group : public ref_counted {
         }
         return out;
     }
-    bool interrupted(const cancel_token& until) const noexcept { return stopping_ || until.cancelled(); }
+    bool interrupted(const cancel_token& until) const noexcept {
+        return stopping_ || until.cancelled();
+    }
 
     template <class Holds>
     bool await(lock_guard& held, time_point deadline, Holds holds) {
@@ -560,7 +587,7 @@ class process_group : public ref_counted {
 
     static constexpr std::size_t ended_kept = 32;  // for whoever asks how one ended
 
-    const group_surroundings& around_;
+    const ref<group_surroundings> around_;
     mutable mutex mutex_;
     condition changed_;
     group_options options_;

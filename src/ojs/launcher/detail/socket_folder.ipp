@@ -1,0 +1,68 @@
+// socket_folder: where the children of a launcher listen.
+#pragma once
+
+#include <dirent.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "../../base/detail/text.hpp"
+#include "../../base/error.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+class socket_folder {
+  public:
+    socket_folder() = default;
+    socket_folder(const socket_folder&) = delete;
+    socket_folder& operator=(const socket_folder&) = delete;
+    ~socket_folder() { remove(); }
+
+    // The given one, made if need be; without one, a new folder below $XDG_RUNTIME_DIR or /tmp. 0700.
+    result<void> open(const std::string& given) {
+        path_ = given;
+        if (given.empty()) return make_own();
+        if (::mkdir(path_.c_str(), 0700) == 0 || errno == EEXIST) return {};
+        return failure(errno);
+    }
+    const std::string& path() const noexcept { return path_; }
+    // Whether a socket of this name has a path that bind(2) takes.
+    bool takes(std::size_t name_length) const noexcept {
+        return path_.size() + 1 + name_length < sizeof(sockaddr_un::sun_path);
+    }
+    // Of our own folder, with what killed processes have left in it.
+    void remove() {
+        if (!own_) return;
+        own_ = false;
+        if (DIR* const listing = ::opendir(path_.c_str())) {
+            while (const dirent* const entry = ::readdir(listing))
+                ::unlinkat(::dirfd(listing), entry->d_name, 0);
+            ::closedir(listing);
+        }
+        ::rmdir(path_.c_str());
+    }
+
+  private:
+    result<void> make_own() {
+        const char* const runtime = ::getenv("XDG_RUNTIME_DIR");
+        path_ = cat({runtime != nullptr && *runtime == '/' ? runtime : "/tmp", "/ojs-launcher-XXXXXX"});
+        own_ = ::mkdtemp(path_.data()) != nullptr;
+        if (own_) return {};
+        return failure(errno);
+    }
+    result<void> failure(int sys_errno) const {
+        return error{errc::system, sys_errno, cat({"socket_folder ", path_, ": ", errno_text(sys_errno)})};
+    }
+
+    std::string path_;
+    bool own_ = false;
+};
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,355 @@
+#pragma once
+
+#include "launcher.hpp"
+
+#include <unistd.h>
+
+#include "../core/detail/wake.hpp"
+#include "../core/signals.hpp"
+#include "../worker/exit_status.hpp"
+#include "detail/rolling_replace.ipp"
+#include "detail/socket_folder.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// Lives as long as a process that may want to wake it.
+struct shared_wake : ref_counted {
+    detail::wake it;
+};
+
+class launcher_body : public ref_counted {
+  public:
+    launcher_body(launcher_options options, lifecycle* shared, instance_starter starter)
+        : options_(std::move(options)),
+          life_(shared != nullptr ? *shared : own_life_),
+          around_(make_ref<group_surroundings>()),
+          wake_(make_ref<shared_wake>()) {
+        around_->log = logger(options_.log);
+        around_->starter = std::move(starter);
+        around_->routing =
+            make_ref<routing>(options_.on_routable, options_.on_unroutable, options_.on_change, around_->log);
+        around_->wake = [woken = wake_] { woken->it.notify(); };
+    }
+
+    lifecycle& life() noexcept { return life_; }
+
+    int run() {
+        const cancellable off(false);
+        result<void> begun = prepare();
+        signals taken;
+        if (begun && !signals::installed_for(life_)) {
+            result<signals> installed = signals::install(life_);
+            if (installed) taken = std::move(*installed);
+            if (!installed) begun = abandon(installed.error());
+        }
+        if (begun) return supervise(true);
+        around_->log.write(log_level::error, "launcher not started", {field("error", begun.error().text)});
+        return exit_status::usage;
+    }
+    result<thread> start() {
+        const result<void> begun = prepare();
+        if (!begun) return begun.error();
+        const ref<launcher_body> self(this);
+        result<thread> started = thread::start([self] { static_cast<void>(self->supervise(false)); },
+                                               {0, 0, false, "ojs-launcher"});
+        if (!started) return abandon(started.error()).error();
+        return started;
+    }
+    bool wait(time_point deadline) {
+        lock_guard held(mutex_);
+        while (state_ == state::running) {
+            if (!ended_.wait_until(held, deadline)) return state_ != state::running;
+        }
+        return true;
+    }
+    int exit_code() const noexcept {
+        const lock_guard held(mutex_);
+        return status_;
+    }
+    bool runs() const noexcept {
+        const lock_guard held(mutex_);
+        return state_ == state::running;
+    }
+
+    // Made at the start, and then only read.
+    array<ref<process_group>> groups() const {
+        const lock_guard held(mutex_);
+        return groups_;
+    }
+    ref<process_group> group(const std::string& name) const {
+        for (const ref<process_group>& each : groups()) {
+            if (each->options().name == name) return each;
+        }
+        return {};
+    }
+    // Where it runs; `known` is set also where it has ended.
+    ref<member> find(const std::string& id, ref<process_group>& of, bool& known) const {
+        process_info ended;
+        for (const ref<process_group>& each : groups()) {
+            of = each;
+            for (const ref<member>& one : each->running()) {
+                if (one->id == id) return known = true, one;
+            }
+            if (each->find(id, ended)) return known = true, ref<member>();
+        }
+        return {};
+    }
+
+  private:
+    enum class state { fresh, running, ended };
+
+    // ---- the beginning ----
+
+    result<void> prepare() {
+        const lock_guard held(mutex_);
+        if (state_ != state::fresh) return error{errc::busy, 0, "was started before"};
+        for (const group_options& each : options_.groups) {
+            const result<void> sound = check_group(each);
+            if (!sound) return sound;
+        }
+        const std::string clash = clash_in(options_.groups);
+        if (!clash.empty()) return error{errc::invalid_argument, 0, cat({"groups", clash})};
+        if (!around_->starter)
+            return error{errc::invalid_argument, 0, "there is nothing that starts processes"};
+        result<void> done = open();
+        if (!done) return done;
+        for (const group_options& each : options_.groups)
+            groups_.push_back(make_ref<process_group>(each, around_));
+        state_ = state::running;
+        return {};
+    }
+    result<void> open() {
+        result<detail::wake> made = detail::wake::create();
+        if (!made) return made.error();
+        wake_->it = std::move(*made);
+        result<void> opened = folder_.open(options_.socket_folder);
+        if (!opened) return opened;
+        constexpr std::size_t number_and_end = 20;
+        for (const group_options& each : options_.groups) {
+            if (folder_.takes(prefix_of(each).size() + number_and_end)) continue;
+            return error{
+                errc::invalid_argument, 0,
+                cat({"socket_folder ", folder_.path(), ": too long for a socket of group ", each.name})};
+        }
+        around_->socket_folder = folder_.path();
+        opened = around_->routing->start();
+        if (opened && !life_.subscribe(wake_->it.notify_fd()))
+            return error{errc::busy, 0, "the lifecycle has no room for another listener"};
+        return opened;
+    }
+    // Prepared, and nothing runs yet.
+    result<void> abandon(const error& why) {
+        end(exit_status::usage);
+        return why;
+    }
+
+    // ---- the supervisor ----
+
+    int supervise(bool owns_process) {
+        around_->log.write(log_level::info, "launcher started", {field("groups", groups_.size())});
+        for (;;) {
+            follow(owns_process);
+            time_point next = give_up_at_;
+            bool empty = true;
+            for (const ref<process_group>& each : groups_) {
+                const time_point due = each->reconcile(steady_clock::now());
+                if (due < next) next = due;
+                empty = empty && each->running().empty();
+            }
+            if (draining_ && (empty || steady_clock::now() >= give_up_at_)) break;
+            wake_->it.wait_until(next);
+        }
+        const int status = name_left();
+        around_->log.write(log_level::info, "launcher ended", {field("exit_status", status)});
+        end(status);
+        return status;
+    }
+
+    // By where the lifecycle stands, not by its events.
+    void follow(bool owns_process) {
+        const lifecycle_state now = life_.state();
+        const bool holds = now.phase == phase::quiet;
+        if (holds != held_) {
+            held_ = holds;
+            around_->log.write(log_level::info, holds ? "launcher quiet" : "launcher resumed");
+            for (const ref<process_group>& each : groups_) each->hold(holds);
+        }
+        if (now.phase >= phase::draining && !draining_) drain(now);
+        if ((now.phase >= phase::stopping || now.cancel_requested) && !forced_) force();
+        if (!now.exit_now) return;
+        around_->log.write(log_level::error, "launcher leaves at once", {field("signal", now.cause.signal)});
+        if (owns_process) _exit(exit_status::signal_base + now.cause.signal);
+        give_up_at_ = steady_clock::now();
+    }
+
+    // All groups together: none waits for another's hooks or processes.
+    void drain(const lifecycle_state& why) {
+        draining_ = true;
+        around_->log.write(log_level::info, "launcher draining",
+                           {field("cause", to_string(why.cause.kind)), field("signal", why.cause.signal)});
+        give_up_at_ = deadline_after(std::chrono::seconds(1));
+        const shutdown_order order{"the launcher stops", {}, {}};
+        for (const ref<process_group>& each : groups_) {
+            const shutdown_timeouts times = each->options().process.shutdown;
+            const time_point latest =
+                deadline_after(times.max_duration + 2 * times.kill_delay + std::chrono::seconds(6));
+            if (latest > give_up_at_) give_up_at_ = latest;
+            each->stop_starting();
+            each->leave(each->running(), order);
+        }
+        around_->routing->await_told(deadline_after(std::chrono::seconds(1)));
+        for (const ref<process_group>& each : groups_) each->ask_to_end(each->running());
+    }
+    void force() {
+        forced_ = true;
+        around_->log.write(log_level::warn, "launcher forces its processes");
+        for (const ref<process_group>& each : groups_) each->force(each->running());
+    }
+
+    // ---- the end ----
+
+    int name_left() const {
+        int left = 0;
+        for (const ref<process_group>& each : groups_) {
+            for (const ref<member>& one : each->running()) {
+                ++left;
+                around_->log.write(log_level::error, "process could not be ended",
+                                   {field("process_id", one->id)});
+            }
+        }
+        return left == 0 ? exit_status::settled : exit_status::unreported;
+    }
+    void end(int status) {
+        life_.unsubscribe(wake_->it.notify_fd());
+        for (const ref<process_group>& each : groups_) {
+            each->stop_starting();
+            each->forget_gone();
+        }
+        around_->routing->stop();
+        folder_.remove();
+        if (&life_ == &own_life_) {
+            life_.apply(event::drained, {});
+            life_.apply(event::finished, {});
+        }
+        const lock_guard held(mutex_);
+        status_ = status;
+        state_ = state::ended;
+        ended_.notify_all();
+    }
+
+    const launcher_options options_;
+    lifecycle own_life_;
+    lifecycle& life_;
+    const ref<group_surroundings> around_;
+    const ref<shared_wake> wake_;
+    socket_folder folder_;
+    mutable mutex mutex_;
+    condition ended_;
+    state state_ = state::fresh;
+    int status_ = exit_status::settled;
+    array<ref<process_group>> groups_;
+    // Of the supervisor:
+    time_point give_up_at_ = time_point::max();
+    bool held_ = false;
+    bool draining_ = false;
+    bool forced_ = false;
+};
+
+inline error no_such(const char* what, const std::string& name) {
+    return error{errc::rejected, 0, cat({"no such ", what, ": ", printable(name, 60)})};
+}
+
+}  // namespace detail
+
+OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options, detail::instance_starter starter)
+    : body_(detail::make_ref<detail::launcher_body>(std::move(options), nullptr, std::move(starter))) {}
+OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options, lifecycle& shared,
+                                       detail::instance_starter starter)
+    : body_(detail::make_ref<detail::launcher_body>(std::move(options), &shared, std::move(starter))) {}
+
+OJS_SHUTDOWN_INLINE launcher::~launcher() {
+    if (body_->runs()) request_stop();
+    body_->wait(time_point::max());
+}
+
+OJS_SHUTDOWN_INLINE int launcher::run() {
+    return body_->run();
+}
+OJS_SHUTDOWN_INLINE result<void> launcher::start() {
+    result<detail::thread> started = body_->start();
+    if (!started) return started.error();
+    background_ = std::move(*started);
+    return {};
+}
+OJS_SHUTDOWN_INLINE bool launcher::wait(time_point deadline) {
+    return body_->wait(deadline);
+}
+OJS_SHUTDOWN_INLINE int launcher::exit_code() const noexcept {
+    return body_->exit_code();
+}
+OJS_SHUTDOWN_INLINE bool launcher::request_stop() {
+    return body_->life().apply(event::stop_request, {cause_kind::api, 0});
+}
+OJS_SHUTDOWN_INLINE bool launcher::quiet() {
+    return body_->life().apply(event::quiet_request, {cause_kind::api, 0});
+}
+OJS_SHUTDOWN_INLINE bool launcher::resume() {
+    return body_->life().apply(event::resume_request, {cause_kind::api, 0});
+}
+
+OJS_SHUTDOWN_INLINE std::vector<std::string> launcher::groups() const {
+    std::vector<std::string> out;
+    for (const detail::ref<detail::process_group>& each : body_->groups())
+        out.push_back(each->options().name);
+    return out;
+}
+OJS_SHUTDOWN_INLINE result<group_info> launcher::group(const std::string& name) const {
+    const detail::ref<detail::process_group> found = body_->group(name);
+    if (!found) return detail::no_such("group", name);
+    return found->info();
+}
+OJS_SHUTDOWN_INLINE result<process_info> launcher::process(const std::string& id) const {
+    process_info out;
+    for (const detail::ref<detail::process_group>& each : body_->groups()) {
+        if (each->find(id, out)) return out;
+    }
+    return detail::no_such("process", id);
+}
+
+OJS_SHUTDOWN_INLINE result<void> launcher::shut_down_process(const std::string& id,
+                                                             const shutdown_order& order) {
+    detail::ref<detail::process_group> group;
+    bool known = false;
+    const detail::ref<detail::member> found = body_->find(id, group, known);
+    if (!known) return detail::no_such("process", id);
+    if (found) group->drain({found}, order);
+    return {};
+}
+OJS_SHUTDOWN_INLINE result<void> launcher::shut_down_group(const std::string& name,
+                                                           const shutdown_order& order) {
+    const detail::ref<detail::process_group> found = body_->group(name);
+    if (!found) return detail::no_such("group", name);
+    return found->shut_down(order);
+}
+OJS_SHUTDOWN_INLINE result<void> launcher::force_process(const std::string& id) {
+    detail::ref<detail::process_group> group;
+    bool known = false;
+    const detail::ref<detail::member> found = body_->find(id, group, known);
+    if (!known) return detail::no_such("process", id);
+    if (found) group->force({found});
+    return {};
+}
+OJS_SHUTDOWN_INLINE result<rolling_report> launcher::rolling_replace(const std::string& name,
+                                                                     const group_options& wanted,
+                                                                     const rolling_options& how,
+                                                                     const cancel_token& until) {
+    const detail::ref<detail::process_group> found = body_->group(name);
+    if (!found) return detail::no_such("group", name);
+    if (!body_->runs()) return error{errc::busy, 0, "the launcher does not run"};
+    return detail::rolling_replacement(*found, wanted, how, until).run();
+}
+
+}  // namespace v0_1_0
+}  // namespace ojs

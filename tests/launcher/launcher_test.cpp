@@ -1,0 +1,218 @@
+#include <sys/stat.h>
+
+#include <cstring>
+#include <thread>
+
+#include "fake_fleet.hpp"
+#include "test.hpp"
+
+#if !OJS_SHUTDOWN_SEPARATE  // the processes are fakes of an internal class
+
+using namespace ojs;
+using namespace std::chrono_literals;
+using test::fake_fleet;
+using test::fate;
+using test::kv_group;
+using texts = std::vector<std::string>;
+
+namespace {
+
+launcher_options two_groups() {
+    launcher_options out;
+    out.log.level = log_level::off;
+    out.groups = {kv_group(2, 1, 1), kv_group(1, 0, 1)};
+    out.groups[1].name = "ps";
+    return out;
+}
+
+const cause by_test{cause_kind::signal, SIGTERM};
+
+std::string fault_of(const launcher_options& options, fake_fleet& fleet) {
+    launcher made(options, fleet.starter());
+    const result<void> started = made.start();
+    if (started) return "";
+    CHECK(started.error().code == errc::invalid_argument);
+    return started.error().text;
+}
+
+bool is_folder(const std::string& path) {
+    struct stat found {};
+    return ::stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
+}
+
+}  // namespace
+
+TEST_CASE("launcher: keeps all groups running, and ends them all") {
+    fake_fleet fleet;
+    std::string folder;
+    fleet.decide = [&](const detail::instance_spec& spec) {
+        const std::string prefix = "unix:";
+        const std::string end = "/" + spec.id + ".sock";
+        CHECK(spec.address.compare(0, prefix.size(), prefix) == 0);
+        folder = spec.address.substr(prefix.size(), spec.address.size() - prefix.size() - end.size());
+        CHECK(is_folder(folder));
+        CHECK(spec.options.readiness_timeout == 30s);
+        return fate::ready;
+    };
+    launcher kept(two_groups(), fleet.starter());
+    REQUIRE(kept.start());
+    REQUIRE(fleet.notes().wait_for(3));
+    CHECK(kept.groups() == texts{"kv", "ps"});
+    CHECK(kept.start().error().code == errc::busy);
+    CHECK(kept.request_stop());
+    REQUIRE(kept.wait(steady_clock::now() + test::hang_guard));
+    CHECK(kept.exit_code() == exit_status::settled);
+    CHECK(fleet.running() == texts{});
+    CHECK_FALSE(is_folder(folder));
+    CHECK(kept.process("kv-1")->state == instance_state::complete);
+    CHECK(kept.rolling_replace("kv", kv_group(2, 1, 1)).error().code == errc::busy);
+}
+
+TEST_CASE("launcher: a stop asks all processes before the first of them has ended") {
+    fake_fleet fleet;
+    fleet.drains_at_once = false;
+    launcher kept(two_groups(), fleet.starter());
+    REQUIRE(kept.start());
+    REQUIRE(fleet.notes().wait_for(3));
+    kept.request_stop();
+    REQUIRE(fleet.notes().wait_for(6));
+    CHECK(fleet.running().size() == 3);
+    CHECK_FALSE(kept.wait(steady_clock::now()));
+    for (const char* id : {"kv-1", "kv-2", "ps-1"}) fleet.get(id)->becomes(instance_state::complete);
+    REQUIRE(kept.wait(steady_clock::now() + test::hang_guard));
+    CHECK(kept.exit_code() == 0);
+}
+
+TEST_CASE("launcher: a second stop signal forces, a third one gives up what does not end") {
+    fake_fleet fleet;
+    fleet.drains_at_once = false;
+    lifecycle life(0ms);
+    launcher kept(two_groups(), life, fleet.starter());
+    REQUIRE(kept.start());
+    REQUIRE(fleet.notes().wait_for(3));
+    life.apply(event::stop_signal, by_test);
+    REQUIRE(fleet.notes().wait_for(6));
+    SUBCASE("they end by force") {
+        life.apply(event::stop_signal, by_test);
+        REQUIRE(kept.wait(steady_clock::now() + test::hang_guard));
+        CHECK(kept.exit_code() == exit_status::settled);
+        CHECK(kept.process("kv-1")->state == instance_state::forced);
+    }
+    SUBCASE("they do not") {
+        fleet.dies = false;
+        life.apply(event::stop_signal, by_test);
+        REQUIRE(fleet.notes().wait_for(9));
+        life.apply(event::stop_signal, by_test);
+        REQUIRE(kept.wait(steady_clock::now() + test::hang_guard));
+        CHECK(kept.exit_code() == exit_status::unreported);
+        CHECK(fleet.running().size() == 3);
+        for (const char* id : {"kv-1", "kv-2", "ps-1"}) fleet.get(id)->becomes(instance_state::forced);
+    }
+}
+
+TEST_CASE("launcher: what crashes is restarted, but not while it is quiet") {
+    fake_fleet fleet;
+    launcher_options options = two_groups();
+    options.groups[0].restart.first = options.groups[0].restart.last = 0ms;
+    test::counter changes;
+    options.on_change = [&](const process_info&) { changes.add(); };
+    launcher kept(options, fleet.starter());
+    REQUIRE(kept.start());
+    REQUIRE(changes.wait_for(6));  // starting and ready
+    fleet.get("kv-1")->becomes(instance_state::crashed, 3);
+    REQUIRE(changes.wait_for(9));
+    CHECK(fleet.running() == texts{"kv-2", "kv-3", "ps-1"});
+    CHECK(kept.quiet());
+    fleet.get("kv-2")->becomes(instance_state::crashed, 3);
+    REQUIRE(changes.wait_for(10));
+    CHECK(kept.resume());
+    REQUIRE(changes.wait_for(12));
+    CHECK(fleet.running() == texts{"kv-3", "kv-4", "ps-1"});
+}
+
+TEST_CASE("launcher: one process, one group, and what is not there") {
+    fake_fleet fleet;
+    launcher_options options = two_groups();
+    test::counter changes;
+    options.on_change = [&](const process_info&) { changes.add(); };
+    launcher kept(options, fleet.starter());
+    REQUIRE(kept.start());
+    REQUIRE(changes.wait_for(6));  // starting and ready
+    REQUIRE(kept.shut_down_process("kv-1", {"operator", {}, {}}));
+    REQUIRE(kept.shut_down_process("kv-1", {"again", {}, {}}));
+    CHECK(kept.process("kv-1")->state == instance_state::complete);
+    CHECK(kept.group("kv")->ready == 1);
+    REQUIRE(kept.shut_down_group("kv", {"operator", {}, {}}));
+    CHECK(fleet.running() == texts{"ps-1"});
+    REQUIRE(kept.force_process("ps-1"));
+    REQUIRE(changes.wait_for(6 + 3 + 3 + 1));  // requested, draining, complete; forced
+    CHECK(kept.process("ps-1")->state == instance_state::forced);
+    CHECK(kept.shut_down_process("kv-9", {}).error().code == errc::rejected);
+    CHECK(kept.shut_down_group("x", {}).error().code == errc::rejected);
+    CHECK(kept.force_process("x").error().code == errc::rejected);
+    CHECK(kept.process("x").error().code == errc::rejected);
+    CHECK(kept.group("x").error().text == "no such group: x");
+    CHECK(kept.rolling_replace("x", kv_group(1, 0, 1)).error().code == errc::rejected);
+}
+
+TEST_CASE("launcher: a replacement ends with the launcher's stop") {
+    fake_fleet fleet;
+    fleet.decide = [](const detail::instance_spec& spec) {
+        return spec.generation == 1 ? fate::ready : fate::late;
+    };
+    launcher kept(two_groups(), fleet.starter());
+    REQUIRE(kept.start());
+    REQUIRE(fleet.notes().wait_for(3));
+    result<rolling_report> done = error{};
+    std::thread roller([&] { done = kept.rolling_replace("kv", kv_group(2, 1, 1)); });
+    REQUIRE(fleet.notes().wait_for(4));
+    CHECK(kept.group("kv")->replacing);
+    kept.request_stop();
+    roller.join();
+    REQUIRE(kept.wait(steady_clock::now() + test::hang_guard));
+    REQUIRE(done);
+    CHECK(done->cancelled);
+    CHECK(kept.exit_code() == 0);
+    CHECK(fleet.running() == texts{});
+}
+
+TEST_CASE("launcher: replaces a group, and keeps its new configuration") {
+    fake_fleet fleet;
+    fleet.least_ready = 2;
+    launcher kept(two_groups(), fleet.starter());
+    REQUIRE(kept.start());
+    REQUIRE(fleet.notes().wait_for(3));
+    group_options wanted = kv_group(2, 1, 1);
+    wanted.process.child.command = {"kv", "--new"};
+    const result<rolling_report> done = kept.rolling_replace("kv", wanted);
+    REQUIRE(done);
+    CHECK(done->replaced == 2);
+    const result<group_info> info = kept.group("kv");
+    REQUIRE(info);
+    CHECK(info->options.process.child.command.back() == "--new");
+    CHECK(info->generation == 2);
+    CHECK(info->message == "replaced 2 of 2");
+    CHECK(fleet.broken() == texts{});
+}
+
+TEST_CASE("launcher: options that cannot be meant are said, and nothing is started") {
+    fake_fleet fleet;
+    launcher_options options = two_groups();
+    options.groups[1].min_healthy = 2;
+    CHECK(fault_of(options, fleet) == "group \"ps\": min_healthy_instances (2) > desired_instances (1)");
+    options = two_groups();
+    options.groups[1].name = "kv";
+    CHECK(fault_of(options, fleet) == "groups[1].name: as that of [0]");
+    options = two_groups();
+    options.socket_folder = "/tmp/" + std::string(90, 'x');
+    CHECK(fault_of(options, fleet).find("too long") != std::string::npos);
+    ::rmdir(options.socket_folder.c_str());
+    CHECK(fleet.said() == texts{});
+    launcher never(two_groups(), fleet.starter());
+    CHECK(never.wait(steady_clock::now()));
+    CHECK(never.groups() == texts{});
+    launcher nothing(two_groups(), nullptr);
+    CHECK(nothing.run() == exit_status::usage);
+}
+
+#endif
