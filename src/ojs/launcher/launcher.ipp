@@ -73,6 +73,11 @@ class launcher_body : public ref_counted {
         return state_ == state::running;
     }
 
+    // Also those that were given up and have ended since.
+    void forget_gone() const {
+        for (const ref<process_group>& each : groups()) each->forget_gone();
+    }
+
     // Made at the start, and then only read.
     array<ref<process_group>> groups() const {
         const lock_guard held(mutex_);
@@ -223,10 +228,8 @@ class launcher_body : public ref_counted {
     }
     void end(int status) {
         life_.unsubscribe(wake_->it.notify_fd());
-        for (const ref<process_group>& each : groups_) {
-            each->stop_starting();
-            each->forget_gone();
-        }
+        for (const ref<process_group>& each : groups_) each->stop_starting();
+        forget_gone();
         around_->routing->stop();
         folder_.remove();
         if (&life_ == &own_life_) {
@@ -272,6 +275,7 @@ OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options, lifecycle& shar
 OJS_SHUTDOWN_INLINE launcher::~launcher() {
     if (body_->runs()) request_stop();
     body_->wait(time_point::max());
+    body_->forget_gone();
 }
 
 OJS_SHUTDOWN_INLINE int launcher::run() {
