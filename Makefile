@@ -304,6 +304,8 @@ CHECK_PROGRAMS := $(call each,asan tsan,$(SUITES)) $(call each,fallback clang,un
 CHECKS = format variants $(WARNED) warnings/g++/optimised $(FUZZ) $(filter-out $(TEST_PROGRAMS),$(TEST_CHECKS)) \
          $(CHECK_PROGRAMS)
 
+# A glance at each fuzz target: `make fuzz` is the look.
+check: export SECONDS := $(if $(filter command environment,$(firstword $(origin SECONDS))),$(SECONDS),20)
 check: deps-check  ## what CI runs: format, warnings, the tests, and the tests again under the sanitizers
 	$(call run_checks,$(FUZZ) $(WORKERS:$(BUILD)/%=%) $(addprefix test/,$(CHECK_PROGRAMS)),$(CHECKS))
 

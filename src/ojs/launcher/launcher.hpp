@@ -24,8 +24,11 @@ class launcher_body;
 // request_stop().
 class launcher {
   public:
-    // `starter` makes the processes. A lifecycle given here is followed, and outlives the launcher. What is wrong with the
+    // A lifecycle given here is followed, and outlives the launcher. What is wrong with the
     // options is said by run() or start().
+    explicit launcher(launcher_options options);
+    launcher(launcher_options options, lifecycle& shared);
+    // The same with processes that `starter` makes.
     launcher(launcher_options options, detail::instance_starter starter);
     launcher(launcher_options options, lifecycle& shared, detail::instance_starter starter);
     launcher(const launcher&) = delete;

@@ -260,12 +260,23 @@ class launcher_body : public ref_counted {
     bool forced_ = false;
 };
 
+// Real processes, with a log as the launcher's own.
+inline instance_starter real_starter(const log_options& log) {
+    return [told = logger(log)](const instance_spec& spec, instance_changed changed) {
+        return start_instance(spec, std::move(changed), told);
+    };
+}
+
 inline error no_such(const char* what, const std::string& name) {
     return error{errc::rejected, 0, cat({"no such ", what, ": ", printable(name, 60)})};
 }
 
 }  // namespace detail
 
+OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options)
+    : launcher(options, detail::real_starter(options.log)) {}
+OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options, lifecycle& shared)
+    : launcher(options, shared, detail::real_starter(options.log)) {}
 OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options, detail::instance_starter starter)
     : body_(detail::make_ref<detail::launcher_body>(std::move(options), nullptr, std::move(starter))) {}
 OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options, lifecycle& shared,
