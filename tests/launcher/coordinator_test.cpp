@@ -498,6 +498,7 @@ TEST_CASE("coordinator: options from the environment, whose faults name the vari
     const auto alone = from({});
     REQUIRE(alone);
     CHECK(alone->address.empty());
+    CHECK(from({{"OJS_LAUNCHER_ADDR", ""}}));  // as a launcher that takes no notifications sets it
     const auto child = from({{"OJS_LIFECYCLE_ADDR", "unix:/run/x"},
                              {"OJS_PROCESS_ID", "kv-1"},
                              {"OJS_LAUNCHER_ADDR", "127.0.0.1:9"}});

@@ -617,7 +617,7 @@ OJS_SHUTDOWN_INLINE result<coordinator_options> coordinator_options::from_enviro
                             {"OJS_LAUNCHER_ADDR", &out.launcher_address, true}};
     for (const variable& each : all) {
         const char* const value = detail::find_variable(lookup, each.name);
-        if (value == nullptr) continue;
+        if (value == nullptr || *value == '\0') continue;  // a launcher sets what does not apply to nothing
         *each.into = value;
         if (!each.is_address) continue;
         const result<detail::endpoint> where = detail::parse_listen_address(value);
