@@ -268,10 +268,10 @@ inline void check_control(const worker_options& options, const endpoint& where, 
     }
 }
 
-// Whether this program runs a second time, and a worker is what answers there.
+// Whether this program runs a second time, as far as that can be seen, and a worker is what answers there.
 inline bool is_our_worker(const endpoint& where, std::chrono::milliseconds timeout) {
     const result<pid_t> other = find_worker("");
-    if (!other && other.error().code != errc::busy) return false;
+    if (!other && other.error().code == errc::system) return false;  // surely not
     const result<http_response> answer =
         ask(cat({where.unix_path.empty() ? "http://" : "", where.name}), "/healthz", timeout);
     return answer && !raw_member(answer->body, "phase").empty();
