@@ -342,7 +342,8 @@ OJS_SHUTDOWN_INLINE void coordinator_body::notice() {
         if (worker_ == nullptr) set_times(received_, options_.grace_period, options_.max_shutdown);
         move(drain_event::asked);
     }
-    if (!runs_) move(drain_event::begun);
+    if (!runs_ && steps_.size() == 0)
+        move(drain_event::begun);  // steps are for run(), which may not have been called yet
     if (!blocking_.empty()) move(drain_event::blocked);
 }
 
