@@ -879,6 +879,27 @@ TEST_CASE("stopping: a quiet from before the worker was built is kept, until res
     recorder::check_last_word(wire);
 }
 
+// However close on the heels of its quiet, and of the one before.
+TEST_CASE("stopping: no resume of an outside lifecycle is lost") {
+    lifecycle life(0ms);
+    recorder::transport wire;
+    worker worker(recorder::options(), wire, life);
+    worker.register_handler("work", [](job_context&) {});
+    REQUIRE(worker.start());
+    for (std::size_t round = 0; round < 300; ++round) {
+        CAPTURE(round);
+        for (std::size_t i = 0; i <= round % 3; ++i) {
+            life.apply(event::quiet_request, {cause_kind::signal, SIGTSTP});
+            if (i == 0)
+                wire.give(make_job(std::to_string(round)));  // for a FETCH that only the resume can bring
+            life.apply(event::resume_request, {cause_kind::signal, SIGCONT});
+        }
+        REQUIRE(wire.wait_for("ack", round + 1));
+    }
+    REQUIRE(worker.stop(recorder::guard));
+    recorder::check_last_word(wire);
+}
+
 TEST_CASE("stopping: on the third signal a worker in somebody's process stops trying") {
     worker_options options = recorder::options();
     options.stop_timeout = 200s;

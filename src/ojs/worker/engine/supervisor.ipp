@@ -52,9 +52,8 @@ class supervisor {
         log_.findings(at_shutdown_.limit());
         if (owns_process_) service_.start(steady_clock::now());
         if (worker_.followed != nullptr) {
-            const lifecycle_state outside = worker_.followed->state();
-            followed_seen_ = outside;
-            follow(outside);
+            followed_seen_ = worker_.followed->state();
+            follow(phase::running, followed_seen_);
         }
         await(time_point::max(), [this] { return phase() >= phase::draining; });
         const above_others here;  // handlers may be many, and busy: each turn of theirs would be waited for
@@ -96,7 +95,10 @@ class supervisor {
 
     void notice_changes() {
         if (worker_.followed != nullptr) {
-            while (worker_.followed->next_change(followed_seen_)) follow(followed_seen_);
+            ojs::phase before = followed_seen_.phase;
+            for (; worker_.followed->next_change(followed_seen_); before = followed_seen_.phase) {
+                follow(before, followed_seen_);
+            }
             follow_resumes();
         }
         while (worker_.life.next_change(seen_)) on_change(seen_);
@@ -123,25 +125,29 @@ class supervisor {
         if (detail::exchange(reports_seen_, requests) != requests) log_.jobs_in_flight(stuck_);
     }
 
-    // SIGCONT also undoes a quiet that was this worker's alone, of which the outside lifecycle knows nothing.
+    // SIGCONT also undoes a quiet that was this worker's alone, of which the outside lifecycle knows nothing. A resume is
+    // counted before its change is made: where that is yet to be noticed, follow() does the rest.
     void follow_resumes() {
         const std::uint32_t requests = worker_.followed->resume_requests();
         if (detail::exchange(resumes_seen_, requests) == requests) return;
-        if (worker_.followed->phase() != phase::running) return;
+        if (followed_seen_.phase != phase::running) return;
         const received_signal from = signals::last_received(SIGCONT);
         cause why{cause_kind::api};
         if (from.number != 0) why = {cause_kind::signal, SIGCONT, from.sender_pid, from.sender_uid};
         worker_.life.apply(event::resume_request, why);
     }
 
-    // Only with an outside lifecycle; else signals drive the worker's own. Brings this worker to where that one stands. By its state, not its events: this worker may be
-    // further already, and one SIGTERM must not be its second.
-    void follow(const lifecycle_state& outside) {
+    // Only with an outside lifecycle; else signals drive the worker's own. Brings this worker to where that one stands. By
+    // its state, not its events: this worker may be further already, and one SIGTERM must not be its second.
+    void follow(ojs::phase before, const lifecycle_state& outside) {
         lifecycle& own = worker_.life;
         const bool first_wins = worker_.options.dialect.first_signal_wins;
         const bool overruled = first_wins && stop_signalled_;
         stop_signalled_ = stop_signalled_ || outside.stop_signals > 0 || outside.mode == stop_mode::reclaim;
         if (outside.phase == phase::quiet) own.apply(event::quiet_request, outside.cause);
+        if (outside.phase == phase::running && before == phase::quiet) {
+            own.apply(event::resume_request, outside.cause);
+        }
         // Before the drain, whose beginning asks the termination-mode file: SIGUSR1 is a reclaim whatever that says.
         if (outside.mode == stop_mode::reclaim && !overruled) own.apply(event::reclaim, outside.cause);
         if (outside.phase >= phase::draining) own.apply(event::stop_request, outside.cause);
