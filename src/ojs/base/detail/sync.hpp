@@ -125,7 +125,9 @@ class thread {
 
     static result<thread> start(function<void()> body, thread_options options = {});
     void join() noexcept;
+    bool join_until(time_point deadline) noexcept;  // false: not ended by then; or, except on Linux, always
     void detach() noexcept;
+    void run_as_others() noexcept;  // undoes run_below_others(), where it may
     bool joinable() const noexcept { return joinable_; }
 
   private:

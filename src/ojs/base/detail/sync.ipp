@@ -123,8 +123,29 @@ OJS_SHUTDOWN_INLINE void thread::join() noexcept {
     if (detail::exchange(joinable_, false)) pthread_join(native_, nullptr);
 }
 
+OJS_SHUTDOWN_INLINE bool thread::join_until(time_point deadline) noexcept {
+#if defined(__linux__) && !defined(__ANDROID__)
+    using std::chrono::nanoseconds;
+    timespec until{};
+    clock_gettime(CLOCK_REALTIME, &until);
+    const nanoseconds left = deadline - steady_clock::now();
+    const nanoseconds sum = nanoseconds(until.tv_nsec) + (left.count() > 0 ? left : nanoseconds(0));
+    until.tv_sec += static_cast<time_t>(sum.count() / 1000000000);
+    until.tv_nsec = static_cast<long>(sum.count() % 1000000000);
+    if (joinable_ && pthread_timedjoin_np(native_, nullptr, &until) == 0) joinable_ = false;
+#else
+    static_cast<void>(deadline);
+#endif
+    return !joinable_;
+}
+
 OJS_SHUTDOWN_INLINE void thread::detach() noexcept {
     if (detail::exchange(joinable_, false)) pthread_detach(native_);
+}
+
+OJS_SHUTDOWN_INLINE void thread::run_as_others() noexcept {
+    const sched_param none{};
+    if (joinable_) pthread_setschedparam(native_, SCHED_OTHER, &none);
 }
 
 OJS_SHUTDOWN_INLINE void run_below_others(pthread_t thread) noexcept {

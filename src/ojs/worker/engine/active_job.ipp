@@ -124,8 +124,9 @@ class handler_thread {
 
     template <class Use>
     void use(Use with) noexcept {
-        const lock_guard held(mutex_);
+        if (!mutex_.try_lock()) return;  // it is about to be through
         if (inside_) with(thread_);
+        mutex_.unlock();
     }
     // False as well while that is just changing.
     bool is_inside() noexcept {
@@ -244,6 +245,7 @@ class active_job : public ref_counted {
     std::atomic<bool> known_unreported{false};
     handler_thread runner;
     std::size_t place = 0;          // in the pool's list of running jobs
+    std::atomic<bool> home{false};  // still in that list, but its thread has left
     ref<active_job> next_in_table;  // the table's
 
   private:

@@ -23,7 +23,7 @@ class job_pool : public ref_counted {
           worker_(*context_),
           slots_(worker_),
           schedule_(worker_.options.poll_interval),
-          threads_(*this, running_.count()),
+          threads_(*this, running_.count(), worker_.supervisor),
           cancels_(worker_, threads_),
           reports_(worker_, threads_, [this] { slot_came_free(); }),
           intake_(worker_, std::move(handlers), all_jobs_, reports_) {}
@@ -76,13 +76,12 @@ class job_pool : public ref_counted {
     // The same for some.
     void run_cancel_callbacks(const array<ref<active_job>>& jobs) { cancels_.run(jobs); }
 
-    // True once every report is made and every thread has ended, which joins them. False at the deadline, or when only
-    // handlers are left.
-    bool end_threads(time_point deadline) {
-        reports_.close();
-        return threads_.end(deadline);
-    }
-    void abandon_threads() { threads_.abandon(); }
+    // Report threads end when all is reported.
+    void close_reports() { reports_.close(); }
+    // See pool_threads. The supervisor is woken when they are over.
+    bool threads_over() const noexcept { return threads_.over(); }
+    bool join_threads() { return threads_.join(); }
+    void abandon_threads(bool process_ends, time_point deadline) { threads_.abandon(process_ends, deadline); }
 
     next_look& looks() noexcept { return looks_; }
     // See running_jobs. The supervisor is woken when a thread has come home since it asked.
@@ -135,20 +134,21 @@ class job_pool : public ref_counted {
         options.stack_size = worker_.options.thread_stack_size;
         options.takes_signals = true;  // a handler may start programs, and those inherit the mask
         options.name = "ojs-job";
-        return threads_.start(options, [this, job, gate] {
+        return threads_.start(options, [this, job, gate](thread_end& how) {
             // The first allocation of a thread may wait for a lock of all of them; not when thousands begin at once.
             void* volatile const first = std::malloc(1);  // volatile: or the compiler would leave it out
             std::free(first);
             if (gate) gate->pass();
-            work(job);
+            work(job, how);
         });
     }
 
     // What a job thread does until close(). One that starts with a job takes no lock for it: among handlers that keep
     // every processor busy, each wait for a lock can cost a turn of all of them.
-    void work(ref<active_job> job) {
+    void work(ref<active_job> job, thread_end& how) {
         for (;;) {
-            if (job) run_to_end(job);
+            if (job) run_to_end(job, how);
+            if (job && job->runner.was_lowered()) return go_home_lowered(*job, how);
             lock_guard held(mutex_);
             if (job) job_left(*job);
             job = next_job(held);
@@ -158,24 +158,32 @@ class job_pool : public ref_counted {
         }
     }
 
-    void run_to_end(const ref<active_job>& job) {
+    // Without a lock: one that the stop has lowered might wait for a processor, with it in hand, for longer than the stop
+    // lasts.
+    void go_home_lowered(active_job& job, thread_end& how) noexcept {
+        how = thread_end::without_locks;
+        running_.leave_lowered(job);
+        worker_.supervisor.notify();
+    }
+
+    void run_to_end(const ref<active_job>& job, thread_end& how) {
         const auto body = [&] {
             run_job(worker_, *job, looks_);
             const cancellable on(true);
             pthread_testcancel();  // a request that came too late for this job must not hit the next one
         };
-        call_guarded(body, [&] { thread_lost(job); });
+        call_guarded(body, [&] { thread_lost(job, how); });
     }
 
     // The handler ended its thread, by pthread_exit() or pthread_cancel(): its job and its part in the pool pass to others.
-    void thread_lost(const ref<active_job>& job) {
+    void thread_lost(const ref<active_job>& job, thread_end& how) {
         leave_forked_child(worker_);
         verdict report = judge_exception(worker_, *job, "the handler ended its thread");
         if (job->runner.was_lowered()) {
             job->leave_to_stop(std::move(report));
-        } else if (job->take(settler::handler)) {
-            reports_.add(job, std::move(report));
+            return go_home_lowered(*job, how);
         }
+        if (job->take(settler::handler)) reports_.add(job, std::move(report));
         lock_guard held(mutex_);
         job_left(*job);
         --job_threads_;

@@ -1,10 +1,15 @@
 // pool_threads: the threads of a pool, from their start until they are joined or left to themselves.
 #pragma once
 
+#include <errno.h>
+#include <sched.h>
+#include <semaphore.h>
+
 #include <atomic>
 
 #include "../../base/detail/exchange.hpp"
 #include "../../base/detail/sync.hpp"
+#include "../../core/detail/wake.hpp"
 #include "placed_list.ipp"
 
 namespace ojs {
@@ -27,22 +32,70 @@ class start_gate : public ref_counted {
     pthread_rwlock_t lock_ = PTHREAD_RWLOCK_INITIALIZER;
 };
 
+// Where threads that the stop has lowered rest after their work: the end of a thread takes locks of the C library and of the
+// kernel, and one that loses its processor with such a lock in hand would hold up all others. Takes none itself.
+class resting_place {
+  public:
+#ifdef SCHED_IDLE
+    resting_place() noexcept {
+        sem_init(&open_, 0, 0);
+    }
+    resting_place(const resting_place&) = delete;
+    resting_place& operator=(const resting_place&) = delete;
+    ~resting_place() {
+        sem_destroy(&open_);
+    }
+    void open() noexcept {
+        sem_post(&open_);
+    }
+    void rest() noexcept {
+        while (sem_wait(&open_) != 0 && errno == EINTR) {
+        }
+        open();  // for the next
+    }
+
+  private:
+    sem_t open_;
+#else
+    void open() noexcept {}  // no thread is ever lowered
+    void rest() noexcept {}
+#endif
+};
+
+// The first thread-local object of its thread, so the last one to be destroyed.
+struct rest_at_thread_end {
+    ref<ref_counted> holder;  // of the place
+    resting_place* place = nullptr;
+    ~rest_at_thread_end() {
+        if (place != nullptr) place->rest();
+    }
+    static rest_at_thread_end& own() {
+        thread_local rest_at_thread_end of_this_thread;
+        return of_this_thread;
+    }
+};
+
+// Whether a thread may wait for a lock at its end.
+enum class thread_end : std::uint8_t { ordinary, without_locks };
+
 // Thread-safe. Each thread holds the pool, of which this is a part, for as long as it lives.
 class pool_threads {
   public:
-    // `in_handlers`: how many of them only a handler's return brings home.
-    pool_threads(ref_counted& pool, const std::atomic<std::size_t>& in_handlers)
-        : pool_(pool), in_handlers_(in_handlers) {}
+    // `in_handlers`: how many of them only a handler's return brings home. `supervisor` is woken when no others are left.
+    pool_threads(ref_counted& pool, const std::atomic<std::size_t>& in_handlers, wake& supervisor)
+        : pool_(pool), in_handlers_(in_handlers), supervisor_(supervisor) {}
 
-    result<void> start(const thread_options& options, function<void()> body) {
+    result<void> start(const thread_options& options, function<void(thread_end&)> body) {
         const ref<pool_thread> entry = make_ref<pool_thread>();
         pool_thread* const own = entry.get();  // no reference: a thread cannot join itself
         const ref<ref_counted> pool(&pool_);
         live_.fetch_add(1);
         result<thread> started = thread::start(
             [this, pool, own, body] {
-                const auto over = [&] { ended(*own); };
-                call_guarded(body, over);
+                rest_at_thread_end::own();
+                thread_end how = thread_end::ordinary;
+                const auto over = [&] { ended(*own, how); };
+                call_guarded([&] { body(how); }, over);
                 over();
             },
             options);
@@ -55,7 +108,7 @@ class pool_threads {
     }
     // One for which nobody waits: at its end it joins those that have ended before.
     result<void> start_service(const thread_options& options, function<void()> body) {
-        return start(options, [this, body] {
+        return start(options, [this, body](thread_end&) {
             body();
             join_ended();
         });
@@ -72,23 +125,26 @@ class pool_threads {
         while (ended) ended = detail::exchange(ended->next_gone, {});
     }
 
-    // True once every thread has ended, which joins them. False at the deadline, or when only handlers are left.
-    bool end(time_point deadline) {
-        lock_guard held(mutex_);
-        while (live_ > in_handlers_) {
-            if (!ended_.wait_until(held, deadline)) break;
-        }
+    // Whether only handlers keep threads from ending.
+    bool over() const noexcept { return live_ <= in_handlers_; }
+    // True if every thread has ended; joins them, but those that rest.
+    bool join() {
         if (live_ > 0) return false;
-        held.unlock();
         join_ended();
         return true;
     }
 
-    // Leaves threads that do not come back to themselves; each holds what it uses.
-    void abandon() {
+    // Leaves threads that do not come back to themselves; each holds what it uses. Those that rest end now and are joined by
+    // `deadline` if they can be, unless the process ends.
+    void abandon(bool process_ends, time_point deadline) {
         const lock_guard held(mutex_);
         abandoned_ = true;
-        for (const ref<pool_thread>& each : threads_.all()) each->handle.detach();
+        for (const ref<pool_thread>& each : threads_.all()) each->handle.run_as_others();
+        if (!process_ends) rest_.open();
+        const bool all_come = !process_ends && live_ == 0;
+        for (const ref<pool_thread>& each : threads_.all()) {
+            if (!all_come || !each->handle.join_until(deadline)) each->handle.detach();
+        }
         threads_.clear();
         for (; gone_; gone_ = detail::exchange(gone_->next_gone, {})) gone_->handle.detach();
     }
@@ -113,9 +169,18 @@ class pool_threads {
             threads_.add(entry);
         }
     }
-    void ended(pool_thread& entry) {
+    void ended(pool_thread& entry, thread_end how) {
+        if (how == thread_end::ordinary) list_ended(entry);
+        if (how == thread_end::without_locks) {
+            rest_at_thread_end& last = rest_at_thread_end::own();
+            last.holder = ref<ref_counted>(&pool_);
+            last.place = &rest_;
+        }
+        --live_;
+        if (over()) supervisor_.notify();
+    }
+    void list_ended(pool_thread& entry) {
         const lock_guard held(mutex_);
-        if (live_.fetch_sub(1) <= in_handlers_ + 1) ended_.notify_all();
         if (abandoned_) return;
         entry.ended = true;
         if (!entry.handle.joinable()) return;  // it is about to be kept
@@ -130,8 +195,9 @@ class pool_threads {
 
     ref_counted& pool_;
     const std::atomic<std::size_t>& in_handlers_;
+    wake& supervisor_;
+    resting_place rest_;
     mutex mutex_;
-    condition ended_;
     placed_list<pool_thread> threads_;
     ref<pool_thread> gone_;             // those that ended, to be joined: a list
     std::atomic<std::size_t> live_{0};  // threads that have not ended

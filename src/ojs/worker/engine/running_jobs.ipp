@@ -33,25 +33,36 @@ class running_jobs {
   public:
     void add(const ref<active_job>& job) {
         jobs_.add(job);
-        count_ = jobs_.all().size();
+        ++count_;
     }
     void remove(const active_job& job) {
         jobs_.remove(job);
-        count_ = jobs_.all().size();
+        --count_;
     }
-    const array<ref<active_job>>& all() const noexcept { return jobs_.all(); }
+    // Without the mutex, from a thread that the stop has lowered and that is about to end: its job stays listed.
+    void leave_lowered(active_job& job) noexcept {
+        job.home = true;
+        --count_;
+    }
+    array<ref<active_job>> all() const {
+        array<ref<active_job>> out;
+        for (const ref<active_job>& each : jobs_.all()) {
+            if (!each->home) out.push_back(each);
+        }
+        return out;
+    }
     const std::atomic<std::size_t>& count() const noexcept { return count_; }
 
     // Whether a handler is at work, or its thread not yet home; and whether one of them may be about to be: it knows of its
     // cancellation, or the handler has returned and what is left to do is ours.
     bool any() noexcept {
         asked_ = true;
-        return !all().empty();
+        return count_ > 0;
     }
     bool any_returning() {
         asked_ = true;
-        for (const ref<active_job>& each : all()) {
-            if (each->cancel.token().seen() || !each->runner.is_inside()) return true;
+        for (const ref<active_job>& each : jobs_.all()) {
+            if (!each->home && (each->cancel.token().seen() || !each->runner.is_inside())) return true;
         }
         return false;
     }
@@ -61,9 +72,9 @@ class running_jobs {
     // Handlers may be busy without an end: from now on they run below what reports them, where they are more than there
     // are processors. Allocates nothing: until it is done, the allocator's locks are theirs as well.
     void lower() {
-        if (static_cast<long>(all().size()) <= ::sysconf(_SC_NPROCESSORS_ONLN)) return;
+        if (static_cast<long>(jobs_.all().size()) <= ::sysconf(_SC_NPROCESSORS_ONLN)) return;
         const ahead_of_all here;  // they are thousands perhaps, each with as many turns as this thread
-        for (const ref<active_job>& job : all()) job->lower_handler();
+        for (const ref<active_job>& job : jobs_.all()) job->lower_handler();
     }
 
   private:

@@ -337,13 +337,15 @@ class supervisor {
     // Everything is reported; what remains is to get the threads home.
     int end() {
         const time_point soon = steady_clock::now() + stuck_wait;
-        const bool all_home = pool_->end_threads(soon < stop_end_ ? stop_end_ : soon);
+        pool_->close_reports();
+        await(soon < stop_end_ ? stop_end_ : soon, [this] { return pool_->threads_over(); });
+        const bool all_home = pool_->join_threads();
         if (!all_home) name_stuck();
         const int status = end_status(all_home);
         stop_health();
         log_.ended(status, draining_since_);
         const bool all_beats_home = heart_->all_home();
-        pool_->abandon_threads();
+        pool_->abandon_threads(owns_process_, deadline_after(stuck_wait));
         heart_->end();
         if (!(all_home && all_beats_home && all_steps_home_) && owns_process_) _exit(status);
         return status;
