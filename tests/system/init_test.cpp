@@ -1,6 +1,7 @@
 // as_init with real processes: A is the init, made by a fork of this test; B is the program below it.
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -160,9 +161,10 @@ TEST_CASE("as_init: orphans are reaped while the program runs") {
               for (int& orphan : orphans) {
                   const pid_t child = ::fork();
                   if (child == 0) {
+                      const pid_t parent = ::getpid();
                       const pid_t grandchild = ::fork();
                       if (grandchild == 0) {
-                          ::usleep(100);
+                          while (::getppid() == parent) ::sched_yield();  // no sooner than it is an orphan
                           ::_exit(3);
                       }
                       send(ends[1], grandchild);
