@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "events.hpp"
 #include "test.hpp"
 
 namespace {
@@ -314,23 +315,21 @@ TEST_CASE("several threads writing to a pipe that is about to be full: none of t
         auto pipe = std::make_shared<pipe_ends>();
         fill(pipe->fds[1], 1);
         std::atomic<int> ready{0};
-        std::atomic<int> back{0};
+        test::counter back;
         std::vector<std::thread> threads;
         for (int t = 0; t < 4; ++t) {
             threads.emplace_back([&, pipe] {
                 ++ready;
                 while (ready < 4) std::this_thread::yield();
                 ojs::detail::write_line(pipe->fds[1], std::string(3000, 'w'));
-                ++back;
+                back.add();
             });
         }
-        const auto until = ojs::steady_clock::now() + std::chrono::seconds(20);
-        while (back < 4 && ojs::steady_clock::now() < until)
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        CHECK(back == 4);
-        if (back < 4) pipe->read_all_there_is();  // frees whoever is stuck
+        const bool all_back = back.wait_for(4);
+        CHECK(all_back);
+        if (!all_back) pipe->read_all_there_is();  // frees whoever is stuck
         for (std::thread& each : threads) each.join();
-        if (back < 4) break;
+        if (!all_back) break;
     }
 }
 
