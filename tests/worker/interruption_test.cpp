@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <fstream>
 #include <mutex>
 #include <thread>
@@ -32,6 +33,7 @@ job with_timeout(std::chrono::milliseconds timeout) {
 struct told {
     struct entries {
         mutable std::mutex mutex;
+        std::condition_variable more_lines;
         std::vector<std::string> lines;
         std::vector<stuck_job> stuck;
         recorder::counter stuck_calls;
@@ -43,6 +45,7 @@ struct told {
         options.log.hook = [all = all](const log_record& record) {
             const std::lock_guard<std::mutex> held(all->mutex);
             all->lines.push_back(std::string(to_string(record.level)) + " " + std::string(record.message));
+            all->more_lines.notify_all();
             for (const log_field& f : record.fields) {
                 if (f.name == "stack") all->lines.push_back("stack " + f.value);
             }
@@ -58,17 +61,21 @@ struct told {
     bool has(const std::string& line) const { return count(line) > 0; }
     long count(const std::string& line) const {
         const std::lock_guard<std::mutex> held(all->mutex);
-        return std::count_if(all->lines.begin(), all->lines.end(),
-                             [&](const std::string& each) { return each.find(line) == 0; });
+        return count_held(line);
     }
     bool waits_for(const std::string& line) const {
-        const auto end = std::chrono::steady_clock::now() + recorder::guard;
-        while (!has(line) && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(1ms);
-        return has(line);
+        std::unique_lock<std::mutex> held(all->mutex);
+        return all->more_lines.wait_for(held, recorder::guard, [&] { return count_held(line) > 0; });
     }
     std::vector<stuck_job> stuck() const {
         const std::lock_guard<std::mutex> held(all->mutex);
         return all->stuck;
+    }
+
+  private:
+    long count_held(const std::string& line) const {
+        return std::count_if(all->lines.begin(), all->lines.end(),
+                             [&](const std::string& each) { return each.find(line) == 0; });
     }
 };
 
@@ -426,7 +433,7 @@ TEST_CASE("termination mode: a reclaim in the drain, and none where the first si
         busy_worker busy(options, work);
         busy.signal();
         REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
-        while (busy.body->phase() == phase::running) std::this_thread::sleep_for(1ms);
+        CHECK(busy.body->phase() == phase::draining);
         for (int i = 0; i < 3; ++i) busy.signal();
         busy.life.apply(event::reclaim, {cause_kind::signal, SIGUSR1});
         CHECK(busy.body->phase() == phase::draining);
