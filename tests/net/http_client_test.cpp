@@ -162,13 +162,14 @@ TEST_CASE("client: a deadline holds against slow bytes and silence") {
         std::atomic<bool> done{false};
         peer::server server([&](int fd, int) {
             peer::read_message(fd);
+            // A slow peer: each byte comes long before the deadline, and the answer never is whole.
             while (!done && (silent || peer::send_text(fd, "H"))) std::this_thread::sleep_for(5ms);
         });
         http_client client = peer::make_client(server.url());
         const result<http_response> got = client.send(peer::get(), peer::call(steady_clock::now() + 100ms));
         done = true;
         REQUIRE_FALSE(got);
-        CHECK(got.error().code == (silent ? errc::timed_out : errc::timed_out));
+        CHECK(got.error().code == errc::timed_out);
     }
 }
 
