@@ -408,7 +408,9 @@ TEST_CASE("settlement: while nobody can say whether the lease holds, nothing is 
     };
     wire.give(given);
     worker worker(recorder::options(), wire);
-    worker.register_handler("work", [&](job_context& job) { CHECK(job.sleep_for(20ms)); });
+    worker.register_handler("work", [&](job_context& job) {
+        CHECK(job.sleep_for(20ms));  // it is the passing of time that is meant: the lease is over
+    });
     REQUIRE(worker.start());
     REQUIRE(asked.wait_for(3));
     REQUIRE(worker.stop(recorder::guard));
