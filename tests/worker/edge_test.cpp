@@ -211,16 +211,24 @@ TEST_CASE("edge: hooks and callbacks that are empty std::functions are none") {
     settings.on_stuck_job = std::function<void(const ojs::stuck_job&)>();
     settings.log.hook = std::function<void(const ojs::log_record&)>();
     CHECK(settings.log.hook == nullptr);  // the ordinary log, then
+    event told;
+    counter thrown;
+    settings.log.level = ojs::log_level::warn;
+    settings.log.hook = [&](const ojs::log_record& record) {
+        if (record.message.find("job is stuck") == 0) told.set();
+        if (record.message.find(" threw") != std::string::npos) thrown.add();
+    };
     ojs::worker worker(settings, wire);
     worker.register_handler("work", [&](ojs::job_context& job) {
         const ojs::cancel_registration kept = job.on_cancel(std::function<void()>());
         running.set();
         CHECK_FALSE(job.sleep_for(guard));
-        std::this_thread::sleep_for(50ms);  // stuck, as the settings have it
+        CHECK(told.wait());
     });
     REQUIRE(worker.start());
     REQUIRE(running.wait());
     CHECK(worker.stop(guard));
+    CHECK(thrown.count() == 0);
     CHECK(worker.report().interrupted == 1);
     check_last_word(wire);
 }
