@@ -87,23 +87,39 @@ TEST_CASE("lifecycle: clean drains all work within the grace period, and ends wi
 
 TEST_CASE(
     "lifecycle: slow-drain takes its time, says how far it is, and a repeated Shutdown changes nothing") {
-    runner one({"--behavior", "slow-drain", "--drain-duration", "2s", "--initial-work", "3"});
+    runner timed({"--behavior", "slow-drain", "--drain-duration", "1s", "--initial-work", "3"});
     const auto asked = clock::now();
+    timed.shut_down("{\"maxShutdownSeconds\":3600}");
+    CHECK(timed.self.wait() == 0);
+    CHECK(clock::now() - asked >= seconds(1));
+
+    runner one({"--behavior", "slow-drain", "--drain-duration", "1h", "--initial-work", "3"});
     one.shut_down("{\"maxShutdownSeconds\":3600}");
     CHECK(one.says("SHUTDOWN_DRAINING"));
     CHECK(one.call("GetReadinessStatus").body["state"].is("DRAINING"));
+    CHECK(one.status()["metrics"]["inFlightRequests"].number == 3);
     one.shut_down("{\"maxShutdownSeconds\":1}");
     one.shut_down("{\"maxShutdownSeconds\":1}");
-    CHECK(one.self.wait() == 0);
-    CHECK(clock::now() - asked >= seconds(2));
+    // Told later, and by its first Shutdown, another one is at the end of that second: so is this one, and goes on.
+    runner other({"--behavior", "slow-drain", "--drain-duration", "1h"});
+    other.shut_down("{\"maxShutdownSeconds\":1}");
+    CHECK(other.self.wait() == 1);
+    CHECK_FALSE(one.self.ended());
+    CHECK(one.says("SHUTDOWN_DRAINING"));
+    CHECK(one.self.count("draining") == 1);
 }
 
 TEST_CASE("lifecycle: request-more asks for five seconds, and uses less") {
-    runner one({"--behavior", "request-more", "--drain-duration", "3s"});
+    runner asks({"--behavior", "request-more", "--drain-duration", "1h"});
+    asks.shut_down("{\"maxShutdownSeconds\":3600}");
+    REQUIRE(eventually([&] { return asks.status()["needMoreTime"].flag; }));
+    CHECK(asks.status()["additionalSeconds"].number == 5);
+
+    runner one({"--behavior", "request-more", "--drain-duration", "1500ms"});
+    const auto asked = clock::now();
     one.shut_down("{\"gracePeriodSeconds\":1,\"maxShutdownSeconds\":3600}");
-    REQUIRE(eventually([&] { return one.status()["needMoreTime"].flag; }));
-    CHECK(one.status()["additionalSeconds"].number == 5);
     CHECK(one.self.wait() == 0);
+    CHECK(clock::now() - asked >= milliseconds(1500));
 }
 
 TEST_CASE("lifecycle: hang is BLOCKED, and goes only by SIGKILL") {
@@ -138,19 +154,27 @@ TEST_CASE("lifecycle: what is not drained before the maximum is given up with st
 }
 
 TEST_CASE("lifecycle: SIGTERM does the same as a Shutdown, whichever comes first") {
-    for (const bool signal_first : {true, false}) {
-        runner one({"--behavior", "slow-drain", "--drain-duration", "2s"});
-        if (signal_first) {
+    for (const bool by_signal : {true, false}) {
+        runner one({"--behavior", "slow-drain", "--drain-duration", "50ms"});
+        if (by_signal) {
             one.self.signal(SIGTERM);
-            CHECK(one.says("SHUTDOWN_DRAINING"));
-            one.shut_down("{\"maxShutdownSeconds\":3600}");
         } else {
             one.shut_down("{\"maxShutdownSeconds\":3600}");
-            CHECK(one.says("SHUTDOWN_DRAINING"));
         }
         CHECK(one.self.wait() == 0);
         CHECK(one.self.count("draining") == 1);
     }
+    // A Shutdown that comes second sets the times, and is no second request to stop.
+    runner timed({"--behavior", "slow-drain", "--drain-duration", "1h"});
+    timed.self.signal(SIGTERM);
+    CHECK(timed.says("SHUTDOWN_DRAINING"));
+    const auto asked = clock::now();
+    timed.shut_down("{\"maxShutdownSeconds\":1}");
+    CHECK(timed.self.wait() == 1);
+    CHECK(clock::now() - asked >= milliseconds(500));
+    CHECK(timed.self.count("draining") == 1);
+    CHECK(timed.self.prints("drain timeout with 5 in-flight"));
+
     runner forced({"--behavior", "slow-drain", "--drain-duration", "1h"});
     forced.shut_down("{\"maxShutdownSeconds\":3600}");
     CHECK(forced.says("SHUTDOWN_DRAINING"));
