@@ -17,6 +17,7 @@
 #include <sstream>
 
 #include "files.hpp"
+#include "raw_peer.hpp"
 
 extern char** environ;
 
@@ -407,6 +408,48 @@ std::int64_t phase_moment(process& worker, const std::string& phase) {
     return std::strtoll(all.c_str() + all.find(' ', at + line.size()), nullptr, 10);
 }
 
+// ---- relay ----
+
+namespace {
+
+ojs::http_server serve_here(std::function<ojs::http_response(const ojs::http_request&)> handler) {
+    auto started = ojs::http_server::start("127.0.0.1:0", std::move(handler));
+    REQUIRE(started);
+    return std::move(*started);
+}
+
+}  // namespace
+
+relay::relay(const std::string& backend_url, std::string path)
+    : backend_url_(backend_url),
+      path_(std::move(path)),
+      server_(serve_here([this](const ojs::http_request& request) { return pass_on(request); })) {}
+
+ojs::http_response relay::pass_on(const ojs::http_request& request) {
+    auto client = ojs::http_client::create(backend_url_);
+    ojs::http_request to_backend;
+    to_backend.method = request.method;
+    to_backend.target = request.target;
+    to_backend.headers = {{"Content-Type", "application/openjobspec+json"}};
+    to_backend.body = request.body;
+    ojs::http_call call;
+    call.deadline = ojs::deadline_after(guard);
+    ojs::http_response out;
+    out.drop = true;
+    if (!client) return out;
+    auto answer = client->send(to_backend, call);
+    if (!answer) return out;
+    out = std::move(*answer);
+    out.headers = {{"Content-Type", "application/json"}};
+    const std::string& target = request.target;
+    if (target.size() < path_.size() ||
+        target.compare(target.size() - path_.size(), path_.size(), path_) != 0)
+        return out;
+    held_.set();
+    static_cast<void>(going_.wait());
+    return out;
+}
+
 // ---- raw_server ----
 
 raw_server::raw_server() {
@@ -438,16 +481,15 @@ void raw_server::serve() {
     while (!ending_) {
         const int connection = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
         if (connection < 0) continue;
-        char request[65536];
-        timeval limit{1, 0};
+        const timeval limit{guard.count() / 1000, 0};
         ::setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-        ::setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
         std::string bytes;
         {
             const std::lock_guard<std::mutex> held(mutex_);
             bytes = bytes_;
         }
-        if (::recv(connection, request, sizeof request, 0) > 0) {
+        // All of it: what is left unread makes the close a reset.
+        if (!peer::read_message(connection).empty()) {
             std::size_t sent = 0;
             while (sent < bytes.size()) {
                 const ssize_t more =
@@ -456,11 +498,6 @@ void raw_server::serve() {
                 sent += static_cast<std::size_t>(more);
             }
             ++answered_;
-        }
-        // Not a reset: what is left of the request is read first.
-        ::shutdown(connection, SHUT_WR);
-        pollfd readable{connection, POLLIN, 0};
-        while (::poll(&readable, 1, 100) > 0 && ::recv(connection, request, sizeof request, 0) > 0) {
         }
         ::close(connection);
     }

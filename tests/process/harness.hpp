@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "events.hpp"
 #include "test.hpp"
 
 namespace test {
@@ -177,6 +178,26 @@ inline auto beat_in_state(const std::string& worker, const char* state) {
 process start_worker(const std::string& url, const std::string& id, const environment& extra = {});
 // The moment its signal handler ran for the first transition to `phase`, by its own account; 0: not there.
 std::int64_t phase_moment(process& worker, const std::string& phase);
+
+// Stands between a worker and its backend, and holds back the answers to requests that end with `path`, until it lets go.
+// The worker needs an OJS_REQUEST_TIMEOUT as long as it may hold.
+class relay {
+  public:
+    relay(const std::string& backend_url, std::string path);
+    ~relay() { let_go(); }
+
+    std::string url() const { return "http://" + server_.address(); }
+    bool holds() const { return held_.wait(); }  // waits until it has an answer to hold back
+    void let_go() { going_.set(); }
+
+  private:
+    ojs::http_response pass_on(const ojs::http_request& request);
+    const std::string backend_url_;
+    const std::string path_;
+    event held_;
+    event going_;
+    ojs::http_server server_;  // the last: it uses all of the above
+};
 
 // A TCP server that answers every connection with the same bytes, whatever is asked, and then closes it.
 class raw_server {

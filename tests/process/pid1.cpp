@@ -183,19 +183,22 @@ void await_start(backend& jobs, const std::string& id) {
 // Serves, drains with a job in flight, and ends with 0.
 void serve_and_drain(const empty_root& root, const start_options& options) {
     backend jobs;
-    process worker = start_as_pid1(root, settings_for(jobs, "w"), options);
-    const std::string first = jobs.push_one("noop", "[]");
-    CHECK(jobs.reaches(first, "completed"));
-    const std::string second = jobs.push_one("sleep", "[700]");
-    await_start(jobs, second);
+    relay between(jobs.url(), "/workers/ack");
+    environment settings = settings_for(jobs, "w");
+    settings["OJS_URL"] = between.url();
+    settings["OJS_REQUEST_TIMEOUT"] = "1m";
+    process worker = start_as_pid1(root, settings, options);
+    const std::string id = jobs.push_one("noop", "[]");
+    REQUIRE(between.holds());  // until its ACK is answered the job is in flight
     worker.signal(SIGTERM);
+    REQUIRE(jobs.event(beat_in_state("w", "quiet"))["active"].holds(id));
+    between.let_go();
     CHECK(worker.wait() == 0);
     INFO(worker.output());
     CHECK(worker.prints("pid=1 "));
-    CHECK(jobs.state_of(second) == "completed");
-    CHECK(jobs.count(beat_in_state("w", "quiet")) >= 1);
+    CHECK(jobs.state_of(id) == "completed");
     CHECK(jobs.count(beat_in_state("w", "terminate")) == 1);
-    CHECK(jobs.count(job_event(second, "nack")) == 0);
+    CHECK(jobs.count(job_event(id, "nack")) == 0);
 }
 
 }  // namespace

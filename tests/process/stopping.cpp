@@ -91,12 +91,15 @@ TEST_CASE("the backend is gone during the drain: bounded, status 75, the job nam
 }
 
 TEST_CASE("a FETCH on the wire at SIGTERM: what it claims is handed back") {
-    backend jobs({"--delay", "300ms"});
+    backend jobs;
+    relay between(jobs.url(), "/workers/fetch");
     const std::vector<std::string> ids = jobs.push("test.sleep", "[0]", 3);
-    process worker = start_worker(jobs.url(), "w");
-    // The claim is in the ledger, its answer is held back.
+    process worker = start_worker(between.url(), "w", {{"OJS_REQUEST_TIMEOUT", "1m"}});
+    REQUIRE(between.holds());
     REQUIRE(jobs.event(worker_event("w", "fetch"))["jobs"].items.size() == 3);
     worker.signal(SIGTERM);
+    REQUIRE(worker.prints("phase draining"));
+    between.let_go();
     CHECK(worker.wait() == 0);
     INFO(worker.output());
     for (const std::string& id : ids) {
