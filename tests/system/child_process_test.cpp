@@ -421,8 +421,8 @@ TEST_CASE("child_process: the wait lasts until slow callbacks have had every lin
     options.input = stream::pipe();
     options.output = stream::lines([&](std::string_view) {
         pollfd ended_first{end_fd.load(), POLLIN, 0};
-        ::poll(&ended_first, 1, 20000);
-        ::usleep(20000);
+        CHECK(::poll(&ended_first, 1, 20000) == 1);
+        ::usleep(20000);  // the slow callback itself: a wait that does not last is over by then
         lines.fetch_add(1);
     });
     ojs::child_process child = started(options);
