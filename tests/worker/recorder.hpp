@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -20,6 +21,13 @@ using namespace std::chrono_literals;
 using test::counter;
 using test::event;
 inline constexpr auto guard = test::hang_guard;
+
+// As a thread_local: counts the thread once it ends, and so when nothing more can come from it.
+struct counts_at_end {
+    explicit counts_at_end(std::shared_ptr<counter> of) : ended(std::move(of)) {}
+    ~counts_at_end() { ended->add(); }
+    const std::shared_ptr<counter> ended;
+};
 
 // One call to the transport, as it began.
 struct call {

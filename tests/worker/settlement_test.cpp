@@ -291,17 +291,6 @@ TEST_CASE("settlement: jobs that end within a millisecond of the deadline are se
     CHECK(by_handler + by_stop == slots * rounds);
 }
 
-namespace {
-
-// Counts the threads that had one, once they end.
-struct counts_at_end {
-    explicit counts_at_end(recorder::counter& of) : counter(of) {}
-    ~counts_at_end() { counter.add(); }
-    recorder::counter& counter;
-};
-
-}  // namespace
-
 // A lowered thread may wait for a processor for longer than the stop lasts, and what it holds with it.
 TEST_CASE(
     "settlement: what handlers say after the stop has lowered their threads, the stop's own threads report") {
@@ -311,7 +300,8 @@ TEST_CASE(
     REQUIRE(slots > ::sysconf(_SC_NPROCESSORS_ONLN));  // fewer are not lowered
     recorder::transport wire;
     for (int i = 0; i < slots; ++i) wire.give(make_job("j" + std::to_string(i)));
-    recorder::counter running, being_reported, home;
+    recorder::counter running, being_reported;
+    const auto home = std::make_shared<recorder::counter>();
     recorder::event may_answer;
     std::mutex guard;
     std::set<pthread_t> handler_threads, ack_threads;
@@ -330,7 +320,7 @@ TEST_CASE(
     options.stop_timeout = 60s;
     worker worker(options, wire);
     worker.register_handler("work", [&](job_context&) {
-        thread_local const counts_at_end at_end(home);
+        thread_local const recorder::counts_at_end at_end(home);
         {
             const std::lock_guard<std::mutex> held(guard);
             handler_threads.insert(::pthread_self());
@@ -342,7 +332,7 @@ TEST_CASE(
     REQUIRE(worker.start());
     REQUIRE(running.wait_for(slots));
     worker.request_stop();
-    CHECK(home.wait_for(slots));
+    CHECK(home->wait_for(slots));
     std::error_code none;
     const std::filesystem::directory_iterator threads("/proc/self/task", none);
     // Their ends take locks that the reports may need.

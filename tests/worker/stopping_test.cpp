@@ -625,7 +625,7 @@ TEST_CASE("stopping: a worker that goes out of scope is stopped first") {
 
 TEST_CASE("stopping: a deaf handler does not hold up the stop, and finds nothing freed when it returns") {
     const shared_event let_go = make_event();
-    const shared_event returned = make_event();
+    const auto ended = std::make_shared<recorder::counter>();
     recorder::transport wire;
     {
         lifecycle life(0ms);
@@ -633,6 +633,7 @@ TEST_CASE("stopping: a deaf handler does not hold up the stop, and finds nothing
         const shared_event began = make_event();
         worker worker(recorder::options(), wire, life);
         worker.register_handler("work", [=](job_context& job) {
+            thread_local const recorder::counts_at_end at_end(ended);
             began->set();
             CHECK(let_go->wait());
             job.heartbeat();
@@ -640,7 +641,6 @@ TEST_CASE("stopping: a deaf handler does not hold up the stop, and finds nothing
             CHECK(job.stop_requested());
             CHECK(job.id() == "deaf");
             CHECK(!job.sleep_for(1h));
-            returned->set();
         });
         REQUIRE(worker.start());
         REQUIRE(began->wait());
@@ -655,7 +655,7 @@ TEST_CASE("stopping: a deaf handler does not hold up the stop, and finds nothing
     }
     const std::size_t calls = wire.calls().size();
     let_go->set();
-    REQUIRE(returned->wait());
+    REQUIRE(ended->wait_for(1));
     CHECK(wire.calls().size() == calls);
     CHECK(wire.settlements("deaf").size() == 1);
 }
