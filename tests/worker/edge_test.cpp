@@ -162,7 +162,9 @@ TEST_CASE("edge: a FAIL that hangs outside any handler does not hold up the stop
     wire.give(make_job("odd", "nobody runs this"));
     event failing;
     event go;
+    const auto ended = std::make_shared<counter>();
     wire.on.fail = [&](const ojs::fail_request&, ojs::time_point) -> transport::settling {
+        thread_local const counts_at_end at_end(ended);
         failing.set();
         go.wait();
         return ojs::error{ojs::errc::timed_out, 0, "no answer"};
@@ -181,6 +183,7 @@ TEST_CASE("edge: a FAIL that hangs outside any handler does not hold up the stop
     check_last_word(wire);
     const std::size_t calls = wire.calls().size();
     go.set();
+    REQUIRE(ended->wait_for(1));
     CHECK(wire.calls().size() == calls);
 }
 
