@@ -224,7 +224,7 @@ TEST_CASE("a directive that names queues quiets those alone") {
     };
     const std::string of_a = push("a");
     const std::string of_b = push("b");
-    jobs.event(job_event(of_b, "ack"));
+    REQUIRE(jobs.reaches(of_b, "completed"));
     CHECK(jobs.state_of(of_a) == "available");
     CHECK(phase_moment(worker, "quiet") == 0);
     jobs.post("/dev/directive", R"({"worker_id":"w","directive":"running"})");
@@ -232,7 +232,7 @@ TEST_CASE("a directive that names queues quiets those alone") {
     REQUIRE(eventually([&] { return jobs.count(worker_event("w", "beat")) >= beats + 2; }));
     CHECK(jobs.state_of(of_a) == "available");  // no answer un-quiets
     worker.signal(SIGCONT);
-    jobs.event(job_event(of_a, "ack"));
+    CHECK(jobs.reaches(of_a, "completed"));
     worker.signal(SIGTERM);
     CHECK(worker.wait() == 0);
 }
