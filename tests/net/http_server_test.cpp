@@ -253,7 +253,7 @@ TEST_CASE("server: no more connections at a time than allowed, and the others wa
     CHECK(entered[1].wait());
     peer::client waiting(server.port());
     waiting.send(request);
-    CHECK_FALSE(peer::readable(waiting.fd, 100));
+    CHECK_FALSE(peer::readable(waiting.fd, 100));  // time to get it wrong in
     may_go.set();
     CHECK(status_of(first.answer()) == "200");
     CHECK(status_of(second.answer()) == "200");
