@@ -187,7 +187,7 @@ TEST_CASE(
         // Something was done since the last one was killed, or much time has passed: else nobody would get anywhere.
         const auto so_far = ledger_size();
         static_cast<void>(eventually([&] { return ledger_size() > so_far + 50; }, milliseconds(200)));
-        std::this_thread::sleep_for(milliseconds(where.below(10)));
+        std::this_thread::sleep_for(milliseconds(where.below(10)));  // at any moment of its work
         process& victim = workers[static_cast<std::size_t>(where.below(8))];
         REQUIRE_MESSAGE(!victim.ended(), victim.output());
         victim.signal(SIGKILL);
