@@ -116,7 +116,7 @@ tally work_through(backend& jobs, const std::string& id, const environment& sett
         REQUIRE(jobs.event(claimed).what == json::kind::object);
         if (with_events)
             eventually([&] { return jobs.count(worker_event(name, "checkpoint")) >= checkpoints || done(); });
-        std::this_thread::sleep_for(more);
+        std::this_thread::sleep_for(more);  // at any moment of its work
         interrupt(worker);
         const std::int64_t read = bytes_read(worker);
         out.accounted = out.accounted && idle >= 0 && read >= 0;
