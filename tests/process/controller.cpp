@@ -964,7 +964,7 @@ TEST_CASE("controller: whenever the signal comes, the job is in one place, whole
         on.put_job("job-1");
         on.start();
         REQUIRE(on.prints("worker started"));
-        std::this_thread::sleep_for(std::chrono::microseconds(round * 7919 % 12000));
+        std::this_thread::sleep_for(std::chrono::microseconds(round * 7919 % 12000));  // another moment each
         on.stop_by(round % 2 == 0 ? SIGTERM : SIGUSR1);
         const bool back = on.job_is_only_in("request");
         CHECK_MESSAGE((back || on.job_is_only_in("done")), on.controller.output());
