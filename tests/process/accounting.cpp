@@ -138,7 +138,7 @@ outcomes run_workers(backend& jobs, choices& pick, int total) {
             REQUIRE_MESSAGE(!stuck, ward[i].id << " does not end\n" << ward[i].worker.output());
             ++i;
         }
-        std::this_thread::sleep_for(milliseconds(1));
+        std::this_thread::sleep_for(milliseconds(1));  // from one look at all of them to the next
     }
     return out;
 }
