@@ -94,7 +94,7 @@ TEST_CASE("shutdown-probe: each breakage fails its row and no other; without one
             each = under_way.erase(each);
         }
         REQUIRE(clock::now() < end);
-        ::usleep(10000);
+        ::usleep(10000);  // from one look to the next
     }
 }
 
