@@ -23,6 +23,14 @@ void until_cancelled(job_context& job) {
     CHECK(!job.sleep_for(1h));
 }
 
+// As a thread_local of a thread: sets the event when that ends.
+struct at_thread_end {
+    recorder::event* ended = nullptr;
+    ~at_thread_end() {
+        if (ended != nullptr) ended->set();
+    }
+};
+
 }  // namespace
 
 TEST_CASE("stopping: quiet and resume, each announced at once") {
@@ -536,6 +544,42 @@ TEST_CASE("stopping: a FETCH in flight") {
     }
     CHECK(worker.stopped());
     recorder::check_last_word(wire);
+}
+
+TEST_CASE("stopping: what a FETCH brings when the threads that report have ended is named all the same") {
+    recorder::transport wire;
+    wire.give(make_job("odd", "nobody's"));
+    recorder::event in_fetch;
+    recorder::event reporter_ended;
+    recorder::event named;
+    wire.on.fail = [&](const fail_request&, time_point) {
+        thread_local at_thread_end end;
+        end.ended = &reporter_ended;
+        return result<settled>(settled::accepted);
+    };
+    wire.on.fetch = [&](std::size_t) {
+        if (wire.calls("fetch").size() < 2) return;
+        in_fetch.set();
+        CHECK(reporter_ended.wait());
+        wire.give(make_job("late"));
+    };
+    worker_options options = recorder::options(2);
+    options.stop_timeout = 500ms;
+    options.log.level = log_level::error;
+    options.log.hook = [&](const log_record& record) {
+        const bool late = record.message == "job could not be reported" && record.fields[0].value == "late";
+        if (late) named.set();
+    };
+    worker worker(options, wire);
+    worker.register_handler("work", [](job_context&) {});
+    REQUIRE(worker.start());
+    REQUIRE(in_fetch.wait());
+    REQUIRE(wire.wait_for("fail", 1));
+    worker.request_stop_and_cancel();
+    CHECK(named.wait());
+    CHECK(worker.wait(deadline_after(recorder::guard)));
+    CHECK(worker.report().claimed == 2);
+    CHECK(worker.report().unreported == std::vector<std::string>{"late"});
 }
 
 TEST_CASE("stopping: no FETCH begins once the phase has left running") {

@@ -74,9 +74,10 @@ class report_queue {
             ++busy_;
             work_off(held);
             --busy_;
-            if (closed_) return;
+            if (closed_) break;
             work_.wait(held);
         }
+        --running_;  // what a late FETCH brings needs another thread
     }
 
     // Reports all there is, then logs what became of it.
