@@ -91,6 +91,7 @@
 
 // clang-format off: the order matters
 #include "ojs/base/detail/small_file.hpp"
+#include "ojs/base/detail/new_file.hpp"
 #include "ojs/base/detail/proc.hpp"
 #include "ojs/base/detail/clock.hpp"
 #include "ojs/base/detail/signal_names.hpp"
@@ -103,6 +104,7 @@
 #include "ojs/base/log.ipp"
 #include "ojs/base/finding.ipp"
 #include "ojs/base/detail/small_file.ipp"
+#include "ojs/base/detail/new_file.ipp"
 #include "ojs/base/detail/proc.ipp"
 #include "ojs/base/detail/signal_names.ipp"
 

@@ -21,6 +21,9 @@ std::string proc_file(std::string_view root, std::string_view name);
 // Where a link of /proc leads, such as "self/ns/pid"; empty where there is none.
 std::string proc_link(std::string_view root, std::string_view name);
 
+// Names one boot of one machine; empty where that is not to be known.
+std::string boot_id();
+
 struct process_stat {
     pid_t pid = 0;                  // 0: there is no such process
     char state = 0;                 // 'R', 'S', 'Z', ...

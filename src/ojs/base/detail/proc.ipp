@@ -39,6 +39,15 @@ OJS_SHUTDOWN_INLINE std::string proc_link(std::string_view root, std::string_vie
     return length > 0 ? std::string(target, static_cast<std::size_t>(length)) : std::string();
 }
 
+inline std::string without_newlines(std::string text) {
+    while (!text.empty() && text.back() == '\n') text.pop_back();
+    return text;
+}
+
+OJS_SHUTDOWN_INLINE std::string boot_id() {
+    return without_newlines(proc_file("", "sys/kernel/random/boot_id"));
+}
+
 inline array<std::string> split_at_nul(std::string_view text) {
     array<std::string> out;
     while (!text.empty()) {
@@ -77,9 +86,7 @@ OJS_SHUTDOWN_INLINE process_stat read_stat(std::string_view root, std::string_vi
 }
 
 OJS_SHUTDOWN_INLINE std::string process_name(std::string_view root, std::string_view id) {
-    std::string name = proc_file(root, cat({id, "/comm"})).substr(0, 64);
-    while (!name.empty() && name.back() == '\n') name.pop_back();
-    return name;
+    return without_newlines(proc_file(root, cat({id, "/comm"})).substr(0, 64));
 }
 
 OJS_SHUTDOWN_INLINE process_facts read_process(std::string_view root, std::string_view id) {

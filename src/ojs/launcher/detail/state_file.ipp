@@ -8,10 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../../base/detail/new_file.hpp"
 #include "../../base/detail/proc.hpp"
 #include "../../base/detail/small_file.hpp"
 #include "../../net/json.hpp"
-#include "../../worker/transports/spool/owner.ipp"
 #include "state_file.hpp"
 
 namespace ojs {
@@ -104,10 +104,8 @@ OJS_SHUTDOWN_INLINE result<void> state_file::write(const std::vector<state_entry
     text += "]}\n";
     const std::string fresh = path_ + ".new";
     if (::unlink(fresh.c_str()) != 0 && errno != ENOENT) return state_error(path_, "replace it", errno);
-    const unique_fd file(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-    if (!file) return state_error(path_, "write it", errno);
-    if (!write_whole(file.get(), text) || !sync_descriptor(file.get()))
-        return state_error(path_, "write it", errno);
+    const int failed = write_new_file(AT_FDCWD, fresh, text);
+    if (failed != 0) return state_error(path_, "write it", failed);
     return ::rename(fresh.c_str(), path_.c_str()) == 0 ? result<void>()
                                                        : state_error(path_, "replace it", errno);
 }

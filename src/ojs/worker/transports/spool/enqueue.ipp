@@ -47,7 +47,7 @@ OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directo
         return error{errc::invalid_argument, 0, detail::cat({"spool: a job is at most ", longest, " bytes"})};
     const std::string temporary = detail::cat({".new.", detail::hex_text(detail::random_number())});
     const int request = opened->request.get();
-    const result<void> written = detail::write_new_file(request, temporary, text + "\n");
+    const result<void> written = detail::write_new_spool_file(request, temporary, text + "\n");
     if (!written) return written.error();
     const int failed = detail::rename_to_new(request, temporary, request, name);
     if (failed == 0 && detail::sync_descriptor(request)) return id;

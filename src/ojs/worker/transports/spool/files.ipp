@@ -17,6 +17,7 @@
 
 #include "../../../base/detail/clock.hpp"
 #include "../../../base/detail/fd.hpp"
+#include "../../../base/detail/new_file.hpp"
 #include "../../../net/json.ipp"
 #include "../spool.hpp"
 
@@ -145,14 +146,6 @@ inline result<void> open_spool_root(spool_folders& out, const std::string& direc
     return {};
 }
 
-inline bool sync_descriptor(int fd) noexcept {
-    while (::fsync(fd) != 0) {
-        if (errno == EINVAL || errno == EROFS) return true;  // a file system that has no such thing
-        if (errno != EINTR) return false;
-    }
-    return true;
-}
-
 // `make`: the directory itself as well, where it is missing.
 inline result<spool_folders> open_spool_folders(const std::string& directory, bool make) {
     spool_folders out;
@@ -224,27 +217,10 @@ inline int list_folder(int folder, std::vector<std::string>& out) {
 
 // ---- writing ----
 
-inline bool write_whole(int fd, std::string_view text) noexcept {
-    while (!text.empty()) {
-        const ssize_t wrote = ::write(fd, text.data(), text.size());
-        if (wrote < 0 && errno == EINTR) continue;
-        if (wrote <= 0) return false;
-        text.remove_prefix(static_cast<std::size_t>(wrote));
-    }
-    return true;
-}
-
-// A new file with its content on the disk, or none.
-inline result<void> write_new_file(int folder, const std::string& name, std::string_view text) {
-    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    unique_fd file(::openat(folder, name.c_str(), flags, 0600));
-    if (!file) return spool_error(cat({"create ", printable(name)}), errno);
-    if (write_whole(file.get(), text) && sync_descriptor(file.get())) {
-        if (::close(file.release()) == 0 || errno == EINTR) return {};
-    }
-    const int failed = errno;
-    ::unlinkat(folder, name.c_str(), 0);
-    return spool_error(cat({"write ", printable(name)}), failed);
+// See write_new_file().
+inline result<void> write_new_spool_file(int folder, const std::string& name, std::string_view text) {
+    const int failed = write_new_file(folder, name, text);
+    return failed == 0 ? result<void>() : spool_error(cat({"write ", printable(name)}), failed);
 }
 
 // ---- moving ----

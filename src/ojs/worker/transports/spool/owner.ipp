@@ -33,13 +33,6 @@ inline std::string hex_text(std::uint64_t number) {
     return text;
 }
 
-// Names one boot of one machine; empty where that is not to be known.
-inline std::string boot_id() {
-    std::string out = proc_file("", "sys/kernel/random/boot_id");
-    while (!out.empty() && out.back() == '\n') out.pop_back();
-    return out;
-}
-
 // For people, except for the boot: the lock alone says whether the owner lives.
 inline std::string owner_record() {
     const process_stat self = read_stat("", "self");
@@ -242,7 +235,7 @@ inline result<ref<spool_owner>> try_make_owner(const spool_folders& spool) {
     unique_fd folder(open_folder_at(spool.processing.get(), name));
     if (!folder)
         return errno == ENOENT ? taken : spool_error("open a folder in processing/", errno, errc::system);
-    const result<void> written = write_new_file(folder.get(), owner_file, owner_record());
+    const result<void> written = write_new_spool_file(folder.get(), owner_file, owner_record());
     if (!written && written.error().sys_errno == ENOENT) return taken;
     if (!written) {
         ::unlinkat(spool.processing.get(), name.c_str(), AT_REMOVEDIR);

@@ -122,7 +122,7 @@ inline result<void> carry_out(const claimed_file& file, spool_end end) {
 // also after a crash, finds all of it or the one before.
 inline result<void> write_owned(const claimed_file& file, const std::string& temporary, int folder,
                                 const std::string& name, std::string_view text) {
-    const result<void> written = write_new_file(file.owner, temporary, text);
+    const result<void> written = write_new_spool_file(file.owner, temporary, text);
     if (!written) return written;
     if (::renameat(file.owner, temporary.c_str(), folder, name.c_str()) == 0) return {};
     const int failed = errno;
