@@ -29,25 +29,28 @@ inline verdict judge_exception(const worker_context& worker, const active_job& j
     return failed({"handler_error", std::move(message), true, "{}"});
 }
 
-// Runs user code: whatever it throws is a FAIL.
-inline verdict call_handler(worker_context& worker, active_job& job) {
+// Runs user code: whatever it throws is a FAIL. False: the stop came between, and may no longer wait for the handler, which
+// was not called and has nothing to say.
+inline bool call_handler(worker_context& worker, active_job& job, verdict& report) {
     try {
         const handler_thread::inside here(job.runner);
-        if (job.taken()) return {};  // the stop came between, and may no longer wait for its handler
-        return judge(worker, job, job.call_handler(worker));
+        if (job.taken()) return false;
+        report = judge(worker, job, job.call_handler(worker));
     } catch (const std::exception& thrown) {
-        return judge_exception(worker, job, printable(thrown.what(), 2000));
+        report = judge_exception(worker, job, printable(thrown.what(), 2000));
     } catch (...) {
         pass_on_thread_end();
-        return judge_exception(worker, job, "the handler threw something that is not a std::exception");
+        report = judge_exception(worker, job, "the handler threw something that is not a std::exception");
     }
+    return true;
 }
 
 inline void run_job(worker_context& worker, active_job& job, next_look& looks) {
     if (job.taken()) return;  // the stop was faster
     job.handler_begins();
     looks.by(job.timeout_at);
-    verdict report = call_handler(worker, job);
+    verdict report;
+    if (!call_handler(worker, job, report)) return;
     leave_forked_child(worker);
     if (job.runner.was_lowered()) return job.leave_to_stop(std::move(report));
     if (job.take(settler::handler)) settle(worker, job, std::move(report));
