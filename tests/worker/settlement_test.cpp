@@ -65,6 +65,47 @@ TEST_CASE("settlement: Retry-After of an ACK is waited for") {
     CHECK(wire.calls("ack")[1].at - wire.calls("ack")[0].at >= 300ms);
 }
 
+TEST_CASE("settlement: a Retry-After that is as long as can be ends with the stop's beginning") {
+    recorder::transport wire;
+    wire.give(make_job("a"));
+    error later{errc::unavailable, 0, "later"};
+    later.retry_after = std::chrono::milliseconds::max();
+    wire.refuse("ack", 1, later);
+    worker worker(recorder::options(), wire);
+    worker.register_handler("work", [](job_context&) {});
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("ack", 1));
+    const time_point asked = steady_clock::now();
+    worker.request_stop_and_cancel();
+    REQUIRE(worker.wait(deadline_after(recorder::guard)));
+    REQUIRE(wire.calls("ack").size() == 2);
+    CHECK(wire.calls("ack")[1].at >= asked);
+    CHECK(worker.exit_code() == 0);
+}
+
+TEST_CASE("settlement: a Retry-After longer than the stop costs no job its report") {
+    recorder::transport wire;
+    wire.give(make_job("a"));
+    error later{errc::unavailable, 0, "later"};
+    later.retry_after = 1h;
+    wire.refuse("fail", 1, later);
+    recorder::event began;
+    worker worker(recorder::options(), wire);
+    worker.register_handler("work", [&](job_context& job) {
+        began.set();
+        CHECK(!job.sleep_for(1h));
+    });
+    REQUIRE(worker.start());
+    REQUIRE(began.wait());
+    worker.request_stop_and_cancel();
+    REQUIRE(worker.wait(deadline_after(recorder::guard)));
+    const std::vector<recorder::call> tries = wire.settlements("a");
+    REQUIRE(tries.size() == 2);
+    CHECK(tries[1].at - tries[0].at >= 1s);  // of nearly 5 s
+    CHECK(worker.report().interrupted == 1);
+    CHECK(worker.exit_code() == 0);
+}
+
 TEST_CASE("settlement: a reservation that is gone is counted and left alone") {
     recorder::transport wire;
     wire.on.ack = [](const ack_request&, time_point) { return settled::gone; };

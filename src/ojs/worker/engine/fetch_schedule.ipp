@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../../base/detail/backoff.hpp"
-#include "../../base/error.hpp"
+#include "../../base/duration.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -30,7 +30,7 @@ class fetch_schedule {
         backing_off_ = !got && got.error().code != errc::cancelled;
         if (backing_off_) {
             const std::chrono::milliseconds pause = pauses_.next();
-            due_ = now + (got.error().retry_after > pause ? got.error().retry_after : pause);
+            due_ = deadline_after(got.error().retry_after > pause ? got.error().retry_after : pause);
             return false;
         }
         pauses_.reset();

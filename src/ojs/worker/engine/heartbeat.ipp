@@ -97,7 +97,7 @@ class heartbeat : public ref_counted {
         worker_.log.write(log_level::warn, "heartbeat failed", {field("error", why.text)});
         // What the backend must know is not left to the next interval.
         if (!matters || why.code == errc::rejected) return;
-        if (why.retry_after.count() > 0) return worker_.beats.by(steady_clock::now() + why.retry_after);
+        if (why.retry_after.count() > 0) return worker_.beats.by(deadline_after(why.retry_after));
         worker_.beats.soon();
     }
 

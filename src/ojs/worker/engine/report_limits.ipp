@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "../../base/detail/sync.hpp"
+#include "../../base/duration.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -24,10 +25,9 @@ class report_limits {
     void set_saves(time_point when) noexcept { saves_.store(when, std::memory_order_release); }
 
     // Between two tries of a settling call. Ends early when the deadline changes.
-    void pause(std::chrono::milliseconds pause) {
+    void pause(time_point until) {
         lock_guard held(mutex_);
         const time_point before = deadline();
-        const time_point until = steady_clock::now() + pause;
         while (deadline() == before && changed_.wait_until(held, until < before ? until : before)) {
         }
     }

@@ -154,6 +154,16 @@ inline result<settle_end> report_once(worker_context& worker, active_job& job, c
     return *answer == settled::accepted ? settle_end::accepted : settle_end::gone;
 }
 
+// When to try again. What the backend asks for counts, but in a stop for half of what is left: then it may be well again.
+inline time_point next_try(const worker_context& worker, const error& failure,
+                           std::chrono::milliseconds least) {
+    time_point asked = deadline_after(failure.retry_after);
+    const time_point now = steady_clock::now();
+    const time_point last = worker.reports.deadline();
+    if (last != time_point::max() && asked > now + (last - now) / 2) asked = now + (last - now) / 2;
+    return asked > now + least ? asked : now + least;
+}
+
 // Tells the backend until it answers. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]
 inline settle_end report_until_answered(worker_context& worker, active_job& job, verdict& report) {
     backoff pauses(std::chrono::milliseconds(50), std::chrono::milliseconds(2000));
@@ -169,8 +179,7 @@ inline settle_end report_until_answered(worker_context& worker, active_job& job,
             if (load.empty()) return settle_end::rejected;
             load.clear();
         } else {
-            const std::chrono::milliseconds pause = pauses.next();
-            worker.reports.pause(failure.retry_after > pause ? failure.retry_after : pause);
+            worker.reports.pause(next_try(worker, failure, pauses.next()));
         }
     }
     return settle_end::out_of_time;
