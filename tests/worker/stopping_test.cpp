@@ -959,6 +959,69 @@ TEST_CASE("stopping: on the third signal a worker in somebody's process stops tr
     recorder::check_last_word(busy.wire);
 }
 
+TEST_CASE("stopping: on the third signal every job that is left is named, however many they are") {
+    constexpr int jobs = 30;
+    recorder::transport wire;
+    wire.refuse("fail", 100000, {errc::unavailable, 0, "down"});
+    for (int i = 0; i < jobs; ++i) wire.give(make_job("j" + std::to_string(i)));
+    recorder::counter began;
+    lifecycle life{0ms};
+    std::string named;
+    worker_options options = recorder::options(jobs);
+    options.stop_timeout = 200s;
+    options.log.level = log_level::error;
+    options.log.hook = [&](const log_record& record) {
+        if (record.message != "third stop signal: leaving at once") return;
+        for (const log_field& each : record.fields) {
+            if (each.name == "job_ids") named = "," + each.value + ",";
+        }
+    };
+    worker worker(options, wire, life);
+    worker.register_handler("work", [&](job_context& job) {
+        began.add();
+        CHECK(!job.sleep_for(1h));
+    });
+    REQUIRE(worker.start());
+    REQUIRE(began.wait_for(jobs));
+    life.apply(event::stop_signal, sigterm);
+    life.apply(event::stop_signal, sigterm);
+    REQUIRE(wire.wait_for("fail", 2));
+    life.apply(event::stop_signal, sigterm);
+    REQUIRE(worker.wait(deadline_after(recorder::guard)));
+    for (int i = 0; i < jobs; ++i) CHECK(named.find(",j" + std::to_string(i) + ",") != std::string::npos);
+}
+
+TEST_CASE("stopping: a FETCH that is not answered is told of beside the jobs that are named") {
+    recorder::transport wire;
+    wire.give(make_job("a"));
+    recorder::event in_fetch;
+    recorder::event told;
+    wire.on.fail = [&](const fail_request&, time_point) {
+        CHECK(told.wait());
+        return result<settled>(error{errc::unavailable, 0, "down"});
+    };
+    wire.on.fetch = [&](std::size_t) {
+        if (wire.calls("fetch").size() < 2) return;
+        in_fetch.set();
+        CHECK(told.wait());
+    };
+    worker_options options = recorder::options(2);
+    options.stop_timeout = 500ms;
+    options.log.level = log_level::warn;
+    options.log.hook = [&](const log_record& record) {
+        if (record.message.find("a FETCH is still unanswered") == 0) told.set();
+    };
+    worker worker(options, wire);
+    worker.register_handler("work", until_cancelled);
+    REQUIRE(worker.start());
+    REQUIRE(in_fetch.wait());
+    worker.request_stop_and_cancel();
+    REQUIRE(worker.wait(deadline_after(recorder::guard)));
+    CHECK(told.is_set());
+    CHECK(worker.report().unreported == std::vector<std::string>{"a"});
+    CHECK(worker.exit_code() == exit_status::unreported);
+}
+
 TEST_CASE("stopping: stop_and_cancel() starts the hard stage at once, whatever is left of the grace period") {
     for (const bool in_the_drain : {false, true}) {
         CAPTURE(in_the_drain);

@@ -22,9 +22,11 @@ class job_intake {
         drain_barrier::ticket ticket = worker_.claims.enter();
         if (!ticket) return error{errc::cancelled, 0, "the intake is closed"};
         const time_point sent = steady_clock::now();
+        worker_.fetches.fetch_add(1);
         result<std::vector<job>> answer = ask(count, sent);
         const bool sent_at_all = answer || answer.error().code != errc::cancelled;
         const std::size_t came = answer ? accept(std::move(*answer), sent, ticket, runnable) : 0;
+        worker_.fetches.fetch_sub(1);
         if (sent_at_all && worker_.metrics) {
             worker_.metrics->note_fetch(!answer    ? fetch_end::failed
                                         : came > 0 ? fetch_end::jobs

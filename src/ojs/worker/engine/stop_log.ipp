@@ -104,7 +104,7 @@ class stop_log {
     void unreported(const array<ref<active_job>>& left) const {
         for (const ref<active_job>& job : left)
             log_job(worker_, *job, log_level::error, "job could not be reported in time");
-        if (left.empty()) {
+        if (worker_.fetches > 0) {
             worker_.log.write(log_level::warn,
                               "a FETCH is still unanswered; jobs it may have claimed come back after their "
                               "visibility timeout");
@@ -114,7 +114,8 @@ class stop_log {
         const std::vector<std::string> left = ids_of(worker_.jobs.snapshot());
         worker_.log.write(log_level::error, "third stop signal: leaving at once",
                           {field("signal", signal_name(why.signal)), field("unreported_jobs", left.size()),
-                           field("job_ids", join_ids(left))});
+                           field("unanswered_fetches", worker_.fetches.load()),
+                           field("job_ids", join_ids(left, left.size()))});
     }
     void stuck(const std::vector<std::string>& ids) const {
         worker_.log.write(log_level::warn, "handlers have not returned; leaving without them",
@@ -155,11 +156,11 @@ class stop_log {
         if (!name.empty()) fields.push_back(field("sender", name));
     }
 
-    static std::string join_ids(const std::vector<std::string>& ids) {
+    static std::string join_ids(const std::vector<std::string>& ids, std::size_t most = 20) {
         std::string out;
-        for (std::size_t i = 0; i < ids.size() && i < 20; ++i)
-            append(out, {cat({i == 0 ? "" : ",", printable(ids[i], 64)})});
-        return ids.size() > 20 ? cat({out, ",... ", ids.size() - 20, " more"}) : out;
+        for (std::size_t i = 0; i < ids.size() && i < most; ++i)
+            append(out, {i == 0 ? "" : ",", printable(ids[i], 64)});
+        return ids.size() > most ? cat({out, ",... ", ids.size() - most, " more"}) : out;
     }
 
     // "flush: done, close: timed out"; steps are few.

@@ -104,8 +104,9 @@ class worker_context : public ref_counted {
     lifecycle life;  // this worker's own
     queue_gate queues{options.queues, life};
     wake supervisor;
-    drain_barrier claims;  // every FETCH under way and every claimed job holds a ticket
-    drain_barrier calls;   // see call()
+    drain_barrier claims;         // every FETCH under way and every claimed job holds a ticket
+    std::atomic<int> fetches{0};  // under way, or their jobs not yet in the table
+    drain_barrier calls;          // see call()
     job_table jobs;
     job_tally tally;
     report_limits reports;
