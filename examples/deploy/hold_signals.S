@@ -3,8 +3,8 @@
 // For static programs that run as PID 1. The kernel throws away a signal to PID 1 that is neither handled nor blocked,
 // and until main() has claimed its signals that is every SIGTERM. A blocked one is kept instead, and delivered when
 // ojs::signals::install() unblocks it. This does in the first instructions of the program what a constructor could do
-// only after the C library has set itself up, which takes half a millisecond. Nothing in the program can do it earlier:
-// what comes before the first instruction is kept only if whoever started us had it blocked (env --block-signal).
+// only after the C library has set itself up. Nothing in the program can do it earlier: what comes before the first
+// instruction is kept only if whoever started us had it blocked (env --block-signal).
 //
 // A program linked with this must call ojs::signals::install(), else it does not see the three signals at all:
 //
