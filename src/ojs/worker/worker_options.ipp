@@ -203,6 +203,42 @@ class environment_reader {
     error failure_;
 };
 
+inline result<void> check_durations(const worker_options& options) {
+    struct named_duration {
+        const char* name;
+        std::chrono::milliseconds value;
+        std::chrono::milliseconds least;
+    };
+    const std::chrono::milliseconds none{0};
+    const named_duration durations[] = {
+        {"shutdown_grace_period", options.shutdown_grace_period, none},
+        {"heartbeat_interval", options.heartbeat_interval, least_interval},
+        {"poll_interval", options.poll_interval, least_poll_interval},
+        {"visibility_timeout", options.visibility_timeout, least_visibility_timeout},
+        {"request_timeout", options.request_timeout, least_interval},
+        {"stop_timeout", options.stop_timeout, least_stop_timeout},
+        {"cancel_wait", options.cancel_wait, none},
+        {"reclaim_wait", options.reclaim_wait, none},
+        {"cancel_lead", options.cancel_lead, none},
+        {"stuck_after", options.stuck_after, least_interval},
+        {"repeat_signal_gap", options.repeat_signal_gap, none},
+        {"progress_interval", options.progress_interval, least_interval},
+        {"container_grace_period", options.container_grace_period, none},
+        {"prestop_delay", options.prestop_delay, none},
+    };
+    for (const named_duration& each : durations) {
+        const bool unlimited =
+            each.value == no_limit && std::string_view(each.name) == "shutdown_grace_period";
+        if (!unlimited &&
+            (each.value < each.least || each.value > std::chrono::milliseconds(longest_duration_ms))) {
+            return error{errc::invalid_argument, 0,
+                         cat({each.name, " is ", each.value.count(), " ms; it must be ", each.least.count(),
+                              " ms to 24 days"})};
+        }
+    }
+    return {};
+}
+
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(const environment_lookup& lookup,
@@ -273,37 +309,8 @@ OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
     for (const std::string& queue : options.queues) {
         if (queue.empty()) return invalid("a queue's name must not be empty");
     }
-    struct named_duration {
-        const char* name;
-        std::chrono::milliseconds value;
-        std::chrono::milliseconds least;
-    };
-    const std::chrono::milliseconds none{0};
-    const named_duration durations[] = {
-        {"shutdown_grace_period", options.shutdown_grace_period, none},
-        {"heartbeat_interval", options.heartbeat_interval, detail::least_interval},
-        {"poll_interval", options.poll_interval, detail::least_poll_interval},
-        {"visibility_timeout", options.visibility_timeout, detail::least_visibility_timeout},
-        {"request_timeout", options.request_timeout, detail::least_interval},
-        {"stop_timeout", options.stop_timeout, detail::least_stop_timeout},
-        {"cancel_wait", options.cancel_wait, none},
-        {"reclaim_wait", options.reclaim_wait, none},
-        {"cancel_lead", options.cancel_lead, none},
-        {"stuck_after", options.stuck_after, detail::least_interval},
-        {"repeat_signal_gap", options.repeat_signal_gap, none},
-        {"progress_interval", options.progress_interval, detail::least_interval},
-        {"container_grace_period", options.container_grace_period, none},
-        {"prestop_delay", options.prestop_delay, none},
-    };
-    for (const named_duration& each : durations) {
-        const bool unlimited =
-            each.value == no_limit && std::string_view(each.name) == "shutdown_grace_period";
-        if (!unlimited && (each.value < each.least ||
-                           each.value > std::chrono::milliseconds(detail::longest_duration_ms))) {
-            return invalid(detail::cat({each.name, " is ", each.value.count(), " ms; it must be ",
-                                        each.least.count(), " ms to 24 days"}));
-        }
-    }
+    const result<void> durations = detail::check_durations(options);
+    if (!durations) return durations;
     const result<void> health = detail::check_health(options);
     if (!health) return health;
     const result<void> path = detail::check_registration_path(options.registration_path);
