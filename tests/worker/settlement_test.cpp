@@ -522,6 +522,47 @@ TEST_CASE("settlement: a job claimed again while it runs here is not run twice")
     CHECK(wire.settlements("a").size() == 1);
 }
 
+TEST_CASE("settlement: a job that one answer holds twice is settled once, whatever becomes of it") {
+    recorder::transport wire;
+    recorder::event in_fetch;
+    recorder::event answer;
+    wire.on.fetch = [&](std::size_t) {
+        in_fetch.set();
+        CHECK(answer.wait());
+    };
+    job unknown = make_job("unknown", "nobody's");
+    job bad = make_job("bad");
+    bad.malformed = "args is not an array";
+    job number = make_job("7");
+    number.id_json = "7";
+    number.malformed = "the id is a number";
+    for (const job& each : {make_job("good"), unknown, bad, number, make_job("7")}) {
+        for (int times = 0; times < 2; ++times) wire.give(each);
+    }
+    worker worker(recorder::options(10), wire);
+    worker.register_handler("work", [](job_context&) {});
+    REQUIRE(worker.start());
+    REQUIRE(in_fetch.wait());
+    const char* what_good = "ack";
+    SUBCASE("while it runs") {
+        answer.set();
+        REQUIRE(wire.wait_for("fail", 3));
+        REQUIRE(wire.wait_for("ack", 2));
+    }
+    SUBCASE("in the drain") {
+        what_good = "fail";
+        worker.request_stop();
+        answer.set();
+    }
+    REQUIRE(worker.stop(recorder::guard));
+    for (const char* id : {"good", "unknown", "bad"}) CHECK(wire.settlements(id).size() == 1);
+    CHECK(wire.settlements("7").size() == 2);  // the number and the string
+    REQUIRE(!wire.settlements("good").empty());
+    CHECK(wire.settlements("good")[0].what == what_good);
+    CHECK(worker.report().claimed == 5);
+    CHECK(worker.exit_code() == 0);
+}
+
 TEST_CASE("settlement: a job that comes again after it was settled is another job") {
     recorder::transport wire;
     recorder::counter runs;

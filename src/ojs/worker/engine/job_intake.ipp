@@ -61,22 +61,22 @@ class job_intake {
         return &some;
     }
 
-    // Claimed jobs become active ones. Returns how many there were.
+    // Claimed jobs become active ones, all of them before the first is reported: so one that an answer holds twice is known
+    // the second time. Returns how many there were.
     std::size_t accept(std::vector<job> claimed, time_point sent, const drain_barrier::ticket& ticket,
                        array<ref<active_job>>& runnable) {
-        std::size_t came = 0;
+        array<ref<active_job>> came;
         for (job& each : claimed) {
             if (each.id.empty()) {
                 name_unreportable(each);
-                continue;
+            } else if (!renews_open_job(each, sent)) {
+                came.push_back(take_in(std::move(each), sent, ticket));
             }
-            // The number 7 is not the job "7" that may run here.
-            if (each.id_json.empty() && renews_running_job(each.id, sent)) continue;
-            ++came;
-            const ref<active_job> job = take_in(std::move(each), sent, ticket);
+        }
+        for (const ref<active_job>& job : came) {
             if (can_run(job)) runnable.push_back(job);
         }
-        return came;
+        return came.size();
     }
 
     ref<active_job> take_in(job claimed, time_point sent, const drain_barrier::ticket& ticket) {
@@ -133,13 +133,19 @@ class job_intake {
                           {field("job_type", printable(claimed.type)), field("error", why)});
     }
 
-    // A job whose claim had run out and that came to us again while it still runs here: running it twice helps nobody.
-    bool renews_running_job(const std::string& id, time_point sent) {
-        const ref<active_job> known = worker_.jobs.find_open(id);
-        if (!known) return false;
-        known->extend_lease(sent);
-        worker_.log.write(log_level::warn, "a job that runs here was claimed again", {field("job_id", id)});
-        return true;
+    // A job whose claim had run out and that came to us again while it still runs here: running it twice helps nobody. The
+    // number 7 is not the job "7".
+    bool renews_open_job(const job& claimed, time_point sent) {
+        bool known = false;
+        worker_.jobs.each_of(claimed.id, [&](active_job& job) {
+            if (job.taken() || job.job.id_json != claimed.id_json) return;
+            job.extend_lease(sent);
+            known = true;
+        });
+        if (known)
+            worker_.log.write(log_level::warn, "a job that runs here was claimed again",
+                              {field("job_id", claimed.id)});
+        return known;
     }
 
     ref<registered_handler> find_handler(const std::string& type) const {
