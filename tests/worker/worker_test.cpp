@@ -224,6 +224,34 @@ TEST_CASE("worker: jobs that cannot be run are failed for good, and none is skip
     CHECK(holds(worker.report().unreported[0], "args is not an array"));
 }
 
+TEST_CASE(
+    "worker: of jobs that nobody could be told about all are counted, and the first 10,000 kept by name") {
+    constexpr std::size_t jobs = 10010;
+    struct nameless : recorder::transport {
+        result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
+            const auto none = recorder::transport::fetch(request, deadline);
+            return none && calls("fetch").size() == 1 ? std::vector<job>(jobs) : none;
+        }
+    } wire;
+    std::string counted;
+    worker_options options = recorder::options();
+    options.log.level = log_level::info;
+    options.log.hook = [&](const log_record& record) {
+        if (record.message != "worker stopped") return;
+        for (const log_field& each : record.fields) {
+            if (each.name == "unreported") counted = each.value;
+        }
+    };
+    worker worker(options, wire);
+    worker.register_handler("work", [](job_context&) {});
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("fetch", 1));
+    REQUIRE(worker.stop(recorder::guard).how == stop_end::unreported);
+    CHECK(worker.report().claimed == jobs);
+    CHECK(worker.report().unreported.size() == 10000);
+    CHECK(counted == std::to_string(jobs));
+}
+
 TEST_CASE("worker: the first handler registered for a type runs its jobs") {
     recorder::transport wire;
     wire.give(make_job("a", "first"));

@@ -18,6 +18,7 @@ class job_tally {
     // A job nobody could be told about, by its id or by why it has none. A backend that goes on like that must not grow the
     // worker: the log has them all.
     void name_unreported(std::string name) {
+        count_one(unreported_count_);
         const lock_guard held(mutex_);
         if (unreported_.size() < most_unreported) unreported_.push_back(std::move(name));
     }
@@ -34,10 +35,7 @@ class job_tally {
     std::uint64_t count(job_end how) const noexcept {
         return read_counter(ends_[static_cast<std::size_t>(how)]);
     }
-    std::size_t unreported() const {
-        const lock_guard held(mutex_);
-        return unreported_.size();
-    }
+    std::uint64_t unreported() const noexcept { return read_counter(unreported_count_); }
     worker_report report() const {
         const lock_guard held(mutex_);
         return {claimed(),
@@ -56,6 +54,7 @@ class job_tally {
 
     counter claimed_{0};
     counter ends_[job_end_count] = {};
+    counter unreported_count_{0};
     mutable mutex mutex_;
     std::vector<std::string> unreported_;
     std::vector<std::string> stuck_;

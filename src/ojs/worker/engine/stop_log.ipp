@@ -133,7 +133,7 @@ class stop_log {
             field("interrupted", told.interrupted),
             field("handed_back", told.handed_back),
             field("gone", told.gone),
-            field("unreported", told.unreported.size()),
+            field("unreported", worker_.tally.unreported()),
             field("uptime_ms", milliseconds_since(started_)),
             field("stop_ms", milliseconds_since(draining_since)),
             field("mode", to_string(state.mode)),
