@@ -143,10 +143,6 @@ class http_connection final : public ref_counted {
     std::atomic<std::uint64_t> idle_since_{newcomer};
 };
 
-inline time_point after(std::chrono::milliseconds duration) noexcept {
-    return duration.count() > 0x7fffffff ? time_point::max() : steady_clock::now() + duration;
-}
-
 OJS_SHUTDOWN_INLINE void http_connection::serve() {
     try {
         while (serve_request()) {
@@ -163,7 +159,7 @@ OJS_SHUTDOWN_INLINE void http_connection::serve() {
 OJS_SHUTDOWN_INLINE bool http_connection::serve_request() {
     parser_.begin();
     http_parser::status reached = parser_.feed({});  // a pipelined request may be here already
-    time_point deadline = after(server_.options.request_timeout);
+    time_point deadline = deadline_after(server_.options.request_timeout);
     if (parser_.untouched() && !await_request(reached, deadline)) return false;
     busy_.store(true);
     idle_since_.store(0);
@@ -177,8 +173,8 @@ OJS_SHUTDOWN_INLINE bool http_connection::serve_request() {
 OJS_SHUTDOWN_INLINE bool http_connection::await_request(http_parser::status& reached, time_point& deadline) {
     busy_.store(false);
     if (server_.stopping.load()) return false;
-    if (read_more(after(server_.options.idle_timeout), reached) != io_status::ok) return false;
-    deadline = after(server_.options.request_timeout);
+    if (read_more(deadline_after(server_.options.idle_timeout), reached) != io_status::ok) return false;
+    deadline = deadline_after(server_.options.request_timeout);
     while (parser_.untouched()) {
         if (!may_stay() || read_more(deadline, reached) != io_status::ok) return false;
     }
@@ -242,7 +238,8 @@ OJS_SHUTDOWN_INLINE bool http_connection::refuse(int status, std::string_view wh
 OJS_SHUTDOWN_INLINE bool http_connection::send_answer(const http_response& answer, bool to_head,
                                                       bool closes) {
     const std::string text = compose_answer(answer, to_head, closes);
-    return send_all(socket_.get(), text, after(server_.options.request_timeout)).status == io_status::ok &&
+    return send_all(socket_.get(), text, deadline_after(server_.options.request_timeout)).status ==
+               io_status::ok &&
            !closes;
 }
 
