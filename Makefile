@@ -11,8 +11,8 @@ TEST_CXXFLAGS ?= -O0
 BUILD ?= build
 CLANGXX ?= clang++
 CLANG_FORMAT ?= clang-format
-# Test programs that run at the same time: they mostly wait.
-TEST_JOBS ?= 4
+# Checks that run at the same time: tests mostly wait, and what compiles yields to them.
+TEST_JOBS ?= 5
 
 # A hand-copied picojson.h or doctest/doctest.h is found in third_party/include, as a system header.
 COMMON := -std=c++17 -pthread -isystem third_party/include
@@ -20,12 +20,14 @@ SEPARATE := -DOJS_SHUTDOWN_SEPARATE=1
 OBJ := $(BUILD)/obj
 RESULTS := $(BUILD)/results
 TALLY := python3 tools/tally.py
+# For what compiles and measures no time, so that it takes from the tests beside it no more than they leave.
+YIELD := nice -n 19
 # Sub-makes use all cores, unless the caller said -j.
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell getconf _NPROCESSORS_ONLN))
 
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: examples demo test fuzz duress check bench container-test deps deps-check deps-container header amalgamate format clean help FORCE
+.PHONY: examples demo test fuzz duress check ci bench container-test deps deps-check deps-container header amalgamate format clean help FORCE
 
 # ---- programs --------------------------------------------------------------------------------------------------------
 #
@@ -253,9 +255,14 @@ test: deps  ## all tests, on the generated header, header-only and separate
 define run_checks
 	@rm -rf $(RESULTS)
 	@$(MAKE) -s -k $(JOBS) $(addprefix $(BUILD)/,$(1)) || true
-	@$(MAKE) -s -k -j$(TEST_JOBS) $(addprefix $(RESULTS)/,$(2)) || true
+	@$(MAKE) -s -k -j$(TEST_JOBS) $(addprefix $(RESULTS)/,$(call longest_first,$(2))) || true
 	@$(TALLY) sum $(addprefix $(RESULTS)/,$(2))
 endef
+# In what order checks begin: the minutes first, as what begins last must not go on alone; what takes seconds fills up the
+# end. Few compile at the same time as long as there are tests that wait.
+LONGEST := packaging asan/% tsan/% container recipes tools warnings/g++/optimised %/c++17 %/unit %/recovery %/process \
+           %/weak_memory variants warnings/%
+longest_first = $(foreach each,$(LONGEST),$(filter $(each),$(1))) $(filter-out $(LONGEST),$(1))
 
 # ThreadSanitizer of GCC before 14 does not start where addresses are strongly randomised. A worker whose handler never
 # returns exits with that thread still there; that is its task, not a leak.
@@ -265,11 +272,11 @@ run.tsan := env TSAN_OPTIONS=report_thread_leaks=0 $(shell setarch -R true 2>/de
 $(RESULTS)/%: $(BUILD)/test/% FORCE
 	@OJS_TEST_BIN=$(abspath $(<D)) $(TALLY) run $@ $(run.$(*D)) $< --duration=true
 $(RESULTS)/header/compile/%: tests/compile/%.cpp FORCE
-	@$(TALLY) run $@ tests/compile/compile.sh $< $(CXX) $(COMMON) -I.
+	@$(YIELD) $(TALLY) run $@ tests/compile/compile.sh $< $(CXX) $(COMMON) -I.
 $(RESULTS)/amalgamation: FORCE
-	@$(TALLY) run $@ python3 tools/amalgamate.py --check
+	@$(YIELD) $(TALLY) run $@ python3 tools/amalgamate.py --check
 $(RESULTS)/tools: FORCE
-	@$(TALLY) run $@ python3 -B -m unittest discover -s tests/tools
+	@$(YIELD) $(TALLY) run $@ python3 -B -m unittest discover -s tests/tools
 
 # ---- make fuzz -------------------------------------------------------------------------------------------------------
 
@@ -296,7 +303,7 @@ $(BUILD)/fuzz/main: $(BUILD)/fuzz/main.o
 $(addprefix $(BUILD)/,$(FUZZ)): $(BUILD)/fuzz/main
 	@ln -f $< $@
 $(RESULTS)/fuzz/%: $(BUILD)/fuzz/% FORCE
-	@$(TALLY) run --limit $$(($(FUZZ_SECONDS) + 300)) $@ tests/fuzz/run.sh $< $(FUZZ_SECONDS)
+	@$(YIELD) $(TALLY) run --limit $$(($(FUZZ_SECONDS) + 300)) $@ tests/fuzz/run.sh $< $(FUZZ_SECONDS)
 
 # ---- make check ------------------------------------------------------------------------------------------------------
 
@@ -305,9 +312,12 @@ CHECKS = format variants $(WARNED) warnings/g++/optimised $(FUZZ) $(filter-out $
          $(CHECK_PROGRAMS)
 
 # A glance at each fuzz target: `make fuzz` is the look.
-check: export SECONDS := $(if $(filter command environment,$(firstword $(origin SECONDS))),$(SECONDS),20)
-check: deps-check  ## what CI runs: format, warnings, the tests, and the tests again under the sanitizers
-	$(call run_checks,$(FUZZ) $(WORKERS:$(BUILD)/%=%) $(addprefix test/,$(CHECK_PROGRAMS)),$(CHECKS))
+check ci: export SECONDS := $(if $(filter command environment,$(firstword $(origin SECONDS))),$(SECONDS),20)
+check: deps-check  ## format, warnings, the tests, and the tests again under the sanitizers
+	$(call run_checks,$(CHECKED),$(CHECKS))
+ci: deps-check deps-container  ## what CI runs: `make check` and `make container-test`, side by side
+	$(call run_checks,$(CHECKED) $(IN_CONTAINER),$(CHECKS) container)
+CHECKED = $(FUZZ) $(WORKERS:$(BUILD)/%=%) $(addprefix test/,$(CHECK_PROGRAMS))
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast -Wundef \
             -Wnull-dereference -Wzero-as-null-pointer-constant -Wextra-semi -Wswitch-enum -Werror
@@ -330,15 +340,15 @@ programs.g++/c++17     := $(PROGRAMS:%=$(BUILD)/programs/%.cpp)
 programs.clang++/c++17 := $(programs.g++/c++17)
 $(RESULTS)/warnings/g++/c++17 $(RESULTS)/warnings/clang++/c++17: $(programs.g++/c++17)
 $(addprefix $(RESULTS)/,$(WARNED)): $(RESULTS)/warnings/%: FORCE
-	@$(TALLY) run $@ sh -c '$(warned.$*) tests/link/first.cpp && \
+	@$(YIELD) $(TALLY) run $@ sh -c '$(warned.$*) tests/link/first.cpp && \
 	    $(warned.$*) $(SEPARATE) tests/link/implementation.cpp $(programs.$*)'
 # Some warnings (null dereference, uninitialised values) come from the optimiser alone.
 $(RESULTS)/warnings/g++/optimised: FORCE
-	@$(TALLY) run $@ g++ $(COMMON) -I. $(WARNINGS) -O2 $(SEPARATE) -c tests/link/implementation.cpp -o /dev/null
+	@$(YIELD) $(TALLY) run $@ g++ $(COMMON) -I. $(WARNINGS) -O2 $(SEPARATE) -c tests/link/implementation.cpp -o /dev/null
 $(RESULTS)/format: FORCE
-	@$(TALLY) run $@ $(CLANG_FORMAT) --dry-run -Werror $(HAND_WRITTEN)
+	@$(YIELD) $(TALLY) run $@ $(CLANG_FORMAT) --dry-run -Werror $(HAND_WRITTEN)
 $(RESULTS)/variants: FORCE
-	@$(TALLY) run $@ tests/tools/variants.sh $(BUILD)/variants $(CXX) $(COMMON)
+	@$(YIELD) $(TALLY) run $@ tests/tools/variants.sh $(BUILD)/variants $(CXX) $(COMMON)
 
 # ---- make duress -----------------------------------------------------------------------------------------------------
 
@@ -356,9 +366,10 @@ $(addprefix $(RESULTS)/,$(DURESS)): FORCE
 
 # ---- make container-test ---------------------------------------------------------------------------------------------
 
+IN_CONTAINER = dev_backend static_controller $(WORKERS:$(BUILD)/%=%)
 container-test: deps deps-container  ## the worker in an image made FROM scratch, run by podman; and under PID 1 wrappers
 	@rm -rf $(RESULTS)/container
-	@$(MAKE) -s $(JOBS) $(addprefix $(BUILD)/,dev_backend static_controller) $(WORKERS)
+	@$(MAKE) -s $(JOBS) $(addprefix $(BUILD)/,$(IN_CONTAINER))
 	@$(MAKE) -s $(RESULTS)/container
 	@$(TALLY) sum $(RESULTS)/container
 $(RESULTS)/container: FORCE

@@ -42,7 +42,7 @@ portability-musl:  ## the part of it that `make check` runs as well: x86-64
 # The probe is for Linux: it accepts and forks by calls that others do not have.
 ELSEWHERE := $(patsubst %,$(BUILD)/programs/%.cpp,$(filter-out $(TEST_ONLY) hello_worker shutdown-probe,$(PROGRAMS)))
 $(RESULTS)/compiled/%: $(ELSEWHERE) FORCE | $(ZIG)/headers
-	@$(TALLY) run --limit 600 $@ packaging/compile.sh $(BUILD)/compiled/$* '$(ELSEWHERE)' -- \
+	@$(YIELD) $(TALLY) run --limit 600 $@ packaging/compile.sh $(BUILD)/compiled/$* '$(ELSEWHERE)' -- \
 	    $(ZIG)/bin/python -m ziglang c++ -target $* $(COMMON) -Wall -Wextra -Werror -isystem $(ZIG)/headers -I.
 CHECK_PROGRAMS += x86_64-linux-musl/unit
 
@@ -94,7 +94,7 @@ dist: $(VARIANTS) $(WORKERS)  ## what a release has, in build/dist: the headers,
 	@cd $(BUILD)/dist && sha256sum $(notdir $^) >SHA256SUMS
 
 $(RESULTS)/packaging: $(WORKERS) FORCE
-	@OJS_TEST_BUILD=$(BUILD) CXX='$(CXX)' $(TALLY) run --limit 900 $@ python3 -B tests/packaging/packaging_test.py
+	@OJS_TEST_BUILD=$(BUILD) CXX='$(CXX)' $(YIELD) $(TALLY) run --limit 900 $@ python3 -B tests/packaging/packaging_test.py
 CHECKS += packaging
 
 # ---- recipes for collections of packages -----------------------------------------------------------------------------
@@ -106,5 +106,5 @@ $(CONAN):
 	@rm -rf $(BUILD)/conan-$(CONAN_VERSION) && python3 -m venv $(BUILD)/conan-$(CONAN_VERSION)
 	@$(BUILD)/conan-$(CONAN_VERSION)/bin/pip install -q --disable-pip-version-check conan==$(CONAN_VERSION)
 $(RESULTS)/recipes: FORCE | $(CONAN)
-	@CONAN=$(abspath $(CONAN)) CXX='$(CXX)' $(TALLY) run $@ python3 -B tests/packaging/recipes_test.py
+	@CONAN=$(abspath $(CONAN)) CXX='$(CXX)' $(YIELD) $(TALLY) run $@ python3 -B tests/packaging/recipes_test.py
 CHECKS += recipes
