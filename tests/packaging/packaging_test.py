@@ -8,6 +8,7 @@ makes. What it takes:
 Without cmake or pkg-config its part is skipped; in CI (CI=true) that is a failure.
 """
 
+import functools
 import os
 import platform
 import re
@@ -179,6 +180,18 @@ class PkgConfig(Outside):
         self.assert_works(self.compile(*flags))
 
 
+@functools.cache
+def installed_by_cmake():
+    """Where; one for all tests, as it takes compiling the definitions."""
+    folder = Path(tempfile.mkdtemp(prefix="ojs-installed-"))
+    unittest.addModuleCleanup(shutil.rmtree, folder)
+    run("cmake", "-S", ROOT, "-B", folder / "lib", f"-DCMAKE_INSTALL_PREFIX={folder}/prefix", f"-DCMAKE_CXX_COMPILER={CXX}")
+    run("cmake", "--build", folder / "lib")
+    run("cmake", "--install", folder / "lib")
+    shutil.rmtree(folder / "lib")
+    return folder / "prefix"
+
+
 class CMake(Outside):
     NEEDS = ["cmake"]
 
@@ -188,25 +201,18 @@ class CMake(Outside):
         run("cmake", "--build", self.folder / "out")
         self.assert_works(self.folder / "out/app")
 
-    def install(self):
-        run("cmake", "-S", ROOT, "-B", self.folder / "lib", f"-DCMAKE_INSTALL_PREFIX={self.prefix}",
-            f"-DCMAKE_CXX_COMPILER={CXX}")
-        run("cmake", "--build", self.folder / "lib")
-        run("cmake", "--install", self.folder / "lib")
-
     def test_find_package(self):
-        self.install()
         lines = documented("find_package")
         self.assertIn(VERSION, lines)
         for target in ["ojs_shutdown::ojs_shutdown", "ojs_shutdown::ojs_shutdown_separate"]:
             with self.subTest(target):
                 shutil.rmtree(self.folder / "out", ignore_errors=True)
-                self.build(lines.replace("ojs_shutdown::ojs_shutdown", target), f"-DCMAKE_PREFIX_PATH={self.prefix}")
+                self.build(lines.replace("ojs_shutdown::ojs_shutdown", target), f"-DCMAKE_PREFIX_PATH={installed_by_cmake()}")
 
     def test_another_version_is_not_found(self):
-        self.install()
+        where = f"-DCMAKE_PREFIX_PATH={installed_by_cmake()}"
         with self.assertRaisesRegex(AssertionError, f"version: {VERSION}"):
-            self.build("find_package(ojs_shutdown 99.0 REQUIRED)\n", f"-DCMAKE_PREFIX_PATH={self.prefix}")
+            self.build("find_package(ojs_shutdown 99.0 REQUIRED)\n", where)
 
     def test_fetch_content(self):
         self.build(documented("FetchContent"))
