@@ -25,22 +25,14 @@ class child_stream {
     static child_stream inherit() { return child_stream(kind::inherit); }  // where ours leads
     // As standard input read from its beginning; else appended to, and made if need be. Opened here, before the child
     // is there, and without waiting: a FIFO that nobody reads is an error.
-    static child_stream file(std::string path) {
-        child_stream out(kind::file);
-        out.path_ = std::move(path);
-        return out;
-    }
+    static child_stream file(std::string path);
     // Our end is child_process::input(), output() or errors().
     static child_stream pipe() { return child_stream(kind::pipe); }
     // Calls back for every line, without its end, from a thread of its own; what is longer than 8 KiB comes in pieces
     // of that size. Must be short, as the child waits for it in the end, and not use the child_process. What it throws
     // is dropped. Every line written before the child ended has been passed on when wait() returns; then the stream is
     // closed. Not for input.
-    static child_stream lines(function<void(std::string_view)> each) {
-        child_stream out(kind::lines);
-        out.each_ = std::move(each);
-        return out;
-    }
+    static child_stream lines(function<void(std::string_view)> each);
     static child_stream output() { return child_stream(kind::output); }  // of errors alone: with the output
 
     kind what() const noexcept { return kind_; }

@@ -255,6 +255,18 @@ inline error no_child() {
 
 }  // namespace detail
 
+OJS_SHUTDOWN_INLINE child_stream child_stream::file(std::string path) {
+    child_stream out(kind::file);
+    out.path_ = std::move(path);
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE child_stream child_stream::lines(function<void(std::string_view)> each) {
+    child_stream out(kind::lines);
+    out.each_ = std::move(each);
+    return out;
+}
+
 OJS_SHUTDOWN_INLINE std::string child_exit::describe() const {
     using detail::cat;
     if (signal != 0) return cat({"killed by ", signal_name(signal), core_dumped ? " (core dumped)" : ""});

@@ -14,14 +14,8 @@ namespace detail {
 
 // How stop_timeout is shared out: the last heartbeat's part, and, of the rest, what cancelled handlers must leave for
 // reporting them.
-inline std::chrono::milliseconds last_beat_time(std::chrono::milliseconds stop_timeout) noexcept {
-    constexpr std::chrono::milliseconds most{500};
-    return stop_timeout / 5 < most ? stop_timeout / 5 : most;
-}
-inline steady_clock::duration report_time(steady_clock::duration left) noexcept {
-    constexpr std::chrono::seconds most{3};
-    return left / 2 < most ? left / 2 : most;
-}
+std::chrono::milliseconds last_beat_time(std::chrono::milliseconds stop_timeout) noexcept;
+steady_clock::duration report_time(steady_clock::duration left) noexcept;
 
 }  // namespace detail
 
@@ -38,7 +32,7 @@ std::vector<finding> check_budget(const worker_options& options,
 // ones count as 0. [GS 6.2]
 std::chrono::milliseconds grace_period_for(
     std::chrono::milliseconds max_job_duration, std::chrono::milliseconds heartbeat_interval,
-    std::chrono::milliseconds safety_margin = std::chrono::seconds(10)) noexcept;
+    std::chrono::milliseconds safety_margin = std::chrono::milliseconds(10000)) noexcept;
 
 }  // namespace v0_1_0
 }  // namespace ojs

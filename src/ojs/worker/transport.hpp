@@ -70,12 +70,7 @@ struct heartbeat_answer {
     std::vector<std::string> queues;         // that `quiet` is for; empty: for all
     std::vector<std::string> jobs_extended;  // leases the backend says it renewed
 
-    bool extends(const std::string& job_id) const {
-        for (const std::string& id : jobs_extended) {
-            if (id == job_id) return true;
-        }
-        return false;
-    }
+    bool extends(const std::string& job_id) const;
 };
 
 // Answer to ACK and FAIL. `gone`: the reservation is no longer ours (409, 404); nothing more to do about the job.

@@ -5,6 +5,13 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
+OJS_SHUTDOWN_INLINE bool heartbeat_answer::extends(const std::string& job_id) const {
+    for (const std::string& id : jobs_extended) {
+        if (id == job_id) return true;
+    }
+    return false;
+}
+
 OJS_SHUTDOWN_INLINE transport::~transport() = default;
 
 OJS_SHUTDOWN_INLINE result<void> transport::register_worker(const worker_identity& /*worker*/,

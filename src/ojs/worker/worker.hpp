@@ -145,12 +145,8 @@ class worker {
     // StopAndCancel]
     stop_result stop(time_point deadline = time_point::max(), const cancel_token& until = {});
     stop_result stop_and_cancel(time_point deadline = time_point::max(), const cancel_token& until = {});
-    stop_result stop(std::chrono::milliseconds timeout, const cancel_token& until = {}) {
-        return stop(deadline_after(timeout), until);
-    }
-    stop_result stop_and_cancel(std::chrono::milliseconds timeout, const cancel_token& until = {}) {
-        return stop_and_cancel(deadline_after(timeout), until);
-    }
+    stop_result stop(std::chrono::milliseconds timeout, const cancel_token& until = {});
+    stop_result stop_and_cancel(std::chrono::milliseconds timeout, const cancel_token& until = {});
 
     // Runs `step` after the last report and before run() returns, or leaves by _exit() because of a handler that does not
     // return: the place to close what handlers use. Steps run in the order they were added, each on a thread of its own,
@@ -158,7 +154,8 @@ class worker {
     // top of stop_timeout, as the check of the container's grace period knows. A third stop signal leaves without them. False
     // after the start, or without a function. Of one thread at a time, like register_handler().
     template <class F>
-    bool on_shutdown(std::string name, F&& step, std::chrono::milliseconds limit = std::chrono::seconds(5)) {
+    bool on_shutdown(std::string name, F&& step,
+                     std::chrono::milliseconds limit = std::chrono::milliseconds(5000)) {
         return add_step(std::move(name), function<void()>(std::forward<F>(step)), limit);
     }
 

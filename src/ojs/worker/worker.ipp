@@ -7,6 +7,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include "../net/http_client.hpp"
 #include "engine/backend_url.ipp"
 #include "engine/supervisor.ipp"
@@ -436,6 +438,15 @@ OJS_SHUTDOWN_INLINE stop_result worker::stop_and_cancel(time_point deadline, con
     request_stop_and_cancel();
     return body_->await_end(deadline, until);
 }
+OJS_SHUTDOWN_INLINE stop_result worker::stop(std::chrono::milliseconds timeout, const cancel_token& until) {
+    return stop(deadline_after(timeout), until);
+}
+
+OJS_SHUTDOWN_INLINE stop_result worker::stop_and_cancel(std::chrono::milliseconds timeout,
+                                                        const cancel_token& until) {
+    return stop_and_cancel(deadline_after(timeout), until);
+}
+
 OJS_SHUTDOWN_INLINE cancel_token worker::stopped_token() const {
     return body_->stopped_token();
 }

@@ -86,15 +86,7 @@ struct worker_options {
     function<void(const stuck_job&)> on_stuck_job;
 
     // Takes the dialect, with the values it has for other options.
-    void use(ojs::dialect wanted) {
-        shutdown_grace_period = wanted.grace_period;
-        stop_timeout = wanted.stop_timeout;
-        cancel_wait = wanted.cancel_wait;
-        cancel_lead = wanted.cancel_lead;
-        reclaim_wait = wanted.reclaim_wait;
-        termination_mode_file = wanted.termination_mode_file;
-        dialect = std::move(wanted);
-    }
+    void use(ojs::dialect wanted);
 
     // The defaults, overridden by the environment (docs/options.md has the table). The first error is returned, naming
     // variable and value. In Kubernetes, where neither the grace period nor the container's is set, it is 25 s: the pod's

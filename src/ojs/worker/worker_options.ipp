@@ -241,6 +241,16 @@ inline result<void> check_durations(const worker_options& options) {
 
 }  // namespace detail
 
+OJS_SHUTDOWN_INLINE void worker_options::use(ojs::dialect wanted) {
+    shutdown_grace_period = wanted.grace_period;
+    stop_timeout = wanted.stop_timeout;
+    cancel_wait = wanted.cancel_wait;
+    cancel_lead = wanted.cancel_lead;
+    reclaim_wait = wanted.reclaim_wait;
+    termination_mode_file = wanted.termination_mode_file;
+    dialect = std::move(wanted);
+}
+
 OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(const environment_lookup& lookup,
                                                                             const std::string& root) {
     static constexpr const char* level_names[] = {"debug", "info", "warn", "error", "off"};
