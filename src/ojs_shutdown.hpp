@@ -16,6 +16,7 @@
 #include "ojs/base/detail/array.hpp"
 #include "ojs/base/detail/text.hpp"
 #include "ojs/base/duration.hpp"
+#include "ojs/base/detail/atomic.hpp"
 #include "ojs/base/detail/ref.hpp"
 #include "ojs/base/function.hpp"
 #include "ojs/base/environment.hpp"

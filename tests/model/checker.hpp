@@ -1,5 +1,5 @@
 // A small model checker: every interleaving of a few threads, and every value that a load may return on a processor with a
-// weaker memory than x86. Not the atomics of the standard library but those of this file are under the code that is tested.
+// weaker memory than x86. Not the atomics of the library but those of this file are under the code that is tested.
 //
 // Each atomic keeps all values it ever had, and each thread the oldest of them it may still read. A load returns any from
 // that one on; acquire takes over what the releasing thread knew; what is sequentially consistent finds at least the last
@@ -8,7 +8,6 @@
 
 #include <ucontext.h>
 
-#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -17,7 +16,14 @@
 #include <utility>
 #include <vector>
 
+// The library's memory orders. Its atomic gets another name, so that the one below can take its place.
+#define atomic replaced_atomic
+#include "ojs/base/detail/atomic.hpp"
+#undef atomic
+
 namespace model {
+
+using ojs::detail::memory_order;
 
 using view = std::vector<std::size_t>;  // for each atomic, the oldest value that may be read
 
@@ -34,31 +40,31 @@ class checker {
         places_.push_back({{{value, {}}}, 0});
         return places_.size() - 1;
     }
-    std::uint64_t load(std::size_t at, std::memory_order order) {
+    std::uint64_t load(std::size_t at, memory_order order) {
         step(at);
         place& from = places_[at];
         const std::size_t last = from.values.size() - 1;
         std::size_t read = last;
         if (follows(at)) {
             std::size_t oldest = running_->knows[at];
-            if (order == std::memory_order_seq_cst && from.last_consistent > oldest)
+            if (order == memory_order::seq_cst && from.last_consistent > oldest)
                 oldest = from.last_consistent;
             read = oldest + choose(last - oldest + 1);
             running_->knows[at] = read;
-            if (order != std::memory_order_relaxed) join(running_->knows, from.values[read].known);
+            if (order != memory_order::relaxed) join(running_->knows, from.values[read].known);
         }
         return from.values[read].value;
     }
-    void store(std::size_t at, std::uint64_t value, std::memory_order order) {
+    void store(std::size_t at, std::uint64_t value, memory_order order) {
         step(at);
         write(at, value, order, {});
     }
     // `change` makes the new value of the last one, or says that there is none.
     template <class Change>
-    std::uint64_t modify(std::size_t at, std::memory_order order, Change change) {
+    std::uint64_t modify(std::size_t at, memory_order order, Change change) {
         step(at);
         const message before = places_[at].values.back();
-        const bool acquires = order != std::memory_order_relaxed && order != std::memory_order_release;
+        const bool acquires = order != memory_order::relaxed && order != memory_order::release;
         if (running_ != nullptr && acquires) join(running_->knows, before.known);
         if (running_ != nullptr) raise(running_->knows, at, places_[at].values.size() - 1);
         std::uint64_t value = before.value;
@@ -124,19 +130,18 @@ class checker {
     static void join(view& of, const view& other) {
         for (std::size_t at = 0; at < other.size(); ++at) raise(of, at, other[at]);
     }
-    void write(std::size_t at, std::uint64_t value, std::memory_order order, view continued) {
+    void write(std::size_t at, std::uint64_t value, memory_order order, view continued) {
         place& to = places_[at];
         const std::size_t number = to.values.size();
         view known = std::move(continued);
         if (running_ != nullptr) {
             raise(running_->knows, at, number);
-            const bool releases = order != std::memory_order_relaxed && order != std::memory_order_acquire &&
-                                  order != std::memory_order_consume;
+            const bool releases = order != memory_order::relaxed && order != memory_order::acquire;
             if (releases) join(known, running_->knows);
         }
         raise(known, at, number);
         to.values.push_back({value, std::move(known)});
-        if (order == std::memory_order_seq_cst) to.last_consistent = number;
+        if (order == memory_order::seq_cst) to.last_consistent = number;
         ++writes_;
     }
 
@@ -232,35 +237,33 @@ template <class T>
 class atomic {
   public:
     static constexpr bool is_always_lock_free = true;
-    using order = std::memory_order;
+    using order = memory_order;
 
     atomic(T value = T()) : place_(the_checker().add(pack(value))) {}
     atomic(const atomic&) = delete;
     atomic& operator=(const atomic&) = delete;
 
-    T load(order how = std::memory_order_seq_cst) const { return unpack(the_checker().load(place_, how)); }
-    void store(T value, order how = std::memory_order_seq_cst) {
-        the_checker().store(place_, pack(value), how);
-    }
+    T load(order how = memory_order::seq_cst) const { return unpack(the_checker().load(place_, how)); }
+    void store(T value, order how = memory_order::seq_cst) { the_checker().store(place_, pack(value), how); }
     operator T() const { return load(); }
     T operator=(T value) {
         store(value);
         return value;
     }
-    T exchange(T value, order how = std::memory_order_seq_cst) {
+    T exchange(T value, order how = memory_order::seq_cst) {
         return change(how, [value](T) { return value; });
     }
-    T fetch_add(T by, order how = std::memory_order_seq_cst) {
+    T fetch_add(T by, order how = memory_order::seq_cst) {
         return change(how, [by](T before) { return static_cast<T>(before + by); });
     }
-    T fetch_sub(T by, order how = std::memory_order_seq_cst) {
+    T fetch_sub(T by, order how = memory_order::seq_cst) {
         return change(how, [by](T before) { return static_cast<T>(before - by); });
     }
-    T fetch_or(T bits, order how = std::memory_order_seq_cst) {
+    T fetch_or(T bits, order how = memory_order::seq_cst) {
         return change(how, [bits](T before) { return static_cast<T>(before | bits); });
     }
-    bool compare_exchange_strong(T& expected, T wanted, order how = std::memory_order_seq_cst,
-                                 order = std::memory_order_seq_cst) {
+    bool compare_exchange_strong(T& expected, T wanted, order how = memory_order::seq_cst,
+                                 order = memory_order::seq_cst) {
         bool changed = false;
         const T before = unpack(the_checker().modify(place_, how, [&](std::uint64_t& value) {
             changed = value == pack(expected);
@@ -270,8 +273,8 @@ class atomic {
         if (!changed) expected = before;
         return changed;
     }
-    bool compare_exchange_weak(T& expected, T wanted, order how = std::memory_order_seq_cst,
-                               order otherwise = std::memory_order_seq_cst) {
+    bool compare_exchange_weak(T& expected, T wanted, order how = memory_order::seq_cst,
+                               order otherwise = memory_order::seq_cst) {
         return compare_exchange_strong(expected, wanted, how, otherwise);
     }
 

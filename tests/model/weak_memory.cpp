@@ -11,13 +11,12 @@
 
 #include "checker.hpp"
 
-// Within the library, std is this one first.
+// Within the library, atomic is the model's.
 namespace ojs {
 inline namespace v0_1_0 {
-namespace std {
-using namespace ::std;
+namespace detail {
 using model::atomic;
-}  // namespace std
+}  // namespace detail
 inline void sched_yield() {
     model::the_checker().yield();
 }
@@ -51,10 +50,10 @@ using bodies = std::vector<std::function<void()>>;
 // Two threads, each of which stores and then looks for what the other one stores: the checker itself.
 template <bool Consistent>
 struct store_then_load {
-    static constexpr std::memory_order stored =
-        Consistent ? std::memory_order_seq_cst : std::memory_order_acq_rel;
-    static constexpr std::memory_order loaded =
-        Consistent ? std::memory_order_seq_cst : std::memory_order_acquire;
+    static constexpr model::memory_order stored =
+        Consistent ? model::memory_order::seq_cst : model::memory_order::acq_rel;
+    static constexpr model::memory_order loaded =
+        Consistent ? model::memory_order::seq_cst : model::memory_order::acquire;
     model::atomic<int> a{0}, b{0};
     int saw_a = 1, saw_b = 1;
 

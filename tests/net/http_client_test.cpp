@@ -1,3 +1,4 @@
+#include <atomic>
 #include <stdexcept>
 #include <string>
 

@@ -1,5 +1,6 @@
 // Heartbeats that must arrive: the first to say `quiet`, and the last of all.
 #include <algorithm>
+#include <atomic>
 
 #include "recorder.hpp"
 

@@ -4,6 +4,7 @@
 #include <picojson.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <thread>
 
 #include "raw_peer.hpp"

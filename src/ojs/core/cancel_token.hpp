@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 
+#include "../base/detail/atomic.hpp"
 #include "../base/duration.hpp"
 #include "../base/error.hpp"
 #include "../base/function.hpp"
@@ -33,12 +34,12 @@ class cancel_group : public ref_counted {
     // False: it was cancelled before; the first reason stays.
     bool request(cancel_reason why) noexcept {
         cancel_reason none = cancel_reason::none;
-        return reason_.compare_exchange_strong(none, why, std::memory_order_acq_rel);
+        return reason_.compare_exchange_strong(none, why, memory_order::acq_rel);
     }
-    cancel_reason reason() const noexcept { return reason_.load(std::memory_order_acquire); }
+    cancel_reason reason() const noexcept { return reason_.load(memory_order::acquire); }
 
   private:
-    std::atomic<cancel_reason> reason_{cancel_reason::none};
+    atomic<cancel_reason> reason_{cancel_reason::none};
 };
 
 }  // namespace detail

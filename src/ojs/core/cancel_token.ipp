@@ -1,7 +1,5 @@
 #pragma once
 
-#include <atomic>
-
 #include "../base/detail/exchange.hpp"
 #include "../base/detail/sync.hpp"
 #include "cancel_token.hpp"
@@ -25,23 +23,23 @@ class cancel_state : public ref_counted {
     // The group's reason becomes the token's own when somebody first looks: so the first one stays.
     cancel_reason reason() const noexcept {
         const cancel_reason all = group_ ? group_->reason() : cancel_reason::none;
-        cancel_reason own = reason_.load(std::memory_order_acquire);
+        cancel_reason own = reason_.load(memory_order::acquire);
         if (own != cancel_reason::none || all == cancel_reason::none) return own;
-        const bool first = reason_.compare_exchange_strong(own, all, std::memory_order_acq_rel);
+        const bool first = reason_.compare_exchange_strong(own, all, memory_order::acq_rel);
         return first ? all : own;
     }
-    bool seen() const noexcept { return seen_.load(std::memory_order_acquire); }
+    bool seen() const noexcept { return seen_.load(memory_order::acquire); }
 
     cancel_reason look() noexcept {
         const cancel_reason why = reason();
-        if (why != cancel_reason::none) seen_.store(true, std::memory_order_release);
+        if (why != cancel_reason::none) seen_.store(true, memory_order::release);
         return why;
     }
 
     bool request(cancel_reason why) {
         if (reason() != cancel_reason::none) return false;
         cancel_reason none = cancel_reason::none;
-        if (!reason_.compare_exchange_strong(none, why, std::memory_order_acq_rel)) return false;
+        if (!reason_.compare_exchange_strong(none, why, memory_order::acq_rel)) return false;
         end_waits();
         return true;
     }
@@ -153,12 +151,12 @@ class cancel_state : public ref_counted {
 
     // Whoever polls the descriptor has no need to ask for more.
     void tell_pollers() noexcept {
-        seen_.store(true, std::memory_order_release);
+        seen_.store(true, memory_order::release);
         poll_.notify();
     }
 
     void call(const function<void()>& callback) {
-        seen_.store(true, std::memory_order_release);
+        seen_.store(true, memory_order::release);
         try {
             callback();
         } catch (...) {  // documented: a callback's exception has nowhere to go
@@ -187,8 +185,8 @@ class cancel_state : public ref_counted {
     mutex mutex_;
     condition changed_;
     unsigned sleepers_ = 0;
-    mutable std::atomic<cancel_reason> reason_{cancel_reason::none};
-    std::atomic<bool> seen_{false};
+    mutable atomic<cancel_reason> reason_{cancel_reason::none};
+    atomic<bool> seen_{false};
     wake poll_;                   // none before the first fd()
     entry* callbacks_ = nullptr;  // in the order they came; ours
     entry** end_ = &callbacks_;

@@ -1,10 +1,10 @@
 // drain_barrier: a gate with a count. Nothing enters after close() returned, and the last one out wakes the waiter.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <utility>
 
+#include "../base/detail/atomic.hpp"
 #include "../base/detail/exchange.hpp"
 #include "../base/detail/sync.hpp"
 
@@ -53,7 +53,7 @@ class drain_barrier {
     // sequentially consistent operations have, a FETCH that found `running` came before the quiet, its ticket before that,
     // and so every count() by who knows of the quiet finds the ticket. tests/model/weak_memory.cpp tries every case.
     ticket enter() noexcept {
-        std::uint64_t word = word_.load(std::memory_order_relaxed);
+        std::uint64_t word = word_.load(detail::memory_order::relaxed);
         while ((word & closed_bit) == 0) {
             if (word_.compare_exchange_weak(word, word + one)) return ticket(this);
         }
@@ -63,7 +63,7 @@ class drain_barrier {
     // Nothing enters once this returned. Idempotent, thread-safe; not for signal handlers (it wakes the
     // waiter of a barrier that is empty already).
     void close() noexcept;
-    bool closed() const noexcept { return (word_.load(std::memory_order_acquire) & closed_bit) != 0; }
+    bool closed() const noexcept { return (word_.load(detail::memory_order::acquire) & closed_bit) != 0; }
     std::uint64_t count() const noexcept { return word_.load() / one; }
 
     // Waits until the barrier is closed and empty, or until `deadline` on the steady clock. Returns how many are
@@ -75,10 +75,9 @@ class drain_barrier {
     static constexpr std::uint64_t one = 2;
 
     bool leave() noexcept {
-        std::uint64_t word = word_.load(std::memory_order_relaxed);
+        std::uint64_t word = word_.load(detail::memory_order::relaxed);
         while ((word & closed_bit) == 0) {
-            if (word_.compare_exchange_weak(word, word - one, std::memory_order_release,
-                                            std::memory_order_relaxed)) {
+            if (word_.compare_exchange_weak(word, word - one, detail::memory_order::release)) {
                 return false;
             }
         }
@@ -86,7 +85,7 @@ class drain_barrier {
     }
     bool leave_closed() noexcept;
 
-    std::atomic<std::uint64_t> word_{0};
+    detail::atomic<std::uint64_t> word_{0};
     detail::mutex mutex_;
     detail::condition emptied_;
 };

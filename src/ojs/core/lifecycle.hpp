@@ -6,10 +6,10 @@
 
 #include <sys/types.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 
+#include "../base/detail/atomic.hpp"
 #include "../base/duration.hpp"
 
 namespace ojs {
@@ -144,7 +144,7 @@ class lifecycle {
     // The first stop signal or reclaim decides; later ones change nothing: none forces the stop, none ends it. A stop
     // signal that finds a drain nobody signalled lets that go on, and is noted as its cause. [Spot]
     void set_first_signal_wins(bool wins) noexcept {
-        first_signal_wins_.store(wins, std::memory_order_relaxed);
+        first_signal_wins_.store(wins, detail::memory_order::relaxed);
     }
 
     // Writes to `notify_fd` (8 bytes, an eventfd or a pipe) after every change, until unsubscribe() returns, which waits
@@ -167,14 +167,15 @@ class lifecycle {
     using word = std::uint64_t;
     static constexpr int history_size = 16;
     static constexpr int subscriber_limit = 16;
-    static_assert(std::atomic<word>::is_always_lock_free, "a signal handler needs a lock-free 64-bit atomic");
-    static_assert(std::atomic<int>::is_always_lock_free, "a signal handler needs a lock-free int");
+    static_assert(detail::atomic<word>::is_always_lock_free,
+                  "a signal handler needs a lock-free 64-bit atomic");
+    static_assert(detail::atomic<int>::is_always_lock_free, "a signal handler needs a lock-free int");
 
     struct subscriber {
         static constexpr int none = -1;
         static constexpr int leaving = -2;  // until `writers` is 0
-        std::atomic<int> fd{none};
-        std::atomic<int> writers{0};  // notifications under way
+        detail::atomic<int> fd{none};
+        detail::atomic<int> writers{0};  // notifications under way
     };
 
     static word pack(const lifecycle_state& state) noexcept;
@@ -187,14 +188,14 @@ class lifecycle {
     void remember(const lifecycle_state& change) noexcept;
     void notify_subscribers() noexcept;
 
-    std::atomic<word> word_;
-    std::atomic<std::uint32_t> repeat_gap_ms_;
-    std::atomic<bool> first_signal_wins_{false};
-    std::atomic<std::uint32_t> last_stop_signal_ms_{0};
-    std::atomic<std::uint32_t> resume_requests_{0};
-    std::atomic<std::uint32_t> report_requests_{0};
-    std::atomic<word> history_[history_size] = {};
-    std::atomic<word> senders_[history_size] = {};  // of the same changes
+    detail::atomic<word> word_;
+    detail::atomic<std::uint32_t> repeat_gap_ms_;
+    detail::atomic<bool> first_signal_wins_{false};
+    detail::atomic<std::uint32_t> last_stop_signal_ms_{0};
+    detail::atomic<std::uint32_t> resume_requests_{0};
+    detail::atomic<std::uint32_t> report_requests_{0};
+    detail::atomic<word> history_[history_size] = {};
+    detail::atomic<word> senders_[history_size] = {};  // of the same changes
     subscriber subscribers_[subscriber_limit];
 };
 

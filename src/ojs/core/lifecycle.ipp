@@ -76,7 +76,7 @@ OJS_SHUTDOWN_INLINE lifecycle::lifecycle(std::chrono::milliseconds repeat_signal
 OJS_SHUTDOWN_INLINE void lifecycle::set_repeat_signal_gap(std::chrono::milliseconds gap) noexcept {
     const auto longest = std::chrono::milliseconds(0xffffffff);
     const auto in_range = gap.count() < 0 ? std::chrono::milliseconds(0) : gap < longest ? gap : longest;
-    repeat_gap_ms_.store(static_cast<std::uint32_t>(in_range.count()), std::memory_order_relaxed);
+    repeat_gap_ms_.store(static_cast<std::uint32_t>(in_range.count()), detail::memory_order::relaxed);
 }
 
 OJS_SHUTDOWN_INLINE lifecycle::word lifecycle::pack(const lifecycle_state& state) noexcept {
@@ -114,7 +114,7 @@ OJS_SHUTDOWN_INLINE lifecycle::word lifecycle::pack_sender(const lifecycle_state
 
 OJS_SHUTDOWN_INLINE lifecycle_state lifecycle::with_sender(lifecycle_state state) const noexcept {
     using namespace detail;
-    const word packed = senders_[state.sequence % history_size].load(std::memory_order_acquire);
+    const word packed = senders_[state.sequence % history_size].load(detail::memory_order::acquire);
     if (sender_sequence_field.get(packed) != state.sequence) return state;
     state.cause.sender_pid = static_cast<pid_t>(sender_pid_field.get(packed));
     state.cause.sender_uid = static_cast<uid_t>(sender_uid_field.get(packed));
@@ -125,14 +125,14 @@ OJS_SHUTDOWN_INLINE bool lifecycle::repeats_last_signal(const lifecycle_state& s
                                                         std::uint32_t now_ms) const noexcept {
     const std::uint32_t last_ms =
         state.last_event == event::stop_signal ? state.changed_ms : last_stop_signal_ms_.load();
-    return state.stop_signals > 0 && now_ms - last_ms < repeat_gap_ms_.load(std::memory_order_relaxed);
+    return state.stop_signals > 0 && now_ms - last_ms < repeat_gap_ms_.load(detail::memory_order::relaxed);
 }
 
 // Where the first signal wins: whether one has come, so that this one changes nothing.
 OJS_SHUTDOWN_INLINE bool lifecycle::is_overruled(const lifecycle_state& state, event what) const noexcept {
     const bool signalled = state.stop_signals > 0 || state.mode == stop_mode::reclaim;
     return signalled && (what == event::stop_signal || what == event::reclaim) &&
-           state.phase >= phase::draining && first_signal_wins_.load(std::memory_order_relaxed);
+           state.phase >= phase::draining && first_signal_wins_.load(detail::memory_order::relaxed);
 }
 
 // Looks the event up in the table; false when it changes nothing.
@@ -140,7 +140,7 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, event wha
     const std::uint32_t now_ms = detail::steady_ms();
     if (is_overruled(state, what)) return false;
     const bool only_noted = what == event::stop_signal && state.phase >= phase::draining &&
-                            first_signal_wins_.load(std::memory_order_relaxed);
+                            first_signal_wins_.load(detail::memory_order::relaxed);
     const transition& cell = only_noted ? detail::cells::none : transition_for(what, state.phase);
     lifecycle_state next = state;
     if (what == event::stop_signal && state.phase != phase::terminated) {
@@ -199,14 +199,13 @@ inline bool came_later(const lifecycle_state& kept, const lifecycle_state& chang
 
 // A handler may make many changes between another one's exchange and this; the newest one stays.
 OJS_SHUTDOWN_INLINE void lifecycle::remember(const lifecycle_state& change) noexcept {
-    std::atomic<word>& place = history_[change.sequence % history_size];
-    word kept = place.load(std::memory_order_relaxed);
+    detail::atomic<word>& place = history_[change.sequence % history_size];
+    word kept = place.load(detail::memory_order::relaxed);
     if (kept != 0 && detail::came_later(unpack(kept), change)) return;
     // Before the change itself, so that whoever finds that there finds its sender, too.
-    senders_[change.sequence % history_size].store(pack_sender(change), std::memory_order_release);
+    senders_[change.sequence % history_size].store(pack_sender(change), detail::memory_order::release);
     while ((kept == 0 || !detail::came_later(unpack(kept), change)) &&
-           !place.compare_exchange_weak(kept, pack(change), std::memory_order_release,
-                                        std::memory_order_relaxed)) {
+           !place.compare_exchange_weak(kept, pack(change), detail::memory_order::release)) {
     }
 }
 
@@ -259,7 +258,8 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_change(lifecycle_state& seen) const noe
     const auto wanted = is_kept ? static_cast<std::uint8_t>(seen.sequence + 1) : oldest_kept;
     // The newest is read from the word itself, so that a reader never lags behind state().
     if (wanted != newest) {
-        const lifecycle_state found = unpack(history_[wanted % history_size].load(std::memory_order_acquire));
+        const lifecycle_state found =
+            unpack(history_[wanted % history_size].load(detail::memory_order::acquire));
         if (found.sequence == wanted) {
             seen = with_sender(found);
             return true;

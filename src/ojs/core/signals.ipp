@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include "../base/detail/exchange.hpp"
 #include "../base/detail/proc.hpp"
 #include "../base/detail/signal_names.hpp"

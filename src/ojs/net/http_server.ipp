@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include "../base/detail/array.hpp"
 #include "../base/detail/exchange.hpp"
 #include "../base/detail/text.hpp"

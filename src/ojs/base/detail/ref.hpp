@@ -1,9 +1,9 @@
 // ref<T>: a counted reference, at a fraction of what <memory> takes to compile.
 #pragma once
 
-#include <atomic>
 #include <utility>
 
+#include "atomic.hpp"
 #include "exchange.hpp"
 
 namespace ojs {
@@ -18,13 +18,13 @@ class ref_counted {
     ref_counted& operator=(const ref_counted&) = delete;
     virtual ~ref_counted() = default;
 
-    void retain() noexcept { uses_.fetch_add(1, std::memory_order_relaxed); }
+    void retain() noexcept { uses_.fetch_add(1, memory_order::relaxed); }
     void release() noexcept {
-        if (uses_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+        if (uses_.fetch_sub(1, memory_order::acq_rel) == 1) delete this;
     }
 
   private:
-    std::atomic<long> uses_{0};
+    atomic<long> uses_{0};
 };
 
 // A counted reference to a T derived from ref_counted; copying one is thread-safe, changing one is not.

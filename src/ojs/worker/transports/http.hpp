@@ -1,8 +1,7 @@
 // http_transport: the OJS worker protocol over HTTP/1.1. [WP, HTTP binding]
 #pragma once
 
-#include <atomic>
-
+#include "../../base/detail/atomic.hpp"
 #include "../../net/http_client.hpp"
 #include "../transport.hpp"
 
@@ -59,10 +58,10 @@ class http_transport : public transport {
   private:
     struct form_choice {
         const char* operation;
-        int count;                                     // of its forms, from 0, the one we like best
-        std::string_view (*dropped)(int form);         // what it does not say
-        std::atomic<int> in_use{0};                    // that the backend takes
-        std::atomic<steady_clock::rep> full_again{0};  // when the first one is tried again
+        int count;                                        // of its forms, from 0, the one we like best
+        std::string_view (*dropped)(int form);            // what it does not say
+        detail::atomic<int> in_use{0};                    // that the backend takes
+        detail::atomic<steady_clock::rep> full_again{0};  // when the first one is tried again
     };
     using body_maker = function<std::string(int form)>;
     result<http_response> send(const char* method, std::string_view route, std::string body,
@@ -81,8 +80,8 @@ class http_transport : public transport {
     const http_transport_options options_;
     form_choice beat_form_;
     form_choice fail_form_;
-    std::atomic<bool> keeps_checkpoints_{true};  // until the backend proves to have no route for them
-    std::atomic<bool> checkpoint_route_seen_{false};
+    detail::atomic<bool> keeps_checkpoints_{true};  // until the backend proves to have no route for them
+    detail::atomic<bool> checkpoint_route_seen_{false};
 };
 
 }  // namespace v0_1_0

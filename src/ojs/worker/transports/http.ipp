@@ -83,7 +83,7 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(const char* metho
 
 // Whether it is time to try the forms from the full one on, although the backend has refused it. Of many calls, one does.
 OJS_SHUTDOWN_INLINE bool http_transport::is_full_due(form_choice& form) noexcept {
-    steady_clock::rep due = form.full_again.load(std::memory_order_relaxed);
+    steady_clock::rep due = form.full_again.load(detail::memory_order::relaxed);
     if (steady_clock::now().time_since_epoch().count() < due) return false;
     const steady_clock::rep next = deadline_after(options_.form_retry).time_since_epoch().count();
     return form.full_again.compare_exchange_strong(due, next);
@@ -106,7 +106,7 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_in_form(form_choi
                                                                        const body_maker& body,
                                                                        const http_call& call) {
     const std::string route = detail::cat({"/workers/", form.operation});
-    const int in_use = form.in_use.load(std::memory_order_relaxed);
+    const int in_use = form.in_use.load(detail::memory_order::relaxed);
     const bool due = in_use != 0 && is_full_due(form);
     const int order[] = {due || matters ? 0 : in_use, due ? 0 : in_use, 0, 1, 2};
     unsigned tried = 0;
@@ -148,7 +148,7 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::ack(const ack_request& reque
 OJS_SHUTDOWN_INLINE result<settled> http_transport::fail(const fail_request& request, time_point deadline) {
     constexpr std::string_view route = "/workers/nack";
     const http_call call = {deadline, resend::always, nullptr};
-    if (!request.checkpoint_json.empty() && fail_form_.in_use.load(std::memory_order_relaxed) == 0) {
+    if (!request.checkpoint_json.empty() && fail_form_.in_use.load(detail::memory_order::relaxed) == 0) {
         const result<http_response> whole = post(route, detail::fail_body(request, true), call);
         if (!whole || !detail::refuses_form(whole->status)) return detail::read_settled(route, whole);
         // It may be this one checkpoint that is refused: nothing follows for other FAILs.
@@ -212,32 +212,32 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::read_missing(const std::stri
     if (detail::status_meaning(info->status) == errc::unavailable)
         return detail::status_error("/jobs/{id}", *info, detail::quoting::no, "GET");
     if (info->status == 404 && !detail::api_error_code(missing).empty()) {
-        if (checkpoint_route_seen_.load(std::memory_order_relaxed)) return settled::gone;
+        if (checkpoint_route_seen_.load(detail::memory_order::relaxed)) return settled::gone;
         return detail::no_checkpoint_route();
     }
-    keeps_checkpoints_.store(false, std::memory_order_relaxed);
+    keeps_checkpoints_.store(false, detail::memory_order::relaxed);
     return detail::no_checkpoint_route();
 }
 
 OJS_SHUTDOWN_INLINE result<settled> http_transport::save_checkpoint(const checkpoint_request& request,
                                                                     time_point deadline) {
-    if (!keeps_checkpoints_.load(std::memory_order_relaxed)) return detail::no_checkpoint_route();
+    if (!keeps_checkpoints_.load(detail::memory_order::relaxed)) return detail::no_checkpoint_route();
     const http_call call = {deadline, resend::if_unsent, nullptr};
     const result<http_response> answer = post(detail::checkpoint_route(request.job_id),
                                               detail::cat({"{\"state\":", request.state_json, "}"}), call);
     if (answer && answer->status == 404) return read_missing(request.job_id, *answer, call);
     if (answer && (answer->status == 405 || answer->status == 501)) {
-        keeps_checkpoints_.store(false, std::memory_order_relaxed);
+        keeps_checkpoints_.store(false, detail::memory_order::relaxed);
         return detail::no_checkpoint_route();
     }
     if (answer && (answer->status < 300 || answer->status == 409))
-        checkpoint_route_seen_.store(true, std::memory_order_relaxed);
+        checkpoint_route_seen_.store(true, detail::memory_order::relaxed);
     return detail::read_settled(detail::checkpoint_route_name, answer);
 }
 
 OJS_SHUTDOWN_INLINE result<std::string> http_transport::load_checkpoint(const std::string& job_id,
                                                                         time_point deadline) {
-    if (!keeps_checkpoints_.load(std::memory_order_relaxed)) return std::string();
+    if (!keeps_checkpoints_.load(detail::memory_order::relaxed)) return std::string();
     const result<http_response> answer =
         send("GET", detail::checkpoint_route(job_id), "", {deadline, resend::if_unsent, nullptr});
     if (!answer) return answer.error();
@@ -245,7 +245,7 @@ OJS_SHUTDOWN_INLINE result<std::string> http_transport::load_checkpoint(const st
     if (status == 204 || status == 404 || status == 405 || status == 501) return std::string();
     if (status != 200)
         return detail::status_error(detail::checkpoint_route_name, *answer, detail::quoting::no, "GET");
-    checkpoint_route_seen_.store(true, std::memory_order_relaxed);
+    checkpoint_route_seen_.store(true, detail::memory_order::relaxed);
     const result<void> valid = detail::check_json(answer->body);
     if (!valid) return valid.error();
     return std::string(detail::raw_member(answer->body, "state"));

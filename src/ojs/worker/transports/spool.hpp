@@ -18,14 +18,17 @@ struct spool_event {
     std::string text;
 };
 
+namespace detail {
+std::vector<std::chrono::milliseconds> usual_retry_delays();  // a list in the struct takes long to compile
+}
+
 struct spool_options {
     // Holds request/ processing/ done/ failed/; they and the directory itself (not its parents) are made where missing.
     // All must belong to this user or root, and nobody else may write to them.
     std::string directory;
     // Before the second, third, ... run; where a job's max_attempts allows more, the last one again. A job without
     // max_attempts has one run more than there are delays. [Spot retry_delays]
-    std::vector<std::chrono::milliseconds> retry_delays = {std::chrono::milliseconds(0),
-                                                           std::chrono::milliseconds(1000)};
+    std::vector<std::chrono::milliseconds> retry_delays = detail::usual_retry_delays();  // {0s, 1s}
     // Every regular file is a job of type "file", whatever it holds; its id is its name, its queue "default".
     // Done where it has removed its file.
     bool any_file = false;

@@ -14,6 +14,10 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
+OJS_SHUTDOWN_INLINE std::vector<std::chrono::milliseconds> usual_retry_delays() {
+    return {std::chrono::milliseconds(0), std::chrono::milliseconds(1000)};
+}
+
 // The directories held open; replaced as a whole where they were taken away and made anew.
 class spool_place : public ref_counted {
   public:

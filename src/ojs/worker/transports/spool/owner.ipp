@@ -10,6 +10,8 @@
 #include <sys/param.h>
 #endif
 
+#include <atomic>
+
 #include "../../../base/detail/exchange.hpp"
 #include "../../../base/detail/proc.hpp"
 #include "files.ipp"

@@ -3,6 +3,8 @@
 
 #include <poll.h>
 
+#include <atomic>
+
 #include "../../../core/detail/wake.hpp"
 #include "../spool.hpp"
 
