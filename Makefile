@@ -270,7 +270,7 @@ run.tsan := env TSAN_OPTIONS=report_thread_leaks=0 $(shell setarch -R true 2>/de
 
 # --duration: after a crash, the last case named is the last one that came to its end.
 $(RESULTS)/%: $(BUILD)/test/% FORCE
-	@OJS_TEST_BIN=$(abspath $(<D)) $(TALLY) run $@ $(run.$(*D)) $< --duration=true
+	@OJS_TEST_BIN=$(abspath $(<D)) $(TALLY) run $(limit.$(*D)) $@ $(run.$(*D)) $< --duration=true
 $(RESULTS)/header/compile/%: tests/compile/%.cpp FORCE
 	@$(YIELD) $(TALLY) run $@ tests/compile/compile.sh $< $(CXX) $(COMMON) -I.
 $(RESULTS)/amalgamation: FORCE
