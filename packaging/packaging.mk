@@ -44,7 +44,7 @@ portability-musl:  ## the part of it that `make check` runs as well: x86-64
 # The probe is for Linux: it accepts and forks by calls that others do not have.
 ELSEWHERE := $(patsubst %,$(BUILD)/programs/%.cpp,$(filter-out $(TEST_ONLY) hello_worker shutdown-probe,$(PROGRAMS)))
 $(RESULTS)/compiled/%: $(ELSEWHERE) FORCE | $(ZIG)/headers
-	@$(YIELD) $(TALLY) run --limit 600 $@ packaging/compile.sh $(BUILD)/compiled/$* '$(ELSEWHERE)' -- \
+	@$(YIELD) $(TALLY) run --limit 1200 $@ packaging/compile.sh $(BUILD)/compiled/$* '$(ELSEWHERE)' -- \
 	    $(ZIG)/bin/python -m ziglang c++ -target $* $(COMMON) -Wall -Wextra -Werror -isystem $(ZIG)/headers -I.
 CHECK_PROGRAMS += x86_64-linux-musl/unit
 
