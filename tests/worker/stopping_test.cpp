@@ -1022,6 +1022,25 @@ TEST_CASE("stopping: a FETCH that is not answered is told of beside the jobs tha
     CHECK(worker.exit_code() == exit_status::unreported);
 }
 
+TEST_CASE("stopping: the third signal ends a stop that waits for a FETCH alone") {
+    lifecycle life(0ms);
+    recorder::transport wire;
+    recorder::event asked, may_answer;
+    wire.on.fetch = [&](std::size_t) {
+        asked.set();
+        may_answer.wait();
+    };
+    worker_options options = recorder::options();
+    options.stop_timeout = 200s;
+    worker worker(options, wire, life);
+    worker.register_handler("work", [](job_context&) {});
+    REQUIRE(worker.start());
+    REQUIRE(asked.wait());
+    for (int i = 0; i < 3; ++i) life.apply(event::stop_signal, sigterm);
+    CHECK(worker.wait(deadline_after(recorder::guard)));
+    may_answer.set();
+}
+
 TEST_CASE("stopping: stop_and_cancel() starts the hard stage at once, whatever is left of the grace period") {
     for (const bool in_the_drain : {false, true}) {
         CAPTURE(in_the_drain);

@@ -144,3 +144,44 @@ TEST_CASE("thread end: a job's other callbacks are called though one ends its th
     CHECK(busy.settlement().what == "ack");
     CHECK(busy.body->exit_code() == 0);
 }
+
+namespace {
+
+// Answers the first FETCH with more than it asked for.
+struct generous_transport : recorder::transport {
+    result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
+        result<std::vector<job>> got = recorder::transport::fetch(request, deadline);
+        if (got && !got->empty()) {
+            got->push_back(make_job("b"));
+            got->push_back(make_job("c"));
+        }
+        return got;
+    }
+};
+
+}  // namespace
+
+TEST_CASE("thread end: in a drain, jobs that wait for a thread get another one") {
+    generous_transport wire;
+    wire.give(make_job("a"));
+    recorder::event began, may_end;
+    worker_options options = recorder::options(1);
+    options.shutdown_grace_period = no_limit;
+    worker worker(options, wire);
+    worker.register_handler("work", [&](job_context& job) {
+        if (job.id() != "a") return;
+        began.set();
+        may_end.wait();
+        pthread_exit(nullptr);
+    });
+    REQUIRE(worker.start());
+    REQUIRE(began.wait());
+    worker.request_stop();
+    REQUIRE(wire.wait_for("beat", 1, "quiet"));
+    may_end.set();
+    const bool ended = worker.wait(deadline_after(recorder::guard));
+    CHECK(ended);
+    for (const char* const id : {"a", "b", "c"}) CHECK(wire.settlements(id).size() == 1);
+    CHECK(worker.report().completed == 2);
+    if (!ended) worker.stop_and_cancel(recorder::guard);
+}

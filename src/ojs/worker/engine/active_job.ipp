@@ -182,6 +182,7 @@ class active_job : public ref_counted {
     // For a handler's thread that the stop has lowered: it may wait long for a processor, with a lock in hand. Where it says
     // in time what to report, the stop says that for it. Waits for nobody.
     void leave_to_stop(verdict report) {
+        if (has_said_.load(std::memory_order_relaxed)) return;  // a pthread_cancel() came after its last word
         said_ = std::move(report);
         has_said_.store(true, std::memory_order_release);
     }
@@ -280,14 +281,6 @@ class job_table {
         if (!*at) return;
         *at = detail::exchange((*at)->next_in_table, {});
         --count_;
-    }
-    // The job of that id that nobody has taken to report, or none.
-    ref<active_job> find_open(const std::string& id) {
-        ref<active_job> found;
-        each_of(id, [&](active_job& job) {
-            if (!job.taken()) found = ref<active_job>(&job);
-        });
-        return found;
     }
     // More than one may have an id: one that is being reported, and the next claim of it.
     template <class Look>

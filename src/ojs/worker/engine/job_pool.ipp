@@ -59,7 +59,8 @@ class job_pool : public ref_counted {
         if (now < slots_.retry_at()) return slots_.retry_at();
         lock_guard held(mutex_);
         slots_.begin_retry();
-        if (!closed_) slots_.end_retry(start_job_threads(held, {ref<active_job>()}).has_value(), now);
+        if (!closed_ || !ready_.empty())
+            slots_.end_retry(start_job_threads(held, {ref<active_job>()}).has_value(), now);
         return slots_.retry_at();
     }
 
@@ -272,7 +273,7 @@ class job_pool : public ref_counted {
     // Someone must lead while this thread is busy: an idle one, or a new one. With the mutex held, which is let go of for
     // a new one.
     void pass_lead(lock_guard& held) {
-        if (leading_ || closed_) return;
+        if (leading_ || (closed_ && ready_.empty())) return;
         if (idle_ > 0) {
             work_.notify_one();
         } else if (job_threads_ < slots_.count()) {

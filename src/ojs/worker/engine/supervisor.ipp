@@ -255,22 +255,31 @@ class supervisor {
         stop_end_ = now + total;
         worker_.reports.set_saves(now + (total / 20 < saves_share ? total / 20 : saves_share));
         worker_.reports.set(stop_end_ - last_beat_time(total));
+        if (gave_up_) cut_stop_short();  // three signals at once
     }
 
     void stop() {
         const unsigned signals = worker_.life.state().stop_signals;
-        const std::chrono::milliseconds a_moment = last_beat_time(worker_.options.stop_timeout) / 4;
-        const time_point report_deadline = worker_.reports.deadline();  // or earlier, by a third stop signal
+        const time_point report_deadline = worker_.reports.deadline();
         if (!idle()) interrupt_jobs(report_deadline);
-        // The extra moment lets a call that ends at the deadline say so.
-        if (!await(report_deadline + a_moment, [this] { return idle(); })) name_unreported();
+        if (!await_reports(report_deadline)) name_unreported();
         heart_->finish(stop_end_);
-        await(stop_end_ + a_moment, [this] { return heart_->all_home(); });
+        await(stop_end_ + a_moment(), [this] { return heart_->all_home(); });
         worker_.calls.close();
         await_handlers(signals);
         run_shutdown_steps();
         worker_.life.apply(event::finished, {});
         notice_changes();
+    }
+
+    // Lets a call that ends at its deadline say so.
+    std::chrono::milliseconds a_moment() const noexcept {
+        return last_beat_time(worker_.options.stop_timeout) / 4;
+    }
+    // False: some are not made in their time, which a third stop signal ends early.
+    bool await_reports(time_point deadline) {
+        await(deadline + a_moment(), [&] { return idle() || worker_.reports.deadline() < deadline; });
+        return await(worker_.reports.deadline() + a_moment(), [this] { return idle(); });
     }
 
     cancel_reason stop_reason() const noexcept {
@@ -331,7 +340,13 @@ class supervisor {
     void give_up(const lifecycle_state& now) {
         log_.leaving_at_once(now.cause);
         if (owns_process_) _exit(exit_status::signal_base + now.cause.signal);
+        gave_up_ = true;
+        cut_stop_short();
+    }
+    void cut_stop_short() {
         worker_.reports.set(steady_clock::now());
+        const time_point soon = deadline_after(last_beat_time(worker_.options.stop_timeout));
+        if (soon < stop_end_) stop_end_ = soon;
     }
 
     // Everything is reported; what remains is to get the threads home.
@@ -406,6 +421,7 @@ class supervisor {
     bool registration_seen_ = false;
     std::uint32_t reports_seen_ = 0;
     bool stop_signalled_ = false;  // by an outside lifecycle
+    bool gave_up_ = false;
     bool mode_decided_ = false;
     bool reclaim_named_ = false;  // by the termination-mode file
     bool all_steps_home_ = true;
