@@ -795,6 +795,66 @@ TEST_CASE("child_process: many at once, from many threads") {
     CHECK(errno == ECHILD);
 }
 
+TEST_CASE(
+    "child_process: it is told of before it becomes the program, which it does not where that is refused") {
+    const folder files;
+    const std::string mark = files.file("ran");
+    ojs::child_options options = command({"/usr/bin/touch", mark});
+    pid_t told = 0;
+    bool ran_before = true;
+    options.before_exec = [&](pid_t pid) {
+        told = pid;
+        ran_before = ::access(mark.c_str(), F_OK) == 0;
+        return ojs::result<void>();
+    };
+    ojs::child_process child = started(options);
+    CHECK(told == child.pid());
+    CHECK_FALSE(ran_before);
+    CHECK(ended(child).ok());
+    REQUIRE(::unlink(mark.c_str()) == 0);
+    options.before_exec = [](pid_t) -> ojs::result<void> { return ojs::error{ojs::errc::busy, 7, "full"}; };
+    CHECK(refusal(options).text == "full");
+    options.before_exec = [](pid_t) -> ojs::result<void> { throw 1; };
+    CHECK(refusal(options).code == ojs::errc::invalid_argument);
+    CHECK(::access(mark.c_str(), F_OK) != 0);
+}
+
+TEST_CASE("child_process: who is killed before it has let a child become the program leaves none") {
+    const folder files;
+    const std::string mark = files.file("ran");
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);  // open as long as one of them lives
+    bool copied = false;
+    SUBCASE("its end closes the gate") {}
+    SUBCASE("another process, forked at that moment, holds the gate's other end") {
+        copied = true;
+    }
+    const pid_t parent = forked([&] {
+        ojs::child_options options = command({"/usr/bin/touch", mark});
+        options.before_exec = [&](pid_t) {
+            const pid_t other = copied ? forked([&] {
+                ::close(ends[1]);
+                for (;;) ::pause();
+                return 0;
+            })
+                                       : 0;
+            const std::string line = std::to_string(other) + "\n";
+            if (::write(ends[1], line.data(), line.size()) < 0) ::_exit(1);
+            for (;;) ::pause();
+            return ojs::result<void>();
+        };
+        return ojs::child_process::start(options) ? 2 : 3;
+    });
+    ::close(ends[1]);
+    const pid_t other = std::stoi(read_line(ends[0]));
+    ::kill(parent, SIGKILL);
+    CHECK(status_of(parent) == -SIGKILL);
+    CHECK(read_all(ends[0]).empty());
+    CHECK(::access(mark.c_str(), F_OK) != 0);
+    ::close(ends[0]);
+    if (other > 0) ::kill(other, SIGKILL);
+}
+
 // ---- Linux ----
 
 #ifdef __linux__

@@ -77,6 +77,9 @@ struct child_options {
     std::vector<child_limit> limits;
     // From fork() to exec(): a program on a file system that does not answer must not hold up who starts it.
     std::chrono::milliseconds start_timeout{30000};
+    // Called with the child's number before it becomes the program, so that it can be written down first. An error is
+    // start()'s, and there is no child then; should this process end meanwhile, the child ends too.
+    function<result<void>(pid_t)> before_exec;
     // Linux: the signal that the child gets when this process ends, however it ends; 0: none. Not passed on to what
     // the child starts. The kernel means the thread that forked, so the child then has one here, which lasts as long
     // as it does. Elsewhere errc::unsupported.

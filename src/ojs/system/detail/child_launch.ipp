@@ -15,6 +15,7 @@
 #endif
 
 #include "../../base/detail/array.hpp"
+#include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../core/detail/wake.hpp"
 #include "../child_process.hpp"
@@ -31,6 +32,8 @@ inline constexpr int least_descriptors = 4096;   // some may be older than a lim
 // Of this process alone: its secrets, and what its service manager told it.
 inline constexpr const char* own_variables[] = {"OJS_AUTH_TOKEN", "OJS_HEALTH_TOKEN", "NOTIFY_SOCKET",
                                                 "WATCHDOG_PID", "WATCHDOG_USEC"};
+// Between two glances of a child that waits to be written down at whether its parent is still there.
+inline constexpr int between_glances = 100;  // ms
 inline constexpr const char* usual_path = "/usr/local/bin:/usr/bin:/bin";
 
 // A child about to be started: all that the child side needs, made before the fork, as it may not allocate.
@@ -61,10 +64,12 @@ class child_launch {
     result<void> open_file(int number, const std::string& path);
     error cannot_start(std::string_view where, int failed) const;
     error give_up(pid_t child, int report) const;
+    result<void> let_go(pid_t child);
 
     // The child side: async-signal-safe calls alone. Each returns 0 or an errno.
     int enter_group() const noexcept;
     int ask_for_death_signal() const noexcept;
+    int await_gate() const noexcept;
     int set_streams() const noexcept;
     int mark_descriptors() const noexcept;
     int enter_directory() const noexcept;
@@ -81,7 +86,7 @@ class child_launch {
         int step;
         int sys_errno;
     };
-    static constexpr int step_count = 8;
+    static constexpr int step_count = 9;
     static const step* steps() noexcept;
 
     const child_options* options_ = nullptr;
@@ -89,6 +94,8 @@ class child_launch {
     array<char*> environment_;
     std::vector<std::string> candidates_;
     unique_fd child_ends_[3];
+    unique_fd gate_;         // the child's end, where it must be written down first
+    unique_fd gate_opener_;  // ours
     int streams_[3] = {inherited, inherited, inherited};
     int descriptor_limit_ = 0;
     pid_t parent_ = 0;
@@ -98,6 +105,7 @@ inline const child_launch::step* child_launch::steps() noexcept {
     static constexpr step all[step_count] = {
         {"own_group", &child_launch::enter_group},
         {"death_signal", &child_launch::ask_for_death_signal},
+        {"before_exec", &child_launch::await_gate},
         {"standard streams", &child_launch::set_streams},
         {"keep_descriptors", &child_launch::mark_descriptors},
         {"working_directory", &child_launch::enter_directory},
@@ -304,6 +312,7 @@ inline result<pid_t> child_launch::run() {
     unique_fd reader;
     unique_fd writer;
     if (!make_pipe(reader, writer)) return cannot_start("a pipe", errno);
+    if (options_->before_exec && !make_pipe(gate_, gate_opener_)) return cannot_start("a pipe", errno);
     sigset_t all;
     sigset_t previous;
     sigfillset(&all);
@@ -316,6 +325,8 @@ inline result<pid_t> child_launch::run() {
     if (child < 0) return cannot_start("fork", failed);
     for (unique_fd& each : child_ends_) each.reset();
     writer.reset();
+    const result<void> known = let_go(child);
+    if (!known) return known.error();
     if (!await_readable(reader.get(), deadline_after(options_->start_timeout)))
         return give_up(child, reader.get());
     failure why{};
@@ -327,6 +338,26 @@ inline result<pid_t> child_launch::run() {
     while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
     }
     return cannot_start(steps()[why.step].name, why.sys_errno);
+}
+
+// Until then it waits before its exec().
+inline result<void> child_launch::let_go(pid_t child) {
+    if (!options_->before_exec) return {};
+    result<void> known = error{errc::invalid_argument, 0, "child_options: before_exec threw"};
+    try {
+        known = options_->before_exec(child);
+    } catch (...) {
+        pass_on_thread_end();
+    }
+    ssize_t sent = 0;
+    while (known && (sent = ::write(gate_opener_.get(), "", 1)) < 0 && errno == EINTR) {
+    }
+    if (known && sent == 1) return {};
+    if (known) known = cannot_start("a pipe", errno);
+    ::kill(child, SIGKILL);
+    while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    return known;
 }
 
 // The end of the pipe is that of the child. One that the kernel holds even then is not waited for: it will not run.
@@ -364,6 +395,19 @@ inline int child_launch::ask_for_death_signal() const noexcept {
     if (::prctl(PR_SET_PDEATHSIG, options_->death_signal) != 0) return errno;
     if (::getppid() != parent_) ::_exit(127);  // it died before it was asked for
 #endif
+    return 0;
+}
+
+// Who would open it may end instead. That closes the pipe, unless another child of this moment has a copy of it.
+inline int child_launch::await_gate() const noexcept {
+    if (!gate_) return 0;
+    ::close(gate_opener_.get());
+    pollfd watched{gate_.get(), POLLIN, 0};
+    while (::poll(&watched, 1, between_glances) <= 0) {
+        if (::getppid() != parent_) ::_exit(127);
+    }
+    char opened = 0;
+    if (::read(gate_.get(), &opened, 1) != 1) ::_exit(127);
     return 0;
 }
 
