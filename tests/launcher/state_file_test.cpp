@@ -1,6 +1,8 @@
+#include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -17,17 +19,28 @@ using namespace std::chrono_literals;
 
 namespace {
 
+bool group_is_there(pid_t group) {
+    return ::kill(-group, 0) == 0;
+}
+
 // Runs until it is ended, and has said so.
 class sleeper {
   public:
-    explicit sleeper(const char* script = "echo up; sleep 1000 & wait") {
+    explicit sleeper(const char* script = "echo up; sleep 1000 & wait", const char* variable = "NONE=1") {
         child_options how;
         how.command = {"sh", "-c", script};
+        how.environment = {variable, "OJS_LIFECYCLE_ADDR=unix:/somewhere"};
+        how.leave_orphans = true;
         how.output = child_stream::lines([this](std::string_view) { up_.set(); });
         result<child_process> made = child_process::start(how);
         REQUIRE(made);
         process = std::move(*made);
         REQUIRE(up_.wait());
+    }
+    // Its leader alone, which is reaped.
+    void kill_leader() {
+        REQUIRE(::kill(process.pid(), SIGKILL) == 0);
+        REQUIRE(process.wait(deadline_after(test::hang_guard)));
     }
     state_entry entry() const {
         return {"kv-1", "kv \"1\"", "unix:/somewhere", process.pid(), start_ticks_of(process.pid())};
@@ -75,7 +88,7 @@ TEST_SUITE("state_file") {
         CHECK(known.group == "kv \"1\"");
         CHECK(known.address == "unix:/somewhere");
         CHECK(known.pid == left.process.pid());
-        CHECK(next.end_left_behind(20s, logger()) == 1);
+        CHECK(next.end_left_behind(20s, 5s, logger()) == 1);
         CHECK(next.left_behind().empty());
         const result<child_exit> end = left.process.wait(deadline_after(test::hang_guard));
         REQUIRE(end);
@@ -86,7 +99,7 @@ TEST_SUITE("state_file") {
         const test::temporary_folder folder;
         sleeper left("trap '' TERM; echo up; sleep 1000 & wait");
         REQUIRE(opened(folder.file("state")).write({left.entry()}));
-        CHECK(opened(folder.file("state")).end_left_behind(50ms, logger()) == 1);
+        CHECK(opened(folder.file("state")).end_left_behind(50ms, 5s, logger()) == 1);
         const result<child_exit> end = left.process.wait(deadline_after(test::hang_guard));
         REQUIRE(end);
         CHECK(end->signal == SIGKILL);
@@ -109,7 +122,59 @@ TEST_SUITE("state_file") {
             REQUIRE(opened(path).write({entry}));
             replace(path, "\"boot_id\":\"", "\"boot_id\":\"0");
         }
+        SUBCASE("of another PID namespace") {
+            REQUIRE(opened(path).write({entry}));
+            replace(path, "\"pid_namespace\":\"", "\"pid_namespace\":\"0");
+        }
         CHECK(opened(path).left_behind().empty());
+    }
+
+    TEST_CASE("a group without its leader is ended, if one of it has the variables of that") {
+        const test::temporary_folder folder;
+        const std::string path = folder.file("state");
+        const char* variable = "OJS_PROCESS_ID=kv-1";
+        bool ours = true;
+        SUBCASE("it has") {}
+        SUBCASE("of another process of that number") {
+            variable = "OJS_PROCESS_ID=kv-10";
+            ours = false;
+        }
+        sleeper left("sleep 1000 & echo up; wait", variable);
+        const state_entry entry = left.entry();
+        REQUIRE(opened(path).write({entry}));
+        left.kill_leader();
+        REQUIRE(group_is_there(entry.pid));
+        state_file next = opened(path);
+        CHECK(next.left_behind().size() == (ours ? 1 : 0));
+        CHECK(next.end_left_behind(20s, 5s, logger()) == (ours ? 1 : 0));
+        CHECK(next.left_behind().empty());
+        if (ours) return;
+        CHECK(group_is_there(entry.pid));
+        ::kill(-entry.pid, SIGKILL);
+    }
+
+    TEST_CASE("a leader that nobody has reaped yet still says whose its group is") {
+        const test::temporary_folder folder;
+        const std::string path = folder.file("state");
+        const sleeper left("sleep 1000 & echo up; wait");
+        const state_entry entry = left.entry();
+        REQUIRE(opened(path).write({entry}));
+        REQUIRE(::kill(entry.pid, SIGKILL) == 0);
+        pollfd ended{left.process.fd(), POLLIN, 0};
+        REQUIRE(::poll(&ended, 1, 30000) == 1);
+        CHECK(opened(path).end_left_behind(20s, 5s, logger()) == 1);
+        CHECK(opened(path).left_behind().empty());
+    }
+
+    TEST_CASE("what was left behind stays on record until it has ended") {
+        const test::temporary_folder folder;
+        const std::string path = folder.file("state");
+        const sleeper left;
+        const sleeper other;
+        REQUIRE(opened(path).write({left.entry()}));
+        REQUIRE(opened(path).write({other.entry()}));  // by a launcher that only reports them, and ends
+        CHECK(opened(path).left_behind().size() == 2);
+        CHECK(opened(path).end_left_behind(20s, 5s, logger()) == 2);
     }
 
     TEST_CASE("two launchers at once: the second one is told") {
@@ -128,7 +193,9 @@ TEST_SUITE("state_file") {
         const test::temporary_folder folder;
         const std::string path = folder.file("state");
         const std::string boot = test::read_file("/proc/sys/kernel/random/boot_id").substr(0, 36);
-        const std::string head = "{\"boot_id\":\"" + boot + "\",\"processes\":";
+        const std::string here = std::filesystem::read_symlink("/proc/self/ns/pid").string();
+        const std::string head =
+            "{\"boot_id\":\"" + boot + "\",\"pid_namespace\":\"" + here + "\",\"processes\":";
         const std::string whole = R"({"id":"a","group":"b","address":"c","pid":)";
         for (const std::string& text :
              {std::string("my notes"), std::string("{}"), head + "7}", head + "[{}]}",

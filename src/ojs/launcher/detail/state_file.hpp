@@ -28,16 +28,20 @@ struct state_entry {
 // For one thread at a time. Nothing is adopted: a process that is not our child cannot be waited for.
 class state_file {
   public:
+    state_file() noexcept = default;  // no file; only to be assigned to
     // Takes a lock that lasts as long as this does: a second launcher is errc::busy. What is there and cannot be read, or
     // belongs to another user, is errc::invalid_argument: it may name processes, so it is not written over.
     static result<state_file> open(std::string path);
 
-    // Of a predecessor on this boot of the machine, and still the same processes.
+    // Of a predecessor on this boot of the machine, and still the same processes; also where only the rest of a group is left,
+    // and its leader is not.
     const std::vector<state_entry>& left_behind() const noexcept { return left_behind_; }
-    // All of it, so that a reader finds the old or the new, whenever we or the machine end.
+    // All of it, and what is left behind, so that a reader finds the old or the new, whenever we or the machine end.
     result<void> write(const std::vector<state_entry>& now);
-    // SIGTERM to the groups of those left behind, SIGKILL after `grace`. How many there were.
-    std::size_t end_left_behind(std::chrono::milliseconds grace, const logger& log);
+    // SIGTERM to the groups of those left behind, SIGKILL after `grace`. How many there were. What even that does not end
+    // within `patience` stays in left_behind().
+    std::size_t end_left_behind(std::chrono::milliseconds grace, std::chrono::milliseconds patience,
+                                const logger& log);
 
   private:
     result<void> read();

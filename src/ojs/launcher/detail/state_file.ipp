@@ -21,6 +21,9 @@ namespace detail {
 inline constexpr std::size_t longest_state_file = 4 * 1024 * 1024;
 // Between two looks at processes that are not our children, so that nothing tells of their end.
 inline constexpr int between_strangers = 10;  // ms
+// A child that a killed launcher was about to start holds its lock until it sees that.
+inline constexpr std::chrono::milliseconds lock_patience{500};
+inline constexpr std::size_t longest_environment = 4 * 1024 * 1024;
 
 inline error state_error(const std::string& path, const char* what, int failed) {
     return {errc::system, failed,
@@ -36,8 +39,44 @@ OJS_SHUTDOWN_INLINE std::uint64_t start_ticks_of(pid_t pid) {
     return about.state == 'Z' || about.state == 'X' ? 0 : about.start_ticks;
 }
 
+inline bool has_variable(std::string_view environment, std::string_view wanted) noexcept {
+    while (!environment.empty()) {
+        const std::string_view each = environment.substr(0, environment.find('\0'));
+        if (each == wanted) return true;
+        environment.remove_prefix(each.size() < environment.size() ? each.size() + 1 : each.size());
+    }
+    return false;
+}
+
+// Whether it was given its environment as that process was, or by it.
+inline bool descends_from(pid_t pid, const state_entry& entry) {
+    const small_file environment =
+        read_small_file(proc_path("", cat({static_cast<long>(pid), "/environ"})), longest_environment);
+    return has_variable(environment.text, cat({"OJS_PROCESS_ID=", entry.id})) &&
+           has_variable(environment.text, cat({"OJS_LIFECYCLE_ADDR=", entry.address}));
+}
+
+// A number that another process has is another's group as well: ours had ended before. A number that no process has may be
+// that of our group yet, or of a later one without its leader: one member that has our variables tells.
 inline bool is_still_there(const state_entry& entry) {
-    return entry.start_ticks != 0 && start_ticks_of(entry.pid) == entry.start_ticks;
+    if (entry.start_ticks == 0) return false;
+    const process_stat leader = read_stat("", cat({static_cast<long>(entry.pid)}));
+    if (leader.pid != 0 && leader.start_ticks != entry.start_ticks) return false;
+    if (leader.pid != 0 && leader.state != 'Z' && leader.state != 'X') return true;
+    for (const pid_t pid : all_processes("")) {
+        if (::getpgid(pid) != entry.pid || start_ticks_of(pid) == 0) continue;
+        if (leader.pid != 0 || descends_from(pid, entry)) return true;
+    }
+    return false;
+}
+
+inline bool take_lock(int fd) noexcept {
+    const time_point deadline = deadline_after(lock_patience);
+    while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EINTR && (errno != EWOULDBLOCK || steady_clock::now() >= deadline)) return false;
+        ::poll(nullptr, 0, between_strangers);
+    }
+    return true;
 }
 
 // The lock is a file of its own: the state is replaced, and a lock on what was replaced holds nobody off.
@@ -52,7 +91,7 @@ OJS_SHUTDOWN_INLINE result<state_file> state_file::open(std::string path) {
     if (::fstat(out.lock_.get(), &about) != 0) return state_error(out.path_, "look at its lock", errno);
     if (!S_ISREG(about.st_mode) || about.st_uid != ::geteuid())
         return bad_state(out.path_, "its lock is another user's, or no file");
-    if (::flock(out.lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (!take_lock(out.lock_.get())) {
         if (errno != EWOULDBLOCK) return state_error(out.path_, "lock it", errno);
         return error{errc::busy, 0,
                      cat({"state file ", printable(out.path_, 300), ": another launcher has it"})};
@@ -82,7 +121,10 @@ OJS_SHUTDOWN_INLINE result<void> state_file::read() {
     if (!is_json_object(file.text)) return bad_state(path_, "it is no JSON object");
     std::string boot;
     if (!raw_string(raw_member(file.text, "boot_id"), boot)) return bad_state(path_, "it names no boot");
-    if (boot != boot_id()) return {};  // nothing survives that
+    std::string pid_namespace;  // in another one numbers mean other processes
+    if (!raw_string(raw_member(file.text, "pid_namespace"), pid_namespace))
+        return bad_state(path_, "it names no PID namespace");
+    if (boot != boot_id() || pid_namespace != proc_link("", "self/ns/pid")) return {};
     const std::string_view all = raw_member(file.text, "processes");
     std::string_view rest = all;
     std::string_view each;
@@ -95,11 +137,18 @@ OJS_SHUTDOWN_INLINE result<void> state_file::read() {
 }
 
 OJS_SHUTDOWN_INLINE result<void> state_file::write(const std::vector<state_entry>& now) {
-    std::string text = cat({"{\"boot_id\":", json_quote(boot_id()), ",\"processes\":["});
-    for (const state_entry& each : now) {
-        append(text, {&each == now.data() ? "\n" : ",\n", "{\"id\":", json_quote(each.id),
-                      ",\"group\":", json_quote(each.group), ",\"address\":", json_quote(each.address),
-                      ",\"pid\":", static_cast<long>(each.pid), ",\"start_ticks\":", each.start_ticks, "}"});
+    std::string text =
+        cat({"{\"boot_id\":", json_quote(boot_id()),
+             ",\"pid_namespace\":", json_quote(proc_link("", "self/ns/pid")), ",\"processes\":["});
+    const char* before = "\n";
+    const std::vector<state_entry>* const lists[] = {&left_behind_, &now};
+    for (const std::vector<state_entry>* list : lists) {
+        for (const state_entry& each : *list) {
+            append(text, {before, "{\"id\":", json_quote(each.id), ",\"group\":", json_quote(each.group),
+                          ",\"address\":", json_quote(each.address), ",\"pid\":", static_cast<long>(each.pid),
+                          ",\"start_ticks\":", each.start_ticks, "}"});
+            before = ",\n";
+        }
     }
     text += "]}\n";
     const std::string fresh = path_ + ".new";
@@ -110,38 +159,55 @@ OJS_SHUTDOWN_INLINE result<void> state_file::write(const std::vector<state_entry
                                                        : state_error(path_, "replace it", errno);
 }
 
-// To the group only while its leader is the one that was written down: afterwards the number may be another's.
+// It may have moved to another group of its session.
 inline void signal_left_behind(const state_entry& entry, int number) {
-    if (is_still_there(entry) && ::kill(-entry.pid, number) != 0) ::kill(entry.pid, number);
+    if (!is_still_there(entry)) return;
+    ::kill(-entry.pid, number);
+    const bool moved = start_ticks_of(entry.pid) == entry.start_ticks && ::getpgid(entry.pid) != entry.pid;
+    if (moved) ::kill(entry.pid, number);
 }
 
-inline bool any_still_there(const std::vector<state_entry>& entries) {
-    for (const state_entry& each : entries) {
-        if (is_still_there(each)) return true;
+inline void forget_ended(std::vector<state_entry>& entries) {
+    std::vector<state_entry> left;
+    for (state_entry& each : entries) {
+        if (is_still_there(each)) left.push_back(std::move(each));
     }
-    return false;
+    entries.swap(left);
+}
+
+inline void await_ended(std::vector<state_entry>& entries, std::chrono::milliseconds limit) {
+    const time_point deadline = deadline_after(limit);
+    for (;;) {
+        forget_ended(entries);
+        if (entries.empty() || steady_clock::now() >= deadline) return;
+        ::poll(nullptr, 0, between_strangers);
+    }
+}
+
+inline void tell_left_behind(const logger& log, log_level level, const char* text, const state_entry& which) {
+    log.write(level, text,
+              {field("process_id", which.id), field("group", which.group),
+               field("pid", static_cast<long>(which.pid))});
 }
 
 OJS_SHUTDOWN_INLINE std::size_t state_file::end_left_behind(std::chrono::milliseconds grace,
+                                                            std::chrono::milliseconds patience,
                                                             const logger& log) {
+    const std::size_t out = left_behind_.size();
     for (const state_entry& each : left_behind_) {
-        log.write(log_level::warn, "process left behind by an earlier launcher, sending SIGTERM",
-                  {field("process_id", each.id), field("group", each.group),
-                   field("pid", static_cast<long>(each.pid))});
+        tell_left_behind(log, log_level::warn, "process left behind by an earlier launcher, sending SIGTERM",
+                         each);
         signal_left_behind(each, SIGTERM);
         signal_left_behind(each, SIGCONT);
     }
-    const time_point deadline = deadline_after(grace);
-    while (any_still_there(left_behind_) && steady_clock::now() < deadline)
-        ::poll(nullptr, 0, between_strangers);
+    await_ended(left_behind_, grace);
     for (const state_entry& each : left_behind_) {
-        if (!is_still_there(each)) continue;
-        log.write(log_level::warn, "SIGTERM timeout, sending SIGKILL",
-                  {field("process_id", each.id), field("pid", static_cast<long>(each.pid))});
+        tell_left_behind(log, log_level::warn, "SIGTERM timeout, sending SIGKILL", each);
         signal_left_behind(each, SIGKILL);
     }
-    const std::size_t out = left_behind_.size();
-    left_behind_.clear();
+    await_ended(left_behind_, patience);
+    for (const state_entry& each : left_behind_)
+        tell_left_behind(log, log_level::error, "SIGKILL did not end the process", each);
     return out;
 }
 
