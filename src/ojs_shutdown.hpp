@@ -204,6 +204,7 @@
 #include "ojs/launcher/coordinator.ipp"
 #include "ojs/launcher/detail/lifecycle_client.ipp"
 #include "ojs/launcher/detail/state_file.ipp"
+#include "ojs/launcher/detail/state_ledger.ipp"
 #include "ojs/launcher/detail/managed_instance.ipp"
 #include "ojs/launcher/group_options.ipp"
 #include "ojs/launcher/detail/restart_policy.ipp"

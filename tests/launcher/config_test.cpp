@@ -50,7 +50,7 @@ TEST_CASE("launcher_config: the RFC's example, with a command") {
 
 TEST_CASE("launcher_config: every other key") {
     const result<launcher_options> read = read_launcher_config(R"( {
-      "socket_folder": "/run/kv",
+      "socket_folder": "/run/kv", "state_file": "/run/kv.state", "end_left_behind": false, "left_behind_grace": "2s",
       "process_groups": [{"name": "kv", "command": ["kv"], "environment": {"A": "1", "B": ""},
         "working_directory": "/srv", "id_prefix": "k", "participates": false, "health_interval": 7,
         "unhealthy_after": 2, "restart_policy": "always",
@@ -58,6 +58,9 @@ TEST_CASE("launcher_config: every other key") {
         "restart": {"first_pause": "2s", "last_pause": "4s", "stable": "1m30s", "limit": 0}}]} )");
     REQUIRE(read);
     CHECK(read->socket_folder == "/run/kv");
+    CHECK(read->state_file == "/run/kv.state");
+    CHECK_FALSE(read->end_left_behind);
+    CHECK(read->left_behind_grace == 2s);
     const group_options& kv = read->groups[0];
     CHECK(kv.process.child.environment == std::vector<std::string>{"A=1", "B="});
     CHECK(kv.process.child.working_directory == "/srv");

@@ -1,9 +1,11 @@
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <cstring>
 #include <thread>
 
 #include "fake_fleet.hpp"
+#include "files.hpp"
 #include "test.hpp"
 
 #if !OJS_SHUTDOWN_SEPARATE  // the processes are fakes of an internal class
@@ -195,6 +197,20 @@ TEST_CASE("launcher: replaces a group, and keeps its new configuration") {
     CHECK(fleet.broken() == texts{});
 }
 
+TEST_CASE("launcher: one at a time has a state file, and lets go of it at its end") {
+    const test::temporary_folder folder;
+    fake_fleet fleet;
+    launcher_options options = two_groups();
+    options.state_file = folder.file("state");
+    launcher first(options, fleet.starter());
+    REQUIRE(first.start());
+    launcher second(options, fleet.starter());
+    CHECK(second.start().error().code == errc::busy);
+    first.request_stop();
+    REQUIRE(first.wait(steady_clock::now() + test::hang_guard));
+    REQUIRE(second.start());
+}
+
 TEST_CASE("launcher: options that cannot be meant are said, and nothing is started") {
     fake_fleet fleet;
     launcher_options options = two_groups();
@@ -207,6 +223,10 @@ TEST_CASE("launcher: options that cannot be meant are said, and nothing is start
     options.socket_folder = "/tmp/" + std::string(90, 'x');
     CHECK(fault_of(options, fleet).find("too long") != std::string::npos);
     ::rmdir(options.socket_folder.c_str());
+    options = two_groups();
+    options.state_file = "/nowhere/at/all";
+    launcher nowhere(options, fleet.starter());
+    CHECK(nowhere.start().error().sys_errno == ENOENT);
     CHECK(fleet.said() == texts{});
     launcher never(two_groups(), fleet.starter());
     CHECK(never.wait(steady_clock::now()));

@@ -26,10 +26,9 @@ bool group_is_there(pid_t group) {
 // Runs until it is ended, and has said so.
 class sleeper {
   public:
-    explicit sleeper(const char* script = "echo up; sleep 1000 & wait", const char* variable = "NONE=1") {
+    explicit sleeper(const char* script = "echo up; sleep 1000 & wait") {
         child_options how;
         how.command = {"sh", "-c", script};
-        how.environment = {variable, "OJS_LIFECYCLE_ADDR=unix:/somewhere"};
         how.leave_orphans = true;
         how.output = child_stream::lines([this](std::string_view) { up_.set(); });
         result<child_process> made = child_process::start(how);
@@ -37,13 +36,19 @@ class sleeper {
         process = std::move(*made);
         REQUIRE(up_.wait());
     }
+    sleeper(const sleeper&) = delete;
+    sleeper& operator=(const sleeper&) = delete;
+    ~sleeper() {
+        ::kill(-process.pid(), SIGKILL);
+    }  // before the leader is reaped, unless a test has done that
     // Its leader alone, which is reaped.
     void kill_leader() {
         REQUIRE(::kill(process.pid(), SIGKILL) == 0);
         REQUIRE(process.wait(deadline_after(test::hang_guard)));
     }
     state_entry entry() const {
-        return {"kv-1", "kv \"1\"", "unix:/somewhere", process.pid(), start_ticks_of(process.pid())};
+        return {"kv-1",        "kv \"1\"",  "unix:/somewhere",
+                process.pid(), ::getsid(0), start_ticks_of(process.pid())};
     }
     child_process process;
 
@@ -129,18 +134,17 @@ TEST_SUITE("state_file") {
         CHECK(opened(path).left_behind().empty());
     }
 
-    TEST_CASE("a group without its leader is ended, if one of it has the variables of that") {
+    TEST_CASE("a group without its leader is ended, if it is of the same session") {
         const test::temporary_folder folder;
         const std::string path = folder.file("state");
-        const char* variable = "OJS_PROCESS_ID=kv-1";
         bool ours = true;
-        SUBCASE("it has") {}
-        SUBCASE("of another process of that number") {
-            variable = "OJS_PROCESS_ID=kv-10";
+        SUBCASE("it is") {}
+        SUBCASE("of another session, so of another process of that number") {
             ours = false;
         }
-        sleeper left("sleep 1000 & echo up; wait", variable);
-        const state_entry entry = left.entry();
+        sleeper left("sleep 1000 & echo up; wait");
+        state_entry entry = left.entry();
+        if (!ours) ++entry.session;
         REQUIRE(opened(path).write({entry}));
         left.kill_leader();
         REQUIRE(group_is_there(entry.pid));
@@ -148,9 +152,7 @@ TEST_SUITE("state_file") {
         CHECK(next.left_behind().size() == (ours ? 1 : 0));
         CHECK(next.end_left_behind(20s, 5s, logger()) == (ours ? 1 : 0));
         CHECK(next.left_behind().empty());
-        if (ours) return;
-        CHECK(group_is_there(entry.pid));
-        ::kill(-entry.pid, SIGKILL);
+        if (!ours) CHECK(group_is_there(entry.pid));
     }
 
     TEST_CASE("a leader that nobody has reaped yet still says whose its group is") {
@@ -193,13 +195,15 @@ TEST_SUITE("state_file") {
         const test::temporary_folder folder;
         const std::string path = folder.file("state");
         const std::string boot = test::read_file("/proc/sys/kernel/random/boot_id").substr(0, 36);
-        const std::string here = std::filesystem::read_symlink("/proc/self/ns/pid").string();
+        const std::string here = std::filesystem::read_symlink("/proc/self/ns/pid").string() + "@" +
+                                 std::to_string(start_ticks_of(1));
         const std::string head =
             "{\"boot_id\":\"" + boot + "\",\"pid_namespace\":\"" + here + "\",\"processes\":";
-        const std::string whole = R"({"id":"a","group":"b","address":"c","pid":)";
+        const std::string whole = R"({"id":"a","group":"b","address":"c","session":1,"pid":)";
         for (const std::string& text :
              {std::string("my notes"), std::string("{}"), head + "7}", head + "[{}]}",
               head + "[" + whole + "1,\"start_ticks\":1}]}", head + "[" + whole + "-5,\"start_ticks\":1}]}",
+              head + R"([{"id":"a","group":"b","address":"c","pid":5,"start_ticks":1}]})",
               head + "[" + whole + "0,\"start_ticks\":1}]}"}) {
             INFO(text);
             test::write_file(path, text);

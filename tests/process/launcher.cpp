@@ -2,9 +2,12 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -39,6 +42,46 @@ std::vector<ojs::process_info> processes(const ojs::launcher& of) {
     return of.group("kv")->processes;
 }
 
+// A launcher in a process of its own, with a state file.
+struct apart {
+    std::string config;  // of one or more groups
+    std::string state = scratch_file("launcher.state");
+
+    process start() const {
+        const std::string file = scratch_file("launcher.json");
+        std::ofstream(file) << "{\"state_file\":\"" << state << "\",\"left_behind_grace\":\"200ms\","
+                            << "\"process_groups\":[" << config << "]}";
+        return process({program("config_launcher"), file}, {});
+    }
+    // The same with nothing to run: it ends what is left, and then itself.
+    int clean_up() const {
+        const apart empty{R"({"name":"none","command":["none"],"desired_instances":0})", state};
+        process successor = empty.start();
+        CHECK(successor.prints("launcher started"));
+        successor.signal(SIGTERM);
+        return successor.wait();
+    }
+};
+
+std::string runners(const std::string& name, int count, const std::string& flags) {
+    return "{\"name\":\"" + name + "\",\"desired_instances\":" + std::to_string(count) +
+           R"(,"environment":{"OJS_TEST_MARK":"runner"},"command":[")" + program("lifecycle_runner") + "\"" +
+           flags + "]}";
+}
+
+// The groups of those that were told to be ready.
+std::vector<pid_t> groups_of(process& launcher) {
+    std::vector<pid_t> out;
+    std::istringstream text(launcher.output());
+    for (std::string line; std::getline(text, line);) {
+        char id[64];
+        long pid = 0;
+        if (std::sscanf(line.c_str(), "ready %63s %ld", id, &pid) == 2)
+            out.push_back(static_cast<pid_t>(pid));
+    }
+    return out;
+}
+
 bool is_there(pid_t pid) {
     return ::kill(pid, 0) == 0;
 }
@@ -59,6 +102,17 @@ bool runs_in_group(pid_t group) {
             return true;
     }
     return false;
+}
+
+// Processes with this in their environment.
+int count_marked(const std::string& mark) {
+    int out = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+        std::ifstream file(entry.path() / "environ", std::ios::binary);
+        const std::string all{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+        out += all.find("OJS_TEST_MARK=" + mark) != std::string::npos ? 1 : 0;
+    }
+    return out;
 }
 
 }  // namespace
@@ -134,3 +188,39 @@ TEST_CASE("launcher: a process that hangs, and what it started, are killed when 
     CHECK(ended.killed);
     CHECK(eventually([&] { return !runs_in_group(pid); }));
 }
+
+#ifdef __linux__  // elsewhere there is no /proc to find them by
+TEST_CASE("launcher: of one that is killed some die along, and its successor ends all the rest") {
+    const apart first{runners("along", 2, "") + "," +
+                      runners("deaf", 2, R"(,"--behavior","hang","--ignore-sigterm")") + "," +
+                      runners("parent", 2, R"(,"--spawn-grandchild")") + "," +
+                      runners("both", 2, R"(,"--behavior","hang","--ignore-sigterm","--spawn-grandchild")")};
+    process launcher = first.start();
+    REQUIRE(eventually([&] { return groups_of(launcher).size() == 8; }));
+    const std::vector<pid_t> groups = groups_of(launcher);
+    launcher.signal(SIGKILL);
+    REQUIRE(launcher.wait() == -SIGKILL);
+    const auto left = [&] {
+        return std::count_if(groups.begin(), groups.end(), [](pid_t each) { return runs_in_group(each); });
+    };
+    CHECK(eventually([&] { return left() == 6; }));  // all but two have someone who does not die along
+    CHECK(first.clean_up() == 0);
+    CHECK(left() == 0);
+}
+
+TEST_CASE("launcher: killed at any point of its start, it leaves none that its successor does not end") {
+    const std::string mark = scratch_file("mark");
+    std::string deaf = runners("deaf", 8, R"(,"--behavior","hang","--ignore-sigterm")");
+    deaf.replace(deaf.find("\"runner\""), 8, "\"" + mark + "\"");
+    const apart first{deaf};
+    for (int spawned = 0; spawned <= 8; ++spawned) {
+        INFO(spawned);
+        process launcher = first.start();
+        REQUIRE(eventually([&] { return launcher.count("process spawned") >= spawned; }));
+        launcher.signal(SIGKILL);
+        REQUIRE(launcher.wait() == -SIGKILL);
+        CHECK(first.clean_up() == 0);
+        CHECK(count_marked(mark) == 0);
+    }
+}
+#endif

@@ -94,6 +94,12 @@ struct group_info {
 struct launcher_options {
     std::vector<group_options> groups;
     std::string socket_folder;  // where children listen; empty: a new folder of 0700, removed at the end
+    // Holds what runs, so that the next launcher finds what one that was killed has left; its folder must be there, and is
+    // best in memory (/run). One launcher at a time has it, and no process is started that cannot be written there. Empty:
+    // none. Without /proc nobody can tell one process from a later one of its number, and nothing is found.
+    std::string state_file;
+    bool end_left_behind = true;  // at the start, which takes as long; false: they are only named in the log
+    std::chrono::milliseconds left_behind_grace{10000};  // from SIGTERM to SIGKILL, to their groups
     log_options log;
     // For whoever gives them work: called from one thread, in order. A process is asked to shut down when its
     // on_unroutable has returned, or after a second. [RFC-041 "Launcher removes kv-1 from routing table"]

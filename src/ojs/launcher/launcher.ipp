@@ -129,7 +129,8 @@ class launcher_body : public ref_counted {
         result<detail::wake> made = detail::wake::create();
         if (!made) return made.error();
         wake_->it = std::move(*made);
-        result<void> opened = folder_.open(options_.socket_folder);
+        result<void> opened = open_ledger();
+        if (opened) opened = folder_.open(options_.socket_folder);
         if (!opened) return opened;
         constexpr std::size_t number_and_end = 20;
         for (const group_options& each : options_.groups) {
@@ -143,6 +144,13 @@ class launcher_body : public ref_counted {
         if (opened && !life_.subscribe(wake_->it.notify_fd()))
             return error{errc::busy, 0, "the lifecycle has no room for another listener"};
         return opened;
+    }
+    // Before all else: what was left behind may listen where ours will.
+    result<void> open_ledger() {
+        if (options_.state_file.empty()) return {};
+        around_->ledger = make_ref<state_ledger>(around_->log);
+        return around_->ledger->open(options_.state_file, options_.end_left_behind,
+                                     options_.left_behind_grace, kill_patience);
     }
     // Prepared, and nothing runs yet.
     result<void> abandon(const error& why) {
@@ -232,6 +240,7 @@ class launcher_body : public ref_counted {
         forget_gone();
         around_->routing->stop();
         folder_.remove();
+        if (around_->ledger) around_->ledger->close();
         if (&life_ == &own_life_) {
             life_.apply(event::drained, {});
             life_.apply(event::finished, {});

@@ -12,6 +12,7 @@ inline namespace v0_1_0 {
 // The RFC's launcher-config.yaml as JSON (`yq -o json` writes it), with the same keys and some of ours:
 //
 //     {"socket_folder": "/run/kv",
+//      "state_file": "/run/kv.state", "end_left_behind": true, "left_behind_grace": "10s",
 //      "process_groups": [{
 //        "name": "keyvalue-runner", "command": ["kv", "--port", "0"], "environment": {"LEVEL": "2"},
 //        "working_directory": "/", "id_prefix": "kv", "participates": true,

@@ -214,8 +214,10 @@ OJS_SHUTDOWN_INLINE result<launcher_options> read_launcher_config(std::string_vi
     const result<void> checked = detail::check_json(json);
     if (!checked) return error{errc::invalid_argument, 0, checked.error().text};
     if (!detail::is_utf8(json)) return error{errc::invalid_argument, 0, "not UTF-8"};
-    const detail::config_keys keys{detail::text_key("socket_folder", out.socket_folder),
-                                   detail::groups_key(out.groups)};
+    const detail::config_keys keys{
+        detail::text_key("socket_folder", out.socket_folder), detail::text_key("state_file", out.state_file),
+        detail::flag_key("end_left_behind", out.end_left_behind),
+        detail::duration_key("left_behind_grace", out.left_behind_grace), detail::groups_key(out.groups)};
     std::string fault = detail::read_config_object(json.substr(detail::skip_json_blanks(json, 0)), keys);
     if (fault.empty() && out.groups.empty()) fault = ".process_groups: is empty";
     if (fault.empty()) return out;

@@ -8,6 +8,7 @@
 #include "instance.hpp"
 #include "restart_policy.ipp"
 #include "routing.ipp"
+#include "state_ledger.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -18,7 +19,8 @@ struct group_surroundings : ref_counted {
     instance_starter starter;
     ref<ojs::detail::routing> routing;
     logger log;
-    function<void()> wake;  // the supervisor: something is to be looked at
+    ref<state_ledger> ledger;  // may be none
+    function<void()> wake;     // the supervisor: something is to be looked at
     std::string socket_folder;
     std::string launcher_address;
 };
@@ -330,17 +332,29 @@ class process_group : public ref_counted {
         // A launcher that is killed takes its children along.
         if (spec.options.child.death_signal == 0) spec.options.child.death_signal = SIGTERM;
 #endif
+        if (around_->ledger) write_down(spec);
         const result<ref<instance>> started = around_->starter(
             spec, [self, added](const process_info& now, instance_state) { self->told(added, now); });
         if (!started) {
             around_->log.write(log_level::error, "process not started",
                                {field("process_id", added->id), field("group", of.name),
                                 field("error", started.error().text)});
+            if (around_->ledger) around_->ledger->remove(added->id);
             not_started(added, started.error());
             return started.error();
         }
         settle_in(*added, *started);
         return added;
+    }
+    void write_down(instance_spec& spec) const {
+        const state_entry entry{spec.id, spec.group, spec.address, 0, 0, 0};
+        spec.options.child.before_exec = [ledger = around_->ledger, entry,
+                                          given = spec.options.child.before_exec](pid_t pid) {
+            state_entry now = entry;
+            now.pid = pid;
+            result<void> known = ledger->add(std::move(now));
+            return known && given ? given(pid) : known;
+        };
     }
     result<ref<member>> admit(ref<restart_history> place, const group_options& of, std::uint64_t generation) {
         const lock_guard held(mutex_);
@@ -384,6 +398,7 @@ class process_group : public ref_counted {
 
     void told(const ref<member>& of, const process_info& now) {
         bool degraded = false;
+        if (around_->ledger && is_over(now.state)) around_->ledger->remove(of->id);
         {
             const lock_guard held(mutex_);
             if (!is_here(*of)) return;

@@ -22,6 +22,7 @@ struct state_entry {
     std::string group;
     std::string address;            // of its coordinator
     pid_t pid = 0;                  // of its process group as well
+    pid_t session = 0;              // that of the launcher
     std::uint64_t start_ticks = 0;  // since the boot: tells it from another process that has its number later
 };
 

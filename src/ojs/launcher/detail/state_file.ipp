@@ -23,7 +23,6 @@ inline constexpr std::size_t longest_state_file = 4 * 1024 * 1024;
 inline constexpr int between_strangers = 10;  // ms
 // A child that a killed launcher was about to start holds its lock until it sees that.
 inline constexpr std::chrono::milliseconds lock_patience{500};
-inline constexpr std::size_t longest_environment = 4 * 1024 * 1024;
 
 inline error state_error(const std::string& path, const char* what, int failed) {
     return {errc::system, failed,
@@ -39,35 +38,23 @@ OJS_SHUTDOWN_INLINE std::uint64_t start_ticks_of(pid_t pid) {
     return about.state == 'Z' || about.state == 'X' ? 0 : about.start_ticks;
 }
 
-inline bool has_variable(std::string_view environment, std::string_view wanted) noexcept {
-    while (!environment.empty()) {
-        const std::string_view each = environment.substr(0, environment.find('\0'));
-        if (each == wanted) return true;
-        environment.remove_prefix(each.size() < environment.size() ? each.size() + 1 : each.size());
-    }
-    return false;
-}
-
-// Whether it was given its environment as that process was, or by it.
-inline bool descends_from(pid_t pid, const state_entry& entry) {
-    const small_file environment =
-        read_small_file(proc_path("", cat({static_cast<long>(pid), "/environ"})), longest_environment);
-    return has_variable(environment.text, cat({"OJS_PROCESS_ID=", entry.id})) &&
-           has_variable(environment.text, cat({"OJS_LIFECYCLE_ADDR=", entry.address}));
-}
-
-// A number that another process has is another's group as well: ours had ended before. A number that no process has may be
-// that of our group yet, or of a later one without its leader: one member that has our variables tells.
+// A number that another process has is another's group as well: ours had ended before. A number that no process has is held
+// by the rest of our group; or, had it ended and the numbers gone round, by one of our session that lost its leader too.
 inline bool is_still_there(const state_entry& entry) {
     if (entry.start_ticks == 0) return false;
     const process_stat leader = read_stat("", cat({static_cast<long>(entry.pid)}));
     if (leader.pid != 0 && leader.start_ticks != entry.start_ticks) return false;
     if (leader.pid != 0 && leader.state != 'Z' && leader.state != 'X') return true;
     for (const pid_t pid : all_processes("")) {
-        if (::getpgid(pid) != entry.pid || start_ticks_of(pid) == 0) continue;
-        if (leader.pid != 0 || descends_from(pid, entry)) return true;
+        const bool member = ::getpgid(pid) == entry.pid && ::getsid(pid) == entry.session;
+        if (member && start_ticks_of(pid) != 0) return true;
     }
     return false;
+}
+
+// Which numbers of processes are meant. The kernel uses the name of a namespace again, but not with an init of that age.
+inline std::string pid_namespace() {
+    return cat({proc_link("", "self/ns/pid"), "@", read_stat("", "1").start_ticks});
 }
 
 inline bool take_lock(int fd) noexcept {
@@ -103,12 +90,15 @@ OJS_SHUTDOWN_INLINE result<state_file> state_file::open(std::string path) {
 
 inline bool read_entry(std::string_view json, state_entry& out) {
     std::uint64_t pid = 0;
+    std::uint64_t session = 0;
     const bool whole = raw_string(raw_member(json, "id"), out.id) &&
                        raw_string(raw_member(json, "group"), out.group) &&
                        raw_string(raw_member(json, "address"), out.address) &&
                        parse_number(raw_member(json, "pid"), 0x7fffffff, pid) &&
+                       parse_number(raw_member(json, "session"), 0x7fffffff, session) &&
                        parse_number(raw_member(json, "start_ticks"), UINT64_MAX, out.start_ticks);
     out.pid = static_cast<pid_t>(pid);
+    out.session = static_cast<pid_t>(session);
     return whole && pid > 1;  // a signal to group 0 is one to ours, and to 1 one to all
 }
 
@@ -121,10 +111,10 @@ OJS_SHUTDOWN_INLINE result<void> state_file::read() {
     if (!is_json_object(file.text)) return bad_state(path_, "it is no JSON object");
     std::string boot;
     if (!raw_string(raw_member(file.text, "boot_id"), boot)) return bad_state(path_, "it names no boot");
-    std::string pid_namespace;  // in another one numbers mean other processes
-    if (!raw_string(raw_member(file.text, "pid_namespace"), pid_namespace))
+    std::string numbers;
+    if (!raw_string(raw_member(file.text, "pid_namespace"), numbers))
         return bad_state(path_, "it names no PID namespace");
-    if (boot != boot_id() || pid_namespace != proc_link("", "self/ns/pid")) return {};
+    if (boot != boot_id() || numbers != pid_namespace()) return {};
     const std::string_view all = raw_member(file.text, "processes");
     std::string_view rest = all;
     std::string_view each;
@@ -137,15 +127,15 @@ OJS_SHUTDOWN_INLINE result<void> state_file::read() {
 }
 
 OJS_SHUTDOWN_INLINE result<void> state_file::write(const std::vector<state_entry>& now) {
-    std::string text =
-        cat({"{\"boot_id\":", json_quote(boot_id()),
-             ",\"pid_namespace\":", json_quote(proc_link("", "self/ns/pid")), ",\"processes\":["});
+    std::string text = cat({"{\"boot_id\":", json_quote(boot_id()),
+                            ",\"pid_namespace\":", json_quote(pid_namespace()), ",\"processes\":["});
     const char* before = "\n";
     const std::vector<state_entry>* const lists[] = {&left_behind_, &now};
     for (const std::vector<state_entry>* list : lists) {
         for (const state_entry& each : *list) {
             append(text, {before, "{\"id\":", json_quote(each.id), ",\"group\":", json_quote(each.group),
                           ",\"address\":", json_quote(each.address), ",\"pid\":", static_cast<long>(each.pid),
+                          ",\"session\":", static_cast<long>(each.session),
                           ",\"start_ticks\":", each.start_ticks, "}"});
             before = ",\n";
         }
