@@ -77,6 +77,7 @@ class fixture {
         spec.options.child.output = child_stream::lines([this](std::string_view) { up.set(); });
         REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
         reader_ = unique_fd(::open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+        writer_ = unique_fd(::open(fifo.c_str(), O_WRONLY | O_CLOEXEC));
         // Ends with the status that it is sent.
         runs({"sh", "-c", "echo up; read x < \"$0\"; exit \"$x\"", fifo});
         if (answers_.empty()) return;
@@ -108,11 +109,9 @@ class fixture {
         REQUIRE(up.wait());
         return *made;
     }
-    // Also where the child has ended already, as when it is asked for its status once more before that is seen: with a
-    // reader of our own the writer never waits for one.
+    // Waits for nobody: it may be said once more, by a handler that is asked again before the child's end is seen.
     void end_child(const std::string& status) const {
-        const unique_fd to(::open(fifo.c_str(), O_WRONLY | O_CLOEXEC));
-        REQUIRE(::write(to.get(), (status + "\n").data(), status.size() + 1) > 0);
+        REQUIRE(::write(writer_.get(), (status + "\n").data(), status.size() + 1) > 0);
     }
     states seen_states() {
         const std::lock_guard<std::mutex> held(mutex);
@@ -144,6 +143,7 @@ class fixture {
 
     const answers answers_;
     unique_fd reader_;
+    unique_fd writer_;
     std::unique_ptr<http_server> server_;  // its handlers use the rest: ended first
 };
 
