@@ -213,6 +213,7 @@
 #include "ojs/launcher/detail/rolling_replace.ipp"
 #include "ojs/launcher/launcher_config.ipp"
 #include "ojs/launcher/detail/socket_folder.ipp"
+#include "ojs/launcher/detail/notification_server.ipp"
 #include "ojs/launcher/launcher.ipp"
 #endif
 // clang-format on

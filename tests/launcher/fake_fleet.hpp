@@ -27,15 +27,18 @@ class fake_process final : public ojs::detail::instance {
         info_.group = spec.group;
         info_.generation = spec.generation;
         info_.pid = 1;
+        launcher_address = spec.launcher_address;
     }
+    const std::string& pushes_to() const { return launcher_address; }
+    void has_pid(pid_t pid);
     ojs::process_info info() const override {
         const std::lock_guard<std::mutex> held(mutex_);
         return info_;
     }
     void shut_down(const ojs::shutdown_order& order) override;
     void force() override;
-    void notified(const ojs::ready_notification&) override {}
-    void notified(const ojs::shutdown_complete&) override {}
+    void notified(const ojs::ready_notification& what) override;
+    void notified(const ojs::shutdown_complete& what) override;
     ojs::instance_state await(bool (*)(ojs::instance_state), ojs::time_point,
                               const ojs::cancel_token&) override {
         return info().state;
@@ -55,6 +58,7 @@ class fake_process final : public ojs::detail::instance {
     const ojs::detail::instance_changed changed_;
     mutable std::mutex mutex_;
     ojs::process_info info_;
+    std::string launcher_address;
 };
 
 class fake_fleet {
@@ -163,6 +167,23 @@ inline void fake_process::becomes(ojs::instance_state state, int exit_code) {
         now = info_;
     }
     changed_(now, before);
+}
+
+inline void fake_process::has_pid(pid_t pid) {
+    ojs::process_info now;
+    {
+        const std::lock_guard<std::mutex> held(mutex_);
+        info_.pid = pid;
+        now = info_;
+    }
+    changed_(now, now.state);
+}
+
+inline void fake_process::notified(const ojs::ready_notification& what) {
+    fleet_.note("ready " + what.process_id);
+}
+inline void fake_process::notified(const ojs::shutdown_complete& what) {
+    fleet_.note("complete " + what.process_id);
 }
 
 inline void fake_process::not_routable() {

@@ -1,4 +1,7 @@
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -209,6 +212,62 @@ TEST_CASE("launcher: one at a time has a state file, and lets go of it at its en
     first.request_stop();
     REQUIRE(first.wait(steady_clock::now() + test::hang_guard));
     REQUIRE(second.start());
+}
+
+namespace {
+
+// What a child of a launcher hears that sends this to it.
+http_response pushed(const std::string& address, const std::string& method, std::string body) {
+    const result<http_client> client = http_client::create(address);
+    REQUIRE(client);
+    http_request request;
+    request.method = "POST";
+    request.target = "/prism.interfaces.ProcessLifecycleInterface/" + method;
+    request.headers = {{"Content-Type", "application/json"}};
+    request.body = std::move(body);
+    http_call call;
+    call.deadline = steady_clock::now() + test::hang_guard;
+    const result<http_response> answer = const_cast<http_client&>(*client).send(request, call);
+    REQUIRE_MESSAGE(answer, answer.error().text);
+    return *answer;
+}
+
+// What it sends no more of than this, and waits.
+detail::unique_fd slow_sender(const std::string& address) {
+    detail::unique_fd out(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un where{};
+    where.sun_family = AF_UNIX;
+    std::strncpy(where.sun_path, address.c_str() + std::strlen("unix:"), sizeof where.sun_path - 1);
+    REQUIRE(::connect(out.get(), reinterpret_cast<const sockaddr*>(&where), sizeof where) == 0);
+    REQUIRE(::send(out.get(), "POST /pri", 9, MSG_NOSIGNAL) == 9);
+    return out;
+}
+
+}  // namespace
+
+TEST_CASE("launcher: what a child says is passed on to its own process, and to no other's") {
+    fake_fleet fleet;
+    launcher kept(two_groups(), fleet.starter());
+    REQUIRE(kept.start());
+    REQUIRE(fleet.notes().wait_for(3));
+    const fake_fleet::process child = fleet.get("ps-1");
+    const std::string address = child->pushes_to();
+    child->has_pid(::getpid());  // a child of ours, as far as the system tells
+    const texts before = fleet.said();
+    CHECK(pushed(address, "NotifyReady", R"({"processId":"kv-1"})").status == 404);  // of process 1
+    CHECK(pushed(address, "NotifyReady", R"({"processId":"ps-2"})").status == 404);
+    CHECK(pushed(address, "NotifyReady", "[[[").status == 400);
+    CHECK(pushed(address, "NotifyReady", std::string(detail::rpc_body_limit + 1, ' ')).status == 413);
+    CHECK(pushed(address, "Shutdown", R"({"processId":"ps-1"})").status == 404);
+    CHECK(fleet.said() == before);
+    std::vector<detail::unique_fd> slow;
+    for (int i = 0; i < 8; ++i) slow.push_back(slow_sender(address));
+    CHECK(pushed(address, "NotifyReady", R"({"processId":"ps-1"})").body == "{\"acknowledged\":true}\n");
+    CHECK(fleet.said().back() == "ready ps-1");
+    CHECK(pushed(address, "NotifyShutdownComplete", R"({"processId":"ps-1"})").status == 200);
+    CHECK(fleet.said().back() == "complete ps-1");
+    kept.request_stop();
+    REQUIRE(kept.wait(steady_clock::now() + test::hang_guard));
 }
 
 TEST_CASE("launcher: options that cannot be meant are said, and nothing is started") {

@@ -170,6 +170,19 @@ TEST_CASE("launcher: a replacement that never becomes ready is taken back, and t
     CHECK(of.exit_code() == 0);
 }
 
+TEST_CASE("launcher: a process says when it is ready, and is not asked again and again") {
+    counter ready;
+    ojs::group_options group = group_of(1, {"--ready-after", "100ms"});
+    group.process.readiness_interval = 1h;  // the first look finds it warming
+    ojs::launcher of(options_for(group, ready));
+    REQUIRE(of.start());
+    REQUIRE(ready.wait_for(1));
+    CHECK(processes(of).front().startup >= 100ms);
+    of.request_stop();
+    REQUIRE(of.wait(ojs::deadline_after(hang_guard)));
+    CHECK(of.exit_code() == 0);
+}
+
 TEST_CASE("launcher: a process that hangs, and what it started, are killed when they do not end") {
     counter ready;
     ojs::group_options group = group_of(1, {"--behavior", "hang", "--ignore-sigterm", "--spawn-grandchild"});

@@ -7,6 +7,7 @@
 #include "../core/detail/wake.hpp"
 #include "../core/signals.hpp"
 #include "../worker/exit_status.hpp"
+#include "detail/notification_server.ipp"
 #include "detail/rolling_replace.ipp"
 #include "detail/socket_folder.ipp"
 
@@ -122,6 +123,13 @@ class launcher_body : public ref_counted {
         if (!done) return done;
         for (const group_options& each : options_.groups)
             groups_.push_back(make_ref<process_group>(each, around_));
+        done = notifications_.start(folder_.path(), groups_);
+        if (!done) {
+            groups_.clear();
+            life_.unsubscribe(wake_->it.notify_fd());
+            return done;
+        }
+        around_->launcher_address = notifications_.address();
         state_ = state::running;
         return {};
     }
@@ -239,6 +247,7 @@ class launcher_body : public ref_counted {
         for (const ref<process_group>& each : groups_) each->stop_starting();
         forget_gone();
         around_->routing->stop();
+        notifications_.stop();
         folder_.remove();
         if (around_->ledger) around_->ledger->close();
         if (&life_ == &own_life_) {
@@ -257,6 +266,7 @@ class launcher_body : public ref_counted {
     const ref<group_surroundings> around_;
     const ref<shared_wake> wake_;
     socket_folder folder_;
+    notification_server notifications_;  // ended before its folder
     mutable mutex mutex_;
     condition ended_;
     state state_ = state::fresh;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <signal.h>
+#include <unistd.h>
 
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/sync.hpp"
@@ -40,7 +41,8 @@ struct member : ref_counted {
     bool leaving = false;        // was asked to end: it is not restarted
     bool given_up = false;       // forced for its ill health: it is
     bool forced = false;
-    shutdown_order order;  // while it leaves
+    bool notified = false;  // before it was there to be told
+    shutdown_order order;   // while it leaves
 };
 
 using members = array<ref<member>>;
@@ -127,6 +129,23 @@ class process_group : public ref_counted {
             if (each.id == id) return out = each, true;
         }
         return false;
+    }
+
+    // One says that it is `what.process_id`. `from`: its process group; 0: not to be known. False: it is none of ours.
+    template <class Notification>
+    bool notified(pid_t from, const Notification& what) {
+        ref<instance> target;
+        {
+            const lock_guard held(mutex_);
+            const ref<member> found = find_running(what.process_id);
+            if (!found) return false;
+            const pid_t pid = found->info.pid;
+            if (from != 0 && pid != 0 && ::getpgid(pid) != from) return false;
+            target = found->process;
+            found->notified = true;
+        }
+        if (target) target->notified(what);
+        return true;
     }
 
     // Takes them off the routing, and asks them to end. They are not restarted.
@@ -372,6 +391,7 @@ class process_group : public ref_counted {
     void settle_in(member& added, const ref<instance>& started) {
         bool leaves = false;
         bool forced = false;
+        bool notified = false;
         {
             const lock_guard held(mutex_);
             if (!is_here(added)) {  // it has ended already
@@ -381,8 +401,10 @@ class process_group : public ref_counted {
             added.process = started;
             leaves = added.leaving || stopping_;
             forced = added.forced;
+            notified = added.notified;
             if (stopping_) added.leaving = true;
         }
+        if (notified) started->notified(ready_notification{added.id, {}});
         if (leaves) started->shut_down(order_of(added));
         if (forced) started->force();
     }
@@ -555,6 +577,12 @@ class process_group : public ref_counted {
 
     static bool is_ready(const member& of) noexcept {
         return of.info.state == instance_state::ready && of.info.routable && !of.leaving;
+    }
+    ref<member> find_running(const std::string& id) const {
+        for (const ref<member>& each : members_) {
+            if (each->id == id) return each;
+        }
+        return {};
     }
     bool is_here(const member& of) const noexcept {
         for (const ref<member>& each : members_) {
