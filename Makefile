@@ -27,7 +27,7 @@ JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell getconf _NPROCESSORS_ONLN))
 
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: examples demo test fuzz duress check ci bench container-test deps deps-check deps-container header amalgamate format clean help FORCE
+.PHONY: examples demo fleet-demo test fuzz duress check ci bench container-test deps deps-check deps-container header amalgamate format clean help FORCE
 
 # ---- programs --------------------------------------------------------------------------------------------------------
 #
@@ -76,6 +76,10 @@ $(OBJ)/flags: FORCE
 demo: deps  ## the demo: a backend, a worker, a SIGTERM, and what became of every job
 	@$(MAKE) -s $(JOBS) examples
 	@$(BUILD)/demo
+
+fleet-demo: deps  ## a launcher that replaces three groups of workers under load, and a count of what was lost
+	@$(MAKE) -s $(JOBS) $(BUILD)/fleet
+	@$(BUILD)/fleet
 
 bench: deps  ## measurements, each beside a floor measured in the same run
 	@$(MAKE) -s $(JOBS) examples $(BUILD)/bench
