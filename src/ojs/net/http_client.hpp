@@ -30,6 +30,8 @@ struct http_call {
     resend policy = resend::if_unsent;
     // Asked right before the first byte is written; false ends the call with errc::cancelled, nothing sent.
     function<bool()> still_wanted;
+    // Once it is readable, the wait for the answer ends with errc::cancelled: perhaps processed. -1: none.
+    int interrupt_fd = -1;
 };
 
 class http_client {

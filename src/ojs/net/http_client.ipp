@@ -1,6 +1,7 @@
 #pragma once
 
 #include <errno.h>
+#include <poll.h>
 
 #include <exception>
 
@@ -63,7 +64,7 @@ class http_client::impl final : public detail::ref_counted {
     detail::http_attempt try_on(detail::unique_fd connection, const std::string& text, bool is_head,
                                 const http_call& call);
     detail::http_attempt receive(detail::unique_fd connection, bool is_head, bool may_keep,
-                                 time_point deadline);
+                                 const http_call& call);
     detail::http_attempt finish(detail::http_parser& parser, detail::unique_fd connection, bool may_keep);
     struct kept_connection {
         detail::unique_fd socket;
@@ -219,18 +220,37 @@ OJS_SHUTDOWN_INLINE detail::http_attempt http_client::impl::try_on(detail::uniqu
             true, true};
     }
     // A peer that closes in the middle of a request may have said why (413), so its answer is read in any case.
-    return receive(std::move(connection), is_head, all_sent, call.deadline);
+    return receive(std::move(connection), is_head, all_sent, call);
 }
+
+namespace detail {
+
+// Whether anything of an answer is there, or the deadline has passed, before the call is interrupted.
+inline bool await_uninterrupted(int connection, const http_call& call) noexcept {
+    if (call.interrupt_fd < 0) return true;
+    for (;;) {
+        pollfd watched[] = {{connection, POLLIN, 0}, {call.interrupt_fd, POLLIN, 0}};
+        const int ready = ::poll(watched, 2, poll_timeout(call.deadline));
+        if (ready > 0 && watched[1].revents != 0) return false;
+        if (ready > 0 || steady_clock::now() >= call.deadline) return true;
+    }
+}
+
+}  // namespace detail
 
 OJS_SHUTDOWN_INLINE detail::http_attempt http_client::impl::receive(detail::unique_fd connection,
                                                                     bool is_head, bool may_keep,
-                                                                    time_point deadline) {
+                                                                    const http_call& call) {
     using status = detail::http_parser::status;
     detail::http_parser parser(detail::http_parser::role::answer, options_.limits);
     parser.begin(is_head);
     char buffer[16 * 1024];
     for (int interim = 0;;) {
-        const detail::io_result got = detail::await_some(connection.get(), buffer, sizeof buffer, deadline);
+        if (!detail::await_uninterrupted(connection.get(), call)) {
+            return {failure(errc::cancelled, "interrupted before the answer was complete"), false, false};
+        }
+        const detail::io_result got =
+            detail::await_some(connection.get(), buffer, sizeof buffer, call.deadline);
         if (got.status == detail::io_status::timed_out) {
             return {failure(errc::timed_out, "no complete answer before the deadline"), false, false};
         }

@@ -96,8 +96,10 @@ class managed_instance final : public instance {
     void shut_down(const shutdown_order& order) override {
         {
             const lock_guard held(mutex_);
-            if (!wishes_.shut_down) order_ = order;
+            if (wishes_.shut_down) return;
+            order_ = order;
             wishes_.shut_down = true;
+            interrupt_.notify();
         }
         waker_.notify();
     }
@@ -128,6 +130,8 @@ class managed_instance final : public instance {
     bool sleep_until(time_point deadline);
     void watch();
     void act(const wishes& wanted, time_point limit);
+    template <class Answer>
+    bool was_interrupted(const result<Answer>& answer) noexcept;
     void look_at_readiness();
     void heard(const readiness_response& answer);
     void look_failed(const error& why);
@@ -159,6 +163,7 @@ class managed_instance final : public instance {
     const logger log_;
     time_point started_{};
     wake waker_;
+    wake interrupt_;  // of a question: something is wished for that does not wait for its answer
     ref<lifecycle_client> client_;  // none: it does not take part
     child_process child_;
     thread thread_;
@@ -190,12 +195,14 @@ inline void managed_instance::wish(bool wishes::*which) {
     {
         const lock_guard held(mutex_);
         wishes_.*which = true;
+        if (which != &wishes::look) interrupt_.notify();  // with the mutex held, as where it is cleared
     }
     waker_.notify();
 }
 
 inline managed_instance::wishes managed_instance::take_wishes() {
     const lock_guard held(mutex_);
+    interrupt_.clear();
     const wishes out = wishes_;
     wishes_.look = false;
     return out;
@@ -217,7 +224,7 @@ inline instance_state managed_instance::await(bool (*holds)(instance_state), tim
 
 inline result<shutdown_status> managed_instance::ask_status(time_point deadline) {
     if (!client_) return error{errc::unsupported, 0, cat({spec_.id, " does not take part in the protocol"})};
-    return client_->status(spec_.id, deadline);
+    return client_->status_for_operator(spec_.id, deadline);
 }
 
 // ---- its start ----
@@ -237,8 +244,11 @@ inline result<void> managed_instance::start() {
     result<wake> waker = wake::create();
     if (!waker) return waker.error();
     waker_ = std::move(*waker);
+    waker = wake::create();
+    if (!waker) return waker.error();
+    interrupt_ = std::move(*waker);
     if (spec_.options.participates) {
-        result<ref<lifecycle_client>> client = lifecycle_client::create(spec_.address);
+        result<ref<lifecycle_client>> client = lifecycle_client::create(spec_.address, interrupt_.fd());
         if (!client) return client.error();
         client_ = *client;
     }
@@ -334,11 +344,20 @@ inline std::string managed_instance::why_no_longer() const {
     return "its grace period is over, and so is what time it asked for";
 }
 
+// By a wish: what was asked is asked again at once, if it still matters then.
+template <class Answer>
+bool managed_instance::was_interrupted(const result<Answer>& answer) noexcept {
+    if (answer || answer.error().code != errc::cancelled) return false;
+    next_look_ = steady_clock::now();
+    return true;
+}
+
 // ---- whether it may be given work ----
 
 inline void managed_instance::look_at_readiness() {
     const time_point deadline = earlier(deadline_after(longest_question), ready_by_);
     const result<readiness_response> answer = client_->readiness(spec_.id, deadline);
+    if (was_interrupted(answer)) return;
     if (answer) {
         answered_ = true;
         failed_looks_ = 0;
@@ -409,6 +428,7 @@ inline bool takes_no_part(const error& why, bool ever_answered) noexcept {
 inline void managed_instance::send_request() {
     const time_point deadline = earlier(deadline_after(longest_question), end_of_patience());
     const result<shutdown_ack> ack = client_->shut_down(request_, deadline);
+    if (was_interrupted(ack)) return;
     if (!ack && takes_no_part(ack.error(), answered_)) {
         return end_by_signal(manner::asked_by_signal, hard_end_, "asking with SIGTERM",
                              cat({"it does not take part: ", ack.error().text}));
@@ -426,11 +446,13 @@ inline void managed_instance::send_request() {
 inline void managed_instance::look_at_status() {
     const time_point deadline = earlier(deadline_after(longest_question), end_of_patience());
     const result<shutdown_status> answer = client_->status(spec_.id, deadline);
+    if (was_interrupted(answer)) return;
     if (answer) {
         failed_questions_ = 0;
         heard(*answer);
-    } else {
-        tell_failure("shutdown status not known", log_level::warn, answer.error());  // the pid tells the rest
+    } else {  // the pid tells the rest; one that has drained serves no longer
+        const bool gone = answer.error().code == errc::unreachable;
+        tell_failure("shutdown status not known", gone ? log_level::info : log_level::warn, answer.error());
     }
     next_look_ = deadline_after(spec_.options.shutdown.poll_interval);
 }
