@@ -115,6 +115,34 @@ TEST_CASE("launcher: a second stop signal forces, a third one gives up what does
     }
 }
 
+TEST_CASE("launcher: what does not end in its time is given up, and named") {
+    fake_fleet fleet;
+    fleet.drains_at_once = false;
+    launcher_options options = two_groups();
+    for (group_options& each : options.groups) {
+        each.process.shutdown.grace_period = each.process.shutdown.max_duration = 1ms;
+        each.process.shutdown.kill_delay = 1ms;
+    }
+    std::mutex mutex;
+    texts named;
+    options.log.level = log_level::error;
+    options.log.hook = [&](const log_record& record) {
+        const std::lock_guard<std::mutex> held(mutex);
+        if (record.message == "process could not be ended") named.push_back(record.message);
+    };
+    launcher kept(options, fleet.starter());
+    REQUIRE(kept.start());
+    REQUIRE(fleet.notes().wait_for(3));
+    fleet.get("kv-2")->becomes(instance_state::complete);
+    const time_point before = steady_clock::now();
+    kept.request_stop();
+    REQUIRE(kept.wait(steady_clock::now() + test::hang_guard));
+    CHECK(steady_clock::now() - before >= 6s);  // so long SIGKILL may take
+    CHECK(kept.exit_code() == exit_status::unreported);
+    CHECK(named.size() == 2);
+    for (const char* id : {"kv-1", "ps-1"}) fleet.get(id)->becomes(instance_state::forced);
+}
+
 TEST_CASE("launcher: what crashes is restarted, but not while it is quiet") {
     fake_fleet fleet;
     launcher_options options = two_groups();

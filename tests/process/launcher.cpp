@@ -9,6 +9,7 @@
 #include <iterator>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "events.hpp"
@@ -219,6 +220,30 @@ TEST_CASE("launcher: of one that is killed some die along, and its successor end
     CHECK(eventually([&] { return left() == 6; }));  // all but two have someone who does not die along
     CHECK(first.clean_up() == 0);
     CHECK(left() == 0);
+}
+
+TEST_CASE("launcher: a third stop signal ends it at once, and its successor ends what it leaves") {
+    std::string deaf = runners("deaf", 2, R"(,"--behavior","hang","--ignore-sigterm")");
+    deaf.insert(deaf.size() - 1,
+                R"(,"shutdown":{"grace_period":"1h","max_duration":"1h","kill_delay":"1h"})");
+    const apart first{deaf};
+    process launcher = first.start();
+    REQUIRE(eventually([&] { return groups_of(launcher).size() == 2; }));
+    const std::vector<pid_t> groups = groups_of(launcher);
+    constexpr auto gap = 300ms;  // two stop signals closer together are one
+    launcher.signal(SIGTERM);
+    REQUIRE(launcher.prints("launcher draining"));
+    std::this_thread::sleep_for(gap);
+    launcher.signal(SIGTERM);
+    REQUIRE(launcher.prints("launcher forces its processes"));
+    std::this_thread::sleep_for(gap);
+    CHECK_FALSE(launcher.ended());
+    launcher.signal(SIGTERM);
+    CHECK(launcher.wait() == 128 + SIGTERM);
+    CHECK(launcher.prints("launcher leaves at once"));
+    CHECK(runs_in_group(groups[0]));
+    CHECK(first.clean_up() == 0);
+    for (const pid_t each : groups) CHECK_FALSE(runs_in_group(each));
 }
 
 TEST_CASE("launcher: killed at any point of its start, it leaves none that its successor does not end") {
