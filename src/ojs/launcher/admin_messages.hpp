@@ -77,6 +77,7 @@ struct shutdown_group_request {
 struct shutdown_group_response {
     bool acknowledged = false;
     std::string message;
+    std::vector<process_status> processes;  // of a dry run: what would be drained, and what they have in hand
 };
 
 // ---- GetGroupStatus ----
@@ -109,6 +110,7 @@ struct rolling_replace_request {
 struct rolling_replace_response {
     bool acknowledged = false;  // it has begun
     std::string message;
+    std::vector<process_status> processes;  // of a dry run: what would be drained, in that order
 };
 
 // ---- ListGroups ----

@@ -93,6 +93,13 @@ struct group_info {
 
 struct launcher_options {
     std::vector<group_options> groups;
+    // Where an operator is answered: unix:/PATH (0600, its folder not writable by others) or HOST:PORT; empty: nowhere.
+    // docs/launcher.md has what is answered.
+    std::string admin_address;
+    std::string
+        admin_token;  // wanted for all but /metrics and /healthz; must be set where other machines can connect
+    // Asked, by the threads of that server, for the configuration a group is to be replaced with. Empty: the one it has.
+    function<result<group_options>(const std::string& name)> reload;
     std::string socket_folder;  // where children listen; empty: a new folder of 0700, removed at the end
     // Holds what runs, so that the next launcher finds what one that was killed has left; its folder must be there, and is
     // best in memory (/run). One launcher at a time has it, and no process is started that cannot be written there. Empty:

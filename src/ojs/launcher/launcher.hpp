@@ -51,6 +51,8 @@ class launcher {
     bool quiet();
     bool resume();
 
+    // Where it answers an operator, with the real port; empty where it does not. Once start() returned.
+    std::string admin_address() const;
     std::vector<std::string> groups() const;
     // errc::rejected: there is no such group or process, here and below. Of processes that ended, the last 32 of each group
     // are known.

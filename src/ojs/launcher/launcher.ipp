@@ -7,6 +7,7 @@
 #include "../core/detail/wake.hpp"
 #include "../core/signals.hpp"
 #include "../worker/exit_status.hpp"
+#include "detail/launcher_admin.ipp"
 #include "detail/notification_server.ipp"
 #include "detail/rolling_replace.ipp"
 #include "detail/socket_folder.ipp"
@@ -74,6 +75,7 @@ class launcher_body : public ref_counted {
         return state_ == state::running;
     }
 
+    std::string admin_address() const { return admin_.address(); }
     // Also those that were given up and have ended since.
     void forget_gone() const {
         for (const ref<process_group>& each : groups()) each->forget_gone();
@@ -119,21 +121,16 @@ class launcher_body : public ref_counted {
         if (!clash.empty()) return error{errc::invalid_argument, 0, cat({"groups", clash})};
         if (!around_->starter)
             return error{errc::invalid_argument, 0, "there is nothing that starts processes"};
-        result<void> done = open();
-        if (!done) return done;
+        process_groups made;
         for (const group_options& each : options_.groups)
-            groups_.push_back(make_ref<process_group>(each, around_));
-        done = notifications_.start(folder_.path(), groups_);
-        if (!done) {
-            groups_.clear();
-            life_.unsubscribe(wake_->it.notify_fd());
-            return done;
-        }
-        around_->launcher_address = notifications_.address();
+            made.push_back(make_ref<process_group>(each, around_));
+        const result<void> done = open(made);
+        if (!done) return done;
+        groups_ = std::move(made);
         state_ = state::running;
         return {};
     }
-    result<void> open() {
+    result<void> open(const process_groups& groups) {
         result<detail::wake> made = detail::wake::create();
         if (!made) return made.error();
         wake_->it = std::move(*made);
@@ -149,8 +146,14 @@ class launcher_body : public ref_counted {
         }
         around_->socket_folder = folder_.path();
         opened = around_->routing->start();
+        if (opened) opened = admin_.start(groups, options_, life_, *around_);
+        if (opened) opened = notifications_.start(folder_.path(), groups);
+        if (opened) around_->launcher_address = notifications_.address();
         if (opened && !life_.subscribe(wake_->it.notify_fd()))
-            return error{errc::busy, 0, "the lifecycle has no room for another listener"};
+            opened = error{errc::busy, 0, "the lifecycle has no room for another listener"};
+        if (opened) return opened;
+        admin_.stop();
+        notifications_.stop();
         return opened;
     }
     // Before all else: what was left behind may listen where ours will.
@@ -245,6 +248,7 @@ class launcher_body : public ref_counted {
     void end(int status) {
         life_.unsubscribe(wake_->it.notify_fd());
         for (const ref<process_group>& each : groups_) each->stop_starting();
+        admin_.stop();
         forget_gone();
         around_->routing->stop();
         notifications_.stop();
@@ -267,6 +271,7 @@ class launcher_body : public ref_counted {
     const ref<shared_wake> wake_;
     socket_folder folder_;
     notification_server notifications_;  // ended before its folder
+    launcher_admin admin_;
     mutable mutex mutex_;
     condition ended_;
     state state_ = state::fresh;
@@ -284,10 +289,6 @@ inline instance_starter real_starter(const log_options& log) {
     return [told = logger(log)](const instance_spec& spec, instance_changed changed) {
         return start_instance(spec, std::move(changed), told);
     };
-}
-
-inline error no_such(const char* what, const std::string& name) {
-    return error{errc::rejected, 0, cat({"no such ", what, ": ", printable(name, 60)})};
 }
 
 }  // namespace detail
@@ -333,6 +334,9 @@ OJS_SHUTDOWN_INLINE bool launcher::resume() {
     return body_->life().apply(event::resume_request, {cause_kind::api, 0});
 }
 
+OJS_SHUTDOWN_INLINE std::string launcher::admin_address() const {
+    return body_->admin_address();
+}
 OJS_SHUTDOWN_INLINE std::vector<std::string> launcher::groups() const {
     std::vector<std::string> out;
     for (const detail::ref<detail::process_group>& each : body_->groups())

@@ -144,7 +144,9 @@ OJS_SHUTDOWN_INLINE message_view view_of(shutdown_group_request& message) {
 
 OJS_SHUTDOWN_INLINE message_view view_of(shutdown_group_response& message) {
     return {"ShutdownGroupResponse",
-            {{1, "acknowledged", message.acknowledged}, {2, "message", message.message}}};
+            {{1, "acknowledged", message.acknowledged},
+             {2, "message", message.message},
+             {3, "processes", message.processes}}};
 }
 
 OJS_SHUTDOWN_INLINE message_view view_of(group_status_request& message) {
@@ -174,7 +176,9 @@ OJS_SHUTDOWN_INLINE message_view view_of(rolling_replace_request& message) {
 
 OJS_SHUTDOWN_INLINE message_view view_of(rolling_replace_response& message) {
     return {"RollingReplaceResponse",
-            {{1, "acknowledged", message.acknowledged}, {2, "message", message.message}}};
+            {{1, "acknowledged", message.acknowledged},
+             {2, "message", message.message},
+             {3, "processes", message.processes}}};
 }
 
 OJS_SHUTDOWN_INLINE message_view view_of(list_groups_request& /*message*/) {

@@ -7,6 +7,8 @@
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/sync.hpp"
 #include "instance.hpp"
+#include "launcher_events.ipp"
+#include "launcher_metrics.ipp"
 #include "restart_policy.ipp"
 #include "routing.ipp"
 #include "state_ledger.ipp"
@@ -19,6 +21,7 @@ namespace detail {
 struct group_surroundings : ref_counted {
     instance_starter starter;
     ref<ojs::detail::routing> routing;
+    ref<launcher_events> events = make_ref<launcher_events>();
     logger log;
     ref<state_ledger> ledger;  // may be none
     function<void()> wake;     // the supervisor: something is to be looked at
@@ -37,9 +40,10 @@ struct member : ref_counted {
     ref<instance> process;  // none until it was started
     process_info info;      // as last told
     bool was_ready = false;
-    bool told_routable = false;  // to the hooks
-    bool leaving = false;        // was asked to end: it is not restarted
-    bool given_up = false;       // forced for its ill health: it is
+    bool failed_readiness = false;  // and was counted as that
+    bool told_routable = false;     // to the hooks
+    bool leaving = false;           // was asked to end: it is not restarted
+    bool given_up = false;          // forced for its ill health: it is
     bool forced = false;
     bool notified = false;  // before it was there to be told
     shutdown_order order;   // while it leaves
@@ -64,6 +68,7 @@ class process_group : public ref_counted {
     time_point reconcile(time_point now) {
         forget_gone();
         for (const ref<restart_history>& place : take_due(now)) {
+            if (place->started != time_point()) count_one(metrics_.restarts);
             static_cast<void>(launch(place, options(), generation()));
         }
         for (const ref<member>& ill : take_ill()) force({ill});
@@ -323,6 +328,13 @@ class process_group : public ref_counted {
         return of.process;
     }
     const logger& log() const noexcept { return around_->log; }
+    group_metrics& metrics() noexcept { return metrics_; }
+    launcher_events& events() noexcept { return *around_->events; }
+    // It was not ready in time, or never will be.
+    void count_failed(const ref<member>& of) {
+        const lock_guard held(mutex_);
+        if (of && !of->was_ready) note_failed(*of);
+    }
 
   private:
     struct vacancy {
@@ -412,6 +424,8 @@ class process_group : public ref_counted {
         const lock_guard held(mutex_);
         added->info.state = instance_state::crashed;
         added->info.message = why.text;
+        note_failed(*added);
+        around_->events->tell(added->info, instance_state::spawning);
         remove(added);
         changed_.notify_all();
     }
@@ -424,6 +438,10 @@ class process_group : public ref_counted {
         {
             const lock_guard held(mutex_);
             if (!is_here(*of)) return;
+            metrics_.told(of->info, now, of->was_ready);
+            around_->events->tell(now, of->info.state);
+            const bool fails = now.state == instance_state::unhealthy || now.state == instance_state::crashed;
+            if (fails && !of->was_ready && !of->leaving) note_failed(*of);
             of->info = now;
             of->was_ready = of->was_ready || now.state == instance_state::ready;
             tell_routing(*of);
@@ -438,6 +456,7 @@ class process_group : public ref_counted {
         if (degraded) {
             around_->log.write(log_level::error, "group degraded, it goes on with fewer",
                                {field("group", now.group), field("process_id", now.id)});
+            around_->events->tell(now.group, "group degraded", "");
         }
         around_->wake();
     }
@@ -628,9 +647,15 @@ class process_group : public ref_counted {
         });
     }
 
+    void note_failed(member& of) noexcept {
+        if (!of.failed_readiness) count_one(metrics_.readiness_failures);
+        of.failed_readiness = true;
+    }
+
     static constexpr std::size_t ended_kept = 32;  // for whoever asks how one ended
 
     const ref<group_surroundings> around_;
+    group_metrics metrics_;
     mutable mutex mutex_;
     condition changed_;
     group_options options_;

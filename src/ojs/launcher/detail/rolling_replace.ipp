@@ -142,6 +142,7 @@ class rolling_replacement {
         ref<member> failed;
         const process_group::readiness end = group_.await_ready(out, ready_by, until_, failed);
         if (end == process_group::readiness::ready) return outcome::done;
+        if (end == process_group::readiness::late) group_.count_failed(failed);
         return not_done(id_of(failed), end == process_group::readiness::late ? "was not ready in time"
                                                                              : "failed before it was ready");
     }
@@ -204,6 +205,11 @@ class rolling_replacement {
                        report_.failed_id.empty() ? "" : ": ", report_.why})
                 : cat({"cancelled, replaced ", counts});
         group_.end_replacement(done ? &wanted_ : nullptr, generation, message);
+        const replacement_end how = done                  ? replacement_end::done
+                                    : report_.rolled_back ? replacement_end::rolled_back
+                                                          : replacement_end::cancelled;
+        group_.metrics().replaced(how);
+        result_ = replacement_end_names[static_cast<std::size_t>(how)];
         tell(done ? log_level::info : log_level::warn, "rolling replace ended");
     }
 
@@ -238,6 +244,10 @@ class rolling_replacement {
             level, message,
             {field("group", wanted_.name), field("replaced", report_.replaced), field("of", report_.of),
              field("process_id", report_.failed_id), field("reason", report_.why)});
+        group_.events().tell(wanted_.name, message,
+                             cat({",\"replaced\":", report_.replaced, ",\"of\":", report_.of,
+                                  ",\"failedId\":", json_quote(report_.failed_id), ",\"reason\":",
+                                  json_quote(report_.why), ",\"result\":", json_quote(result_)}));
     }
 
     process_group& group_;
@@ -249,6 +259,7 @@ class rolling_replacement {
     const int min_healthy_;  // where the configurations differ, what both can hold
     std::uint64_t before_generation_ = 0;
     rolling_report report_;
+    const char* result_ = "";  // once it has ended
 };
 
 }  // namespace detail
