@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "fake_fleet.hpp"
@@ -414,8 +415,22 @@ TEST_CASE("launcher_events: the last thousand are kept, and who comes late is to
     CHECK(kept.collect(4000, {}, out));  // of a launcher that was there before
     CHECK_FALSE(kept.await_more(1030, steady_clock::now()));
     CHECK(kept.await_more(1029, steady_clock::now()));
-    kept.end();
+    kept.end(time_point::max());  // everything was heard
     CHECK_FALSE(kept.await_more(1030, time_point::max()));
+}
+
+TEST_CASE("launcher_events: who follows hears of the last one, and nobody is waited for who does not") {
+    detail::launcher_events kept;
+    kept.tell("kv", "first", "");
+    kept.end(time_point::max());  // nobody follows
+    std::string out;
+    CHECK(kept.collect(0, {}, out));
+    kept.tell("kv", "last", "");
+    kept.end(steady_clock::now());
+    std::thread ending([&] { kept.end(time_point::max()); });
+    CHECK(kept.collect(1, {}, out));
+    ending.join();
+    CHECK(holds(out, "\"event\":\"last\""));
 }
 
 #endif

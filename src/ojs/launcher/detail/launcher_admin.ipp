@@ -250,12 +250,13 @@ class admin_answers : public ref_counted {
     }
     // After the groups' stop_starting().
     void end() {
-        events_->end();
+        events_->end(deadline_after(last_words));
         replacements_.join();
     }
 
   private:
     static constexpr std::chrono::milliseconds longest_wait{30000};
+    static constexpr std::chrono::milliseconds last_words{500};  // for followers, when the launcher has ended
     static constexpr std::chrono::milliseconds peer_look{1000};
     static constexpr std::chrono::milliseconds preview_time{2000};
     // At a time: well below the connections, so that others always get one.

@@ -39,8 +39,11 @@ class launcher_events : public ref_counted {
     }
 
     // The lines after number `after`, if any, and one that says where to go on. False: there were none.
-    bool collect(std::uint64_t after, const event_filter& wanted, std::string& out) const {
+    bool collect(std::uint64_t after, const event_filter& wanted, std::string& out) {
         const lock_guard held(mutex_);
+        heard_ = last_;
+        heard_at_ = steady_clock::now();
+        added_.notify_all();
         const std::size_t before = out.size();
         if (was_missed(after)) append(out, {"{\"missed\":true}\n"});
         for (std::size_t i = 0; i < entries_.size(); ++i) {
@@ -67,15 +70,19 @@ class launcher_events : public ref_counted {
         const lock_guard held(mutex_);
         return ended_;
     }
-    // Nobody waits any more.
-    void end() {
-        const lock_guard held(mutex_);
+    // Nobody waits any more. Who follows, and is between two questions, has until `deadline` to hear of the last.
+    void end(time_point deadline) {
+        lock_guard held(mutex_);
         ended_ = true;
         added_.notify_all();
+        while (heard_ < last_ && steady_clock::now() - heard_at_ < follower_pause) {
+            if (!added_.wait_until(held, deadline)) return;
+        }
     }
 
   private:
     static constexpr std::size_t kept = 1024;
+    static constexpr std::chrono::seconds follower_pause{2};  // who asks no more in this time has gone
     struct entry {
         std::uint64_t number = 0;
         std::string group;
@@ -115,6 +122,8 @@ class launcher_events : public ref_counted {
     array<entry> entries_;    // a ring, once it is full
     std::size_t oldest_ = 0;  // its place
     std::uint64_t last_ = 0;
+    std::uint64_t heard_ = 0;  // by somebody
+    time_point heard_at_{};
     bool ended_ = false;
 };
 

@@ -1,0 +1,49 @@
+// launcher run: the groups of a configuration, and an operator's questions.
+#include "../config_file.hpp"
+#include "launcher.hpp"
+
+namespace launcher_program {
+namespace {
+
+ojs::result<ojs::launcher_options> read_config(const std::string& file) {
+    const ojs::result<std::string> text = config_file::read_file(file);
+    if (!text) return text.error();
+    ojs::result<ojs::launcher_options> read = ojs::read_launcher_config(*text);
+    if (!read) return ojs::error{read.error().code, 0, file + ": " + read.error().text};
+    return read;
+}
+
+// Of the file as it is when somebody asks.
+ojs::result<ojs::group_options> read_group(const std::string& file, const std::string& name) {
+    const ojs::result<ojs::launcher_options> read = read_config(file);
+    if (!read) return read.error();
+    for (const ojs::group_options& each : read->groups) {
+        if (each.name == name) return each;
+    }
+    return ojs::error{ojs::errc::invalid_argument, 0, file + " has no group " + name + " any more"};
+}
+
+}  // namespace
+
+ojs::result<std::string> read_token(const std::string& file) {
+    if (file.empty()) return std::string();
+    ojs::result<std::string> text = config_file::read_file(file);
+    if (!text) return text;
+    text->erase(text->find_last_not_of(" \t\r\n") + 1);
+    if (text->empty()) return config_file::wrong_usage(file + " holds no token");
+    return text;
+}
+
+int run_launcher(const settings& how) {
+    ojs::result<ojs::launcher_options> options = read_config(how.config);
+    if (!options) return ojs::report_usage(options.error());
+    const ojs::result<std::string> token = read_token(how.token_file);
+    if (!token) return ojs::report_usage(token.error());
+    options->admin_address = how.admin;
+    options->admin_token = *token;
+    options->reload = [file = how.config](const std::string& name) { return read_group(file, name); };
+    ojs::launcher kept(*options);
+    return kept.run();
+}
+
+}  // namespace launcher_program

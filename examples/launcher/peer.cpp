@@ -1,0 +1,113 @@
+// Requests to a launcher, and what its answers say.
+#include <algorithm>
+
+#include "client.hpp"
+
+namespace launcher_program {
+namespace {
+
+constexpr std::chrono::seconds call_time{10};
+
+std::string text_of(const picojson::value& of, const char* key) {
+    if (!of.is<picojson::object>() || !of.contains(key)) return "";
+    const picojson::value& found = of.get(key);
+    return found.is<std::string>() ? found.get<std::string>() : found.to_str();
+}
+
+picojson::value parsed(const std::string& text) {
+    picojson::value out;
+    const std::string fault = picojson::parse(out, text);
+    return fault.empty() ? out : picojson::value();
+}
+
+event event_of(const picojson::value& line) {
+    event out;
+    out.time = text_of(line, "time");
+    out.group = text_of(line, "group");
+    out.process_id = text_of(line, "processId");
+    out.state = text_of(line, "state");
+    out.before = text_of(line, "before");
+    out.what = text_of(line, "event");
+    out.result = text_of(line, "result");
+    out.message = text_of(line, "message") + text_of(line, "reason");
+    out.missed = line.contains("missed");
+    return out;
+}
+
+}  // namespace
+
+ojs::result<admin_peer> admin_peer::create(const settings& how) {
+    ojs::http_client_options options;
+    const ojs::result<std::string> token = read_token(how.token_file);
+    if (!token) return token.error();
+    options.bearer_token = *token;
+    options.max_idle_connections = 1;
+    const bool is_path = how.admin.compare(0, 5, "unix:") == 0;
+    ojs::result<ojs::http_client> peer =
+        ojs::http_client::create(is_path ? how.admin : "http://" + how.admin, std::move(options));
+    if (!peer) {
+        return ojs::error{
+            ojs::errc::invalid_argument, 0,
+            "--admin " + how.admin + ": write unix:/PATH or HOST:PORT (" + peer.error().text + ")"};
+    }
+    return admin_peer(std::move(*peer), how.admin);
+}
+
+ojs::result<std::string> admin_peer::post(const std::string& target, std::string body) {
+    return send({"POST", target, {{"Content-Type", "application/json"}}, std::move(body)}, call_time);
+}
+
+ojs::result<std::string> admin_peer::send(const ojs::http_request& request, std::chrono::seconds time) {
+    ojs::http_call call;
+    call.deadline = ojs::deadline_after(time);
+    ojs::result<ojs::http_response> answer = peer_.send(request, call);
+    if (!answer) {
+        ojs::error failure = answer.error();
+        failure.text = "no launcher answers at " + address_ + ": " + failure.text +
+                       "; does it run, and is --admin where it listens?";
+        return failure;
+    }
+    if (answer->status == 200) return std::move(answer->body);
+    const picojson::value said = parsed(answer->body);
+    std::string why = text_of(said, "message") + text_of(said, "error");
+    if (answer->status == 401) why += ": give --token-file";
+    if (why.empty())
+        why = address_ + " answers with status " + std::to_string(answer->status) + ", as no launcher does";
+    return ojs::error{ojs::errc::rejected, 0, shown(why)};
+}
+
+ojs::result<std::vector<event>> admin_peer::events(std::chrono::seconds wait) {
+    ojs::http_request request;
+    request.target = "/events";
+    if (!next_.empty()) request.target += "?after=" + next_ + "&wait=" + std::to_string(wait.count()) + "s";
+    const ojs::result<std::string> body = send(request, wait + call_time);
+    if (!body) return body.error();
+    std::vector<event> out;
+    for (std::size_t at = 0; at < body->size();) {
+        const std::size_t end = std::min(body->find('\n', at), body->size());
+        const picojson::value line = parsed(body->substr(at, end - at));
+        at = end + 1;
+        if (!line.is<picojson::object>())
+            return ojs::error{ojs::errc::bad_answer, 0, address_ + " answers as no launcher does"};
+        if (line.contains("next")) {
+            next_ = text_of(line, "next");
+        } else {
+            out.push_back(event_of(line));
+        }
+    }
+    return out;
+}
+
+ojs::result<std::vector<ojs::group_status>> ask_groups(admin_peer& peer) {
+    const auto names = peer.call<ojs::list_groups_response>("ListGroups", ojs::list_groups_request{});
+    if (!names) return names.error();
+    std::vector<ojs::group_status> out;
+    for (const std::string& name : names->groups) {
+        auto group = peer.call<ojs::group_status>("GetGroupStatus", ojs::group_status_request{name});
+        if (!group) return group.error();
+        out.push_back(std::move(*group));
+    }
+    return out;
+}
+
+}  // namespace launcher_program

@@ -1,0 +1,248 @@
+// examples/launcher as an operator meets it: the daemon with real children, and its tool, as processes.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "harness.hpp"
+
+using namespace test;
+
+namespace {
+
+// A launcher with a configuration of its own, on a socket of its own.
+class daemon_of {
+  public:
+    explicit daemon_of(const std::string& flags = "", const std::string& more = "") {
+        write(flags, more);
+        self_ = process({program("launcher"), "run", "--config", config_, "--admin", admin()}, {});
+    }
+    // Its children ignore what would end them with it.
+    ~daemon_of() {
+        self_.signal(SIGTERM);
+        self_.wait();
+    }
+    // The configuration of the one group, "kv": two runners with these flags.
+    void write(const std::string& flags, const std::string& more = "") const {
+        std::ofstream file(config_);
+        file << R"({"process_groups": [{"name": "kv", "command": [")" << program("lifecycle_runner") << '"'
+             << flags << R"(], "desired_instances": 2, "min_healthy_instances": 1, )" << more
+             << R"("shutdown": {"grace_period": "1s", "max_duration": "2s", "poll_interval": "20ms",)"
+             << R"( "kill_delay": "200ms"}}]})";
+    }
+    std::string admin() const { return "unix:" + socket_; }
+    process tool(std::vector<std::string> words, const std::string& flag = "--admin") const {
+        words.insert(words.begin(), program("launcher"));
+        words.insert(words.end(), {flag, admin()});
+        return process(words, {});
+    }
+    // What it prints when it ends with this status.
+    std::string ask(const std::vector<std::string>& words, int status = 0) const {
+        process asked = tool(words);
+        CHECK_MESSAGE(asked.wait() == status, asked.output());
+        return asked.output();
+    }
+    bool is_ready() const {
+        return eventually([this] { return holds(ask_quietly({"status"}), "ready 2 of 2"); });
+    }
+    process& self() { return self_; }
+    const std::string& socket() const { return socket_; }
+    const std::string& config() const { return config_; }
+
+    static bool holds(const std::string& text, const std::string& part) {
+        return text.find(part) != std::string::npos;
+    }
+
+  private:
+    std::string ask_quietly(const std::vector<std::string>& words) const {
+        process asked = tool(words);
+        asked.wait();
+        return asked.output();
+    }
+
+    const std::string config_ = scratch_file("launcher.json");
+    const std::string socket_ = scratch_file("launcher.sock");
+    process self_;
+};
+
+// What a raw GET over the Unix socket gives.
+std::string get(const daemon_of& of, const std::string& target) {
+    ojs::result<ojs::http_client> client = ojs::http_client::create(of.admin());
+    REQUIRE(client);
+    ojs::http_call call;
+    call.deadline = ojs::deadline_after(guard);
+    ojs::http_request request;
+    request.target = target;
+    const ojs::result<ojs::http_response> answer = client->send(request, call);
+    REQUIRE_MESSAGE(answer, answer.error().text);
+    return answer->body;
+}
+
+bool holds(const std::string& text, const std::string& part) {
+    return daemon_of::holds(text, part);
+}
+
+// The pid that a line of `status` has for this process.
+pid_t pid_in(const std::string& text, const std::string& id) {
+    const std::size_t at = text.find("pid ", text.find("  " + id + " "));
+    return at == std::string::npos ? 0 : static_cast<pid_t>(std::atoi(text.c_str() + at + 4));
+}
+
+}  // namespace
+
+TEST_CASE("launcher_admin: an operator sees a fleet, replaces it, stops one, and counts what happened") {
+    daemon_of of(R"(, "--work-duration", "1ms", "--initial-work", "3")");
+    REQUIRE(of.is_ready());
+    const std::string before = of.ask({"status"});
+    CHECK(holds(before, "kv  ready 2 of 2, at least 1"));
+    CHECK(holds(of.ask({"status", "kv-1"}), "kv-1           READY"));
+
+    const std::string preview = of.ask({"dry-run", "kv"});
+    CHECK_MESSAGE(holds(preview, "kv: would replace 2 by 2"), preview);
+    CHECK(holds(of.ask({"dry-run", "kv-2"}), "3 in flight"));
+    CHECK(pid_in(of.ask({"status"}), "kv-1") == pid_in(before, "kv-1"));  // nothing was done
+
+    of.write(R"(, "--work-duration", "2ms")");  // the new configuration comes from the file
+    const std::string rolled = of.ask({"roll", "kv", "--reason", "a test"});
+    CHECK_MESSAGE(holds(rolled, "rolling replace ended: done"), rolled);
+    CHECK(holds(rolled, "(a test)"));
+    CHECK(holds(of.ask({"status", "kv-1"}), "COMPLETE"));
+    REQUIRE(of.is_ready());
+
+    const std::string stopped = of.ask({"stop", "kv-3"});
+    CHECK_MESSAGE(holds(stopped, "READY -> SHUTDOWN_REQUESTED (operator)"), stopped);
+    CHECK(holds(stopped, "kv-3           COMPLETE"));
+    CHECK(holds(of.ask({"stop", "kv-3"}, 1), "has ended already: COMPLETE"));
+
+    const std::string page = get(of, "/metrics");
+    CHECK_MESSAGE(holds(page, "ojs_launcher_startup_seconds_count{group=\"kv\"} 4\n"), page);
+    CHECK(holds(page, "ojs_launcher_shutdown_seconds_count{group=\"kv\",outcome=\"complete\"} 3\n"));
+    CHECK(holds(page, "ojs_launcher_rolling_replaces_total{group=\"kv\",result=\"done\"} 1\n"));
+    CHECK(holds(page, "ojs_launcher_kills_total{group=\"kv\",signal=\"SIGKILL\"} 0\n"));
+    CHECK(holds(get(of, "/healthz"), "\"phase\":\"running\""));
+    CHECK(holds(of.ask({"stop", "kv"}), "stays empty until it is replaced"));
+    CHECK(holds(of.ask({"status"}), "ready 0 of 2"));
+}
+
+TEST_CASE("launcher_admin: watch follows until the daemon has ended, which ends its children first") {
+    daemon_of of(R"(, "--work-duration", "1ms")");
+    REQUIRE(of.is_ready());
+    const std::string now = of.ask({"status"});
+    process watching = of.tool({"watch"});
+    REQUIRE(watching.prints("ready 2 of 2"));
+    of.self().signal(SIGTERM);
+    CHECK_MESSAGE(of.self().wait() == 0, of.self().output());
+    CHECK(watching.wait() == 0);
+    const std::string seen = watching.output();
+    for (const char* id : {"kv-1", "kv-2"}) {
+        INFO(seen);
+        CHECK(holds(seen, std::string(id) + "           READY -> SHUTDOWN_REQUESTED (the launcher stops)"));
+        const std::size_t at = seen.find(std::string(id) + "           READY -> ");
+        CHECK(seen.find("-> COMPLETE (exit status 0)", at) != std::string::npos);
+        CHECK(::kill(pid_in(now, id), 0) != 0);
+    }
+    CHECK(holds(seen, "the launcher has ended"));
+    CHECK(::access(of.socket().c_str(), F_OK) != 0);
+}
+
+TEST_CASE("launcher_admin: what does not become ready is rolled back, and the tool says so by its status") {
+    daemon_of of(R"(, "--work-duration", "1ms")");
+    REQUIRE(of.is_ready());
+    of.write(R"(, "--never-ready")", R"("health_check_timeout": "300ms", )");
+    const std::string rolled = of.ask({"roll", "kv"}, 1);
+    CHECK_MESSAGE(holds(rolled, "rolling replace ended: rolled_back"), rolled);
+    CHECK(holds(of.ask({"status"}), "ready 2 of 2"));
+    const std::string page = get(of, "/metrics");
+    CHECK_MESSAGE(holds(page, "ojs_launcher_readiness_failures_total{group=\"kv\"} 1\n"), page);
+    CHECK(holds(page, "ojs_launcher_rolling_replaces_total{group=\"kv\",result=\"rolled_back\"} 1\n"));
+    std::ofstream(of.config()) << R"({"process_groups": [{"name": "kv", "command": ["x"], "max_surg": 1}]})";
+    const std::string refused = of.ask({"roll", "kv"}, 1);
+    CHECK_MESSAGE(holds(refused, "process_groups[0].max_surg: no such key"), refused);
+}
+
+TEST_CASE("launcher_admin: a shutdown that is stuck ends by force, and is counted as that") {
+    daemon_of of(R"(, "--behavior", "hang", "--ignore-sigterm")");
+    REQUIRE(of.is_ready());
+    CHECK(of.ask({"stop", "kv-2", "--no-wait"}) == "kv-2 is asked to shut down\n");
+    const std::string stopped = of.ask({"stop", "kv-1"}, 1);
+    CHECK_MESSAGE(holds(stopped, "waits: waiting for nothing"), stopped);
+    CHECK(holds(stopped, "-> FORCED"));
+    CHECK(eventually([&] {
+        return holds(get(of, "/metrics"), "ojs_launcher_kills_total{group=\"kv\",signal=\"SIGKILL\"} 2\n");
+    }));
+}
+
+TEST_CASE("launcher_admin: over TCP with a token, and without one not at all") {
+    const std::string token = scratch_file("token");
+    const std::string other = scratch_file("other");
+    std::ofstream(token) << "s3cret\n";
+    std::ofstream(other) << "guess\n";
+    const daemon_of other_one;  // for its configuration
+    process self({program("launcher"), "run", "--config", other_one.config(), "--admin", "127.0.0.1:0",
+                  "--token-file", token},
+                 {});
+    REQUIRE(self.prints("launcher admin listening"));
+    const std::string text = self.output();
+    const std::size_t at = text.find("127.0.0.1:", text.find("launcher admin listening"));
+    const std::string address = text.substr(at, text.find('"', at) - at);
+    const auto status = [&](const std::vector<std::string>& more) {
+        std::vector<std::string> words{program("launcher"), "status", "--admin", address};
+        words.insert(words.end(), more.begin(), more.end());
+        return process(words, {});
+    };
+    process with = status({"--token-file", token});
+    CHECK_MESSAGE(with.wait() == 0, with.output());
+    process without = status({});
+    CHECK(without.wait() == 1);
+    CHECK_MESSAGE(holds(without.output(), "a bearer token is required: give --token-file"), without.output());
+    process wrong = status({"--token-file", other});
+    CHECK(wrong.wait() == 1);
+    self.signal(SIGTERM);
+    CHECK(self.wait() == 0);
+    CHECK_FALSE(holds(self.output(), "s3cret"));
+}
+
+TEST_CASE("launcher_admin: the tool says what is wrong with its words, its socket and its names") {
+    struct bad_words {
+        std::vector<std::string> words;
+        const char* said;
+    };
+    const bad_words all[] = {{{}, "no command"},
+                             {{"fly"}, "no such command: fly"},
+                             {{"stop"}, "stop needs an operand: ID or GROUP"},
+                             {{"stop", "a", "b"}, "too many operands: b"},
+                             {{"status", "--colour", "x"}, "unknown flag --colour"},
+                             {{"status", "--admin"}, "--admin needs a value"},
+                             {{"roll", "kv", "--canary", "0"}, "--canary takes a number from 1"},
+                             {{"roll", "kv", "--canary-time", "x"}, "--canary-time: "},
+                             {{"stop", "kv", "--canary", "1"}, "--canary is for roll"},
+                             {{"run"}, "run needs --config FILE"},
+                             {{"run", "--config", "/nowhere"}, "cannot read /nowhere"},
+                             {{"status", "--admin", "http://x"}, "write unix:/PATH or HOST:PORT"},
+                             {{"status", "--token-file", "/nowhere"}, "cannot read /nowhere"}};
+    for (const bad_words& each : all) {
+        std::vector<std::string> words = each.words;
+        words.insert(words.begin(), program("launcher"));
+        process told(words, {{"LAUNCHER_ADMIN", "unix:/nowhere.sock"}});
+        CHECK(told.wait() == 64);
+        CHECK_MESSAGE(holds(told.output(), each.said), told.output());
+    }
+    daemon_of of;
+    process open({program("launcher"), "run", "--config", of.config(), "--admin", "0.0.0.0:0"}, {});
+    CHECK(open.wait() == 64);
+    CHECK_MESSAGE(holds(open.output(), "is open to other machines, so set admin_token"), open.output());
+    process absent({program("launcher"), "watch", "--admin", "unix:/nowhere.sock"}, {});
+    CHECK(absent.wait() == 69);
+    CHECK_MESSAGE(holds(absent.output(), "no launcher answers at unix:/nowhere.sock"), absent.output());
+    REQUIRE(of.is_ready());
+    CHECK(holds(of.ask({"status", "kv-9"}, 1), "no such process: kv-9"));
+    CHECK(holds(of.ask({"stop", "kv-9"}, 1), "no such process: kv-9"));
+    CHECK(holds(of.ask({"dry-run", "kv-9"}, 1), "no such process: kv-9"));
+    CHECK(holds(of.ask({"roll", "x"}, 1), "no such group: x"));
+    process second({program("launcher"), "run", "--config", of.config(), "--admin", of.admin()}, {});
+    CHECK(second.wait() == 64);
+    CHECK_MESSAGE(holds(second.output(), "Address already in use"), second.output());
+}
