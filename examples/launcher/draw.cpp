@@ -46,6 +46,13 @@ std::string cut_to_terminal(const std::string& text) {
     return out;
 }
 
+// Over what stands there, so that nothing flickers.
+std::string in_place(const std::string& text) {
+    std::string out = "\033[H";
+    for (const char c : text) out += c == '\n' ? "\033[K\n" : std::string(1, c);
+    return out + "\033[J";
+}
+
 void write_out(const std::string& text) {
     std::fputs(text.c_str(), stdout);
     std::fflush(stdout);
@@ -129,7 +136,7 @@ int watch(admin_peer& peer) {
             const ojs::result<std::vector<ojs::group_status>> groups = ask_groups(peer);
             if (!groups) return first ? report(groups.error()) : (write_out("the launcher has ended\n"), 0);
             const std::string all = draw_all(*groups, coloured);
-            write_out(draws ? "\033[H\033[2J" + cut_to_terminal(all) : all);
+            write_out(draws ? (first ? "\033[2J" : "") + in_place(cut_to_terminal(all)) : all);
         }
         const ojs::result<std::vector<event>> more = peer.events(std::chrono::seconds(draws ? 1 : 10));
         if (!more) return write_out("the launcher has ended\n"), 0;

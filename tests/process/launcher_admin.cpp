@@ -3,11 +3,15 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "harness.hpp"
+#include "text.hpp"
 
 using namespace test;
 
@@ -18,6 +22,11 @@ class daemon_of {
   public:
     explicit daemon_of(const std::string& flags = "", const std::string& more = "") {
         write(flags, more);
+        self_ = process({program("launcher"), "run", "--config", config_, "--admin", admin()}, {});
+    }
+    enum given { whole_config };
+    daemon_of(const std::string& config, given) {
+        std::ofstream(config_) << config;
         self_ = process({program("launcher"), "run", "--config", config_, "--admin", admin()}, {});
     }
     // Its children ignore what would end them with it.
@@ -52,10 +61,6 @@ class daemon_of {
     const std::string& socket() const { return socket_; }
     const std::string& config() const { return config_; }
 
-    static bool holds(const std::string& text, const std::string& part) {
-        return text.find(part) != std::string::npos;
-    }
-
   private:
     std::string ask_quietly(const std::vector<std::string>& words) const {
         process asked = tool(words);
@@ -81,8 +86,31 @@ std::string get(const daemon_of& of, const std::string& target) {
     return answer->body;
 }
 
-bool holds(const std::string& text, const std::string& part) {
-    return daemon_of::holds(text, part);
+// The first block of this language in a document; empty where there is no document.
+std::string block_of(const std::string& document, const std::string& language) {
+    const auto root = std::filesystem::path(__FILE__).parent_path() / "../..";
+    std::ifstream file(root / document);
+    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    const std::string fence = "```" + language + "\n";
+    const std::size_t at = text.find(fence);
+    if (at == std::string::npos) return "";
+    return text.substr(at + fence.size(), text.find("```", at + fence.size()) - at - fence.size());
+}
+
+// The words of a line of shell as the document has them: quotes, and a comment.
+std::vector<std::string> words_in(const std::string& line) {
+    std::vector<std::string> out;
+    bool quoted = false;
+    bool in_word = false;
+    for (const char c : line) {
+        if (c == '#' && !quoted) break;
+        if (c == '"') quoted = !quoted;
+        const bool blank = c == ' ' && !quoted;
+        if (!blank && !in_word) out.emplace_back();
+        in_word = !blank;
+        if (!blank && c != '"') out.back() += c;
+    }
+    return out;
 }
 
 // The pid that a line of `status` has for this process.
@@ -203,6 +231,30 @@ TEST_CASE("launcher_admin: over TCP with a token, and without one not at all") {
     self.signal(SIGTERM);
     CHECK(self.wait() == 0);
     CHECK_FALSE(holds(self.output(), "s3cret"));
+}
+
+TEST_CASE("launcher_admin: the fleet of docs/launcher.md runs, and its commands do") {
+    std::string fleet = block_of("docs/launcher.md", "json");
+    std::istringstream lines(block_of("docs/launcher.md", "sh"));
+    if (fleet.empty()) {
+        MESSAGE("skipped: docs/launcher.md is not there");
+        return;
+    }
+    const std::string from = "build/keyvalue_runner";
+    REQUIRE(fleet.find(from) != std::string::npos);
+    fleet.replace(fleet.find(from), from.size(), program("keyvalue_runner"));
+    daemon_of of(fleet, daemon_of::whole_config);
+    REQUIRE(of.is_ready());
+    int run = 0;
+    for (std::string line; std::getline(lines, line);) {
+        const std::vector<std::string> words = words_in(line);
+        if (words.size() < 2 || words[0] != "build/launcher" || words[1] == "run" || words[1] == "watch")
+            continue;
+        INFO(line);
+        of.ask({words.begin() + 1, words.end()});
+        ++run;
+    }
+    CHECK(run == 4);  // status, dry-run, stop, roll
 }
 
 TEST_CASE("launcher_admin: the tool says what is wrong with its words, its socket and its names") {

@@ -106,6 +106,15 @@ def parse_json(block):
     if block.where.startswith("docs/spot.md"):
         for key in said:
             assert f'{{"{key}"' in read("examples/controller.cpp"), f"the controller reads no {key}"
+    if block.where.startswith("docs/launcher.md"):  # tests/process/launcher_admin.cpp runs it
+        for key in keys_of(said):
+            assert f'"{key}"' in read("src/ojs/launcher/launcher_config.ipp"), f"the launcher reads no {key}"
+
+
+def keys_of(said):
+    """Of all objects in it."""
+    inside = said.values() if isinstance(said, dict) else said if isinstance(said, list) else []
+    return set(said if isinstance(said, dict) else []).union(*map(keys_of, inside))
 
 
 def parse_ini(block):
@@ -126,6 +135,7 @@ def parse_yaml(block):
 USAGE_IN = {
     **{path.stem: f"examples/{path.name}" for path in (ROOT / "examples").glob("*.cpp")},
     "dev_backend": "examples/dev_backend/settings.cpp",
+    "launcher": "examples/launcher/main.cpp",
     "shutdown-probe": "tools/shutdown_probe/main.cpp",
 }
 SUITES = ("unit", "process", "recovery")
@@ -169,7 +179,20 @@ def check_make(words):
             assert word in targets, f"the Makefile has no target {word}"
 
 
+def check_curl_of_launcher(words):
+    target = "/" + words[-1].split("/", 3)[3].split("?")[0]
+    if "-d" not in words:
+        assert f'{{"{target}", {{"GET"' in read("src/ojs/launcher/detail/launcher_admin.ipp"), f"nobody answers {target}"
+        return
+    json.loads(words[words.index("-d") + 1])
+    service, method = target[1:].split("/")
+    assert f'manager_service = "{service}"' in read("src/ojs/launcher/admin_messages.hpp"), service
+    assert f'{{"{method}", "' in read("src/ojs/launcher/detail/message_fields.hpp"), method
+
+
 def check_curl(words):
+    if "--unix-socket" in words:
+        return check_curl_of_launcher(words)
     routes = read("examples/dev_backend/routes.cpp")
     check_flags([word for word in words if word.startswith("--")], "", "curl")
     json.loads(words[words.index("-d") + 1])
@@ -346,7 +369,7 @@ class Blocks(unittest.TestCase):
         self.assertEqual(set(RULES), {block.language for block in found})
 
     def test_commands_in_the_text_too(self):
-        begin = (*COMMANDS, "build/", "worker --", "controller --", "dev_backend --", "demo --")
+        begin = (*COMMANDS, "build/", "worker --", "controller --", "launcher ", "dev_backend --", "demo --")
         looked_at = 0
         for document in DOCUMENTS:
             text = re.sub(r"(?ms)^```.*?^```$", "", read(document))
@@ -438,6 +461,24 @@ class Operating(unittest.TestCase):
             self.assertIn(f"`{each}`", text)
         for each in metrics | messages:
             self.assertTrue(f'"{each}"' in source, each)
+
+
+class Launcher(unittest.TestCase):
+    def test_the_metrics_and_log_lines_it_names_are_there(self):
+        source = read("ojs_shutdown.hpp")
+        text = read("docs/launcher.md")
+        metrics = set(re.findall(r"`(ojs_\w+?)(?:\{|`)", text))
+        self.assertGreater(len(metrics), 10)
+        self.assertEqual(metrics, set(re.findall(r'"(ojs_launcher_\w+)"', source)) - {"ojs_launcher_build_info"})
+        messages = {
+            "shutdown progress", "more time asked for", "past its grace period", "forcing shutdown with SIGTERM",
+            "shutdown not delivered", "process could not be ended", "process not started",
+            "group degraded, it goes on with fewer", "too few are ready to let one go",
+            "a replacement is under way in this group",
+        }
+        for each in messages:
+            self.assertIn(f"`{each}`", text)
+            self.assertIn(f'"{each}"', source)
 
 
 # ---- docs/protocol.md ------------------------------------------------------------------------------------------------
