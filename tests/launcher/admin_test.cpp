@@ -92,6 +92,11 @@ std::string fault_of(const std::string& address, const std::string& token = "") 
     return started.error().text;
 }
 
+// Where the lines of /events say to go on.
+std::uint64_t last_number(const std::string& lines) {
+    return std::stoull(lines.substr(lines.rfind(':') + 1));
+}
+
 // The value of a sample, by its name and labels as the page has them.
 std::string sample(const std::string& page, const std::string& name) {
     const std::size_t at = page.find("\n" + name + " ");
@@ -286,9 +291,11 @@ TEST_CASE("launcher_admin: a group is replaced with what reload gives") {
     const std::string lines = of.events_until("\"result\":\"done\"");
     CHECK_MESSAGE(holds(lines, "\"event\":\"rolling replace begins\""), lines);
     CHECK(of.kept.group("kv")->options.process.child.command.back() == "--new");
+    CHECK(of.call("RollingReplace", roll).status == 200);  // who was told of the end may begin the next
+    of.events_until("\"result\":\"done\"", last_number(lines));
     CHECK(holds(of.call("GetGroupStatus", roll).body, "\"message\":\"replaced 2 of 2\""));
     CHECK(sample(of.get("/metrics").body,
-                 "ojs_launcher_rolling_replaces_total{group=\"kv\",result=\"done\"}") == "1");
+                 "ojs_launcher_rolling_replaces_total{group=\"kv\",result=\"done\"}") == "2");
 }
 
 TEST_CASE("launcher_admin: one replacement of a group at a time, and it ends with the launcher") {

@@ -143,9 +143,9 @@ inline process_status status_of(const process_info& of) {
 }
 
 // Where it stands is what the group acts on; what it says while it stands there is newer in the process itself.
-inline process_info newest(const process_group& group, const process_info& known) {
+inline process_info newest(const process_group& group, const members& running, const process_info& known) {
     process_info out = known;
-    for (const ref<member>& each : group.running()) {
+    for (const ref<member>& each : running) {
         if (each->id != known.id) continue;
         const ref<instance> asked = group.process_of(*each);
         if (!asked) return out;
@@ -158,26 +158,24 @@ inline process_info newest(const process_group& group, const process_info& known
 
 // ---- the replacements ----
 
-// Each in a thread of its own, one per group at a time.
+// Each in a thread of its own.
 class replacement_threads {
   public:
     ~replacement_threads() { join(); }
 
-    result<void> start(const ref<process_group>& group, group_options wanted, const rolling_options& how) {
+    // Returns when it has begun. Errors: as rolling_replacement::begin().
+    result<void> start(const ref<process_group>& group, const group_options& wanted,
+                       const rolling_options& how) {
         const lock_guard held(mutex_);
         forget_ended();
-        for (const ref<task>& each : tasks_) {
-            if (each->group == group) return error{errc::busy, 0, "a replacement is under way in this group"};
+        const ref<task> added = make_ref<task>(group, wanted, how);
+        const result<void> begun = added->work.begin();
+        if (!begun) return begun;
+        result<thread> started = thread::start([added] { added->run(); }, {0, 0, false, "ojs-rolling"});
+        if (!started) {
+            added->work.give_up();
+            return started.error();
         }
-        const ref<task> added = make_ref<task>();
-        added->group = group;
-        result<thread> started = thread::start(
-            [added, options = std::move(wanted), how] {
-                run(*added->group, options, how);
-                added->ended.store(true, std::memory_order_release);
-            },
-            {0, 0, false, "ojs-rolling"});
-        if (!started) return started.error();
         added->runner = std::move(*started);
         tasks_.push_back(added);
         return {};
@@ -191,20 +189,19 @@ class replacement_threads {
 
   private:
     struct task : ref_counted {
-        ref<process_group> group;
+        task(const ref<process_group>& of, const group_options& wanted, const rolling_options& how)
+            : group(of), work(*group, wanted, how, {}) {}
+        void run() {
+            static_cast<void>(work.go_on());
+            ended.store(true, std::memory_order_release);
+        }
+
+        const ref<process_group> group;
+        rolling_replacement work;
         std::atomic<bool> ended{false};
         thread runner;
     };
 
-    static void run(process_group& group, const group_options& wanted, const rolling_options& how) {
-        const result<rolling_report> done = rolling_replacement(group, wanted, how, {}).run();
-        if (done) return;
-        group.log().write(log_level::warn, "rolling replace not begun",
-                          {field("group", wanted.name), field("reason", done.error().text)});
-        group.events().tell(
-            wanted.name, "rolling replace ended",
-            cat({",\"reason\":", json_quote(done.error().text), ",\"result\":\"not_begun\""}));
-    }
     void forget_ended() {
         for (std::size_t i = 0; i < tasks_.size();) {
             if (tasks_[i]->ended.load(std::memory_order_acquire)) {
@@ -287,7 +284,7 @@ class admin_answers : public ref_counted {
     ref<process_group> find_process(const std::string& id, process_info& out) const {
         for (const ref<process_group>& each : groups_) {
             if (!each->find(id, out)) continue;
-            out = newest(*each, out);
+            out = newest(*each, each->running(), out);
             return each;
         }
         return {};
@@ -324,8 +321,9 @@ class admin_answers : public ref_counted {
         out.replacing = info.replacing;
         out.degraded = info.degraded;
         out.message = info.message;
+        const members running = found->running();
         for (const process_info& each : info.processes)
-            out.processes.push_back(status_of(newest(*found, each)));
+            out.processes.push_back(status_of(newest(*found, running, each)));
         return out;
     }
 
@@ -402,7 +400,6 @@ class admin_answers : public ref_counted {
     result<void> begin(const ref<process_group>& group, const group_options& wanted,
                        const rolling_replace_request& asked) {
         if (is_stopping()) return error{errc::busy, 0, "the launcher is stopping"};
-        if (group->info().replacing) return error{errc::busy, 0, "a replacement is under way in this group"};
         rolling_options how;
         how.reason = asked.reason;
         how.canary = asked.canary;

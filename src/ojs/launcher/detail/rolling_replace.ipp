@@ -26,23 +26,42 @@ class rolling_replacement {
 
     // errc::busy, as begin_replacement(); errc::invalid_argument, as check_group(), or for another name.
     result<rolling_report> run() {
+        if (how_.dry_run) {
+            const result<void> sound = check();
+            return sound ? preview() : sound.error();
+        }
+        const result<void> begun = begin();
+        if (!begun) return begun.error();
+        return go_on();
+    }
+
+    // The two halves of it, so that who has it done elsewhere knows first whether it is. One that has begun goes on, or is
+    // given up.
+    result<void> begin() {
         const result<void> sound = check();
-        if (!sound) return sound.error();
-        if (how_.dry_run) return preview();
+        if (!sound) return sound;
         const result<std::uint64_t> generation = group_.begin_replacement();
         if (!generation) return generation.error();
+        generation_ = *generation;
+        return {};
+    }
+    void give_up() {
+        report_.cancelled = true;
+        finish(false);
+    }
+    rolling_report go_on() {
         before_generation_ = group_.generation();
         const members old = group_.staying();
         report_.of = static_cast<int>(old.size());
         tell(log_level::info, "rolling replace begins");
         members fresh;
-        const outcome end = roll(old, wanted_, *generation, how_.canary, fresh, report_.replaced);
+        const outcome end = roll(old, wanted_, generation_, how_.canary, fresh, report_.replaced);
         if (end == outcome::failed) roll_back(fresh);
         if (end == outcome::cancelled) {
             report_.cancelled = true;
             report_.mixed = report_.replaced > 0 && report_.replaced < report_.of;
         }
-        finish(end == outcome::done, *generation);
+        finish(end == outcome::done);
         return report_;
     }
 
@@ -196,7 +215,7 @@ class rolling_replacement {
         if (report_.mixed)
             tell(log_level::error, "rolling back failed too, processes of both configurations run");
     }
-    void finish(bool done, std::uint64_t generation) {
+    void finish(bool done) {
         const std::string counts = cat({report_.replaced, " of ", report_.of});
         const std::string message =
             done ? cat({"replaced ", counts})
@@ -204,7 +223,7 @@ class rolling_replacement {
                 ? cat({report_.mixed ? "rolled back in part, " : "rolled back, ", report_.failed_id,
                        report_.failed_id.empty() ? "" : ": ", report_.why})
                 : cat({"cancelled, replaced ", counts});
-        group_.end_replacement(done ? &wanted_ : nullptr, generation, message);
+        group_.end_replacement(done ? &wanted_ : nullptr, generation_, message);
         const replacement_end how = done                  ? replacement_end::done
                                     : report_.rolled_back ? replacement_end::rolled_back
                                                           : replacement_end::cancelled;
@@ -257,6 +276,7 @@ class rolling_replacement {
     const cancel_token until_;
     const int most_;         // processes at any moment
     const int min_healthy_;  // where the configurations differ, what both can hold
+    std::uint64_t generation_ = 0;
     std::uint64_t before_generation_ = 0;
     rolling_report report_;
     const char* result_ = "";  // once it has ended
