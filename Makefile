@@ -12,7 +12,7 @@ BUILD ?= build
 CLANGXX ?= clang++
 CLANG_FORMAT ?= clang-format
 # Checks that run at the same time: tests mostly wait, and what compiles yields to them.
-TEST_JOBS ?= 5
+TEST_JOBS ?= 4
 
 # A hand-copied picojson.h or doctest/doctest.h is found in third_party/include, as a system header.
 COMMON := -std=c++17 -pthread -isystem third_party/include

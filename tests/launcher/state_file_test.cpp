@@ -76,7 +76,7 @@ TEST_SUITE("state_file") {
         const test::temporary_folder folder;
         const std::string path = folder.file("state");
         sleeper left;
-        sleeper gone;
+        sleeper gone("echo up; exec sleep 1000");  // nobody else is in its group
         {
             state_file first = opened(path);
             CHECK(first.left_behind().empty());

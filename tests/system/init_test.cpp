@@ -74,7 +74,7 @@ pid_t start(Before before, Program program) {
 
 // The exit status, or minus the signal; -1000 at the guard.
 int wait_for(pid_t child) {
-    const ojs::time_point end = ojs::deadline_after(20s);
+    const ojs::time_point end = ojs::deadline_after(60s);
     int status = 0;
     while (::waitpid(child, &status, WNOHANG) == 0) {
         if (ojs::steady_clock::now() >= end) {

@@ -211,8 +211,10 @@ class active_job : public ref_counted {
 
     // The clock of its own timeout starts with the handler, not with the claim.
     void handler_begins() noexcept {
+        began_.store(true, std::memory_order_relaxed);
         if (job.timeout.count() > 0) timeout_at.store(deadline_after(job.timeout).time_since_epoch().count());
     }
+    bool began() const noexcept { return began_.load(std::memory_order_relaxed); }
     outcome call_handler(worker_context& worker) {
         job_context context(worker, *this);
         const cancellable on(true);
@@ -259,6 +261,7 @@ class active_job : public ref_counted {
     const ref<all_jobs_cancel> all_jobs_;
     std::atomic<steady_clock::rep> cancelled_alone_at_{never};
     std::atomic<settler> settler_{settler::nobody};
+    std::atomic<bool> began_{false};
     verdict said_;
     std::atomic<bool> has_said_{false};
     std::atomic<steady_clock::rep> lease_until_{0};

@@ -119,6 +119,7 @@ class report_queue {
 
     verdict last_word(active_job& job) const {
         if (verdict* const said = job.said()) return std::move(*said);
+        if (!job.began()) return handed_back(worker_);
         // A job that took too long before the stop came: that was its fault.
         const bool late = job.cancel.reason() == cancel_reason::timeout;
         return cut_short(worker_, job, late ? cancel_reason::timeout : why_, "");
