@@ -1022,6 +1022,35 @@ TEST_CASE("stopping: a FETCH that is not answered is told of beside the jobs tha
     CHECK(worker.exit_code() == exit_status::unreported);
 }
 
+TEST_CASE("stopping: jobs that still wait for a thread are handed back, not interrupted") {
+    recorder::generous_transport wire({"b", "c"});
+    wire.give(make_job("a"));
+    worker_options options = recorder::options(1);
+    options.dialect.requeue_interrupted = false;
+    worker worker(options, wire);
+    const shared_event began = make_event();
+    const shared_event let_go = make_event();
+    const shared_event returned = make_event();
+    worker.register_handler("work", [=](job_context&) {  // deaf
+        began->set();
+        let_go->wait();
+        returned->set();
+    });
+    REQUIRE(worker.start());
+    REQUIRE(began->wait());
+    CHECK(worker.stop_and_cancel(recorder::guard));
+    let_go->set();
+    REQUIRE(returned->wait());
+    CHECK_FALSE(wire.settlements("a").at(0).requeue);
+    for (const char* const id : {"b", "c"}) {
+        REQUIRE(wire.settlements(id).size() == 1);
+        CHECK(wire.settlements(id)[0].requeue);
+        CHECK(wire.settlements(id)[0].error.details_json == "{\"reason\":\"not_started\"}");
+    }
+    CHECK(worker.report().interrupted == 1);
+    CHECK(worker.report().handed_back == 2);
+}
+
 TEST_CASE("stopping: the third signal ends a stop that waits for a FETCH alone") {
     lifecycle life(0ms);
     recorder::transport wire;

@@ -145,24 +145,8 @@ TEST_CASE("thread end: a job's other callbacks are called though one ends its th
     CHECK(busy.body->exit_code() == 0);
 }
 
-namespace {
-
-// Answers the first FETCH with more than it asked for.
-struct generous_transport : recorder::transport {
-    result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
-        result<std::vector<job>> got = recorder::transport::fetch(request, deadline);
-        if (got && !got->empty()) {
-            got->push_back(make_job("b"));
-            got->push_back(make_job("c"));
-        }
-        return got;
-    }
-};
-
-}  // namespace
-
 TEST_CASE("thread end: in a drain, jobs that wait for a thread get another one") {
-    generous_transport wire;
+    recorder::generous_transport wire({"b", "c"});
     wire.give(make_job("a"));
     recorder::event began, may_end;
     worker_options options = recorder::options(1);
