@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "../../net/http_server.hpp"
+#include "../coordinator.ipp"
 #include "process_group.ipp"
 #include "rpc.hpp"
 
@@ -45,18 +46,13 @@ class notification_server {
             cat({"unix:", folder, "/", notification_socket}),
             [groups = std::move(groups)](const http_request& asked) { return answer(groups, asked); }, how);
         if (!made) return made.error();
-        server_ = make_ref<running>(std::move(*made));
+        server_ = make_ref<present<http_server>>(std::move(*made));
         return {};
     }
-    std::string address() const { return server_ ? server_->it.address() : std::string(); }
+    std::string address() const { return server_ ? server_->value.address() : std::string(); }
     void stop() { server_ = {}; }
 
   private:
-    struct running : ref_counted {
-        explicit running(http_server made) noexcept : it(std::move(made)) {}
-        http_server it;
-    };
-
     static http_response answer(const array<ref<process_group>>& groups, const http_request& asked) {
         const pid_t peer = peer_process(static_cast<const served_request&>(asked).socket);
         const pid_t from = peer > 0 ? ::getpgid(peer) : 0;
@@ -82,7 +78,7 @@ class notification_server {
         return error{errc::rejected, 0, cat({"no such process of yours: ", printable(what.process_id, 60)})};
     }
 
-    ref<running> server_;
+    ref<present<http_server>> server_;
 };
 
 }  // namespace detail

@@ -3,7 +3,7 @@
 
 #include "../../base/detail/ref.hpp"
 #include "../../base/detail/sync.hpp"
-#include "state_file.hpp"
+#include "state_file.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -22,11 +22,9 @@ class state_ledger : public ref_counted {
         const lock_guard held(mutex_);
         file_ = std::move(*opened);
         if (ends) file_.end_left_behind(grace, patience, log_);
-        for (const state_entry& each : file_.left_behind()) {
-            log_.write(log_level::warn, "process left behind by an earlier launcher still runs",
-                       {field("process_id", each.id), field("group", each.group),
-                        field("pid", static_cast<long>(each.pid))});
-        }
+        for (const state_entry& each : file_.left_behind())
+            tell_left_behind(log_, log_level::warn, "process left behind by an earlier launcher still runs",
+                             each);
         const result<void> written = file_.write(entries_);
         is_open_ = static_cast<bool>(written);
         return written;
