@@ -750,6 +750,14 @@ TEST_CASE("http: an answer that is not one object with one array of jobs gives n
     }
 }
 
+TEST_CASE("http: `null` in the place of the jobs is none") {
+    const result<std::vector<ojs::job>> got = fetch(*connect(backend(200, R"({"jobs": null })")));
+    REQUIRE(got);
+    CHECK(got->empty());
+    CHECK(!fetch(*connect(backend(200, R"({"jobs":null,"jobs":[]})"))));
+    CHECK(!fetch(*connect(backend(200, R"({"jobs":nul})"))));
+}
+
 TEST_CASE("http: more jobs than were asked for are taken, but not any number") {
     const auto answer = [](std::size_t count) {
         std::string body = "{\"jobs\":[{}";

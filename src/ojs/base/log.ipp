@@ -7,9 +7,9 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdio>
 
+#include "detail/atomic.hpp"
 #include "detail/clock.hpp"
 #include "detail/sync.hpp"
 #include "log.hpp"
@@ -182,17 +182,17 @@ struct log_outlet {
 
     const pid_t owner = getpid();
     mutex writing;
-    std::atomic<std::int64_t> patience_ms{most_patience_ms};
+    atomic<std::int64_t> patience_ms{most_patience_ms};
     time_point refilled = steady_clock::now();  // guarded by the mutex
     bool torn = false;                          // guarded by the mutex: the last line is without its end
-    std::atomic<std::uint64_t> lost{0};
-    std::atomic<bool> hook_threw{false};
+    atomic<std::uint64_t> lost{0};
+    atomic<bool> hook_threw{false};
 };
 
 // Never destroyed: threads may log while the process exits. A child made by fork() gets its own, as the mutex of the
 // parent's may be held for ever.
 inline log_outlet& outlet() {
-    static std::atomic<log_outlet*> shared{new log_outlet};
+    static atomic<log_outlet*> shared{new log_outlet};
     log_outlet* found = shared.load();
     if (found->owner != getpid()) {
         auto* own = new log_outlet;

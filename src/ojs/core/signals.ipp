@@ -6,8 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <atomic>
-
+#include "../base/detail/atomic.hpp"
 #include "../base/detail/exchange.hpp"
 #include "../base/detail/proc.hpp"
 #include "../base/detail/signal_names.hpp"
@@ -44,23 +43,23 @@ struct process_state {
     static constexpr std::size_t chain_size = 16;
 
     // Of the installer that is active, or about to be: its number, and the process. 0: none.
-    std::atomic<std::uint64_t> claim{0};
-    std::atomic<std::uint32_t> claims{0};     // so far
-    std::atomic<lifecycle*> target{nullptr};  // what the handler drives
-    std::atomic<int> notify_fd{-1};           // the installer's own wake-up
-    std::atomic<int> handlers_running{0};
-    std::atomic<unsigned> forks{0};                          // between the first process and this one
-    std::atomic<const siginfo_t*> chained[chain_size] = {};  // what foreign handlers are called for now
-    std::atomic<bool> fork_handler_set{false};
-    std::atomic<const thread_request*> asks_threads{nullptr};  // what else a SIGTTIN may be
-    std::atomic<std::uint32_t> received{0};                    // signals so far
-    std::atomic<std::uint64_t> log[log_size] = {};             // the last of them, packed, with their lap_bit
-    std::atomic<std::uint64_t> last[signal_rule_count] = {};   // the last of each number, packed
+    atomic<std::uint64_t> claim{0};
+    atomic<std::uint32_t> claims{0};     // so far
+    atomic<lifecycle*> target{nullptr};  // what the handler drives
+    atomic<int> notify_fd{-1};           // the installer's own wake-up
+    atomic<int> handlers_running{0};
+    atomic<unsigned> forks{0};                          // between the first process and this one
+    atomic<const siginfo_t*> chained[chain_size] = {};  // what foreign handlers are called for now
+    atomic<bool> fork_handler_set{false};
+    atomic<const thread_request*> asks_threads{nullptr};  // what else a SIGTTIN may be
+    atomic<std::uint32_t> received{0};                    // signals so far
+    atomic<std::uint64_t> log[log_size] = {};             // the last of them, packed, with their lap_bit
+    atomic<std::uint64_t> last[signal_rule_count] = {};   // the last of each number, packed
     // Written before the handler is installed, read by it and after fork.
     pid_t owner = 0;          // the process that installed them
     std::uint32_t taken = 0;  // signals wait() has returned or skipped
     wake* waker = nullptr;
-    std::atomic<bool> installed[signal_rule_count] = {};
+    atomic<bool> installed[signal_rule_count] = {};
     struct sigaction previous[signal_rule_count] = {};
 };
 __attribute__((visibility("default"))) inline process_state process;
@@ -112,14 +111,14 @@ inline bool same_handler(const struct sigaction& a, const struct sigaction& b) n
 
 // A handler set over ours may call ours, as is polite, and be chained by our next installer: that would go round for ever.
 inline bool is_chained(const siginfo_t* info) noexcept {
-    for (const std::atomic<const siginfo_t*>& place : process.chained) {
+    for (const atomic<const siginfo_t*>& place : process.chained) {
         if (info != nullptr && place.load() == info) return true;
     }
     return false;
 }
 
-inline std::atomic<const siginfo_t*>* note_chained(const siginfo_t* info) noexcept {
-    for (std::atomic<const siginfo_t*>& place : process.chained) {
+inline atomic<const siginfo_t*>* note_chained(const siginfo_t* info) noexcept {
+    for (atomic<const siginfo_t*>& place : process.chained) {
         const siginfo_t* expected = nullptr;
         if (place.compare_exchange_strong(expected, info)) return &place;
     }
@@ -128,7 +127,7 @@ inline std::atomic<const siginfo_t*>* note_chained(const siginfo_t* info) noexce
 
 inline void call_previous(const struct sigaction& previous, int number, siginfo_t* info, void* context) {
     if (!is_foreign(previous) || info == nullptr) return;
-    std::atomic<const siginfo_t*>* noted = note_chained(info);
+    atomic<const siginfo_t*>* noted = note_chained(info);
     if ((previous.sa_flags & SA_SIGINFO) != 0) {
         previous.sa_sigaction(number, info, context);
     } else {
@@ -201,7 +200,7 @@ inline void on_signal(int number, siginfo_t* info, void* context) {
 inline void forget_parent() noexcept {
     process.forks.fetch_add(1);
     process.handlers_running.store(0);  // those of other threads, which are not here
-    for (std::atomic<const siginfo_t*>& place : process.chained) place.store(nullptr);
+    for (atomic<const siginfo_t*>& place : process.chained) place.store(nullptr);
     if (const thread_request* const request = process.asks_threads.load()) request->forget();
     lifecycle* target = process.target.exchange(nullptr);
     if (target == nullptr) return;

@@ -5,9 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
-
 #include "../base/detail/array.hpp"
+#include "../base/detail/atomic.hpp"
 #include "../base/detail/exchange.hpp"
 #include "../base/detail/text.hpp"
 #include "../core/detail/wake.hpp"
@@ -85,9 +84,9 @@ inline std::string compose_answer(const http_response& answer, bool to_head, boo
 struct http_server_context {
     http_handler handler;
     http_server_options options;
-    std::atomic<bool> stopping{false};
-    std::atomic<bool> crowded{false};  // somebody waits for a place: none is kept for a next request
-    std::atomic<std::uint64_t> idle_count{0};
+    atomic<bool> stopping{false};
+    atomic<bool> crowded{false};  // somebody waits for a place: none is kept for a next request
+    atomic<std::uint64_t> idle_count{0};
 };
 
 // What idle_since() is before the first byte has come, which may be about to come: such a connection does not yield.
@@ -138,11 +137,11 @@ class http_connection final : public ref_counted {
     http_server_context& server_;
     http_parser parser_;
     bool lingers_ = false;  // see linger()
-    std::atomic<bool> leaves_{false};
-    std::atomic<bool> busy_{false};  // from the first byte of a request to the last of its answer
+    atomic<bool> leaves_{false};
+    atomic<bool> busy_{false};  // from the first byte of a request to the last of its answer
     // 0 until a request that is under way has its answer: whoever has read that is idle, as far as he can tell. Set here before `stopping` and `crowded` are read; the server does it the other
     // way round, so that one of the two always sees the other.
-    std::atomic<std::uint64_t> idle_since_{newcomer};
+    atomic<std::uint64_t> idle_since_{newcomer};
 };
 
 OJS_SHUTDOWN_INLINE void http_connection::serve() {

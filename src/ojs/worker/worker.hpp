@@ -122,6 +122,9 @@ class worker {
     // Cancelled once the worker has ended: to wait for that beside signals, deadlines, condition variables and descriptors.
     // [River Stopped()]
     cancel_token stopped_token() const;
+    // Cancelled once the backend has answered a heartbeat or a FETCH for the first time, as /readyz tells. Its
+    // callbacks run after a heartbeat.
+    cancel_token answered_token() const;
     // run()'s status, once stopped() is true.
     int exit_code() const noexcept;
 
@@ -162,6 +165,7 @@ class worker {
     ojs::phase phase() const noexcept;  // or that of a given lifecycle, as far as the drain
     std::size_t active_jobs() const;    // claimed and not settled
     worker_report report() const;
+    const log_options& log() const noexcept;  // as its options have it
 
   private:
     bool add_handler(std::string type, job_handler handler, handler_options options);

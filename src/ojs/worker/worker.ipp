@@ -1,14 +1,13 @@
 #pragma once
 
 #include "../base/detail/array.hpp"
+#include "../base/detail/atomic.hpp"
 #include "../base/detail/exchange.hpp"
 #include "worker.hpp"
 
-#include <sys/random.h>
 #include <unistd.h>
 
-#include <atomic>
-
+#include "../base/detail/random.hpp"
 #include "../net/http_client.hpp"
 #include "engine/backend_url.ipp"
 #include "engine/supervisor.ipp"
@@ -23,9 +22,7 @@ namespace detail {
 // "worker_" and a UUIDv7: unique, and sortable by start time.
 inline std::string make_worker_id() {
     const auto millis = static_cast<std::uint64_t>(wall_clock_ms());
-    std::uint64_t random[2] = {static_cast<std::uint64_t>(steady_clock::now().time_since_epoch().count()),
-                               static_cast<std::uint64_t>(getpid())};
-    static_cast<void>(getentropy(random, sizeof random));
+    const std::uint64_t random[2] = {random_number(), random_number()};
     char text[64];
     std::snprintf(text, sizeof text, "worker_%08llx-%04llx-7%03llx-%04llx-%012llx",
                   static_cast<unsigned long long>(millis >> 16 & 0xffffffff),
@@ -202,17 +199,18 @@ class worker_body : public ref_counted {
             in_time = changed_.wait_until(held, deadline);
         if (!started_) return {stop_end::never_started};
         if (!over_) return {until.cancelled() ? stop_end::cancelled : stop_end::timed_out};
-        const bool all = exit_code_.load(std::memory_order_acquire) != exit_status::unreported;
+        const bool all = exit_code_.load(memory_order::acquire) != exit_status::unreported;
         return {all ? stop_end::ended : stop_end::unreported};
     }
     cancel_token stopped_token() const { return stopped_.token(); }
+    cancel_token answered_token() const { return context_->answered.token(); }
     // Thread-safe, as early as it may come.
     void notice_queues() {
         if (may_notify_) context_->supervisor.notify();
     }
-    bool stopped() const noexcept { return ended_.load(std::memory_order_acquire); }
-    bool started() const noexcept { return started_.load(std::memory_order_acquire); }
-    int exit_code() const noexcept { return exit_code_.load(std::memory_order_acquire); }
+    bool stopped() const noexcept { return ended_.load(memory_order::acquire); }
+    bool started() const noexcept { return started_.load(memory_order::acquire); }
+    int exit_code() const noexcept { return exit_code_.load(memory_order::acquire); }
 
   private:
     const char* handler_fault(const std::string& type, const job_handler& handler) const {
@@ -340,11 +338,11 @@ class worker_body : public ref_counted {
     supervisor* supervisor_ = nullptr;
     mutex mutex_;
     condition changed_;
-    std::atomic<bool> started_{false};
-    std::atomic<bool> may_notify_{false};  // there is something to notify
-    std::atomic<bool> ended_{false};
+    atomic<bool> started_{false};
+    atomic<bool> may_notify_{false};  // there is something to notify
+    atomic<bool> ended_{false};
     bool over_ = false;  // who waits may go; guarded by mutex_
-    std::atomic<int> exit_code_{0};
+    atomic<int> exit_code_{0};
     cancel_source stopped_;
 };
 
@@ -450,6 +448,9 @@ OJS_SHUTDOWN_INLINE stop_result worker::stop_and_cancel(std::chrono::millisecond
 OJS_SHUTDOWN_INLINE cancel_token worker::stopped_token() const {
     return body_->stopped_token();
 }
+OJS_SHUTDOWN_INLINE cancel_token worker::answered_token() const {
+    return body_->answered_token();
+}
 
 OJS_SHUTDOWN_INLINE phase worker::phase() const noexcept {
     return body_->context().effective_phase();
@@ -460,6 +461,9 @@ OJS_SHUTDOWN_INLINE std::size_t worker::active_jobs() const {
 
 OJS_SHUTDOWN_INLINE worker_report worker::report() const {
     return body_->context().tally.report();
+}
+OJS_SHUTDOWN_INLINE const log_options& worker::log() const noexcept {
+    return body_->context().options.log;
 }
 
 }  // namespace v0_1_0

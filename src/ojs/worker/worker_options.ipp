@@ -203,6 +203,13 @@ class environment_reader {
     error failure_;
 };
 
+inline void read_log_options(environment_reader& read, log_options& out) {
+    static constexpr const char* level_names[] = {"debug", "info", "warn", "error", "off"};
+    static constexpr const char* format_names[] = {"text", "logfmt", "json"};
+    read.choice(out.level, read.find("OJS_LOG_LEVEL"), level_names);
+    read.choice(out.format, read.find("OJS_LOG_FORMAT"), format_names);
+}
+
 inline result<void> check_durations(const worker_options& options) {
     struct named_duration {
         const char* name;
@@ -253,8 +260,6 @@ OJS_SHUTDOWN_INLINE void worker_options::use(ojs::dialect wanted) {
 
 OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(const environment_lookup& lookup,
                                                                             const std::string& root) {
-    static constexpr const char* level_names[] = {"debug", "info", "warn", "error", "off"};
-    static constexpr const char* format_names[] = {"text", "logfmt", "json"};
     static constexpr const char* switch_names[] = {"off", "on"};
     static constexpr const char* dialect_names[] = {"graceful_shutdown", "website", "worker_protocol",
                                                     "river", "spot_controller"};
@@ -294,8 +299,7 @@ OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(cons
     read.text(out.worker_id, read.find("OJS_WORKER_ID"));
     read.text(out.auth_token, read.find("OJS_AUTH_TOKEN"));
     read.text(out.registration_path, read.find("OJS_REGISTRATION_PATH"));
-    read.choice(out.log.level, read.find("OJS_LOG_LEVEL"), level_names);
-    read.choice(out.log.format, read.find("OJS_LOG_FORMAT"), format_names);
+    detail::read_log_options(read, out.log);
     const result<void> read_all = read.done();
     if (!read_all) return read_all.error();
     if (grace == nullptr) detail::fit_default_grace(out, detect_container({root, lookup, 0}));

@@ -1,4 +1,4 @@
-// atomic<T>: what the headers need of std::atomic, at a tenth of the time to compile.
+// atomic<T>: what is needed of std::atomic, at a tenth of the time to compile.
 #pragma once
 
 namespace ojs {
@@ -15,7 +15,8 @@ enum class memory_order : int {
 };
 
 // The members have the meaning and the defaults of std::atomic's, and are made of the same built-in functions of the
-// compiler. T: an integer, a bool or an enumeration. Lock-free, so also for signal handlers, where is_always_lock_free.
+// compiler. T: of the size of an integer, and copied as its bytes are. Lock-free, so also for signal handlers, where
+// is_always_lock_free.
 template <class T>
 class atomic {
   public:
@@ -25,6 +26,14 @@ class atomic {
     constexpr atomic(T value) noexcept : value_(value) {}
     atomic(const atomic&) = delete;
     atomic& operator=(const atomic&) = delete;
+
+    operator T() const noexcept { return load(); }
+    T operator=(T value) noexcept {
+        store(value);
+        return value;
+    }
+    T operator++() noexcept { return fetch_add(1) + 1; }
+    T operator--() noexcept { return fetch_sub(1) - 1; }
 
     T load(memory_order order = memory_order::seq_cst) const noexcept {
         T value;
@@ -42,6 +51,11 @@ class atomic {
     }
     T fetch_or(T bits, memory_order order = memory_order::seq_cst) noexcept {
         return __atomic_fetch_or(&value_, bits, static_cast<int>(order));
+    }
+    T exchange(T value, memory_order order = memory_order::seq_cst) noexcept {
+        T before;
+        __atomic_exchange(&value_, &value, &before, static_cast<int>(order));
+        return before;
     }
     // Where it finds another value, it has that order without its release.
     bool compare_exchange_weak(T& expected, T wanted, memory_order order = memory_order::seq_cst) noexcept {

@@ -1,10 +1,10 @@
 // prometheus: counters, histograms and the text they are shown in (exposition format 0.0.4).
 #pragma once
 
-#include <atomic>
 #include <cstdio>
 #include <string>
 
+#include "../../base/detail/atomic.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../base/duration.hpp"
 
@@ -12,13 +12,13 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-using counter = std::atomic<std::uint64_t>;
+using counter = atomic<std::uint64_t>;
 
 inline void count_one(counter& of) noexcept {
-    of.fetch_add(1, std::memory_order_relaxed);
+    of.fetch_add(1, memory_order::relaxed);
 }
 inline std::uint64_t read_counter(const counter& of) noexcept {
-    return of.load(std::memory_order_relaxed);
+    return of.load(memory_order::relaxed);
 }
 
 // Microseconds as decimal seconds; not by %f, whose decimal point follows the locale.
@@ -59,7 +59,7 @@ class histogram {
         std::size_t place = 0;
         while (place < bounds.count && us > bounds.at[place].ms * 1000) ++place;
         count_one(buckets_[place]);
-        if (us > 0) sum_us_.fetch_add(static_cast<std::uint64_t>(us), std::memory_order_relaxed);
+        if (us > 0) sum_us_.fetch_add(static_cast<std::uint64_t>(us), memory_order::relaxed);
     }
     std::uint64_t count() const noexcept {
         std::uint64_t out = 0;

@@ -2,10 +2,10 @@
 
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdint>
 #include <cstdio>
 
+#include "../../base/detail/atomic.hpp"
 #include "../../base/detail/exchange.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
@@ -29,8 +29,8 @@ struct stack_request {
     enum state : int { idle, preparing, wanted, writing, late, written };
     static constexpr int most_frames = 48;
 
-    std::atomic<int> now{idle};
-    std::atomic<int> given_up{0};  // requests whose signal has not been seen yet
+    atomic<int> now{idle};
+    atomic<int> given_up{0};  // requests whose signal has not been seen yet
     // Written before `wanted`, and kept.
     pthread_t thread{};
     wake* answered = nullptr;

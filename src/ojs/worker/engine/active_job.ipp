@@ -3,9 +3,8 @@
 
 #include <pthread.h>
 
-#include <atomic>
-
 #include "../../base/detail/array.hpp"
+#include "../../base/detail/atomic.hpp"
 #include "../../base/detail/exchange.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../core/drain_barrier.hpp"
@@ -20,7 +19,7 @@ struct registered_handler : ref_counted {
     std::string type;
     job_handler call;
     handler_options options;
-    std::atomic<bool> told_too_long{false};  // the log says that its jobs may outlast the grace period
+    atomic<bool> told_too_long{false};  // the log says that its jobs may outlast the grace period
 };
 
 // Who may report a job: the first to take it, and nobody after.
@@ -97,15 +96,15 @@ class all_jobs_cancel : public cancel_group {
         at_.compare_exchange_strong(not_yet, now.time_since_epoch().count());
         return cancel_group::request(why);
     }
-    steady_clock::rep at() const noexcept { return at_.load(std::memory_order_relaxed); }  // or never
+    steady_clock::rep at() const noexcept { return at_.load(memory_order::relaxed); }  // or never
 
     // From now on jobs are reported without their handlers.
-    void abandon() noexcept { abandoned_.store(true, std::memory_order_release); }
-    bool abandoned() const noexcept { return abandoned_.load(std::memory_order_acquire); }
+    void abandon() noexcept { abandoned_.store(true, memory_order::release); }
+    bool abandoned() const noexcept { return abandoned_.load(memory_order::acquire); }
 
   private:
-    std::atomic<bool> abandoned_{false};
-    std::atomic<steady_clock::rep> at_{never};
+    atomic<bool> abandoned_{false};
+    atomic<steady_clock::rep> at_{never};
 };
 
 // The thread that is in a job's handler, while it is: whoever does something with it holds it there meanwhile.
@@ -177,17 +176,17 @@ class active_job : public ref_counted {
     // The one settlement: true for one caller ever.
     bool take(settler who) noexcept {
         settler expected = settler::nobody;
-        return settler_.compare_exchange_strong(expected, who, std::memory_order_acq_rel);
+        return settler_.compare_exchange_strong(expected, who, memory_order::acq_rel);
     }
     // For a handler's thread that the stop has lowered: it may wait long for a processor, with a lock in hand. Where it says
     // in time what to report, the stop says that for it. Waits for nobody.
     void leave_to_stop(verdict report) {
-        if (has_said_.load(std::memory_order_relaxed)) return;  // a pthread_cancel() came after its last word
+        if (has_said_.load(memory_order::relaxed)) return;  // a pthread_cancel() came after its last word
         said_ = std::move(report);
-        has_said_.store(true, std::memory_order_release);
+        has_said_.store(true, memory_order::release);
     }
     // For who has taken it: what its handler said, or null.
-    verdict* said() noexcept { return has_said_.load(std::memory_order_acquire) ? &said_ : nullptr; }
+    verdict* said() noexcept { return has_said_.load(memory_order::acquire) ? &said_ : nullptr; }
 
     // One that knows of its cancellation is about to return, and keeps its speed for that.
     void lower_handler() {
@@ -196,25 +195,25 @@ class active_job : public ref_counted {
 
     // A stop may have taken all jobs at once, to report each when its turn comes, unless its handler is faster.
     bool abandoned() const noexcept { return taken() || all_jobs_->abandoned(); }
-    bool taken() const noexcept { return settler_.load(std::memory_order_acquire) != settler::nobody; }
+    bool taken() const noexcept { return settler_.load(memory_order::acquire) != settler::nobody; }
 
     void extend_lease(time_point from) noexcept {
         const steady_clock::rep until = (from + lease).time_since_epoch().count();
-        steady_clock::rep had = lease_until_.load(std::memory_order_relaxed);
-        while (had < until && !lease_until_.compare_exchange_weak(had, until, std::memory_order_relaxed)) {
+        steady_clock::rep had = lease_until_.load(memory_order::relaxed);
+        while (had < until && !lease_until_.compare_exchange_weak(had, until, memory_order::relaxed)) {
         }
     }
     time_point lease_until() const noexcept {
-        return time_point(steady_clock::duration(lease_until_.load(std::memory_order_relaxed)));
+        return time_point(steady_clock::duration(lease_until_.load(memory_order::relaxed)));
     }
     bool lease_expired(time_point now) const noexcept { return now >= lease_until(); }
 
     // The clock of its own timeout starts with the handler, not with the claim.
     void handler_begins() noexcept {
-        began_.store(true, std::memory_order_relaxed);
+        began_.store(true, memory_order::relaxed);
         if (job.timeout.count() > 0) timeout_at.store(deadline_after(job.timeout).time_since_epoch().count());
     }
-    bool began() const noexcept { return began_.load(std::memory_order_relaxed); }
+    bool began() const noexcept { return began_.load(memory_order::relaxed); }
     outcome call_handler(worker_context& worker) {
         job_context context(worker, *this);
         const cancellable on(true);
@@ -243,12 +242,12 @@ class active_job : public ref_counted {
     saved_state saved;
     drain_barrier::ticket ticket;  // held until settled
 
-    std::atomic<steady_clock::rep> timeout_at{never};  // a moment, or never
-    std::atomic<bool> known_stuck{false};
-    std::atomic<bool> known_unreported{false};
+    atomic<steady_clock::rep> timeout_at{never};  // a moment, or never
+    atomic<bool> known_stuck{false};
+    atomic<bool> known_unreported{false};
     handler_thread runner;
     std::size_t place = 0;          // in the pool's list of running jobs
-    std::atomic<bool> home{false};  // still in that list, but its thread has left
+    atomic<bool> home{false};       // still in that list, but its thread has left
     ref<active_job> next_in_table;  // the table's
 
   private:
@@ -259,12 +258,12 @@ class active_job : public ref_counted {
     }
 
     const ref<all_jobs_cancel> all_jobs_;
-    std::atomic<steady_clock::rep> cancelled_alone_at_{never};
-    std::atomic<settler> settler_{settler::nobody};
-    std::atomic<bool> began_{false};
+    atomic<steady_clock::rep> cancelled_alone_at_{never};
+    atomic<settler> settler_{settler::nobody};
+    atomic<bool> began_{false};
     verdict said_;
-    std::atomic<bool> has_said_{false};
-    std::atomic<steady_clock::rep> lease_until_{0};
+    atomic<bool> has_said_{false};
+    atomic<steady_clock::rep> lease_until_{0};
 };
 
 // The jobs claimed and not settled, by id. Adding, finding and removing one take the same time however many there are.
@@ -294,7 +293,7 @@ class job_table {
             if (each->job.id == id) look(*each);
         }
     }
-    std::size_t size() const noexcept { return count_.load(std::memory_order_relaxed); }
+    std::size_t size() const noexcept { return count_.load(memory_order::relaxed); }
     template <class Look>
     void each(Look look) const {
         const lock_guard held(mutex_);
@@ -332,7 +331,7 @@ class job_table {
 
     mutable mutex mutex_;
     array<ref<active_job>> buckets_;  // a power of two, each a chain
-    std::atomic<std::size_t> count_{0};
+    atomic<std::size_t> count_{0};
 };
 
 }  // namespace detail

@@ -1,9 +1,9 @@
 // beat_schedule: when the next heartbeat is due, and who waits for its answer.
 #pragma once
 
-#include <atomic>
 #include <string>
 
+#include "../../base/detail/atomic.hpp"
 #include "../../base/detail/sync.hpp"
 
 namespace ojs {
@@ -55,7 +55,8 @@ class beat_schedule {
     // ---- for the thread that beats ----
 
     // Waits for something to do. A beat that was asked for before finish() is still sent: it announces `quiet`. The last
-    // one is sent once, and gives those on their way a moment.
+    // one is sent once, and gives those on their way a moment. Nobody is woken for a beat that begins: the spare thread
+    // looks by itself, when the one after it is due.
     beat_turn wait(bool spare) {
         lock_guard held(mutex_);
         for (;;) {
@@ -70,7 +71,9 @@ class beat_schedule {
                 return {beat_turn::kind::last, 0};
             }
             const time_point wanted = finishing_ ? last_due_ : due_;
-            changed_.wait_until(held, next < wanted ? wanted : next);
+            const time_point earliest = next < wanted ? wanted : next;
+            const time_point look = (now < due_ ? due_ : now) + interval_ + most_yielding;
+            changed_.wait_until(held, earliest < look ? earliest : look);
         }
     }
     // The registration, tried before the first beat, counts as one on its way until then.
@@ -84,7 +87,7 @@ class beat_schedule {
     void end(std::uint64_t number, result<void> answer, const std::string& state) {
         const lock_guard held(mutex_);
         --on_their_way_;
-        changed_.notify_all();
+        if (asked_ || finishing_) changed_.notify_all();
         const bool sent = answer || answer.error().code != errc::cancelled;
         // One that was overtaken may have come to the backend last: it hears once more what is true.
         if (sent && number < ended_ && state != told_) want(time_point::min());
@@ -153,7 +156,6 @@ class beat_schedule {
         due_ = now + interval_;
         last_began_ = now;
         ++on_their_way_;
-        changed_.notify_all();  // the spare one may be needed from now on
         return {beat_turn::kind::beat, ++begun_};
     }
 
@@ -179,7 +181,7 @@ class beat_schedule {
     bool asked_ = true;        // the first one is
     bool finishing_ = false;
     bool last_begun_ = false;
-    std::atomic<bool> registration_tried_{false};
+    atomic<bool> registration_tried_{false};
 };
 
 }  // namespace detail

@@ -44,8 +44,8 @@ class cancel_calls {
     // Jobs whose callbacks are to be called. One that takes its time holds up none but its thread.
     struct callback_round : ref_counted {
         array<ref<active_job>> jobs;
-        std::atomic<std::size_t> next{0};
-        std::atomic<int> free_threads{0};  // not in a callback
+        atomic<std::size_t> next{0};
+        atomic<int> free_threads{0};  // not in a callback
     };
 
     static ref<callback_round> callbacks_of(const array<ref<active_job>>& jobs) {

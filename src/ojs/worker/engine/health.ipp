@@ -42,7 +42,7 @@ inline void show_phase(metrics_page& page, const worker_context& worker, phase n
         page.sample(shown == now ? 1 : 0, label("phase", to_string(shown)));
     }
     page.single("ojs_worker_ready", "gauge", "Whether the backend has answered the worker.",
-                worker.metrics->ready() ? 1 : 0);
+                worker.has_answered() ? 1 : 0);
     page.single("ojs_workers_active", "gauge", "Running workers: 1 while this one fetches.",
                 now == phase::running ? 1 : 0);
 }
@@ -153,7 +153,7 @@ class health_answers : public ref_counted {
 
     // The worker has ended: nobody waits for it any longer.
     void end_waits() noexcept {
-        ended_.store(true, std::memory_order_release);
+        ended_.store(true, memory_order::release);
         worker_.metrics->changes.announce();
     }
 
@@ -176,8 +176,8 @@ class health_answers : public ref_counted {
     std::int64_t wall_time(time_point when) const {
         return wall_started_ + std::chrono::duration_cast<std::chrono::milliseconds>(when - started_).count();
     }
-    bool is_ready(phase now) const noexcept { return now == phase::running && worker_.metrics->ready(); }
-    bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
+    bool is_ready(phase now) const noexcept { return now == phase::running && worker_.has_answered(); }
+    bool ended() const noexcept { return ended_.load(memory_order::acquire); }
 
     http_response readiness(const http_request&) {
         const phase now = worker_.effective_phase();
@@ -186,10 +186,10 @@ class health_answers : public ref_counted {
 
     // Pokes the supervisor and waits for a turn of its loop. One that the end of the worker overtakes was alive.
     http_response liveness(const http_request&) {
-        const std::uint64_t seen = worker_.metrics->turns.load(std::memory_order_acquire);
+        const std::uint64_t seen = worker_.metrics->turns.load(memory_order::acquire);
         worker_.supervisor.notify();
         const bool alive = worker_.metrics->changes.await(deadline_after(turn_wait), [&] {
-            return ended() || worker_.metrics->turns.load(std::memory_order_acquire) != seen;
+            return ended() || worker_.metrics->turns.load(memory_order::acquire) != seen;
         });
         return json_answer(alive ? 200 : 503, status_text(worker_.effective_phase()));
     }
@@ -252,8 +252,8 @@ class health_answers : public ref_counted {
     const std::int64_t wall_started_ = wall_clock_ms();  // of the same moment
     std::int64_t process_start_ = process_start_ms();
     http_guard guard_;
-    std::atomic<bool> ended_{false};
-    std::atomic<int> drains_{0};
+    atomic<bool> ended_{false};
+    atomic<int> drains_{0};
 };
 
 // The server on options.health_address. Sleeps while nobody asks.

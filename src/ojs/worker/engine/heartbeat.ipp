@@ -31,9 +31,7 @@ class heartbeat : public ref_counted {
     // Sends what is due, then the last beat, and nothing ever after; wakes the supervisor when that is done.
     void finish(time_point deadline) { worker_.beats.finish(deadline); }
     // The last beat is through, and so are all before it.
-    bool all_home() const {
-        return finished_.load(std::memory_order_acquire) && !worker_.beats.any_on_its_way();
-    }
+    bool all_home() const { return finished_.load(memory_order::acquire) && !worker_.beats.any_on_its_way(); }
     void join() {
         for (beating_thread& each : threads_) each.handle.join();
     }
@@ -41,7 +39,7 @@ class heartbeat : public ref_counted {
     void end() {
         const bool soon = all_home();
         for (beating_thread& each : threads_) {
-            if (soon || each.left.load(std::memory_order_acquire)) {
+            if (soon || each.left.load(memory_order::acquire)) {
                 each.handle.join();
             } else {
                 each.handle.detach();
@@ -52,7 +50,7 @@ class heartbeat : public ref_counted {
   private:
     struct beating_thread {
         thread handle;
-        std::atomic<bool> left{false};
+        atomic<bool> left{false};
     };
 
     void run(beating_thread& self, bool spare) {
@@ -66,9 +64,9 @@ class heartbeat : public ref_counted {
         if (turn.what == beat_turn::kind::last) {
             deregister_worker();
             last_beat();  // the very last request
-            finished_.store(true, std::memory_order_release);
+            finished_.store(true, memory_order::release);
         }
-        self.left.store(true, std::memory_order_release);
+        self.left.store(true, memory_order::release);
         worker_.supervisor.notify();
     }
 
@@ -90,6 +88,7 @@ class heartbeat : public ref_counted {
         const auto still_true = [&] { return !worker_.beats.last_begun() && state == current_state(); };
         const result<void> sent = beat(state, matters, still_true);
         worker_.beats.end(number, sent, state);
+        if (worker_.has_answered() && worker_.answered.callbacks_due()) worker_.answered.run_callbacks();
         if (sent) return;
         const error& why = sent.error();
         if (why.code == errc::cancelled)
@@ -138,6 +137,7 @@ class heartbeat : public ref_counted {
             });
         if (!answer && answer.error().code == errc::cancelled) return answer.error();
         if (worker_.metrics) worker_.metrics->note_heartbeat(answer.has_value());
+        if (answer) worker_.note_answer();
         cover_leases(jobs, sent);
         if (!answer) return answer.error();
         renew_leases(jobs, *answer, sent);
@@ -211,7 +211,7 @@ class heartbeat : public ref_counted {
 
     worker_context& worker_;
     beating_thread threads_[2];
-    std::atomic<bool> finished_{false};
+    atomic<bool> finished_{false};
 };
 
 }  // namespace detail

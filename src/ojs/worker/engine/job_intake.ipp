@@ -32,6 +32,7 @@ class job_intake {
                                         : came > 0 ? fetch_end::jobs
                                                    : fetch_end::empty);
         }
+        if (answer) worker_.note_answer();
         worker_.leave(ticket);
         if (!answer) return answer.error();
         return came;

@@ -201,7 +201,7 @@ class job_pool : public ref_counted {
 
     // A report thread settled a job. In a stop, when nobody FETCHes any more, it waits for no lock.
     void slot_came_free() {
-        if (!closed_.load(std::memory_order_relaxed)) wake();
+        if (!closed_.load(memory_order::relaxed)) wake();
     }
 
     // ---- who does what ----
@@ -311,7 +311,7 @@ class job_pool : public ref_counted {
     std::size_t job_threads_ = 0;
     std::size_t idle_ = 0;  // of them, those that rest
     bool leading_ = false;
-    std::atomic<bool> closed_{false};  // set with the mutex held
+    atomic<bool> closed_{false};  // set with the mutex held
     pool_threads threads_;
     cancel_calls cancels_;
     report_queue reports_;

@@ -51,7 +51,7 @@ class job_slots {
     worker_context& worker_;
     std::size_t count_;
     std::size_t asked_for_ = 0;  // by FETCHes under way
-    std::atomic<steady_clock::rep> retry_at_{never};
+    atomic<steady_clock::rep> retry_at_{never};
 };
 
 }  // namespace detail

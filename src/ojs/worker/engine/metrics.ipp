@@ -1,11 +1,11 @@
 // metrics: what a worker counts for /metrics, bounded whatever the backend sends. metrics_text() in health.ipp shows it.
 #pragma once
 
-#include <atomic>
 #include <new>
 #include <string>
 
 #include "../../base/detail/array.hpp"
+#include "../../base/detail/atomic.hpp"
 #include "../../base/detail/ref.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../base/duration.hpp"
@@ -66,12 +66,12 @@ class job_metrics {
   public:
     job_metrics(const std::vector<std::string>& queues, const std::vector<std::string>& types)
         : queues_(queues, most_queues), types_(types, most_types), pairs_(queues_.size() * types_.size()) {
-        pairs_[0].store(new pair, std::memory_order_relaxed);
+        pairs_[0].store(new pair, memory_order::relaxed);
     }
     job_metrics(const job_metrics&) = delete;
     job_metrics& operator=(const job_metrics&) = delete;
     ~job_metrics() {
-        for (std::atomic<pair*>& each : pairs_) delete each.load(std::memory_order_relaxed);
+        for (atomic<pair*>& each : pairs_) delete each.load(memory_order::relaxed);
     }
 
     void settled(std::string_view queue, std::string_view type, settled_state state,
@@ -83,14 +83,14 @@ class job_metrics {
     void show(metrics_page& page) const {
         page.family("ojs_job_completed_total", "counter", "Jobs acknowledged as completed.");
         for (std::size_t i = 0; i < pairs_.size(); ++i) {
-            const pair* counted = pairs_[i].load(std::memory_order_acquire);
+            const pair* counted = pairs_[i].load(memory_order::acquire);
             const std::uint64_t count = counted == nullptr ? 0 : counted->by_state[0].count();
             if (count > 0) page.sample(count, labels_of(i));
         }
         page.family("ojs_job_duration_seconds", "histogram",
                     "From the claim of a job to its settlement, by the state asked for.");
         for (std::size_t i = 0; i < pairs_.size(); ++i) {
-            const pair* counted = pairs_[i].load(std::memory_order_acquire);
+            const pair* counted = pairs_[i].load(memory_order::acquire);
             for (std::size_t state = 0; counted != nullptr && state < settled_state_count; ++state) {
                 if (counted->by_state[state].count() == 0) continue;
                 page.samples(counted->by_state[state], job_bounds,
@@ -111,21 +111,21 @@ class job_metrics {
     static constexpr std::size_t most_pairs = 500;
 
     pair& find(std::size_t place) noexcept {
-        pair* known = pairs_[place].load(std::memory_order_acquire);
+        pair* known = pairs_[place].load(memory_order::acquire);
         return known != nullptr ? *known : add(place);
     }
     pair& add(std::size_t place) noexcept {
-        pair* other = pairs_[0].load(std::memory_order_relaxed);
-        if (made_.fetch_add(1, std::memory_order_relaxed) >= most_pairs) {
-            made_.fetch_sub(1, std::memory_order_relaxed);
+        pair* other = pairs_[0].load(memory_order::relaxed);
+        if (made_.fetch_add(1, memory_order::relaxed) >= most_pairs) {
+            made_.fetch_sub(1, memory_order::relaxed);
             return *other;
         }
         pair* made = new (std::nothrow) pair;
         if (made == nullptr) return *other;
         pair* known = nullptr;
-        if (pairs_[place].compare_exchange_strong(known, made, std::memory_order_acq_rel)) return *made;
+        if (pairs_[place].compare_exchange_strong(known, made, memory_order::acq_rel)) return *made;
         delete made;  // another thread was faster
-        made_.fetch_sub(1, std::memory_order_relaxed);
+        made_.fetch_sub(1, memory_order::relaxed);
         return *known;
     }
     std::string labels_of(std::size_t place) const {
@@ -135,8 +135,8 @@ class job_metrics {
 
     const label_names queues_;
     const label_names types_;
-    array<std::atomic<pair*>> pairs_;  // [queue][type]
-    std::atomic<std::size_t> made_{0};
+    array<atomic<pair*>> pairs_;  // [queue][type]
+    atomic<std::size_t> made_{0};
 };
 
 // Everything that is counted for /metrics alone. There is none where the health server is off.
@@ -147,29 +147,21 @@ class worker_metrics : public ref_counted {
         phase_began(phase::running);
     }
 
-    void note_heartbeat(bool answered) noexcept {
-        if (answered) set_ready();
-        count_one(answered ? beats_ok : beats_failed);
-    }
-    void note_fetch(fetch_end how) noexcept {
-        if (how != fetch_end::failed) set_ready();
-        count_one(fetches[static_cast<std::size_t>(how)]);
-    }
+    void note_heartbeat(bool answered) noexcept { count_one(answered ? beats_ok : beats_failed); }
+    void note_fetch(fetch_end how) noexcept { count_one(fetches[static_cast<std::size_t>(how)]); }
     void note_turn() noexcept {
         count_one(turns);
         changes.announce();
     }
-    // The backend has answered a heartbeat or a FETCH.
-    bool ready() const noexcept { return ready_.load(std::memory_order_acquire); }
 
     void phase_began(phase now) noexcept {
         phase_began_[static_cast<std::size_t>(now)].store(steady_clock::now().time_since_epoch().count(),
-                                                          std::memory_order_relaxed);
+                                                          memory_order::relaxed);
     }
     // When the worker last entered that phase; time_point() if it never did.
     time_point began(phase which) const noexcept {
         return time_point(steady_clock::duration(
-            phase_began_[static_cast<std::size_t>(which)].load(std::memory_order_relaxed)));
+            phase_began_[static_cast<std::size_t>(which)].load(memory_order::relaxed)));
     }
 
     // Since when the worker is in that phase; now, where the supervisor has not noticed it yet.
@@ -188,12 +180,7 @@ class worker_metrics : public ref_counted {
     watch changes;            // another turn, or no claim left
 
   private:
-    void set_ready() noexcept {
-        if (!ready_.load(std::memory_order_relaxed)) ready_.store(true, std::memory_order_release);
-    }
-
-    std::atomic<bool> ready_{false};
-    std::atomic<steady_clock::rep> phase_began_[phase_count] = {};
+    atomic<steady_clock::rep> phase_began_[phase_count] = {};
 };
 
 }  // namespace detail

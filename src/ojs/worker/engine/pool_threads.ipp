@@ -5,8 +5,7 @@
 #include <sched.h>
 #include <semaphore.h>
 
-#include <atomic>
-
+#include "../../base/detail/atomic.hpp"
 #include "../../base/detail/exchange.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../core/detail/wake.hpp"
@@ -82,7 +81,7 @@ enum class thread_end : std::uint8_t { ordinary, without_locks };
 class pool_threads {
   public:
     // `in_handlers`: how many of them only a handler's return brings home. `supervisor` is woken when no others are left.
-    pool_threads(ref_counted& pool, const std::atomic<std::size_t>& in_handlers, wake& supervisor)
+    pool_threads(ref_counted& pool, const atomic<std::size_t>& in_handlers, wake& supervisor)
         : pool_(pool), in_handlers_(in_handlers), supervisor_(supervisor) {}
 
     result<void> start(const thread_options& options, function<void(thread_end&)> body) {
@@ -194,13 +193,13 @@ class pool_threads {
     }
 
     ref_counted& pool_;
-    const std::atomic<std::size_t>& in_handlers_;
+    const atomic<std::size_t>& in_handlers_;
     wake& supervisor_;
     resting_place rest_;
     mutex mutex_;
     placed_list<pool_thread> threads_;
-    ref<pool_thread> gone_;             // those that ended, to be joined: a list
-    std::atomic<std::size_t> live_{0};  // threads that have not ended
+    ref<pool_thread> gone_;        // those that ended, to be joined: a list
+    atomic<std::size_t> live_{0};  // threads that have not ended
     bool abandoned_ = false;
 };
 

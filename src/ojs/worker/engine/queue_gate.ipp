@@ -1,11 +1,11 @@
 // queue_gate: which of its queues a worker fetches from, while it runs.
 #pragma once
 
-#include <atomic>
 #include <string>
 #include <vector>
 
 #include "../../base/detail/array.hpp"
+#include "../../base/detail/atomic.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../core/lifecycle.hpp"
@@ -70,7 +70,7 @@ class queue_gate {
     const lifecycle& life_;
     mutable mutex mutex_;
     array<place> places_;
-    std::atomic<std::uint32_t> changes_{0};
+    atomic<std::uint32_t> changes_{0};
 };
 
 }  // namespace detail

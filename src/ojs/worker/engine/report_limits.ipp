@@ -1,8 +1,7 @@
 // report_limits: until when a stop lets jobs be reported.
 #pragma once
 
-#include <atomic>
-
+#include "../../base/detail/atomic.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/duration.hpp"
 
@@ -14,15 +13,15 @@ namespace detail {
 class report_limits {
   public:
     // Settling calls give up at this moment.
-    time_point deadline() const noexcept { return deadline_.load(std::memory_order_acquire); }
+    time_point deadline() const noexcept { return deadline_.load(memory_order::acquire); }
     void set(time_point when) {
         const lock_guard held(mutex_);
-        deadline_.store(when, std::memory_order_release);
+        deadline_.store(when, memory_order::release);
         changed_.notify_all();
     }
     // No FAIL waits for a checkpoint under way after this moment: what it holds goes with the FAIL anyway.
-    time_point saves() const noexcept { return saves_.load(std::memory_order_acquire); }
-    void set_saves(time_point when) noexcept { saves_.store(when, std::memory_order_release); }
+    time_point saves() const noexcept { return saves_.load(memory_order::acquire); }
+    void set_saves(time_point when) noexcept { saves_.store(when, memory_order::release); }
 
     // Between two tries of a settling call. Ends early when the deadline changes.
     void pause(time_point until) {
@@ -33,8 +32,8 @@ class report_limits {
     }
 
   private:
-    std::atomic<time_point> deadline_{time_point::max()};
-    std::atomic<time_point> saves_{time_point::max()};
+    atomic<time_point> deadline_{time_point::max()};
+    atomic<time_point> saves_{time_point::max()};
     mutex mutex_;
     condition changed_;
 };

@@ -25,7 +25,7 @@ class next_look {
 
   private:
     wake& supervisor_;
-    std::atomic<steady_clock::rep> at_{never};
+    atomic<steady_clock::rep> at_{never};
 };
 
 // The pool's mutex guards all but count().
@@ -51,7 +51,7 @@ class running_jobs {
         }
         return out;
     }
-    const std::atomic<std::size_t>& count() const noexcept { return count_; }
+    const atomic<std::size_t>& count() const noexcept { return count_; }
 
     // Whether a handler is at work, or its thread not yet home; and whether one of them may be about to be: it knows of its
     // cancellation, or the handler has returned and what is left to do is ours.
@@ -79,7 +79,7 @@ class running_jobs {
 
   private:
     placed_list<active_job> jobs_;
-    std::atomic<std::size_t> count_{0};
+    atomic<std::size_t> count_{0};
     bool asked_ = false;
 };
 

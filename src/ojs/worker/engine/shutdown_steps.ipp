@@ -23,7 +23,7 @@ class shutdown_steps : public ref_counted {
                               {field("error", started.error().text)});
         return started;
     }
-    bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
+    bool ended() const noexcept { return ended_.load(memory_order::acquire); }
 
     // Once ended: to where report() finds them. False where one of them is still running.
     bool publish() {
@@ -38,7 +38,7 @@ class shutdown_steps : public ref_counted {
         set_thread_nice(nice_);
         results_ =
             steps_.run([this](const step_result& each) { log(each); }, worker_.options.thread_stack_size);
-        ended_.store(true, std::memory_order_release);
+        ended_.store(true, memory_order::release);
         worker_.supervisor.notify();
     }
     void log(const step_result& each) const {
@@ -51,7 +51,7 @@ class shutdown_steps : public ref_counted {
     shutdown_sequence& steps_;
     const int nice_;
     std::vector<step_result> results_;  // of the thread, until it has ended
-    std::atomic<bool> ended_{false};
+    atomic<bool> ended_{false};
 };
 
 }  // namespace detail

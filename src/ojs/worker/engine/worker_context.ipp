@@ -3,9 +3,8 @@
 
 #include <unistd.h>
 
-#include <atomic>
-
 #include "../../base/detail/array.hpp"
+#include "../../base/detail/atomic.hpp"
 #include "../../core/detail/wake.hpp"
 #include "../transport.hpp"
 #include "../worker_options.hpp"
@@ -53,7 +52,7 @@ class worker_context : public ref_counted {
     // When the drain under way ends; time_point::max() while there is none. Known as soon as the drain has begun, even
     // before the supervisor has noticed; whoever comes first says when that was.
     time_point drain_deadline() const noexcept {
-        steady_clock::rep known = drain_deadline_.load(std::memory_order_acquire);
+        steady_clock::rep known = drain_deadline_.load(memory_order::acquire);
         if (known != never || !past_intake()) return time_point(steady_clock::duration(known));
         const lifecycle& began = life.phase() >= phase::draining ? life : *followed;
         const time_point ends = end_of_drain(lifecycle::changed_at(began.state()));
@@ -85,6 +84,13 @@ class worker_context : public ref_counted {
         if (metrics && claims.count() == 0) metrics->changes.announce();
     }
 
+    // The backend has answered a heartbeat or a FETCH: the worker is ready. Callbacks are left to a thread that beats, which
+    // has no job in hand.
+    void note_answer() {
+        if (!has_answered()) answered.request(cancel_reason::cancelled);
+    }
+    bool has_answered() const noexcept { return answered.requested(); }
+
     // Of threads that do not run jobs: they call transports, hooks and callbacks, which are the user's code as well.
     thread_options service_thread(const char* name) const noexcept {
         thread_options out;
@@ -104,12 +110,13 @@ class worker_context : public ref_counted {
     lifecycle life;  // this worker's own
     queue_gate queues{options.queues, life};
     wake supervisor;
-    drain_barrier claims;         // every FETCH under way and every claimed job holds a ticket
-    std::atomic<int> fetches{0};  // under way, or their jobs not yet in the table
-    drain_barrier calls;          // see call()
+    drain_barrier claims;    // every FETCH under way and every claimed job holds a ticket
+    atomic<int> fetches{0};  // under way, or their jobs not yet in the table
+    drain_barrier calls;     // see call()
     job_table jobs;
     job_tally tally;
     report_limits reports;
+    cancel_source answered;       // see note_answer()
     ref<worker_metrics> metrics;  // none: no health server; set once, before any thread starts
     pid_t owner = 0;              // the process it was started in, which is not always the one that made it
 
@@ -118,17 +125,13 @@ class worker_context : public ref_counted {
         const std::chrono::milliseconds grace = options.shutdown_grace_period;
         return grace == no_limit ? time_point::max() : began + grace;
     }
-    mutable std::atomic<steady_clock::rep> drain_deadline_{never};
+    mutable atomic<steady_clock::rep> drain_deadline_{never};
 };
 
 inline std::vector<std::string> ids_of(const array<ref<active_job>>& jobs) {
     std::vector<std::string> out;
     for (const ref<active_job>& each : jobs) out.push_back(each->job.id);
     return out;
-}
-
-inline long long milliseconds_since(time_point then) {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - then).count();
 }
 
 }  // namespace detail

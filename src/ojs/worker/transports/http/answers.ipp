@@ -121,6 +121,8 @@ inline result<std::string_view> find_jobs(std::string_view body) {
     }
     if (!raw_walk_ended(rest, '{', '}'))
         return refused_answer("the answer to FETCH is not a whole JSON object");
+    if (lists == 1 && found == "null")
+        return std::string_view("[]");  // as a list without elements is written in Go
     if (lists != 1 || found.front() != '[')
         return refused_answer("the answer to FETCH does not have one array `jobs`");
     return found;

@@ -10,10 +10,10 @@
 #include <sys/param.h>
 #endif
 
-#include <atomic>
-
+#include "../../../base/detail/atomic.hpp"
 #include "../../../base/detail/exchange.hpp"
 #include "../../../base/detail/proc.hpp"
+#include "../../../base/detail/random.hpp"
 #include "files.ipp"
 
 namespace ojs {
@@ -21,13 +21,6 @@ inline namespace v0_1_0 {
 namespace detail {
 
 inline constexpr const char* owner_file = ".owner";
-
-inline std::uint64_t random_number() noexcept {
-    std::uint64_t out = static_cast<std::uint64_t>(steady_clock::now().time_since_epoch().count()) ^
-                        static_cast<std::uint64_t>(getpid()) << 32;
-    static_cast<void>(getentropy(&out, sizeof out));
-    return out;
-}
 
 inline std::string hex_text(std::uint64_t number) {
     char text[20];
@@ -142,7 +135,7 @@ class owner_lock {
     bool is_held() const noexcept { return place_ != nullptr && place_->load() >= 0; }
 
   private:
-    using place = std::atomic<int>;  // a descriptor, or one of these
+    using place = atomic<int>;  // a descriptor, or one of these
     static constexpr int lost = -1;
     static constexpr int unused = -2;
     struct node {
@@ -150,8 +143,8 @@ class owner_lock {
         node* next = nullptr;
     };
     // Only ever added to, as another thread may fork at any time, whose child must be able to walk it.
-    static std::atomic<node*>& first() noexcept {
-        static std::atomic<node*> out{nullptr};
+    static atomic<node*>& first() noexcept {
+        static atomic<node*> out{nullptr};
         return out;
     }
 
@@ -207,7 +200,7 @@ class spool_owner : public ref_counted {
     int folder() const noexcept { return folder_.get(); }
     bool is_ours() const noexcept { return lock_.is_held(); }
     std::string new_temporary_name() {
-        return cat({".tmp.", temporary_.fetch_add(1, std::memory_order_relaxed)});
+        return cat({".tmp.", temporary_.fetch_add(1, memory_order::relaxed)});
     }
 
     const std::string name;
@@ -216,7 +209,7 @@ class spool_owner : public ref_counted {
     const unique_fd folder_;
     const unique_fd processing_;
     const owner_lock lock_;
-    std::atomic<std::uint64_t> temporary_{0};
+    atomic<std::uint64_t> temporary_{0};
 };
 
 // Another lock on our own file must be refused, or locks mean nothing on this file system.

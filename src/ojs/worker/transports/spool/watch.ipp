@@ -3,8 +3,7 @@
 
 #include <poll.h>
 
-#include <atomic>
-
+#include "../../../base/detail/atomic.hpp"
 #include "../../../core/detail/wake.hpp"
 #include "../spool.hpp"
 
@@ -22,7 +21,7 @@ class spool_watcher {
             if (!made) return;
             changed_ = std::move(*made);
         }
-        running_.store(true, std::memory_order_release);
+        running_.store(true, memory_order::release);
         thread_options options;
         options.stack_size = 256 * 1024;
         options.name = "ojs-spool";
@@ -30,12 +29,12 @@ class spool_watcher {
         if (started) {
             thread_ = std::move(*started);
         } else {
-            running_.store(false, std::memory_order_release);
+            running_.store(false, memory_order::release);
         }
     }
 
     void stop() {
-        if (!running_.exchange(false, std::memory_order_acq_rel)) return;
+        if (!running_.exchange(false, memory_order::acq_rel)) return;
         changed_.notify();
         thread_.join();
     }
@@ -43,34 +42,34 @@ class spool_watcher {
     // A FETCH has taken in all news, and `due` is when the next file that it has put off is worth another look.
     void looked(time_point due) {
         const steady_clock::rep until = due.time_since_epoch().count();
-        const steady_clock::rep before = due_.exchange(until, std::memory_order_acq_rel);
-        const bool told = told_.exchange(false, std::memory_order_acq_rel);
+        const steady_clock::rep before = due_.exchange(until, memory_order::acq_rel);
+        const bool told = told_.exchange(false, memory_order::acq_rel);
         const bool concerns_thread = told || until < before;
-        if (concerns_thread && running_.load(std::memory_order_acquire)) changed_.notify();
+        if (concerns_thread && running_.load(memory_order::acquire)) changed_.notify();
     }
 
   private:
     // Tells once, and then waits until a FETCH has looked: a worker that has enough to do does not want to hear more.
     void run(const function<void()>& tell, int news_fd) {
-        while (running_.load(std::memory_order_acquire)) {
-            const bool told = told_.load(std::memory_order_acquire);
-            const auto due = time_point(steady_clock::duration(due_.load(std::memory_order_acquire)));
+        while (running_.load(memory_order::acquire)) {
+            const bool told = told_.load(memory_order::acquire);
+            const auto due = time_point(steady_clock::duration(due_.load(memory_order::acquire)));
             pollfd waits[2] = {{changed_.fd(), POLLIN, 0}, {told ? -1 : news_fd, POLLIN, 0}};
             ::poll(waits, 2, poll_timeout(told ? time_point::max() : due));
             if (waits[0].revents != 0) {
                 changed_.clear();
                 continue;
             }
-            told_.store(true, std::memory_order_release);
+            told_.store(true, memory_order::release);
             tell();
         }
     }
 
     wake changed_;
     thread thread_;
-    std::atomic<bool> running_{false};
-    std::atomic<bool> told_{false};
-    std::atomic<steady_clock::rep> due_{time_point::max().time_since_epoch().count()};
+    atomic<bool> running_{false};
+    atomic<bool> told_{false};
+    atomic<steady_clock::rep> due_{time_point::max().time_since_epoch().count()};
 };
 
 }  // namespace detail

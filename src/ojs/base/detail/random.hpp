@@ -1,0 +1,25 @@
+// random: a number that no other process has.
+#pragma once
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <cstdint>
+
+#include "../duration.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// From the kernel; where it gives none, by where and when.
+inline std::uint64_t random_number() noexcept {
+    std::uint64_t out = static_cast<std::uint64_t>(steady_clock::now().time_since_epoch().count()) ^
+                        static_cast<std::uint64_t>(getpid()) << 32;
+    static_cast<void>(getentropy(&out, sizeof out));
+    return out;
+}
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs
