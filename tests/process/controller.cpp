@@ -1266,10 +1266,11 @@ TEST_CASE("controller: started with SIGCHLD ignored, it still learns how its chi
 
 TEST_CASE("controller: a log that nobody reads holds up no reclaim") {
     stage on;
-    write_file(on.path("config.json"),
-               "{\"spool_dir\":" + in_quotes(on.path("spool")) +
-                   ",\"command\":[\"sh\",\"-c\",\"yes | head -c 300000; echo >$0; sleep 600\"," +
-                   in_quotes(on.path("flooded")) + "]}");
+    write_file(
+        on.path("config.json"),
+        "{\"spool_dir\":" + in_quotes(on.path("spool")) +
+            ",\"command\":[\"sh\",\"-c\",\"yes $(printf %0100d 0) | head -c 300000; echo >$0; sleep 600\"," +
+            in_quotes(on.path("flooded")) + "]}");
     const std::string log = on.path("log");
     REQUIRE(::mkfifo(log.c_str(), 0600) == 0);
     const int reader = ::open(log.c_str(), O_RDWR | O_CLOEXEC);  // and never read

@@ -432,6 +432,27 @@ TEST_CASE("child_process: the wait lasts until slow callbacks have had every lin
     CHECK(lines.load() == 3);
 }
 
+TEST_CASE("child_process: a kill does not last until slow callbacks have had every line") {
+    std::atomic<int> end_fd{-1};
+    std::atomic<int> lines{0};
+    ojs::child_options options = shell("read -r go; yes | head -c 40000; echo >&2; sleep 600");
+    options.input = stream::pipe();
+    options.errors = stream::pipe();
+    options.output = stream::lines([&](std::string_view) {
+        pollfd killed_first{end_fd.load(), POLLIN, 0};
+        CHECK(::poll(&killed_first, 1, 20000) == 1);
+        ::usleep(5000);  // the slow callback itself
+        lines.fetch_add(1);
+    });
+    ojs::child_process child = started(options);
+    end_fd.store(child.fd());
+    REQUIRE(::write(child.input(), "go\n", 3) == 3);
+    char all_printed = 0;
+    REQUIRE(::read(child.errors(), &all_printed, 1) == 1);
+    CHECK(child.kill()->signal == SIGKILL);
+    CHECK(lines.load() < 20000);
+}
+
 TEST_CASE("child_process: whoever has left the group does not hold up the wait by its open stream") {
     if (::access("/usr/bin/setsid", X_OK) != 0) {
         MESSAGE("skipped: no setsid");

@@ -31,7 +31,8 @@ class child_stream {
     // Calls back for every line, without its end, from a thread of its own; what is longer than 8 KiB comes in pieces
     // of that size. Must be short, as the child waits for it in the end, and not use the child_process. What it throws
     // is dropped. Every line written before the child ended has been passed on when wait() returns; then the stream is
-    // closed. Not for input.
+    // closed. terminate() and kill() wait for that until the grace is over, at least 100 ms, and drop the rest. Not for
+    // input.
     static child_stream lines(function<void(std::string_view)> each);
     static child_stream output() { return child_stream(kind::output); }  // of errors alone: with the output
 

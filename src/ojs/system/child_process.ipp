@@ -25,6 +25,8 @@ namespace detail {
 
 // Between two looks at who is left of a group that was asked to end, and whose leader has.
 inline constexpr std::chrono::milliseconds between_looks{10};
+// What terminate() and kill() grant, at least, for passing on what the child had printed.
+inline constexpr std::chrono::milliseconds last_lines{100};
 
 inline bool has_ended(pid_t pid) {
     const char state = read_stat("", cat({static_cast<long long>(pid)})).state;
@@ -145,6 +147,7 @@ class child_state : public ref_counted {
         const lock_guard held(mutex_);
         kill_rest_ = own_group_;
         linger_until_ = until;
+        pass_on_until_ = until;
         static_cast<void>(send(SIGTERM));
         static_cast<void>(send(SIGCONT));
     }
@@ -153,6 +156,7 @@ class child_state : public ref_counted {
         const lock_guard held(mutex_);
         kill_rest_ = own_group_;
         linger_until_ = time_point::min();
+        pass_on_until_ = time_point::min();
         static_cast<void>(send(SIGKILL));
     }
 
@@ -212,9 +216,19 @@ class child_state : public ref_counted {
     }
 
     result<child_exit> end() {
-        if (thread_ && !forked_off()) thread_->finish();
+        if (thread_ && !forked_off()) {
+            limit_lines();
+            thread_->finish();
+        }
         const lock_guard held(mutex_);
         return outcome_;
+    }
+
+    void limit_lines() {
+        const lock_guard held(mutex_);
+        if (pass_on_until_ == time_point::max()) return;
+        const time_point least = steady_clock::now() + last_lines;
+        thread_->limit(pass_on_until_ < least ? least : pass_on_until_);
     }
 
     // With the mutex held, so that the child is not reaped meanwhile and its number is still its own.
@@ -246,7 +260,8 @@ class child_state : public ref_counted {
     mutex mutex_;
     standing standing_ = standing::running;
     result<child_exit> outcome_ = child_exit();
-    time_point linger_until_ = time_point::min();  // until then a group may outlive its leader
+    time_point linger_until_ = time_point::min();   // until then a group may outlive its leader
+    time_point pass_on_until_ = time_point::max();  // and what it printed is passed on
 };
 
 inline error no_child() {

@@ -19,8 +19,24 @@ inline constexpr std::size_t longest_line = 8 * 1024;
 // write on for ever.
 inline constexpr std::size_t most_after_end = 1024 * 1024;
 
+// Until when lines are passed on; set by another thread.
+class line_limit {
+  public:
+    void set(time_point until) noexcept { until_.store(until.time_since_epoch().count()); }
+    bool is_reached() const noexcept {
+        const steady_clock::rep until = until_.load();
+        return until != time_point::max().time_since_epoch().count() &&
+               steady_clock::now().time_since_epoch().count() >= until;
+    }
+
+  private:
+    atomic<steady_clock::rep> until_{time_point::max().time_since_epoch().count()};
+};
+
 class line_stream {
   public:
+    explicit line_stream(const line_limit& limit) : limit_(limit) {}
+
     void open(unique_fd from, function<void(std::string_view)> each) {
         from_ = std::move(from);
         each_ = std::move(each);
@@ -48,7 +64,7 @@ class line_stream {
     void read_the_rest() {
         std::size_t total = 0;
         std::size_t got = 1;
-        for (; got != 0 && total < most_after_end; total += got) got = read_some();
+        for (; got != 0 && total < most_after_end && !limit_.is_reached(); total += got) got = read_some();
         close();
     }
 
@@ -73,7 +89,7 @@ class line_stream {
 
     void pass_on() {
         try {
-            each_(line_);
+            if (!limit_.is_reached()) each_(line_);
         } catch (...) {  // documented
         }
         line_.clear();
@@ -84,6 +100,7 @@ class line_stream {
         if (!line_.empty()) pass_on();
     }
 
+    const line_limit& limit_;
     unique_fd from_;
     function<void(std::string_view)> each_;
     std::string line_;
@@ -116,7 +133,9 @@ class child_thread : public ref_counted {
         return child;
     }
 
-    // Returns when all that the child wrote has been passed on. To be called once it has ended.
+    // What is not passed on by then is dropped.
+    void limit(time_point until) noexcept { limit_.set(until); }
+    // Returns when all that the child wrote has been passed on or dropped. To be called once it has ended.
     void finish() {
         waker_.notify();
         lock_guard held(mutex_);
@@ -171,7 +190,8 @@ class child_thread : public ref_counted {
     bool launched_ = false;
     bool finished_ = false;
     result<pid_t> child_ = pid_t{0};
-    line_stream streams_[2];
+    line_limit limit_;
+    line_stream streams_[2] = {line_stream(limit_), line_stream(limit_)};
 };
 
 }  // namespace detail
