@@ -399,3 +399,142 @@ TEST_CASE("client: calls of many threads each have a connection of their own") {
     for (std::thread& caller : callers) caller.join();
     CHECK(good == 400);
 }
+
+// ---- interrupt_fd ----
+
+namespace {
+
+// What a call is interrupted by.
+class interruption {
+  public:
+    interruption() { REQUIRE(::pipe(ends_) == 0); }
+    interruption(const interruption&) = delete;
+    interruption& operator=(const interruption&) = delete;
+    ~interruption() {
+        for (const int end : ends_) ::close(end);
+    }
+
+    void come() const { CHECK(::write(ends_[1], "x", 1) == 1); }
+    bool is_there() const { return peer::readable(ends_[0], 0); }
+    http_call call(resend policy = resend::if_unsent) const {
+        http_call out = peer::call(peer::soon(), policy);
+        out.interrupt_fd = ends_[0];
+        return out;
+    }
+
+  private:
+    int ends_[2];
+};
+
+// Answers every request on a connection with its number, but for those of the first one.
+struct silent_at_first {
+    explicit silent_at_first(const std::string& first_words = "", std::function<void()> then = nullptr)
+        : server([this, first_words, then](int fd, int connection) {
+              while (!peer::read_message(fd).empty()) {
+                  ++requests;
+                  if (connection > 0) peer::send_text(fd, peer::ok(std::to_string(connection)));
+                  if (connection > 0) continue;
+                  peer::send_text(fd, first_words);
+                  if (then) then();
+              }
+          }) {}
+
+    std::atomic<int> requests{0};
+    peer::server server;
+};
+
+// The call was interrupted: nothing is sent again, and the next one has a connection of its own.
+void check_interrupted(http_client& client, silent_at_first& peer_of, const http_call& call) {
+    const result<http_response> got = client.send(peer::get(), call);
+    REQUIRE_FALSE(got);
+    CHECK(got.error().code == errc::cancelled);
+    const result<http_response> next = client.send(peer::get(), peer::call());
+    REQUIRE(next);
+    CHECK(next->body == "1");
+    CHECK(peer_of.requests == 2);
+    CHECK(peer_of.server.connections() == 2);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "client: an interruption that is there before the call leaves the request sent, and its answer unread") {
+    const interruption it;
+    silent_at_first peer_of;
+    http_client client = peer::make_client(peer_of.server.url());
+    it.come();
+    check_interrupted(client, peer_of, it.call(resend::always));
+    CHECK(it.is_there());  // it is for its owner to take away
+}
+
+TEST_CASE("client: an interruption while it connects ends the call as soon as it would wait for the answer") {
+    const interruption it;
+    silent_at_first peer_of;
+    http_client client = peer::make_client(peer_of.server.url());
+    http_call call = it.call();
+    call.still_wanted = [&, asked = 0]() mutable {  // the first time before it connects, then before it sends
+        if (asked++ == 0) it.come();
+        return true;
+    };
+    check_interrupted(client, peer_of, call);
+}
+
+TEST_CASE("client: an interruption ends the wait for an answer, and for the rest of one") {
+    for (const char* begun :
+         {"", "HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"}) {
+        CAPTURE(begun);
+        const interruption it;
+        silent_at_first peer_of(begun, [&] { it.come(); });
+        http_client client = peer::make_client(peer_of.server.url());
+        check_interrupted(client, peer_of, it.call());
+    }
+}
+
+TEST_CASE("client: an interruption goes before an answer that is there as well") {
+    const interruption it;
+    silent_at_first peer_of(peer::ok("late"), [&] { it.come(); });
+    http_client client = peer::make_client(peer_of.server.url());
+    http_call call = it.call();
+    it.come();
+    check_interrupted(client, peer_of, call);  // and "late" is nobody's answer
+}
+
+TEST_CASE(
+    "client: where no interruption comes, the answer does, and the deadline does, and connections are kept") {
+    const interruption it;
+    std::atomic<bool> answers{true};
+    peer::server server([&](int fd, int) {
+        while (!peer::read_message(fd).empty()) {
+            if (answers) peer::send_text(fd, peer::ok());
+        }
+    });
+    http_client client = peer::make_client(server.url());
+    for (int i = 0; i < 3; ++i) CHECK(client.send(peer::get(), it.call()));
+    CHECK(server.connections() == 1);
+    answers = false;
+    http_call call = it.call();
+    call.deadline = steady_clock::now() + 50ms;
+    const result<http_response> got = client.send(peer::get(), call);
+    REQUIRE_FALSE(got);
+    CHECK(got.error().code == errc::timed_out);
+    CHECK(steady_clock::now() >= call.deadline);
+}
+
+TEST_CASE("client: an interruption on a kept connection closes it") {
+    const interruption it;
+    std::atomic<int> requests{0};
+    peer::server server([&](int fd, int) {
+        while (!peer::read_message(fd).empty()) {
+            if (++requests != 2) peer::send_text(fd, peer::ok());
+            if (requests == 2) it.come();
+        }
+    });
+    http_client client = peer::make_client(server.url());
+    CHECK(client.send(peer::get(), it.call(resend::always)));
+    const result<http_response> got = client.send(peer::get(), it.call(resend::always));
+    REQUIRE_FALSE(got);
+    CHECK(got.error().code == errc::cancelled);
+    CHECK(client.send(peer::get(), peer::call()));
+    CHECK(requests == 3);
+    CHECK(server.connections() == 2);
+}

@@ -21,6 +21,7 @@ struct http_guard {
     bool on_loopback = false;  // then the Host of a request must be an address or localhost
     bool open = true;          // false: guarded routes are not there
     std::string token;         // empty: guarded routes need none
+    bool own_page = false;     // a page of this server's own may ask, as whoever opened it
 };
 
 // Which of `routes` the request is for: its place. -1: none that it may have; `refused` is the answer then. Thread-safe.

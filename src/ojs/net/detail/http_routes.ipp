@@ -74,10 +74,21 @@ inline bool is_named_well(const http_guard& guard, const http_request& request) 
     return !guard.on_loopback || host.data() == nullptr || is_fixed_host(host);
 }
 
+// Whether the page that a browser asks for came from here, by the same name. A name that a foreign page pointed here is that
+// as well, so it must be none that can be pointed, or the token be wanted, which such a page does not know.
+inline bool is_own_page(const http_guard& guard, const http_request& request) {
+    const std::string_view host = find_header(request.headers, "Host");
+    if (!guard.own_page || host.empty() || (guard.token.empty() && !is_fixed_host(host))) return false;
+    const std::string_view origin = find_header(request.headers, "Origin");
+    const std::string_view site = find_header(request.headers, "Sec-Fetch-Site");
+    const bool named = origin == cat({"http://", host}) || origin == cat({"https://", host});
+    return (origin.data() == nullptr || named) && (site.data() == nullptr || site == "same-origin");
+}
+
 // A web page may make a browser send requests here; the browser says so in one of these headers.
 inline bool passes_guard(const http_guard& guard, const http_request& request, http_response& refused) {
     for (const char* name : {"Origin", "Sec-Fetch-Site"}) {
-        if (find_header(request.headers, name).data() == nullptr) continue;
+        if (find_header(request.headers, name).data() == nullptr || is_own_page(guard, request)) continue;
         refused = json_problem(403, "not for web pages");
         return false;
     }
