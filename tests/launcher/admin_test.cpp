@@ -143,6 +143,15 @@ TEST_CASE("launcher_admin: what is not there, and what cannot be meant, is said"
         check_error(of.call(method, "{"), 400, "invalid_argument", "");
         check_error(of.call(method, ""), 400, "invalid_argument", "");
     }
+    check_error(of.call("GetProcessStatus", "{\"processId\":\"../kv\\n\\u001b[31m\"}"), 404, "not_found",
+                "no such process: ../kv\\\\x0a\\\\x1b[31m");
+    check_error(of.call("GetProcessStatus", "{\"processId\":\"" + std::string(5000, 'x') + "\"}"), 404,
+                "not_found", "xxx...\"");
+    check_error(of.call("RollingReplace", "{\"group\":\"kv\",\"group\":\"kv\"}"), 400, "invalid_argument",
+                ".group: is there twice");
+    check_error(of.call("ListGroups", std::string(64 * 1024 + 1, ' ')), 413, "resource_exhausted",
+                "too large");
+    CHECK(of.call("ListGroups", std::string(1024 * 1024, ' ')).status == 413);
     check_error(of.call("ShutdownProcess", "{\"processId\":\"kv-1\",\"gracePeriodSeconds\":-1}"), 400,
                 "invalid_argument", "negative");
     check_error(of.call("RollingReplace", "{\"group\":\"kv\",\"canary\":-1}"), 400, "invalid_argument",
@@ -156,6 +165,9 @@ TEST_CASE("launcher_admin: what is not there, and what cannot be meant, is said"
     CHECK(of.ask("POST", "/events", "{}").status == 405);
     CHECK(of.get("/events?after=x").status == 400);
     CHECK(of.get("/events?wait=soon").status == 400);
+    CHECK(holds(of.get("/events?after=0&grup=kv").body, "no such parameter: grup"));
+    CHECK(holds(of.get("/events?after=0&after=1").body, "after is there twice"));
+    CHECK(of.get("/events?after=0&process=kv-1&group=kv&wait=0s").status == 200);
     CHECK(of.get("/events?group=x").status == 404);
     CHECK(of.fleet.running().size() == 2);
 }
@@ -371,6 +383,213 @@ TEST_CASE("launcher_admin: metrics of starts, stops, crashes and restarts") {
     CHECK(sample(page, "ojs_launcher_shutdown_seconds_count{group=\"kv\",outcome=\"crashed\"}") == "0");
     CHECK(sample(page, "ojs_launcher_readiness_failures_total{group=\"kv\"}") == "0");
     CHECK(sample(page, "ojs_launcher_ready{group=\"kv\"}") == "1");
+}
+
+// ---- cancelling, forcing, trying again ----
+
+namespace {
+
+const std::string roll_kv = "{\"group\":\"kv\"}";
+
+replacement_status replacement_of(served& of) {
+    const result<group_status> read = read_message<group_status>(of.call("GetGroupStatus", roll_kv).body);
+    REQUIRE(read);
+    return read->replacement;
+}
+
+// The second generation's processes, counted from 1, have this fate; the others are ready.
+void decide_new(fake_fleet& fleet, std::function<fate(int)> fate_of) {
+    fleet.decide = [fate_of, made = 0](const detail::instance_spec& spec) mutable {
+        return spec.generation == 1 ? fate::ready : fate_of(++made);
+    };
+}
+
+}  // namespace
+
+TEST_CASE(
+    "launcher_admin: a replacement that is cancelled in the middle goes no further, and the next one may "
+    "begin") {
+    served of;
+    decide_new(of.fleet, [](int made) { return made == 2 ? fate::late : fate::ready; });
+    of.start();
+    check_error(of.call("CancelReplace", roll_kv), 400, "failed_precondition", "no replacement is under way");
+    check_error(of.call("CancelReplace", "{\"group\":\"x\"}"), 404, "not_found", "no such group: x");
+    CHECK(replacement_of(of).phase == replacement_phase::none);
+    CHECK(of.call("RollingReplace", roll_kv).status == 200);
+    REQUIRE(of.fleet.notes().wait_for(5));  // kv-1 has given way to kv-3, kv-4 is not ready yet
+    const replacement_status now = replacement_of(of);
+    CHECK(now.phase == replacement_phase::starting);
+    CHECK(now.replaced == 1);
+    CHECK(now.of == 2);
+    const http_response asked = of.call("CancelReplace", "{\"group\":\"kv\",\"reason\":\"too slow\"}");
+    CHECK_MESSAGE(holds(asked.body, "\"acknowledged\":true"), asked.body);
+    const std::string lines = of.events_until("\"result\":\"cancelled\"");
+    CHECK_MESSAGE(holds(lines, "\"event\":\"rolling replace goes on\",\"replaced\":1,\"of\":2"), lines);
+    CHECK(holds(lines, "\"event\":\"rolling replace is cancelled\",\"reason\":\"too slow\""));
+    CHECK(of.fleet.running() == std::vector<std::string>{"kv-2", "kv-3"});  // kv-4 had nothing in hand
+    const replacement_status after = replacement_of(of);
+    CHECK(after.phase == replacement_phase::cancelled);
+    CHECK(after.replaced == 1);
+    CHECK_FALSE(after.cancelling);
+    check_error(of.call("CancelReplace", roll_kv), 400, "failed_precondition", "no replacement is under way");
+    CHECK(of.call("RollingReplace", roll_kv).status == 200);
+    of.events_until("\"result\":\"done\"", last_number(lines));
+    CHECK(replacement_of(of).phase == replacement_phase::done);
+    CHECK(of.fleet.generations() == std::vector<std::uint64_t>{3, 3});
+}
+
+TEST_CASE("launcher_admin: one that is cancelled while an old one drains ends when that has ended") {
+    served of;
+    of.fleet.drains_at_once = false;
+    of.start();
+    CHECK(of.call("RollingReplace", roll_kv).status == 200);
+    REQUIRE(of.fleet.notes().wait_for(4));  // "stop kv-1"
+    CHECK(replacement_of(of).phase == replacement_phase::draining);
+    const result<cancel_replace_response> asked =
+        read_message<cancel_replace_response>(of.call("CancelReplace", roll_kv).body);
+    REQUIRE(asked);
+    CHECK(asked->replacement.cancelling);
+    CHECK(of.call("CancelReplace", roll_kv).status == 200);  // asking again changes nothing
+    of.fleet.get("kv-1")->becomes(instance_state::complete);
+    of.events_until("\"result\":\"cancelled\"");
+    CHECK(of.fleet.running() == std::vector<std::string>{"kv-2", "kv-3"});
+    of.fleet.drains_at_once = true;
+}
+
+TEST_CASE("launcher_admin: what is being rolled back is not cancelled halfway") {
+    served of;
+    of.fleet.drains_at_once = false;
+    decide_new(of.fleet, [](int made) { return made == 2 ? fate::ill : fate::ready; });
+    of.start();
+    CHECK(of.call("RollingReplace", roll_kv).status == 200);
+    REQUIRE(of.fleet.notes().wait_for(4));
+    of.fleet.get("kv-1")->becomes(instance_state::complete);
+    // kv-4 is ill, and forced; kv-5 is of the old configuration again, and kv-3 is asked to end.
+    REQUIRE(of.fleet.notes().wait_for(8));
+    const replacement_status now = replacement_of(of);
+    CHECK(now.phase == replacement_phase::rolling_back);
+    CHECK(now.failed_id == "kv-4");
+    check_error(of.call("CancelReplace", roll_kv), 400, "failed_precondition", "rolled back already");
+    of.fleet.get("kv-3")->becomes(instance_state::complete);
+    of.events_until("\"result\":\"rolled_back\"");
+    CHECK(replacement_of(of).phase == replacement_phase::rolled_back);
+    CHECK(of.fleet.generations() == std::vector<std::uint64_t>{1, 1});
+    of.fleet.drains_at_once = true;
+}
+
+TEST_CASE(
+    "launcher_admin: what does not become ready is tried again as the request says, or the configuration") {
+    launcher_options options = served_options();
+    options.groups[0].desired = options.groups[0].min_healthy = 1;
+    int failures = 2;
+    std::string request = "{\"group\":\"kv\"";
+    SUBCASE("the request: at once") {
+        request += ",\"retry\":\"IMMEDIATE\",\"retries\":2";
+    }
+    SUBCASE("the request: at once, as often as is usual") {
+        request += ",\"retry\":\"IMMEDIATE\"";
+        failures = 3;
+    }
+    SUBCASE("the configuration: at once") {
+        options.groups[0].retry = {2, 0ms, 0ms};
+    }
+    SUBCASE("the configuration's pause, the request's number") {
+        options.groups[0].retry = {1, 1ms, 1ms};
+        request += ",\"retries\":2";
+    }
+    served of(options);
+    decide_new(of.fleet, [&](int made) { return made <= failures ? fate::crashes : fate::ready; });
+    of.start(1);
+    CHECK(of.call("RollingReplace", request + "}").status == 200);
+    const std::string lines = of.events_until("rolling replace ended");
+    CHECK_MESSAGE(holds(lines, "\"result\":\"done\""), lines);
+    CHECK(replacement_of(of).retries == failures);
+}
+
+TEST_CASE("launcher_admin: MANUAL leaves it to the operator, whatever the configuration has") {
+    launcher_options options = served_options();
+    options.groups[0].retry = {2, 0ms, 0ms};
+    served of(options);
+    decide_new(of.fleet, [](int) { return fate::crashes; });
+    of.start();
+    const std::string manual = "{\"group\":\"kv\",\"retry\":\"MANUAL\"";
+    check_error(of.call("RollingReplace", manual + ",\"retries\":1}"), 400, "invalid_argument",
+                "retries: retry is MANUAL");
+    check_error(of.call("RollingReplace", manual + ",\"retries\":-1}"), 400, "invalid_argument", "negative");
+    CHECK(of.call("RollingReplace", manual + "}").status == 200);
+    of.events_until("\"result\":\"rolled_back\"");
+    CHECK(replacement_of(of).retries == 0);
+    CHECK(of.fleet.running() == std::vector<std::string>{"kv-1", "kv-2"});
+}
+
+TEST_CASE("launcher_admin: the pause before another try is cut short by a cancel") {
+    launcher_options options = served_options();
+    options.groups[0].retry = {2, 1h, 1h};
+    served of(options);
+    decide_new(of.fleet, [](int) { return fate::crashes; });
+    of.start();
+    CHECK(of.call("RollingReplace", roll_kv).status == 200);
+    of.events_until("another is tried");
+    const replacement_status now = replacement_of(of);
+    CHECK(now.phase == replacement_phase::pausing);
+    CHECK(now.retries == 1);
+    CHECK(now.failed_id == "kv-3");
+    CHECK(of.call("CancelReplace", roll_kv).status == 200);
+    of.events_until("\"result\":\"cancelled\"");
+    CHECK(of.fleet.running() == std::vector<std::string>{"kv-1", "kv-2"});
+}
+
+TEST_CASE("launcher_admin: canaries that are watched are seen, and taken back by a cancel") {
+    served of;
+    of.start();
+    CHECK(of.call("RollingReplace", "{\"group\":\"kv\",\"canary\":1,\"canarySeconds\":3600}").status == 200);
+    of.events_until("canaries are watched");
+    CHECK(replacement_of(of).phase == replacement_phase::canaries);
+    CHECK(of.call("CancelReplace", roll_kv).status == 200);
+    of.events_until("\"result\":\"cancelled\"");
+    of.events_until("\"processId\":\"kv-3\",\"state\":\"COMPLETE\"");  // it is more than desired
+    CHECK(of.fleet.running() == std::vector<std::string>{"kv-1", "kv-2"});
+}
+
+TEST_CASE("launcher_admin: force drains nothing, and what was forced is not restarted") {
+    launcher_options options = served_options();
+    options.groups[0].restart = {restart_policy::always, 0ms, 0ms, 0ms, 0};
+    served of(options);
+    of.fleet.drains_at_once = false;
+    of.start();
+    const std::string force = "{\"processId\":\"kv-1\",\"force\":true";
+    check_error(of.call("ShutdownProcess", force + ",\"maxShutdownSeconds\":1}"), 400, "invalid_argument",
+                "force waits for nothing");
+    const http_response dry = of.call("ShutdownProcess", force + ",\"dryRun\":true}");
+    CHECK_MESSAGE(holds(dry.body, "would be sent SIGTERM"), dry.body);
+    CHECK(holds(dry.body, "\"inFlightRequests\":7"));
+    CHECK(of.fleet.running().size() == 2);
+
+    const http_response asked = of.call("ShutdownProcess", force + "}");
+    CHECK_MESSAGE(holds(asked.body, "\"acknowledged\":true"), asked.body);
+    CHECK(of.fleet.said() == std::vector<std::string>{"start kv-1", "start kv-2", "force kv-1"});
+    CHECK(holds(of.call("ShutdownProcess", force + "}").body, "has ended already: FORCED"));
+
+    CHECK(of.call("ShutdownProcess", "{\"processId\":\"kv-2\"}").status ==
+          200);  // it drains, and is too slow
+    CHECK(of.fleet.get("kv-2")->info().state == instance_state::shutdown_requested);
+    CHECK(of.call("ShutdownProcess", "{\"processId\":\"kv-2\",\"force\":true}").status == 200);
+    CHECK(of.fleet.running().empty());
+    CHECK(of.fleet.said().back() == "force kv-2");
+    CHECK(of.kept.group("kv")->ready == 0);
+    of.fleet.drains_at_once = true;
+}
+
+TEST_CASE("launcher_admin: a whole group is forced, and stays empty") {
+    served of;
+    of.fleet.drains_at_once = false;
+    of.start();
+    const http_response asked = of.call("ShutdownGroup", "{\"group\":\"kv\",\"force\":true}");
+    CHECK_MESSAGE(holds(asked.body, "is sent SIGTERM, and stays empty"), asked.body);
+    of.events_until("\"processId\":\"kv-2\",\"state\":\"FORCED\"");
+    CHECK(of.fleet.running().empty());
+    CHECK(holds(of.call("GetProcessStatus", "{\"processId\":\"kv-1\"}").body, "\"state\":\"FORCED\""));
+    of.fleet.drains_at_once = true;
 }
 
 TEST_CASE("launcher_metrics: SIGKILL, more time and what a shutdown took") {

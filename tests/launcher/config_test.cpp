@@ -50,13 +50,14 @@ TEST_CASE("launcher_config: the RFC's example, with a command") {
 
 TEST_CASE("launcher_config: every other key") {
     const result<launcher_options> read = read_launcher_config(R"( {
-      "socket_folder": "/run/kv", "state_file": "/run/kv.state", "end_left_behind": false, "left_behind_grace": "2s",
+      "admin": "unix:/run/kv/admin.sock", "socket_folder": "/run/kv", "state_file": "/run/kv.state", "end_left_behind": false, "left_behind_grace": "2s",
       "process_groups": [{"name": "kv", "command": ["kv"], "environment": {"A": "1", "B": ""},
         "working_directory": "/srv", "id_prefix": "k", "participates": false, "health_interval": 7,
         "unhealthy_after": 2, "restart_policy": "always",
         "shutdown": {"poll_interval": "100ms", "kill_delay": "1s", "force_without_request": true},
         "restart": {"first_pause": "2s", "last_pause": "4s", "stable": "1m30s", "limit": 0}}]} )");
     REQUIRE(read);
+    CHECK(read->admin_address == "unix:/run/kv/admin.sock");
     CHECK(read->socket_folder == "/run/kv");
     CHECK(read->state_file == "/run/kv.state");
     CHECK_FALSE(read->end_left_behind);
@@ -78,6 +79,53 @@ TEST_CASE("launcher_config: every other key") {
     CHECK(kv.restart.limit == 0);
     CHECK(fault(R"("restart_policy": "on-failure")").empty());
     CHECK(fault(R"("restart_policy": "never")").empty());
+}
+
+TEST_CASE("launcher_config: how a replacement tries again") {
+    const auto retry = [](const std::string& members) {
+        const result<launcher_options> read =
+            read_launcher_config(R"({"process_groups": [{"name": "kv", "command": ["kv"])" +
+                                 (members.empty() ? "" : ", " + members) + "}]}");
+        REQUIRE(read);
+        return read->groups[0].retry;
+    };
+    CHECK(retry("").limit == 0);
+    CHECK(retry(R"("retry_policy": "manual")").limit == 0);
+    CHECK(retry(R"("retry_policy": "immediate")").limit == 3);
+    CHECK(retry(R"("retry_policy": "immediate")").last == 0s);
+    CHECK(retry(R"("retry_policy": "immediate", "retry": {"limit": 7})").limit == 7);
+    CHECK(retry(R"("retry_policy": "backoff")").limit == 3);
+    CHECK(retry(R"("retry_policy": "backoff")").first == 1s);
+    CHECK(retry(R"("retry_policy": "backoff")").last == 30s);
+    const retry_options all =
+        retry(R"("retry": {"first_pause": "2s", "last_pause": "4s", "limit": 1}, "retry_policy": "backoff")");
+    CHECK(all.limit == 1);
+    CHECK(all.first == 2s);
+    CHECK(all.last == 4s);
+    CHECK(fault(R"("retry_policy": "sometimes")") == "retry_policy: not manual, immediate or backoff");
+    CHECK(fault(R"("retry_policy": 3)") == "retry_policy: not manual, immediate or backoff");
+    CHECK(fault(R"("retry_policy": "backoff", "retry": {"pause": "1s"})") == "retry.pause: no such key");
+    CHECK(fault(R"("retry_policy": "backoff", "retry": {"first_pause": "1m"})") ==
+          "retry: last pause < first pause");
+    CHECK(fault(R"("retry_policy": "backoff", "retry": {"last_pause": 0})") ==
+          "retry.last_pause: 0 is retry_policy immediate");
+    CHECK(fault(R"("retry_policy": "backoff", "retry": {"limit": 0})") ==
+          "retry.limit: 0 is retry_policy manual");
+    CHECK(fault(R"("retry": {"limit": 1})") == "retry: retry_policy is manual, so it has no meaning");
+    CHECK(fault(R"("retry_policy": "immediate", "retry": {"last_pause": "1s"})") ==
+          "retry.last_pause: retry_policy is immediate, so there is no pause");
+}
+
+TEST_CASE("launcher_config: where the operator is answered is an address") {
+    for (const char* address :
+         {"", "nonsense", "http://127.0.0.1:1", "unix:", "example.org:80", "127.0.0.1:70000"}) {
+        CAPTURE(address);
+        const std::string said = fault_of_file(R"({"admin": ")" + std::string(address) + R"("})");
+        CHECK_MESSAGE(said.rfind("admin: ", 0) == 0, said);
+    }
+    CHECK(fault_of_file(R"({"admin": 8080})") == "admin: not a string");
+    CHECK(fault_of_file(R"({"admin": "127.0.0.1:1", "admin": "127.0.0.1:1"})") == "admin: is there twice");
+    CHECK(fault_of_file(R"({"admin_address": "127.0.0.1:1"})") == "admin_address: no such key");
 }
 
 TEST_CASE("launcher_config: unknown and double keys are named") {

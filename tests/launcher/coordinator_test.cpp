@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "environment.hpp"
 #include "events.hpp"
 #include "files.hpp"
 #include "raw_peer.hpp"
@@ -17,6 +18,7 @@
 
 using namespace ojs;
 using namespace std::chrono_literals;
+using test::environment_variable;
 using test::holds;
 
 namespace {
@@ -46,18 +48,6 @@ class launcher_end {
     shutdown_state state() { return status().state; }
     readiness_response readiness() { return ask<readiness_response>("GetReadinessStatus"); }
     shutdown_ack shut_down(const std::string& body = "{}") { return ask<shutdown_ack>("Shutdown", body); }
-    bool reaches(shutdown_state wanted) {
-        return wait_for([&] { return state() == wanted; });
-    }
-    template <class Condition>
-    static bool wait_for(Condition holds) {
-        const time_point end = steady_clock::now() + test::hang_guard;
-        while (!holds()) {
-            if (steady_clock::now() >= end) return false;
-            std::this_thread::sleep_for(1ms);
-        }
-        return true;
-    }
 
   private:
     http_client client_;
@@ -74,6 +64,8 @@ class push_receiver {
                                     request.body);
               }
               count.add();
+              if (holds(request.target, "NotifyShutdownComplete")) complete.add();
+              if (holds(request.target, "NotifyReady")) ready.add();
               http_response out;
               out.status = status;
               out.body = "{\"acknowledged\":true}";
@@ -86,7 +78,7 @@ class push_receiver {
         const std::lock_guard<std::mutex> held(mutex_);
         return pushes_;
     }
-    test::counter count;
+    test::counter count, ready, complete;
 
   private:
     mutable std::mutex mutex_;
@@ -113,7 +105,8 @@ class draining_program {
   public:
     explicit draining_program(shutdown_coordinator& coordinator, result<void> end = {})
         : thread_([this, &coordinator, end] {
-              outcome = coordinator.run([&](const cancel_token&) -> result<void> {
+              outcome = coordinator.run([&](const cancel_token& until) -> result<void> {
+                  token_ = until;
                   begun.set();
                   go.wait();
                   return end;
@@ -124,22 +117,13 @@ class draining_program {
         go.set();
         thread_.join();
     }
+    bool cancelled() const { return token_.cancelled(); }  // once it has begun
     test::event begun, go, ended;
     result<void> outcome;
 
   private:
+    cancel_token token_;
     std::thread thread_;
-};
-
-class environment_variable {
-  public:
-    environment_variable(const char* name, const std::string& value) : name_(name) {
-        ::setenv(name, value.c_str(), 1);
-    }
-    ~environment_variable() { ::unsetenv(name_); }
-
-  private:
-    const char* name_;
 };
 
 }  // namespace
@@ -307,11 +291,36 @@ TEST_CASE("coordinator: more time is asked for by itself once most of the grace 
     draining_program program(coordinator);
     const time_point asked = steady_clock::now();
     from_outside.shut_down("{\"gracePeriodSeconds\":1,\"maxShutdownSeconds\":3600}");
-    REQUIRE(launcher_end::wait_for([&] { return from_outside.status().need_more_time; }));
-    CHECK(steady_clock::now() - asked >= 800ms);
+    const time_point begun = steady_clock::now();
+    const bool at_once = from_outside.status().need_more_time;
+    if (steady_clock::now() - asked < 800ms) CHECK_FALSE(at_once);
+    std::this_thread::sleep_until(begun + 800ms);
+    CHECK(from_outside.status().need_more_time);
     const std::int32_t more = from_outside.status().additional_seconds;
     CHECK(more > 3500);
     CHECK(more <= 3600);
+}
+
+TEST_CASE("coordinator: times without a limit are a day, and none of them overflows") {
+    lifecycle life;
+    coordinator_options options = quiet_options();
+    options.grace_period = options.max_shutdown = no_limit;
+    options.report_time = 0ms;
+    shutdown_coordinator coordinator = start(options, life);
+    shutdown_metrics work;
+    work.in_flight_requests = 1;
+    coordinator.set_metrics(work);
+    launcher_end from_outside(coordinator.address());
+    draining_program program(coordinator);
+    SUBCASE("of a request that says none") {
+        CHECK(from_outside.shut_down().estimated_seconds == 24 * 3600);
+    }
+    SUBCASE("of a signal") {
+        life.apply(event::stop_signal, {cause_kind::signal, SIGTERM, 0, 0});
+    }
+    REQUIRE(program.begun.wait());
+    CHECK_FALSE(from_outside.status().need_more_time);
+    CHECK_FALSE(program.cancelled());
 }
 
 TEST_CASE("coordinator: readiness is said, checked, and ends with the first request to stop") {
@@ -385,7 +394,7 @@ TEST_CASE("coordinator: a check that hangs is late, is not asked again, and hold
     CHECK(gate->asked.count() == 1);
     CHECK(from_outside.state() == shutdown_state::running);
     gate->go.set();
-    REQUIRE(launcher_end::wait_for([&] { return from_outside.readiness().state == readiness_state::ready; }));
+    CHECK(from_outside.readiness().state == readiness_state::ready);  // waits for the one that is under way
 }
 
 TEST_CASE("coordinator: what is not for this process, or makes no sense, is refused") {
@@ -438,6 +447,28 @@ TEST_CASE("coordinator: without a launcher nothing is served, and run() works al
         coordinator.run([](const cancel_token&) { return result<void>(); }, given_up.token());
     REQUIRE_FALSE(ended);
     CHECK(ended.error().code == errc::cancelled);
+}
+
+TEST_CASE("coordinator: of two that call run() at once, one is told that it was called") {
+    lifecycle life;
+    coordinator_options options = quiet_options();
+    options.address.clear();
+    shutdown_coordinator coordinator = start(options, life);
+    test::counter drained, busy;
+    const auto runs = [&] {
+        const result<void> ended = coordinator.run([&](const cancel_token&) {
+            drained.add();
+            return result<void>();
+        });
+        if (!ended && ended.error().code == errc::busy) busy.add();
+    };
+    std::thread one(runs), other(runs);
+    CHECK(busy.wait_for(1));
+    life.apply(event::stop_request, {cause_kind::api, 0, 0, 0});
+    one.join();
+    other.join();
+    CHECK(drained.count() == 1);
+    CHECK(busy.count() == 1);
 }
 
 TEST_CASE("coordinator: a launcher that is deaf costs the end a bounded time") {
@@ -506,6 +537,17 @@ TEST_CASE("coordinator: options from the environment, whose faults name the vari
     CHECK(child->address == "unix:/run/x");
     CHECK(child->process_id == "kv-1");
     CHECK(child->launcher_address == "127.0.0.1:9");
+    CHECK(child->log.level == log_level::info);
+    const auto quiet = from({{"OJS_LOG_LEVEL", "warn"}, {"OJS_LOG_FORMAT", "logfmt"}});
+    REQUIRE(quiet);
+    CHECK(quiet->log.level == log_level::warn);
+    CHECK(quiet->log.format == log_format::logfmt);
+    for (const char* name : {"OJS_LOG_LEVEL", "OJS_LOG_FORMAT"}) {
+        const auto wrong = from({{name, "loud"}});
+        REQUIRE_FALSE(wrong);
+        CHECK(wrong.error().code == errc::invalid_argument);
+        CHECK(holds(wrong.error().text, std::string(name) + "='loud'"));
+    }
     for (const char* name : {"OJS_LIFECYCLE_ADDR", "OJS_LAUNCHER_ADDR"}) {
         for (const char* value : {"nonsense", "http://x:1"}) {
             const auto wrong = from({{name, value}});
@@ -535,27 +577,30 @@ TEST_CASE("coordinator: one line for a worker: its jobs are the metrics, its end
         queue.push("wait");
         auto coordinator = shutdown_coordinator::start_for(works, life);
         REQUIRE(coordinator);
+        launcher_end from_outside(coordinator->address());
+        CHECK(from_outside.readiness().state == readiness_state::warming);
+        CHECK(from_outside.readiness().message == "the backend has not answered yet");
+        CHECK_FALSE(works.answered_token().cancelled());
         REQUIRE(works.start());
         REQUIRE(begun.wait());
-        launcher_end from_outside(coordinator->address());
+        CHECK(works.answered_token().cancelled());
+        CHECK(launcher.ready.wait_for(by_signal ? 2 : 1));
         CHECK(from_outside.readiness().state == readiness_state::ready);
         if (by_signal) {
             life.apply(event::stop_signal, {cause_kind::signal, SIGTERM, 0, 0});
         } else {
             CHECK(from_outside.shut_down("{\"processId\":\"w-1\",\"maxShutdownSeconds\":3600}").acknowledged);
         }
-        CHECK(from_outside.reaches(shutdown_state::draining));
+        CHECK(from_outside.state() == shutdown_state::draining);
         CHECK(from_outside.status().metrics.in_flight_requests == 1);
         CHECK(from_outside.readiness().state == readiness_state::draining);
         go.set();
         REQUIRE(works.wait(steady_clock::now() + test::hang_guard));
         CHECK(works.report().completed == 1);
-        CHECK(from_outside.reaches(shutdown_state::complete));
+        CHECK(launcher.complete.wait_for(by_signal ? 2 : 1));
+        CHECK(from_outside.state() == shutdown_state::complete);
     }
-    int complete = 0;
-    for (const std::string& each : launcher.pushes())
-        complete += holds(each, "NotifyShutdownComplete") ? 1 : 0;
-    CHECK(complete == 2);
+    CHECK(launcher.complete.count() == 2);
 }
 
 TEST_CASE("coordinator: a worker's jobs are cancelled and reported before the launcher's maximum") {
@@ -564,7 +609,13 @@ TEST_CASE("coordinator: a worker's jobs are cancelled and reported before the la
     memory_transport queue;
     lifecycle life;
     worker_options options;
-    options.log.level = log_level::off;
+    std::mutex said_mutex;
+    std::string said;
+    options.log.level = log_level::warn;
+    options.log.hook = [&](const log_record& record) {
+        const std::lock_guard<std::mutex> held(said_mutex);
+        said += record.message + "\n";
+    };
     options.poll_interval = 1ms;
     options.shutdown_grace_period = 1h;
     worker works(options, queue, life);
@@ -583,6 +634,10 @@ TEST_CASE("coordinator: a worker's jobs are cancelled and reported before the la
     REQUIRE(works.wait(steady_clock::now() + test::hang_guard));
     CHECK(works.report().interrupted == 1);
     CHECK(works.report().unreported.empty());
+    { const shutdown_coordinator silent_from_here = std::move(*coordinator); }
+    // It speaks where the worker does, and no louder.
+    CHECK_MESSAGE(holds(said, "work under way is cancelled"), said);
+    CHECK_FALSE(holds(said, "shutdown requested"));
 }
 
 #if !OJS_SHUTDOWN_SEPARATE  // the table is an internal

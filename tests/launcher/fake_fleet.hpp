@@ -52,6 +52,12 @@ class fake_process final : public ojs::detail::instance {
     // What it says of itself, from any thread.
     void becomes(ojs::instance_state state, int exit_code = 0);
     void not_routable();
+    // An answer that changes nothing but itself, of which nobody is told.
+    void answers(std::string phase) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        info_.readiness.message = phase;
+        info_.shutdown.message = std::move(phase);
+    }
 
   private:
     fake_fleet& fleet_;

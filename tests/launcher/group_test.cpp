@@ -1,3 +1,4 @@
+#include <functional>
 #include <thread>
 
 #include "fake_fleet.hpp"
@@ -188,7 +189,7 @@ TEST_CASE("process_group: a stop ends a replacement, and nothing is started any 
     REQUIRE(done);
     CHECK(done->cancelled);
     kv.group->drain(kv.group->running(), {"stop", {}, {}});
-    CHECK(kv.group->await_empty(steady_clock::now()));
+    CHECK(kv.group->running().empty());
     CHECK(kv.turn() == time_point::max());
     CHECK(fleet.running() == texts{});
     CHECK(kv.roll(restarted_at_once(2)).error().code == errc::busy);
@@ -205,7 +206,40 @@ TEST_CASE("process_group: an order that comes while a process is being started r
     made = &kv;
     kv.turn();
     CHECK(fleet.said() == texts{"start kv-1", "stop kv-1"});
-    CHECK(kv.group->await_empty(steady_clock::now()));
+    CHECK(kv.group->running().empty());
+}
+
+TEST_CASE(
+    "process_group: places that are due wait for their turn, in which the group may want something else") {
+    fake_fleet fleet;
+    fake_group* made = nullptr;
+    std::function<void()> meanwhile;
+    fleet.decide = [&](const detail::instance_spec& spec) {
+        if (spec.id == "kv-1") meanwhile();
+        return fate::late;
+    };
+    fake_group kv(fleet, kv_group(2, 0, 1));
+    made = &kv;
+    SUBCASE("nothing: it is shut down") {
+        meanwhile = [&] { CHECK(made->group->shut_down({"operator", {}, {}})); };
+        kv.turn();
+        CHECK(kv.turn() == time_point::max());
+        CHECK(fleet.said() == texts{"start kv-1", "stop kv-1"});
+    }
+    SUBCASE("nothing for now: it is held") {
+        meanwhile = [&] { made->group->hold(true); };
+        kv.turn();
+        CHECK(fleet.said() == texts{"start kv-1"});
+    }
+    SUBCASE("another configuration: it is replaced") {
+        meanwhile = [&] { CHECK(made->group->begin_replacement()); };
+        kv.turn();
+        CHECK(fleet.said() == texts{"start kv-1"});
+        group_options wanted = kv_group(2, 0, 1);
+        kv.group->end_replacement(&wanted, 2, "replaced");
+        kv.turn();
+        CHECK(fleet.generations() == std::vector<std::uint64_t>{1, 2});
+    }
 }
 
 TEST_CASE("process_group: a hook that does not return holds up a shutdown for a second at most") {

@@ -5,8 +5,10 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <thread>
 
+#include "environment.hpp"
 #include "fake_fleet.hpp"
 #include "files.hpp"
 #include "test.hpp"
@@ -71,6 +73,21 @@ TEST_CASE("launcher: keeps all groups running, and ends them all") {
     CHECK_FALSE(is_folder(folder));
     CHECK(kept.process("kv-1")->state == instance_state::complete);
     CHECK(kept.rolling_replace("kv", kv_group(2, 1, 1)).error().code == errc::busy);
+}
+
+TEST_CASE("launcher: what a process said last is told, though nothing came of it") {
+    fake_fleet fleet;
+    launcher kept(two_groups(), fleet.starter());
+    REQUIRE(kept.start());
+    REQUIRE(fleet.notes().wait_for(3));
+    fleet.get("kv-2")->answers("reading the index");
+    CHECK(kept.process("kv-2")->readiness.message == "reading the index");
+    CHECK(kept.process("kv-2")->shutdown.message == "reading the index");
+    const result<ojs::group_info> group = kept.group("kv");
+    REQUIRE(group);
+    REQUIRE(group->processes.size() == 2);
+    CHECK(group->processes[0].readiness.message.empty());
+    CHECK(group->processes[1].readiness.message == "reading the index");
 }
 
 TEST_CASE("launcher: a stop asks all processes before the first of them has ended") {
@@ -296,6 +313,65 @@ TEST_CASE("launcher: what a child says is passed on to its own process, and to n
     CHECK(fleet.said().back() == "complete ps-1");
     kept.request_stop();
     REQUIRE(kept.wait(steady_clock::now() + test::hang_guard));
+}
+
+TEST_CASE("launcher: what could not be started leaves nothing behind, and can be started again") {
+    fake_fleet fleet;
+    test::temporary_folder folder;
+    launcher_options options = two_groups();
+    options.admin_address = "unix:" + folder.file("admin.sock");
+    options.state_file = folder.file("state");
+    const test::environment_variable runtime("XDG_RUNTIME_DIR", folder.path());
+    test::counter told;
+    options.on_routable = [&](const process_info&) { told.add(); };
+    launcher first(options, fleet.starter());
+    launcher second(options, fleet.starter());
+    options.state_file.clear();
+    options.on_routable = nullptr;
+    launcher other(options, fleet.starter());
+    REQUIRE(other.start());
+    CHECK(first.start().error().code == errc::busy);  // the address is taken
+    std::size_t folders = 0;
+    for (const auto& each : std::filesystem::directory_iterator(folder.path()))
+        folders += each.is_directory();
+    CHECK(folders == 1);  // of the one that runs
+    other.request_stop();
+    REQUIRE(other.wait(steady_clock::now() + test::hang_guard));
+    SUBCASE("by itself") {
+        REQUIRE(first.start());
+        CHECK(told.wait_for(3));
+        first.request_stop();
+        REQUIRE(first.wait(steady_clock::now() + test::hang_guard));
+    }
+    SUBCASE("by another, to whom it left the state file") {
+        REQUIRE(second.start());
+        CHECK(told.wait_for(3));
+        second.request_stop();
+        REQUIRE(second.wait(steady_clock::now() + test::hang_guard));
+    }
+}
+
+TEST_CASE("launcher: times that cannot be meant are said by the name of the field") {
+    const auto fault = [](void (*change)(group_options&)) {
+        group_options group = kv_group(1, 0, 1);
+        change(group);
+        const result<void> checked = check_group(group);
+        return checked ? std::string() : checked.error().text.substr(std::strlen("group \"kv\": "));
+    };
+    using group = group_options;
+    CHECK(fault([](group&) {}) == "");
+    CHECK(fault([](group& of) { of.process.shutdown.poll_interval = 0ms; }) ==
+          "shutdown.poll_interval: is not above 0");
+    CHECK(fault([](group& of) { of.process.shutdown.kill_delay = -1ms; }) ==
+          "shutdown.kill_delay: is negative");
+    CHECK(fault([](group& of) { of.process.readiness_interval = 0ms; }) ==
+          "readiness_interval: is not above 0");
+    CHECK(fault([](group& of) { of.process.health_interval = -1ms; }) == "health_interval: is negative");
+    CHECK(fault([](group& of) { of.process.health_interval = 0ms; }) == "");  // not looked at
+    CHECK(fault([](group& of) { of.process.unhealthy_after = 0; }) == "unhealthy_after: is not above 0");
+    CHECK(fault([](group& of) { of.restart.stable = -1ms; }) == "restart.stable: is negative");
+    CHECK(fault([](group& of) { of.restart.last = no_limit; }) == "restart: a pause longer than 24 days");
+    CHECK(fault([](group& of) { of.process.shutdown.max_duration = no_limit; }) == "");
 }
 
 TEST_CASE("launcher: options that cannot be meant are said, and nothing is started") {

@@ -52,6 +52,12 @@ void fill(const array<message_field>& fields, int& next) {
             case field_kind::instance_state:
                 *static_cast<instance_state*>(each.value) = instance_state::crashed;
                 break;
+            case field_kind::retry_policy:
+                *static_cast<retry_policy*>(each.value) = retry_policy::backoff;
+                break;
+            case field_kind::replacement_phase:
+                *static_cast<replacement_phase*>(each.value) = replacement_phase::cancelled;
+                break;
             case field_kind::readiness_state:
                 *static_cast<readiness_state*>(each.value) = readiness_state::draining;
                 break;
@@ -105,6 +111,8 @@ bool same_value(const message_field& one, const message_field& other) {
                                   *static_cast<std::vector<process_status>*>(other.value));
         case field_kind::shutdown_state: return same<shutdown_state>(one, other);
         case field_kind::instance_state: return same<instance_state>(one, other);
+        case field_kind::retry_policy: return same<retry_policy>(one, other);
+        case field_kind::replacement_phase: return same<replacement_phase>(one, other);
         case field_kind::readiness_state: return same<readiness_state>(one, other);
         case field_kind::message: return same_values(one.fields, other.fields);
     }
@@ -182,7 +190,9 @@ std::string proto_type(const message_field& of) {
         case field_kind::processes: return "repeated ProcessStatus";
         case field_kind::shutdown_state:
         case field_kind::readiness_state:
-        case field_kind::instance_state: return last_name(of.enumerated->name);
+        case field_kind::instance_state:
+        case field_kind::retry_policy:
+        case field_kind::replacement_phase: return last_name(of.enumerated->name);
         case field_kind::message: return of.message_name;
     }
     return "";
@@ -419,6 +429,23 @@ TEST_CASE("launcher messages: what an administrator sees as JSON") {
     replace.canary_seconds = 60;
     CHECK(write_message(replace) ==
           R"({"group":"keyvalue-runner","reason":"1.4.2","canary":1,"canarySeconds":60})");
+    replace.retry = retry_policy::backoff;
+    replace.retries = 2;
+    CHECK(write_message(replace) ==
+          R"({"group":"keyvalue-runner","reason":"1.4.2","canary":1,"canarySeconds":60,)"
+          R"("retry":"BACKOFF","retries":2})");
+    CHECK(fault_of<rolling_replace_request>(R"({"retry":"SOMETIMES"})") ==
+          "RollingReplaceRequest.retry: not a RollingReplaceRequest.Retry known here");
+
+    cancel_replace_response cancelled;
+    cancelled.acknowledged = true;
+    cancelled.replacement.phase = replacement_phase::draining;
+    cancelled.replacement.replaced = 1;
+    cancelled.replacement.of = 3;
+    cancelled.replacement.cancelling = true;
+    CHECK(
+        write_message(cancelled) ==
+        R"({"acknowledged":true,"replacement":{"phase":"DRAINING","replaced":1,"of":3,"cancelling":true}})");
 
     list_groups_response groups;
     groups.groups = {"keyvalue-runner", "pubsub-runner"};
@@ -428,29 +455,33 @@ TEST_CASE("launcher messages: what an administrator sees as JSON") {
 namespace {
 
 template <class Message, class State>
-void check_states(const texts& names) {
+void check_states(const texts& names, State Message::*place, const std::string& field = "state") {
     for (std::size_t i = 0; i < names.size(); ++i) {
         const auto state = static_cast<State>(i);
         CHECK(to_string(state) == names[i]);
         for (const std::string& written : {json_quote(names[i]), std::to_string(i)}) {
-            const auto read = read_message<Message>("{\"state\":" + written + "}");
-            CHECK((read && read->state == state));
+            const auto read = read_message<Message>("{\"" + field + "\":" + written + "}");
+            CHECK((read && (*read).*place == state));
         }
     }
-    CHECK_FALSE(read_message<Message>("{\"state\":" + std::to_string(names.size()) + "}"));
+    CHECK_FALSE(read_message<Message>("{\"" + field + "\":" + std::to_string(names.size()) + "}"));
 }
 
 }  // namespace
 
 TEST_CASE("launcher messages: every state has its name, and is read by name and by number") {
-    check_states<shutdown_status, shutdown_state>({"RUNNING", "SHUTDOWN_REQUESTED", "SHUTDOWN_DRAINING",
-                                                   "SHUTDOWN_BLOCKED", "SHUTDOWN_COMPLETE",
-                                                   "SHUTDOWN_FORCED"});
-    check_states<readiness_response, readiness_state>(
-        {"STARTING", "WARMING", "READY", "DRAINING", "UNHEALTHY"});
-    check_states<process_status, instance_state>({"SPAWNING", "STARTING", "WARMING", "READY", "UNHEALTHY",
-                                                  "SHUTDOWN_REQUESTED", "DRAINING", "COMPLETE", "FORCED",
-                                                  "CRASHED"});
+    check_states({"RUNNING", "SHUTDOWN_REQUESTED", "SHUTDOWN_DRAINING", "SHUTDOWN_BLOCKED",
+                  "SHUTDOWN_COMPLETE", "SHUTDOWN_FORCED"},
+                 &shutdown_status::state);
+    check_states({"STARTING", "WARMING", "READY", "DRAINING", "UNHEALTHY"}, &readiness_response::state);
+    check_states({"SPAWNING", "STARTING", "WARMING", "READY", "UNHEALTHY", "SHUTDOWN_REQUESTED", "DRAINING",
+                  "COMPLETE", "FORCED", "CRASHED"},
+                 &process_status::state);
+    check_states({"AS_CONFIGURED", "MANUAL", "IMMEDIATE", "BACKOFF"}, &rolling_replace_request::retry,
+                 "retry");
+    check_states({"NONE", "STARTING", "CANARIES", "DRAINING", "PAUSING", "ROLLING_BACK", "DONE",
+                  "ROLLED_BACK", "CANCELLED"},
+                 &replacement_status::phase, "phase");
     CHECK(to_string(shutdown_state::forced) == std::string("SHUTDOWN_FORCED"));
     CHECK(to_string(readiness_state::unhealthy) == std::string("UNHEALTHY"));
     CHECK(to_string(instance_state::crashed) == std::string("CRASHED"));
@@ -592,6 +623,8 @@ std::set<std::string> taken_by(field_kind kind) {
         case field_kind::processes: return {"[]"};
         case field_kind::shutdown_state: return {"0", "1", "4", "\"SHUTDOWN_FORCED\""};
         case field_kind::instance_state: return {"0", "1", "4", "\"WARMING\""};
+        case field_kind::retry_policy: return {"0", "1"};
+        case field_kind::replacement_phase: return {"0", "1", "4"};
         case field_kind::readiness_state: return {"0", "1", "4", "\"WARMING\""};
         case field_kind::message: return {"{}", "{\"x\":true}", "{\"x\":1}", "{\"x\":null}"};
     }

@@ -253,6 +253,15 @@ TEST_CASE("rolling_replace: canaries stay ready for a while before anything else
         CHECK(done->why == "the canaries' check: too many errors");
         CHECK(fleet.running() == texts{"kv-1", "kv-2", "kv-3", "kv-4"});
     }
+    SUBCASE("the check throws") {
+        how.canary_check = [](const std::vector<process_info>&) -> result<void> { throw 1; };
+        const result<rolling_report> done = kv.roll(kv_group(4, 4, 2), how);
+        REQUIRE(done);
+        CHECK(done->rolled_back);
+        CHECK(done->why == "the canaries' check: it threw");
+        CHECK(fleet.running() == texts{"kv-1", "kv-2", "kv-3", "kv-4"});
+        CHECK_FALSE(kv.group->info().replacing);
+    }
     SUBCASE("one becomes ill") {
         how.canary_wait = 1min;
         std::thread ill([&] {
@@ -267,6 +276,49 @@ TEST_CASE("rolling_replace: canaries stay ready for a while before anything else
         CHECK(fleet.running() == texts{"kv-1", "kv-2", "kv-3", "kv-4"});
     }
     CHECK(fleet.broken() == texts{});
+}
+
+TEST_CASE("rolling_replace: of more canaries than there will be processes, all are watched") {
+    fake_fleet fleet;
+    fake_group kv(fleet, kv_group(3, 0, 1));
+    kv.turn();
+    rolling_options how;
+    how.canary = 2;
+    texts checked;
+    how.canary_check = [&](const std::vector<process_info>& canaries) -> result<void> {
+        for (const process_info& each : canaries) checked.push_back(each.id);
+        return {};
+    };
+    const result<rolling_report> done = kv.roll(kv_group(1, 0, 1), how);
+    REQUIRE(done);
+    CHECK(done->replaced == 3);
+    CHECK(checked == texts{"kv-4"});
+    CHECK(fleet.running() == texts{"kv-4"});
+}
+
+TEST_CASE("rolling_replace: what is put back is what the group had when it began") {
+    fake_fleet fleet;
+    const auto named = [](const char* command) {
+        group_options out = kv_group(2, 0, 1);
+        out.process.child.command = {command};
+        return out;
+    };
+    texts started;
+    fleet.decide = [&](const detail::instance_spec& spec) {
+        started.push_back(spec.options.child.command[0]);
+        return started.size() == 6 ? fate::crashes : fate::ready;
+    };
+    fake_group kv(fleet, named("first"));
+    kv.turn();
+    detail::rolling_replacement third(*kv.group, named("third"), {}, {});
+    const result<rolling_report> second = kv.roll(named("second"));
+    REQUIRE(second);
+    CHECK(second->replaced == 2);
+    const result<rolling_report> done = third.run();
+    REQUIRE(done);
+    CHECK(done->rolled_back);
+    CHECK(started == texts{"first", "first", "second", "second", "third", "third", "second"});
+    CHECK(all_of_one_generation(fleet, 2));
 }
 
 TEST_CASE("rolling_replace: a cancel in the middle ends it between two steps") {
@@ -343,6 +395,14 @@ TEST_CASE("rolling_replace: a dry run says what would be drained and changes not
     CHECK(seen->would_drain[0].in_flight.in_flight_requests == 7);
     CHECK(fleet.said().size() == 2);
     CHECK(kv.group->generation() == 1);
+}
+
+TEST_CASE("rolling_replace: who may take for ever to end is waited for, with no number that overflows") {
+    shutdown_timeouts times;
+    CHECK(detail::stop_time(times) == 19s);
+    times.max_duration = times.kill_delay = no_limit;
+    CHECK(detail::stop_time(times) > 24h * 365);
+    CHECK(deadline_after(detail::stop_time(times)) == time_point::max());
 }
 
 TEST_CASE("rolling_replace: what cannot be meant is refused before anything happens") {

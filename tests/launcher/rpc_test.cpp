@@ -58,17 +58,17 @@ void check_refused(const http_response& answer, int status, const char* code) {
 
 }  // namespace
 
-TEST_CASE("rpc: a call as connect-node, buf curl and curl send it is answered with JSON") {
+TEST_CASE("rpc: a call as connect-node, connect-go and curl send it is answered with JSON") {
     const rpc_service service = lifecycle_rpc();
     http_request connect_node = shutdown_post("{\"gracePeriodSeconds\":7}");
     connect_node.headers.push_back({"Connect-Protocol-Version", "1"});
     connect_node.headers.push_back({"Connect-Timeout-Ms", "5000"});
     connect_node.headers.push_back({"User-Agent", "connect-es/1.4.0"});
-    http_request buf_curl = with("Content-Encoding", "identity", "{\"grace_period_seconds\":7}");
-    buf_curl.headers.push_back({"Accept-Encoding", "gzip"});
+    http_request connect_go = with("Content-Encoding", "identity", "{\"grace_period_seconds\":7}");
+    connect_go.headers.push_back({"Accept-Encoding", "gzip"});
     const http_request curl =
         with("Content-Type", "application/json; charset=utf-8", "{\"gracePeriodSeconds\":\"7\",\"new\":[1]}");
-    for (const http_request* each : {&std::as_const(connect_node), &std::as_const(buf_curl), &curl}) {
+    for (const http_request* each : {&std::as_const(connect_node), &std::as_const(connect_go), &curl}) {
         const http_response answer = service.answer(*each);
         CHECK(answer.status == 200);
         CHECK(answer.body == "{\"acknowledged\":true,\"estimatedSeconds\":7}\n");
@@ -100,6 +100,11 @@ TEST_CASE("rpc: what is no call of the service is refused with a Connect code") 
     }
     check_refused(service.answer(with("Content-Encoding", "gzip")), 404, "unimplemented");
     check_refused(service.answer(with("Connect-Protocol-Version", "2")), 400, "invalid_argument");
+    for (const char* time : {"", "soon", "-1", "1.5", "12345678901"}) {
+        INFO(time);
+        check_refused(service.answer(with("Connect-Timeout-Ms", time)), 400, "invalid_argument");
+    }
+    CHECK(service.answer(with("Connect-Timeout-Ms", "9999999999")).status == 200);
     for (const char* body : {"", "[]", "nonsense", "{\"reason\":1}", "{\"reason\":\"a\",\"reason\":\"b\"}"}) {
         INFO(body);
         check_refused(service.answer(shutdown_post(body)), 400, "invalid_argument");

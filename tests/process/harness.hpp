@@ -96,6 +96,11 @@ class process {
     std::string output_;
 };
 
+// By /proc, so on Linux alone. What was killed may wait for init to reap it for a while, and is still in the group then.
+bool runs_in_group(pid_t group);
+// Processes with OJS_TEST_MARK=mark in their environment.
+int count_marked(const std::string& mark);
+
 // examples/dev_backend.
 class backend {
   public:

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -85,35 +83,6 @@ std::vector<pid_t> groups_of(process& launcher) {
 
 bool is_there(pid_t pid) {
     return ::kill(pid, 0) == 0;
-}
-
-// What was killed may wait for init to reap it for a while, and is still in the group then.
-bool runs_in_group(pid_t group) {
-    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-        std::ifstream file(entry.path() / "stat");
-        std::string stat;
-        if (!std::getline(file, stat)) continue;
-        char state = 0;
-        int parent = 0;
-        int its_group = 0;
-        const std::size_t name_end = stat.rfind(')');
-        if (name_end != std::string::npos &&
-            std::sscanf(stat.c_str() + name_end + 1, " %c %d %d", &state, &parent, &its_group) == 3 &&
-            its_group == group && state != 'Z' && state != 'X')
-            return true;
-    }
-    return false;
-}
-
-// Processes with this in their environment.
-int count_marked(const std::string& mark) {
-    int out = 0;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-        std::ifstream file(entry.path() / "environ", std::ios::binary);
-        const std::string all{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-        out += all.find("OJS_TEST_MARK=" + mark) != std::string::npos ? 1 : 0;
-    }
-    return out;
 }
 
 }  // namespace

@@ -54,8 +54,8 @@ class daemon_of {
         CHECK_MESSAGE(asked.wait() == status, asked.output());
         return asked.output();
     }
-    bool is_ready() const {
-        return eventually([this] { return holds(ask_quietly({"status"}), "ready 2 of 2"); });
+    bool is_ready(const std::string& wanted = "ready 2 of 2") const {
+        return eventually([&] { return holds(ask_quietly({"status"}), wanted); });
     }
     process& self() { return self_; }
     const std::string& socket() const { return socket_; }
@@ -191,16 +191,133 @@ TEST_CASE("launcher_admin: what does not become ready is rolled back, and the to
     CHECK_MESSAGE(holds(refused, "process_groups[0].max_surg: no such key"), refused);
 }
 
+TEST_CASE("launcher_admin: what holds up a shutdown is shown as long as it does") {
+    daemon_of of(
+        R"({"process_groups": [{"name": "kv", "command": [")" + program("lifecycle_runner") +
+            R"(", "--behavior", "hang"], "shutdown": {"max_duration": "1h", "poll_interval": "20ms"}}]})",
+        daemon_of::whole_config);
+    REQUIRE(of.is_ready("ready 1 of 1"));
+    process stopped = of.tool({"stop", "kv-1"});
+    CHECK_MESSAGE(eventually([&] { return holds(stopped.output(), "waits: waiting for nothing"); }),
+                  stopped.output());
+    const pid_t pid = pid_in(of.ask({"status"}), "kv-1");
+    REQUIRE(pid > 0);
+    CHECK(::kill(pid, SIGKILL) == 0);  // nothing else ends it
+    CHECK(stopped.wait() == 1);
+    CHECK_MESSAGE(holds(stopped.output(), "-> CRASHED"), stopped.output());
+}
+
 TEST_CASE("launcher_admin: a shutdown that is stuck ends by force, and is counted as that") {
     daemon_of of(R"(, "--behavior", "hang", "--ignore-sigterm")");
     REQUIRE(of.is_ready());
     CHECK(of.ask({"stop", "kv-2", "--no-wait"}) == "kv-2 is asked to shut down\n");
     const std::string stopped = of.ask({"stop", "kv-1"}, 1);
-    CHECK_MESSAGE(holds(stopped, "waits: waiting for nothing"), stopped);
-    CHECK(holds(stopped, "-> FORCED"));
+    CHECK_MESSAGE(holds(stopped, "-> FORCED"), stopped);
     CHECK(eventually([&] {
         return holds(get(of, "/metrics"), "ojs_launcher_kills_total{group=\"kv\",signal=\"SIGKILL\"} 2\n");
     }));
+}
+
+TEST_CASE("launcher_admin: what hangs is ended at once by --force, as was asked for") {
+    daemon_of of(R"(, "--behavior", "hang", "--ignore-sigterm")");
+    REQUIRE(of.is_ready());
+    const std::string stopped = of.ask({"stop", "kv-1", "--force", "--reason", "no time"});
+    CHECK_MESSAGE(holds(stopped, "kv-1 is sent SIGTERM, and SIGKILL if that does not end it"), stopped);
+    CHECK(holds(stopped, "kv-1           FORCED"));
+    CHECK(holds(stopped, "SIGKILL"));
+    CHECK(holds(of.ask({"stop", "kv-1", "--force"}, 1), "has ended already: FORCED"));
+    // One that drains already, and is too slow.
+    CHECK(of.ask({"stop", "kv-2", "--no-wait"}) == "kv-2 is asked to shut down\n");
+    const std::string forced = of.ask({"stop", "kv", "--force"});
+    CHECK_MESSAGE(holds(forced, "kv is sent SIGTERM, and stays empty"), forced);
+    CHECK(holds(of.ask({"status"}), "ready 0 of 2"));
+}
+
+TEST_CASE("launcher_admin: a roll that does not come on is seen, and cancelled from elsewhere") {
+    daemon_of of(R"(, "--work-duration", "1ms")");
+    REQUIRE(of.is_ready());
+    CHECK(holds(of.ask({"cancel", "kv"}, 1), "no replacement is under way in this group"));
+    CHECK(holds(of.ask({"cancel", "x"}, 1), "no such group: x"));
+    of.write(R"(, "--never-ready")");
+    process rolling = of.tool({"roll", "kv"});
+    REQUIRE(eventually([&] { return holds(of.ask({"status"}), "being replaced: 0 of 2, STARTING"); }));
+    CHECK(holds(of.ask({"roll", "kv"}, 1), "a replacement is under way in this group"));
+    CHECK(holds(of.ask({"stop", "kv"}, 1), "a replacement is under way in this group"));
+    const std::string cancelled = of.ask({"cancel", "kv", "--reason", "wrong version"});
+    CHECK_MESSAGE(holds(cancelled, "rolling replace is cancelled (wrong version)"), cancelled);
+    CHECK(holds(cancelled, "rolling replace ended: cancelled"));
+    CHECK(rolling.wait() == 1);  // it did not come to what it was to do
+    CHECK(holds(rolling.output(), "rolling replace ended: cancelled"));
+    CHECK(holds(of.ask({"status"}), "ready 2 of 2"));
+}
+
+TEST_CASE("launcher_admin: a roll tries again as its flags say, else as the file does") {
+    daemon_of of(R"(, "--work-duration", "1ms")");
+    REQUIRE(of.is_ready());
+    const std::string failing = R"("health_check_timeout": "200ms", )";
+    of.write(R"(, "--never-ready")", failing);
+    CHECK(holds(of.ask({"roll", "kv", "--retries", "1"}, 1), "retries: retry is MANUAL"));
+    const std::string twice = of.ask({"roll", "kv", "--retry", "immediate", "--retries", "1"}, 1);
+    CHECK_MESSAGE(holds(twice, "a new process did not become ready, another is tried"), twice);
+    CHECK(holds(twice, "rolling replace ended: rolled_back"));
+    of.write(R"(, "--never-ready")",
+             failing + R"("retry_policy": "backoff", "retry": {"first_pause": "1h", "last_pause": "1h"}, )");
+    CHECK_FALSE(holds(of.ask({"roll", "kv", "--retry", "manual"}, 1), "another is tried"));
+    process pausing = of.tool({"roll", "kv"});
+    REQUIRE(eventually([&] { return holds(of.ask({"status"}), "PAUSING, retries: 1, failed: kv-"); }));
+    of.ask({"cancel", "kv"});
+    CHECK(pausing.wait() == 1);
+}
+
+TEST_CASE("launcher_admin: the file says where the operator is answered, unless the flag does") {
+    const std::string config = scratch_file("admin.json");
+    const std::string socket = scratch_file("admin.sock");
+    const std::string other = scratch_file("other.sock");
+    std::ofstream(config) << R"({"admin": "unix:)" << socket
+                          << R"(", "process_groups": [{"name": "kv", "command": [")"
+                          << program("lifecycle_runner") << R"("]}]})";
+    const auto answers = [](const std::string& at) {
+        process asked({program("launcher"), "status", "--admin", "unix:" + at}, {});
+        return asked.wait() == 0;
+    };
+    std::string there = socket;
+    std::string not_there = other;
+    std::vector<std::string> words{program("launcher"), "run", "--config", config};
+    SUBCASE("the file") {}
+    SUBCASE("the flag") {
+        words.insert(words.end(), {"--admin", "unix:" + other});
+        std::swap(there, not_there);
+    }
+    process self(words, {{"LAUNCHER_ADMIN", "unix:/nowhere.sock"}});
+    REQUIRE(self.prints("launcher admin listening"));
+    CHECK(answers(there));
+    CHECK(::access(not_there.c_str(), F_OK) != 0);
+    self.signal(SIGTERM);
+    CHECK_MESSAGE(self.wait() == 0, self.output());
+
+    std::ofstream(config)
+        << R"({"admin": "0.0.0.0:0", "process_groups": [{"name": "kv", "command": ["x"]}]})";
+    process open({program("launcher"), "run", "--config", config}, {});
+    CHECK(open.wait() == 64);
+    CHECK_MESSAGE(holds(open.output(), "is open to other machines, so set admin_token"), open.output());
+    std::ofstream(config) << R"({"admin": "nonsense", "process_groups": [{"name": "kv", "command": ["x"]}]})";
+    process nonsense({program("launcher"), "run", "--config", config}, {});
+    CHECK(nonsense.wait() == 64);
+    CHECK_MESSAGE(holds(nonsense.output(), config + ": admin: "), nonsense.output());
+}
+
+TEST_CASE("launcher_admin: children log no more than OJS_LOG_LEVEL wants") {
+    const daemon_of other;  // for its configuration
+    for (const char* level : {"info", "warn"}) {
+        const std::string socket = "unix:" + scratch_file(std::string(level) + ".sock");
+        process self({program("launcher"), "run", "--config", other.config(), "--admin", socket},
+                     {{"OJS_LOG_LEVEL", level}, {"OJS_LOG_FORMAT", "json"}});
+        REQUIRE(self.prints("process ready"));
+        self.signal(SIGTERM);
+        CHECK_MESSAGE(self.wait() == 0, self.output());
+        // "grace_ms" is the child's, the rest of the line the launcher says as well.
+        CHECK_MESSAGE(holds(self.output(), "\"grace_ms\"") == (level == std::string("info")), self.output());
+    }
 }
 
 TEST_CASE("launcher_admin: over TCP with a token, and without one not at all") {
@@ -271,6 +388,22 @@ TEST_CASE("launcher_admin: the tool says what is wrong with its words, its socke
                              {{"roll", "kv", "--canary", "0"}, "--canary takes a number from 1"},
                              {{"roll", "kv", "--canary-time", "x"}, "--canary-time: "},
                              {{"stop", "kv", "--canary", "1"}, "--canary is for roll"},
+                             {{"status", "--canary-time", "1s"}, "--canary-time is for roll"},
+                             {{"roll", "kv", "--canary-time", "1s"}, "--canary-time needs --canary N"},
+                             {{"roll", "kv", "--retry", "x"}, "--retry takes manual, immediate or backoff"},
+                             {{"roll", "kv", "--retry="}, "--retry takes manual, immediate or backoff"},
+                             {{"roll", "kv", "--retries", "-1"}, "--retries takes a number from 1"},
+                             {{"roll", "kv", "--retries", "1x"}, "--retries takes a number from 1"},
+                             {{"roll", "kv", "--retry", "manual", "--retries", "1"}, "there are none"},
+                             {{"stop", "kv", "--retry", "backoff"}, "--retry is for roll"},
+                             {{"cancel", "kv", "--retries", "2"}, "--retries is for roll"},
+                             {{"roll", "kv", "--force"}, "--force is for stop"},
+                             {{"cancel", "kv", "--force"}, "--force is for stop"},
+                             {{"stop", "kv", "--force=yes"}, "--force takes no value"},
+                             {{"cancel"}, "cancel needs an operand: GROUP"},
+                             {{"cancel", "a", "b"}, "too many operands: b"},
+                             {{"status", "--no-wait"}, "--no-wait is for stop, roll and cancel"},
+                             {{"dry-run", "kv", "--reason", "x"}, "--reason is for stop, roll and cancel"},
                              {{"run"}, "run needs --config FILE"},
                              {{"run", "--config", "/nowhere"}, "cannot read /nowhere"},
                              {{"status", "--admin", "http://x"}, "write unix:/PATH or HOST:PORT"},

@@ -64,6 +64,8 @@ run work_off(std::string fetch, std::string beat, const std::string& said) {
                                                   {"OJS_CONCURRENCY", "1"},
                                                   {"OJS_HEARTBEAT_INTERVAL", "20ms"},
                                                   {"OJS_POLL_INTERVAL", "20ms"},
+                                                  // What is still being read then may take its time.
+                                                  {"OJS_STOP_TIMEOUT", "1m"},
                                                   {"OJS_LOG_FORMAT", "logfmt"}});
     CHECK(eventually([&] { return (!said.empty() && worker.count(said) > 0) || !jobs.reports().empty(); }));
     worker.signal(SIGTERM);

@@ -32,6 +32,32 @@ enum class instance_state : std::int32_t {
 // "SHUTDOWN_REQUESTED"; as to_string(shutdown_state).
 const char* to_string(instance_state state) noexcept;
 
+// What a replacement does where a new process does not become ready. RollingReplaceRequest.Retry. [RFC-041 "Rollback on
+// Failed Replacement" 4]
+enum class retry_policy : std::int32_t {
+    as_configured,  // what the group's configuration has
+    manual,         // it is rolled back, and an operator decides
+    immediate,      // another is tried at once
+    backoff         // another is tried after a pause
+};
+
+// Where a replacement stands, the last one of its group. ReplacementStatus.Phase.
+enum class replacement_phase : std::int32_t {
+    none,          // there was none
+    starting,      // new processes become ready
+    canaries,      // the first ones are watched
+    draining,      // old ones finish their work
+    pausing,       // until another one is tried
+    rolling_back,  // the old configuration comes again
+    done,
+    rolled_back,
+    cancelled
+};
+
+// "BACKOFF", "ROLLING_BACK"; as to_string(shutdown_state).
+const char* to_string(retry_policy policy) noexcept;
+const char* to_string(replacement_phase phase) noexcept;
+
 // ---- ShutdownProcess ----
 
 struct shutdown_process_request {
@@ -40,6 +66,7 @@ struct shutdown_process_request {
     std::int32_t grace_period_seconds = 0;  // s; 0: what its group has; never more than that
     std::int32_t max_shutdown_seconds = 0;  // the same
     bool dry_run = false;                   // only tells what would be drained
+    bool force = false;                     // nothing is drained: SIGTERM now, then SIGKILL
 };
 
 struct shutdown_process_response {
@@ -72,6 +99,7 @@ struct shutdown_group_request {
     std::string group;
     std::string reason;
     bool dry_run = false;
+    bool force = false;  // nothing is drained: SIGTERM now, then SIGKILL
 };
 
 struct shutdown_group_response {
@@ -86,6 +114,17 @@ struct group_status_request {
     std::string group;
 };
 
+// How far a replacement has come.
+struct replacement_status {
+    replacement_phase phase = replacement_phase::none;
+    std::int32_t replaced = 0;  // old ones that gave way to new ones
+    std::int32_t of = 0;
+    std::int32_t retries = 0;  // new ones that did not become ready, after which another was tried
+    bool cancelling = false;   // it ends as soon as what it has begun has ended
+    std::string failed_id;     // the last one that did not become ready
+    std::string why;           // it did not
+};
+
 struct group_status {
     std::string group;
     std::int32_t desired = 0;
@@ -95,6 +134,7 @@ struct group_status {
     bool degraded = false;   // goes on with fewer than desired: they failed too often
     std::string message;     // how the last replacement ended
     std::vector<process_status> processes;
+    replacement_status replacement;  // that is under way, or the last one
 };
 
 // ---- RollingReplace ----
@@ -105,12 +145,28 @@ struct rolling_replace_request {
     std::int32_t canary = 0;          // so many first
     std::int32_t canary_seconds = 0;  // s that those must stay ready before the rest follows
     bool dry_run = false;
+    retry_policy retry = retry_policy::as_configured;
+    std::int32_t retries = 0;  // at most; 0: as configured
 };
 
 struct rolling_replace_response {
     bool acknowledged = false;  // it has begun
     std::string message;
     std::vector<process_status> processes;  // of a dry run: what would be drained, in that order
+};
+
+// ---- CancelReplace ----
+
+// No more is replaced. What was replaced stays, and so does what was not.
+struct cancel_replace_request {
+    std::string group;
+    std::string reason;  // for the log
+};
+
+struct cancel_replace_response {
+    bool acknowledged = false;  // it goes no further
+    std::string message;
+    replacement_status replacement;  // as it stands
 };
 
 // ---- ListGroups ----

@@ -35,15 +35,16 @@ struct coordinator_options {
         launcher_address;  // where readiness and completion are pushed to; empty: they are only asked for
     std::chrono::milliseconds grace_period{
         3000};  // until more time must be asked for, where a request says 0
-    std::chrono::milliseconds max_shutdown{10000};  // until the launcher sends SIGTERM, likewise
+    std::chrono::milliseconds max_shutdown{
+        10000};  // until the launcher sends SIGTERM, likewise; a day at most
     // The end of max_shutdown that is kept for reporting, at most its half: what is still at work then is cancelled.
     std::chrono::milliseconds report_time{2000};
     // Asked at every status, from several threads; must be short, and not throw. Empty: what set_metrics() said.
     function<shutdown_metrics()> metrics;
     log_options log;
 
-    // OJS_LIFECYCLE_ADDR, OJS_PROCESS_ID and OJS_LAUNCHER_ADDR, as a launcher sets them. errc::invalid_argument: one is set
-    // to what is no address; the text names it.
+    // OJS_LIFECYCLE_ADDR, OJS_PROCESS_ID and OJS_LAUNCHER_ADDR, as a launcher sets them, and OJS_LOG_LEVEL and
+    // OJS_LOG_FORMAT. errc::invalid_argument: one is set to what is no address, or no level or format; the text names it.
     static result<coordinator_options> from_environment(const environment_lookup& lookup = nullptr);
 };
 
@@ -57,8 +58,8 @@ class shutdown_coordinator {
     // Listens when this returns. A Shutdown is event::stop_request with cause_kind::rpc for `life`, which outlives this.
     // Errors: invalid_argument, busy (a live socket or somebody's file is at the path), system.
     static result<shutdown_coordinator> start(coordinator_options options, lifecycle& life);
-    // For a worker, with options from the environment: ready() is said, in_flight_requests are its active jobs, the end is
-    // the worker's. `life` is the lifecycle the worker was given. Of a Shutdown, jobs are cancelled report_time before the
+    // For a worker, with options from the environment, and the worker's log: ready() is said once the backend has
+    // answered, in_flight_requests are its active jobs, the end is the worker's. `life` is the lifecycle the worker was given. Of a Shutdown, jobs are cancelled report_time before the
     // launcher's maximum, if the worker's own grace period is longer. Declare it after the worker. Errors: as start(),
     // and from_environment().
     static result<shutdown_coordinator> start_for(worker& of, lifecycle& life);

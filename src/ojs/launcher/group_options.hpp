@@ -24,7 +24,8 @@ enum class restart_policy : std::uint8_t {
 // "never", "on_failure", "always". Never null. Thread-safe.
 const char* to_string(restart_policy policy) noexcept;
 
-// Pauses double from `first` to `last`, each cut by a random part of its half. Of each place in a group apart.
+// Pauses double from `first` to `last`, each cut by a random part of its half, and are 24 days at most. Of each place in a
+// group apart.
 struct restart_options {
     restart_policy policy = restart_policy::on_failure;
     std::chrono::milliseconds first{1000};
@@ -32,6 +33,14 @@ struct restart_options {
     std::chrono::milliseconds stable{60000};  // who has run so long begins anew with `first`
     // Restarts without one that lasted `stable`; then the group is degraded, and goes on with one fewer. 0: no limit.
     int limit = 5;
+};
+
+// How often a replacement tries another process for one that did not become ready, and the pause before: it doubles from
+// `first` to `last`, each cut by a random part of its half. Both 0: at once. [RFC-041 "Rollback on Failed Replacement" 4]
+struct retry_options {
+    int limit = 0;  // 0: it is rolled back, and an operator decides
+    std::chrono::milliseconds first{1000};
+    std::chrono::milliseconds last{30000};
 };
 
 // Processes of one kind. launcher_config has the RFC's names of these.
@@ -44,6 +53,7 @@ struct group_options {
     int max_surge = 1;    // and never makes more than so many above `desired`; 0: 1
     std::chrono::milliseconds health_check_timeout{30000};  // for a new one to be ready
     restart_options restart;
+    retry_options retry;  // of a replacement by this configuration
 };
 
 struct rolling_options {
@@ -52,9 +62,8 @@ struct rolling_options {
     std::chrono::milliseconds canary_wait{0};
     // After that wait: an error rolls the replacement back. Called by the thread that replaces.
     function<result<void>(const std::vector<process_info>&)> canary_check;
-    // How often one more is started for one that did not become ready, and the pause before: doubling, with a random cut.
-    // Both pauses 0: at once. No retries: an operator decides.
-    int retries = 0;
+    // As retry_options; -1: those of the configuration, with its pauses.
+    int retries = -1;
     std::chrono::milliseconds retry_first{1000};
     std::chrono::milliseconds retry_last{30000};
     bool dry_run = false;  // only says what would be drained
@@ -87,8 +96,9 @@ struct group_info {
     int ready = 0;
     bool replacing = false;
     bool degraded = false;  // goes on with fewer: some failed too often. A replacement that succeeds ends it
-    std::uint64_t generation = 0;  // of the configuration; a replacement counts it up
-    std::string message;           // how the last replacement ended
+    std::uint64_t generation = 0;    // of the configuration; a replacement counts it up
+    std::string message;             // how the last replacement ended
+    replacement_status replacement;  // how far it came, or the one under way has
 };
 
 struct launcher_options {
@@ -98,6 +108,9 @@ struct launcher_options {
     std::string admin_address;
     std::string
         admin_token;  // wanted for all but /metrics and /healthz; must be set where other machines can connect
+    // What that server answers at /, to a browser: HTML that asks it further, as examples/launcher/status.html does. Its origin
+    // alone may then ask too. Empty: nothing is there.
+    std::string status_page;
     // Asked, by the threads of that server, for the configuration a group is to be replaced with. Empty: the one it has.
     function<result<group_options>(const std::string& name)> reload;
     std::string socket_folder;  // where children listen; empty: a new folder of 0700, removed at the end

@@ -24,28 +24,70 @@ inline bool is_plain_name(std::string_view text) noexcept {
     return true;
 }
 
+// Of restarts and retries: they are doubled, and cut by fractions.
+inline constexpr std::chrono::milliseconds longest_pause{longest_duration_ms};
+
+inline std::string fault_in_process(const process_options& of) {
+    constexpr std::chrono::milliseconds zero{0};
+    const shutdown_timeouts& times = of.shutdown;
+    if (of.child.command.empty()) return "command: is empty";
+    if (of.readiness_interval <= zero) return "readiness_interval: is not above 0";
+    if (of.health_interval < zero) return "health_interval: is negative";
+    if (of.unhealthy_after < 1) return "unhealthy_after: is not above 0";
+    if (times.grace_period <= zero) return "shutdown.grace_period: is not above 0";
+    if (times.max_duration < times.grace_period)
+        return cat({"shutdown.max_duration (", format_duration(times.max_duration),
+                    ") < shutdown.grace_period (", format_duration(times.grace_period), ")"});
+    if (times.poll_interval <= zero) return "shutdown.poll_interval: is not above 0";
+    return times.kill_delay < zero ? "shutdown.kill_delay: is negative" : "";
+}
+
+inline std::string fault_in_restart(const restart_options& restart) {
+    constexpr std::chrono::milliseconds zero{0};
+    if (restart.first < zero || restart.last < restart.first) return "restart: last pause < first pause";
+    if (restart.last > longest_pause) return "restart: a pause longer than 24 days";
+    if (restart.stable < zero) return "restart.stable: is negative";
+    return restart.limit < 0 ? "restart.limit: is negative" : "";
+}
+
+inline std::string fault_in_retry(const retry_options& retry) {
+    if (retry.first.count() < 0 || retry.last < retry.first) return "retry: last pause < first pause";
+    if (retry.last > longest_pause) return "retry: a pause longer than 24 days";
+    return retry.limit < 0 ? "retry.limit: is negative" : "";
+}
+
 // The first thing that is wrong with it; empty if nothing is.
 inline std::string fault_in_group(const group_options& group) {
-    constexpr std::chrono::milliseconds zero{0};
-    const shutdown_timeouts& times = group.process.shutdown;
-    const restart_options& restart = group.restart;
     if (!is_plain_name(group.name)) return "name: not 1 to 48 letters, digits, '.', '_' or '-'";
     if (!group.id_prefix.empty() && !is_plain_name(group.id_prefix)) return "id_prefix: as for a name";
-    if (group.process.child.command.empty()) return "command: is empty";
     if (group.desired < 0) return "desired_instances: is negative";
     if (group.min_healthy < 0) return "min_healthy_instances: is negative";
     if (group.min_healthy > group.desired)
         return cat(
             {"min_healthy_instances (", group.min_healthy, ") > desired_instances (", group.desired, ")"});
     if (group.max_surge < 0) return "max_surge: is negative";
-    if (group.health_check_timeout <= zero) return "health_check_timeout: is not above 0";
-    if (times.grace_period <= zero) return "shutdown.grace_period: is not above 0";
-    if (times.max_duration < times.grace_period)
-        return cat({"shutdown.max_duration (", format_duration(times.max_duration),
-                    ") < shutdown.grace_period (", format_duration(times.grace_period), ")"});
-    if (restart.first < zero || restart.last < restart.first) return "restart: last pause < first pause";
-    if (restart.limit < 0) return "restart.limit: is negative";
-    return "";
+    if (group.health_check_timeout.count() <= 0) return "health_check_timeout: is not above 0";
+    const std::string fault = fault_in_process(group.process);
+    if (!fault.empty()) return fault;
+    const std::string pauses = fault_in_restart(group.restart);
+    return pauses.empty() ? fault_in_retry(group.retry) : pauses;
+}
+
+// ---- the policies of retry_options, as files and requests name them ----
+
+inline retry_policy policy_of(const retry_options& options) noexcept {
+    if (options.limit == 0) return retry_policy::manual;
+    return options.last.count() == 0 ? retry_policy::immediate : retry_policy::backoff;
+}
+// Where `given` says nothing that a policy needs, it has what is usual.
+inline retry_options retry_of(retry_policy policy, const retry_options& given) noexcept {
+    constexpr int usual_limit = 3;
+    constexpr std::chrono::milliseconds none{0};
+    if (policy == retry_policy::manual) return {};
+    const int limit = given.limit > 0 ? given.limit : usual_limit;
+    if (policy == retry_policy::immediate) return {limit, none, none};
+    const retry_options pauses = given.last > none ? given : retry_options();
+    return {limit, pauses.first, pauses.last};
 }
 
 }  // namespace detail

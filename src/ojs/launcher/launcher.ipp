@@ -30,8 +30,6 @@ class launcher_body : public ref_counted {
           wake_(make_ref<shared_wake>()) {
         around_->log = logger(options_.log);
         around_->starter = std::move(starter);
-        around_->routing =
-            make_ref<routing>(options_.on_routable, options_.on_unroutable, options_.on_change, around_->log);
         around_->wake = [woken = wake_] { woken->it.notify(); };
     }
 
@@ -86,24 +84,6 @@ class launcher_body : public ref_counted {
         const lock_guard held(mutex_);
         return groups_;
     }
-    ref<process_group> group(const std::string& name) const {
-        for (const ref<process_group>& each : groups()) {
-            if (each->options().name == name) return each;
-        }
-        return {};
-    }
-    // Where it runs; `known` is set also where it has ended.
-    ref<member> find(const std::string& id, ref<process_group>& of, bool& known) const {
-        process_info ended;
-        for (const ref<process_group>& each : groups()) {
-            of = each;
-            for (const ref<member>& one : each->running()) {
-                if (one->id == id) return known = true, one;
-            }
-            if (each->find(id, ended)) return known = true, ref<member>();
-        }
-        return {};
-    }
 
   private:
     enum class state { fresh, running, ended };
@@ -134,6 +114,16 @@ class launcher_body : public ref_counted {
         result<detail::wake> made = detail::wake::create();
         if (!made) return made.error();
         wake_->it = std::move(*made);
+        around_->routing =
+            make_ref<routing>(options_.on_routable, options_.on_unroutable, options_.on_change, around_->log);
+        around_->events = make_ref<launcher_events>();
+        const result<void> opened = open_all(groups);
+        if (opened) return opened;
+        admin_.stop();  // and all of it can be tried again
+        close();
+        return opened;
+    }
+    result<void> open_all(const process_groups& groups) {
         result<void> opened = open_ledger();
         if (opened) opened = folder_.open(options_.socket_folder);
         if (!opened) return opened;
@@ -151,9 +141,6 @@ class launcher_body : public ref_counted {
         if (opened) around_->launcher_address = notifications_.address();
         if (opened && !life_.subscribe(wake_->it.notify_fd()))
             opened = error{errc::busy, 0, "the lifecycle has no room for another listener"};
-        if (opened) return opened;
-        admin_.stop();
-        notifications_.stop();
         return opened;
     }
     // Before all else: what was left behind may listen where ours will.
@@ -217,8 +204,7 @@ class launcher_body : public ref_counted {
         const shutdown_order order{"the launcher stops", {}, {}};
         for (const ref<process_group>& each : groups_) {
             const shutdown_timeouts times = each->options().process.shutdown;
-            const time_point latest =
-                deadline_after(times.max_duration + 2 * times.kill_delay + std::chrono::seconds(6));
+            const time_point latest = deadline_after(stop_time(times) + std::chrono::seconds(1));
             if (latest > give_up_at_) give_up_at_ = latest;
             each->stop_starting();
             each->leave(each->running(), order);
@@ -250,10 +236,7 @@ class launcher_body : public ref_counted {
         for (const ref<process_group>& each : groups_) each->stop_starting();
         admin_.stop();
         forget_gone();
-        around_->routing->stop();
-        notifications_.stop();
-        folder_.remove();
-        if (around_->ledger) around_->ledger->close();
+        close();
         if (&life_ == &own_life_) {
             life_.apply(event::drained, {});
             life_.apply(event::finished, {});
@@ -262,6 +245,13 @@ class launcher_body : public ref_counted {
         status_ = status;
         state_ = state::ended;
         ended_.notify_all();
+    }
+
+    void close() {
+        around_->routing->stop();
+        notifications_.stop();
+        folder_.remove();
+        if (around_->ledger) around_->ledger->close();
     }
 
     const launcher_options options_;
@@ -344,46 +334,40 @@ OJS_SHUTDOWN_INLINE std::vector<std::string> launcher::groups() const {
     return out;
 }
 OJS_SHUTDOWN_INLINE result<group_info> launcher::group(const std::string& name) const {
-    const detail::ref<detail::process_group> found = body_->group(name);
+    const detail::ref<detail::process_group> found = detail::find_group(body_->groups(), name);
     if (!found) return detail::no_such("group", name);
-    return found->info();
+    return detail::newest_info(*found);
 }
 OJS_SHUTDOWN_INLINE result<process_info> launcher::process(const std::string& id) const {
-    process_info out;
-    for (const detail::ref<detail::process_group>& each : body_->groups()) {
-        if (each->find(id, out)) return out;
-    }
-    return detail::no_such("process", id);
+    const detail::found_process found = detail::find_process(body_->groups(), id);
+    if (!found.group) return detail::no_such("process", id);
+    return found.info;
 }
 
 OJS_SHUTDOWN_INLINE result<void> launcher::shut_down_process(const std::string& id,
                                                              const shutdown_order& order) {
-    detail::ref<detail::process_group> group;
-    bool known = false;
-    const detail::ref<detail::member> found = body_->find(id, group, known);
-    if (!known) return detail::no_such("process", id);
-    if (found) group->drain({found}, order);
+    const detail::found_process found = detail::find_process(body_->groups(), id);
+    if (!found.group) return detail::no_such("process", id);
+    if (found.running) found.group->drain({found.running}, order);
     return {};
 }
 OJS_SHUTDOWN_INLINE result<void> launcher::shut_down_group(const std::string& name,
                                                            const shutdown_order& order) {
-    const detail::ref<detail::process_group> found = body_->group(name);
+    const detail::ref<detail::process_group> found = detail::find_group(body_->groups(), name);
     if (!found) return detail::no_such("group", name);
     return found->shut_down(order);
 }
 OJS_SHUTDOWN_INLINE result<void> launcher::force_process(const std::string& id) {
-    detail::ref<detail::process_group> group;
-    bool known = false;
-    const detail::ref<detail::member> found = body_->find(id, group, known);
-    if (!known) return detail::no_such("process", id);
-    if (found) group->force({found});
+    const detail::found_process found = detail::find_process(body_->groups(), id);
+    if (!found.group) return detail::no_such("process", id);
+    if (found.running) found.group->force({found.running});
     return {};
 }
 OJS_SHUTDOWN_INLINE result<rolling_report> launcher::rolling_replace(const std::string& name,
                                                                      const group_options& wanted,
                                                                      const rolling_options& how,
                                                                      const cancel_token& until) {
-    const detail::ref<detail::process_group> found = body_->group(name);
+    const detail::ref<detail::process_group> found = detail::find_group(body_->groups(), name);
     if (!found) return detail::no_such("group", name);
     if (!body_->runs()) return error{errc::busy, 0, "the launcher does not run"};
     return detail::rolling_replacement(*found, wanted, how, until).run();

@@ -11,7 +11,7 @@ inline namespace v0_1_0 {
 
 // The RFC's launcher-config.yaml as JSON (`yq -o json` writes it), with the same keys and some of ours:
 //
-//     {"socket_folder": "/run/kv",
+//     {"admin": "unix:/run/kv/admin.sock", "socket_folder": "/run/kv",
 //      "state_file": "/run/kv.state", "end_left_behind": true, "left_behind_grace": "10s",
 //      "process_groups": [{
 //        "name": "keyvalue-runner", "command": ["kv", "--port", "0"], "environment": {"LEVEL": "2"},
@@ -21,7 +21,11 @@ inline namespace v0_1_0 {
 //        "shutdown": {"grace_period": "3s", "max_duration": "10s", "poll_interval": "500ms", "kill_delay": "2s",
 //                     "force_without_request": false},
 //        "restart_policy": "on-failure",
-//        "restart": {"first_pause": "1s", "last_pause": "30s", "stable": "1m", "limit": 5}}]}
+//        "restart": {"first_pause": "1s", "last_pause": "30s", "stable": "1m", "limit": 5},
+//        "retry_policy": "backoff",
+//        "retry": {"first_pause": "1s", "last_pause": "30s", "limit": 3}}]}
+//
+// retry_policy is of a replacement: manual, immediate or backoff. `admin` is admin_address.
 //
 // All but the name and the command of each group may be left out. Durations as parse_duration() reads them, or whole
 // numbers of seconds. errc::invalid_argument, with the way to it ("process_groups[0].max_surge"): an unknown key, one that is there

@@ -2,7 +2,9 @@
 
 #include "../base/detail/array.hpp"
 #include "../base/detail/text.hpp"
+#include "../net/detail/url.hpp"
 #include "../net/json.hpp"
+#include "group_options.ipp"
 #include "launcher_config.hpp"
 
 namespace ojs {
@@ -134,11 +136,46 @@ inline config_key policy_key(restart_policy& into) {
             }};
 }
 
-inline config_key object_key(const char* name, config_keys keys, bool* there = nullptr) {
-    return {name, [keys = std::move(keys), there](std::string_view source) {
-                if (there != nullptr) *there = true;
-                return read_config_object(source, keys);
+// What stands there without a policy that gives it a meaning is refused by check_retry().
+struct retry_given {
+    retry_policy policy = retry_policy::manual;
+    retry_options options;
+    bool any = false;
+    bool first = false;
+    bool last = false;
+    bool limit = false;
+};
+
+inline config_key retry_policy_key(retry_policy& into) {
+    return {"retry_policy", [&into](std::string_view source) {
+                std::string name;
+                static_cast<void>(raw_string(source, name));
+                into = name == "immediate" ? retry_policy::immediate
+                       : name == "backoff" ? retry_policy::backoff
+                                           : retry_policy::manual;
+                const bool known = name == "manual" || into != retry_policy::manual;
+                return std::string(known ? "" : ": not manual, immediate or backoff");
             }};
+}
+
+inline config_key noted(config_key key, bool& there) {
+    return {key.name, [read = std::move(key.read), &there](std::string_view source) {
+                there = true;
+                return read(source);
+            }};
+}
+
+inline config_key address_key(const char* name, std::string& into) {
+    return {name, [&into](std::string_view source) {
+                if (!raw_string(source, into)) return std::string(": not a string");
+                const result<endpoint> where = parse_listen_address(into);
+                return where ? std::string() : cat({": ", where.error().text});
+            }};
+}
+
+inline config_key object_key(const char* name, config_keys keys) {
+    return {name,
+            [keys = std::move(keys)](std::string_view source) { return read_config_object(source, keys); }};
 }
 
 inline config_keys shutdown_keys(shutdown_timeouts& into) {
@@ -152,8 +189,27 @@ inline config_keys restart_keys(restart_options& into) {
             duration_key("stable", into.stable), number_key("limit", into.limit)};
 }
 
+inline config_keys retry_keys(retry_given& into) {
+    return {noted(duration_key("first_pause", into.options.first), into.first),
+            noted(duration_key("last_pause", into.options.last), into.last),
+            noted(number_key("limit", into.options.limit), into.limit)};
+}
+
+inline std::string check_retry(const retry_given& given) {
+    if (given.any && given.policy == retry_policy::manual)
+        return ".retry: retry_policy is manual, so it has no meaning";
+    const bool pauses = given.first || given.last;
+    if (pauses && given.policy == retry_policy::immediate)
+        return cat({".retry.", given.first ? "first_pause" : "last_pause",
+                    ": retry_policy is immediate, so there is no pause"});
+    if (given.limit && given.options.limit == 0) return ".retry.limit: 0 is retry_policy manual";
+    if (pauses && given.options.last.count() == 0) return ".retry.last_pause: 0 is retry_policy immediate";
+    return "";
+}
+
 inline std::string read_config_group(std::string_view source, group_options& out) {
     bool restart_given = false;
+    retry_given retry;
     child_options& child = out.process.child;
     const config_keys keys{text_key("name", out.name),
                            text_key("id_prefix", out.id_prefix),
@@ -169,11 +225,16 @@ inline std::string read_config_group(std::string_view source, group_options& out
                            number_key("unhealthy_after", out.process.unhealthy_after),
                            object_key("shutdown", shutdown_keys(out.process.shutdown)),
                            policy_key(out.restart.policy),
-                           object_key("restart", restart_keys(out.restart), &restart_given)};
+                           noted(object_key("restart", restart_keys(out.restart)), restart_given),
+                           retry_policy_key(retry.policy),
+                           noted(object_key("retry", retry_keys(retry)), retry.any)};
     const std::string fault = read_config_object(source, keys);
     if (!fault.empty()) return fault;
     if (restart_given && out.restart.policy == restart_policy::never)
         return ".restart: restart_policy is never, so it has no meaning";
+    const std::string retry_fault = check_retry(retry);
+    if (!retry_fault.empty()) return retry_fault;
+    out.retry = retry_of(retry.policy, retry.options);
     const std::string wrong = fault_in_group(out);
     return wrong.empty() ? "" : cat({".", wrong});
 }
@@ -214,10 +275,12 @@ OJS_SHUTDOWN_INLINE result<launcher_options> read_launcher_config(std::string_vi
     const result<void> checked = detail::check_json(json);
     if (!checked) return error{errc::invalid_argument, 0, checked.error().text};
     if (!detail::is_utf8(json)) return error{errc::invalid_argument, 0, "not UTF-8"};
-    const detail::config_keys keys{
-        detail::text_key("socket_folder", out.socket_folder), detail::text_key("state_file", out.state_file),
-        detail::flag_key("end_left_behind", out.end_left_behind),
-        detail::duration_key("left_behind_grace", out.left_behind_grace), detail::groups_key(out.groups)};
+    const detail::config_keys keys{detail::address_key("admin", out.admin_address),
+                                   detail::text_key("socket_folder", out.socket_folder),
+                                   detail::text_key("state_file", out.state_file),
+                                   detail::flag_key("end_left_behind", out.end_left_behind),
+                                   detail::duration_key("left_behind_grace", out.left_behind_grace),
+                                   detail::groups_key(out.groups)};
     std::string fault = detail::read_config_object(json.substr(detail::skip_json_blanks(json, 0)), keys);
     if (fault.empty() && out.groups.empty()) fault = ".process_groups: is empty";
     if (fault.empty()) return out;

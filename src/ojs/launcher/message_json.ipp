@@ -38,6 +38,10 @@ inline std::int64_t number_in(const message_field& from) noexcept {
             return static_cast<std::int32_t>(*static_cast<const readiness_state*>(from.value));
         case field_kind::instance_state:
             return static_cast<std::int32_t>(*static_cast<const instance_state*>(from.value));
+        case field_kind::retry_policy:
+            return static_cast<std::int32_t>(*static_cast<const retry_policy*>(from.value));
+        case field_kind::replacement_phase:
+            return static_cast<std::int32_t>(*static_cast<const replacement_phase*>(from.value));
         case field_kind::text:
         case field_kind::flag:
         case field_kind::texts:
@@ -103,7 +107,9 @@ inline std::string value_json(const message_field& from) {
         case field_kind::int64:
         case field_kind::shutdown_state:
         case field_kind::readiness_state:
-        case field_kind::instance_state: return number_json(from);
+        case field_kind::instance_state:
+        case field_kind::retry_policy:
+        case field_kind::replacement_phase: return number_json(from);
         case field_kind::message: return fields_json(from.fields);
     }
     return "";
@@ -189,6 +195,12 @@ inline void put_number(const message_field& into, std::int64_t number) noexcept 
         case field_kind::instance_state:
             *static_cast<instance_state*>(into.value) = static_cast<instance_state>(number);
             break;
+        case field_kind::retry_policy:
+            *static_cast<retry_policy*>(into.value) = static_cast<retry_policy>(number);
+            break;
+        case field_kind::replacement_phase:
+            *static_cast<replacement_phase*>(into.value) = static_cast<replacement_phase>(number);
+            break;
         case field_kind::text:
         case field_kind::flag:
         case field_kind::texts:
@@ -263,7 +275,9 @@ inline std::string read_value(const message_field& into, std::string_view source
         case field_kind::int64: fault = read_number(into, source, number); break;
         case field_kind::shutdown_state:
         case field_kind::readiness_state:
-        case field_kind::instance_state: fault = read_state(*into.enumerated, source, number); break;
+        case field_kind::instance_state:
+        case field_kind::retry_policy:
+        case field_kind::replacement_phase: fault = read_state(*into.enumerated, source, number); break;
         case field_kind::message: return read_members(source, into.fields);
     }
     if (fault.empty()) put_number(into, number);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "../../base/detail/ref.hpp"
+#include "../../base/duration.hpp"
 #include "../../base/error.hpp"
 #include "../../base/function.hpp"
 #include "../../base/log.hpp"
@@ -14,6 +15,14 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
+
+// From the order to the end, SIGKILL included.
+inline std::chrono::milliseconds stop_time(const shutdown_timeouts& of) noexcept {
+    const auto bounded = [](std::chrono::milliseconds time) {
+        return time < no_limit / 4 ? time : no_limit / 4;
+    };
+    return bounded(of.max_duration) + 2 * bounded(of.kill_delay) + std::chrono::seconds(5);
+}
 
 // One process, from its start to its end. Every member is thread-safe.
 class instance : public ref_counted {

@@ -32,6 +32,8 @@ enum class field_kind : unsigned char {
     shutdown_state,
     readiness_state,
     instance_state,
+    retry_policy,
+    replacement_phase,
     message
 };
 
@@ -51,6 +53,8 @@ struct message_field {
     message_field(int number, const char* name, shutdown_state& value);
     message_field(int number, const char* name, readiness_state& value);
     message_field(int number, const char* name, instance_state& value);
+    message_field(int number, const char* name, retry_policy& value);
+    message_field(int number, const char* name, replacement_phase& value);
     message_field(int number, const char* name, message_view value);
 
     int number = 0;         // from 1, as in the .proto
@@ -88,9 +92,12 @@ message_view view_of(process_status& message);
 message_view view_of(shutdown_group_request& message);
 message_view view_of(shutdown_group_response& message);
 message_view view_of(group_status_request& message);
+message_view view_of(replacement_status& message);
 message_view view_of(group_status& message);
 message_view view_of(rolling_replace_request& message);
 message_view view_of(rolling_replace_response& message);
+message_view view_of(cancel_replace_request& message);
+message_view view_of(cancel_replace_response& message);
 message_view view_of(list_groups_request& message);
 message_view view_of(list_groups_response& message);
 
@@ -114,6 +121,7 @@ inline constexpr rpc_method manager_methods[] = {
     {"ShutdownGroup", "ShutdownGroupRequest", "ShutdownGroupResponse"},
     {"GetGroupStatus", "GroupStatusRequest", "GroupStatus"},
     {"RollingReplace", "RollingReplaceRequest", "RollingReplaceResponse"},
+    {"CancelReplace", "CancelReplaceRequest", "CancelReplaceResponse"},
     {"ListGroups", "ListGroupsRequest", "ListGroupsResponse"},
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <utility>
 
 #include "message_fields.hpp"
@@ -20,10 +21,24 @@ inline constexpr const char* instance_state_names[] = {
     "SPAWNING",           "STARTING", "WARMING",  "READY",  "UNHEALTHY",
     "SHUTDOWN_REQUESTED", "DRAINING", "COMPLETE", "FORCED", "CRASHED"};
 inline constexpr enum_type instance_state_type = {"ProcessStatus.State", instance_state_names, 10};
+inline constexpr const char* retry_policy_names[] = {"AS_CONFIGURED", "MANUAL", "IMMEDIATE", "BACKOFF"};
+inline constexpr enum_type retry_policy_type = {"RollingReplaceRequest.Retry", retry_policy_names, 4};
+inline constexpr const char* replacement_phase_names[] = {"NONE",     "STARTING",    "CANARIES",
+                                                          "DRAINING", "PAUSING",     "ROLLING_BACK",
+                                                          "DONE",     "ROLLED_BACK", "CANCELLED"};
+inline constexpr enum_type replacement_phase_type = {"ReplacementStatus.Phase", replacement_phase_names, 9};
 
 inline const char* value_name(const enum_type& type, std::int32_t value) noexcept {
     const auto place = static_cast<std::size_t>(value);  // a negative one is beyond them all
     return place < type.count ? type.values[place] : "UNKNOWN";
+}
+
+inline constexpr std::chrono::milliseconds longest_shutdown{std::chrono::hours(24)};
+
+// Rounded up, and at least 1: 0 would mean that nothing was said.
+inline std::int32_t wire_seconds(std::chrono::milliseconds time) noexcept {
+    const std::chrono::milliseconds bounded = time < longest_shutdown ? time : longest_shutdown;
+    return bounded.count() < 1 ? 1 : static_cast<std::int32_t>((bounded.count() + 999) / 1000);
 }
 
 // ---- the messages, as RFC-041 lists them ----
@@ -110,7 +125,8 @@ OJS_SHUTDOWN_INLINE message_view view_of(shutdown_process_request& message) {
              {2, "reason", message.reason},
              {3, "grace_period_seconds", message.grace_period_seconds},
              {4, "max_shutdown_seconds", message.max_shutdown_seconds},
-             {5, "dry_run", message.dry_run}}};
+             {5, "dry_run", message.dry_run},
+             {6, "force", message.force}}};
 }
 
 OJS_SHUTDOWN_INLINE message_view view_of(shutdown_process_response& message) {
@@ -139,7 +155,10 @@ OJS_SHUTDOWN_INLINE message_view view_of(process_status& message) {
 
 OJS_SHUTDOWN_INLINE message_view view_of(shutdown_group_request& message) {
     return {"ShutdownGroupRequest",
-            {{1, "group", message.group}, {2, "reason", message.reason}, {3, "dry_run", message.dry_run}}};
+            {{1, "group", message.group},
+             {2, "reason", message.reason},
+             {3, "dry_run", message.dry_run},
+             {4, "force", message.force}}};
 }
 
 OJS_SHUTDOWN_INLINE message_view view_of(shutdown_group_response& message) {
@@ -153,6 +172,17 @@ OJS_SHUTDOWN_INLINE message_view view_of(group_status_request& message) {
     return {"GroupStatusRequest", {{1, "group", message.group}}};
 }
 
+OJS_SHUTDOWN_INLINE message_view view_of(replacement_status& message) {
+    return {"ReplacementStatus",
+            {{1, "phase", message.phase},
+             {2, "replaced", message.replaced},
+             {3, "of", message.of},
+             {4, "retries", message.retries},
+             {5, "cancelling", message.cancelling},
+             {6, "failed_id", message.failed_id},
+             {7, "why", message.why}}};
+}
+
 OJS_SHUTDOWN_INLINE message_view view_of(group_status& message) {
     return {"GroupStatus",
             {{1, "group", message.group},
@@ -162,7 +192,8 @@ OJS_SHUTDOWN_INLINE message_view view_of(group_status& message) {
              {5, "replacing", message.replacing},
              {6, "degraded", message.degraded},
              {7, "message", message.message},
-             {8, "processes", message.processes}}};
+             {8, "processes", message.processes},
+             {9, "replacement", view_of(message.replacement)}}};
 }
 
 OJS_SHUTDOWN_INLINE message_view view_of(rolling_replace_request& message) {
@@ -171,7 +202,9 @@ OJS_SHUTDOWN_INLINE message_view view_of(rolling_replace_request& message) {
              {2, "reason", message.reason},
              {3, "canary", message.canary},
              {4, "canary_seconds", message.canary_seconds},
-             {5, "dry_run", message.dry_run}}};
+             {5, "dry_run", message.dry_run},
+             {6, "retry", message.retry},
+             {7, "retries", message.retries}}};
 }
 
 OJS_SHUTDOWN_INLINE message_view view_of(rolling_replace_response& message) {
@@ -179,6 +212,17 @@ OJS_SHUTDOWN_INLINE message_view view_of(rolling_replace_response& message) {
             {{1, "acknowledged", message.acknowledged},
              {2, "message", message.message},
              {3, "processes", message.processes}}};
+}
+
+OJS_SHUTDOWN_INLINE message_view view_of(cancel_replace_request& message) {
+    return {"CancelReplaceRequest", {{1, "group", message.group}, {2, "reason", message.reason}}};
+}
+
+OJS_SHUTDOWN_INLINE message_view view_of(cancel_replace_response& message) {
+    return {"CancelReplaceResponse",
+            {{1, "acknowledged", message.acknowledged},
+             {2, "message", message.message},
+             {3, "replacement", view_of(message.replacement)}}};
 }
 
 OJS_SHUTDOWN_INLINE message_view view_of(list_groups_request& /*message*/) {
@@ -229,6 +273,20 @@ OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* g
       value(&place),
       enumerated(&instance_state_type) {}
 OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name,
+                                                 retry_policy& place)
+    : number(given_number),
+      name(given_name),
+      kind(field_kind::retry_policy),
+      value(&place),
+      enumerated(&retry_policy_type) {}
+OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name,
+                                                 replacement_phase& place)
+    : number(given_number),
+      name(given_name),
+      kind(field_kind::replacement_phase),
+      value(&place),
+      enumerated(&replacement_phase_type) {}
+OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name,
                                                  std::vector<process_status>& place)
     : number(given_number), name(given_name), kind(field_kind::processes), value(&place) {}
 OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name,
@@ -246,6 +304,12 @@ OJS_SHUTDOWN_INLINE const char* to_string(readiness_state state) noexcept {
 
 OJS_SHUTDOWN_INLINE const char* to_string(instance_state state) noexcept {
     return detail::value_name(detail::instance_state_type, static_cast<std::int32_t>(state));
+}
+OJS_SHUTDOWN_INLINE const char* to_string(retry_policy policy) noexcept {
+    return detail::value_name(detail::retry_policy_type, static_cast<std::int32_t>(policy));
+}
+OJS_SHUTDOWN_INLINE const char* to_string(replacement_phase phase) noexcept {
+    return detail::value_name(detail::replacement_phase_type, static_cast<std::int32_t>(phase));
 }
 
 }  // namespace v0_1_0

@@ -2,6 +2,7 @@
 // Replacement Algorithm"]
 #pragma once
 
+#include "../group_options.ipp"
 #include "process_group.ipp"
 
 namespace ojs {
@@ -15,14 +16,7 @@ class rolling_replacement {
   public:
     rolling_replacement(process_group& group, group_options wanted, const rolling_options& how,
                         const cancel_token& until)
-        : group_(group),
-          before_(group.options()),
-          wanted_(std::move(wanted)),
-          how_(how),
-          until_(until),
-          most_((before_.desired > wanted_.desired ? before_.desired : wanted_.desired) + surge()),
-          min_healthy_(before_.min_healthy < wanted_.min_healthy ? before_.min_healthy
-                                                                 : wanted_.min_healthy) {}
+        : group_(group), wanted_(std::move(wanted)), how_(with_retries(how, wanted_)), until_(until) {}
 
     // errc::busy, as begin_replacement(); errc::invalid_argument, as check_group(), or for another name.
     result<rolling_report> run() {
@@ -43,6 +37,10 @@ class rolling_replacement {
         const result<std::uint64_t> generation = group_.begin_replacement();
         if (!generation) return generation.error();
         generation_ = *generation;
+        before_ = group_.options();  // nobody else changes it from here on
+        before_generation_ = group_.generation();
+        most_ = (before_.desired > wanted_.desired ? before_.desired : wanted_.desired) + surge();
+        min_healthy_ = least(before_.min_healthy, wanted_.min_healthy);
         return {};
     }
     void give_up() {
@@ -50,12 +48,15 @@ class rolling_replacement {
         finish(false);
     }
     rolling_report go_on() {
-        before_generation_ = group_.generation();
         const members old = group_.staying();
         report_.of = static_cast<int>(old.size());
         tell(log_level::info, "rolling replace begins");
+        now_.of = report_.of;
         members fresh;
-        const outcome end = roll(old, wanted_, generation_, how_.canary, fresh, report_.replaced);
+        const int canaries = least(how_.canary, least(wanted_.desired, report_.of));  // there are no more
+        outcome end = roll(old, wanted_, generation_, canaries, fresh, report_.replaced);
+        // One that was cancelled meanwhile is not taken back.
+        if (end == outcome::failed && !show(replacement_phase::rolling_back)) end = outcome::cancelled;
         if (end == outcome::failed) roll_back(fresh);
         if (end == outcome::cancelled) {
             report_.cancelled = true;
@@ -68,15 +69,23 @@ class rolling_replacement {
   private:
     enum class outcome { done, failed, cancelled };
 
+    static rolling_options with_retries(rolling_options how, const group_options& wanted) {
+        if (how.retries != -1) return how;
+        how.retries = wanted.retry.limit;
+        how.retry_first = wanted.retry.first;
+        how.retry_last = wanted.retry.last;
+        return how;
+    }
     int surge() const noexcept { return wanted_.max_surge > 0 ? wanted_.max_surge : 1; }
 
     result<void> check() const {
         result<void> sound = check_group(wanted_);
         if (!sound) return sound;
-        if (wanted_.name != before_.name) return fault("a group keeps its name");
+        if (wanted_.name != group_.options().name) return fault("a group keeps its name");
         if (how_.canary < 0 || how_.retries < 0) return fault("canary and retries are not negative");
         if (how_.retry_last < how_.retry_first)
             return fault("the last pause between retries is not the shortest");
+        if (how_.retry_last > longest_pause) return fault("a pause between retries is longer than 24 days");
         return {};
     }
     static result<void> fault(const char* text) { return error{errc::invalid_argument, 0, text}; }
@@ -115,7 +124,7 @@ class rolling_replacement {
             for (const ref<member>& each : added) fresh.push_back(each);
             members batch;
             for (int i = 0; i < count; ++i) batch.push_back(old[next + static_cast<std::size_t>(i)]);
-            const bool last_canary = canary > made && made + wanted >= least(canary, report_.of);
+            const bool last_canary = canary > made && made + wanted >= canary;
             outcome end = last_canary ? watch_canaries(fresh) : outcome::done;
             if (end == outcome::done) end = retire(batch, to);
             if (end != outcome::done) {
@@ -127,6 +136,7 @@ class rolling_replacement {
             }
             replaced += count;
             next += batch.size();
+            if (next < old.size() && !report_.rolled_back) tell(log_level::info, "rolling replace goes on");
         }
         return outcome::done;
     }
@@ -144,12 +154,15 @@ class rolling_replacement {
             if (end == outcome::cancelled)
                 return end;  // those that are ready are more than desired, and drained as that
             if (tries_left == 0) return end;
+            ++now_.retries;
+            show(replacement_phase::pausing);
             tell(log_level::warn, "a new process did not become ready, another is tried");
             if (!group_.pause(deadline_after(pauses.next()), until_)) return outcome::cancelled;
         }
     }
     outcome try_batch(int count, const group_options& to, std::uint64_t generation, members& out) {
-        const time_point room_by = deadline_after(stop_time(to));
+        show(replacement_phase::starting);
+        const time_point room_by = deadline_after(stop_time(to.process.shutdown));
         if (!group_.await_room(count, most_, room_by, until_))
             return not_done("", "others did not end in time");
         const time_point ready_by = deadline_after(to.health_check_timeout);
@@ -168,21 +181,32 @@ class rolling_replacement {
     // The old ones that they are to replace still run.
     outcome watch_canaries(const members& fresh) {
         ref<member> failed;
+        show(replacement_phase::canaries);
         tell(log_level::info, "canaries are watched");
         const process_group::readiness end =
             group_.await_steady(fresh, deadline_after(how_.canary_wait), until_, failed);
         if (end != process_group::readiness::ready)
             return not_done(id_of(failed), "a canary did not stay ready");
         if (!how_.canary_check) return outcome::done;
-        const result<void> passed = how_.canary_check(infos_of(fresh));
+        const result<void> passed = ask_check(infos_of(fresh));
         return passed ? outcome::done : not_done("", cat({"the canaries' check: ", passed.error().text}));
+    }
+    // It is the program's, and what it throws must not leave the group in the middle of a replacement.
+    result<void> ask_check(const std::vector<process_info>& canaries) const {
+        try {
+            return how_.canary_check(canaries);
+        } catch (...) {
+            pass_on_thread_end();
+            return error{errc::system, 0, "it threw"};
+        }
     }
     outcome retire(const members& old, const group_options& to) {
         const shutdown_order order{how_.reason.empty() ? "rolling replacement" : how_.reason, {}, {}};
         const time_point enough_by = deadline_after(to.health_check_timeout);
+        show(replacement_phase::draining);
         if (!group_.retire(old, min_healthy_, enough_by, until_, order))
             return not_done("", "too few are ready to let one go");
-        if (!group_.await_gone(old, deadline_after(stop_time(before_))))
+        if (!group_.await_gone(old, deadline_after(stop_time(before_.process.shutdown))))
             tell(log_level::warn, "an old process does not end");  // the next step waits for room
         return outcome::done;
     }
@@ -193,7 +217,7 @@ class rolling_replacement {
         group_.leave(idle, order);
         group_.force(idle);
         group_.drain(group_.pick(added, true), order);
-        if (!group_.await_gone(added, deadline_after(stop_time(wanted_))))
+        if (!group_.await_gone(added, deadline_after(stop_time(wanted_.process.shutdown))))
             tell(log_level::error, "a new process does not end");
     }
 
@@ -223,6 +247,9 @@ class rolling_replacement {
                 ? cat({report_.mixed ? "rolled back in part, " : "rolled back, ", report_.failed_id,
                        report_.failed_id.empty() ? "" : ": ", report_.why})
                 : cat({"cancelled, replaced ", counts});
+        show(done                  ? replacement_phase::done
+             : report_.rolled_back ? replacement_phase::rolled_back
+                                   : replacement_phase::cancelled);
         group_.end_replacement(done ? &wanted_ : nullptr, generation_, message);
         const replacement_end how = done                  ? replacement_end::done
                                     : report_.rolled_back ? replacement_end::rolled_back
@@ -233,6 +260,16 @@ class rolling_replacement {
     }
 
     // ---- small ones ----
+
+    // What a rollback does is that, whichever step of it. False: it was cancelled.
+    bool show(replacement_phase phase) {
+        const bool ended = phase >= replacement_phase::done;
+        now_.phase = report_.rolled_back && !ended ? replacement_phase::rolling_back : phase;
+        now_.replaced = report_.replaced;
+        now_.failed_id = report_.failed_id;
+        now_.why = report_.why;
+        return group_.show_replacement(now_);
+    }
 
     outcome not_done(const std::string& id, std::string why) {
         if (group_.was_interrupted(until_)) return outcome::cancelled;
@@ -253,11 +290,6 @@ class rolling_replacement {
         const int out = one < other ? one : other;
         return out > 0 ? out : 0;
     }
-    // From the order to the end, SIGKILL included.
-    static std::chrono::milliseconds stop_time(const group_options& of) noexcept {
-        const shutdown_timeouts& times = of.process.shutdown;
-        return times.max_duration + 2 * times.kill_delay + std::chrono::seconds(5);
-    }
     void tell(log_level level, const char* message) const {
         group_.log().write(
             level, message,
@@ -270,15 +302,17 @@ class rolling_replacement {
     }
 
     process_group& group_;
-    const group_options before_;
     const group_options wanted_;
     const rolling_options how_;
     const cancel_token until_;
-    const int most_;         // processes at any moment
-    const int min_healthy_;  // where the configurations differ, what both can hold
+    // Known once it has begun:
+    group_options before_;
+    int most_ = 0;         // processes at any moment
+    int min_healthy_ = 0;  // where the configurations differ, what both can hold
     std::uint64_t generation_ = 0;
     std::uint64_t before_generation_ = 0;
     rolling_report report_;
+    replacement_status now_;
     const char* result_ = "";  // once it has ended
 };
 

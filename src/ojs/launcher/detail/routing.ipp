@@ -54,7 +54,7 @@ class routing : public ref_counted {
         }
         if (told_ >= wanted) return;
         held.unlock();
-        log_.write(log_level::warn, "on_unroutable takes long, processes are shut down without it");
+        log_.write(log_level::warn, "a hook of the routing takes long, processes are shut down without it");
     }
 
   private:

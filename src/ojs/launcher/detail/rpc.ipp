@@ -53,6 +53,11 @@ inline const char* rpc_form_fault(const http_request& request, int& status, cons
     status = 400;
     code = "invalid_argument";
     if (version.data() != nullptr && version != "1") return "the Connect-Protocol-Version must be 1";
+    const std::string_view time = find_header(request.headers, "Connect-Timeout-Ms");
+    const bool is_time = time.find_first_not_of("0123456789") == std::string_view::npos;
+    if (time.data() != nullptr && (time.empty() || time.size() > 10 || !is_time)) {
+        return "the Connect-Timeout-Ms must be a number of at most ten digits";
+    }
     status = 413;
     code = "resource_exhausted";
     return request.body.size() > rpc_body_limit ? "the body is too large" : nullptr;

@@ -1,0 +1,248 @@
+// Groups are replaced while they have work: no job is lost or done twice, no request fails, never are fewer ready than
+// promised, and a replacement that fails half-way leaves the group serving as it was.
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "events.hpp"
+#include "harness.hpp"
+#include "router.hpp"
+
+using namespace test;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr int group_size = 8;
+
+ojs::group_options group_of(std::vector<std::string> command) {
+    ojs::group_options out;
+    out.name = "group";
+    out.desired = out.min_healthy = group_size;
+    out.process.child.command = std::move(command);
+    out.process.child.output = ojs::child_stream::null();
+    out.process.child.errors = ojs::child_stream::null();
+    return out;
+}
+
+ojs::launcher_options options_for(ojs::group_options group, counter& ready) {
+    ojs::launcher_options out;
+    out.groups = {std::move(group)};
+    out.log.level = ojs::log_level::off;
+    out.on_routable = [&ready](const ojs::process_info&) { ready.add(); };
+    return out;
+}
+
+ojs::launcher_options options_for(ojs::group_options group, router& through, counter& ready) {
+    ojs::launcher_options out = options_for(std::move(group), ready);
+    out.on_routable = [&](const ojs::process_info& of) {
+        through.add(of);
+        ready.add();
+    };
+    out.on_unroutable = [&](const ojs::process_info& of) { through.remove(of); };
+    return out;
+}
+
+void replace(ojs::launcher& of, ojs::group_options to, int surge) {
+    to.max_surge = surge;
+    const auto report = of.rolling_replace("group", to);
+    REQUIRE(report);
+    CHECK_MESSAGE(report->replaced == group_size, report->failed_id << " " << report->why);
+}
+
+void stop(ojs::launcher& of) {
+    of.request_stop();
+    REQUIRE(of.wait(ojs::deadline_after(hang_guard)));
+    CHECK(of.exit_code() == 0);
+}
+
+// Pushes jobs, about as fast as they can be done.
+class job_load {
+  public:
+    explicit job_load(backend& to) : thread_([this, &to] { work(to); }) {}
+    job_load(const job_load&) = delete;
+    job_load& operator=(const job_load&) = delete;
+    ~job_load() { stop(); }
+
+    const std::vector<std::string>& stop() {
+        ends_ = true;
+        if (thread_.joinable()) thread_.join();
+        return pushed_;
+    }
+
+  private:
+    void work(backend& to) {
+        while (!ends_) {
+            for (std::string& id : to.push("fleet.job", "[]", 3)) pushed_.push_back(std::move(id));
+            std::this_thread::sleep_for(15ms);
+        }
+    }
+    std::atomic<bool> ends_{false};
+    std::vector<std::string> pushed_;
+    std::thread thread_;
+};
+
+// Several requests later; false: none came through any more.
+bool go_on(const requests& clients) {
+    const int wanted = clients.sent() + 100;
+    return eventually([&] { return clients.sent() >= wanted; });
+}
+
+// A second is how long the launcher waits for the hooks of three that are taken off together.
+void check_served(const router& through, const requests& clients) {
+    CHECK_MESSAGE(clients.failed() == 0, clients.failure());
+    CHECK(through.fewest() >= group_size);
+    CHECK((through.passed_on() == 0 || through.slowest_removal() > 300ms));
+}
+
+// How often each job's handler came to its end.
+std::map<std::string, int> read_done(const std::string& path) {
+    std::map<std::string, int> out;
+    std::ifstream file(path);
+    for (std::string id; std::getline(file, id);) ++out[id];
+    return out;
+}
+
+// What this process has.
+struct possessions {
+    std::ptrdiff_t descriptors = 0;
+    std::ptrdiff_t threads = 0;
+    std::ptrdiff_t children = 0;  // zombies too
+
+    static possessions now() {
+        possessions out;
+        out.descriptors = entries("/proc/self/fd");
+        out.threads = entries("/proc/self/task");
+        for (const auto& each : std::filesystem::directory_iterator("/proc/self/task")) {
+            std::ifstream list(each.path() / "children");
+            for (pid_t child = 0; list >> child;) ++out.children;
+        }
+        return out;
+    }
+
+    // A thread that was joined stays listed for a moment.
+    static possessions at_rest() {
+        possessions out = now();
+        const auto same = [&out] {
+            const possessions last = out;
+            std::this_thread::sleep_for(20ms);
+            out = now();
+            return out.threads == last.threads;
+        };
+        CHECK(eventually(same));
+        return out;
+    }
+
+  private:
+    static std::ptrdiff_t entries(const char* folder) {
+        const std::filesystem::directory_iterator all(folder);
+        return std::distance(begin(all), end(all));
+    }
+};
+
+}  // namespace
+
+TEST_CASE("fleet: workers on a backend are replaced under load, and every job is done once") {
+    backend jobs;
+    const std::string done = scratch_file("done");
+    ojs::group_options group = group_of({program("fleet"), "--worker", done});
+    group.process.child.environment = {"OJS_URL=" + jobs.url(), "OJS_CONCURRENCY=4",
+                                       "OJS_POLL_INTERVAL=20ms"};
+    counter ready;
+    ojs::launcher workers(options_for(group, ready));
+    REQUIRE(workers.start());
+    REQUIRE(ready.wait_for(group_size));
+
+    job_load load(jobs);
+    for (const int surge : {1, 3}) replace(workers, group, surge);
+    const std::vector<std::string>& pushed = load.stop();
+    const auto all = static_cast<std::int64_t>(pushed.size());
+    CHECK(eventually([&] { return jobs.summary()["completed"].number >= all; }));
+    stop(workers);
+
+    const std::map<std::string, int> times = read_done(done);
+    CHECK(times.size() == pushed.size());
+    for (const std::string& id : pushed) {
+        const auto found = times.find(id);
+        CHECK_MESSAGE((found != times.end() && found->second == 1), jobs.history(id));
+    }
+}
+
+TEST_CASE("fleet: servers are replaced under requests, of which none fails, and never are fewer ready") {
+    const ojs::group_options group = group_of({program("keyvalue_runner"), "--work-duration", "2ms"});
+    router through(10ms);
+    counter ready;
+    ojs::launcher servers(options_for(group, through, ready));
+    REQUIRE(servers.start());
+    REQUIRE(ready.wait_for(group_size));
+    requests clients(through, 4);
+    for (const int surge : {1, 3}) replace(servers, group, surge);
+    CHECK(go_on(clients));
+    clients.stop();
+    check_served(through, clients);
+    stop(servers);
+}
+
+TEST_CASE("fleet: a replacement that fails half-way is taken back under requests, of which none fails") {
+    const ojs::group_options group = group_of({program("keyvalue_runner"), "--work-duration", "2ms"});
+    router through;
+    counter ready;
+    ojs::launcher servers(options_for(group, through, ready));
+    REQUIRE(servers.start());
+    REQUIRE(ready.wait_for(group_size));
+    requests clients(through, 4);
+
+    // Of the new ones the fifth is not to become ready: ids are group-N.
+    ojs::group_options faulty = group;
+    faulty.process.child.command = {"/bin/sh", "-c",
+                                    "test \"${OJS_PROCESS_ID#group-}\" -ne 13 && exec \"$0\" \"$@\"; exit 3"};
+    for (const std::string& each : group.process.child.command) faulty.process.child.command.push_back(each);
+    const auto report = servers.rolling_replace("group", faulty);
+    REQUIRE(report);
+    CHECK(report->rolled_back);
+    CHECK_FALSE(report->mixed);
+    CHECK(report->replaced == 0);
+    CHECK(report->failed_id == "group-13");
+    CHECK(go_on(clients));
+    clients.stop();
+    check_served(through, clients);
+
+    const auto now = servers.group("group");
+    REQUIRE(now);
+    CHECK(now->ready == group_size);
+    for (const ojs::process_info& each : now->processes) {
+        if (ojs::is_over(each.state)) continue;
+        CHECK_MESSAGE(each.generation == now->generation, each.id);
+    }
+    stop(servers);
+}
+
+#ifdef __linux__  // elsewhere there is no /proc to count by
+TEST_CASE("fleet: after 200 processes that came and went nothing is left of them") {
+    // Of both kinds: those that take part in the protocol, and those that know nothing of it.
+    const ojs::group_options runners = group_of({program("lifecycle_runner"), "--initial-work", "0"});
+    ojs::group_options others = group_of({"/bin/sleep", "600"});
+    others.process.participates = false;
+    counter ready;
+    ojs::launcher of(options_for(runners, ready));
+    REQUIRE(of.start());
+    REQUIRE(ready.wait_for(group_size));
+    replace(of, others, group_size);
+    replace(of, runners, group_size);
+    const possessions before = possessions::at_rest();
+    for (int replaced = 0; replaced < 200; replaced += 4 * group_size) {
+        for (int i = 0; i < 3; ++i) replace(of, others, group_size);
+        replace(of, runners, group_size);
+    }
+    CHECK(eventually([&] { return possessions::now().threads == before.threads; }));
+    const possessions after = possessions::now();
+    CHECK(after.descriptors == before.descriptors);
+    CHECK(after.children == before.children);
+    if (before.children < group_size) MESSAGE("skipped: children are not listed in /proc here");
+    stop(of);
+}
+#endif

@@ -1,0 +1,153 @@
+// A router in front of a launcher's group of keyvalue_runners: it goes by the launcher's hooks alone. The includer has said
+// whether it wants the leaf.
+#pragma once
+#include <algorithm>
+#include <atomic>
+#include <climits>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ojs_shutdown.hpp"
+
+namespace test {
+
+class router {
+  public:
+    // `lag`: of what it does with what it is told, as where many machines must hear of it.
+    explicit router(std::chrono::milliseconds lag = std::chrono::milliseconds(0)) : lag_(lag) {}
+
+    // launcher_options::on_routable
+    void add(const ojs::process_info& of) {
+        const std::string said = "serving on ";  // by keyvalue_runner, when it is ready
+        const std::string& text = of.readiness.message;
+        if (text.compare(0, said.size(), said) != 0) return;
+        auto client = ojs::http_client::create("http://" + text.substr(said.size()));
+        if (!client) return;
+        const std::lock_guard<std::mutex> held(mutex_);
+        routes_.push_back(std::make_shared<route>(of.id, std::move(*client)));
+    }
+    // launcher_options::on_unroutable: returns once its requests in hand are answered.
+    void remove(const ojs::process_info& of) {
+        const ojs::time_point began = ojs::steady_clock::now();
+        std::this_thread::sleep_for(lag_);
+        std::shared_ptr<route> gone;
+        {
+            const std::lock_guard<std::mutex> held(mutex_);
+            for (std::size_t i = 0; i < routes_.size() && !gone; ++i) {
+                if (routes_[i]->id != of.id) continue;
+                gone = routes_[i];
+                routes_.erase(routes_.begin() + static_cast<std::ptrdiff_t>(i));
+            }
+            fewest_ = std::min(fewest_, static_cast<int>(routes_.size()));
+        }
+        if (!gone) return;
+        gone->in_hand.close();
+        gone->in_hand.wait_until(ojs::time_point::max());  // each has a deadline
+        const auto took =
+            std::chrono::duration_cast<std::chrono::milliseconds>(ojs::steady_clock::now() - began);
+        if (took > slowest_removal_.load()) slowest_removal_ = took;
+    }
+
+    // Passes on what one refuses because it drains, to the next one. That is counted: it happens only where remove() takes
+    // longer than a launcher waits.
+    ojs::result<ojs::http_response> send(const ojs::http_request& request) {
+        ojs::http_call call;
+        call.deadline = ojs::steady_clock::now() + std::chrono::seconds(20);
+        for (;;) {
+            const std::shared_ptr<route> to = next();
+            if (!to) return ojs::error{ojs::errc::unreachable, 0, "nobody may be given work"};
+            const ojs::drain_barrier::ticket ticket = to->in_hand.enter();
+            if (!ticket) continue;  // and it is no longer in the table
+            auto answer = to->client.send(request, call);
+            const bool refused = answer && answer->status == 503;
+            if (!refused || ojs::steady_clock::now() >= call.deadline) return answer;
+            ++passed_on_;
+        }
+    }
+
+    int routes() const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return static_cast<int>(routes_.size());
+    }
+    // Ready ones, whenever one was taken off so far.
+    int fewest() const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return fewest_;
+    }
+    int passed_on() const { return passed_on_; }
+    std::chrono::milliseconds slowest_removal() const { return slowest_removal_; }
+
+  private:
+    struct route {
+        route(std::string of, ojs::http_client to) : id(std::move(of)), client(std::move(to)) {}
+        const std::string id;
+        ojs::http_client client;
+        ojs::drain_barrier in_hand;
+    };
+
+    std::shared_ptr<route> next() {
+        const std::lock_guard<std::mutex> held(mutex_);
+        if (routes_.empty()) return nullptr;
+        return routes_[++turn_ % routes_.size()];
+    }
+
+    const std::chrono::milliseconds lag_;
+    mutable std::mutex mutex_;
+    std::vector<std::shared_ptr<route>> routes_;
+    std::size_t turn_ = 0;
+    int fewest_ = INT_MAX;
+    std::atomic<int> passed_on_{0};
+    std::atomic<std::chrono::milliseconds> slowest_removal_{std::chrono::milliseconds(0)};
+};
+
+// Clients that put values through a router, one request after the other, until they are stopped.
+class requests {
+  public:
+    requests(router& through, int clients) {
+        for (int i = 0; i < clients; ++i) threads_.emplace_back([&through, this, i] { work(through, i); });
+    }
+    requests(const requests&) = delete;
+    requests& operator=(const requests&) = delete;
+    ~requests() { stop(); }
+
+    void stop() {
+        ends_ = true;
+        for (std::thread& each : threads_) each.join();
+        threads_.clear();
+    }
+    int sent() const { return sent_; }
+    int failed() const { return failed_; }
+    // What came of the first that failed.
+    std::string failure() const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return failure_;
+    }
+
+  private:
+    void work(router& through, int client) {
+        ojs::http_request request;
+        request.method = "PUT";
+        request.target = "/client-" + std::to_string(client);
+        while (!ends_) {
+            request.body = std::to_string(++sent_);
+            const auto answer = through.send(request);
+            if (answer && answer->status == 204) continue;
+            ++failed_;
+            const std::lock_guard<std::mutex> held(mutex_);
+            if (failure_.empty())
+                failure_ = answer ? "status " + std::to_string(answer->status) : answer.error().text;
+        }
+    }
+
+    std::atomic<bool> ends_{false};
+    std::atomic<int> sent_{0};
+    std::atomic<int> failed_{0};
+    mutable std::mutex mutex_;
+    std::string failure_;
+    std::vector<std::thread> threads_;
+};
+
+}  // namespace test
