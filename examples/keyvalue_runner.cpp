@@ -173,9 +173,10 @@ int work(const settings& how, ojs::coordinator_options options, ojs::lifecycle& 
     auto http = ojs::http_server::start(
         how.listen, [&keys](const ojs::http_request& request) { return keys.answer(request); });
     if (!http) return failed(http.error());
-    std::printf("serving on %s\n", http->address().c_str());
+    const std::string where = "serving on " + http->address();
+    std::printf("%s\n", where.c_str());
     std::fflush(stdout);
-    coordinator->ready();
+    coordinator->ready(where);  // so that whoever is told that it may be given work knows where it is
     coordinator->on_shutdown(
         "refuse new requests", [&keys] { keys.refuse_new(); }, ojs::no_limit);
     const ojs::result<void> drained =

@@ -1,4 +1,4 @@
-// launcher status, stop, roll, dry-run and watch.
+// launcher status, stop, roll, cancel, dry-run and watch.
 #include "client.hpp"
 
 #include <cstdio>
@@ -68,10 +68,19 @@ int follow(admin_peer& peer, Wanted wanted, Done done) {
 
 constexpr int not_yet = -1;
 
+// How a process is to end that is stopped: one that ends well before it is forced did no worse.
+ojs::instance_state end_wanted(const settings& how) {
+    return how.force ? ojs::instance_state::forced : ojs::instance_state::complete;
+}
+bool is_well(ojs::instance_state end, ojs::instance_state wanted) {
+    return end == ojs::instance_state::complete || end == wanted;
+}
+
 // The way of one process to its end: what it has in hand, whenever that changes.
 class progress {
   public:
-    progress(admin_peer& peer, std::string id) : peer_(peer), id_(std::move(id)) {}
+    progress(admin_peer& peer, std::string id, ojs::instance_state wanted)
+        : peer_(peer), id_(std::move(id)), wanted_(wanted) {}
     ojs::result<int> end() {
         const auto now = ask_process(peer_, id_);
         if (!now) return now.error();
@@ -80,12 +89,13 @@ class progress {
         if (is_over || (left != said_ && ojs::is_stopping(now->state))) print(draw(*now, false));
         said_ = left;
         if (!is_over) return not_yet;
-        return now->state == ojs::instance_state::complete ? 0 : failed;
+        return is_well(now->state, wanted_) ? 0 : failed;
     }
 
   private:
     admin_peer& peer_;
     const std::string id_;
+    const ojs::instance_state wanted_;
     std::string said_;
 };
 
@@ -93,19 +103,20 @@ int stop_process(admin_peer& peer, const settings& how, const std::string& id) {
     ojs::shutdown_process_request request;
     request.process_id = id;
     request.reason = how.reason;
+    request.force = how.force;
     const auto asked = peer.call<ojs::shutdown_process_response>("ShutdownProcess", request);
     if (!asked) return report(asked.error());
     print(id + " " + shown(asked->message) + "\n");
     if (!asked->acknowledged) return failed;
     if (!how.wait) return 0;
-    progress its(peer, id);
+    progress its(peer, id, end_wanted(how));
     return follow(
         peer, [&](const event& each) { return each.process_id == id; },
         [&](const auto&) { return its.end(); });
 }
 
 // Whether all that were there have ended, and how.
-ojs::result<int> end_of_all(admin_peer& peer, const ojs::group_status& before) {
+ojs::result<int> end_of_all(admin_peer& peer, const ojs::group_status& before, ojs::instance_state wanted) {
     const auto now = ask_group(peer, before.group);
     if (!now) return now.error();
     for (const ojs::process_status& each : now->processes) {
@@ -117,7 +128,7 @@ ojs::result<int> end_of_all(admin_peer& peer, const ojs::group_status& before) {
         const auto ended = ask_process(peer, each.process_id);
         if (!ended) return ended.error();
         print(draw(*ended, false));
-        if (ended->state != ojs::instance_state::complete) out = failed;
+        if (!is_well(ended->state, wanted)) out = failed;
     }
     return out;
 }
@@ -128,13 +139,14 @@ int stop_group(admin_peer& peer, const settings& how, const std::string& name) {
     ojs::shutdown_group_request request;
     request.group = name;
     request.reason = how.reason;
+    request.force = how.force;
     const auto asked = peer.call<ojs::shutdown_group_response>("ShutdownGroup", request);
     if (!asked) return report(asked.error());
     print(name + " " + shown(asked->message) + "\n");
     if (!how.wait) return 0;
     return follow(
         peer, [&](const event& each) { return each.group == name; },
-        [&](const auto&) { return end_of_all(peer, *before); });
+        [&](const auto&) { return end_of_all(peer, *before, end_wanted(how)); });
 }
 
 int stop(admin_peer& peer, const settings& how) {
@@ -147,10 +159,11 @@ int stop(admin_peer& peer, const settings& how) {
 }
 
 // The group says how the last replacement ended, so that no missed event leaves this here for ever.
-ojs::result<int> end_of_roll(admin_peer& peer, const std::string& name, const std::vector<event>& heard) {
+ojs::result<int> end_of_roll(admin_peer& peer, const std::string& name, const std::vector<event>& heard,
+                             const std::string& wanted) {
     for (const event& each : heard) {
         if (each.group != name || each.result.empty()) continue;
-        return each.result == "done" ? 0 : failed;
+        return each.result == wanted ? 0 : failed;
     }
     const auto now = ask_group(peer, name);
     if (!now) return now.error();
@@ -158,7 +171,9 @@ ojs::result<int> end_of_roll(admin_peer& peer, const std::string& name, const st
     for (const event& each : heard) missed = missed || each.missed;
     if (now->replacing || !missed) return not_yet;
     print(name + ": " + shown(now->message) + "\n");
-    return now->message.compare(0, 8, "replaced") == 0 ? 0 : failed;
+    const ojs::replacement_phase end =
+        wanted == "done" ? ojs::replacement_phase::done : ojs::replacement_phase::cancelled;
+    return now->replacement.phase == end ? 0 : failed;
 }
 
 int roll(admin_peer& peer, const settings& how) {
@@ -169,13 +184,29 @@ int roll(admin_peer& peer, const settings& how) {
     request.group = name;
     request.reason = how.reason;
     request.canary = how.canary;
+    request.retry = how.retry;
+    request.retries = how.retries;
     request.canary_seconds = static_cast<std::int32_t>((how.canary_time.count() + 999) / 1000);
     const auto asked = peer.call<ojs::rolling_replace_response>("RollingReplace", request);
     if (!asked) return report(asked.error());
     if (!how.wait) return print(name + ": the replacement " + shown(asked->message) + "\n"), 0;
     return follow(
         peer, [&](const event& each) { return each.group == name; },
-        [&](const auto& heard) { return end_of_roll(peer, name, heard); });
+        [&](const auto& heard) { return end_of_roll(peer, name, heard, "done"); });
+}
+
+int cancel(admin_peer& peer, const settings& how) {
+    const std::string& name = how.operands.front();
+    const ojs::result<std::vector<event>> begun = peer.events(follow_time);  // from here on
+    if (!begun) return report(begun.error());
+    const auto asked = peer.call<ojs::cancel_replace_response>("CancelReplace",
+                                                               ojs::cancel_replace_request{name, how.reason});
+    if (!asked) return report(asked.error());
+    print(name + ": the replacement " + shown(asked->message) + "\n");
+    if (!how.wait) return 0;
+    return follow(
+        peer, [&](const event& each) { return each.group == name; },
+        [&](const auto& heard) { return end_of_roll(peer, name, heard, "cancelled"); });
 }
 
 int dry_run(admin_peer& peer, const settings& how) {
@@ -219,6 +250,7 @@ int run_client(const settings& how) {
     if (how.command == "status") return status(*peer, how);
     if (how.command == "stop") return stop(*peer, how);
     if (how.command == "roll") return roll(*peer, how);
+    if (how.command == "cancel") return cancel(*peer, how);
     if (how.command == "dry-run") return dry_run(*peer, how);
     return watch(*peer);
 }

@@ -39,7 +39,17 @@ int run_launcher(const settings& how) {
     if (!options) return ojs::report_usage(options.error());
     const ojs::result<std::string> token = read_token(how.token_file);
     if (!token) return ojs::report_usage(token.error());
-    options->admin_address = how.admin;
+    if (!how.admin.empty()) options->admin_address = how.admin;
+    if (options->admin_address.empty()) {
+        const ojs::result<std::string> address = default_address();
+        if (!address) return ojs::report_usage(address.error());
+        options->admin_address = *address;
+    }
+    if (!how.status_page.empty()) {
+        ojs::result<std::string> page = config_file::read_file(how.status_page);
+        if (!page) return ojs::report_usage(page.error());
+        options->status_page = std::move(*page);
+    }
     options->admin_token = *token;
     options->reload = [file = how.config](const std::string& name) { return read_group(file, name); };
     ojs::launcher kept(*options);

@@ -100,10 +100,24 @@ std::string draw(const ojs::process_status& of, bool coloured) {
     return out + "\n";
 }
 
+namespace {
+
+// "1 of 3, PAUSING, 2 retries, failed: kv-4: was not ready in time".
+std::string progress_of(const ojs::replacement_status& of) {
+    std::string out =
+        std::to_string(of.replaced) + " of " + std::to_string(of.of) + ", " + to_string(of.phase);
+    if (of.retries > 0) out += ", retries: " + std::to_string(of.retries);
+    if (of.cancelling) out += ", is cancelled";
+    if (!of.why.empty()) out += ", failed: " + shown(of.failed_id) + " " + shown(of.why);
+    return out;
+}
+
+}  // namespace
+
 std::string draw(const ojs::group_status& of, bool all, bool coloured) {
     std::string out = shown(of.group) + "  ready " + std::to_string(of.ready) + " of " +
                       std::to_string(of.desired) + ", at least " + std::to_string(of.min_healthy);
-    if (of.replacing) out += "  being replaced";
+    if (of.replacing) out += "  being replaced: " + progress_of(of.replacement);
     if (of.degraded) out += "  DEGRADED: some failed too often";
     if (!of.message.empty()) out += "  (last replacement: " + shown(of.message) + ")";
     out += "\n";

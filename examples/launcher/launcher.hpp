@@ -15,11 +15,15 @@ struct settings {
     std::string command;                // "run", "status", ...
     std::vector<std::string> operands;  // ids and names
     std::string config;
-    std::string admin;  // where the launcher is, or shall be
+    std::string admin;  // where the launcher is, or shall be; empty: not said
     std::string token_file;
+    std::string status_page;
     std::string reason;
     int canary = 0;
     std::chrono::milliseconds canary_time{0};
+    ojs::retry_policy retry = ojs::retry_policy::as_configured;
+    int retries = 0;  // 0: as configured
+    bool force = false;
     bool wait = true;
 };
 
@@ -29,6 +33,9 @@ inline constexpr int unavailable = 69;  // no launcher answers
 
 // A file's only line; empty where no file is asked for.
 ojs::result<std::string> read_token(const std::string& file);
+
+// Where a launcher is that nobody said where it is.
+ojs::result<std::string> default_address();
 
 int run_launcher(const settings& how);
 int run_client(const settings& how);

@@ -1,0 +1,132 @@
+// examples/grpc_bridge, called by two gRPC clients: connect-node's and that of `buf curl`, which is connect-go's.
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:http";
+import { test } from "node:test";
+
+import { Code, createClient } from "@connectrpc/connect";
+import { createGrpcTransport } from "@connectrpc/connect-node";
+
+import {
+  ProcessLifecycleInterface,
+  ReadinessResponse_ReadinessState as Readiness,
+  ShutdownStatus_State as State,
+} from "./generated/lifecycle_pb.js";
+import { Child, SERVICE, hasProgram, output, poll, program, refusal, startRunner } from "./harness.mjs";
+
+const us = { processId: "kv-1" };
+const skip = hasProgram("grpc_bridge") ? false : "grpc_bridge is not built: libgrpc++ is missing";
+
+async function startBridge(t, to, ...flags) {
+  const bridge = new Child(t, [program("grpc_bridge"), "--to", to, ...flags]);
+  const [, port] = await bridge.prints(/^listening on port (.*)$/);
+  bridge.baseUrl = `http://127.0.0.1:${port}`;
+  bridge.call = createClient(ProcessLifecycleInterface, createGrpcTransport({ baseUrl: bridge.baseUrl }));
+  return bridge;
+}
+
+test("gRPC: a whole shutdown", { skip }, async (t) => {
+  const runner = await startRunner(t, "unix", "--initial-work", "40");
+  const bridge = await startBridge(t, runner.address);
+  await poll(() => bridge.call.getReadinessStatus(us), (answer) => answer.state === Readiness.READY);
+  const running = await bridge.call.getShutdownStatus(us);
+  assert.equal(running.state, State.RUNNING);
+  assert.equal(running.metrics.inFlightRequests, 40);
+  const ack = await bridge.call.shutdown({ ...us, reason: "é", gracePeriodSeconds: 10, maxShutdownSeconds: 20 });
+  assert.equal(ack.acknowledged, true);
+  assert.equal((await bridge.call.getReadinessStatus(us)).state, Readiness.DRAINING);
+  await poll(() => bridge.call.getShutdownStatus(us), (answer) => answer.state === State.SHUTDOWN_DRAINING);
+  assert.equal(await runner.end(), 0);
+  assert.equal((await refusal(bridge.call.getShutdownStatus(us))).code, Code.Unavailable);
+  bridge.signal("SIGTERM");
+  assert.equal(await bridge.end(), 0);
+});
+
+test("gRPC: the coordinator's codes are gRPC's", { skip }, async (t) => {
+  const runner = await startRunner(t, "tcp");
+  const bridge = await startBridge(t, runner.address);
+  const { call } = bridge;
+  const cases = [
+    [() => call.shutdown({ processId: "kv-2" }), Code.NotFound, "this is process kv-1"],
+    [() => call.shutdown({ ...us, gracePeriodSeconds: -1 }), Code.InvalidArgument, "a time below zero"],
+    [() => call.notifyReady(us), Code.Unimplemented, "the launcher takes this, not its child"],
+    [() => call.notifyShutdownComplete({ ...us, shutdownDurationMs: 5n }), Code.Unimplemented, "the launcher takes this, not its child"],
+  ];
+  for (const [asked, code, message] of cases) {
+    const refused = await refusal(asked());
+    assert.equal(refused.code, code);
+    assert.equal(refused.rawMessage, message);
+  }
+});
+
+test("gRPC: the deadline of a call, and the bridge's own limit", { skip }, async (t) => {
+  const runner = await startRunner(t, "unix");
+  const bridge = await startBridge(t, runner.address, "--limit", "200ms");
+  runner.signal("SIGSTOP");
+  assert.equal((await refusal(bridge.call.getShutdownStatus(us, { timeoutMs: 50 }))).code, Code.DeadlineExceeded);
+  const late = await refusal(bridge.call.getShutdownStatus(us));
+  assert.equal(late.code, Code.DeadlineExceeded);
+  assert.match(late.rawMessage, /no answer of the coordinator/);
+  runner.signal("SIGCONT");
+});
+
+test("gRPC: answers of other peers, and every code of Connect's", { skip }, async (t) => {
+  let answer;
+  const peer = createServer((_, response) => response.writeHead(answer[0]).end(answer[1]));
+  t.after(() => peer.close());
+  await once(peer.listen(0, "127.0.0.1"), "listening");
+  const { call } = await startBridge(t, `127.0.0.1:${peer.address().port}`);
+  for (let code = Code.Canceled; code <= Code.Unauthenticated; ++code) {
+    const name = Code[code].replace(/\B[A-Z]/g, (letter) => `_${letter}`).toLowerCase();
+    answer = [400, JSON.stringify({ code: name, message: "as said" })];
+    const refused = await refusal(call.getShutdownStatus(us));
+    assert.equal(refused.code, code, name);
+    assert.equal(refused.rawMessage, "as said");
+  }
+  for (const [status, body, code] of [
+    [502, "<html>", Code.Unavailable],
+    [404, "", Code.Unknown],
+    [200, "<html>", Code.Internal],
+    [200, '{"state":"GONE"}', Code.Internal],
+  ]) {
+    answer = [status, body];
+    assert.equal((await refusal(call.getShutdownStatus(us))).code, code, `${status} ${body}`);
+  }
+  answer = [200, '{"state":"SHUTDOWN_DRAINING","metrics":{}}'];
+  assert.equal((await call.getShutdownStatus(us)).state, State.SHUTDOWN_DRAINING);
+});
+
+test("gRPC: on SIGTERM the bridge finishes the call under way, and takes no other", { skip }, async (t) => {
+  const peer = createServer();
+  t.after(() => peer.close());
+  await once(peer.listen(0, "127.0.0.1"), "listening");
+  const bridge = await startBridge(t, `127.0.0.1:${peer.address().port}`, "--limit", "20s");
+  const arrival = once(peer, "request");
+  const underWay = bridge.call.getShutdownStatus(us);
+  const [, response] = await arrival;
+  bridge.signal("SIGTERM");
+  await bridge.prints(/^draining$/);
+  const refused = await refusal(bridge.call.getReadinessStatus(us));
+  assert.equal(refused.code, Code.Unavailable);
+  assert.equal(refused.rawMessage, "the bridge shuts down");
+  response.end('{"state":"SHUTDOWN_DRAINING"}');
+  assert.equal((await underWay).state, State.SHUTDOWN_DRAINING);
+  assert.equal(await bridge.end(), 0);
+  await bridge.prints(/^drained$/);
+});
+
+test("gRPC: buf curl", { skip }, async (t) => {
+  const runner = await startRunner(t, "tcp", "--initial-work", "3");
+  const bridge = await startBridge(t, runner.address);
+  const ask = (method, body) =>
+    output([
+      ...[process.env.OJS_TEST_BUF, "curl", "--protocol", "grpc", "--http2-prior-knowledge"],
+      ...["--schema", process.env.OJS_TEST_PROTO, "-d", body, `${bridge.baseUrl}${SERVICE}${method}`],
+    ]);
+  const running = await ask("GetShutdownStatus", '{"processId":"kv-1"}');
+  assert.equal(running.status, 0, running.text);
+  assert.deepEqual(JSON.parse(running.text), { metrics: { inFlightRequests: 3 } });
+  const other = await ask("Shutdown", '{"processId":"kv-2"}');
+  assert.notEqual(other.status, 0);
+  assert.match(other.text, /not_found/);
+});

@@ -1,0 +1,85 @@
+// The launcher, and a child that is a connect-node server.
+import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+
+import { Child, output, program, scratchFolder } from "./harness.mjs";
+
+const server = new URL("lifecycle_server.mjs", import.meta.url).pathname;
+
+async function startLauncher(t, behavior, group = {}) {
+  const folder = scratchFolder(t);
+  const config = join(folder, "fleet.json");
+  const admin = `unix:${join(folder, "admin.sock")}`;
+  const node = {
+    name: "node",
+    command: [process.execPath, server, behavior],
+    desired_instances: 1,
+    health_check_timeout: "20s",
+    shutdown: { grace_period: "5s", max_duration: "15s", poll_interval: "20ms" },
+    ...group,
+  };
+  writeFileSync(config, JSON.stringify({ socket_folder: folder, process_groups: [node] }));
+  const launcher = new Child(t, [program("launcher"), "run", "--config", config, "--admin", admin]);
+  launcher.ask = async (...words) => {
+    const { status, text } = await output([program("launcher"), ...words], { LAUNCHER_ADMIN: admin });
+    return { status, text };
+  };
+  return launcher;
+}
+
+const log = (launcher) => launcher.lines.join("\n");
+
+test("it starts, says that it is ready, and is shut down", async (t) => {
+  const launcher = await startLauncher(t, "clean");
+  await launcher.prints(/node-1 listening clean/);
+  await launcher.prints(/node-1 told ready true/);
+  await launcher.prints(/node-1 refused foreign NotFound/);
+  await launcher.prints(/node-1 refused own method Unimplemented/);
+  await launcher.prints(/process ready/);
+  const status = await launcher.ask("status", "node-1");
+  assert.equal(status.status, 0);
+  assert.match(status.text, /READY/);
+
+  const stopped = await launcher.ask("stop", "node-1", "--reason", "bad disk é");
+  assert.equal(stopped.status, 0, stopped.text + log(launcher));
+  assert.match(log(launcher), /node-1 shutdown 5 15 true bad disk é/);
+  assert.match(log(launcher), /node-1 told complete true/);
+  const over = await launcher.ask("status", "node-1");
+  assert.match(over.text, /COMPLETE/);
+  launcher.signal("SIGTERM");
+  assert.equal(await launcher.end(), 0);
+  assert.doesNotMatch(log(launcher), /forcing shutdown/);
+});
+
+test("one that does not say it is ready is asked", async (t) => {
+  const launcher = await startLauncher(t, "silent");
+  await launcher.prints(/node-1 asked for readiness/);
+  await launcher.prints(/process ready/);
+  assert.doesNotMatch(log(launcher), /told ready/);
+  launcher.signal("SIGTERM");
+  assert.equal(await launcher.end(), 0);
+  assert.match(log(launcher), /node-1 told complete true/);
+});
+
+test("one that asks for more time is given it", async (t) => {
+  const launcher = await startLauncher(t, "request-more");
+  await launcher.prints(/node-1 refused own method/);
+  await launcher.prints(/process ready/);
+  launcher.signal("SIGTERM");
+  assert.equal(await launcher.end(), 0);
+  assert.match(log(launcher), /more time asked for/);
+  assert.match(log(launcher), /node-1 told complete true/);
+});
+
+test("one that never ends is forced at its maximum", async (t) => {
+  const shutdown = { grace_period: "1s", max_duration: "1s", poll_interval: "20ms" };
+  const launcher = await startLauncher(t, "hang", { shutdown });
+  await launcher.prints(/process ready/);
+  const stopped = await launcher.ask("stop", "node-1");
+  assert.equal(stopped.status, 1, stopped.text);
+  assert.match(log(launcher), /forcing shutdown with SIGTERM/);
+  launcher.signal("SIGTERM");
+  assert.equal(await launcher.end(), 0);
+});

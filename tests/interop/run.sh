@@ -1,0 +1,43 @@
+#!/bin/sh
+# The coordinator and the launcher against programs that nobody here wrote. `make interop-test` runs this:
+#
+#     run.sh BUILD    the folder with lifecycle_runner, launcher and, where gRPC is installed, grpc_bridge
+#
+# Ends with "N passed, N failed, N skipped". Status 77: node, or the packages of package-lock.json, cannot be had here.
+set -eu
+BUILD=$(realpath "$1")
+HERE=$(dirname "$(realpath "$0")")
+REPOSITORY=$(realpath "$HERE/../..")
+INTO=$BUILD/interop
+
+leave_out() { echo "skipped: $1"; exit 77; }
+
+for program in node npm; do
+    command -v $program >/dev/null || leave_out "$program is missing: apt-get install nodejs npm"
+done
+
+mkdir -p "$INTO"
+# Installed anew only where the lock file is another one, so that later runs need no network.
+if ! cmp -s "$HERE/package-lock.json" "$INTO/installed"; then
+    cp "$HERE/package.json" "$HERE/package-lock.json" "$INTO"
+    (cd "$INTO" && npm ci --ignore-scripts --no-audit --no-fund) >"$INTO/npm.log" 2>&1 ||
+        { tail -n 5 "$INTO/npm.log"; leave_out "npm could not install the packages of tests/interop/package-lock.json"; }
+    cp "$HERE/package-lock.json" "$INTO/installed"
+fi
+
+# The tests stand beside node_modules, which is where node looks for packages.
+cp "$HERE"/*.mjs "$HERE/buf.gen.yaml" "$INTO"
+cd "$INTO"
+rm -rf generated
+BUF=$(ls "$INTO"/node_modules/@bufbuild/buf-*/bin/buf 2>/dev/null) || leave_out "buf has no program for $(uname -sm)"
+PATH=$INTO/node_modules/.bin:$PATH "$BUF" generate "$REPOSITORY/examples/launcher/proto"
+
+status=0
+OJS_TEST_BUILD=$BUILD OJS_TEST_BUF=$BUF OJS_TEST_PROTO=$REPOSITORY/examples/launcher/proto \
+    node --test --test-reporter=tap --test-concurrency=2 ./*.test.mjs >tap.log 2>&1 || status=$?
+count() { sed -n "s/^# $1 //p" tap.log | tail -n 1; }
+grep -E '^ *ok .*# SKIP' tap.log | sed 's/^ *ok [0-9]* - //' || true
+failed=$(($(count fail) + $(count cancelled)))
+[ $status -eq 0 ] && [ $failed -eq 0 ] || cat tap.log
+echo "$(count pass) passed, $failed failed, $(count skipped) skipped"
+exit $status
