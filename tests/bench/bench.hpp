@@ -172,6 +172,9 @@ std::string new_worker_id();
 
 std::vector<std::string> self_as(const std::string& role, const std::vector<std::string>& arguments = {});
 int run_as(const std::string& role, const std::vector<std::string>& arguments);
+// Of them, those in launcher.cpp.
+int trivial_child(const std::vector<std::string>& arguments);
+int launcher_role(const std::vector<std::string>& arguments);
 
 // ---- the measurements ----
 
@@ -194,5 +197,13 @@ void idle_wakeups(table& out);
 void memory(table& out);
 void binary_size(table& out);
 void compile_time(table& out);
+void rolling_jobs(table& out);
+void rolling_requests(table& out);
+void launcher_times(table& out);
+void launcher_cost(table& out);
+void launcher_polls(table& out);
+void launcher_stop(table& out);
+void launcher_leaks(table& out);
+void launcher_shutdowns(table& out);
 
 }  // namespace bench

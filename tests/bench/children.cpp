@@ -205,7 +205,8 @@ struct role {
 constexpr role roles[] = {
     {"noop_worker", noop_worker},         {"draining_worker", draining_worker},
     {"sleeping_worker", sleeping_worker}, {"bare_process", bare_process},
-    {"bare_client", bare_client},
+    {"bare_client", bare_client},         {"trivial_child", trivial_child},
+    {"launcher", launcher_role},
 };
 
 }  // namespace

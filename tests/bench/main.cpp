@@ -2,6 +2,7 @@
 // status is 0 whatever they are, and 1 only where something could not be measured. Linux only; run from the repository.
 //
 //   bench [--only NAME]...      OJS_BENCH_INCLUDE: the folder of ojs_shutdown.hpp (default .)      CXX: the compiler
+//                               OJS_BENCH_PERCENT: so much of the rounds that a launcher is measured by (default 100)
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -84,6 +85,48 @@ constexpr measurement measurements[] = {
      "header-only and\n"
      "with OJS_SHUTDOWN_SEPARATE. Floor: a file that includes <picojson.h> alone.",
      compile_time},
+    {"rolling_jobs",
+     "100 rolling replacements of 8 workers (examples/fleet) that take jobs of dev_backend all the while; "
+     "lost and\n"
+     "doubled by what each wrote down at the end of its handler.",
+     rolling_jobs},
+    {"rolling_requests",
+     "100 rolling replacements of 8 keyvalue_runners under requests of four clients, through a router that "
+     "goes by the\n"
+     "launcher's hooks; then 10 of which the fifth process fails, and which are taken back.",
+     rolling_requests},
+    {"launcher_times",
+     "a child that is ready at once, from before its fork until the launcher's on_routable, where readiness "
+     "is pushed\n"
+     "or not seen (floor: the start of a process until its first line is read); then from the state "
+     "SHUTDOWN_REQUESTED until\n"
+     "the child's drain function (floor: a question and its answer).",
+     launcher_times},
+    {"launcher_cost",
+     "a launcher in a process of its own with 100 children: VmRSS, and its processor time while an operator "
+     "asks\n"
+     "GetProcessStatus 1,000 times a second for 10 s.",
+     launcher_cost},
+    {"launcher_polls",
+     "the processor time of such a launcher while it asks 100 children that drain how far they are, each "
+     "ten times a\n"
+     "second, for 5 s.",
+     launcher_polls},
+    {"launcher_stop",
+     "request_stop() of a launcher with 100 processes that take 1 s to drain, until all have ended. Floor: "
+     "the same with\n"
+     "one process.",
+     launcher_stop},
+    {"launcher_leaks",
+     "descriptors, threads and children of a launcher's process after 10,000 children that were started and "
+     "stopped,\n"
+     "half of them through the protocol, half by SIGTERM.",
+     launcher_leaks},
+    {"launcher_shutdowns",
+     "500 lifecycle_runners of seven behaviours, shut down 28 at a time: how they ended, how long it took "
+     "(grace 1 s,\n"
+     "maximum 3 s, SIGKILL 0.2 s later), and whether every change of a state stands in the log.",
+     launcher_shutdowns},
 };
 // clang-format on
 
