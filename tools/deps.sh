@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what is missing to build and test (with "check": also what `make check` needs; with "container" and with
-# "portability" what those targets need), and only that.
+# Installs what is missing to build and test (with "check": also what `make check` needs; with "container",
+# "observability" and "portability" what those targets need), and only that.
 # Says nothing and touches no network when everything is there.
 set -eu
 CXX=${CXX:-c++}
@@ -44,6 +44,11 @@ missing() {
     if [ "${1:-}" = portability ]; then
         python3 -c "import ensurepip" 2>/dev/null || echo "python3-venv python3 -m venv"
         has_program qemu-arm-static || echo "qemu-user-static qemu-arm-static"
+    fi
+    if [ "${1:-}" = observability ]; then
+        has_program chromium || echo "chromium chromium"
+        has_program prometheus || echo "prometheus prometheus"
+        has_program promtool || echo "prometheus promtool"
     fi
     if [ "${1:-}" = container ]; then
         for program in podman buildah runc tini dumb-init; do

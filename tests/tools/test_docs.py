@@ -182,7 +182,7 @@ def check_make(words):
 def check_curl_of_launcher(words):
     target = "/" + words[-1].split("/", 3)[3].split("?")[0]
     if "-d" not in words:
-        assert f'{{"{target}", {{"GET"' in read("src/ojs/launcher/detail/launcher_admin.ipp"), f"nobody answers {target}"
+        assert f'{{"{target}", {{"GET"' in read("src/ojs/launcher/detail/admin_answers.ipp"), f"nobody answers {target}"
         return
     json.loads(words[words.index("-d") + 1])
     service, method = target[1:].split("/")
@@ -443,7 +443,7 @@ class Shutdown(unittest.TestCase):
 class Options(unittest.TestCase):
     def test_the_variables_are_those_that_are_read(self):
         text = read("src/ojs/worker/worker_options.ipp")
-        asked = set(re.findall(r'"(OJS_\w+)"', text[text.index("worker_options::from_environment") :]))
+        asked = set(re.findall(r'"(OJS_\w+)"', text[text.index("inline void read_log_options") :]))
         named = set(re.findall(r"`(OJS_\w+)`", read("docs/options.md").split("\n## ")[0]))
         self.assertEqual(asked, named)
         known = set(re.findall(r"OJS_\w+", text[text.index("known_variables") : text.index("split_list")]))
