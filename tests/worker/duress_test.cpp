@@ -107,6 +107,7 @@ TEST_CASE("duress: what a slow log takes comes after the reports") {
     constexpr int jobs = 200;  // more than there are threads to report them
     for (int i = 0; i < jobs; ++i) wire.give(make_job(std::to_string(i)));
     counter running;
+    const auto home = std::make_shared<counter>();
     event all_reported;
     std::atomic<int> early{0};
     ojs::worker_options settings = options(jobs);
@@ -119,6 +120,7 @@ TEST_CASE("duress: what a slow log takes comes after the reports") {
     };
     ojs::worker worker(settings, wire);
     worker.register_handler("work", [&](ojs::job_context& job) {
+        thread_local const counts_at_end at_end(home);
         running.add();
         CHECK_FALSE(job.sleep_for(1h));
         if (wire.wait_for("fail", jobs)) all_reported.set();  // though no record of one is through
@@ -128,6 +130,7 @@ TEST_CASE("duress: what a slow log takes comes after the reports") {
     CHECK(worker.stop(guard));
     CHECK(early == 0);
     CHECK(worker.exit_code() == 0);
+    CHECK(home->wait_for(jobs));  // the stop waits for no handler
 }
 
 TEST_CASE("duress: a log hook that throws is told once, and the worker works on") {
@@ -303,6 +306,7 @@ TEST_CASE("duress: handlers are lowered before they are told, where they outnumb
     std::vector<pid_t> handlers;
     counter ready;
     counter looks;
+    const auto home = std::make_shared<counter>();
     std::atomic<int> lowered{0};
     ojs::worker_options settings = options(jobs);
     settings.cancel_wait = 0ms;
@@ -313,6 +317,7 @@ TEST_CASE("duress: handlers are lowered before they are told, where they outnumb
         };
     ojs::worker worker(settings, wire);
     worker.register_handler("work", [&](ojs::job_context& job) {
+        thread_local const counts_at_end at_end(home);
         {
             const std::lock_guard<std::mutex> held(mutex);
             handlers.push_back(static_cast<pid_t>(::syscall(SYS_gettid)));
@@ -333,6 +338,7 @@ TEST_CASE("duress: handlers are lowered before they are told, where they outnumb
     REQUIRE(ready.wait_for(jobs));
     CHECK(worker.stop(guard));
     CHECK(lowered == jobs * jobs);
+    CHECK(home->wait_for(jobs));
 }
 #endif
 
