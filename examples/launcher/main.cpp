@@ -41,6 +41,7 @@ constexpr const char* usage =
     "                      backoff (another is tried, at most --retries times); else as the file has it\n"
     "  --reason TEXT       for the logs\n"
     "  --no-wait           returns when it has begun, not when it has ended\n"
+    "run logs as OJS_LOG_LEVEL (info) and OJS_LOG_FORMAT say, which its processes have as well.\n"
     "Exit status: 0 done; 1 refused, or it ended otherwise (forced without --force, rolled back, cancelled\n"
     "by another); 64 a wrong flag or value; 69 no launcher answers. Of run: 0 every process has ended, 75 "
     "one\n"

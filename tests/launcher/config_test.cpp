@@ -128,6 +128,21 @@ TEST_CASE("launcher_config: where the operator is answered is an address") {
     CHECK(fault_of_file(R"({"admin_address": "127.0.0.1:1"})") == "admin_address: no such key");
 }
 
+TEST_CASE("launcher_config: the log is what the environment says") {
+    const std::string json = R"({"process_groups": [{"name": "kv", "command": ["kv"]}]})";
+    const auto from = [&json](std::string level) {
+        return read_launcher_config(json, [level](const char* name) -> const char* {
+            return name == std::string("OJS_LOG_LEVEL") ? level.c_str() : nullptr;
+        });
+    };
+    REQUIRE(from("warn"));
+    CHECK(from("warn")->log.level == log_level::warn);
+    const result<launcher_options> loud = from("loud");
+    REQUIRE_FALSE(loud);
+    CHECK(loud.error().code == errc::invalid_argument);
+    CHECK(loud.error().text.find("OJS_LOG_LEVEL='loud'") != std::string::npos);
+}
+
 TEST_CASE("launcher_config: unknown and double keys are named") {
     CHECK(fault(R"("max_surges": 1)") == "max_surges: no such key");
     CHECK(fault(R"("max_surge": 1, "max_surge": 1)") == "max_surge: is there twice");

@@ -381,6 +381,28 @@ TEST_CASE("rolling_replace: another size, up and down") {
     CHECK(fleet.broken() == texts{});
 }
 
+TEST_CASE("rolling_replace: of a group that was shut down, those that still drain take their places") {
+    fake_fleet fleet;
+    fleet.drains_at_once = false;
+    fleet.most = 3;
+    fake_group kv(fleet, kv_group(2, 2, 1));
+    kv.turn();
+    REQUIRE(kv.group->shut_down({"over for today", {}, {}}));
+    std::thread roller([&] { CHECK(kv.roll(kv_group(2, 2, 1))); });
+    replacement_phase phase = replacement_phase::none;
+    while ((phase = kv.group->info().replacement.phase) == replacement_phase::none) std::this_thread::yield();
+    CHECK(phase == replacement_phase::draining);
+    kv.turn();
+    CHECK(fleet.running() == texts{"kv-1", "kv-2"});
+    fleet.get("kv-1")->becomes(instance_state::complete);  // two would be more than three with the other
+    fleet.get("kv-2")->becomes(instance_state::complete);
+    roller.join();
+    kv.turn();
+    CHECK(fleet.running() == texts{"kv-3", "kv-4"});
+    CHECK(fleet.broken() == texts{});
+    fleet.drains_at_once = true;
+}
+
 TEST_CASE("rolling_replace: a dry run says what would be drained and changes nothing") {
     fake_fleet fleet;
     fake_group kv(fleet, kv_group(2, 1, 1));

@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "../base/environment.hpp"
 #include "../base/error.hpp"
 #include "group_options.hpp"
 
@@ -29,8 +30,10 @@ inline namespace v0_1_0 {
 //
 // All but the name and the command of each group may be left out. Durations as parse_duration() reads them, or whole
 // numbers of seconds. errc::invalid_argument, with the way to it ("process_groups[0].max_surge"): an unknown key, one that is there
-// twice, a value of another type or that cannot be meant, and what contradicts something else. Thread-safe.
-result<launcher_options> read_launcher_config(std::string_view json);
+// twice, a value of another type or that cannot be meant, and what contradicts something else. `log` is that of
+// OJS_LOG_LEVEL and OJS_LOG_FORMAT, for which the same holds. Thread-safe, as far as `lookup` is.
+result<launcher_options> read_launcher_config(std::string_view json,
+                                              const environment_lookup& lookup = nullptr);
 
 }  // namespace v0_1_0
 }  // namespace ojs

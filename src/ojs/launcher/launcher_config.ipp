@@ -4,6 +4,7 @@
 #include "../base/detail/text.hpp"
 #include "../net/detail/url.hpp"
 #include "../net/json.hpp"
+#include "../worker/worker_options.ipp"
 #include "group_options.ipp"
 #include "launcher_config.hpp"
 
@@ -270,8 +271,13 @@ inline config_key groups_key(std::vector<group_options>& into) {
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE result<launcher_options> read_launcher_config(std::string_view json) {
+OJS_SHUTDOWN_INLINE result<launcher_options> read_launcher_config(std::string_view json,
+                                                                  const environment_lookup& lookup) {
     launcher_options out;
+    detail::environment_reader environment(lookup);
+    detail::read_log_options(environment, out.log);
+    const result<void> read = environment.done();
+    if (!read) return read.error();
     const result<void> checked = detail::check_json(json);
     if (!checked) return error{errc::invalid_argument, 0, checked.error().text};
     if (!detail::is_utf8(json)) return error{errc::invalid_argument, 0, "not UTF-8"};

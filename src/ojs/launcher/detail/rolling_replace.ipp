@@ -54,7 +54,8 @@ class rolling_replacement {
         now_.of = report_.of;
         members fresh;
         const int canaries = least(how_.canary, least(wanted_.desired, report_.of));  // there are no more
-        outcome end = roll(old, wanted_, generation_, canaries, fresh, report_.replaced);
+        outcome end =
+            old.empty() ? await_place() : roll(old, wanted_, generation_, canaries, fresh, report_.replaced);
         // One that was cancelled meanwhile is not taken back.
         if (end == outcome::failed && !show(replacement_phase::rolling_back)) end = outcome::cancelled;
         if (end == outcome::failed) roll_back(fresh);
@@ -143,6 +144,14 @@ class rolling_replacement {
 
     // ---- the steps ----
 
+    // For a group that was shut down: nobody is left to replace, but those that still drain count.
+    outcome await_place() {
+        show(replacement_phase::draining);
+        const time_point room_by = deadline_after(stop_time(before_.process.shutdown));
+        return group_.await_room(wanted_.desired, most_, room_by, until_)
+                   ? outcome::done
+                   : not_done("", "others did not end in time");
+    }
     // All of them ready, or none of them there; those that fail are tried anew, as often as `how` says.
     outcome start_batch(int count, const group_options& to, std::uint64_t generation, members& out) {
         backoff pauses(how_.retry_first, how_.retry_last);
