@@ -11,8 +11,9 @@ TEST_CXXFLAGS ?= -O0
 BUILD ?= build
 CLANGXX ?= clang++
 CLANG_FORMAT ?= clang-format
-# Checks that run at the same time: tests mostly wait, and what compiles yields to them.
-TEST_JOBS ?= 4
+PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
+# Checks that run, and compilers, at the same time: tests mostly wait, and what compiles yields to them.
+TEST_JOBS ?= $(shell echo $$(($(PROCESSORS) + 4)))
 
 # A hand-copied picojson.h or doctest/doctest.h is found in third_party/include, as a system header.
 COMMON := -std=c++17 -pthread -isystem third_party/include
@@ -23,7 +24,7 @@ TALLY := python3 tools/tally.py
 # For what compiles and measures no time, so that it takes from the tests beside it no more than they leave.
 YIELD := nice -n 19
 # Sub-makes use all cores, unless the caller said -j.
-JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell getconf _NPROCESSORS_ONLN))
+JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(PROCESSORS))
 
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -89,14 +90,14 @@ bench: deps  ## measurements, each beside a floor measured in the same run
 define compile
 	@mkdir -p $(@D)
 	@echo "compile $@"
-	@$(1) -MMD -MP -MF $(basename $@).d -MT $@ -c $< -o $@
+	@$(PRIORITY) $(1) -MMD -MP -MF $(basename $@).d -MT $@ -c $< -o $@
 endef
 
 # $(call link,COMMAND): all objects among the prerequisites to one program.
 define link
 	@mkdir -p $(@D)
 	@echo "link    $@"
-	@$(1) $(filter %.o %.so,$^) $(LDFLAGS) $(LDLIBS) -o $@
+	@$(PRIORITY) $(1) $(filter %.o %.so,$^) $(LDFLAGS) $(LDLIBS) -o $@
 endef
 
 # $(call update,COMMAND): what the command prints, in a file that changes only when that does.
@@ -252,18 +253,17 @@ TEST_PROGRAMS := header/unit $(call each,header-separate,$(SUITES) versions) $(c
 TEST_CHECKS := amalgamation tools $(call each,header,$(COMPILE_TESTS)) $(TEST_PROGRAMS)
 
 test: deps  ## all tests, on the generated header, header-only and separate
-	$(call run_checks,$(addprefix test/,$(TEST_PROGRAMS)),$(TEST_CHECKS))
+	$(call run_checks,$(TEST_CHECKS))
 
-# $(call run_checks,PROGRAMS,CHECKS): builds everything, runs everything, sums up, whatever fails on the way. Building
-# comes first, so that no compiler takes the processors from the tests.
+# $(call run_checks,CHECKS): builds what they need, runs them, sums up, whatever fails on the way. A check begins as soon as
+# its programs are there: while tests wait, the rest is compiled, at a priority that takes nothing from them.
 define run_checks
 	@rm -rf $(RESULTS)
-	@built=; $(MAKE) -s -k $(JOBS) $(addprefix $(BUILD)/,$(1)) && built=1; \
-	    $(MAKE) -s -k -j$(TEST_JOBS) BUILT=$$built $(addprefix $(RESULTS)/,$(call longest_first,$(2))) || true
-	@$(TALLY) sum $(addprefix $(RESULTS)/,$(2))
+	@$(MAKE) -s -k -j$(TEST_JOBS) PRIORITY='$(YIELD)' $(addprefix $(RESULTS)/,$(call longest_first,$(1))) || true
+	@$(TALLY) sum $(addprefix $(RESULTS)/,$(1))
 endef
 # In what order checks begin: the minutes first, as what begins last must not go on alone; what takes seconds fills up the
-# end. Few compile at the same time as long as there are tests that wait.
+# end.
 LONGEST := packaging asan/% tsan/% container recipes tools warnings/g++/optimised %/c++17 %/unit %/recovery %/process \
            %/weak_memory variants warnings/%
 longest_first = $(foreach each,$(LONGEST),$(filter $(each),$(1))) $(filter-out $(LONGEST),$(1))
@@ -273,8 +273,7 @@ longest_first = $(foreach each,$(LONGEST),$(filter $(each),$(1))) $(filter-out $
 run.tsan := env TSAN_OPTIONS=report_thread_leaks=0 $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 # --duration: after a crash, the last case named is the last one that came to its end.
-# BUILT: the programs are all there; to look again would hold back the checks that need one.
-$(RESULTS)/%: $(if $(BUILT),,$(BUILD)/test/%) FORCE
+$(RESULTS)/%: $(BUILD)/test/% FORCE
 	@OJS_TEST_BIN=$(abspath $(BUILD)/test/$(*D)) $(TALLY) run $(limit.$(*D)) $@ $(run.$(*D)) $(BUILD)/test/$* --duration=true
 $(RESULTS)/header/compile/%: tests/compile/%.cpp FORCE
 	@$(YIELD) $(TALLY) run $@ tests/compile/compile.sh $< $(CXX) $(COMMON) -I.
@@ -288,15 +287,15 @@ $(RESULTS)/tools: FORCE
 # All targets are one program, which looks at the name it is started by.
 FUZZ_TARGETS := $(notdir $(wildcard tests/fuzz/corpus/*))
 FUZZ := $(addprefix fuzz/,$(FUZZ_TARGETS))
-# For all targets together; TEST_JOBS of them run at the same time.
+# For all targets together, on all processors.
 SECONDS ?= 60
-FUZZ_SECONDS := $(shell echo $$(( ($(SECONDS) * $(TEST_JOBS) + $(words $(FUZZ)) - 1) / $(words $(FUZZ)) )))
+FUZZ_SECONDS := $(shell echo $$(( ($(SECONDS) * $(PROCESSORS) + $(words $(FUZZ)) - 1) / $(words $(FUZZ)) )))
 # Without inotify, of which the kernel takes milliseconds to take a watch back: more than all else of a run.
 compiler.fuzz := $(CLANGXX) $(COMMON) -I. -O1 -g1 -fsanitize=fuzzer -fsanitize=address -fsanitize=undefined \
                  -fno-sanitize-recover=all -DOJS_SHUTDOWN_USE_INOTIFY=0
 
 fuzz: deps-check  ## random inputs and what must hold for each, 60 s in all; another time: make fuzz SECONDS=600
-	$(call run_checks,$(FUZZ),$(FUZZ))
+	$(call run_checks,$(FUZZ))
 	@grep -H '^stat::number_of_executed_units' $(addsuffix .log,$(addprefix $(BUILD)/,$(FUZZ))) || true
 
 $(BUILD)/fuzz/flags: FORCE
@@ -319,10 +318,9 @@ CHECKS = format variants $(WARNED) warnings/g++/optimised $(FUZZ) $(filter-out $
 # A glance at each fuzz target: `make fuzz` is the look.
 check ci: export SECONDS := $(if $(filter command environment,$(firstword $(origin SECONDS))),$(SECONDS),20)
 check: deps-check  ## format, warnings, the tests, and the tests again under the sanitizers
-	$(call run_checks,$(CHECKED),$(CHECKS))
+	$(call run_checks,$(CHECKS))
 ci: deps-check deps-container  ## what CI runs: `make check` and `make container-test`, side by side
-	$(call run_checks,$(CHECKED) $(IN_CONTAINER),$(CHECKS) container)
-CHECKED = $(FUZZ) $(WORKERS:$(BUILD)/%=%) $(addprefix test/,$(CHECK_PROGRAMS))
+	$(call run_checks,$(CHECKS) container)
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast -Wundef \
             -Wnull-dereference -Wzero-as-null-pointer-constant -Wextra-semi -Wswitch-enum -Werror
@@ -371,13 +369,13 @@ $(addprefix $(RESULTS)/,$(DURESS)): FORCE
 
 # ---- make container-test ---------------------------------------------------------------------------------------------
 
-IN_CONTAINER = dev_backend static_controller $(WORKERS:$(BUILD)/%=%)
+# And the static workers, see packaging.mk.
+IN_CONTAINER := dev_backend static_controller
 container-test: deps deps-container  ## the worker in an image made FROM scratch, run by podman; and under PID 1 wrappers
 	@rm -rf $(RESULTS)/container
-	@$(MAKE) -s $(JOBS) $(addprefix $(BUILD)/,$(IN_CONTAINER))
-	@$(MAKE) -s $(RESULTS)/container
+	@$(MAKE) -s $(JOBS) $(RESULTS)/container
 	@$(TALLY) sum $(RESULTS)/container
-$(RESULTS)/container: FORCE
+$(RESULTS)/container: $(addprefix $(BUILD)/,$(IN_CONTAINER)) FORCE
 	@OJS_TEST_BUILD=$(BUILD) $(TALLY) run $@ python3 -B tests/container/container_test.py
 
 # ---- make observability-test -----------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ one that fails, crashes, hangs or cannot even be built does not hide the others.
 import argparse
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -92,7 +93,9 @@ def run(result, limit, command):
     passed, failed, skipped = count(output, status)
     seconds = time.monotonic() - started
     verdict = "FAILED" if failed else "ok"
-    head = f"{verdict:6} {name(result)}: {passed} passed, {failed} failed ({seconds:.1f} s)"
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    took = f"{seconds:.1f} s, of a processor {used.ru_utime + used.ru_stime:.1f} s"
+    head = f"{verdict:6} {name(result)}: {passed} passed, {failed} failed ({took})"
     if skipped:  # neither passed nor failed, and not to be overlooked
         head += f", {skipped} SKIPPED"
     tell = failed or not passed

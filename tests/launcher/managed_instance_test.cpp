@@ -411,7 +411,7 @@ TEST_SUITE("managed_instance") {
 
     TEST_CASE("who does not speak the protocol is asked with SIGTERM, and has its whole time") {
         fixture f;  // nobody listens
-        f.runs({"sh", "-c", "trap 'exit 0' TERM; echo up; sleep 1000 & wait"});
+        f.runs({"sh", "-c", "trap 'exit 0' TERM; sh -c 'echo up; exec sleep 1000' & wait"});
         SUBCASE("as is found out") {
             f.spec.options.participates = true;
         }
