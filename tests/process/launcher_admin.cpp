@@ -306,17 +306,22 @@ TEST_CASE("launcher_admin: the file says where the operator is answered, unless 
     CHECK_MESSAGE(holds(nonsense.output(), config + ": admin: "), nonsense.output());
 }
 
-TEST_CASE("launcher_admin: children log no more than OJS_LOG_LEVEL wants") {
+TEST_CASE("launcher_admin: the launcher and its children log what OJS_LOG_LEVEL wants") {
     const daemon_of other;  // for its configuration
     for (const char* level : {"info", "warn"}) {
         const std::string socket = "unix:" + scratch_file(std::string(level) + ".sock");
         process self({program("launcher"), "run", "--config", other.config(), "--admin", socket},
                      {{"OJS_LOG_LEVEL", level}, {"OJS_LOG_FORMAT", "json"}});
-        REQUIRE(self.prints("process ready"));
+        REQUIRE(eventually([&] {
+            process asked({program("launcher"), "status", "--admin", socket}, {});
+            asked.wait();
+            return holds(asked.output(), "ready 2 of 2");
+        }));
         self.signal(SIGTERM);
         CHECK_MESSAGE(self.wait() == 0, self.output());
-        // "grace_ms" is the child's, the rest of the line the launcher says as well.
-        CHECK_MESSAGE(holds(self.output(), "\"grace_ms\"") == (level == std::string("info")), self.output());
+        // The first is the launcher's, the second a child's.
+        for (const char* text : {"process ready", "\"grace_ms\""})
+            CHECK_MESSAGE(holds(self.output(), text) == (level == std::string("info")), self.output());
     }
 }
 
@@ -328,7 +333,7 @@ TEST_CASE("launcher_admin: over TCP with a token, and without one not at all") {
     const daemon_of other_one;  // for its configuration
     process self({program("launcher"), "run", "--config", other_one.config(), "--admin", "127.0.0.1:0",
                   "--token-file", token},
-                 {});
+                 {{"OJS_LOG_FORMAT", "json"}});
     REQUIRE(self.prints("launcher admin listening"));
     const std::string text = self.output();
     const std::size_t at = text.find("127.0.0.1:", text.find("launcher admin listening"));

@@ -874,6 +874,7 @@ struct estate {
     }
 };
 
+const environment json_log = {{"OJS_LOG_FORMAT", "json"}};
 const char* const deaf = R"(,"--behavior","hang","--ignore-sigterm","--spawn-grandchild")";
 
 }  // namespace
@@ -892,7 +893,7 @@ TEST_CASE("rfc_041: of a launcher that is killed at any point of the handshake n
     for (const auto& [point, times] : points) {
         CAPTURE(point);
         const estate of;
-        process launcher({program("config_launcher"), of.config(3, times, deaf)}, {});
+        process launcher({program("config_launcher"), of.config(3, times, deaf)}, json_log);
         REQUIRE(eventually([&] { return launcher.count("process ready") == 3; }));
         if (point != "process ready") launcher.signal(SIGTERM);
         REQUIRE(launcher.prints(point));
@@ -906,7 +907,7 @@ TEST_CASE("rfc_041: of a launcher that is killed in a rolling replacement nothin
     const estate of;
     const std::string admin = "unix:" + scratch_file("admin.sock");
     const std::string config = of.config(2, "", deaf);
-    process launcher({program("launcher"), "run", "--config", config, "--admin", admin}, {});
+    process launcher({program("launcher"), "run", "--config", config, "--admin", admin}, json_log);
     REQUIRE(eventually([&] { return launcher.count("process ready") == 2; }));
     std::ofstream(config) << read_file(of.config(2, "", R"(,"--never-ready","--ignore-sigterm")"));
     process roll({program("launcher"), "roll", "kv", "--admin", admin}, {});
