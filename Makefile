@@ -21,8 +21,10 @@ SEPARATE := -DOJS_SHUTDOWN_SEPARATE=1
 OBJ := $(BUILD)/obj
 RESULTS := $(BUILD)/results
 TALLY := python3 tools/tally.py
-# For what compiles and measures no time, so that it takes from the tests beside it no more than they leave.
+# For what compiles and measures no time, so that it takes from the tests beside it no more than they leave. Beside tests
+# (YIELDING), what they are made of goes before checks that only compile, and what takes longest before the rest.
 YIELD := nice -n 19
+PRIORITY = $(if $(YIELDING),nice -n 10)
 # Sub-makes use all cores, unless the caller said -j.
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(PROCESSORS))
 
@@ -221,6 +223,7 @@ $(2)/obj/programs/%.o: $(BUILD)/programs/%.cpp $(2)/flags
 	$$(call compile,$$(compiler.$(1)) -I.)
 $(patsubst %.cpp,$(2)/obj/%.o,$(WITH_TEST_HPP)): $(2)/obj/%.o: %.cpp $(2)/support/test.hpp.gch
 	$$(call compile,$$(compiler.$(1)) -include $(2)/support/test.hpp)
+$(2)/obj/rooms/%.o: PRIORITY = $$(if $$(YIELDING),nice -n 5)
 $(2)/obj/rooms/%.o: $(BUILD)/rooms/%.cpp $(2)/support/test.hpp.gch
 	$$(call compile,$$(compiler.$(1)) -include $(2)/support/test.hpp)
 
@@ -259,7 +262,7 @@ test: deps  ## all tests, on the generated header, header-only and separate
 # its programs are there: while tests wait, the rest is compiled, at a priority that takes nothing from them.
 define run_checks
 	@rm -rf $(RESULTS)
-	@$(MAKE) -s -k -j$(TEST_JOBS) PRIORITY='$(YIELD)' $(addprefix $(RESULTS)/,$(call longest_first,$(1))) || true
+	@$(MAKE) -s -k -j$(TEST_JOBS) YIELDING=1 $(addprefix $(RESULTS)/,$(call longest_first,$(1))) || true
 	@$(TALLY) sum $(addprefix $(RESULTS)/,$(1))
 endef
 # In what order checks begin: the minutes first, as what begins last must not go on alone; what takes seconds fills up the
