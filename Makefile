@@ -22,7 +22,7 @@ OBJ := $(BUILD)/obj
 RESULTS := $(BUILD)/results
 TALLY := python3 tools/tally.py
 # For what compiles and measures no time, so that it takes from the tests beside it no more than they leave. Beside tests
-# (YIELDING), what they are made of goes before checks that only compile, and what takes longest before the rest.
+# (YIELDING), what they are made of goes before checks that only compile, and the one that takes a minute before the rest.
 YIELD := nice -n 19
 PRIORITY = $(if $(YIELDING),nice -n 10)
 # Sub-makes use all cores, unless the caller said -j.
@@ -143,7 +143,7 @@ $(foreach room,$(ROOMS),$(eval TESTS.$(room) := $(wildcard tests/$(room)/*.cpp t
 TESTS.recovery := $(patsubst %,tests/process/%.cpp,checkpoints controller probe spool spool_crash)
 TESTS.process := $(filter-out %/harness.cpp $(TESTS.recovery),$(wildcard tests/process/*.cpp))
 # Here and below, what takes longest to build and to run stands first: what begins last must not go on alone.
-SUITES := unit recovery process
+SUITES := process recovery unit
 # The programs they start.
 STARTED := $(filter-out hello_worker,$(PROGRAMS))
 # Where examples/deploy/hold_signals.S knows the processor. Elsewhere the tests with it are skipped, and say so.
@@ -223,7 +223,7 @@ $(2)/obj/programs/%.o: $(BUILD)/programs/%.cpp $(2)/flags
 	$$(call compile,$$(compiler.$(1)) -I.)
 $(patsubst %.cpp,$(2)/obj/%.o,$(WITH_TEST_HPP)): $(2)/obj/%.o: %.cpp $(2)/support/test.hpp.gch
 	$$(call compile,$$(compiler.$(1)) -include $(2)/support/test.hpp)
-$(2)/obj/rooms/%.o: PRIORITY = $$(if $$(YIELDING),nice -n 5)
+$(2)/obj/rooms/rooms.o: PRIORITY = $$(if $$(YIELDING),nice -n 5)
 $(2)/obj/rooms/%.o: $(BUILD)/rooms/%.cpp $(2)/support/test.hpp.gch
 	$$(call compile,$$(compiler.$(1)) -include $(2)/support/test.hpp)
 
@@ -267,8 +267,8 @@ define run_checks
 endef
 # In what order checks begin: the minutes first, as what begins last must not go on alone; what takes seconds fills up the
 # end.
-LONGEST := packaging asan/% tsan/% container recipes tools warnings/g++/optimised %/c++17 %/unit %/recovery %/process \
-           %/weak_memory variants warnings/%
+LONGEST := header/unit asan/% tsan/% packaging container %/process %/recovery %/unit recipes tools \
+           warnings/g++/optimised %/c++17 %/weak_memory variants warnings/%
 longest_first = $(foreach each,$(LONGEST),$(filter $(each),$(1))) $(filter-out $(LONGEST),$(1))
 
 # ThreadSanitizer of GCC before 14 does not start where addresses are strongly randomised. A worker whose handler never
