@@ -187,25 +187,34 @@ OJS_SHUTDOWN_INLINE bool lifecycle::apply(event what, cause why) noexcept {
 
 namespace detail {
 
-// Whether `kept` came after `change`. A writer may be held up for more changes than the sequence can count, so the time
-// decides first; a difference of minutes is that of a place long unused.
+// Whether `kept`, of the same place in the history, came with `change` or after it, where that is one of the last 16. A
+// writer may be held up for more changes than the sequence can count, so the time decides first; a difference of minutes is
+// that of a place long unused.
 inline bool came_later(const lifecycle_state& kept, const lifecycle_state& change) noexcept {
     const auto later_ms = static_cast<std::int32_t>(kept.changed_ms - change.changed_ms);
-    if (later_ms == 0) return static_cast<std::int8_t>(kept.sequence - change.sequence) >= 0;
+    if (later_ms == 0) return kept.sequence == change.sequence;
     return later_ms > 0 && later_ms < 60000;
 }
 
 }  // namespace detail
 
-// A handler may make many changes between another one's exchange and this; the newest one stays.
+OJS_SHUTDOWN_INLINE bool lifecycle::is_recent(const lifecycle_state& change) const noexcept {
+    return static_cast<std::uint8_t>(unpack(word_.load()).sequence - change.sequence) < history_size;
+}
+
+// Others may make many changes between a writer's exchange and this; the newest one stays.
 OJS_SHUTDOWN_INLINE void lifecycle::remember(const lifecycle_state& change) noexcept {
     detail::atomic<word>& place = history_[change.sequence % history_size];
-    word kept = place.load(detail::memory_order::relaxed);
-    if (kept != 0 && detail::came_later(unpack(kept), change)) return;
-    // Before the change itself, so that whoever finds that there finds its sender, too.
-    senders_[change.sequence % history_size].store(pack_sender(change), detail::memory_order::release);
-    while ((kept == 0 || !detail::came_later(unpack(kept), change)) &&
-           !place.compare_exchange_weak(kept, pack(change), detail::memory_order::release)) {
+    word kept = place.load(detail::memory_order::acquire);
+    // The word is looked at after `kept` was read: its place is left to a change that comes in between.
+    while (is_recent(change) && (kept == 0 || !detail::came_later(unpack(kept), change))) {
+        // Before the change itself, so that whoever finds that there finds its sender, too.
+        senders_[change.sequence % history_size].store(pack_sender(change), detail::memory_order::release);
+        word ours = pack(change);
+        if (!place.compare_exchange_weak(kept, ours, detail::memory_order::acq_rel)) continue;
+        // After 240 more changes in the same millisecond the place looks as it did: what it held is the newest then.
+        if (!is_recent(change)) place.compare_exchange_strong(ours, kept, detail::memory_order::acq_rel);
+        return;
     }
 }
 
