@@ -57,6 +57,9 @@ struct run {
     std::vector<std::string> reports;
 };
 
+// It takes seconds of a processor, of which a busy machine gives few.
+constexpr milliseconds parsing_guard{120000};
+
 // Until `said` is in the log, or a job was reported.
 run work_off(std::string fetch, std::string beat, const std::string& said) {
     backend_once jobs(std::move(fetch), std::move(beat));
@@ -67,9 +70,10 @@ run work_off(std::string fetch, std::string beat, const std::string& said) {
                                                   // What is still being read then may take its time.
                                                   {"OJS_STOP_TIMEOUT", "1m"},
                                                   {"OJS_LOG_FORMAT", "logfmt"}});
-    CHECK(eventually([&] { return (!said.empty() && worker.count(said) > 0) || !jobs.reports().empty(); }));
+    CHECK(eventually([&] { return (!said.empty() && worker.count(said) > 0) || !jobs.reports().empty(); },
+                     parsing_guard));
     worker.signal(SIGTERM);
-    const int status = worker.wait();
+    const int status = worker.wait(parsing_guard);
     run out;
     out.output = worker.output();
     out.reports = jobs.reports();

@@ -8,7 +8,7 @@
 //           draining
 //           complete   after its drain, before its exit
 //   ACTION  kill       SIGKILL
-//           stop       SIGSTOP
+//           stop       SIGSTOP; a SIGTERM ends it, wherever it is by then
 //           wait       until somebody opens FIFO for writing
 #include <errno.h>
 #include <fcntl.h>
@@ -45,7 +45,8 @@ int main(int argc, char** argv) {
     if (argc > 3) fifo = argv[3];
     reach("spawned");
     ojs::lifecycle life;
-    auto signals = ojs::signals::install(life);
+    ojs::result<ojs::signals> signals = ojs::signals();
+    if (action != "stop") signals = ojs::signals::install(life);
     auto options = ojs::coordinator_options::from_environment();
     if (!signals || !options) return 64;
     auto coordinator = ojs::shutdown_coordinator::start(*options, life);
