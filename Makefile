@@ -358,7 +358,7 @@ $(RESULTS)/variants: FORCE
 
 # ---- make duress -----------------------------------------------------------------------------------------------------
 
-# Not part of `make check`: it takes half an hour. One after the other, each having the machine to itself.
+# Not part of `make check`: it takes an hour and more. One after the other, each having the machine to itself.
 DURESS := $(foreach kind,busy quota freezes one-cpu bare,$(addprefix duress/$(kind)/,$(SUITES)))
 
 duress: deps  ## the tests on a machine that is busy, slow, still for moments, or bare
