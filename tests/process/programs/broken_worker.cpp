@@ -209,7 +209,8 @@ ojs::outcome spin(ojs::job_context& job) {
 
 void watch_transitions(const ojs::lifecycle_state& now) {
     static int transitions = 0;
-    if (breaks("STORM") && ++transitions > 4) ::_exit(3);  // few: a busy machine lets few of the signals through
+    // Few: a busy machine lets few of the signals through.
+    if (breaks("STORM") && ++transitions > 4) ::_exit(3);
     if (now.phase != ojs::phase::terminated) return;
     if (breaks("AWAY-GOOD") && call_failed) hang();
     if (breaks("DEAF") && spinning > 0) hang();
