@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -247,6 +248,13 @@ bool json::holds(const std::string& wanted) const {
 json json::parse(const std::string& text) {
     json out;
     return json_reader(text).read_all(out) ? out : json();
+}
+
+bool may_have_many_children() {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur >= 256) return true;
+    MESSAGE("skipped: only ", limit.rlim_cur, " descriptors may be open here");
+    return false;
 }
 
 std::string program(const std::string& name) {

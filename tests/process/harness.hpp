@@ -54,6 +54,8 @@ bool eventually(Condition holds, milliseconds limit = guard) {
     return true;
 }
 
+// Whether this process, and what it starts, may open as many as two dozen children take (256). Says so where not.
+bool may_have_many_children();
 std::string program(const std::string& name);  // in $OJS_TEST_BIN, or beside this program
 std::int64_t monotonic_ns();
 std::uint64_t number_from(const char* variable, std::uint64_t fallback);  // of the environment
