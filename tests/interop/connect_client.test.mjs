@@ -120,7 +120,7 @@ test("a client's timeout ends a call that a stopped process does not answer", as
   const runner = await startRunner(t, "unix");
   const call = client(runner.http);
   assert.equal((await call.getShutdownStatus(us, { timeoutMs: 10_000 })).state, State.RUNNING);
-  runner.signal("SIGSTOP");
+  await runner.freeze();
   const late = await refusal(call.getShutdownStatus(us, { timeoutMs: 100 }));
   assert.equal(late.code, Code.DeadlineExceeded);
   runner.signal("SIGCONT");

@@ -62,7 +62,7 @@ test("gRPC: the coordinator's codes are gRPC's", { skip }, async (t) => {
 test("gRPC: the deadline of a call, and the bridge's own limit", { skip }, async (t) => {
   const runner = await startRunner(t, "unix");
   const bridge = await startBridge(t, runner.address, "--limit", "200ms");
-  runner.signal("SIGSTOP");
+  await runner.freeze();
   assert.equal((await refusal(bridge.call.getShutdownStatus(us, { timeoutMs: 50 }))).code, Code.DeadlineExceeded);
   const late = await refusal(bridge.call.getShutdownStatus(us));
   assert.equal(late.code, Code.DeadlineExceeded);
