@@ -67,8 +67,10 @@ run work_off(std::string fetch, std::string beat, const std::string& said) {
                                                   {"OJS_CONCURRENCY", "1"},
                                                   {"OJS_HEARTBEAT_INTERVAL", "20ms"},
                                                   {"OJS_POLL_INTERVAL", "20ms"},
-                                                  // What is still being read then may take its time.
-                                                  {"OJS_STOP_TIMEOUT", "1m"},
+                                                  // A job of this size may take its time, also in the stop.
+                                                  {"OJS_VISIBILITY_TIMEOUT", "10m"},
+                                                  {"OJS_REQUEST_TIMEOUT", "2m"},
+                                                  {"OJS_STOP_TIMEOUT", "2m"},
                                                   {"OJS_LOG_FORMAT", "logfmt"}});
     CHECK(eventually([&] { return (!said.empty() && worker.count(said) > 0) || !jobs.reports().empty(); },
                      parsing_guard));
@@ -94,7 +96,7 @@ TEST_CASE("memory: a job of many small values is run in a few times its size") {
         CAPTURE(unit);
         const run seen = work_off(
             filled(R"({"jobs":[{"id":"j1","type":"test.keep","args":[true,)", unit, "0]}]}", size), "", "");
-        REQUIRE(seen.reports.size() == 1);
+        REQUIRE_MESSAGE(seen.reports.size() == 1, seen.output);
         CHECK(seen.reports.front().find("/ack {\"job_id\":\"j1\",\"result\":true}") != std::string::npos);
         CHECK(seen.peak < 6 * size);
     }
@@ -103,7 +105,7 @@ TEST_CASE("memory: a job of many small values is run in a few times its size") {
 TEST_CASE("memory: a malformed job, and lists of more than there can be, take a few times their size") {
     const run malformed = work_off(
         filled(R"({"jobs":[{"id":"j1","type":"test.keep","args":[)", "{},", "1e999]}]}", size), "", "");
-    REQUIRE(malformed.reports.size() == 1);
+    REQUIRE_MESSAGE(malformed.reports.size() == 1, malformed.output);
     CHECK(malformed.reports.front().find("/nack {\"job_id\":\"j1\",") != std::string::npos);
     CHECK(malformed.peak < 6 * size);
     const run many =
