@@ -23,7 +23,8 @@ ojs::http_response fetch(backend& on, const incoming& in) {
     const store::lock held(on.jobs.mutex());
     const worker& by = on.jobs.find_worker(worker_id);
     json_object event;
-    event.text("worker_id", worker_id).number("count", count).number("recv_mono_ns", in.received_ns);
+    event.text("worker_id", worker_id).texts("queues", *queues).number("count", count);
+    event.number("recv_mono_ns", in.received_ns);
     if (by.state != "running") {
         on.events.write("refused_fetch", event.text("state", by.state));
         return json_answer(200, "{\"jobs\":[]}");

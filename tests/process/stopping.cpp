@@ -219,6 +219,11 @@ TEST_CASE("a directive that names queues quiets those alone") {
     await_beat(jobs, "w");
     jobs.post("/dev/directive", R"({"worker_id":"w","directive":"quiet","queues":["a","nobody's"]})");
     REQUIRE(worker.prints("queue quieted by directive  queue=a"));
+    // A FETCH that was on its way by then names both; the next ones are sent after its answer.
+    const json without_a = jobs.event([](const json& event) {
+        return worker_event("w", "fetch")(event) && event["queues"].holds("b") && !event["queues"].holds("a");
+    });
+    REQUIRE(without_a.what == json::kind::object);
     const auto push = [&](const std::string& queue) {
         return jobs.push("test.result", "[]", 1, R"(,"options":{"queue":")" + queue + "\"}").front();
     };
