@@ -139,6 +139,8 @@
 #include "ojs/net/detail/url.ipp"
 #include "ojs/net/detail/socket.ipp"
 #include "ojs/net/http_client.ipp"
+#include "ojs/net/detail/http_answer.ipp"
+#include "ojs/net/detail/listener.ipp"
 #include "ojs/net/http_server.ipp"
 #include "ojs/net/json.ipp"
 #include "ojs/net/detail/http_routes.ipp"

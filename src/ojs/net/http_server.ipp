@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "../base/detail/array.hpp"
@@ -10,7 +9,9 @@
 #include "../base/detail/exchange.hpp"
 #include "../base/detail/text.hpp"
 #include "../core/detail/wake.hpp"
+#include "detail/http_answer.ipp"
 #include "detail/http_parser.hpp"
+#include "detail/listener.ipp"
 #include "detail/socket.hpp"
 #include "detail/socket.ipp"
 #include "detail/url.hpp"
@@ -19,66 +20,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
-inline constexpr auto linger_time = std::chrono::seconds(1);
-inline constexpr auto accept_retry_time = std::chrono::milliseconds(50);
-
-inline const char* reason_phrase(int status) noexcept {
-    switch (status) {
-        case 200: return "OK";
-        case 201: return "Created";
-        case 202: return "Accepted";
-        case 204: return "No Content";
-        case 304: return "Not Modified";
-        case 400: return "Bad Request";
-        case 401: return "Unauthorized";
-        case 403: return "Forbidden";
-        case 404: return "Not Found";
-        case 405: return "Method Not Allowed";
-        case 408: return "Request Timeout";
-        case 409: return "Conflict";
-        case 413: return "Content Too Large";
-        case 422: return "Unprocessable Content";
-        case 429: return "Too Many Requests";
-        case 431: return "Request Header Fields Too Large";
-        case 500: return "Internal Server Error";
-        case 501: return "Not Implemented";
-        case 503: return "Service Unavailable";
-        case 505: return "HTTP Version Not Supported";
-        default: return "";
-    }
-}
-
-inline http_response plain_answer(int status, std::string_view text) {
-    http_response out;
-    out.status = status;
-    out.headers.push_back({"Content-Type", "text/plain; charset=utf-8"});
-    out.body = cat({text, "\n"});
-    return out;
-}
-
-inline bool can_be_sent(const http_response& answer) noexcept {
-    if (answer.status < 200 || answer.status > 599) return false;
-    for (const http_header& header : answer.headers) {
-        if (!is_token(header.name) || !is_field_value(header.value)) return false;
-    }
-    return true;
-}
-
-inline std::string compose_answer(const http_response& answer, bool to_head, bool closes) {
-    std::string text;
-    text.reserve(answer.body.size() + 512);
-    append(text, {cat({"HTTP/1.1 ", answer.status, " ", reason_phrase(answer.status), "\r\n"})});
-    for (const http_header& header : answer.headers) {
-        if (!is_framing_header(header.name)) append_header(text, header.name, header.value);
-    }
-    const bool bodiless = answer.status == 204 || answer.status == 304;
-    if (!bodiless) append_header(text, "Content-Length", cat({answer.body.size()}));
-    append_header(text, "Connection", closes ? "close" : "keep-alive");
-    append(text, {"\r\n"});
-    if (!bodiless && !to_head) append(text, {answer.body});
-    return text;
-}
 
 // What the connections share with the server.
 struct http_server_context {
@@ -276,7 +217,7 @@ class http_server::impl final : public detail::ref_counted {
 
     result<void> start(detail::endpoint where);
     std::size_t stop(time_point deadline);
-    const detail::endpoint& where() const noexcept { return where_; }
+    const detail::endpoint& where() const noexcept { return listener_.where(); }
 
   private:
     void accept_until_stopped() noexcept;
@@ -285,13 +226,10 @@ class http_server::impl final : public detail::ref_counted {
     void accept_one() noexcept;
     void admit(detail::unique_fd socket);
     void retire(detail::http_connection& connection);
-    void close_listener() noexcept;
 
     detail::http_server_context context_;
-    detail::endpoint where_;
-    detail::unique_fd listener_;
-    struct stat socket_file_ {};  // of a unix socket: to remove ours and no other
-    detail::wake wake_;           // wakes the acceptor: stop, or room for a connection
+    detail::listener listener_;
+    detail::wake wake_;  // wakes the acceptor: stop, or room for a connection
     detail::thread acceptor_;
 
     detail::mutex stop_mutex_;  // one stop() at a time
@@ -302,16 +240,9 @@ class http_server::impl final : public detail::ref_counted {
 };
 
 OJS_SHUTDOWN_INLINE result<void> http_server::impl::start(detail::endpoint where) {
-    where_ = std::move(where);
-    result<detail::unique_fd> listener = detail::listen_socket(where_);
+    result<detail::listener> listener = detail::listener::open(std::move(where));
     if (!listener) return listener.error();
     listener_ = std::move(*listener);
-    if (where_.unix_path.empty()) {
-        where_.port = detail::local_port(listener_.get());
-        where_.name = detail::host_port(where_.host, where_.port);
-    } else {
-        ::lstat(where_.unix_path.c_str(), &socket_file_);
-    }
     result<detail::wake> waker = detail::wake::create();
     if (!waker) return waker.error();
     wake_ = std::move(*waker);
@@ -357,14 +288,14 @@ OJS_SHUTDOWN_INLINE bool http_server::impl::make_room() noexcept {
 }
 
 OJS_SHUTDOWN_INLINE bool http_server::impl::await_peer() noexcept {
-    pollfd waiting[2] = {{listener_.get(), POLLIN, 0}, {wake_.fd(), POLLIN, 0}};
+    pollfd waiting[2] = {{listener_.fd(), POLLIN, 0}, {wake_.fd(), POLLIN, 0}};
     if (::poll(waiting, 2, -1) <= 0) return false;
     if (waiting[1].revents != 0) wake_.clear();
     return waiting[0].revents != 0;
 }
 
 OJS_SHUTDOWN_INLINE void http_server::impl::accept_one() noexcept {
-    detail::unique_fd socket = detail::accept_socket(listener_.get());
+    detail::unique_fd socket = detail::accept_socket(listener_.fd());
     const int failed = socket ? 0 : errno;
     // The peer gave up, or a signal came: nothing to wait for.
     if (failed == ECONNABORTED || failed == EINTR || failed == EPROTO || detail::would_block(failed)) return;
@@ -425,7 +356,7 @@ OJS_SHUTDOWN_INLINE std::size_t http_server::impl::stop(time_point deadline) {
     context_.stopping.store(true);
     if (acceptor_.joinable()) wake_.notify();
     acceptor_.join();
-    close_listener();
+    listener_.close();
 
     detail::lock_guard held(mutex_);
     for (const auto& connection : connections_) connection->close_if_idle();
@@ -437,18 +368,6 @@ OJS_SHUTDOWN_INLINE std::size_t http_server::impl::stop(time_point deadline) {
     held.unlock();
     last.join();
     return cut;
-}
-
-OJS_SHUTDOWN_INLINE void http_server::impl::close_listener() noexcept {
-    if (!listener_) return;
-    // The file goes before the socket: while that lives, nobody else takes over the path.
-    struct stat found {};
-    if (!where_.unix_path.empty() && ::lstat(where_.unix_path.c_str(), &found) == 0 &&
-        found.st_dev == socket_file_.st_dev && found.st_ino == socket_file_.st_ino) {
-        ::unlink(where_.unix_path.c_str());
-    }
-    ::shutdown(listener_.get(), SHUT_RDWR);  // also where a child made by fork() still holds it
-    listener_.reset();
 }
 
 // ---- http_server ----

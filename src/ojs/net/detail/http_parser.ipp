@@ -9,6 +9,10 @@ inline namespace v0_1_0 {
 namespace detail {
 
 OJS_SHUTDOWN_INLINE void http_parser::begin(bool answers_head) {
+    if (!has_surplus() && input_.capacity() > 1024) {  // a connection that waits is to be small
+        std::string().swap(input_);                    // assigning an empty one would keep the room
+        at_ = scan_ = 0;
+    }
     state_ = state::start_line;
     answers_head_ = answers_head;
     minor_version_ = 1;

@@ -473,19 +473,21 @@ inline int bind_unix(int fd, const socket_address& address, const std::string& p
     return ::chmod(path.c_str(), 0600) == 0 ? 0 : errno;
 }
 
-inline int bind_tcp(int fd, const socket_address& address) noexcept {
+inline int bind_tcp(int fd, const socket_address& address, bool reuse_port) noexcept {
     set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+    if (reuse_port) set_option(fd, SOL_SOCKET, SO_REUSEPORT, 1);
     if (address.storage.ss_family == AF_INET6)
         set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);  // [::] is IPv4 too
     return ::bind(fd, address.get(), address.length) == 0 ? 0 : errno;
 }
 
-OJS_SHUTDOWN_INLINE result<unique_fd> listen_socket(const endpoint& where) {
+OJS_SHUTDOWN_INLINE result<unique_fd> listen_socket(const endpoint& where, bool reuse_port) {
     const socket_address address = known_addresses(where)[0];  // never a name: parse_listen_address saw to it
     unique_fd out = open_socket(address.storage.ss_family);
     if (!out) return cannot_listen(where, errno);
     const bool is_unix = !where.unix_path.empty();
-    int failed = is_unix ? bind_unix(out.get(), address, where.unix_path) : bind_tcp(out.get(), address);
+    int failed =
+        is_unix ? bind_unix(out.get(), address, where.unix_path) : bind_tcp(out.get(), address, reuse_port);
     if (failed == 0 && ::listen(out.get(), SOMAXCONN) != 0) failed = errno;
     if (failed != 0) return cannot_listen(where, failed);
     return out;

@@ -1,0 +1,74 @@
+// http_answer: what a server writes.
+#pragma once
+
+#include "../../base/detail/text.hpp"
+#include "../http_message.hpp"
+#include "http_parser.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+inline constexpr auto linger_time = std::chrono::seconds(1);
+inline constexpr auto accept_retry_time = std::chrono::milliseconds(50);
+
+inline const char* reason_phrase(int status) noexcept {
+    switch (status) {
+        case 200: return "OK";
+        case 201: return "Created";
+        case 202: return "Accepted";
+        case 204: return "No Content";
+        case 304: return "Not Modified";
+        case 400: return "Bad Request";
+        case 401: return "Unauthorized";
+        case 403: return "Forbidden";
+        case 404: return "Not Found";
+        case 405: return "Method Not Allowed";
+        case 408: return "Request Timeout";
+        case 409: return "Conflict";
+        case 413: return "Content Too Large";
+        case 422: return "Unprocessable Content";
+        case 429: return "Too Many Requests";
+        case 431: return "Request Header Fields Too Large";
+        case 500: return "Internal Server Error";
+        case 501: return "Not Implemented";
+        case 503: return "Service Unavailable";
+        case 505: return "HTTP Version Not Supported";
+        default: return "";
+    }
+}
+
+inline http_response plain_answer(int status, std::string_view text) {
+    http_response out;
+    out.status = status;
+    out.headers.push_back({"Content-Type", "text/plain; charset=utf-8"});
+    out.body = cat({text, "\n"});
+    return out;
+}
+
+inline bool can_be_sent(const http_response& answer) noexcept {
+    if (answer.status < 200 || answer.status > 599) return false;
+    for (const http_header& header : answer.headers) {
+        if (!is_token(header.name) || !is_field_value(header.value)) return false;
+    }
+    return true;
+}
+
+inline std::string compose_answer(const http_response& answer, bool to_head, bool closes) {
+    std::string text;
+    text.reserve(answer.body.size() + 512);
+    append(text, {cat({"HTTP/1.1 ", answer.status, " ", reason_phrase(answer.status), "\r\n"})});
+    for (const http_header& header : answer.headers) {
+        if (!is_framing_header(header.name)) append_header(text, header.name, header.value);
+    }
+    const bool bodiless = answer.status == 204 || answer.status == 304;
+    if (!bodiless) append_header(text, "Content-Length", cat({answer.body.size()}));
+    append_header(text, "Connection", closes ? "close" : "keep-alive");
+    append(text, {"\r\n"});
+    if (!bodiless && !to_head) append(text, {answer.body});
+    return text;
+}
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs
