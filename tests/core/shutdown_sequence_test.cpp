@@ -1,7 +1,14 @@
 // shutdown_sequence: the order, and what a step that throws, hangs or ends its thread does to the others.
+#include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <memory>
 #include <mutex>
+#include <stdexcept>
+#include <thread>
 
 #include "events.hpp"
 #include "test.hpp"
@@ -20,6 +27,18 @@ struct journal {
     }
 };
 
+std::vector<step_end> ends(const std::vector<step_result>& results) {
+    std::vector<step_end> out;
+    for (const step_result& each : results) out.push_back(each.how);
+    return out;
+}
+
+sequence_options silent() {
+    sequence_options out;
+    out.log.level = log_level::off;
+    return out;
+}
+
 }  // namespace
 
 TEST_CASE("shutdown sequence: steps run in order, once, and each says how it ended") {
@@ -28,25 +47,227 @@ TEST_CASE("shutdown sequence: steps run in order, once, and each says how it end
     CHECK(tested.add(
         "first", [&] { ran.add("1"); }, 1min));
     CHECK(tested.add(
-        "throws", [&] { throw 1; }, 1min));
+        "throws", []() -> void { throw std::runtime_error("no disk"); }, 1min));
+    CHECK(tested.add("throws anything", []() -> void { throw 1; }));
+    CHECK(tested.add("fails", []() -> result<void> { return error{errc::system, 0, "is full"}; }));
     CHECK(tested.add(
         "leaves", [&] { ran.add("2"), pthread_exit(nullptr); }, 1min));
     CHECK(tested.add(
-        "last", [&] { ran.add("3"); }, no_limit));
-    CHECK_FALSE(tested.add("none", nullptr, 1min));
-    CHECK(tested.size() == 4);
+        "last", [&]() -> result<void> { return ran.add("3"), result<void>(); }, no_limit));
+    CHECK_FALSE(tested.add("none", function<void()>()));
+    CHECK(tested.size() == 6);
     CHECK(tested.limit() == no_limit);
-    std::vector<std::string> told;
-    const std::vector<step_result> got =
-        tested.run([&](const step_result& each) { told.push_back(each.name); });
+    sequence_options options = silent();
+    std::string told;
+    options.progress = [&](const step_result& each) { told += each.name + ":" + to_string(each.how) + " "; };
+    const std::vector<step_result> got = tested.run(options);
     CHECK(ran.text == "123");
-    CHECK(told == std::vector<std::string>{"first", "throws", "leaves", "last"});
-    REQUIRE(got.size() == 4);
-    const step_end expected[] = {step_end::done, step_end::threw, step_end::done, step_end::done};
-    for (std::size_t i = 0; i < 4; ++i) CHECK(got[i].how == expected[i]);
-    CHECK(tested.run().empty());
+    CHECK(
+        told ==
+        "first:running first:done throws:running throws:threw throws anything:running throws anything:threw "
+        "fails:running fails:failed leaves:running leaves:done last:running last:done ");
+    CHECK(ends(got) == std::vector<step_end>{step_end::done, step_end::threw, step_end::threw,
+                                             step_end::failed, step_end::done, step_end::done});
+    CHECK(got[1].error == "no disk");
+    CHECK(got[2].error.empty());
+    CHECK(got[3].error == "is full");
+    CHECK(tested.run(silent()).empty());
     CHECK(ran.text == "123");
     CHECK(std::string(to_string(step_end::timed_out)) == "timed out");
+    CHECK(std::string(to_string(step_end::not_started)) == "not started");
+}
+
+TEST_CASE("shutdown sequence: its log has a line for each step that has ended, and why it failed") {
+    std::vector<std::string> lines;
+    sequence_options options;
+    options.log.level = log_level::debug;
+    options.log.hook = [&](const log_record& record) {
+        std::string line = std::string(to_string(record.level)) + " " + record.message;
+        for (const log_field& each : record.fields) {
+            if (each.name != "took_ms") line += " " + each.name + "=" + each.value;
+        }
+        lines.push_back(line);
+    };
+    shutdown_sequence tested;
+    tested.add("http", [] {});
+    tested.add("database", []() -> result<void> { return error{errc::system, 0, "is locked"}; });
+    tested.run(options);
+    CHECK(lines == std::vector<std::string>{"debug shutdown step begins step=http",
+                                            "info shutdown step step=http end=done",
+                                            "debug shutdown step begins step=database",
+                                            "error shutdown step step=database end=failed error=is locked"});
+}
+
+TEST_CASE("shutdown sequence: steps that run beside each other meet, and the next waits for all of them") {
+    test::event first;
+    test::event second;
+    journal ran;
+    shutdown_sequence tested;
+    tested.add(
+        "one", [&] { first.set(), second.wait(), ran.add("a"); }, 1min);
+    tested.add_beside(
+        "two", [&] { second.set(), first.wait(), ran.add("a"); }, 2min);
+    tested.add(
+        "three", [&] { ran.add("b"); }, 1min);
+    CHECK(tested.limit() == 3min);
+    const std::vector<step_result> got = tested.run(silent());
+    CHECK(ran.text == "aab");
+    REQUIRE(got.size() == 3);
+    CHECK(got[0].name == "one");
+    CHECK(got[1].name == "two");
+    CHECK(got[2].name == "three");
+    CHECK(ends(got) == std::vector<step_end>(3, step_end::done));
+}
+
+TEST_CASE("shutdown sequence: of steps beside each other, the one that hangs is left behind alone") {
+    const auto let_go = std::make_shared<test::event>();
+    const auto returned = std::make_shared<test::event>();
+    shutdown_sequence tested;
+    tested.add(
+        "hangs",
+        [=] {
+            let_go->wait();
+            returned->set();
+        },
+        1ms);
+    tested.add_beside(
+        "fails", []() -> result<void> { return error{}; }, 1min);
+    tested.add_beside(
+        "done", [] {}, 1min);
+    CHECK(ends(tested.run(silent())) ==
+          std::vector<step_end>{step_end::timed_out, step_end::failed, step_end::done});
+    let_go->set();
+    REQUIRE(returned->wait());
+}
+
+TEST_CASE(
+    "shutdown sequence: the total ends a step without a limit, and those after it are begun all the same") {
+    struct shared {
+        test::event let_go, returned, next;
+        time_point given;
+    };
+    const auto with = std::make_shared<shared>();
+    shutdown_sequence tested;
+    const time_point began = steady_clock::now();
+    tested.add("hangs", [=](const step_context& step) {
+        with->given = step.deadline;
+        with->let_go.wait();
+        with->returned.set();
+    });
+    tested.add("next", [=] { with->next.set(); });
+    sequence_options options = silent();
+    options.total = 20ms;
+    const std::vector<step_result> got = tested.run(options);
+    const time_point ended = steady_clock::now();
+    with->let_go.set();
+    REQUIRE(with->returned.wait());
+    REQUIRE(with->next.wait());  // it may have needed more than its last chance to begin
+    CHECK(got[0].how == step_end::timed_out);
+    CHECK(got[0].took >= 20ms);
+    CHECK(with->given >= began + 20ms);
+    CHECK(with->given <= ended);
+}
+
+TEST_CASE(
+    "shutdown sequence: a second stop signal cuts what waits short, and those after it are told to hurry") {
+    struct shared {
+        test::event begun, let_go, returned, close;
+        std::atomic<bool> drain_hurried{false}, close_hurried{false};
+    };
+    const auto with = std::make_shared<shared>();
+    shutdown_sequence tested;
+    tested.add("drain", [=](const step_context& step) {
+        with->begun.set();
+        with->drain_hurried = !step.hurry.sleep_for(1min);
+        with->let_go.wait();
+        with->returned.set();
+    });
+    tested.add("close", [=](const step_context& step) {
+        with->close_hurried = step.hurry.cancelled();
+        with->close.set();
+    });
+    lifecycle life(0ms);
+    life.apply(event::stop_signal, {cause_kind::signal, SIGTERM});
+    std::thread second([&] {
+        with->begun.wait();
+        life.apply(event::stop_signal, {cause_kind::signal, SIGTERM});
+    });
+    sequence_options options = silent();
+    options.lifecycle = &life;
+    const std::vector<step_result> got = tested.run(options);
+    second.join();
+    with->let_go.set();
+    REQUIRE(with->returned.wait());
+    REQUIRE(with->close.wait());
+    REQUIRE(got.size() == 2);
+    CHECK(got[0].how == step_end::cut_short);
+    CHECK(with->drain_hurried);
+    CHECK(with->close_hurried);
+}
+
+TEST_CASE(
+    "shutdown sequence: a second stop signal is noticed where the lifecycle has no place for another "
+    "follower") {
+    lifecycle life(0ms);
+    int ends[2] = {-1, -1};
+    REQUIRE(::pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0);
+    int followers = 0;
+    while (life.subscribe(ends[1])) ++followers;
+    life.apply(event::stop_signal, {cause_kind::signal, SIGTERM});
+    shutdown_sequence tested;
+    tested.add("waits", [&](const step_context& step) {
+        life.apply(event::stop_signal, {cause_kind::signal, SIGTERM});
+        static_cast<void>(step.hurry.sleep_for(1min));
+    });
+    sequence_options options = silent();
+    options.lifecycle = &life;
+    CHECK(tested.run(options)[0].took < 1min);
+    while (followers-- > 0) life.unsubscribe(ends[1]);
+    ::close(ends[0]);
+    ::close(ends[1]);
+}
+
+TEST_CASE("shutdown sequence: what a step holds goes with it, and is waited for no longer than it") {
+    struct holder {
+        std::shared_ptr<test::event> let_go;
+        explicit holder(std::shared_ptr<test::event> until) : let_go(std::move(until)) {}
+        holder(holder&& other) noexcept = default;
+        ~holder() {
+            if (let_go) let_go->wait();
+        }
+    };
+    const auto let_go = std::make_shared<test::event>();
+    const auto gone = std::make_shared<test::event>();
+    shutdown_sequence tested;
+    tested.add(
+        "holds", [gone, held = holder(let_go)] { gone->set(); }, 50ms);
+    const std::vector<step_result> got = tested.run(silent());
+    CHECK(got[0].how == step_end::timed_out);
+    let_go->set();
+}
+
+TEST_CASE("shutdown sequence: what is added while it runs is for the next run") {
+    shutdown_sequence tested;
+    sequence_options options = silent();
+    options.progress = [&](const step_result& each) {
+        for (int i = 0; i < 20 && each.name == "first" && each.how == step_end::running; ++i)
+            tested.add("later", [] {});
+    };
+    tested.add("first", [&] { CHECK(tested.run(silent()).size() <= 20); });
+    tested.add("second", [] {});
+    CHECK(ends(tested.run(options)) == std::vector<step_end>{step_end::done, step_end::done});
+    CHECK(tested.run(silent()).empty());
+}
+
+TEST_CASE("shutdown sequence: an exception that says nothing") {
+    struct silence : std::exception {
+        const char* what() const noexcept override { return nullptr; }
+    };
+    shutdown_sequence tested;
+    tested.add("throws", []() -> void { throw silence(); });
+    const std::vector<step_result> got = tested.run(silent());
+    CHECK(got[0].how == step_end::threw);
+    CHECK(got[0].error.empty());
 }
 
 TEST_CASE("shutdown sequence: a step that hangs is left behind at its limit") {
@@ -63,11 +284,30 @@ TEST_CASE("shutdown sequence: a step that hangs is left behind at its limit") {
         1ms);
     tested.add(
         "next", [&] { ran.add("n"); }, 1min);
-    const std::vector<step_result> got = tested.run();
+    const std::vector<step_result> got = tested.run(silent());
     REQUIRE(got.size() == 2);
     CHECK(got[0].how == step_end::timed_out);
     CHECK(got[1].how == step_end::done);
     CHECK(ran.text == "n");
     let_go->set();
     REQUIRE(returned->wait());
+}
+
+TEST_CASE("shutdown sequence: the total that the environment asks for") {
+    const auto with = [](const char* value) {
+        return server_shutdown_timeout([=](const char* name) {
+            return std::string(name) == "OJS_SERVER_SHUTDOWN_TIMEOUT" ? value : nullptr;
+        });
+    };
+    CHECK(*with(nullptr) == 30s);
+    CHECK(*with("1m30s") == 90s);
+    CHECK(*with("250ms") == 250ms);
+    CHECK(*with("0") == 0s);
+    for (const char* const bad : {"", "soon", "-1s", "1.5s", "30 s"}) {
+        CAPTURE(bad);
+        const auto refused = with(bad);
+        REQUIRE_FALSE(refused);
+        CHECK(refused.error().code == errc::invalid_argument);
+        CHECK(refused.error().text.find(std::string("OJS_SERVER_SHUTDOWN_TIMEOUT=") + bad + ":") == 0);
+    }
 }

@@ -1,111 +1,299 @@
 #pragma once
 
+#include <exception>
+
 #include "../base/detail/sync.hpp"
+#include "../base/detail/text.hpp"
+#include "detail/wake.hpp"
 #include "shutdown_sequence.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
+// What each step has, also when the time of all is over, or when they are hurried.
+inline constexpr std::chrono::milliseconds last_chance{50};
+
+// Where the threads of a sequence find who waits for them; the last of all frees it.
+class step_board : public ref_counted {
+  public:
+    step_board() : wake_(wake::create()) {}
+
+    mutex& owner() noexcept { return mutex_; }
+    void notify() noexcept {
+        changed_.notify_all();
+        if (wake_) wake_->notify();
+    }
+    void wait_until(lock_guard& held, time_point deadline) noexcept {
+        if (!wake_) {
+            changed_.wait_until(held, deadline);
+            return;
+        }
+        held.unlock();
+        wake_->wait_until(deadline);
+        held.lock();
+    }
+    int notify_fd() const noexcept { return wake_ ? wake_->notify_fd() : -1; }
+
+  private:
+    mutex mutex_;
+    condition changed_;
+    const result<wake> wake_;  // without a descriptor, the steps can be waited for all the same
+};
+
 // Between a step's thread and who waits for it; the last of the two frees it.
 class running_step : public ref_counted {
   public:
-    explicit running_step(function<void()> call) : call_(std::move(call)) {}
+    running_step(ref<step_board> board, function<result<void>(const step_context&)> call,
+                 step_context context)
+        : board_(std::move(board)), call_(std::move(call)), context_(std::move(context)) {}
 
     // In a thread of its own.
     void run() {
-        bool threw = false;
-        call_guarded([&] { threw = !returns(); }, [&] { end(step_end::done); });
-        end(threw ? step_end::threw : step_end::done);
+        step_end how = step_end::done;
+        std::string error;
+        call_guarded([&] { how = returns(error); }, [&] { end(step_end::done, {}); });
+        end(how, std::move(error));
     }
-    // False at the deadline.
-    bool wait(time_point deadline, step_end& how) {
-        lock_guard held(mutex_);
-        while (!ended_) {
-            if (!changed_.wait_until(held, deadline) && !ended_) return false;
+    // With the board's mutex held.
+    step_end how() const noexcept { return how_; }
+    std::string& error() noexcept { return error_; }
+
+  private:
+    step_end returns(std::string& error) {
+        try {
+            const function<result<void>(const step_context&)> call =
+                std::move(call_);  // what it holds ends here
+            const result<void> done = call(context_);
+            if (!done) error = done.error().text;
+            return done ? step_end::done : step_end::failed;
+        } catch (const std::exception& thrown) {
+            tell(error, thrown.what());
+        } catch (...) {
+            pass_on_thread_end();
         }
-        how = how_;
-        return true;
+        return step_end::threw;
+    }
+    static void tell(std::string& error, const char* what) noexcept {
+        try {
+            if (what != nullptr) error = what;
+        } catch (...) {  // out of memory, as it may be what was thrown
+        }
+    }
+    void end(step_end how, std::string error) {
+        const lock_guard held(board_->owner());
+        how_ = how;
+        error_ = std::move(error);
+        board_->notify();
+    }
+
+    const ref<step_board> board_;
+    function<result<void>(const step_context&)> call_;
+    const step_context context_;
+    step_end how_ = step_end::running;
+    std::string error_;
+};
+
+OJS_SHUTDOWN_INLINE void log_step(const logger& log, const step_result& each) {
+    const bool begins = each.how == step_end::running;
+    log_record record;
+    record.level = begins                       ? log_level::debug
+                   : each.how == step_end::done ? log_level::info
+                                                : log_level::error;
+    record.message = begins ? "shutdown step begins" : "shutdown step";
+    record.fields.push_back(field("step", each.name));
+    if (!begins) {
+        record.fields.push_back(field("end", to_string(each.how)));
+        record.fields.push_back(field("took_ms", each.took.count()));
+    }
+    if (!each.error.empty()) record.fields.push_back(field("error", each.error));
+    log.write(std::move(record));
+}
+
+// One run() of a sequence.
+class sequence_run {
+  public:
+    using step = shutdown_sequence::entry;
+
+    sequence_run(array<step>& steps, const sequence_options& options)
+        : steps_(steps),
+          options_(options),
+          log_(options.log),
+          board_(make_ref<step_board>()),
+          end_(deadline_after(options.total)) {}
+
+    std::vector<step_result> run() {
+        lifecycle* const followed = board_->notify_fd() < 0 ? nullptr : options_.lifecycle;
+        const bool follows = followed != nullptr && followed->subscribe(board_->notify_fd());
+        looks_ = options_.lifecycle != nullptr && !follows;
+        for (std::size_t first = 0; first < steps_.size();) {
+            std::size_t last = first + 1;
+            while (last < steps_.size() && steps_[last].beside) ++last;
+            run_together(first, last);
+            first = last;
+        }
+        if (follows) followed->unsubscribe(board_->notify_fd());
+        return std::move(results_);
     }
 
   private:
-    bool returns() {
-        try {
-            call_();
-            return true;
-        } catch (...) {
-            pass_on_thread_end();
-            return false;
+    struct member {
+        std::size_t place = 0;  // of its result
+        ref<running_step> running;
+        thread runner;
+        time_point deadline;
+    };
+
+    // The steps from `first` on that run beside each other.
+    void run_together(std::size_t first, std::size_t last) {
+        began_ = steady_clock::now();
+        array<member> members;
+        hurry_if_asked(members);
+        for (std::size_t i = first; i < last; ++i) begin(steps_[i], members);
+        while (!members.empty()) {
+            await_change(members);
+            hurry_if_asked(members);
+            for (std::size_t i = members.size(); i-- > 0;) {
+                if (has_ended(members[i])) members.remove(i);
+            }
         }
     }
-    void end(step_end how) {
-        const lock_guard held(mutex_);
-        ended_ = true;
-        how_ = how;
-        changed_.notify_all();
+
+    void begin(step& each, array<member>& members) {
+        step_result told;
+        told.name = std::move(each.name);
+        tell(told);
+        member begun;
+        begun.place = results_.size();
+        begun.deadline = deadline_of(each);
+        begun.running = make_ref<running_step>(board_, std::move(each.call),
+                                               step_context{begun.deadline, hurry_.token()});
+        thread_options options;
+        options.stack_size = options_.thread_stack_size;
+        options.least_stack_size = 256 * 1024;
+        options.name = "ojs-step";
+        options.takes_signals = true;  // as what it starts does then
+        result<thread> started = thread::start([running = begun.running] { running->run(); }, options);
+        results_.push_back(std::move(told));
+        if (!started) {
+            end(results_.back(), step_end::not_started, started.error().text);
+            return;
+        }
+        begun.runner = std::move(*started);
+        members.push_back(std::move(begun));
+    }
+    time_point deadline_of(const step& each) const noexcept {
+        const time_point least = began_ + last_chance;
+        const time_point own = deadline_after(each.limit);
+        const time_point of_all = hurried_ || end_ < least ? least : end_;
+        return own < of_all ? own : of_all;
     }
 
-    function<void()> call_;
-    mutex mutex_;
-    condition changed_;
-    bool ended_ = false;
-    step_end how_ = step_end::done;
+    // Until a step has ended, its time is over, or the lifecycle has changed.
+    void await_change(const array<member>& members) {
+        lock_guard held(board_->owner());
+        time_point earliest = time_point::max();
+        for (const member& each : members) {
+            if (each.running->how() != step_end::running) return;
+            if (each.deadline < earliest) earliest = each.deadline;
+        }
+        const time_point look = looks_ ? steady_clock::now() + last_chance : time_point::max();
+        board_->wait_until(held, look < earliest ? look : earliest);
+    }
+    void hurry_if_asked(array<member>& members) {
+        if (hurried_ || options_.lifecycle == nullptr) return;
+        const lifecycle_state now = options_.lifecycle->state();
+        if (now.stop_signals < 2 && !now.cancel_requested) return;
+        hurried_ = true;
+        hurry_.cancel(cancel_reason::forced);
+        const time_point last = steady_clock::now() + last_chance;
+        for (member& each : members) {
+            if (last < each.deadline) each.deadline = last;
+        }
+    }
+
+    bool has_ended(member& each) {
+        lock_guard held(board_->owner());
+        step_end how = each.running->how();
+        std::string error = std::move(each.running->error());
+        held.unlock();
+        if (how != step_end::running) {
+            each.runner.join();
+        } else if (each.deadline <= steady_clock::now()) {
+            each.runner.detach();
+            how = hurried_ ? step_end::cut_short : step_end::timed_out;
+        } else {
+            return false;
+        }
+        end(results_[each.place], how, std::move(error));
+        return true;
+    }
+    void end(step_result& each, step_end how, std::string error) {
+        each.how = how;
+        each.error = std::move(error);
+        each.took = std::chrono::milliseconds(milliseconds_since(began_));
+        tell(each);
+    }
+    void tell(const step_result& each) {
+        log_step(log_, each);
+        options_.progress(each);
+    }
+
+    array<step>& steps_;
+    const sequence_options& options_;
+    const logger log_;
+    const ref<step_board> board_;
+    const time_point end_;
+    time_point began_;
+    bool looks_ = false;  // at the lifecycle from time to time, as it cannot tell
+    bool hurried_ = false;
+    cancel_source hurry_;
+    std::vector<step_result> results_;
 };
 
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE const char* to_string(step_end how) noexcept {
-    static constexpr const char* names[] = {"done", "threw", "timed out", "not started"};
+    static constexpr const char* names[] = {"running",   "done",      "failed",     "threw",
+                                            "timed out", "cut short", "not started"};
     return names[static_cast<int>(how)];
 }
 
-OJS_SHUTDOWN_INLINE bool shutdown_sequence::add(std::string name, function<void()> call,
-                                                std::chrono::milliseconds limit) {
+OJS_SHUTDOWN_INLINE result<std::chrono::milliseconds> server_shutdown_timeout(
+    const environment_lookup& lookup) {
+    constexpr const char* name = "OJS_SERVER_SHUTDOWN_TIMEOUT";
+    const char* const value = detail::find_variable(lookup, name);
+    if (value == nullptr) return std::chrono::milliseconds(30000);
+    result<std::chrono::milliseconds> read = parse_duration(value);
+    if (read) return read;
+    return error{
+        errc::invalid_argument, 0,
+        detail::cat({name, "=", value, ": not a duration (write 500ms, 30s, 1m30s, 1h, or whole seconds)"})};
+}
+
+OJS_SHUTDOWN_INLINE bool shutdown_sequence::add_step(std::string name, step_call call,
+                                                     std::chrono::milliseconds limit, bool beside) {
     if (!call) return false;
     const std::chrono::milliseconds none{0};
-    steps_.push_back({std::move(name), std::move(call), limit < none ? none : limit});
+    steps_.push_back({std::move(name), std::move(call), limit < none ? none : limit, beside});
     return true;
 }
 
 OJS_SHUTDOWN_INLINE std::chrono::milliseconds shutdown_sequence::limit() const noexcept {
+    std::chrono::milliseconds before{0};  // until those began that run beside each other
     std::chrono::milliseconds out{0};
-    for (const step& each : steps_) out = each.limit < no_limit - out ? out + each.limit : no_limit;
+    for (const entry& each : steps_) {
+        if (!each.beside) before = out;
+        const std::chrono::milliseconds end = each.limit < no_limit - before ? before + each.limit : no_limit;
+        if (end > out) out = end;
+    }
     return out;
 }
 
-OJS_SHUTDOWN_INLINE std::vector<step_result> shutdown_sequence::run(
-    const function<void(const step_result&)>& ended, std::size_t stack_size) {
-    std::vector<step_result> out;
-    for (step& each : steps_) {
-        const time_point began = steady_clock::now();
-        step_result result;
-        result.name = each.name;
-        result.how = run_one(each, stack_size);
-        result.took = std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - began);
-        if (ended) ended(result);
-        out.push_back(std::move(result));
-    }
-    steps_.clear();
-    return out;
-}
-
-OJS_SHUTDOWN_INLINE step_end shutdown_sequence::run_one(step& each, std::size_t stack_size) {
-    const time_point deadline = deadline_after(each.limit);
-    detail::ref<detail::running_step> running = detail::make_ref<detail::running_step>(std::move(each.call));
-    detail::thread_options options;
-    options.stack_size = stack_size;
-    options.least_stack_size = 256 * 1024;
-    options.name = "ojs-step";
-    options.takes_signals = true;  // as what it starts does then
-    result<detail::thread> started = detail::thread::start([running] { running->run(); }, options);
-    if (!started) return step_end::not_started;
-    step_end how = step_end::timed_out;
-    if (running->wait(deadline, how)) {
-        started->join();
-    } else {
-        started->detach();
-    }
-    return how;
+OJS_SHUTDOWN_INLINE std::vector<step_result> shutdown_sequence::run(const sequence_options& options) {
+    detail::array<entry> taken;  // what a step, or progress, adds is for the next run
+    taken.swap(steps_);
+    return detail::sequence_run(taken, options).run();
 }
 
 }  // namespace v0_1_0

@@ -49,11 +49,10 @@ OJS_SHUTDOWN_INLINE result<void> coordinator_body::run(
     const result<void> asked = await_stop(until);
     if (!asked) return asked;
     notice();
-    steps_.run([&](const step_result& each) {
-        log_.write(each.how == step_end::done ? log_level::info : log_level::warn, "shutdown step",
-                   {field("step", each.name), field("end", to_string(each.how)),
-                    field("took_ms", each.took.count())});
-    });
+    sequence_options steps;
+    steps.log.level = log_level::off;  // it is told by ours
+    steps.progress = [&](const step_result& each) { log_step(log_, each); };
+    steps_.run(steps);
     {
         const lock_guard held(mutex_);
         move(drain_event::begun);

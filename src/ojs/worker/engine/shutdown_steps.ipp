@@ -36,15 +36,13 @@ class shutdown_steps : public ref_counted {
   private:
     void run() {
         set_thread_nice(nice_);
-        results_ =
-            steps_.run([this](const step_result& each) { log(each); }, worker_.options.thread_stack_size);
+        sequence_options options;
+        options.log.level = log_level::off;  // it is told by the worker's
+        options.progress = [this](const step_result& each) { log_step(worker_.log, each); };
+        options.thread_stack_size = worker_.options.thread_stack_size;
+        results_ = steps_.run(options);
         ended_.store(true, memory_order::release);
         worker_.supervisor.notify();
-    }
-    void log(const step_result& each) const {
-        worker_.log.write(each.how == step_end::done ? log_level::info : log_level::error, "shutdown step",
-                          {field("step", each.name), field("end", to_string(each.how)),
-                           field("took_ms", each.took.count())});
     }
 
     worker_context& worker_;
