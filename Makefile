@@ -137,7 +137,7 @@ compiler.asan            := $(SANITIZED) -O0 -fsanitize=address -fsanitize=undef
 compiler.tsan            := $(SANITIZED) -Og -fsanitize=thread $(SEPARATE)
 CONFIGURATIONS := $(patsubst compiler.%,%,$(filter compiler.%,$(.VARIABLES)))
 
-ROOMS := base core system net worker launcher
+ROOMS := base core system net server worker launcher
 $(foreach room,$(ROOMS),$(eval TESTS.$(room) := $(wildcard tests/$(room)/*.cpp tests/$(room)/*/*.cpp)))
 # What a process that died leaves to the next; all other tests of whole processes. About as long each, side by side.
 TESTS.recovery := $(patsubst %,tests/process/%.cpp,checkpoints controller probe spool spool_crash)

@@ -57,6 +57,10 @@
 #include "ojs/worker/doctor.hpp"
 #include "ojs/worker/worker.hpp"
 
+#if OJS_SHUTDOWN_SERVER
+#include "ojs/server/draining_server.hpp"
+#endif
+
 #if OJS_SHUTDOWN_LAUNCHER
 #include "ojs/launcher/messages.hpp"
 #include "ojs/launcher/admin_messages.hpp"
@@ -197,6 +201,13 @@
 #include "ojs/worker/engine/stop_log.ipp"
 #include "ojs/worker/engine/supervisor.ipp"
 #include "ojs/worker/worker.ipp"
+
+#if OJS_SHUTDOWN_SERVER
+#include "ojs/server/detail/event_queue.ipp"
+#include "ojs/server/detail/listeners.ipp"
+#include "ojs/server/detail/server_connection.ipp"
+#include "ojs/server/draining_server.ipp"
+#endif
 
 #if OJS_SHUTDOWN_LAUNCHER
 #include "ojs/launcher/detail/rpc.hpp"

@@ -16,11 +16,11 @@ import re
 import sys
 from pathlib import Path
 
-ROOMS = ["base", "core", "system", "net", "worker", "launcher"]
+ROOMS = ["base", "core", "system", "net", "server", "worker", "launcher"]
 # What no user may name stands in folders of these names, and in the namespace detail.
 INTERNAL = {"detail", "engine", "spool", "http"}
 # Rooms that are compiled only where a macro is 1. Nothing else includes them, so who does not want them pays nothing.
-LEAVES = {"launcher": "OJS_SHUTDOWN_LAUNCHER"}
+LEAVES = {"server": "OJS_SHUTDOWN_SERVER", "launcher": "OJS_SHUTDOWN_LAUNCHER"}
 FIRST_SCREEN = 100  # columns
 UMBRELLA = "src/ojs_shutdown.hpp"
 OUTPUT = "ojs_shutdown.hpp"

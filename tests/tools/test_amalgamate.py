@@ -331,7 +331,7 @@ class RefusalTest(AmalgamateTest):
 
     def test_unknown_room(self):
         self.write("src/ojs/attic/old.hpp", "// Old.\n")
-        self.assert_refused("src/ojs/attic/old.hpp:1", "unknown room 'attic'", "base, core, system, net, worker, launcher")
+        self.assert_refused("src/ojs/attic/old.hpp:1", "unknown room 'attic'", "base, core, system, net, server, worker, launcher")
 
     def test_file_without_a_purpose(self):
         self.replace("src/ojs/core/gate.hpp", "// gate: a door.\n", "")

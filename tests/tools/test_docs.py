@@ -25,7 +25,7 @@ from pathlib import Path
 import picture
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = {"unit": ("base", "core", "system", "net", "worker"), "process": ("process",), "recovery": ("process",)}
+PARTS = {"unit": ("base", "core", "system", "net", "server", "worker"), "process": ("process",), "recovery": ("process",)}
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 COMPILER = [os.environ.get("CXX", "c++"), "-std=c++17", "-pthread", "-fsyntax-only"]
 INCLUDES = [f"-I{ROOT}", "-isystem", str(ROOT / "third_party/include")]
@@ -90,9 +90,10 @@ def source_of(block):
         return block.text
     assert block.note.startswith("compiled in:") and "BLOCK" in block.note, f"a note of no known kind: {block.note}"
     around = block.note.removeprefix("compiled in:").strip()
+    macro = around.split("\n")[0] + "\n" if around.startswith("#define") else ""  # of the header: comes before it
     document, line = block.where.split(":")
     text = f'\n#line {int(line) + 1} "{document}"\n{block.text}'
-    return '#include "ojs_shutdown.hpp"\n' + around.replace("BLOCK", text)
+    return f'{macro}#include "ojs_shutdown.hpp"\n' + around[len(macro) :].replace("BLOCK", text)
 
 
 def compile_cpp(block):

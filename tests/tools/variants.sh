@@ -8,11 +8,12 @@ make_header() { python3 tools/amalgamate.py --output "$folder/ojs_shutdown.hpp" 
 mkdir -p "$folder"
 
 # Every room, with no more than what it needs; the lowest three do without picojson.
-for room in base core system net worker launcher; do
+for room in base core system net server worker launcher; do
     [ -d "src/ojs/$room" ] || continue
     make_header --modules "$room"
     case $room in
         base | core | system) compile "$@" -Itests/compile/no_picojson ;;
+        server) compile "$@" -DOJS_SHUTDOWN_SERVER=1 ;;
         launcher) compile "$@" -DOJS_SHUTDOWN_LAUNCHER=1 ;;
         *) compile "$@" ;;
     esac

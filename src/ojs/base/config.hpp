@@ -3,12 +3,14 @@
 //   macro                        default   meaning
 //   OJS_SHUTDOWN_SEPARATE        0         1 in all translation units: declarations only (compile once, link)
 //   OJS_SHUTDOWN_IMPLEMENTATION  0         1 in exactly one of them: the definitions as well
-//   OJS_SHUTDOWN_LAUNCHER        0         1: the room launcher/ as well, which nothing else needs
+//   OJS_SHUTDOWN_LAUNCHER        0         1: the room launcher/ as well, which nothing else needs, and server/
+//   OJS_SHUTDOWN_SERVER          0         1: the room server/ as well, which a worker does not need
 //   OJS_SHUTDOWN_USE_EVENTFD     1, Linux  0: wake-ups go through a pipe (a kernel or sandbox without eventfd)
 //   OJS_SHUTDOWN_USE_PROC        1, Linux  0: /proc is not read (who sent a signal, what PID 1 is)
 //   OJS_SHUTDOWN_USE_PIDFD       1, Linux  0: a thread waits for each child (found out at run time as well)
 //   OJS_SHUTDOWN_USE_CLOSE_RANGE 1, Linux  0: a child marks its descriptors one by one (found out as well)
 //   OJS_SHUTDOWN_USE_UNWIND      1, Linux  0: no stacks of stuck jobs' threads (a toolchain without <unwind.h>)
+//   OJS_SHUTDOWN_USE_EPOLL       1, Linux  0: a server waits for its connections with poll()
 //   OJS_SHUTDOWN_USE_INOTIFY     1, Linux  0: a spool directory is looked through every poll interval
 // clang-format on
 //
@@ -26,6 +28,18 @@
 
 #ifndef OJS_SHUTDOWN_LAUNCHER
 #define OJS_SHUTDOWN_LAUNCHER 0
+#endif
+
+#ifndef OJS_SHUTDOWN_SERVER
+#define OJS_SHUTDOWN_SERVER OJS_SHUTDOWN_LAUNCHER
+#endif
+
+#ifndef OJS_SHUTDOWN_USE_EPOLL
+#ifdef __linux__
+#define OJS_SHUTDOWN_USE_EPOLL 1
+#else
+#define OJS_SHUTDOWN_USE_EPOLL 0
+#endif
 #endif
 
 #ifndef OJS_SHUTDOWN_USE_EVENTFD

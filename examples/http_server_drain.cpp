@@ -1,0 +1,91 @@
+// A server of one's own that ends in order, and no OJS anywhere: signals, drain_barrier and shutdown_sequence.
+//
+//     build/http_server_drain [PORT]        answers each connection's request with "hello" after 200 ms
+//
+// The first SIGTERM or Ctrl-C ends it in order, the second hurries it. OJS_SERVER_SHUTDOWN_TIMEOUT: how long it may take.
+#include <arpa/inet.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "ojs_shutdown.hpp"
+
+namespace {
+
+int listen_on(const char* port) {
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    sockaddr_in where{};
+    where.sin_family = AF_INET;
+    where.sin_port = htons(static_cast<std::uint16_t>(std::atoi(port)));
+    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof where;
+    if (bind(listener, reinterpret_cast<sockaddr*>(&where), size) != 0 || listen(listener, 128) != 0)
+        return -1;
+    getsockname(listener, reinterpret_cast<sockaddr*>(&where), &size);
+    std::fprintf(stderr, "listening on 127.0.0.1:%d\n", ntohs(where.sin_port));
+    return listener;
+}
+
+// The ticket leaves the barrier when the answer is on its way.
+void serve(int peer, ojs::drain_barrier::ticket) {
+    char request[4096];
+    if (recv(peer, request, sizeof request, 0) > 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        const std::string answer = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nhello\n";
+        send(peer, answer.data(), answer.size(), MSG_NOSIGNAL);
+    }
+    close(peer);
+}
+
+void accept_all(int listener, ojs::drain_barrier& requests) {
+    for (int peer = 0; (peer = accept(listener, nullptr, nullptr)) >= 0;)
+        std::thread(serve, peer, requests.enter()).detach();
+}
+
+int failed(const ojs::error& why, int status) {
+    std::fprintf(stderr, "http_server_drain: %s\n", why.text.c_str());
+    return status;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    ojs::lifecycle lifecycle;
+    auto signals = ojs::signals::install(lifecycle);  // first: a SIGTERM during start-up is kept
+    if (!signals) return failed(signals.error(), 1);
+    const auto timeout = ojs::server_shutdown_timeout();
+    if (!timeout) return failed(timeout.error(), 64);
+    const int listener = listen_on(argc > 1 ? argv[1] : "0");
+    if (listener < 0) return std::perror("http_server_drain: cannot listen"), 1;
+
+    ojs::drain_barrier requests;
+    pollfd waiting[] = {{listener, POLLIN, 0}, {signals->fd(), POLLIN, 0}};
+    while (lifecycle.phase() < ojs::phase::draining) {
+        accept_all(listener, requests);
+        if (poll(waiting, 2, -1) > 0 && waiting[1].revents != 0) signals->wait(ojs::steady_clock::now());
+    }
+
+    ojs::shutdown_sequence steps;
+    steps.add("stop accepting", [&] {
+        accept_all(listener, requests);  // those in the queue would see a reset
+        close(listener);
+        requests.close();
+    });
+    steps.add("finish requests", [&](const ojs::step_context& step) -> ojs::result<void> {
+        const auto left = requests.wait_until(step.deadline - std::chrono::milliseconds(10));
+        if (left == 0) return {};
+        return ojs::error{ojs::errc::timed_out, 0, std::to_string(left) + " requests are cut"};
+    });
+    steps.add("close the storage", [] { std::fputs("storage closed\n", stderr); });
+    ojs::sequence_options options;
+    options.total = *timeout;
+    options.lifecycle = &lifecycle;
+    bool in_order = true;
+    for (const ojs::step_result& each : steps.run(options)) in_order &= each.how == ojs::step_end::done;
+    _exit(in_order ? 0 : 1);  // what was left behind may still use what main() holds
+}

@@ -1,0 +1,96 @@
+// draining_server: an HTTP/1.1 server for many connections that fails none as it ends.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "../base/duration.hpp"
+#include "../base/error.hpp"
+#include "../core/cancel_token.hpp"
+#include "../net/http_message.hpp"
+#include "../net/http_server.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+
+struct draining_server_options {
+    http_limits limits;
+    // Requests answered at the same time, a thread each, 1024 at most. 0: two for each processor, and 8 at least.
+    std::size_t threads = 0;
+    // More wait in the listen queue; for them the connection that has been idle longest is closed.
+    std::size_t max_connections = 16384;
+    // Bytes of requests that are not complete and of answers that are not sent, in all connections together. A request that
+    // goes beyond is refused with 503. What follows a request on the same connection, 16 KiB at most, is not counted.
+    std::size_t max_buffered = 64 * 1024 * 1024;
+    std::chrono::milliseconds idle_timeout{60000};  // a connection without a request
+    // From a request's first byte to its last; and to write the answer.
+    std::chrono::milliseconds request_timeout{10000};
+    // drain() begins with so long a time in which everything is still accepted and answered, but readiness fails and each
+    // connection closes with its answer, so that who looks at readiness, or balances the load, has gone elsewhere.
+    std::chrono::milliseconds lame_duck{0};
+    std::chrono::seconds retry_after{1};  // what a 503 of the drain says
+    // A path that is answered here, with 200 and, from the begin of drain() on, 503: "/readyz". Empty: there is none.
+    std::string readiness_path;
+    bool reuse_port = false;                     // SO_REUSEPORT: other processes may listen on the same port
+    std::size_t thread_stack_size = 256 * 1024;  // bytes
+};
+
+struct drain_options {
+    time_point deadline = time_point::max();  // what is not answered by then is cut
+    cancel_token hurry;                       // cancelled: it is cut now
+    // Somebody else accepts from the listening socket by now, and goes on: what waits in its queue is left to him.
+    bool has_successor = false;
+};
+
+// How a drain went, in requests.
+struct drain_result {
+    std::size_t answered = 0;  // since it began, also those at readiness_path, and those whose answer was cut
+    std::size_t refused = 0;   // with 503, as they came too late
+    std::size_t cut = 0;       // begun, and without a whole answer at the deadline
+};
+
+// Connections that wait cost a descriptor and about a kilobyte; threads are there for requests in hand alone.
+//
+// drain(), step by step: [GS 9.1]
+//   lame duck     readiness_path answers 503, each answer says "Connection: close"
+//   the queue     is accepted a last time, and the listening socket closed: who comes now is refused
+//   idle          connections are closed, those on which bytes wait are read
+//   in hand       requests of which a byte has come are answered, with "Connection: close"; what is pipelined behind is not
+//   too late      who had connected but sent nothing yet is answered 503, with Retry-After, if it sends within 100 ms
+//   deadline      the rest is cut, and counted
+class draining_server {
+  public:
+    // Listens when this returns. `address`: one or several, with commas between them, of those http_server takes, of
+    // "fd:N", a listening socket that this process was given, and of "systemd:", those of LISTEN_FDS. These are closed in the
+    // end, and go on elsewhere where others have them. `handler` is called from several threads at once. Errors:
+    // invalid_argument, busy, system.
+    static result<draining_server> start(std::string_view address, http_handler handler,
+                                         draining_server_options options = {});
+
+    draining_server(draining_server&& other) noexcept;
+    draining_server& operator=(draining_server&& other) noexcept;
+    // As drain() with a deadline that has passed; and waits for the handlers.
+    ~draining_server();
+
+    // Where it listens, as http_server::address() says it; several with commas between them.
+    const std::string& address() const noexcept;
+    std::uint16_t port() const noexcept;  // of the first; 0 for unix:
+    // The listening sockets, to be given to a successor; -1 once they are closed.
+    std::vector<int> listeners() const;
+    bool draining() const noexcept;   // readiness: not ready. Thread-safe
+    std::size_t connections() const;  // Thread-safe
+    // Ends the server. Returns once nothing is in hand, or at the deadline, whatever handlers do. Called again, or meanwhile:
+    // waits for the first call, whose options hold, and returns its result. Not from a handler, and the destructor neither.
+    // Thread-safe.
+    drain_result drain(const drain_options& options = {});
+
+  private:
+    class impl;
+    explicit draining_server(detail::ref<impl> body) noexcept;
+    detail::ref<impl> impl_;
+};
+
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,88 @@
+// Servers of one's own, made of the building blocks: what they do with a request in hand, and with a second signal.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "harness.hpp"
+#include "raw_peer.hpp"
+
+using namespace test;
+
+namespace {
+
+class own_server {
+  public:
+    explicit own_server(const environment& extra = {}) : program_({program("http_server_drain")}, extra) {
+        REQUIRE(program_.prints("listening on 127.0.0.1:"));
+        const std::string& said = program_.output();
+        const std::size_t at = said.find("127.0.0.1:") + 10;
+        port_ = static_cast<std::uint16_t>(std::atoi(said.c_str() + at));
+    }
+    process& of() { return program_; }
+    std::uint16_t port() const { return port_; }
+
+  private:
+    process program_;
+    std::uint16_t port_ = 0;
+};
+
+const std::string request = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+
+}  // namespace
+
+TEST_CASE("a server of one's own answers what is in hand, and ends in order") {
+    own_server server;
+    peer::client first(server.port());
+    first.send(request);
+    peer::client second(server.port());
+    second.send(request);
+    server.of().signal(SIGTERM);
+    CHECK(first.rest().find("hello") != std::string::npos);
+    CHECK(second.rest().find("hello") != std::string::npos);
+    CHECK(server.of().wait() == 0);
+    const std::string& said = server.of().output();
+    std::size_t at = 0;
+    for (const char* step : {"\"stop accepting\"", "\"finish requests\"", "\"close the storage\""}) {
+        CAPTURE(said);
+        const std::size_t next = said.find(step, at);
+        REQUIRE(next != std::string::npos);
+        at = next;
+    }
+    CHECK(server.of().count("storage closed") == 1);
+}
+
+TEST_CASE("a server of one's own is hurried by a second signal, and says what it cut") {
+    own_server server;
+    peer::client silent(server.port());  // a request that never comes
+    peer::client answered(server.port());
+    answered.send(request);
+    CHECK(answered.rest().find("hello") != std::string::npos);  // so the silent one is in hand as well
+    server.of().signal(SIGTERM);
+    REQUIRE(server.of().prints("\"stop accepting\""));
+    std::this_thread::sleep_for(milliseconds(300));  // closer together the two signals would be one
+    CHECK_FALSE(server.of().ended());
+    server.of().signal(SIGTERM);
+    CHECK(server.of().wait() == 1);
+    CHECK(server.of().count("\"cut short\"") == 1);
+    CHECK(server.of().count("storage closed") == 1);
+}
+
+TEST_CASE("a server of one's own keeps to OJS_SERVER_SHUTDOWN_TIMEOUT") {
+    own_server server(environment{{"OJS_SERVER_SHUTDOWN_TIMEOUT", "200ms"}});
+    peer::client silent(server.port());
+    peer::client answered(server.port());
+    answered.send(request);
+    CHECK(answered.rest().find("hello") != std::string::npos);
+    server.of().signal(SIGTERM);
+    CHECK(server.of().wait() == 1);
+    // One that stood still in the step's last moment is left behind instead.
+    CHECK(server.of().count("1 requests are cut") + server.of().count("\"timed out\"") == 1);
+    CHECK(server.of().count("storage closed") == 1);
+    process wrong({program("http_server_drain")}, {{"OJS_SERVER_SHUTDOWN_TIMEOUT", "soon"}});
+    CHECK(wrong.wait() == 64);
+    CHECK(wrong.count("OJS_SERVER_SHUTDOWN_TIMEOUT=soon: not a duration") == 1);
+}

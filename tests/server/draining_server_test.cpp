@@ -1,0 +1,755 @@
+// draining_server: HTTP as by the small server, its bounds, and above all its end.
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "events.hpp"
+#include "files.hpp"
+#include "raw_peer.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
+
+namespace {
+
+http_response echo(const http_request& request) {
+    return {200, {}, request.method + " " + request.target + " " + request.body, false};
+}
+
+draining_server start(http_handler handler = &echo, draining_server_options options = {},
+                      const std::string& address = "0") {
+    result<draining_server> started = draining_server::start(address, std::move(handler), std::move(options));
+    if (!started) MESSAGE(started.error().text);
+    REQUIRE(started);
+    return std::move(*started);
+}
+
+std::string get(const std::string& target, const std::string& headers = "") {
+    return "GET " + target + " HTTP/1.1\r\nHost: h\r\n" + headers + "\r\n";
+}
+
+std::string status_of(const std::string& answer) {
+    return answer.size() > 12 ? answer.substr(9, 3) : answer;
+}
+bool says_close(const std::string& answer) {
+    return answer.find("Connection: close") != std::string::npos;
+}
+
+std::string verdict(const draining_server& server, const std::string& raw) {
+    peer::client client(server.port());
+    client.send(raw);
+    return status_of(client.rest());
+}
+
+drain_options until(time_point deadline) {
+    drain_options out;
+    out.deadline = deadline;
+    return out;
+}
+drain_options in_time() {
+    return until(peer::soon());
+}
+
+bool refuses(std::uint16_t port) {
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const sockaddr_in address = peer::loopback(port);
+    const bool refused = ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0;
+    ::close(fd);
+    return refused;
+}
+
+// A handler whose requests under /held say that they are there, and wait.
+struct gate {
+    test::counter entered;
+    test::event may_go;
+    http_handler handler() {
+        return [this](const http_request& request) {
+            if (request.target.compare(0, 5, "/held") == 0) {
+                entered.add();
+                may_go.wait();
+            }
+            return echo(request);
+        };
+    }
+};
+
+// No more descriptors than there are, until the end of the scope.
+class no_descriptors {
+  public:
+    no_descriptors() {
+        REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+        rlimit tight = before_;
+        const int lowest_free = ::dup(0);
+        ::close(lowest_free);
+        tight.rlim_cur = static_cast<rlim_t>(lowest_free);
+        REQUIRE(::setrlimit(RLIMIT_NOFILE, &tight) == 0);
+    }
+    no_descriptors(const no_descriptors&) = delete;
+    no_descriptors& operator=(const no_descriptors&) = delete;
+    ~no_descriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+  private:
+    rlimit before_{};
+};
+
+struct unconnected {
+    int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    unconnected() = default;
+    unconnected(const unconnected&) = delete;
+    unconnected& operator=(const unconnected&) = delete;
+    ~unconnected() { ::close(fd); }
+
+    bool connect(std::uint16_t port) const {
+        const sockaddr_in address = peer::loopback(port);
+        return ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    }
+};
+
+void await_connections(const draining_server& server, std::size_t count) {
+    const time_point give_up = peer::soon();
+    while (server.connections() != count && steady_clock::now() < give_up) std::this_thread::sleep_for(1ms);
+    REQUIRE(server.connections() == count);
+}
+
+}  // namespace
+
+// ---- HTTP ----
+
+TEST_CASE("draining server: requests on one connection, in order, pipelined or not") {
+    const draining_server server = start();
+    peer::client client(server.port());
+    client.send(get("/1"));
+    CHECK(client.answer() == "HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: keep-alive\r\n\r\nGET /1 ");
+    std::string many = "POST /2 HTTP/1.1\r\nContent-Length: 2\r\nHost: h\r\n\r\nab";
+    for (int i = 3; i < 3000; ++i)
+        many += get("/" + std::to_string(i));  // each waits for its turn, none recurses
+    std::thread sender([&] { client.send(many + get("/last", "Connection: close\r\n")); });
+    const std::string rest = client.rest();
+    sender.join();
+    std::size_t at = rest.find("POST /2 ab");
+    for (int i = 3; i < 3000 && at != std::string::npos; ++i) {
+        const std::size_t next = rest.find("GET /" + std::to_string(i) + " ", at);
+        if (next == std::string::npos || next < at) FAIL(i);
+        at = next;
+    }
+    CHECK(rest.find("GET /last ") > at);
+    CHECK(says_close(rest));
+}
+
+TEST_CASE("draining server: bytes one by one, HEAD, Expect, and answers without a body") {
+    const draining_server server = start([](const http_request& request) {
+        return request.target == "/none" ? http_response{204, {}, "x", false} : echo(request);
+    });
+    peer::client client(server.port());
+    for (const char c :
+         "POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\nHost: h\r\n\r\n3\r\nabc\r\n0\r\n\r\n") {
+        if (c != '\0') client.send(std::string(1, c));
+    }
+    CHECK(client.answer().find("POST /x abc") != std::string::npos);
+    client.send("POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\nHost: h\r\n\r\n");
+    CHECK(client.answer() == "HTTP/1.1 100 Continue\r\n\r\n");
+    client.send("ok");
+    CHECK(client.answer().find("POST / ok") != std::string::npos);
+    client.send(get("/1") +
+                "POST /2 HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\nHost: h\r\n\r\n");
+    std::string both;
+    while (both.find("100 Continue\r\n\r\n") == std::string::npos && peer::read_some(client.fd, both)) {
+    }
+    CHECK(both.find("GET /1") < both.find("100 Continue"));
+    client.send("ok");
+    CHECK(client.answer().find("POST /2 ok") != std::string::npos);
+    client.send(get("/none") + "HEAD /head HTTP/1.1\r\nConnection: close\r\nHost: h\r\n\r\n");
+    CHECK(client.rest() ==
+          "HTTP/1.1 204 No Content\r\nConnection: keep-alive\r\n\r\n"
+          "HTTP/1.1 200 OK\r\nContent-Length: 11\r\nConnection: close\r\n\r\n");
+}
+
+TEST_CASE("draining server: bad input is answered and the connection closed") {
+    draining_server_options options;
+    options.limits.head = 2000;
+    options.limits.body = 1000;
+    const draining_server server = start(&echo, options);
+    CHECK(verdict(server, "nonsense\r\n\r\n") == "400");
+    CHECK(verdict(server, "GET / HTTP/3.0\r\nHost: h\r\n\r\n") == "505");
+    CHECK(verdict(server, "GET / HTTP/1.1\r\nX: " + std::string(100000, 'x')) == "431");
+    CHECK(verdict(server, get("/", "Content-Length: 100000\r\n") + std::string(100000, 'x')) == "413");
+    await_connections(server, 0);
+}
+
+TEST_CASE("draining server: handlers that throw, end their thread, or drop the connection") {
+    draining_server_options options;
+    options.threads = 1;
+    draining_server server = start(
+        [](const http_request& request) -> http_response {
+            if (request.target == "/throw") throw std::runtime_error("secret");
+            if (request.target == "/end") pthread_exit(nullptr);
+            return {request.target == "/bad" ? 99 : 200, {}, "x", request.target == "/drop"};
+        },
+        options);
+    for (int i = 0; i < 3; ++i) {
+        CHECK(verdict(server, get("/end")) == "");  // there is one thread, so somebody takes its place
+        CHECK(verdict(server, get("/drop")) == "");
+        CHECK(verdict(server, get("/throw", "Connection: close\r\n")) == "500");
+        CHECK(verdict(server, get("/bad", "Connection: close\r\n")) == "500");
+        CHECK(verdict(server, get("/", "Connection: close\r\n")) == "200");
+    }
+    CHECK(server.drain(in_time()).cut == 0);
+}
+
+// ---- bounds ----
+
+TEST_CASE("draining server: connections that wait, send slowly or do not read hold up no thread") {
+    draining_server_options options;
+    options.threads = 1;
+    draining_server server = start(
+        [](const http_request& request) {
+            return request.target == "/large" ? http_response{200, {}, std::string(30000000, 'x'), false}
+                                              : echo(request);
+        },
+        options);
+    peer::client idle(server.port());
+    peer::client slow(server.port());
+    slow.send("POST /slow HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nab");
+    peer::client deaf(server.port());
+    deaf.send(get("/large", "Connection: close\r\n"));
+    await_connections(server, 3);
+    for (int i = 0; i < 3; ++i) CHECK(verdict(server, get("/", "Connection: close\r\n")) == "200");
+    slow.send("cde");
+    CHECK(slow.answer().find("POST /slow abcde") != std::string::npos);
+    CHECK(deaf.rest().size() > 30000000);
+    idle.send(get("/idle"));
+    CHECK(status_of(idle.answer()) == "200");
+}
+
+TEST_CASE("draining server: slow requests, slow readers and idle connections end in time") {
+    draining_server_options options;
+    options.request_timeout = 100ms;
+    options.idle_timeout = 100ms;
+    const draining_server server = start(
+        [](const http_request& request) {
+            return request.target == "/large" ? http_response{200, {}, std::string(30000000, 'x'), false}
+                                              : echo(request);
+        },
+        options);
+    peer::client silent(server.port());
+    peer::client kept(server.port());
+    kept.send(get("/"));
+    CHECK(status_of(kept.answer()) == "200");
+    peer::client deaf(server.port());
+    deaf.send(get("/large"));
+    peer::client trickles(server.port());
+    trickles.send("GET / HTTP/1.1\r\n");
+    const time_point give_up = peer::soon();
+    while (!peer::readable(trickles.fd, 5) && steady_clock::now() < give_up)
+        peer::send_text(trickles.fd, "X: y\r\n");
+    CHECK(status_of(trickles.answer()) == "408");
+    peer::client empty(server.port());
+    while (!peer::readable(empty.fd, 5) && steady_clock::now() < give_up) peer::send_text(empty.fd, "\r\n");
+    CHECK(empty.closed());
+    CHECK(silent.closed());
+    CHECK(kept.closed());
+    await_connections(server, 0);
+    CHECK(deaf.rest().size() < 30000000);
+    CHECK(steady_clock::now() < give_up);
+}
+
+TEST_CASE("draining server: for who finds no place the connection that has been idle longest is closed") {
+    draining_server_options options;
+    options.max_connections = 2;
+    const draining_server server = start(&echo, options);
+    peer::client oldest(server.port());
+    oldest.send(get("/"));
+    CHECK(status_of(oldest.answer()) == "200");
+    peer::client younger(server.port());
+    younger.send(get("/"));
+    CHECK(status_of(younger.answer()) == "200");
+    peer::client next(server.port());
+    next.send(get("/"));
+    CHECK(status_of(next.answer()) == "200");
+    CHECK(oldest.closed());
+    younger.send(get("/"));
+    CHECK(status_of(younger.answer()) == "200");
+}
+
+TEST_CASE(
+    "draining server: a request that waits for a thread is not idle, for who finds no place or for the "
+    "timeout") {
+    gate held;
+    draining_server_options options;
+    options.threads = 1;
+    options.max_connections = 2;
+    options.idle_timeout = 1ms;
+    const draining_server server = start(held.handler(), options);
+    peer::client first(server.port());
+    first.send(get("/held"));
+    REQUIRE(held.entered.wait_for(1));
+    peer::client waits(server.port());
+    waits.send(get("/waits"));
+    await_connections(server, 2);
+    peer::client third(server.port());
+    third.send(get("/third", "Connection: close\r\n"));
+    CHECK_FALSE(peer::readable(waits.fd, 600));  // two looks at what is overdue
+    held.may_go.set();
+    CHECK(waits.answer().find("GET /waits") != std::string::npos);
+    CHECK(third.answer().find("GET /third") != std::string::npos);
+}
+
+TEST_CASE("draining server: for who finds no place one that becomes idle later is closed as well") {
+    gate held;
+    draining_server_options options;
+    options.max_connections = 1;
+    options.idle_timeout = 1h;
+    const draining_server server = start(held.handler(), options);
+    peer::client first(server.port());
+    first.send(get("/held"));
+    REQUIRE(held.entered.wait_for(1));
+    peer::client next(server.port());
+    next.send(get("/next"));
+    CHECK_FALSE(peer::readable(next.fd, 50));
+    held.may_go.set();
+    CHECK(status_of(first.answer()) == "200");
+    CHECK(next.answer().find("GET /next") != std::string::npos);
+}
+
+TEST_CASE("draining server: who sends request upon request and reads no answer is ended in time") {
+    draining_server_options options;
+    options.request_timeout = 50ms;
+    const draining_server server = start(
+        [](const http_request&) {
+            return http_response{200, {}, std::string(200, 'x'), false};
+        },
+        options);
+    const unconnected deaf;
+    const int small = 4096;
+    ::setsockopt(deaf.fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    REQUIRE(deaf.connect(server.port()));
+    await_connections(server, 1);
+    std::string many;
+    for (int i = 0; i < 100; ++i) many += get("/");
+    for (pollfd room{deaf.fd, POLLOUT, 0}; ::poll(&room, 1, 100) > 0;) {
+        if (::send(deaf.fd, many.data(), many.size(), MSG_NOSIGNAL | MSG_DONTWAIT) <= 0) break;
+    }
+    await_connections(server, 0);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__linux__)
+// Of this process, in bytes.
+std::size_t resident_memory() {
+    std::ifstream file("/proc/self/statm");
+    std::size_t total = 0;
+    std::size_t resident = 0;
+    file >> total >> resident;
+    return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+TEST_CASE("draining server: an idle connection keeps nothing of what was sent on it") {
+    constexpr std::size_t large = 1000000;
+    draining_server_options options;
+    options.threads = 1;  // each has memory of its own, which it may keep
+    const draining_server server = start(
+        [](const http_request& request) {
+            return http_response{200, {}, std::string(request.body.size(), 'x'), false};
+        },
+        options);
+    const std::string post =
+        "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: " + std::to_string(large) + "\r\n\r\n";
+    std::vector<std::unique_ptr<peer::client>> clients;
+    std::size_t before = 0;
+    for (int i = 0; i < 20; ++i) {
+        if (i == 5) before = resident_memory();
+        clients.push_back(std::make_unique<peer::client>(server.port()));
+        clients.back()->send(post + std::string(large, 'x'));
+        CHECK(status_of(clients.back()->answer()) == "200");
+    }
+    CHECK(resident_memory() < before + 7 * large);  // 15 of them came since
+}
+#endif
+
+TEST_CASE("draining server: what all connections together may hold is bounded, and others are unharmed") {
+    draining_server_options options;
+    options.max_buffered = 100000;
+    const draining_server server = start(&echo, options);
+    const std::string head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 90000\r\n\r\n";
+    peer::client first(server.port());
+    first.send(head + std::string(80000, 'x'));
+    CHECK(verdict(server, get("/", "Connection: close\r\n")) == "200");
+    peer::client second(server.port());
+    second.send(head + std::string(80000, 'x'));
+    const std::string refused = status_of(second.answer());
+    if (refused == "503") {
+        CHECK(verdict(server, get("/", "Connection: close\r\n")) == "200");
+        first.send(std::string(10000, 'x'));
+        CHECK(status_of(first.answer()) == "200");
+    } else {  // the other one's bytes came in later
+        CHECK(refused == "");
+    }
+}
+
+TEST_CASE("draining server: a thousand idle connections, and one that asks") {
+    rlimit limit{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    const int count = limit.rlim_cur > 2200 ? 1000 : static_cast<int>(limit.rlim_cur / 4);
+    draining_server_options options;
+    options.threads = 2;
+    draining_server server = start(&echo, options);
+    std::vector<std::unique_ptr<peer::client>> idle;
+    for (int i = 0; i < count; ++i) idle.push_back(std::make_unique<peer::client>(server.port()));
+    await_connections(server, idle.size());
+    for (const auto& each : {idle.front().get(), idle.back().get()}) {
+        each->send(get("/"));
+        CHECK(status_of(each->answer()) == "200");
+    }
+    const drain_result drained = server.drain(in_time());
+    CHECK(drained.cut == 0);
+    for (const auto& each : idle) CHECK(each->closed());
+}
+
+// ---- the end ----
+
+TEST_CASE(
+    "draining server: a drain answers what is in hand, closes what is idle, and refuses who comes now") {
+    gate held;
+    draining_server server = start(held.handler());
+    peer::client idle(server.port());
+    idle.send(get("/"));
+    CHECK(status_of(idle.answer()) == "200");
+    peer::client busy(server.port());
+    busy.send(get("/held"));
+    peer::client half(server.port());
+    half.send("POST /half HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+    CHECK(status_of(half.answer()) == "100");
+    peer::client fresh(server.port());
+    await_connections(server, 4);
+    REQUIRE(held.entered.wait_for(1));
+    CHECK_FALSE(server.draining());
+    drain_result drained;
+    std::thread drains([&] { drained = server.drain(in_time()); });
+    CHECK(idle.closed());  // so the drain is past its begin
+    CHECK(server.draining());
+    CHECK(server.listeners() == std::vector<int>{-1});
+    CHECK(refuses(server.port()));
+    fresh.send(get("/late"));
+    const std::string late = fresh.rest();
+    CHECK(status_of(late) == "503");
+    CHECK(late.find("Retry-After: 1\r\n") != std::string::npos);
+    CHECK(says_close(late));
+    half.send("ok");
+    const std::string finished = half.rest();
+    CHECK(finished.find("POST /half ok") != std::string::npos);
+    CHECK(says_close(finished));
+    held.may_go.set();
+    const std::string answer = busy.rest();
+    CHECK(answer.find("GET /held") != std::string::npos);
+    CHECK(says_close(answer));
+    drains.join();
+    CHECK(drained.answered == 2);
+    CHECK(drained.refused == 1);
+    CHECK(drained.cut == 0);
+    const drain_result again = server.drain(in_time());
+    CHECK(again.answered == 2);
+    await_connections(server, 0);
+}
+
+TEST_CASE("draining server: requests that are here when the drain begins are answered, read or not") {
+    gate held;
+    draining_server_options options;
+    options.threads = 1;
+    draining_server server = start(held.handler(), options);
+    peer::client first(server.port());
+    first.send(get("/held"));
+    REQUIRE(held.entered.wait_for(1));
+    peer::client unread(server.port());  // the one thread is with the first
+    unread.send(get("/unread"));
+    peer::client kept(server.port());
+    kept.send(get("/kept"));
+    await_connections(server, 3);
+    drain_result drained;
+    std::thread drains([&] { drained = server.drain(in_time()); });
+    CHECK(unread.rest().find("GET /unread") != std::string::npos);  // by the drain's own thread
+    CHECK(kept.rest().find("GET /kept") != std::string::npos);
+    held.may_go.set();
+    CHECK(first.rest().find("GET /held") != std::string::npos);
+    drains.join();
+    CHECK(drained.answered == 3);
+    CHECK(drained.cut == 0);
+}
+
+TEST_CASE("draining server: the deadline cuts the rest, and waits for no handler") {
+    gate held;
+    draining_server server = start(held.handler());
+    peer::client busy(server.port());
+    busy.send(get("/held"));
+    peer::client half(server.port());
+    half.send("POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+    CHECK(status_of(half.answer()) == "100");
+    REQUIRE(held.entered.wait_for(1));
+    const drain_result drained =
+        server.drain(until(steady_clock::now() + 20ms));  // returns, though the handler does not
+    CHECK(drained.cut == 2);
+    CHECK(drained.answered == 0);
+    CHECK(busy.closed());
+    CHECK(half.closed());
+    held.may_go.set();  // the server's end waits for it
+}
+
+TEST_CASE("draining server: a drain that is hurried cuts at once, in its lame duck as well") {
+    for (const std::chrono::milliseconds lame_duck : {0ms, 3600000ms}) {
+        gate held;
+        draining_server_options options;
+        options.lame_duck = lame_duck;
+        draining_server server = start(held.handler(), options);
+        peer::client busy(server.port());
+        busy.send(get("/held"));
+        REQUIRE(held.entered.wait_for(1));
+        cancel_source hurry;
+        drain_options how;
+        how.hurry = hurry.token();
+        drain_result drained;
+        std::thread drains([&] { drained = server.drain(how); });
+        while (!server.draining()) std::this_thread::yield();
+        hurry.cancel(cancel_reason::forced);
+        drains.join();
+        CHECK(drained.cut == 1);
+        CHECK(busy.closed());
+        held.may_go.set();
+    }
+}
+
+TEST_CASE("draining server: a lame duck is not ready, but answers all, until its time is over") {
+    draining_server_options options;
+    options.readiness_path = "/readyz";
+    options.lame_duck = 1h;
+    draining_server server = start(&echo, options);
+    const std::string ready = get("/readyz?verbose", "Connection: close\r\n");
+    CHECK(verdict(server, ready) == "200");
+    peer::client kept(server.port());
+    kept.send(get("/1"));
+    CHECK_FALSE(says_close(kept.answer()));
+    cancel_source hurry;
+    drain_options how;
+    how.hurry = hurry.token();
+    drain_result drained;
+    std::thread drains([&] { drained = server.drain(how); });
+    while (!server.draining()) std::this_thread::yield();
+    CHECK(verdict(server, ready) == "503");
+    kept.send(get("/2"));
+    const std::string last = kept.rest();
+    CHECK(last.find("GET /2") != std::string::npos);
+    CHECK(says_close(last));
+    CHECK(verdict(server, get("/anew")) == "200");
+    hurry.cancel(cancel_reason::forced);
+    drains.join();
+    CHECK(refuses(server.port()));
+    CHECK(drained.answered == 3);
+    CHECK(drained.cut == 0);
+}
+
+TEST_CASE("draining server: a successor takes over the socket, and whoever waits in its queue") {
+    draining_server first = start([](const http_request&) { return http_response{200, {}, "first", false}; });
+    peer::client kept(first.port());
+    kept.send(get("/"));
+    CHECK(kept.answer().find("first") != std::string::npos);
+    const int shared = ::dup(first.listeners()[0]);
+    const std::uint16_t port = first.port();
+    drain_options how = in_time();
+    how.has_successor = true;
+    CHECK(first.drain(how).cut == 0);
+    peer::client waits(port);  // nobody accepts
+    waits.send(get("/"));
+    CHECK_FALSE(peer::readable(waits.fd, 20));
+    const draining_server second = start(
+        [](const http_request&) {
+            return http_response{200, {}, "second", false};
+        },
+        {}, "fd:" + std::to_string(shared));
+    CHECK(second.port() == port);
+    CHECK(second.address() == "127.0.0.1:" + std::to_string(port));
+    CHECK(waits.answer().find("second") != std::string::npos);
+}
+
+// Asks again and again on one connection until it is closed. When that was sent which got no answer, if any.
+time_point ask_until_closed(std::uint16_t port, std::atomic<int>& answered) {
+    const unconnected client;
+    if (!client.connect(port)) return time_point::max();
+    for (;;) {
+        if (!peer::send_text(client.fd, get("/load"))) return time_point::max();  // nothing of it was sent
+        const time_point sent = steady_clock::now();
+        const std::string got = peer::read_message(client.fd);
+        if (got.find("GET /load ") == std::string::npos) return sent;
+        ++answered;
+        if (says_close(got)) return time_point::max();
+    }
+}
+
+TEST_CASE("draining server: under load, every request that was sent before the drain is answered") {
+    for (int round = 0; round < 20; ++round) {
+        draining_server server = start();
+        std::atomic<int> answered{0};
+        std::vector<time_point> unanswered(16, time_point::max());
+        std::vector<std::thread> clients;
+        for (time_point& each : unanswered)
+            clients.emplace_back([&] { each = ask_until_closed(server.port(), answered); });
+        while (answered < 200) std::this_thread::yield();
+        const time_point began = steady_clock::now();
+        const drain_result drained = server.drain(in_time());
+        for (std::thread& each : clients) each.join();
+        for (const time_point& sent : unanswered) CHECK(sent >= began);
+        CHECK(drained.cut == 0);
+        await_connections(server, 0);
+    }
+}
+
+TEST_CASE("draining server: out of descriptors, a drain ends as well") {
+    draining_server server = start();
+    const unconnected waits;
+    const no_descriptors from_here;
+    REQUIRE(waits.connect(server.port()));
+    peer::send_text(waits.fd, get("/"));
+    CHECK(server.drain(until(steady_clock::now() + 200ms)).answered == 0);
+}
+
+TEST_CASE(
+    "draining server: out of descriptors, idle connections make room for requests that wait in the queue") {
+    draining_server server = start();
+    const unconnected waits;
+    {
+        peer::client idle(server.port());
+        idle.send(get("/"));
+        CHECK(status_of(idle.answer()) == "200");
+        const no_descriptors from_here;
+        REQUIRE(waits.connect(server.port()));
+        peer::send_text(waits.fd, get("/waited"));
+        std::thread drains([&] { server.drain(in_time()); });
+        CHECK(idle.closed());
+        CHECK(peer::read_message(waits.fd).find("GET /waited") != std::string::npos);
+        ::shutdown(waits.fd, SHUT_RDWR);
+        drains.join();
+    }
+}
+
+TEST_CASE("draining server: who had connected has a moment to send") {
+    draining_server server = start();
+    peer::client late(server.port());
+    await_connections(server, 1);
+    const time_point began = steady_clock::now();
+    SUBCASE("a request that comes then is told") {
+        drain_result drained;
+        std::thread drains([&] { drained = server.drain(in_time()); });
+        while (!refuses(server.port())) std::this_thread::yield();
+        late.send(get("/"));
+        const std::string got = late.rest();
+        drains.join();
+        // It may have come before it was looked for, or, where the machine stood still, when the moment was over.
+        CHECK(drained.refused == (status_of(got) == "503" ? 1 : 0));
+        CHECK(drained.answered == (status_of(got) == "200" ? 1 : 0));
+    }
+    SUBCASE("but not for ever") {
+        CHECK(server.drain({}).cut == 0);
+        CHECK(steady_clock::now() - began >= 100ms);
+    }
+    SUBCASE("unless nobody is left") {
+        ::shutdown(late.fd, SHUT_WR);
+        CHECK(server.drain({}).cut == 0);
+    }
+}
+
+// ---- where it listens ----
+
+TEST_CASE("draining server: several addresses, one port for two, and addresses that cannot be") {
+    const test::temporary_folder folder;
+    const std::string path = folder.path().string() + "/socket";
+    const draining_server both = start(&echo, {}, "0,unix:" + path);
+    CHECK(both.address() == "127.0.0.1:" + std::to_string(both.port()) + ",unix:" + path);
+    CHECK(verdict(both, get("/", "Connection: close\r\n")) == "200");
+    http_client over_unix = peer::make_client("unix:" + path);
+    CHECK(over_unix.send(peer::get("/x"), peer::call())->body == "GET /x ");
+
+    draining_server_options shared;
+    shared.reuse_port = true;
+    const draining_server one = start(&echo, shared);
+    const draining_server other = start(&echo, shared, std::to_string(one.port()));
+    CHECK(one.port() == other.port());
+    const result<draining_server> third = draining_server::start(std::to_string(one.port()), &echo);
+    REQUIRE_FALSE(third);
+    CHECK(third.error().code == errc::busy);
+
+    const int no_listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    for (const std::string& bad :
+         {std::string(), std::string("0,"), std::string("host:80"), std::string("fd:"), std::string("fd:x"),
+          std::string("fd:999999"), std::string("systemd:"), "fd:" + std::to_string(no_listener)}) {
+        CAPTURE(bad);
+        const result<draining_server> refused = draining_server::start(bad, &echo);
+        REQUIRE_FALSE(refused);
+        CHECK(refused.error().code == errc::invalid_argument);
+    }
+    ::close(no_listener);
+    CHECK_FALSE(draining_server::start("0", nullptr));
+}
+
+int a_listener() {
+    const int out = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address = peer::loopback(0);
+    REQUIRE(::bind(out, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    REQUIRE(::listen(out, 4) == 0);
+    return out;
+}
+
+bool still_listens(int fd) {
+    int out = 0;
+    socklen_t size = sizeof out;
+    return ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &out, &size) == 0 && out == 1;
+}
+
+TEST_CASE("draining server: a socket that others have as well goes on, however the server ends") {
+    const int listener = a_listener();
+    const auto passed = [listener] { return "fd:" + std::to_string(::dup(listener)); };
+    CHECK_FALSE(draining_server::start(passed() + ",host:80", &echo));
+    CHECK(still_listens(listener));
+    start(&echo, {}, passed());
+    CHECK(still_listens(listener));
+    draining_server drained = start(&echo, {}, passed());
+    drained.drain({});
+    CHECK(still_listens(listener));
+    const std::string twice = passed();
+    CHECK_FALSE(draining_server::start(twice + "," + twice, &echo));
+    peer::client waits(drained.port());  // nobody accepts
+    waits.send(get("/next"));
+    const draining_server next = start(&echo, {}, passed());
+    CHECK(waits.answer().find("GET /next") != std::string::npos);
+    ::close(listener);
+}
+
+TEST_CASE("draining server: the sockets that socket activation passes") {
+    const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address = peer::loopback(0);
+    socklen_t size = sizeof address;
+    REQUIRE(::bind(listener, reinterpret_cast<sockaddr*>(&address), size) == 0);
+    REQUIRE(::listen(listener, 4) == 0);
+    ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::dup2(listener, 3);
+        ::setenv("LISTEN_FDS", "1", 1);
+        ::setenv("LISTEN_PID", std::to_string(::getpid()).c_str(), 1);
+        const result<draining_server> server = draining_server::start("systemd:", &echo);
+        if (!server || server->port() != ntohs(address.sin_port)) ::_exit(1);
+        for (;;) ::pause();
+    }
+    {
+        peer::client client(ntohs(address.sin_port));
+        client.send(get("/activated"));
+        CHECK(client.answer().find("GET /activated") != std::string::npos);
+    }
+    ::kill(child, SIGKILL);
+    CHECK(::waitpid(child, nullptr, 0) == child);
+    ::close(listener);
+}
