@@ -196,10 +196,12 @@ class audit {
     int late = 0;  // leases that ended before the report got through
 
   private:
-    // The last heartbeat itself is sent again where its connection broke.
+    // The last heartbeat itself is sent again where its connection broke. It waits a moment for one that is on its way,
+    // which a busy machine may still hold up for longer.
     void on_request(const std::string& worker, const json& event) {
-        if (worker.empty() || event["state"].is("terminate")) return;
-        CHECK_MESSAGE(said_goodbye_.count(worker) == 0,
+        if (worker.empty() || event["state"].is("terminate") || said_goodbye_.count(worker) == 0) return;
+        const bool was_on_its_way = event["event"].is("beat") && overtaken_.insert(worker).second;
+        CHECK_MESSAGE(was_on_its_way,
                       worker << " sent " << event["event"].text << " after its last heartbeat");
     }
 
@@ -310,6 +312,7 @@ class audit {
     std::map<std::string, std::vector<claim>> claims_;
     std::set<std::string> completed_;
     std::set<std::string> said_goodbye_;
+    std::set<std::string> overtaken_;  // by their own last heartbeat
     std::int64_t latest_fetch_ns_ = 0;
     std::map<std::string, int> fetches_after_stop_;  // those on the wire: at most one for each slot
     int pushed_ = 0;

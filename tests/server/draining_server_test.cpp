@@ -265,6 +265,7 @@ TEST_CASE("draining server: slow requests, slow readers and idle connections end
 TEST_CASE("draining server: for who finds no place the connection that has been idle longest is closed") {
     draining_server_options options;
     options.max_connections = 2;
+    options.threads = 1;  // which is through with the first before it begins with the second
     const draining_server server = start(&echo, options);
     peer::client oldest(server.port());
     oldest.send(get("/"));
@@ -376,22 +377,19 @@ TEST_CASE("draining server: an idle connection keeps nothing of what was sent on
 
 TEST_CASE("draining server: what all connections together may hold is bounded, and others are unharmed") {
     draining_server_options options;
-    options.max_buffered = 100000;
+    options.max_buffered = 30000;
+    options.threads = 1;  // which has read all that came before it answers what comes after
     const draining_server server = start(&echo, options);
-    const std::string head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 90000\r\n\r\n";
+    const std::string head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 25000\r\n\r\n";
     peer::client first(server.port());
-    first.send(head + std::string(80000, 'x'));
+    first.send(head + std::string(20000, 'x'));
     CHECK(verdict(server, get("/", "Connection: close\r\n")) == "200");
     peer::client second(server.port());
-    second.send(head + std::string(80000, 'x'));
-    const std::string refused = status_of(second.answer());
-    if (refused == "503") {
-        CHECK(verdict(server, get("/", "Connection: close\r\n")) == "200");
-        first.send(std::string(10000, 'x'));
-        CHECK(status_of(first.answer()) == "200");
-    } else {  // the other one's bytes came in later
-        CHECK(refused == "");
-    }
+    second.send(head + std::string(20000, 'x'));
+    CHECK(status_of(second.answer()) == "503");
+    CHECK(verdict(server, get("/", "Connection: close\r\n")) == "200");
+    first.send(std::string(5000, 'x'));
+    CHECK(status_of(first.answer()) == "200");
 }
 
 TEST_CASE("draining server: a thousand idle connections, and one that asks") {
@@ -546,6 +544,7 @@ TEST_CASE("draining server: a lame duck is not ready, but answers all, until its
     CHECK(last.find("GET /2") != std::string::npos);
     CHECK(says_close(last));
     CHECK(verdict(server, get("/anew")) == "200");
+    await_connections(server, 0);  // that one is counted as answered
     hurry.cancel(cancel_reason::forced);
     drains.join();
     CHECK(refuses(server.port()));
@@ -625,10 +624,16 @@ TEST_CASE(
         peer::client idle(server.port());
         idle.send(get("/"));
         CHECK(status_of(idle.answer()) == "200");
+        // Begun before: the check of a thread's vptr needs a descriptor.
+        test::event may_drain;
+        std::thread drains([&] {
+            may_drain.wait();
+            server.drain(in_time());
+        });
         const no_descriptors from_here;
         REQUIRE(waits.connect(server.port()));
         peer::send_text(waits.fd, get("/waited"));
-        std::thread drains([&] { server.drain(in_time()); });
+        may_drain.set();
         CHECK(idle.closed());
         CHECK(peer::read_message(waits.fd).find("GET /waited") != std::string::npos);
         ::shutdown(waits.fd, SHUT_RDWR);

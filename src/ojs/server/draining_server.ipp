@@ -327,8 +327,10 @@ OJS_SHUTDOWN_INLINE void draining_server::impl::remove(connection& which) noexce
     removed->close();
     const bool was_full = full_;
     full_ = false;
+    const bool was_last = stopping_ && connections_.empty();
     held.unlock();
     if (was_full) wake_.notify();
+    if (was_last) queue_.stop();
 }
 
 // ---- ending ----
@@ -387,9 +389,10 @@ OJS_SHUTDOWN_INLINE std::size_t draining_server::impl::cut() {
     detail::lock_guard held(mutex_);
     for (const detail::ref<connection>& each : connections_) out += each->cut() ? 1U : 0U;
     stopping_ = true;
+    const bool none_left = connections_.empty();  // else whoever removes the last one stops the queue
     held.unlock();
     wake_.notify();
-    queue_.stop();
+    if (none_left) queue_.stop();
     return out;
 }
 
