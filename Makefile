@@ -30,7 +30,7 @@ JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(PROCESSORS))
 
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: examples demo fleet-demo test fuzz duress check ci bench container-test interop-test grpc-bridge deps deps-check deps-container header amalgamate format clean help FORCE
+.PHONY: examples demo fleet-demo test fuzz duress check ci bench container-test interop-test conformance grpc-bridge deps deps-check deps-container header amalgamate format clean help FORCE
 
 # ---- programs --------------------------------------------------------------------------------------------------------
 #
@@ -136,6 +136,10 @@ compiler.clang           := $(CLANGXX) $(TEST) -I. $(SEPARATE)
 compiler.asan            := $(SANITIZED) -O0 -fsanitize=address -fsanitize=undefined $(SEPARATE)
 compiler.tsan            := $(SANITIZED) -Og -fsanitize=thread $(SEPARATE)
 CONFIGURATIONS := $(patsubst compiler.%,%,$(filter compiler.%,$(.VARIABLES)))
+
+# Where SQLite is not installed, dev_backend is built without --store.
+$(BUILD)/dev_backend $(CONFIGURATIONS:%=$(BUILD)/test/%/dev_backend): \
+    LDLIBS += $(shell echo '\#include <sqlite3.h>' | $(CXX) -E -x c - >/dev/null 2>&1 && echo -lsqlite3)
 
 ROOMS := base core system net server worker launcher
 $(foreach room,$(ROOMS),$(eval TESTS.$(room) := $(wildcard tests/$(room)/*.cpp tests/$(room)/*/*.cpp)))
@@ -399,6 +403,10 @@ deps-observability:  ## the same for `make observability-test`: chromium and pro
 # ---- make interop-test -----------------------------------------------------------------------------------------------
 
 # Not part of `make check`: it wants node, and the network once.
+CHECKOUT ?= ../ojs-conformance
+conformance: deps  ## dev_backend against the published suites: make conformance CHECKOUT=DIR, of ojs-conformance
+	@$(MAKE) -s $(JOBS) $(BUILD)/dev_backend
+	@tests/conformance/run.sh $(BUILD) $(CHECKOUT)
 interop-test: deps grpc-bridge  ## the coordinator and the launcher against connect-node, curl and gRPC clients
 	@rm -rf $(RESULTS)/interop
 	@$(MAKE) -s $(JOBS) $(BUILD)/lifecycle_runner $(BUILD)/launcher

@@ -1,10 +1,69 @@
 #include "backend.hpp"
 
+#include <array>
 #include <utility>
 
 #include "json.hpp"
 
 namespace dev_backend {
+
+namespace {
+
+int hex_digit(char c) {
+    const std::size_t at = std::string_view("0123456789abcdef0123456789ABCDEF").find(c);
+    return at == std::string_view::npos ? -1 : static_cast<int>(at % 16);
+}
+
+std::string decoded(std::string_view text) {
+    std::string out;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const bool escaped = text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 &&
+                             hex_digit(text[i + 2]) >= 0;
+        if (escaped) {
+            out += static_cast<char>(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]));
+            i += 2;
+        } else {
+            out += text[i] == '+' ? ' ' : text[i];
+        }
+    }
+    return out;
+}
+
+// What the sender can do about it.
+const char* hint_for(std::string_view code) {
+    struct advice {
+        std::string_view code;
+        const char* text;
+    };
+    constexpr std::array<advice, 6> known = {{
+        {"invalid_payload", "mend the request: the message says where it is wrong"},
+        {"invalid_request", "mend the request: the message says where it is wrong"},
+        {"not_found",
+         "look whether the id or the path is right, and whether the backend was restarted without --store"},
+        {"conflict", "read the job: it is in another state, or with another worker"},
+        {"duplicate", "a job with this id is there already: leave the id out, or choose another"},
+        {"backend_error", "send the same again a little later"},
+    }};
+    for (const advice& each : known) {
+        if (each.code == code) return each.text;
+    }
+    return "see docs_url";
+}
+
+}  // namespace
+
+std::string incoming::parameter(std::string_view name) const {
+    const std::string_view target = request.target;
+    std::size_t at = target.find('?');
+    while (at != target.npos) {
+        const std::size_t end = target.find('&', at + 1);
+        const std::string_view each = target.substr(at + 1, end == target.npos ? end : end - at - 1);
+        const std::size_t equals = each.find('=');
+        if (equals != each.npos && each.substr(0, equals) == name) return decoded(each.substr(equals + 1));
+        at = end;
+    }
+    return {};
+}
 
 ojs::http_response json_answer(int status, std::string body) {
     ojs::http_response out;
@@ -14,9 +73,12 @@ ojs::http_response json_answer(int status, std::string body) {
     return out;
 }
 
-ojs::http_response error_answer(const refusal& why) {
+ojs::http_response error_answer(const refusal& why, const incoming& in) {
     json_object inner;
     inner.text("code", why.code).text("message", why.message).flag("retryable", why.status >= 500);
+    if (*why.type != '\0') inner.text("type", why.type);
+    inner.text("hint", hint_for(why.code)).text("docs_url", "https://github.com/openjobspec/spec");
+    inner.text("request_id", in.request_id);
     return json_answer(why.status, json_object().raw("error", inner.str()).str());
 }
 

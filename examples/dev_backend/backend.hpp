@@ -2,11 +2,14 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
+#include "committer.hpp"
 #include "faults.hpp"
 #include "ledger.hpp"
-#include "ojs_shutdown.hpp"
+#include "library.hpp"
 #include "refusal.hpp"
 #include "settings.hpp"
 #include "store.hpp"
@@ -18,7 +21,7 @@ struct backend {
         : options(chosen),
           faults(chosen.faults, chosen.seed),
           delay_ms(chosen.delay.count()),
-          jobs(events, chosen.retry_delay) {}
+          jobs(events, {chosen.retry_delay, chosen.timeout_grace, !chosen.store_path.empty()}) {}
 
     const settings options;
     fault_injector faults;
@@ -26,17 +29,25 @@ struct backend {
     pauses sleeps;
     ledger events;
     store jobs;
-    std::int64_t conflicts = 0;  // answers 409 to ACK and FAIL; with the store locked
+    std::optional<committer> disk;  // none: the jobs are in memory alone
+    std::int64_t conflicts = 0;     // answers 409 to ACK and FAIL; with the store locked
+    const ojs::time_point started = ojs::steady_clock::now();
 };
 
 // One HTTP request on its way through.
 struct incoming {
     const ojs::http_request& request;
     std::int64_t received_ns;
+    std::string request_id;
+    std::string_view path;
+    std::string id;     // what stands for :id in its route
     bool lost = false;  // its answer will be dropped
+
+    // The parameter behind the ?, decoded; empty: it is not there.
+    std::string parameter(std::string_view name) const;
 };
 
 ojs::http_response json_answer(int status, std::string body);
-ojs::http_response error_answer(const refusal& why);
+ojs::http_response error_answer(const refusal& why, const incoming& in);
 
 }  // namespace dev_backend

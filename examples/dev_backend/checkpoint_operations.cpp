@@ -8,11 +8,11 @@
 
 namespace dev_backend {
 
-ojs::http_response save_checkpoint(backend& on, const incoming& in, const std::string& id) {
+ojs::http_response save_checkpoint(backend& on, const incoming& in) {
     json_object event;
     const std::string from(ojs::find_header(in.request.headers, "X-OJS-Worker-ID"));
-    event.text("job_id", id).text("worker_id", from);
-    ojs::http_response out = json_answer(200, json_object().text("job_id", id).str());
+    event.text("job_id", in.id).text("worker_id", from);
+    ojs::http_response out = json_answer(200, json_object().text("job_id", in.id).str());
     store::lock held(on.jobs.mutex(), std::defer_lock);
     try {
         parse_object(in.request.body);
@@ -20,16 +20,16 @@ ojs::http_response save_checkpoint(backend& on, const incoming& in, const std::s
             json_slicer::find(json_slicer::object_members(in.request.body), "state");
         if (state.empty()) refuse_shape("state is missing");
         held.lock();
-        const job& of = on.jobs.find(id);
+        const job& of = on.jobs.find(in.id);
         require_holder(of, from);
         require_active(of);
         if (state.size() > on.options.max_checkpoint) {
-            throw refusal{413, "INVALID_PAYLOAD", "the checkpoint is too large"};
+            throw refusal{413, "invalid_payload", "the checkpoint is too large"};
         }
-        on.jobs.keep_checkpoint(id, state);
+        on.jobs.keep_checkpoint(in.id, state);
         event.raw("state", state);
     } catch (const refusal& why) {
-        out = error_answer(why);
+        out = error_answer(why, in);
     }
     if (!held.owns_lock()) held.lock();
     event.number("status", out.status);
@@ -38,21 +38,21 @@ ojs::http_response save_checkpoint(backend& on, const incoming& in, const std::s
     return out;
 }
 
-ojs::http_response load_checkpoint(backend& on, const std::string& id) {
+ojs::http_response load_checkpoint(backend& on, const incoming& in) {
     const store::lock held(on.jobs.mutex());
-    const job& of = on.jobs.find(id);
-    if (!of.has_checkpoint) throw refusal{404, "NOT_FOUND", "the job has no checkpoint"};
+    const job& of = on.jobs.find(in.id);
+    if (!of.has_checkpoint) throw refusal{404, "not_found", "the job has no checkpoint"};
     const std::string_view state = json_slicer::find(json_slicer::object_members(of.meta), "checkpoint");
-    return json_answer(200, json_object().text("job_id", id).raw("state", state).str());
+    return json_answer(200, json_object().text("job_id", in.id).raw("state", state).str());
 }
 
-ojs::http_response drop_checkpoint(backend& on, const std::string& id) {
+ojs::http_response drop_checkpoint(backend& on, const incoming& in) {
     const store::lock held(on.jobs.mutex());
-    const job& of = on.jobs.find(id);
-    if (!of.has_checkpoint) throw refusal{404, "NOT_FOUND", "the job has no checkpoint"};
-    on.jobs.forget_checkpoint(id);
-    on.events.write("checkpoint_dropped", json_object().text("job_id", id));
-    return json_answer(200, json_object().text("job_id", id).str());
+    const job& of = on.jobs.find(in.id);
+    if (!of.has_checkpoint) throw refusal{404, "not_found", "the job has no checkpoint"};
+    on.jobs.forget_checkpoint(in.id);
+    on.events.write("checkpoint_dropped", json_object().text("job_id", in.id));
+    return json_answer(200, json_object().text("job_id", in.id).str());
 }
 
 }  // namespace dev_backend

@@ -1,14 +1,18 @@
 // clock: the time, as the ledger and the answers tell it.
 #pragma once
-#include <time.h>
-
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace dev_backend {
 
 std::int64_t monotonic_ns();
-timespec wall_clock();
-std::string iso_time();  // 2026-01-31T12:00:00.000Z
+std::int64_t wall_ms();                 // since the epoch
+std::string iso_time(std::int64_t ms);  // since the epoch: 2026-01-31T12:00:00.000Z
+inline std::string iso_time() {
+    return iso_time(wall_ms());
+}
+// RFC 3339 with its zone, as milliseconds since the epoch; nothing where it is none.
+std::optional<std::int64_t> parse_iso_time(const std::string& text);
 
 }  // namespace dev_backend

@@ -1,5 +1,6 @@
 // The state of the backend, and what only a backend for development can be told to do.
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -8,21 +9,39 @@
 
 namespace dev_backend {
 
-ojs::http_response health(backend&, const incoming&) {
-    return json_answer(200, "{\"status\":\"ok\"}");
+ojs::http_response health(backend& on, const incoming&) {
+    const bool failing = on.disk && on.disk->is_failing();
+    json_object storage;
+    storage.text("type", on.disk ? "sqlite" : "memory").text("status", failing ? "failing" : "connected");
+    if (failing) storage.text("error", on.disk->fault());
+    const auto up = std::chrono::duration_cast<std::chrono::seconds>(ojs::steady_clock::now() - on.started);
+    json_object out;
+    out.text("status", failing ? "degraded" : "ok")
+        .text("version", "1.0")
+        .number("uptime_seconds", up.count());
+    return json_answer(failing ? 503 : 200, out.raw("backend", storage.str()).str());
 }
 
-ojs::http_response manifest(backend&, const incoming&) {
+ojs::http_response manifest(backend& on, const incoming&) {
     json_object implementation;
     implementation.text("name", "dev_backend").text("version", OJS_SHUTDOWN_VERSION).text("language", "c++");
+    json_object able;
+    for (const char* each : {"batch_enqueue", "dead_letter", "delayed_jobs", "job_ttl", "priority_queues"}) {
+        able.flag(each, true);
+    }
+    for (const char* each :
+         {"cron_jobs", "rate_limiting", "schema_validation", "unique_jobs", "workflows", "pause_resume"}) {
+        able.flag(each, false);
+    }
     json_object out;
     json_object shutdown;
     shutdown.text("name", "graceful-shutdown").text("uri", "urn:ojs:ext:graceful-shutdown");
     json_object extensions;
     extensions.raw("official", "[" + shutdown.text("version", "1.0.0-rc.1").str() + "]");
-    out.text("specversion", "1.0").raw("implementation", implementation.str()).number("conformance_level", 1);
-    out.raw("extensions", extensions.str());
-    return json_answer(200, out.texts("protocols", {"http"}).text("backend", "memory").str());
+    out.text("specversion", "1.0").text("ojs_version", "1.0").raw("implementation", implementation.str());
+    out.number("conformance_level", 1).raw("capabilities", able.str()).raw("extensions", extensions.str());
+    return json_answer(200,
+                       out.texts("protocols", {"http"}).text("backend", on.disk ? "sqlite" : "memory").str());
 }
 
 ojs::http_response show_summary(backend& on, const incoming&) {
@@ -40,7 +59,7 @@ std::string summary(backend& of) {
     }
     const counts& counted = of.jobs.counted();
     json_object out;
-    out.number("pushed", static_cast<std::int64_t>(of.jobs.pushed())).number("scheduled", 0);
+    out.number("pushed", static_cast<std::int64_t>(of.jobs.pushed()));
     for (std::size_t i = 0; i < state_names.size(); ++i) out.number(state_names[i], counted.in_state[i]);
     out.number("handed_back", counted.handed_back)
         .number("expired", counted.expired)
@@ -73,6 +92,11 @@ ojs::http_response set_delay(backend& on, const incoming& in) {
     const milliseconds asked =
         time_or(parse_object(in.request.body), "ms", milliseconds(1), milliseconds(0), milliseconds(0));
     on.delay_ms.store(std::min(asked, longest_delay).count());
+    return json_answer(200, "{}");
+}
+
+ojs::http_response reset(backend& on, const incoming&) {
+    on.jobs.clear();
     return json_answer(200, "{}");
 }
 

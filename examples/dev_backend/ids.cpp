@@ -9,8 +9,7 @@
 namespace dev_backend {
 
 std::string id_maker::next() {
-    const timespec now = wall_clock();
-    const std::int64_t ms = std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1000000;
+    const std::int64_t ms = wall_ms();
     counter_ = ms > last_ms_ ? 0 : counter_ + 1;
     last_ms_ = std::max(ms, last_ms_);
     if (counter_ > 0xfff) {  // more than 4096 in a millisecond: borrow the next

@@ -8,38 +8,56 @@
 #include <string_view>
 #include <vector>
 
-#include "ojs_shutdown.hpp"
+#include "library.hpp"
+#include "retry_policy.hpp"
 
 namespace dev_backend {
 
-using std::chrono::milliseconds;
-
-enum class job_state { available, active, completed, retryable, discarded, cancelled };
-constexpr std::array<const char*, 6> state_names = {"available", "active",    "completed",
-                                                    "retryable", "discarded", "cancelled"};
+enum class job_state { scheduled, pending, available, active, completed, retryable, discarded, cancelled };
+constexpr std::array<const char*, 8> state_names = {"scheduled", "pending",   "available", "active",
+                                                    "completed", "retryable", "discarded", "cancelled"};
 inline const char* name_of(job_state state) {
     return state_names[static_cast<std::size_t>(state)];
+}
+inline bool has_ended(job_state state) {
+    return state == job_state::completed || state == job_state::discarded || state == job_state::cancelled;
 }
 
 struct worker;
 
-struct job {
+// What a job is from its PUSH on.
+struct job_terms {
+    std::string type;
+    std::string queue = "default";
+    std::int64_t priority = 0;
+    milliseconds timeout{0};      // of one attempt; 0: none
+    milliseconds reservation{0};  // where a FETCH names no other; 0: the default
+    std::int64_t expires_ms = 0;  // since the epoch: not begun later than this; 0: at any time
+    retry_policy retry;
+    std::string test_directive;  // what the worker that holds it is told with its next BEAT; empty: nothing
+};
+
+struct job : job_terms {
     std::string id;
-    std::string queue;
     std::string fixed;  // the part of its envelope that never changes, an open JSON object
     std::string meta;   // JSON, with the checkpoint if there is one
     bool has_checkpoint = false;
-    std::int64_t priority = 0;
-    std::int64_t max_attempts = 3;
     std::int64_t attempt = 0;
     std::uint64_t turn = 0;  // order of arrival
     job_state state = job_state::available;
-    worker* owner = nullptr;                       // while active
-    milliseconds lease{0};                         // while active
-    ojs::time_point due = ojs::time_point::max();  // end of the lease, or of the wait for a retry
-    std::string started_at;
-    std::string result;  // JSON
-    std::string error;   // JSON
+    worker* owner = nullptr;                             // while active
+    milliseconds lease{0};                               // while active
+    ojs::time_point due = ojs::time_point::max();        // end of the lease, or of the wait to be available
+    ojs::time_point times_out = ojs::time_point::max();  // while active
+    milliseconds retry_delay{0};                         // the last
+    std::int64_t started_ms = 0;                         // since the epoch; 0: no
+    std::int64_t ended_ms = 0;
+    std::string result;               // JSON
+    std::string error;                // JSON, of the last attempt
+    std::vector<std::string> errors;  // JSON, of each attempt that failed
+    bool is_dead_letter = false;
+    bool is_stored = false;   // there is a row for it
+    bool is_changed = false;  // and will be one for what it is now
 };
 
 struct by_turn {
@@ -55,25 +73,26 @@ struct worker {
     std::vector<std::string> directive_queues;  // that `quiet` is for; empty: all
     std::string registration = "{}";            // the whole of its last BEAT
     std::int64_t beats = 0;
+    std::int64_t last_beat_ms = 0;  // since the epoch
     std::vector<std::string> last_active;
     std::set<job*, by_turn> jobs;
     ojs::time_point dead_at = ojs::time_point::max();  // unknown until it beats
 };
 
 // A job to be: a PUSH that was read and found good.
-struct new_job {
-    std::string type;
-    std::string queue;
+struct new_job : job_terms {
+    std::string id;  // empty: the store finds one
     std::string args;
     std::string meta;
+    std::string retry_source;  // JSON, as it came
     std::vector<std::string> tags;
     std::string extra;  // members this backend does not know, as `,"key":value`
-    std::int64_t priority = 0;
-    std::int64_t max_attempts = 3;
-    milliseconds timeout{0};  // 0: none
+    std::int64_t scheduled_ms = 0;
+    bool pending = false;
 };
 
-std::string envelope(const job& shown);  // as clients see it, JSON
+std::string envelope(const job& shown);       // as clients see it, JSON
+std::string open_envelope(const job& shown);  // the same without its closing brace
 
 // What comes late must not touch what meanwhile is another worker's.
 void require_holder(const job& held, std::string_view from);

@@ -1,4 +1,5 @@
-// PUSH, INFO, CANCEL.
+// PUSH, INFO, CANCEL, ACTIVATE.
+#include <set>
 #include <string>
 #include <vector>
 
@@ -10,9 +11,12 @@
 namespace dev_backend {
 
 ojs::http_response push(backend& on, const incoming& in) {
-    const new_job given = read_push(parse_object(in.request.body), in.request.body);
+    const new_job given = read_push(parse_object(in.request.body), in.request.body, on.options.hyphens);
     const store::lock held(on.jobs.mutex());
-    return json_answer(201, json_object().raw("job", envelope(on.jobs.add(given))).str());
+    const job& added = on.jobs.add(given);
+    ojs::http_response out = json_answer(201, json_object().raw("job", envelope(added)).str());
+    out.headers.push_back({"Location", "/ojs/v1/jobs/" + added.id});
+    return out;
 }
 
 ojs::http_response push_batch(backend& on, const incoming& in) {
@@ -26,11 +30,16 @@ ojs::http_response push_batch(backend& on, const incoming& in) {
     const picojson::array& values = list->get<picojson::array>();
     if (elements.size() != values.size()) refuse_shape("jobs is written in a way this backend does not read");
     std::vector<new_job> given;  // read them all before any is added: all or none
+    std::set<std::string> ids;
     for (std::size_t i = 0; i < values.size(); ++i) {
         if (!values[i].is<picojson::object>()) refuse_shape("a job is not an object");
-        given.push_back(read_push(values[i], elements[i]));
+        given.push_back(read_push(values[i], elements[i], on.options.hyphens));
+        if (!given.back().id.empty() && !ids.insert(given.back().id).second) refuse_duplicate();
     }
     const store::lock held(on.jobs.mutex());
+    for (const std::string& id : ids) {
+        if (on.jobs.has(id)) refuse_duplicate();
+    }
     std::string out = "{\"jobs\":[";
     for (const new_job& each : given) {
         if (out.back() != '[') out += ',';
@@ -39,20 +48,36 @@ ojs::http_response push_batch(backend& on, const incoming& in) {
     return json_answer(201, out + "],\"count\":" + std::to_string(given.size()) + "}");
 }
 
-ojs::http_response info(backend& on, const std::string& id) {
+ojs::http_response info(backend& on, const incoming& in) {
     const store::lock held(on.jobs.mutex());
-    return json_answer(200, json_object().raw("job", envelope(on.jobs.find(id))).str());
+    return json_answer(200, json_object().raw("job", envelope(on.jobs.find(in.id))).str());
 }
 
-ojs::http_response cancel(backend& on, const std::string& id) {
+namespace {
+
+std::string moved_answer(const job& moved, const char* previous) {
+    const json_object shown = json_object::continued(open_envelope(moved)).text("previous_state", previous);
+    return json_object().raw("job", shown.str()).str();
+}
+
+}  // namespace
+
+ojs::http_response cancel(backend& on, const incoming& in) {
     const store::lock held(on.jobs.mutex());
-    const job& found = on.jobs.find(id);
-    if (found.state != job_state::available && found.state != job_state::active &&
-        found.state != job_state::retryable) {
-        throw refusal{409, "INVALID_STATE_TRANSITION", "the job has ended already"};
-    }
-    on.jobs.cancel(id);
-    return json_answer(200, json_object().raw("job", envelope(found)).str());
+    const job& found = on.jobs.find(in.id);
+    const char* const previous = name_of(found.state);
+    if (has_ended(found.state))
+        throw refusal{409, "conflict", std::string("the job has ended already: ") + previous};
+    on.jobs.cancel(in.id);
+    return json_answer(200, moved_answer(found, previous));
+}
+
+ojs::http_response activate(backend& on, const incoming& in) {
+    const store::lock held(on.jobs.mutex());
+    const job& found = on.jobs.find(in.id);
+    const char* const previous = name_of(found.state);
+    on.jobs.activate(in.id);
+    return json_answer(200, moved_answer(found, previous));
 }
 
 }  // namespace dev_backend

@@ -23,12 +23,22 @@ class json_object {
         text_.append(text_.size() > 1 ? "," : "").append(quote(key)).append(":").append(json);
         return *this;
     }
+    // `key` as it stands in other JSON, without its quotes.
+    json_object& raw_key(std::string_view key, std::string_view json) {
+        text_.append(text_.size() > 1 ? ",\"" : "\"").append(key).append("\":").append(json);
+        return *this;
+    }
     json_object& text(std::string_view key, std::string_view value) { return raw(key, quote(value)); }
     json_object& number(std::string_view key, std::int64_t value) { return raw(key, std::to_string(value)); }
     json_object& flag(std::string_view key, bool value) { return raw(key, value ? "true" : "false"); }
     json_object& texts(std::string_view key, const std::vector<std::string>& values) {
         std::string list = "[";
         for (const std::string& value : values) list.append(list.size() > 1 ? "," : "").append(quote(value));
+        return raw(key, list + "]");
+    }
+    json_object& raws(std::string_view key, const std::vector<std::string>& jsons) {
+        std::string list = "[";
+        for (const std::string& json : jsons) list.append(list.size() > 1 ? "," : "").append(json);
         return raw(key, list + "]");
     }
     // What was built so far without its closing brace, and its continuation.

@@ -1,11 +1,18 @@
-// An Open Job Spec backend in memory, on loopback: for development, tests and the demo. Nothing is kept on disk.
+// An Open Job Spec backend on loopback: for development, tests and the demo. It keeps its jobs in memory, or with --store
+// FILE in SQLite, where a restart finds them. One process serves them all, and none takes over from it: in production run
+// one of the published backends.
 //
 //   POST   /ojs/v1/jobs                PUSH         POST /ojs/v1/workers/fetch      FETCH
 //   POST   /ojs/v1/jobs/batch          PUSH many    POST /ojs/v1/workers/ack        ACK
 //   GET    /ojs/v1/jobs/{id}           INFO         POST /ojs/v1/workers/nack       FAIL
-//   DELETE /ojs/v1/jobs/{id}           CANCEL       POST /ojs/v1/workers/heartbeat  BEAT
+//   DELETE /ojs/v1/jobs/{id}           CANCEL       POST /ojs/v1/workers/heartbeat  BEAT, and /workers/beat
+//   POST   /ojs/v1/jobs/{id}/activate  ACTIVATE     GET  /ojs/v1/workers/{id}/health
 //   POST, GET, DELETE /ojs/v1/jobs/{id}/checkpoint   {"state":any}, handed out as meta.checkpoint with the next FETCH
-//   GET    /ojs/v1/health, /ojs/manifest
+//   GET    /ojs/v1/dead-letter, POST /ojs/v1/dead-letter/{id}/retry, DELETE /ojs/v1/dead-letter/{id}
+//   GET    /ojs/v1/queues, /ojs/v1/events, /ojs/v1/health, /ojs/manifest
+//   GET    /ojs/v1/admin/jobs, /ojs/v1/admin/workers, /ojs/v1/admin/workers/{id}
+//   POST   /ojs/v1/admin/workers/{id}/quiet
+//   GET    /readyz                     200, and 503 from the begin of the end
 //
 // For development only:
 //   GET  /dev/summary                          how many jobs are in which state, and what each worker last said
@@ -13,6 +20,7 @@
 //                       "queues":[NAMES] beside "quiet" means those alone
 //   POST /dev/faults    {"faults":"lose:100,reset:50"}  as --faults; "" switches them off
 //   POST /dev/delay     {"ms":50}                       as --delay
+//   POST /dev/reset                                     forgets every job and worker
 //
 // Requests that a web page can have a browser send are refused: with an Origin or Sec-Fetch-Site, to a Host that is
 // neither an address nor localhost, and a POST whose Content-Type is not JSON.
@@ -21,13 +29,15 @@
 // other processes compare), event, and what belongs to it. Every ACK and FAIL is there with the status answered,
 // and "lost":true where a fault dropped the answer.
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
 #include <string>
+#include <utility>
 
 #include "backend.hpp"
-#include "ojs_shutdown.hpp"
+#include "library.hpp"
 #include "operations.hpp"
 #include "routes.hpp"
 #include "settings.hpp"
@@ -47,6 +57,64 @@ void print_line(const std::string& text) {
     std::fflush(stdout);
 }
 
+constexpr int exit_no_store = 74;  // EX_IOERR
+
+ojs::result<void> open_store(dev_backend::backend& on) {
+    auto opened = dev_backend::storage::open(on.options.store_path, on.options.full_sync);
+    if (!opened) return opened.error();
+    try {
+        const auto loaded = opened->load([&](const dev_backend::row& each) { on.jobs.restore(each); });
+        if (!loaded) return loaded;
+    } catch (const dev_backend::refusal& why) {
+        return ojs::error{ojs::errc::system, 0,
+                          on.options.store_path + ": a job cannot be read: " + why.message};
+    }
+    on.disk.emplace(on.jobs, std::move(*opened));
+    on.disk->start();
+    return {};
+}
+
+ojs::draining_server_options server_options(const dev_backend::settings& chosen) {
+    ojs::draining_server_options out;
+    out.max_connections = chosen.max_connections;
+    out.lame_duck = chosen.lame_duck;
+    out.readiness_path = "/readyz";
+    out.threads = 256;  // most wait: for a commit, or as --delay says
+    return out;
+}
+
+void print_step(const ojs::step_result& each) {
+    if (each.how == ojs::step_end::running) return;
+    std::string line = "shutdown: " + each.name + " " + ojs::to_string(each.how) + " after " +
+                       std::to_string(each.took.count()) + " ms";
+    if (!each.error.empty()) line += ": " + each.error;
+    std::fprintf(stderr, "%s\n", line.c_str());
+}
+
+// [GS 9.1]
+bool end_in_order(dev_backend::backend& on, ojs::draining_server& server, ojs::lifecycle& lifecycle) {
+    ojs::shutdown_sequence steps;
+    steps.add("requests", [&](const ojs::step_context& step) -> ojs::result<void> {
+        on.sleeps.stop();
+        const ojs::drain_result drained = server.drain({step.deadline, step.hurry});
+        if (drained.cut == 0) return {};
+        return ojs::error{ojs::errc::timed_out, 0, std::to_string(drained.cut) + " were cut"};
+    });
+    steps.add("scheduler", [&] { on.jobs.stop(); });
+    steps.add("storage", [&]() -> ojs::result<void> {
+        if (!on.disk || on.disk->stop()) return {};
+        return ojs::error{ojs::errc::system, 0, on.disk->fault()};
+    });
+    ojs::sequence_options options;
+    options.total = on.options.shutdown_timeout;
+    options.lifecycle = &lifecycle;
+    options.log.level = ojs::log_level::off;
+    if (!on.options.quiet) options.progress = print_step;
+    bool in_order = true;
+    for (const ojs::step_result& each : steps.run(options)) in_order &= each.how == ojs::step_end::done;
+    return in_order;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -64,20 +132,23 @@ int main(int argc, char** argv) {
     dev_backend::backend backend(*options);
     if (!options->ledger_path.empty() && !backend.events.open(options->ledger_path))
         return ojs::report_usage(dev_backend::wrong_flag("--ledger: cannot write " + options->ledger_path));
-    ojs::http_server_options server_options;
-    server_options.max_connections = options->max_connections;
-    auto server = ojs::http_server::start(
+    if (!options->store_path.empty()) {
+        if (const auto opened = open_store(backend); !opened) {
+            ojs::report_usage(opened.error());
+            return exit_no_store;
+        }
+    }
+    auto server = ojs::draining_server::start(
         options->address,
         [&backend](const ojs::http_request& request) { return dev_backend::handle(backend, request); },
-        server_options);
+        server_options(*options));
     if (!server) return ojs::report_usage(server.error());
     backend.jobs.start();
     print_line("listening on " + server->address());
 
     while (lifecycle.phase() < ojs::phase::draining) signals->wait();
-    backend.sleeps.stop();
-    backend.jobs.stop();
-    server->stop(ojs::steady_clock::now() + std::chrono::seconds(2));
+    const bool in_order = end_in_order(backend, *server, lifecycle);
     if (!options->quiet) print_line("summary " + dev_backend::summary(backend));
-    return 0;
+    std::fflush(stdout);
+    _exit(in_order ? 0 : 1);  // what was left behind may still use what main() holds
 }

@@ -2,61 +2,129 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
+#include "clock.hpp"
 #include "json.hpp"
 #include "json_slicer.hpp"
 #include "refusal.hpp"
+#include "schemas.hpp"
 
 namespace dev_backend {
 
 namespace {
 
+// Those that the store writes itself, and those that only the store may set.
 bool is_known_member(std::string_view key) {
-    constexpr std::array<std::string_view, 16> known = {
-        "specversion", "id",           "type",       "queue",      "args",       "meta",
-        "priority",    "options",      "retry",      "timeout",    "timeout_ms", "tags",
-        "state",       "max_attempts", "created_at", "enqueued_at"};
-    return key == "attempt" || std::find(known.begin(), known.end(), key) != known.end();
+    constexpr std::array<std::string_view, 32> known = {"specversion",  "id",
+                                                        "type",         "queue",
+                                                        "args",         "meta",
+                                                        "priority",     "options",
+                                                        "retry",        "timeout",
+                                                        "timeout_ms",   "tags",
+                                                        "state",        "attempt",
+                                                        "created_at",   "max_attempts",
+                                                        "enqueued_at",  "scheduled_at",
+                                                        "expires_at",   "delay_until",
+                                                        "pending",      "visibility_timeout_ms",
+                                                        "started_at",   "completed_at",
+                                                        "cancelled_at", "error",
+                                                        "errors",       "discarded_at",
+                                                        "result",       "retry_delay_ms",
+                                                        "metadata",     "visibility_timeout"};
+    return std::find(known.begin(), known.end(), key) != known.end();
 }
 
-void read_options(const picojson::value& options, new_job& out) {
+// One or several parts with dots between them, each of lower-case letters, digits and underscores after a letter.
+// [OJS core 5.1]
+bool is_job_type(std::string_view text, bool hyphens) {
+    const std::string_view inner = hyphens ? "_.-" : "_.";
+    bool at_begin = true;
+    for (const char c : text) {
+        const bool letter = c >= 'a' && c <= 'z';
+        const bool digit = c >= '0' && c <= '9';
+        if (!letter && (at_begin || (!digit && inner.find(c) == inner.npos))) return false;
+        at_begin = c == '.';
+    }
+    return !text.empty() && !at_begin;
+}
+
+bool is_queue(const std::string& text) {
+    constexpr std::size_t longest = 128;
+    return schemas::is_queue_name(text) && text.size() <= longest;
+}
+
+std::int64_t moment_or(const picojson::value& from, const char* key, std::int64_t fallback) {
+    const std::string text = text_or(from, key, "");
+    if (text.empty()) return fallback;
+    const std::optional<std::int64_t> ms = parse_iso_time(text);
+    if (!ms) refuse_shape(std::string(key) + " is not a time such as 2026-01-31T12:00:00Z");
+    return *ms;
+}
+
+void read_retry(const picojson::value& options, std::string_view source, new_job& out) {
+    const picojson::value* given = member(options, "retry");
+    if (given == nullptr) return;
+    out.retry = read_retry_policy(*given);
+    out.retry_source = json_slicer::source(source, "retry", *given);
+}
+
+// What a suite of conformance tests has a worker be told with its next BEAT.
+void read_test_directive(const picojson::value& options, new_job& out) {
+    const picojson::value* metadata = member(options, "metadata");
+    if (metadata != nullptr && metadata->is<picojson::object>()) {
+        out.test_directive = text_or(*metadata, "test_directive", "");
+    }
+}
+
+// The same members stand in `options`, or beside it.
+void read_options(const picojson::value& options, std::string_view source, new_job& out) {
     out.queue = text_or(options, "queue", out.queue);
-    if (out.queue.empty()) refuse_shape("queue is empty");
-    out.priority = integer_or(options, "priority", -1000000000, out.priority);
+    if (!is_queue(out.queue))
+        refuse_shape("queue is not of a-z, 0-9, - and ., or longer than 128 characters");
+    constexpr std::int64_t most = 100;
+    out.priority = integer_or(options, "priority", -most, out.priority);
+    if (out.priority > most) refuse_shape("priority is not within -100 to 100");
     out.timeout = time_or(options, "timeout", milliseconds(1000), milliseconds(0), out.timeout);
     out.timeout = time_or(options, "timeout_ms", milliseconds(1), milliseconds(0), out.timeout);
-    if (const picojson::value* retry = member(options, "retry")) {
-        out.max_attempts = integer_or(*retry, "max_attempts", 1, out.max_attempts);
+    out.reservation =
+        time_or(options, "visibility_timeout", milliseconds(1000), milliseconds(1), out.reservation);
+    out.reservation =
+        time_or(options, "visibility_timeout_ms", milliseconds(1), milliseconds(1), out.reservation);
+    out.scheduled_ms =
+        moment_or(options, "scheduled_at", moment_or(options, "delay_until", out.scheduled_ms));
+    out.expires_ms = moment_or(options, "expires_at", out.expires_ms);
+    out.pending = flag_or(options, "pending", out.pending);
+    read_retry(options, source, out);
+    read_test_directive(options, out);
+    if (member(options, "tags") != nullptr) {
+        const auto tags = texts_of(options, "tags");
+        if (!tags) refuse_shape("tags is not an array of strings");
+        out.tags = *tags;
     }
-    if (member(options, "delay_until") != nullptr || member(options, "scheduled_at") != nullptr) {
-        throw refusal{400, "UNSUPPORTED_FEATURE", "this backend schedules nothing for later"};
-    }
-}
-
-void read_tags(const picojson::value& from, new_job& out) {
-    if (member(from, "tags") == nullptr) return;
-    const auto tags = texts_of(from, "tags");
-    if (!tags) refuse_shape("tags is not an array of strings");
-    out.tags = *tags;
 }
 
 }  // namespace
 
-new_job read_push(const picojson::value& parsed, std::string_view source) {
+new_job read_push(const picojson::value& parsed, std::string_view source, bool hyphens) {
     new_job out;
-    out.queue = "default";
     out.type = required_text(parsed, "type");
+    if (!is_job_type(out.type, hyphens))
+        refuse_shape("type is not of names in lower case with dots between them");
+    if (member(parsed, "id") != nullptr) {
+        out.id = text_or(parsed, "id", "");
+        if (!schemas::is_uuid7(out.id)) refuse_shape("id is not a UUIDv7 in lower case");
+    }
     const picojson::value* args = member(parsed, "args");
     if (args == nullptr || !args->is<picojson::array>()) refuse_shape("args is missing or not an array");
     const picojson::value* meta = member(parsed, "meta");
     if (meta != nullptr && !meta->is<picojson::object>()) refuse_shape("meta is not an object");
-    read_options(parsed, out);
     out.args = json_slicer::source(source, "args", *args);
     if (meta != nullptr) out.meta = json_slicer::source(source, "meta", *meta);
-    read_tags(parsed, out);
+    read_options(parsed, source, out);
     if (const picojson::value* options = member(parsed, "options")) {
-        read_options(*options, out);
-        read_tags(*options, out);
+        if (!options->is<picojson::object>()) refuse_shape("options is not an object");
+        read_options(*options, json_slicer::source(source, "options", *options), out);
     }
     for (const auto& [key, value] : json_slicer::object_members(source)) {
         if (!is_known_member(key)) out.extra.append(",\"").append(key).append("\":").append(value);

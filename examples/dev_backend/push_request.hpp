@@ -8,7 +8,7 @@
 
 namespace dev_backend {
 
-// `source` is the text `parsed` was read from.
-new_job read_push(const picojson::value& parsed, std::string_view source);
+// `source` is the text `parsed` was read from; `hyphens` may be in a type, which the specification does not have.
+new_job read_push(const picojson::value& parsed, std::string_view source, bool hyphens);
 
 }  // namespace dev_backend

@@ -1,6 +1,10 @@
 #include "routes.hpp"
 
+#include <algorithm>
 #include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -16,39 +20,75 @@ namespace {
 
 struct route {
     const char* method;
-    const char* path;
+    const char* path;  // :id is any text without a slash
     ojs::http_response (*run)(backend&, const incoming&);
 };
 
-constexpr std::array<route, 12> routes = {{
+constexpr route routes[] = {
     {"POST", "/ojs/v1/workers/fetch", &fetch},
     {"POST", "/ojs/v1/workers/ack", &ack},
     {"POST", "/ojs/v1/workers/nack", &nack},
     {"POST", "/ojs/v1/workers/heartbeat", &heartbeat},
+    {"POST", "/ojs/v1/workers/beat", &heartbeat},
+    {"GET", "/ojs/v1/workers/:id/health", &worker_health},
     {"POST", "/ojs/v1/jobs", &push},
     {"POST", "/ojs/v1/jobs/batch", &push_batch},
+    {"GET", "/ojs/v1/jobs/:id", &info},
+    {"DELETE", "/ojs/v1/jobs/:id", &cancel},
+    {"POST", "/ojs/v1/jobs/:id/activate", &activate},
+    {"POST", "/ojs/v1/jobs/:id/checkpoint", &save_checkpoint},
+    {"GET", "/ojs/v1/jobs/:id/checkpoint", &load_checkpoint},
+    {"DELETE", "/ojs/v1/jobs/:id/checkpoint", &drop_checkpoint},
+    {"GET", "/ojs/v1/queues", &list_queues},
+    {"GET", "/ojs/v1/events", &list_events},
+    {"GET", "/ojs/v1/dead-letter", &list_dead_letters},
+    {"POST", "/ojs/v1/dead-letter/:id/retry", &retry_dead_letter},
+    {"DELETE", "/ojs/v1/dead-letter/:id", &remove_dead_letter},
+    {"GET", "/ojs/v1/admin/jobs", &list_jobs},
+    {"GET", "/ojs/v1/admin/workers", &list_workers},
+    {"GET", "/ojs/v1/admin/workers/:id", &show_worker},
+    {"POST", "/ojs/v1/admin/workers/:id/quiet", &quiet_worker},
     {"GET", "/ojs/v1/health", &health},
     {"GET", "/ojs/manifest", &manifest},
     {"GET", "/dev/summary", &show_summary},
     {"POST", "/dev/directive", &set_directive},
     {"POST", "/dev/faults", &set_faults},
     {"POST", "/dev/delay", &set_delay},
-}};
+    {"POST", "/dev/reset", &reset},
+};
 
-constexpr std::string_view job_path = "/ojs/v1/jobs/";
+// Levels of the binding that this backend does not have.
+constexpr std::array<std::string_view, 3> unsupported = {"/ojs/v1/cron", "/ojs/v1/workflows",
+                                                         "/ojs/v1/schemas"};
 
-bool is_worker_route(std::string_view path) {
-    constexpr std::string_view all = "/ojs/v1/workers/";
-    return path.substr(0, all.size()) == all;
+bool begins_with(std::string_view text, std::string_view begin) {
+    return text.substr(0, begin.size()) == begin;
+}
+bool ends_with(std::string_view text, std::string_view end) {
+    return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
-// The id in the path of a checkpoint; empty for any other path.
-std::string checkpoint_owner(std::string_view path) {
-    constexpr std::string_view end = "/checkpoint";
-    if (path.size() <= job_path.size() + end.size() || path.substr(0, job_path.size()) != job_path) return {};
-    if (path.substr(path.size() - end.size()) != end) return {};
-    path.remove_prefix(job_path.size());
-    return std::string(path.substr(0, path.size() - end.size()));
+// Whether `path` is one of `pattern`, and what its :id is.
+bool fits(std::string_view path, std::string_view pattern, std::string_view& id) {
+    constexpr std::string_view any = ":id";
+    const std::size_t at = pattern.find(any);
+    if (at == pattern.npos) return path == pattern;
+    const std::string_view rest = pattern.substr(at + any.size());
+    if (path.size() <= at + rest.size() || !begins_with(path, pattern.substr(0, at)) ||
+        !ends_with(path, rest)) {
+        return false;
+    }
+    id = path.substr(at, path.size() - at - rest.size());
+    return id.find('/') == id.npos;
+}
+
+bool is_checkpoint_route(std::string_view path) {
+    std::string_view id;
+    return fits(path, "/ojs/v1/jobs/:id/checkpoint", id);
+}
+
+bool is_worker_route(std::string_view path) {
+    return begins_with(path, "/ojs/v1/workers/");
 }
 
 // --strict and --count-heartbeats.
@@ -64,37 +104,44 @@ void require_form(backend& on, const incoming& in, std::string_view path) {
     const store::lock held(on.jobs.mutex());
     on.events.write("refused_form",
                     json_object().text("route", path).text("why", fault).raw("body", in.request.body));
-    throw refusal{400, "INVALID_PAYLOAD", fault};
+    throw refusal{400, "invalid_payload", fault};
 }
 
-ojs::http_response checkpoint(backend& on, const incoming& in, const std::string& id) {
-    if (in.request.method == "POST") return save_checkpoint(on, in, id);
-    if (in.request.method == "GET") return load_checkpoint(on, id);
-    if (in.request.method == "DELETE") return drop_checkpoint(on, id);
-    throw refusal{405, "INVALID_PAYLOAD", "method not allowed"};
+ojs::http_response run_route(backend& on, incoming& in) {
+    bool known = false;
+    for (const route& each : routes) {
+        std::string_view id;
+        if (!fits(in.path, each.path, id)) continue;
+        // A fixed path goes before one with an :id: "batch" is no id of a job.
+        if (in.request.method == each.method) {
+            in.id = id;
+            return each.run(on, in);
+        }
+        known = true;
+    }
+    if (known) throw refusal{405, "invalid_request", "method not allowed"};
+    const auto is_here = [&](std::string_view each) { return begins_with(in.path, each); };
+    if (std::any_of(unsupported.begin(), unsupported.end(), is_here)) {
+        throw refusal{422, "unsupported", "this backend is of level 1"};
+    }
+    throw refusal{404, "not_found", "no such route"};
 }
 
-ojs::http_response dispatch(backend& on, const incoming& in, std::string_view path) {
+// Nobody is told of what is not on disk, and nothing changes while that cannot be written.
+ojs::http_response dispatch(backend& on, incoming& in) {
     try {
-        if (is_worker_route(path)) require_form(on, in, path);
-        bool known = false;
-        for (const route& each : routes) {
-            if (path != each.path) continue;
-            if (in.request.method == each.method) return each.run(on, in);
-            known = true;
+        if (on.disk && on.disk->is_failing() && in.request.method != "GET") {
+            throw refusal{503, "backend_error", "not stored: " + on.disk->fault()};
         }
-        const std::string owner = checkpoint_owner(path);
-        if (!owner.empty() && !on.options.no_checkpoints) return checkpoint(on, in, owner);
-        if (!known && owner.empty() && path.substr(0, job_path.size()) == job_path) {
-            const std::string id(path.substr(job_path.size()));
-            if (in.request.method == "GET") return info(on, id);
-            if (in.request.method == "DELETE") return cancel(on, id);
-            known = true;
+        if (is_worker_route(in.path) && in.request.method == "POST") require_form(on, in, in.path);
+        if (on.options.no_checkpoints && is_checkpoint_route(in.path)) {
+            throw refusal{404, "not_found", "no such route"};
         }
-        if (known) throw refusal{405, "INVALID_PAYLOAD", "method not allowed"};
-        throw refusal{404, "NOT_FOUND", "no such route"};
+        ojs::http_response out = run_route(on, in);
+        if (on.disk && out.status < 500) on.disk->wait();
+        return out;
     } catch (const refusal& why) {
-        return error_answer(why);
+        return error_answer(why, in);
     }
 }
 
@@ -114,40 +161,64 @@ void record_fault(backend& on, const char* kind, const incoming& in, std::string
 }
 
 // The worker routes and checkpoints are where --faults and --delay apply.
-ojs::http_response handle_worker(backend& on, incoming in, std::string_view path) {
+ojs::http_response handle_worker(backend& on, incoming& in) {
     const fault_plan plan = on.faults.next();
-    if (plan.delay.count() > 0) record_fault(on, "delay", in, path);
+    if (plan.delay.count() > 0) record_fault(on, "delay", in, in.path);
     on.sleeps.pause(plan.delay);
     ojs::http_response out;
     if (plan.reset) {
-        record_fault(on, "reset", in, path);
+        record_fault(on, "reset", in, in.path);
         out.drop = true;
         return out;
     }
     if (plan.e500) {
-        record_fault(on, "e500", in, path);
-        return error_answer({500, "BACKEND_ERROR", "injected fault"});
+        record_fault(on, "e500", in, in.path);
+        return error_answer({500, "backend_error", "injected fault"}, in);
     }
     in.lost = plan.lose;
-    out = dispatch(on, in, path);
-    if (plan.lose) record_fault(on, "lose", in, path);
+    out = dispatch(on, in);
+    if (plan.lose) record_fault(on, "lose", in, in.path);
     out.drop = plan.lose;
     on.sleeps.pause(milliseconds(on.delay_ms.load()));
     return out;
 }
 
+// The client's own, so that it finds its requests in the answers, where it is fit for a header.
+std::string request_id_of(const ojs::http_request& request) {
+    const std::string_view given = ojs::find_header(request.headers, "X-Request-Id");
+    const auto is_plain = [](char c) { return c > ' ' && c < 0x7f; };
+    if (!given.empty() && given.size() <= 128 && std::all_of(given.begin(), given.end(), is_plain)) {
+        return std::string(given);
+    }
+    static std::atomic<std::uint64_t> last{0};
+    std::array<char, 48> text{};
+    std::snprintf(text.data(), text.size(), "req_%llx-%llx", static_cast<unsigned long long>(wall_ms()),
+                  static_cast<unsigned long long>(++last));
+    return text.data();
+}
+
+void require_version(const ojs::http_request& request) {
+    const std::string_view wanted = ojs::find_header(request.headers, "OJS-Version");
+    if (wanted.empty() || wanted == "1" || begins_with(wanted, "1.")) return;
+    throw refusal{422, "unsupported", "this backend speaks version 1.0"};
+}
+
 }  // namespace
 
 ojs::http_response handle(backend& on, const ojs::http_request& request) {
-    const incoming in{request, monotonic_ns()};
     const std::string_view path = std::string_view(request.target).substr(0, request.target.find('?'));
+    incoming in{request, monotonic_ns(), request_id_of(request), path, {}};
+    ojs::http_response out;
     try {
         refuse_web_pages(request);
+        require_version(request);
+        const bool by_worker = is_worker_route(path) || is_checkpoint_route(path);
+        out = by_worker ? handle_worker(on, in) : dispatch(on, in);
     } catch (const refusal& why) {
-        return error_answer(why);
+        out = error_answer(why, in);
     }
-    if (is_worker_route(path) || !checkpoint_owner(path).empty()) return handle_worker(on, in, path);
-    return dispatch(on, in, path);
+    out.headers.push_back({"X-Request-Id", in.request_id});
+    return out;
 }
 
 }  // namespace dev_backend

@@ -1,7 +1,7 @@
 #include "settings.hpp"
 
 #include <algorithm>
-#include <array>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -11,11 +11,14 @@ namespace dev_backend {
 
 const char* const usage =
     "usage: dev_backend [flags]\n"
-    "An Open Job Spec backend in memory, on loopback, for development and tests.\n"
+    "An Open Job Spec backend, on loopback, for development and tests.\n"
     "\n"
     "  --port N             where to listen; 0 takes a free port (default 8080)\n"
     "  --ledger FILE        append one JSON line an event\n"
-    "  --retry-delay D      from a FAIL until the job is available again (default 1s)\n"
+    "  --store FILE         keep the jobs in that SQLite file: nothing is answered that is not on disk\n"
+    "  --sync full|normal   normal: a power failure may take back what was stored last (default full)\n"
+    "  --retry-delay D      from a FAIL until the job is available again, whatever the job's policy says\n"
+    "  --timeout-grace D    beyond a job's timeout, for its worker to report that itself (default 1s)\n"
     "  --dead-after D       take the jobs of a worker that is silent for so long (default 15s)\n"
     "  --delay D            answer workers so much later (default 0s)\n"
     "  --faults LIST        KIND:PERMILLE,... for worker requests; kinds: delay (0-50 ms before\n"
@@ -27,10 +30,14 @@ const char* const usage =
     "  --no-checkpoints     without the route for checkpoints: they come with a FAIL alone\n"
     "  --strict             worker requests must keep to the published schemas, else 400\n"
     "  --count-heartbeats   active_jobs of a heartbeat must be a number, else 400\n"
+    "  --hyphens            job types may have hyphens, as in the conformance suites, against the "
+    "specification\n"
+    "  --lame-duck D        at the end, go on for so long with /readyz answering 503 (default 0s)\n"
     "  --quiet              no summary at the end\n"
     "\n"
     "Durations: 500ms, 30s, 1m30s. The first line of output is `listening on 127.0.0.1:PORT`.\n"
-    "SIGTERM and SIGINT stop it; exit status 0. A wrong flag: 64.\n";
+    "SIGTERM and SIGINT end it within OJS_SERVER_SHUTDOWN_TIMEOUT (default 30s), a second one at once. Exit\n"
+    "status: 0; 1 where a step of the end failed; 64 for a wrong flag; 74 where the store cannot be used.\n";
 
 namespace {
 
@@ -45,7 +52,11 @@ bool read_duration(const std::string& text, milliseconds longest, milliseconds& 
 bool set_flag(const std::string& flag, const std::string& value, settings& out) {
     constexpr milliseconds day{86400000};
     std::uint64_t number = 0;
-    if (flag == "--retry-delay") return read_duration(value, day, out.retry_delay);
+    if (flag == "--retry-delay") return read_duration(value, day, out.retry_delay.emplace());
+    if (flag == "--timeout-grace") return read_duration(value, day, out.timeout_grace);
+    if (flag == "--lame-duck") return read_duration(value, day, out.lame_duck);
+    if (flag == "--store") return !(out.store_path = value).empty();
+    if (flag == "--sync") return (out.full_sync = value == "full") || value == "normal";
     if (flag == "--dead-after") return read_duration(value, day, out.dead_after);
     if (flag == "--delay") return read_duration(value, longest_delay, out.delay);
     if (flag == "--seed") return read_number(value, UINT64_MAX, out.seed);
@@ -69,6 +80,7 @@ bool set_flag(const std::string& flag, const std::string& value, settings& out) 
 bool* find_switch(std::string_view flag, settings& out) {
     if (flag == "--quiet") return &out.quiet;
     if (flag == "--help") return &out.help;
+    if (flag == "--hyphens") return &out.hyphens;
     if (flag == "--strict") return &out.strict;
     if (flag == "--no-checkpoints") return &out.no_checkpoints;
     if (flag == "--count-heartbeats") return &out.count_heartbeats;
@@ -82,9 +94,10 @@ ojs::error wrong_flag(std::string text) {
 }
 
 ojs::result<settings> read_flags(int argc, char** argv) {
-    constexpr std::array<std::string_view, 9> with_value = {
-        "--port",   "--ledger", "--retry-delay",     "--dead-after",    "--delay",
-        "--faults", "--seed",   "--max-connections", "--max-checkpoint"};
+    constexpr std::string_view with_value[] = {
+        "--port",          "--ledger",          "--store",         "--sync",   "--retry-delay",
+        "--timeout-grace", "--dead-after",      "--delay",         "--faults", "--seed",
+        "--lame-duck",     "--max-connections", "--max-checkpoint"};
     settings out;
     for (int i = 1; i < argc; ++i) {
         const std::string argument = argv[i];
@@ -94,13 +107,16 @@ ojs::result<settings> read_flags(int argc, char** argv) {
             *chosen = true;
             continue;
         }
-        if (std::find(with_value.begin(), with_value.end(), flag) == with_value.end()) {
+        if (std::find(std::begin(with_value), std::end(with_value), flag) == std::end(with_value)) {
             return wrong_flag("unknown flag " + argument + "; --help lists them");
         }
         if (equals == std::string::npos && i + 1 == argc) return wrong_flag(flag + " needs a value");
         const std::string value = equals == std::string::npos ? argv[++i] : argument.substr(equals + 1);
         if (!set_flag(flag, value, out)) return wrong_flag(flag + ": '" + value + "' is not a value for it");
     }
+    const auto shutdown_timeout = ojs::server_shutdown_timeout();
+    if (!shutdown_timeout) return shutdown_timeout.error();
+    out.shutdown_timeout = *shutdown_timeout;
     return out;
 }
 

@@ -2,17 +2,23 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "faults.hpp"
-#include "ojs_shutdown.hpp"
+#include "library.hpp"
 
 namespace dev_backend {
 
 struct settings {
     std::string address = "127.0.0.1:8080";
     std::string ledger_path;
-    milliseconds retry_delay{1000};
+    std::string store_path;                   // empty: in memory
+    bool full_sync = true;                    // of the store
+    std::optional<milliseconds> retry_delay;  // in place of the jobs' policies
+    milliseconds timeout_grace{1000};
+    milliseconds shutdown_timeout{30000};
+    milliseconds lame_duck{0};
     milliseconds dead_after{15000};
     milliseconds delay{0};
     fault_rates faults{};
@@ -23,6 +29,7 @@ struct settings {
     bool quiet = false;
     bool help = false;
     bool strict = false;            // worker requests must keep to the published schemas
+    bool hyphens = false;           // job types may have them
     bool count_heartbeats = false;  // `active_jobs` of a heartbeat must be a number
 };
 

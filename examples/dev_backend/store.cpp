@@ -1,5 +1,7 @@
 #include "store.hpp"
 
+#include <algorithm>
+#include <random>
 #include <utility>
 
 #include "clock.hpp"
@@ -11,37 +13,65 @@ namespace dev_backend {
 
 // ---- jobs ----
 
+namespace {
+
+std::string fixed_part(const new_job& given, const std::string& id) {
+    const std::string now = iso_time();
+    json_object out;
+    out.text("specversion", "1.0").text("id", id).text("type", given.type).text("queue", given.queue);
+    out.raw("args", given.args).number("priority", given.priority);
+    out.number("max_attempts", given.retry.max_attempts);
+    if (given.timeout.count() > 0) out.number("timeout_ms", given.timeout.count());
+    if (given.reservation.count() > 0) out.number("visibility_timeout_ms", given.reservation.count());
+    if (!given.retry_source.empty()) out.raw("retry", given.retry_source);
+    if (given.scheduled_ms > 0) out.text("scheduled_at", iso_time(given.scheduled_ms));
+    if (given.expires_ms > 0) out.text("expires_at", iso_time(given.expires_ms));
+    if (!given.tags.empty()) out.texts("tags", given.tags);
+    return out.text("created_at", now).text("enqueued_at", now).open_text() + given.extra;
+}
+
+// When the wall clock will show that.
+ojs::time_point moment_of(std::int64_t wall) {
+    return ojs::steady_clock::now() + milliseconds(std::max<std::int64_t>(wall - wall_ms(), 0));
+}
+
+std::size_t index_of(job_state state) {
+    return static_cast<std::size_t>(state);
+}
+
+}  // namespace
+
 const job& store::add(const new_job& given) {
     auto added = std::make_unique<job>();
-    const std::string now = iso_time();
-    added->id = ids_.next();
-    added->queue = given.queue;
-    added->priority = given.priority;
-    added->max_attempts = given.max_attempts;
-    added->turn = ++last_turn_;
-    json_object fixed;
-    fixed.text("specversion", "1.0")
-        .text("id", added->id)
-        .text("type", given.type)
-        .text("queue", given.queue);
+    static_cast<job_terms&>(*added) = given;
+    added->id = given.id.empty() ? ids_.next() : given.id;
+    if (has(added->id)) refuse_duplicate();
+    added->fixed = fixed_part(given, added->id);
     added->meta = given.meta.empty() ? "{}" : given.meta;
-    fixed.raw("args", given.args);
-    fixed.number("priority", given.priority).number("max_attempts", given.max_attempts);
-    if (given.timeout.count() > 0) fixed.number("timeout_ms", given.timeout.count());
-    if (!given.tags.empty()) fixed.texts("tags", given.tags);
-    fixed.text("created_at", now).text("enqueued_at", now);
-    added->fixed = fixed.open_text() + given.extra;
-    job& out = *jobs_.emplace(added->id, std::move(added)).first->second;
-    ++counts_.in_state[static_cast<std::size_t>(job_state::available)];
-    available_[out.queue].insert(&out);
+    added->turn = ++last_turn_;
+    const bool is_early = given.scheduled_ms > wall_ms();
+    added->state = given.pending ? job_state::pending
+                   : is_early    ? job_state::scheduled
+                                 : job_state::available;
+    job& out = insert(std::move(added));
+    if (out.state == job_state::scheduled) timers_.set(out, moment_of(given.scheduled_ms));
+    change(out);
+    feed_.add(out.state == job_state::scheduled ? "job.scheduled" : "job.enqueued", out);
     ledger_.write("push",
-                  json_object().text("job_id", out.id).text("type", given.type).text("queue", out.queue));
+                  json_object().text("job_id", out.id).text("type", out.type).text("queue", out.queue));
+    return out;
+}
+
+job& store::insert(std::unique_ptr<job> added) {
+    job& out = *jobs_.emplace(added->id, std::move(added)).first->second;
+    ++counts_.in_state[index_of(out.state)];
+    if (out.state == job_state::available) available_[out.queue].insert(&out);
     return out;
 }
 
 job& store::own_job(const std::string& id) const {
     const auto found = jobs_.find(id);
-    if (found == jobs_.end()) throw refusal{404, "NOT_FOUND", "no such job"};
+    if (found == jobs_.end()) throw refusal{404, "not_found", "no such job"};
     return *found->second;
 }
 
@@ -50,73 +80,187 @@ void store::move(job& moved, job_state next) {
     if (moved.state == job_state::available) available_[moved.queue].erase(&moved);
     if (moved.owner != nullptr) moved.owner->jobs.erase(&moved);
     moved.owner = nullptr;
+    moved.times_out = ojs::time_point::max();
     timers_.set(moved, ojs::time_point::max());
-    --counts_.in_state[static_cast<std::size_t>(moved.state)];
-    ++counts_.in_state[static_cast<std::size_t>(next)];
+    --counts_.in_state[index_of(moved.state)];
+    ++counts_.in_state[index_of(next)];
     moved.state = next;
     if (next == job_state::available) available_[moved.queue].insert(&moved);
+    change(moved);
+}
+
+void store::end(job& ended, job_state how) {
+    move(ended, how);
+    ended.ended_ms = wall_ms();
 }
 
 std::vector<const job*> store::claim(const std::string& worker_id, const std::vector<std::string>& queues,
                                      std::size_t count, milliseconds lease) {
     worker& by = own_worker(worker_id);
     std::vector<const job*> out;
-    const std::string now = iso_time();
+    const std::int64_t now = wall_ms();
     for (const std::string& queue : queues) {
         const auto waiting = available_.find(queue);
         while (waiting != available_.end() && !waiting->second.empty() && out.size() < count) {
             job& next = **waiting->second.begin();
-            move(next, job_state::active);
-            next.owner = &by;
-            by.jobs.insert(&next);
-            next.lease = lease;
-            next.started_at = now;
-            ++next.attempt;
-            timers_.set(next, ojs::steady_clock::now() + lease);
+            if (next.expires_ms > 0 && next.expires_ms <= now) {
+                end(next, job_state::discarded);
+                feed_.add("job.expired", next);
+                continue;
+            }
+            start_attempt(next, by, lease);
             out.push_back(&next);
         }
     }
     return out;
 }
 
+void store::start_attempt(job& next, worker& by, milliseconds lease) {
+    constexpr milliseconds default_lease{30000};
+    move(next, job_state::active);
+    next.owner = &by;
+    by.jobs.insert(&next);
+    next.lease = lease.count() > 0 ? lease : next.reservation.count() > 0 ? next.reservation : default_lease;
+    next.started_ms = wall_ms();
+    ++next.attempt;
+    if (next.timeout.count() > 0) {
+        next.times_out = ojs::steady_clock::now() + next.timeout + options_.timeout_grace;
+    }
+    renew_lease(next);
+    feed_.add("job.started", next, json_object().text("worker_id", by.id).number("attempt", next.attempt));
+}
+
+// However often it is renewed, an attempt ends when it has taken as long as it may.
+void store::renew_lease(job& held) {
+    timers_.set(held, std::min(ojs::steady_clock::now() + held.lease, held.times_out));
+}
+
 void store::complete(const std::string& id, std::string result) {
     job& done = own_job(id);
     done.result = std::move(result);
+    done.error.clear();
     if (done.has_checkpoint) forget_checkpoint(id);
-    move(done, job_state::completed);
+    end(done, job_state::completed);
+    feed_.add(
+        "job.completed", done,
+        json_object().number("attempt", done.attempt).number("duration_ms", done.ended_ms - done.started_ms));
 }
 
-job_state store::fail(const std::string& id, failure what) {
+job_state store::fail(const std::string& id, const failure& what) {
     job& failed = own_job(id);
-    failed.error = std::move(what.error);
-    job_state next = job_state::discarded;
+    failed.error = what.error;
     if (what.requeue) {
-        next = job_state::available;
         --failed.attempt;  // handed back, not tried: the attempt does not count
         ++counts_.handed_back;
-    } else if (what.retryable && failed.attempt < failed.max_attempts) {
-        next = job_state::retryable;
+        move(failed, job_state::available);
+        return failed.state;
     }
-    move(failed, next);
-    if (next == job_state::retryable) timers_.set(failed, ojs::steady_clock::now() + retry_delay_);
-    return next;
+    note_error(failed, what);
+    json_object details;
+    feed_.add("job.failed", failed, details.number("attempt", failed.attempt).raw("error", what.error));
+    const job_state next = judge(failed, what);
+    if (next == job_state::retryable) {
+        wait_for_retry(failed);
+        feed_.add("job.retrying", failed, details.number("max_attempts", failed.retry.max_attempts));
+    } else {
+        end(failed, next);
+        feed_.add("job.discarded", failed,
+                  json_object().number("total_attempts", failed.attempt).raw("last_error", what.error));
+    }
+    return failed.state;
+}
+
+// What becomes of an attempt that failed: as the handler says, else as the policy does. [OJS retry 6, 7]
+job_state store::judge(job& failed, const failure& what) {
+    const bool may_retry = what.retryable && !is_non_retryable(failed.retry, what.type) &&
+                           failed.attempt < failed.retry.max_attempts;
+    const bool says_discard = what.code == "DISCARD" || what.code == "FAIL";
+    const bool says_dead = what.code == "DEAD_LETTER";
+    if (may_retry && !says_discard && !says_dead) return job_state::retryable;
+    failed.is_dead_letter = says_dead || (failed.retry.dead_letter && !says_discard);
+    return job_state::discarded;
+}
+
+void store::wait_for_retry(job& failed) {
+    const double random = std::uniform_real_distribution<double>(0, 1)(random_);
+    failed.retry_delay = options_.retry_delay.value_or(delay_after(failed.retry, failed.attempt, random));
+    move(failed, job_state::retryable);
+    timers_.set(failed, ojs::steady_clock::now() + failed.retry_delay);
+}
+
+void store::note_error(job& failed, const failure& what) {
+    constexpr std::size_t kept = 25;
+    json_object out;
+    for (const auto& [key, value] : json_slicer::object_members(what.error)) {
+        if (key != "attempt" && key != "occurred_at" && key != "type") out.raw_key(key, value);
+    }
+    out.text("type", what.type).number("attempt", failed.attempt).text("occurred_at", iso_time());
+    failed.errors.push_back(out.str());
+    if (failed.errors.size() > kept) failed.errors.erase(failed.errors.begin());
 }
 
 void store::cancel(const std::string& id) {
-    move(own_job(id), job_state::cancelled);
+    job& of = own_job(id);
+    end(of, job_state::cancelled);
+    feed_.add("job.cancelled", of);
     ledger_.write("cancelled", json_object().text("job_id", id));
+}
+
+void store::activate(const std::string& id) {
+    job& of = own_job(id);
+    if (of.state != job_state::pending) {
+        throw refusal{409, "conflict", std::string("the job is not pending but ") + name_of(of.state)};
+    }
+    move(of, job_state::available);
+    feed_.add("job.enqueued", of);
+}
+
+job& store::own_dead_letter(const std::string& id) const {
+    job& of = own_job(id);
+    if (!of.is_dead_letter) throw refusal{404, "not_found", "no such dead letter"};
+    return of;
+}
+
+void store::retry_dead_letter(const std::string& id) {
+    job& of = own_dead_letter(id);
+    of.is_dead_letter = false;
+    of.attempt = 0;
+    of.error.clear();
+    of.errors.clear();
+    of.started_ms = of.ended_ms = 0;
+    of.retry_delay = milliseconds(0);
+    move(of, job_state::available);
+    feed_.add("job.enqueued", of);
+}
+
+void store::remove_dead_letter(const std::string& id) {
+    job& of = own_dead_letter(id);
+    if (options_.is_kept) changes_.fetch_add(1);
+    changed_.erase(std::remove(changed_.begin(), changed_.end(), &of), changed_.end());
+    if (of.is_stored) removed_.push_back(id);
+    --counts_.in_state[index_of(of.state)];
+    jobs_.erase(id);
+}
+
+std::vector<const job*> store::in_order_of_arrival() const {
+    std::vector<const job*> out;
+    for (const auto& each : jobs_) out.push_back(each.second.get());
+    std::sort(out.begin(), out.end(), [](const job* a, const job* b) { return a->turn < b->turn; });
+    return out;
 }
 
 void store::keep_checkpoint(const std::string& id, std::string_view state) {
     job& of = own_job(id);
     of.meta = json_slicer::with(of.meta, "checkpoint", state);
     of.has_checkpoint = true;
+    change(of);
 }
 
 void store::forget_checkpoint(const std::string& id) {
     job& of = own_job(id);
     of.meta = json_slicer::with(of.meta, "checkpoint", "");
     of.has_checkpoint = false;
+    change(of);
 }
 
 // ---- workers ----
@@ -137,6 +281,10 @@ const worker& store::note(beat said) {
     from.registration = std::move(said.registration);
     from.last_active = std::move(said.active);
     ++from.beats;
+    from.last_beat_ms = wall_ms();
+    for (const job* held : from.jobs) {
+        if (!held->test_directive.empty()) tell(from, held->test_directive, {});
+    }
     return from;
 }
 
@@ -148,8 +296,11 @@ std::vector<std::string> store::extend_leases(const std::string& worker_id,
         const auto found = jobs_.find(id);
         if (found == jobs_.end() || found->second->owner != &of) continue;
         job& extended = *found->second;
-        if (lease.count() > 0) extended.lease = lease;
-        timers_.set(extended, ojs::steady_clock::now() + extended.lease);
+        if (lease.count() > 0 && lease != extended.lease) {
+            extended.lease = lease;
+            change(extended);
+        }
+        renew_lease(extended);
         out.push_back(id);
     }
     return out;
@@ -174,17 +325,18 @@ void store::take_back_jobs(worker& from, const char* event) {
     }
 }
 
+void store::tell(worker& told, const std::string& directive, const std::vector<std::string>& queues) {
+    told.directive = directive;
+    told.directive_queues = queues;
+}
+
 void store::direct(const std::string& worker_id, const std::string& directive,
                    const std::vector<std::string>& queues) {
-    const auto tell = [&](worker& told) {
-        told.directive = directive;
-        told.directive_queues = queues;
-    };
     if (worker_id != "*") {
-        tell(own_worker(worker_id));
+        tell(own_worker(worker_id), directive, queues);
     } else {
         directive_for_new_ = queues.empty() ? directive : "running";
-        for (const auto& entry : workers_) tell(*entry.second);
+        for (const auto& entry : workers_) tell(*entry.second, directive, queues);
     }
 }
 
@@ -219,15 +371,86 @@ void store::do_what_is_due(ojs::time_point now) {
         take_back_jobs(*silent, "requeued_from_dead");
         timers_.set(*silent, ojs::time_point::max());
     }
-    while (job* const due = timers_.due_job(now)) {
-        json_object event;
-        event.text("job_id", due->id);
-        if (due->owner != nullptr) event.text("worker_id", due->owner->id);
-        const bool was_active = due->state == job_state::active;
-        if (was_active) ++counts_.expired;
-        move(*due, job_state::available);
-        ledger_.write(was_active ? "expired" : "promoted", event);
+    while (job* const due = timers_.due_job(now)) do_what_is_due(*due, now);
+}
+
+void store::do_what_is_due(job& due, ojs::time_point now) {
+    json_object event;
+    event.text("job_id", due.id);
+    if (due.owner != nullptr) event.text("worker_id", due.owner->id);
+    if (due.state != job_state::active) {
+        const bool was_scheduled = due.state == job_state::scheduled;
+        move(due, job_state::available);
+        if (was_scheduled) feed_.add("job.enqueued", due);
+        ledger_.write("promoted", event);
+    } else if (due.times_out <= now) {
+        json_object error;
+        error.text("code", "timeout").text("type", "timeout");
+        error.text("message", "the attempt took longer than " + std::to_string(due.timeout.count()) + " ms");
+        error.text("timeout_kind", "execution").flag("retryable", true);
+        const std::string next = name_of(fail(due.id, {error.str(), "timeout", "timeout"}));
+        ledger_.write("timed_out", event.text("state", next));
+    } else {
+        ++counts_.expired;
+        move(due, job_state::available);
+        ledger_.write("expired", event);
     }
+}
+
+// ---- what is kept elsewhere ----
+
+void store::change(job& changed) {
+    if (!options_.is_kept) return;
+    changes_.fetch_add(1);
+    if (!changed.is_changed) changed_.push_back(&changed);
+    changed.is_changed = true;
+}
+
+changed_rows store::take_changes() {
+    changed_rows out;
+    out.number = changes_.load();
+    out.removed.swap(removed_);
+    for (job* each : changed_) {
+        out.rows.push_back(row_of(*each));
+        each->is_changed = false;
+        each->is_stored = true;
+    }
+    changed_.clear();
+    return out;
+}
+
+void store::restore(const row& kept) {
+    const lock held(mutex_);
+    std::unique_ptr<job> restored = job_of(kept);
+    const bool was_active = restored->state == job_state::active;
+    job& out = insert(std::move(restored));
+    last_turn_ = std::max(last_turn_, out.turn);
+    if (was_active) {  // its worker had nobody to tell that it is alive: it has the whole lease again
+        out.owner = &own_worker(kept.worker);
+        out.owner->jobs.insert(&out);
+        if (out.timeout.count() > 0)
+            out.times_out = moment_of(out.started_ms) + out.timeout + options_.timeout_grace;
+        renew_lease(out);
+    } else if (kept.due_ms > 0) {
+        timers_.set(out, moment_of(kept.due_ms));
+    }
+}
+
+void store::clear() {
+    const lock held(mutex_);
+    for (const auto& each : jobs_) {
+        timers_.set(*each.second, ojs::time_point::max());
+        if (each.second->is_stored) removed_.push_back(each.first);
+    }
+    for (const auto& each : workers_) timers_.set(*each.second, ojs::time_point::max());
+    if (options_.is_kept) changes_.fetch_add(1);
+    changed_.clear();
+    available_.clear();
+    jobs_.clear();
+    workers_.clear();
+    feed_.clear();
+    counts_ = {};
+    directive_for_new_ = "running";
 }
 
 }  // namespace dev_backend

@@ -1,11 +1,14 @@
 // store: the jobs, their queues, the workers that hold them, and what time brings; all in memory. It knows no HTTP.
 #pragma once
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <random>
 #include <set>
 #include <string>
 #include <string_view>
@@ -13,9 +16,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "event_feed.hpp"
 #include "ids.hpp"
 #include "job.hpp"
 #include "ledger.hpp"
+#include "row.hpp"
 #include "timers.hpp"
 
 namespace dev_backend {
@@ -29,6 +34,8 @@ struct counts {
 // What a worker said of its attempt at a job.
 struct failure {
     std::string error;  // JSON
+    std::string type;   // of the error, which the policy for retries may name
+    std::string code;
     bool retryable = true;
     bool requeue = false;
 };
@@ -41,13 +48,21 @@ struct beat {
     std::vector<std::string> active;
 };
 
+struct store_options {
+    std::optional<milliseconds> retry_delay;  // in place of what each job's policy says
+    milliseconds timeout_grace{1000};         // for a worker to report that its attempt took too long
+    bool is_kept = false;                     // what changes is asked for by take_changes()
+};
+
 class store {
   public:
     using lock = std::unique_lock<std::mutex>;
 
-    store(ledger& events, milliseconds retry_delay) : ledger_(events), retry_delay_(retry_delay) {}
-    void start();  // the thread that does what falls due
+    store(ledger& events, const store_options& options) : ledger_(events), options_(options) {}
+    void restore(const row& kept);  // before start()
+    void start();                   // the thread that does what falls due
     void stop();
+    void clear();  // forgets everything
 
     // Everything below is done with this locked, the ledger's lines too.
     std::mutex& mutex() { return mutex_; }
@@ -55,13 +70,19 @@ class store {
     // Jobs change here alone. An unknown id is refused.
     const job& add(const new_job& given);
     const job& find(const std::string& id) const { return own_job(id); }
+    bool has(const std::string& id) const { return jobs_.count(id) > 0; }
+    // `lease` 0: of each job its own.
     std::vector<const job*> claim(const std::string& worker_id, const std::vector<std::string>& queues,
                                   std::size_t count, milliseconds lease);
     void complete(const std::string& id, std::string result);
-    job_state fail(const std::string& id, failure what);
+    job_state fail(const std::string& id, const failure& what);
     void cancel(const std::string& id);
+    void activate(const std::string& id);
     void keep_checkpoint(const std::string& id, std::string_view state);
     void forget_checkpoint(const std::string& id);
+    // Refused unless it is among the dead letters.
+    void retry_dead_letter(const std::string& id);
+    void remove_dead_letter(const std::string& id);
 
     // A worker is known from its first request on.
     const worker& find_worker(const std::string& id) { return own_worker(id); }
@@ -78,18 +99,36 @@ class store {
     std::size_t pushed() const { return jobs_.size(); }
     const counts& counted() const { return counts_; }
     const std::map<std::string, std::unique_ptr<worker>>& workers() const { return workers_; }
+    std::vector<const job*> in_order_of_arrival() const;
+    const event_feed& feed() const { return feed_; }
+
+    // For what is kept elsewhere. `number` counts the changes so far, and is thread-safe.
+    std::uint64_t changes() const { return changes_.load(); }
+    changed_rows take_changes();
 
   private:
     job& own_job(const std::string& id) const;
+    job& own_dead_letter(const std::string& id) const;
     worker& own_worker(const std::string& id);
+    job& insert(std::unique_ptr<job> added);
     void move(job& moved, job_state next);
+    void end(job& ended, job_state how);
+    void start_attempt(job& next, worker& by, milliseconds lease);
+    void renew_lease(job& held);
+    job_state judge(job& failed, const failure& what);
+    void wait_for_retry(job& failed);
+    void note_error(job& failed, const failure& what);
+    void tell(worker& told, const std::string& directive, const std::vector<std::string>& queues);
     void take_back_jobs(worker& from, const char* event);
+    void change(job& changed);
     void do_what_is_due(ojs::time_point now);
+    void do_what_is_due(job& due, ojs::time_point now);
     void run_timers();
 
     ledger& ledger_;
-    const milliseconds retry_delay_;
+    const store_options options_;
     std::thread timer_thread_;
+    std::atomic<std::uint64_t> changes_{0};
 
     std::mutex mutex_;  // guards everything below
     bool stopping_ = false;
@@ -101,6 +140,10 @@ class store {
     std::string directive_for_new_ = "running";
     std::uint64_t last_turn_ = 0;
     id_maker ids_;
+    event_feed feed_;
+    std::mt19937_64 random_{std::random_device{}()};
+    std::vector<job*> changed_;
+    std::vector<std::string> removed_;
 };
 
 }  // namespace dev_backend

@@ -46,13 +46,15 @@ bool is_address(std::string_view host) {
 void refuse_web_pages(const ojs::http_request& request) {
     for (const char* name : {"Origin", "Sec-Fetch-Site"}) {
         if (ojs::find_header(request.headers, name).data() != nullptr)
-            throw refusal{403, "FORBIDDEN", "not for web pages"};
+            throw refusal{403, "x_forbidden", "not for web pages"};
     }
     const std::string_view host = ojs::find_header(request.headers, "Host");
     if (host.data() != nullptr && !is_address(host))
-        throw refusal{403, "FORBIDDEN", "the Host is neither an address nor localhost"};
-    if (request.method == "POST" && !is_json_type(ojs::find_header(request.headers, "Content-Type")))
-        throw refusal{415, "INVALID_PAYLOAD", "Content-Type is not application/json"};
+        throw refusal{403, "x_forbidden", "the Host is neither an address nor localhost"};
+    const std::string_view type = ojs::find_header(request.headers, "Content-Type");
+    const bool is_empty = request.body.empty() && type.empty();
+    if (request.method == "POST" && !is_empty && !is_json_type(type))
+        throw refusal{400, "invalid_request", "Content-Type is not application/json"};
 }
 
 }  // namespace dev_backend

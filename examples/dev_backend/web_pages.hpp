@@ -1,6 +1,6 @@
 // web_pages: what a page in a browser can send is refused.
 #pragma once
-#include "ojs_shutdown.hpp"
+#include "library.hpp"
 
 namespace dev_backend {
 

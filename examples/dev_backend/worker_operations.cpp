@@ -17,7 +17,7 @@ ojs::http_response fetch(backend& on, const incoming& in) {
     if (!queues || queues->empty()) refuse_shape("queues is missing, empty or not an array of strings");
     const std::int64_t count = integer_or(body, "count", 1, 1);
     const milliseconds lease =
-        time_or(body, "visibility_timeout_ms", milliseconds(1), milliseconds(1), milliseconds(30000));
+        time_or(body, "visibility_timeout_ms", milliseconds(1), milliseconds(1), milliseconds(0));
     const std::string worker_id = text_or(body, "worker_id", "");
 
     const store::lock held(on.jobs.mutex());
@@ -62,7 +62,7 @@ ojs::http_response settle(backend& on, const char* event, const incoming& in, Se
         require_holder(found, from);
         out = apply(body, found, fields);
     } catch (const refusal& why) {
-        out = error_answer(why);
+        out = error_answer(why, in);
     }
     if (!held.owns_lock()) held.lock();
     if (out.status == 409) ++on.conflicts;
@@ -76,7 +76,23 @@ std::string settled_answer(const job& settled) {
     json_object out;
     out.flag("acknowledged", true).text("id", settled.id).text("job_id", settled.id);
     out.text("state", name_of(settled.state));
-    return out.number("attempt", settled.attempt).number("max_attempts", settled.max_attempts).str();
+    out.number("attempt", settled.attempt).number("max_attempts", settled.retry.max_attempts);
+    if (has_ended(settled.state)) out.text("completed_at", iso_time(settled.ended_ms));
+    if (settled.state == job_state::discarded) out.text("discarded_at", iso_time(settled.ended_ms));
+    if (settled.state == job_state::retryable) {
+        out.number("retry_delay_ms", settled.retry_delay.count());
+        out.text("next_attempt_at", iso_time(wall_ms() + settled.retry_delay.count()));
+    }
+    return out.str();
+}
+
+// The name by which a policy for retries knows an error: its type, or else what workers of several languages send in its
+// details, or else its code.
+std::string type_of(const picojson::value& error) {
+    const picojson::value* details = member(error, "details");
+    const picojson::value* error_class = details == nullptr ? nullptr : member(*details, "error_class");
+    const bool has_class = error_class != nullptr && error_class->is<std::string>();
+    return text_or(error, "type", has_class ? error_class->get<std::string>() : text_or(error, "code", ""));
 }
 
 bool is_interruption(const picojson::value& error) {
@@ -107,7 +123,9 @@ ojs::http_response nack(backend& on, const incoming& in) {
         const picojson::value* error = member(body, "error");
         if (error == nullptr || !error->is<picojson::object>())
             refuse_shape("error is missing or not an object");
-        const std::string source = json_slicer::source(in.request.body, "error", *error);
+        std::string source = json_slicer::source(in.request.body, "error", *error);
+        if (member(*error, "type") == nullptr)
+            source = json_slicer::with(source, "type", quote(type_of(*error)));
         // An interruption is not the job's fault, whatever the worker says of it. [GS 6]
         const bool retryable = flag_or(*error, "retryable", true) || is_interruption(*error);
         const bool requeue = flag_or(body, "requeue", false);
@@ -126,7 +144,8 @@ ojs::http_response nack(backend& on, const incoming& in) {
         }
         require_active(failed);
         if (!state.empty()) on.jobs.keep_checkpoint(failed.id, state);
-        const job_state next = on.jobs.fail(failed.id, {source, retryable, requeue});
+        const job_state next = on.jobs.fail(
+            failed.id, {source, type_of(*error), text_or(*error, "code", ""), retryable, requeue});
         event.text("state", name_of(next));
         return json_answer(200, settled_answer(failed));
     });
@@ -158,7 +177,10 @@ ojs::http_response heartbeat(backend& on, const incoming& in) {
         on.jobs.expect_beat_by(worker_id, ojs::steady_clock::now() + on.options.dead_after);
     }
     json_object out;
-    out.text("state", from.directive).texts("jobs_extended", extended).text("server_time", iso_time());
+    out.flag("acknowledged", true)
+        .text("state", from.directive)
+        .texts("jobs_extended", extended)
+        .text("server_time", iso_time());
     if (!from.directive_queues.empty()) out.texts("queues", from.directive_queues);
     return json_answer(200, out.str());
 }

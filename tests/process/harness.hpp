@@ -121,6 +121,7 @@ class backend {
     json job(const std::string& id);
     std::string state_of(const std::string& id) { return job(id)["state"].text; }
     json post(const std::string& path, const std::string& body);
+    std::string get(const std::string& path);  // the body
     process& self() { return process_; }
 
     // Waits until `holds(event)` for one event of the ledger, and returns that; null after the guard.
@@ -150,7 +151,7 @@ class backend {
     }
 
   private:
-    json call(const char* method, const std::string& path, const std::string& body);
+    std::string call(const char* method, const std::string& path, const std::string& body);
     std::string ledger_;
     process process_;
     std::string url_;

@@ -1,0 +1,49 @@
+// event_feed: the last lifecycle events of jobs, for who asks for them. [OJS events 2, 3, 6.4]
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "job.hpp"
+#include "json.hpp"
+
+namespace dev_backend {
+
+// Empty: any.
+struct event_filter {
+    std::string after;  // the id of an event
+    std::vector<std::string> types;
+    std::vector<std::string> queues;
+    std::vector<std::string> job_types;
+    std::size_t limit = 100;
+};
+
+// With the lock of the store held.
+class event_feed {
+  public:
+    // `details` are further members of its data.
+    void add(const char* type, const job& of, json_object details = {});
+    // The oldest first: {"events":[...],"cursor":ID,"has_more":true}
+    std::string list(const event_filter& wanted) const;
+    void clear() { events_.clear(); }
+
+  private:
+    struct entry {
+        std::uint64_t number;
+        std::int64_t ms;
+        const char* type;
+        std::string job_id;
+        std::string job_type;
+        std::string queue;
+        std::string data;  // JSON
+    };
+    static std::string id_of(const entry& of);
+    static bool fits(const entry& tested, const event_filter& wanted);
+    static std::string shown(const entry& of);
+
+    std::deque<entry> events_;
+    std::uint64_t last_number_ = 0;
+};
+
+}  // namespace dev_backend

@@ -1,0 +1,35 @@
+// retry_policy: when a job that failed is tried again, and what becomes of it when it is not.
+#pragma once
+#include <picojson.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dev_backend {
+
+using std::chrono::milliseconds;
+
+enum class backoff { exponential, linear, polynomial, constant };
+
+struct retry_policy {
+    std::int64_t max_attempts = 3;  // the first one included
+    milliseconds initial{1000};
+    double coefficient = 2;
+    milliseconds longest{300000};
+    bool jitter = true;
+    backoff kind = backoff::exponential;
+    std::vector<std::string> non_retryable;  // types of errors; "auth.*" are all that begin with "auth."
+    bool dead_letter = false;                // kept for somebody to look at when it has failed for good
+};
+
+// What is not given is as above. Refuses what the specification says is no policy. [OJS retry 2, 11]
+retry_policy read_retry_policy(const picojson::value& given);
+
+// From the end of that attempt to the next; `random` is of [0, 1). [OJS retry 3, 5]
+milliseconds delay_after(const retry_policy& policy, std::int64_t attempt, double random);
+bool is_non_retryable(const retry_policy& policy, std::string_view error_type);
+
+}  // namespace dev_backend

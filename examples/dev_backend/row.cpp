@@ -1,0 +1,81 @@
+#include "row.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "clock.hpp"
+#include "json.hpp"
+#include "json_slicer.hpp"
+#include "push_request.hpp"
+#include "refusal.hpp"
+
+namespace dev_backend {
+
+namespace {
+
+std::int64_t wall_ms_of(ojs::time_point when) {
+    if (when == ojs::time_point::max()) return 0;
+    const auto left = std::chrono::duration_cast<milliseconds>(when - ojs::steady_clock::now());
+    return wall_ms() + left.count();
+}
+
+job_state state_of(const std::string& name) {
+    const auto found = std::find(state_names.begin(), state_names.end(), name);
+    if (found == state_names.end()) refuse_shape("no state is called " + name);
+    return static_cast<job_state>(found - state_names.begin());
+}
+
+std::string array_of(const std::vector<std::string>& jsons) {
+    std::string out = "[";
+    for (const std::string& json : jsons) out.append(out.size() > 1 ? "," : "").append(json);
+    return out + "]";
+}
+
+}  // namespace
+
+row row_of(const job& kept) {
+    row out;
+    out.id = kept.id;
+    out.turn = static_cast<std::int64_t>(kept.turn);
+    out.is_new = !kept.is_stored;
+    if (out.is_new) out.fixed = kept.fixed + "}";
+    out.meta = kept.meta;
+    out.state = name_of(kept.state);
+    out.attempt = kept.attempt;
+    if (kept.owner != nullptr) out.worker = kept.owner->id;
+    out.lease_ms = kept.lease.count();
+    out.due_ms = wall_ms_of(kept.due);
+    out.started_ms = kept.started_ms;
+    out.ended_ms = kept.ended_ms;
+    out.retry_delay_ms = kept.retry_delay.count();
+    out.result = kept.result;
+    out.error = kept.error;
+    out.errors = array_of(kept.errors);
+    out.is_dead_letter = kept.is_dead_letter;
+    return out;
+}
+
+std::unique_ptr<job> job_of(const row& kept) {
+    auto out = std::make_unique<job>();
+    static_cast<job_terms&>(*out) = read_push(parse_object(kept.fixed), kept.fixed, true);
+    out->id = kept.id;
+    out->fixed = kept.fixed.substr(0, kept.fixed.size() - 1);
+    out->meta = kept.meta;
+    out->has_checkpoint = !json_slicer::find(json_slicer::object_members(kept.meta), "checkpoint").empty();
+    out->attempt = kept.attempt;
+    out->turn = static_cast<std::uint64_t>(kept.turn);
+    out->state = state_of(kept.state);
+    out->lease = milliseconds(kept.lease_ms);
+    out->retry_delay = milliseconds(kept.retry_delay_ms);
+    out->started_ms = kept.started_ms;
+    out->ended_ms = kept.ended_ms;
+    out->result = kept.result;
+    out->error = kept.error;
+    for (const std::string_view each : json_slicer::array_elements(kept.errors))
+        out->errors.emplace_back(each);
+    out->is_dead_letter = kept.is_dead_letter;
+    out->is_stored = true;
+    return out;
+}
+
+}  // namespace dev_backend

@@ -1,0 +1,418 @@
+// dev_backend's API beyond what a worker needs: policies for retries, dead letters, jobs for later, lists, an operator's
+// requests, and refusals. [OJS HTTP binding, retry]
+#include <signal.h>
+#include <time.h>
+
+#include <atomic>
+#include <cstdio>
+#include <set>
+#include <thread>
+
+#include "harness.hpp"
+
+using namespace test;
+
+namespace {
+
+struct answer {
+    int status = 0;
+    json body;
+    std::string header;
+};
+
+answer ask(const backend& jobs, const char* method, const std::string& path, const std::string& body = "",
+           const ojs::http_headers& headers = {{"Content-Type", "application/json"}},
+           const char* wanted = "X-Request-Id") {
+    auto client = ojs::http_client::create(jobs.url());
+    REQUIRE(client);
+    ojs::http_request request;
+    request.method = method;
+    request.target = path;
+    request.headers = headers;
+    request.body = body;
+    const auto got = client->send(request, {clock::now() + guard, ojs::resend::if_unsent, nullptr});
+    REQUIRE(got);
+    CHECK(ojs::find_header(got->headers, "OJS-Version") == "1.0");
+    CHECK(ojs::find_header(got->headers, "Content-Type") == "application/openjobspec+json");
+    return {got->status, json::parse(got->body), std::string(ojs::find_header(got->headers, wanted))};
+}
+
+answer push(const backend& jobs, const std::string& options) {
+    return ask(jobs, "POST", "/ojs/v1/jobs", R"({"type":"a.b","args":[],"options":{)" + options + "}}");
+}
+
+std::string pushed(const backend& jobs, const std::string& options) {
+    const answer out = push(jobs, options);
+    REQUIRE(out.status == 201);
+    return out.body["job"]["id"].text;
+}
+
+json claim(const backend& jobs, const char* worker = "w") {
+    const answer got = ask(jobs, "POST", "/ojs/v1/workers/fetch",
+                           std::string(R"({"queues":["default"],"worker_id":")") + worker + "\"}");
+    REQUIRE(got.status == 200);
+    return got.body["jobs"].items.empty() ? json() : got.body["jobs"].items.front();
+}
+
+json fail(const backend& jobs, const std::string& id, const std::string& error) {
+    return ask(jobs, "POST", "/ojs/v1/workers/nack",
+               R"({"job_id":")" + id + R"(","error":{"message":"m",)" + error + "}}")
+        .body;
+}
+
+json fail(const backend& jobs, const std::string& id) {
+    return fail(jobs, id, R"("code":"handler_error")");
+}
+
+// A job with that policy fails for the first time.
+json first_failure(const backend& jobs, const std::string& policy,
+                   const std::string& error = R"("code":"handler_error")") {
+    const std::string id = pushed(jobs, "\"retry\":{" + policy + "}");
+    REQUIRE(claim(jobs)["id"].text == id);
+    return fail(jobs, id, error);
+}
+
+std::int64_t jobs_of(const backend& jobs) {
+    return ask(jobs, "GET", "/dev/summary").body["pushed"].number;
+}
+
+std::string iso_in(int ms) {
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    const std::int64_t then = std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1000000 + ms;
+    const std::time_t seconds = static_cast<std::time_t>(then / 1000);
+    tm utc{};
+    gmtime_r(&seconds, &utc);
+    char text[40];
+    const std::size_t length = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
+    std::snprintf(text + length, sizeof text - length, ".%03dZ", static_cast<int>(then % 1000));
+    return text;
+}
+
+}  // namespace
+
+TEST_CASE("backend: how long a job waits for its next attempt is what its policy says") {
+    const backend jobs;
+    const struct {
+        const char* policy;
+        std::vector<std::int64_t> delays;
+    } cases[] = {
+        {R"("initial_interval":"PT0.02S","backoff_coefficient":3)", {20, 60, 180}},
+        {R"("initial_interval_ms":20,"backoff_coefficient":3)", {20, 60, 180}},
+        {R"("initial_interval":"PT0.02S","backoff_coefficient":9,"max_interval":"PT0.05S")", {20, 50, 50}},
+        {R"("initial_interval":"PT0.02S","backoff_strategy":"linear","backoff_coefficient":5)", {20, 40, 60}},
+        {R"("initial_interval":"PT0.02S","backoff_strategy":"polynomial","backoff_coefficient":2)",
+         {20, 80, 180}},
+        {R"("initial_interval":"PT0.02S","backoff_strategy":"none","backoff_coefficient":2)", {20, 20, 20}},
+    };
+    for (const auto& each : cases) {
+        CAPTURE(each.policy);
+        const std::string id =
+            pushed(jobs, std::string(R"("retry":{"max_attempts":4,"jitter":false,)") + each.policy + "}");
+        int attempt = 0;
+        for (const std::int64_t delay : each.delays) {
+            REQUIRE(eventually([&] { return claim(jobs)["id"].text == id; }));
+            const json said = fail(jobs, id);
+            CHECK(said["state"].is("retryable"));
+            CHECK(said["attempt"].number == ++attempt);
+            CHECK(said["retry_delay_ms"].number == delay);
+        }
+        REQUIRE(eventually([&] { return claim(jobs)["id"].text == id; }));
+        CHECK(fail(jobs, id)["state"].is("discarded"));
+    }
+}
+
+TEST_CASE("backend: jitter is half as long to half as long again, and never beyond the longest") {
+    const backend jobs;
+    std::set<std::int64_t> seen;
+    for (int i = 0; i < 30; ++i) {
+        const std::int64_t delay =
+            first_failure(jobs, R"("initial_interval":"PT1H","max_interval":"PT75M")")["retry_delay_ms"]
+                .number;
+        CHECK(delay >= 1800000);
+        CHECK(delay <= 4500000);
+        seen.insert(delay);
+    }
+    CHECK(seen.size() > 10);
+}
+
+TEST_CASE("backend: what an error is called, and what its code says, decide whether a job is tried again") {
+    const backend jobs;
+    const struct {
+        const char* policy;
+        const char* error;
+        const char* state;
+        bool dead;
+    } cases[] = {
+        {R"("non_retryable_errors":["auth.*","x"])", R"("code":"handler_error","type":"auth.expired")",
+         "discarded", false},
+        {R"("non_retryable_errors":["auth.*","x"])", R"("code":"handler_error","type":"x")", "discarded",
+         false},
+        {R"("non_retryable_errors":["auth.*","x"])", R"("code":"handler_error","type":"auth")", "retryable",
+         false},
+        {R"("non_retryable_errors":["auth.*","x"])", R"("code":"handler_error","type":"xy")", "retryable",
+         false},
+        {R"("non_retryable_errors":["X"],"on_exhaustion":"dead_letter")",
+         R"("code":"handler_error","details":{"error_class":"X"})", "discarded", true},
+        {R"("max_attempts":9)", R"("code":"DISCARD")", "discarded", false},
+        {R"("max_attempts":9,"on_exhaustion":"dead_letter")", R"("code":"FAIL")", "discarded", false},
+        {R"("max_attempts":9)", R"("code":"DEAD_LETTER")", "discarded", true},
+        {R"("max_attempts":9)", R"("code":"RETRY")", "retryable", false},
+        {R"("max_attempts":9)", R"("code":"handler_error","retryable":false)", "discarded", false},
+        {R"("max_attempts":0)", R"("code":"handler_error")", "discarded", false},
+        {R"("max_attempts":1,"on_exhaustion":"dead_letter")", R"("code":"handler_error")", "discarded", true},
+    };
+    for (const auto& each : cases) {
+        CAPTURE(each.policy);
+        CAPTURE(each.error);
+        const json said = first_failure(jobs, each.policy, each.error);
+        CHECK(said["state"].is(each.state));
+        const json dead = ask(jobs, "GET", "/ojs/v1/dead-letter?limit=100").body;
+        bool listed = false;
+        for (const json& job : dead["jobs"].items) listed = listed || job["id"].text == said["id"].text;
+        CHECK(listed == each.dead);
+    }
+}
+
+TEST_CASE("backend: policies that are none are refused, and say which part") {
+    const backend jobs;
+    const struct {
+        const char* policy;
+        const char* part;
+    } cases[] = {
+        {R"("max_attempts":-1)", "max_attempts"},
+        {R"("max_attempts":1.5)", "max_attempts"},
+        {R"("max_attempts":"3")", "max_attempts"},
+        {R"("backoff_coefficient":0.99)", "backoff_coefficient"},
+        {R"("backoff_coefficient":"2")", "backoff_coefficient"},
+        {R"("jitter":"yes")", "jitter"},
+        {R"("non_retryable_errors":"x")", "non_retryable_errors"},
+        {R"("on_exhaustion":"keep")", "on_exhaustion"},
+        {R"("backoff_strategy":"random")", "backoff_strategy"},
+        {R"("initial_interval":"PT1M","max_interval":"PT59S")", "max_interval"},
+        {R"("initial_interval_ms":0)", "initial_interval"},
+        {R"("initial_interval_ms":"1s")", "initial_interval"},
+    };
+    for (const auto& each : cases) {
+        CAPTURE(each.policy);
+        const answer said = push(jobs, std::string("\"retry\":{") + each.policy + "}");
+        CHECK(said.status == 422);
+        CHECK(said.body["error"]["message"].text.find(each.part) != std::string::npos);
+    }
+    for (const char* duration : {"", "P", "PT", "1S", "PT1", "PTS", "PT-1S", "PT1S1H", "P1Y", "P1M", "PT1.S",
+                                 "PT.5S", "PT1.5H1S", "PT0S", "pt1s", "PT1S ", "P1DT", "PT1e3S"}) {
+        CAPTURE(duration);
+        CHECK(push(jobs, std::string(R"("retry":{"initial_interval":")") + duration + "\"}").status == 422);
+    }
+    for (const char* duration : {"P1W", "P1DT1H1M1S", "PT1.5S", "PT0.001S", "PT90M"}) {
+        CAPTURE(duration);
+        CHECK(push(jobs,
+                   std::string(R"("retry":{"max_interval":"P4W","initial_interval":")") + duration + "\"}")
+                  .status == 201);
+    }
+    CHECK(push(jobs, R"("retry":[])").status == 422);
+    CHECK(jobs_of(jobs) == 5);
+}
+
+TEST_CASE("backend: jobs for later, jobs to be activated, and jobs that come too late") {
+    const backend jobs;
+    const std::string later = pushed(jobs, R"("delay_until":"2199-12-31T23:59:59.999+14:00")");
+    const std::string past = pushed(jobs, R"("delay_until":"2001-02-03T04:05:06Z")");
+    const std::string staged = pushed(jobs, R"("pending":true)");
+    const std::string stale = pushed(jobs, R"("expires_at":"2001-02-03T04:05:06.5Z")");
+    CHECK(claim(jobs)["id"].text == past);
+    CHECK(claim(jobs)["id"].text.empty());
+    const auto state = [&](const std::string& id) {
+        return ask(jobs, "GET", "/ojs/v1/jobs/" + id).body["job"]["state"].text;
+    };
+    CHECK(state(later) == "scheduled");
+    CHECK(state(staged) == "pending");
+    CHECK(state(stale) == "discarded");
+    const std::string activate = "/ojs/v1/jobs/" + staged + "/activate";
+    CHECK(ask(jobs, "POST", activate).body["job"]["previous_state"].is("pending"));
+    CHECK(ask(jobs, "POST", activate).status == 409);
+    CHECK(claim(jobs)["id"].text == staged);
+    CHECK(ask(jobs, "DELETE", "/ojs/v1/jobs/" + later).body["job"]["previous_state"].is("scheduled"));
+    CHECK(ask(jobs, "DELETE", "/ojs/v1/jobs/" + later).status == 409);
+    for (const char* time :
+         {"tomorrow", "2026-13-01T00:00:00Z", "2026-02-29T00:00:00Z", "2026-01-01T24:00:00Z",
+          "2026-01-01T00:00:00", "2026-01-01 00:00:00Z", "2026-01-01T00:00:00+2", "1969-12-31T23:59:59Z",
+          "2026-01-01T00:00:00.Z", "+026-01-01T00:00:00Z", "2026-01-01T00:00:00+25:00"}) {
+        CAPTURE(time);
+        CHECK(push(jobs, std::string(R"("delay_until":")") + time + "\"").status == 400);
+    }
+    // Half a second from now: nobody does anything, and it is there.
+    const std::string soon = pushed(jobs, "\"delay_until\":\"" + iso_in(500) + "\"");
+    CHECK(eventually([&] { return claim(jobs)["id"].text == soon; }));
+}
+
+TEST_CASE("backend: an attempt that takes longer than it may is over, heartbeats or not") {
+    const backend jobs({"--timeout-grace", "0s"});
+    const std::string id = pushed(jobs, R"("timeout_ms":300,"retry":{"initial_interval":"PT1H"})");
+    REQUIRE(claim(jobs)["id"].text == id);
+    const auto shown = [&] { return ask(jobs, "GET", "/ojs/v1/jobs/" + id).body["job"]; };
+    CHECK(eventually([&] {
+        ask(jobs, "POST", "/ojs/v1/workers/heartbeat",
+            R"({"worker_id":"w","active_jobs":[")" + id + R"("],"visibility_timeout_ms":60000})");
+        return shown()["state"].is("retryable");
+    }));
+    CHECK(shown()["error"]["type"].is("timeout"));
+    CHECK(shown()["errors"].items.size() == 1);
+    CHECK(ask(jobs, "POST", "/ojs/v1/workers/ack", "{\"job_id\":\"" + id + "\"}").status == 409);
+}
+
+TEST_CASE("backend: dead letters are listed a page at a time, tried again, and thrown away") {
+    const backend jobs;
+    std::vector<std::string> ids;
+    for (int i = 0; i < 5; ++i) {
+        ids.push_back(pushed(jobs, R"("retry":{"max_attempts":1,"on_exhaustion":"dead_letter"})"));
+        REQUIRE(claim(jobs)["id"].text == ids.back());
+        fail(jobs, ids.back());
+    }
+    std::vector<std::string> listed;
+    std::string cursor;
+    for (int page = 0; page < 3; ++page) {
+        const json got = ask(jobs, "GET", "/ojs/v1/dead-letter?queue=default&limit=2&cursor=" + cursor).body;
+        CHECK(got["pagination"]["total"].number == 5);
+        CHECK(got["pagination"]["has_more"].flag == (page < 2));
+        for (const json& job : got["jobs"].items) listed.push_back(job["id"].text);
+        cursor = got["pagination"]["next_cursor"].text;
+    }
+    CHECK(listed == ids);
+    CHECK(ask(jobs, "GET", "/ojs/v1/dead-letter?queue=other").body["jobs"].items.empty());
+    CHECK(ask(jobs, "GET", "/ojs/v1/dead-letter?limit=0").status == 400);
+    CHECK(ask(jobs, "GET", "/ojs/v1/dead-letter?limit=x").status == 400);
+    CHECK(ask(jobs, "DELETE", "/ojs/v1/dead-letter/" + ids[0]).body["deleted"].flag);
+    CHECK(ask(jobs, "DELETE", "/ojs/v1/dead-letter/" + ids[0]).status == 404);
+    CHECK(ask(jobs, "GET", "/ojs/v1/jobs/" + ids[0]).status == 404);
+    const json again = ask(jobs, "POST", "/ojs/v1/dead-letter/" + ids[1] + "/retry").body["job"];
+    CHECK(again["state"].is("available"));
+    CHECK(again["attempt"].number == 0);
+    CHECK_FALSE(again.has("error"));
+    CHECK(ask(jobs, "POST", "/ojs/v1/dead-letter/" + ids[1] + "/retry").status == 404);
+    CHECK(claim(jobs)["id"].text == ids[1]);
+}
+
+TEST_CASE("backend: an operator finds jobs and workers, quiets one, and sees who takes jobs") {
+    const backend jobs;
+    const std::string id = pushed(jobs, R"("queue":"default","priority":7)");
+    const std::string other = pushed(jobs, R"("queue":"other.q-1")");
+    const json found = ask(jobs, "GET", "/ojs/v1/admin/jobs?state=available&type=a.*&queue=other.q-1").body;
+    REQUIRE(found["items"].items.size() == 1);
+    CHECK(found["items"].items.front()["id"].text == other);
+    CHECK(ask(jobs, "GET", "/ojs/v1/admin/jobs?per_page=1&page=2").body["items"].items.front()["id"].text ==
+          id);
+    CHECK(ask(jobs, "GET", "/ojs/v1/queues").body["queues"].items.size() == 2);
+    CHECK(ask(jobs, "GET", "/ojs/v1/workers/w/health").status == 404);
+    CHECK(ask(jobs, "POST", "/ojs/v1/admin/workers/w/quiet").status == 404);
+    REQUIRE(claim(jobs)["id"].text == id);
+    CHECK(ask(jobs, "GET", "/ojs/v1/workers/w/health").status == 200);
+    CHECK(ask(jobs, "GET", "/ojs/v1/admin/workers/w").body["active_jobs"].number == 1);
+    CHECK(ask(jobs, "POST", "/ojs/v1/admin/workers/w/quiet").status == 200);
+    const auto beat = [&](const char* path, const char* state) {
+        return ask(jobs, "POST", path,
+                   std::string(R"({"worker_id":"w","active_jobs":1,"state":")") + state + "\"}")
+            .body;
+    };
+    CHECK(beat("/ojs/v1/workers/heartbeat", "running")["state"].is("quiet"));
+    CHECK(beat("/ojs/v1/workers/beat", "drain")["acknowledged"].flag);
+    const answer health = ask(jobs, "GET", "/ojs/v1/workers/w/health");
+    CHECK(health.status == 503);
+    CHECK(health.body["state"].is("drain"));
+    CHECK(claim(jobs)["id"].text.empty());
+    CHECK(ask(jobs, "GET", "/ojs/v1/admin/workers").body["summary"]["total"].number == 1);
+}
+
+TEST_CASE("backend: lifecycle events are there to be read, from where one has read them") {
+    const backend jobs;
+    const std::string id = pushed(jobs, R"("retry":{"max_attempts":1})");
+    REQUIRE(claim(jobs)["id"].text == id);
+    fail(jobs, id);
+    const auto read = [&](const std::string& query) {
+        return ask(jobs, "GET", "/ojs/v1/events?" + query).body;
+    };
+    std::string types;
+    const json all = read("");
+    for (const json& event : all["events"].items) types += event["type"].text + " ";
+    CHECK(types == "job.enqueued job.started job.failed job.discarded ");
+    const json first = read("limit=1");
+    CHECK(first["has_more"].flag);
+    const json second = read("limit=1&after=" + first["cursor"].text);
+    CHECK(second["events"].items.front()["type"].is("job.started"));
+    CHECK(read("types=job.failed%2Cjob.started&queues=default&job_types=a.b")["events"].items.size() == 2);
+    CHECK(read("queues=other")["events"].items.empty());
+    CHECK(read("limit=-1")["error"]["code"].is("invalid_payload"));
+}
+
+TEST_CASE("backend: refusals have a status, a code and an id by which they are found") {
+    const backend jobs;
+    const std::string uuid = "019539a4-aaaa-7000-8000-111111111111";
+    const std::string good = R"({"type":"a","args":[],"id":")" + uuid + "\"}";
+    const answer made =
+        ask(jobs, "POST", "/ojs/v1/jobs", good, {{"Content-Type", "application/json"}}, "Location");
+    CHECK(made.status == 201);
+    CHECK(made.header == "/ojs/v1/jobs/" + uuid);
+    const std::string twice = R"({"jobs":[{"type":"a","args":[]},)" + good + "]}";
+    const struct {
+        const char* method;
+        std::string path;
+        std::string body;
+        int status;
+        const char* code;
+    } cases[] = {
+        {"POST", "/ojs/v1/jobs", good, 409, "duplicate"},
+        {"POST", "/ojs/v1/jobs/batch", twice, 409, "duplicate"},
+        {"POST", "/ojs/v1/jobs", "{ invalid json }", 400, "invalid_payload"},
+        {"POST", "/ojs/v1/jobs", "", 400, "invalid_payload"},
+        {"POST", "/ojs/v1/jobs", R"({"type":"a-b","args":[]})", 400, "invalid_payload"},
+        {"POST", "/ojs/v1/jobs", R"({"type":"a","args":[],"options":7})", 400, "invalid_payload"},
+        {"POST", "/ojs/v1/jobs", R"({"type":"a","args":[],"options":{"priority":101}})", 400,
+         "invalid_payload"},
+        {"POST", "/ojs/v1/workers/ack", "{\"job_id\":\"" + uuid + "\"}", 409, "conflict"},
+        {"GET", "/ojs/v1/jobs/nobody", "", 404, "not_found"},
+        {"GET", "/ojs/v1/jobs/a/b", "", 404, "not_found"},
+        {"PUT", "/ojs/v1/jobs/a", "", 405, "invalid_request"},
+        {"GET", "/ojs/v1/cron", "", 422, "unsupported"},
+    };
+    for (const auto& each : cases) {
+        CAPTURE(each.path);
+        CAPTURE(each.body);
+        const answer said = ask(jobs, each.method, each.path, each.body);
+        CHECK(said.status == each.status);
+        CHECK(said.body["error"]["code"].is(each.code));
+        CHECK_FALSE(said.body["error"]["retryable"].flag);
+        CHECK(said.body["error"]["request_id"].text == said.header);
+        CHECK(said.header.size() > 4);
+    }
+    CHECK(ask(jobs, "GET", "/ojs/v1/health", "", {{"X-Request-Id", "mine-1"}}).header == "mine-1");
+    CHECK(ask(jobs, "GET", "/ojs/v1/health", "", {{"X-Request-Id", "no\tgood"}}).header != "no\tgood");
+    CHECK(ask(jobs, "GET", "/ojs/v1/health", "", {{"OJS-Version", "2.0"}})
+              .body["error"]["code"]
+              .is("unsupported"));
+    CHECK(ask(jobs, "GET", "/ojs/v1/health", "", {{"OJS-Version", "1.7"}}).status == 200);
+    CHECK(jobs_of(jobs) == 1);
+}
+
+TEST_CASE("backend: SIGTERM while requests are in hand: each is answered") {
+    backend jobs({"--delay", "60s"});
+    std::vector<std::thread> clients;
+    std::atomic<int> answered{0};
+    for (int i = 0; i < 4; ++i) {
+        clients.emplace_back([&] {
+            auto client = ojs::http_client::create(jobs.url());
+            ojs::http_request request;
+            request.method = "POST";
+            request.target = "/ojs/v1/workers/fetch";
+            request.headers = {{"Content-Type", "application/json"}};
+            request.body = R"({"queues":["default"],"worker_id":"w"})";
+            const auto got = client->send(request, {clock::now() + guard, ojs::resend::if_unsent, nullptr});
+            if (got && got->status == 200) ++answered;
+        });
+    }
+    const auto fetched = [&] { return jobs.count(worker_event("w", "fetch")); };
+    CHECK(eventually([&] { return fetched() == 4; }));
+    jobs.self().signal(SIGTERM);
+    for (std::thread& each : clients) each.join();
+    CHECK(answered == 4);
+    CHECK(jobs.self().wait() == 0);
+}

@@ -1,0 +1,341 @@
+// dev_backend --store: what was answered is there after a crash, and files that cannot be a store are left alone.
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <random>
+#include <set>
+
+#include "harness.hpp"
+
+using namespace test;
+
+namespace {
+
+constexpr int no_store = 74;
+
+std::string store_path() {
+    return scratch_file("store");
+}
+
+// What dev_backend says and exits with where it does not even begin.
+struct refusal {
+    int status;
+    std::string why;
+};
+
+refusal refused(const std::vector<std::string>& before, const std::string& path) {
+    std::vector<std::string> command = before;
+    for (const char* each : {"--port", "0", "--store"}) command.emplace_back(each);
+    command.push_back(path);
+    process backend(command, {});
+    const int status = backend.wait();
+    return {status, backend.output()};
+}
+
+refusal refused(const std::string& path) {
+    return refused({program("dev_backend")}, path);
+}
+
+std::string content_of(const std::string& path) {
+    if (!std::filesystem::is_regular_file(path)) return {};
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string python(const std::string& code) {
+    process run({"/usr/bin/env", "python3", "-c", code}, {});
+    CHECK(run.wait() == 0);
+    return run.output();
+}
+
+bool has_sqlite() {
+    const bool out = refused("/dev/null/x").why.find("without SQLite") == std::string::npos;
+    if (!out) MESSAGE("skipped: dev_backend is built without SQLite");
+    return out;
+}
+
+// A backend that is killed and started again at the same address, on the same file.
+class stored_backend {
+  public:
+    explicit stored_backend(std::vector<std::string> flags = {}) : flags_(std::move(flags)) {
+        flags_.insert(flags_.end(), {"--store", path_});
+        start();
+        port_ = jobs_->url().substr(jobs_->url().rfind(':') + 1);
+        flags_.insert(flags_.end(), {"--port", port_});
+    }
+
+    backend& operator*() { return *jobs_; }
+    backend* operator->() { return jobs_.get(); }
+    const std::string& path() const { return path_; }
+    // Its exit status.
+    int end(int signal) {
+        jobs_->self().signal(signal);
+        return jobs_->self().wait();
+    }
+    void start() { jobs_ = std::make_unique<backend>(flags_); }
+    void restart(int signal) {
+        end(signal);
+        start();
+    }
+
+  private:
+    const std::string path_ = store_path();
+    std::vector<std::string> flags_;
+    std::string port_;
+    std::unique_ptr<backend> jobs_;
+};
+
+std::string claim(backend& jobs, const std::string& worker, const std::string& more = "") {
+    const json claimed = jobs.post("/ojs/v1/workers/fetch",
+                                   R"({"queues":["default"],"worker_id":")" + worker + "\"" + more + "}");
+    return claimed["jobs"].items.empty() ? "" : claimed["jobs"].items.front()["id"].text;
+}
+
+std::string by_id(const std::string& id, const std::string& more = "") {
+    return "{\"job_id\":\"" + id + "\"" + more + "}";
+}
+
+}  // namespace
+
+TEST_CASE("store: everything about a job is there after a SIGKILL, and a claim goes on") {
+    if (!has_sqlite()) return;
+    stored_backend jobs({"--retry-delay", "1h"});
+    const std::string done =
+        jobs->push("a", "[1.50,\"\\u00e4\\u0000\"]", 1, R"(,"meta":{"k":1e2},"x_more":[0])").front();
+    REQUIRE(claim(*jobs, "w") == done);
+    jobs->post("/ojs/v1/workers/ack", by_id(done, R"(,"result":{"n":1.0})"));
+    const std::string failed = jobs->push("a", "[]", 1, R"(,"options":{"retry":{"max_attempts":5}})").front();
+    REQUIRE(claim(*jobs, "w") == failed);
+    jobs->post("/ojs/v1/workers/nack", by_id(failed, R"(,"error":{"code":"handler_error","message":"no"})"));
+    const std::string dead =
+        jobs->push("a", "[]", 1, R"(,"options":{"retry":{"max_attempts":1,"on_exhaustion":"dead_letter"}})")
+            .front();
+    REQUIRE(claim(*jobs, "w") == dead);
+    jobs->post("/ojs/v1/workers/nack", by_id(dead, R"(,"error":{"code":"handler_error","message":"no"})"));
+    const std::string held = jobs->push_one("a", "[]");
+    REQUIRE(claim(*jobs, "w", ",\"visibility_timeout_ms\":600000") == held);
+    jobs->post("/ojs/v1/jobs/" + held + "/checkpoint", R"({"state":{"row":7}})");
+    const std::string later =
+        jobs->push("a", "[]", 1, R"(,"options":{"delay_until":"2199-01-01T00:00:00Z"})").front();
+    const std::string staged = jobs->push("a", "[]", 1, R"(,"options":{"pending":true})").front();
+    const std::string first = jobs->push_one("a", "[]");
+    const std::string second = jobs->push_one("a", "[]");
+    const auto shown = [&] { return jobs->get("/ojs/v1/admin/jobs?order=asc&per_page=100"); };
+    const std::string before = shown();
+    const json counts = jobs->summary();
+
+    jobs.restart(SIGKILL);
+    CHECK(shown() == before);
+    for (const char* state :
+         {"completed", "retryable", "discarded", "active", "scheduled", "pending", "available"}) {
+        CAPTURE(state);
+        CHECK(counts[state].number > 0);
+        CHECK(jobs->summary()[state].number == counts[state].number);
+    }
+    // The worker that holds it need not know that anything happened.
+    CHECK(jobs->post("/ojs/v1/workers/ack", by_id(held))["state"].is("completed"));
+    CHECK(claim(*jobs, "w") == first);
+    CHECK(claim(*jobs, "w") == second);
+    CHECK(claim(*jobs, "w").empty());
+    CHECK(jobs->post("/ojs/v1/dead-letter/" + dead + "/retry", "{}")["job"]["attempt"].number == 0);
+    jobs->post("/ojs/v1/jobs/" + staged + "/activate", "{}");
+
+    jobs.restart(SIGKILL);
+    CHECK(jobs->state_of(held) == "completed");
+    CHECK(jobs->state_of(dead) == "available");
+    CHECK(jobs->state_of(staged) == "available");
+    CHECK(jobs->state_of(later) == "scheduled");
+    CHECK(jobs->job(failed)["errors"].items.size() == 1);
+    jobs->post("/dev/reset", "{}");
+    jobs.restart(SIGKILL);
+    CHECK(jobs->summary()["pushed"].number == 0);
+}
+
+TEST_CASE("store: SIGTERM ends it in order, and leaves one file") {
+    if (!has_sqlite()) return;
+    stored_backend jobs;
+    const std::string id = jobs->push_one("a", "[]");
+    CHECK(jobs.end(SIGTERM) == 0);
+    std::size_t at = 0;
+    for (const char* step : {"requests", "scheduler", "storage"}) {
+        const std::size_t found = jobs->self().output().find(std::string("shutdown: ") + step + " done", at);
+        CHECK_MESSAGE(found != std::string::npos, step << " in " << jobs->self().output());
+        at = found;
+    }
+    CHECK(content_of(jobs.path()).compare(0, 15, "SQLite format 3") == 0);
+    for (const char* beside : {"-wal", "-shm", "-journal"})
+        CHECK(::access((jobs.path() + beside).c_str(), F_OK) != 0);
+    struct stat file {};
+    REQUIRE(::stat(jobs.path().c_str(), &file) == 0);
+    CHECK((file.st_mode & 0777U) == 0600);
+    jobs.start();
+    CHECK(jobs->state_of(id) == "available");
+}
+
+// Each worker's handler notes the job's id in a file. What was ACKed is completed for good; what was accepted is there.
+// OJS_TEST_KILLS: how often; 6.
+TEST_CASE("store: SIGKILLs at random moments under four workers lose no job and bring none back") {
+    if (!has_sqlite()) return;
+    const std::uint64_t seed = number_from("OJS_TEST_SEED", std::random_device{}());
+    const std::uint64_t kills = number_from("OJS_TEST_KILLS", 6);
+    INFO("OJS_TEST_SEED=" << seed);
+    std::mt19937_64 random(seed);
+    stored_backend jobs({"--retry-delay", "10ms", "--quiet"});
+    std::vector<process> workers;
+    for (int i = 0; i < 4; ++i) {
+        workers.push_back(start_worker(jobs->url(), "w" + std::to_string(i),
+                                       {{"OJS_CONCURRENCY", "4"},
+                                        {"OJS_POLL_INTERVAL", "5ms"},
+                                        {"OJS_VISIBILITY_TIMEOUT", "2s"},
+                                        {"OJS_REQUEST_TIMEOUT", "2s"}}));
+    }
+    std::vector<std::string> accepted;
+    std::set<std::string> completed;
+    for (std::uint64_t kill = 0; kill < kills; ++kill) {
+        for (int i = 0; i < 20; ++i) {
+            for (std::string& id : jobs->push("test.sleep", "[2]", 5)) accepted.push_back(std::move(id));
+        }
+        const std::size_t wanted = completed.size() + 1 + random() % 60;
+        REQUIRE(eventually(
+            [&] { return jobs->summary()["completed"].number >= static_cast<std::int64_t>(wanted); }));
+        jobs.end(SIGKILL);
+        for (const json& event : jobs->events()) {
+            if (event["event"].is("ack") && event["status"].number == 200)
+                completed.insert(event["job_id"].text);
+        }
+        jobs.start();
+        CHECK(jobs->summary()["pushed"].number == static_cast<std::int64_t>(accepted.size()));
+        // The ledger may be a commit ahead of the disk: an ACK that it tells of and nobody was answered.
+        std::set<std::string> now;
+        for (const std::string& id : completed) {
+            if (jobs->state_of(id) == "completed") now.insert(id);
+        }
+        completed = now;
+    }
+    for (const std::string& id : accepted) CHECK(jobs->reaches(id, "completed"));
+    for (process& each : workers) {
+        each.signal(SIGTERM);
+        CHECK(each.wait() == 0);
+    }
+}
+
+TEST_CASE("store: a second backend on the same file is refused, and the first goes on") {
+    if (!has_sqlite()) return;
+    stored_backend jobs;
+    const std::string id = jobs->push_one("a", "[]");
+    const refusal second = refused(jobs.path());
+    CHECK(second.status == no_store);
+    CHECK(second.why.find("another process has it open") != std::string::npos);
+    CHECK(claim(*jobs, "w") == id);
+}
+
+TEST_CASE("store: what is no store of ours is refused, and not touched") {
+    if (!has_sqlite()) return;
+    const std::string path = store_path();
+    std::string expected;
+    SUBCASE("text") {
+        std::ofstream(path) << std::string(5000, 'x');
+        expected = "file is not a database";
+    }
+    SUBCASE("somebody else's database") {
+        python("import sqlite3; d = sqlite3.connect('" + path +
+               "'); d.execute('create table t (x)'); d.commit()");
+        expected = "it is no store of dev_backend";
+    }
+    SUBCASE("a later format") {
+        CHECK(stored_backend().end(SIGTERM) == 0);
+        python("import sqlite3; d = sqlite3.connect('" + path +
+               "'); d.execute('pragma application_id=1330271025'); d.execute('pragma user_version=2'); "
+               "d.commit()");
+        expected = "it is of format 2, this reads 1";
+    }
+    SUBCASE("a damaged store") {
+        stored_backend good;
+        for (int i = 0; i < 40; ++i) good->push("a", "[\"" + std::string(2000, 'y') + "\"]", 5);
+        CHECK(good.end(SIGTERM) == 0);
+        std::string bytes = content_of(good.path());
+        REQUIRE(bytes.size() > 100000);
+        std::fill(bytes.begin() + 40960, bytes.begin() + 81920, '\x5a');
+        std::ofstream(path, std::ios::binary) << bytes;
+        expected = "damaged";
+    }
+    SUBCASE("a folder") {
+        REQUIRE(::mkdir(path.c_str(), 0700) == 0);
+        expected = "Is a directory";
+    }
+    const std::string before = content_of(path);
+    const refusal said = refused(path);
+    CHECK(said.status == no_store);
+    CHECK_MESSAGE(said.why.find(expected) != std::string::npos, said.why);
+    CHECK(said.why.find(path) != std::string::npos);
+    CHECK(content_of(path) == before);
+}
+
+TEST_CASE("store: a file that may only be read is refused") {
+    if (!has_sqlite()) return;
+    stored_backend good;
+    CHECK(good.end(SIGTERM) == 0);
+    REQUIRE(::chmod(good.path().c_str(), 0444) == 0);
+    std::vector<std::string> command;
+    if (::geteuid() == 0) command = {"/usr/bin/env", "setpriv", "--reuid=65534", "--clear-groups"};
+    command.push_back(program("dev_backend"));
+    const refusal said = refused(command, good.path());
+    CHECK(said.status == no_store);
+    CHECK_MESSAGE(said.why.find("Permission denied") != std::string::npos, said.why);
+}
+
+TEST_CASE("store: a disk that is full is told of, nothing is half-written, and what was stored stays") {
+    if (!has_sqlite()) return;
+    const std::string path = store_path();
+    // A limit of the process, which nobody needs to be root for, in place of a disk of that size: 512 KiB for each file.
+    const std::vector<std::string> limited = {"/bin/sh",
+                                              "-c",
+                                              "trap '' XFSZ; ulimit -f 1024; exec \"$0\" \"$@\"",
+                                              program("dev_backend"),
+                                              "--port",
+                                              "0",
+                                              "--store",
+                                              path};
+    std::vector<std::string> accepted;
+    {
+        process small(limited, {});
+        REQUIRE(small.prints("listening on "));
+        REQUIRE(eventually([&] { return small.output().find('\n') != std::string::npos; }));
+        const std::string address = small.output().substr(13, small.output().find('\n') - 13);
+        auto client = ojs::http_client::create("http://" + address);
+        REQUIRE(client);
+        const auto ask = [&](const char* method, const char* target, const std::string& body) {
+            ojs::http_request request;
+            request.method = method;
+            request.target = target;
+            request.headers = {{"Content-Type", "application/json"}};
+            request.body = body;
+            auto answer = client->send(request, {clock::now() + guard, ojs::resend::if_unsent, nullptr});
+            REQUIRE(answer);
+            return *answer;
+        };
+        const std::string body = "{\"type\":\"a\",\"args\":[\"" + std::string(20000, 'z') + "\"]}";
+        ojs::http_response answer = ask("POST", "/ojs/v1/jobs", body);
+        for (; answer.status == 201; answer = ask("POST", "/ojs/v1/jobs", body)) {
+            accepted.push_back(json::parse(answer.body)["job"]["id"].text);
+            REQUIRE(accepted.size() < 1000);
+        }
+        CHECK(accepted.size() > 5);
+        CHECK(answer.status >= 500);
+        CHECK_MESSAGE(answer.body.find("not stored") != std::string::npos, answer.body);
+        CHECK(ask("GET", "/ojs/v1/health", "").status == 503);
+        CHECK(ask("POST", "/ojs/v1/jobs", body).status == 503);
+        small.signal(SIGTERM);
+        CHECK(small.wait() == 1);
+        CHECK(small.prints("shutdown: storage failed"));
+    }
+    backend again({"--store", path});
+    for (const std::string& id : accepted) CHECK(again.state_of(id) == "available");
+    CHECK(again.summary()["pushed"].number <=
+          static_cast<std::int64_t>(accepted.size()) + 1);  // the one with the 500
+}
