@@ -188,6 +188,7 @@ void signal_to_phase(table& out);
 void signal_to_awake(table& out);
 void barrier(table& out);
 void throughput(table& out);
+void backend_rate(table& out);
 void spool(table& out);
 void settled_to_gone(table& out);
 void term_to_gone(table& out);

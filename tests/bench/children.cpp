@@ -1,4 +1,5 @@
 // What this program does as a child of itself: workers, and the floors of what they do.
+#define OJS_SHUTDOWN_SERVER 1
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -198,6 +199,26 @@ int bare_client(const std::vector<std::string>& arguments) {
     return 0;
 }
 
+// What dev_backend would be if it had nothing to do but to read requests and to write answers of the same size.
+int bare_server(const std::vector<std::string>&) {
+    ojs::lifecycle lifecycle;
+    auto signals = ojs::signals::install(lifecycle);
+    const std::string job =
+        R"({"jobs":[{"specversion":"1.0","id":"019539a4-aaaa-7000-8000-111111111111","type":"bench","queue":"default",)"
+        R"("args":[],"priority":0,"max_attempts":3,"created_at":"2026-01-31T12:00:00.000Z","enqueued_at":)"
+        R"("2026-01-31T12:00:00.000Z","meta":{},"state":"active","attempt":1,"started_at":"2026-01-31T12:00:00.000Z"}]})";
+    const auto answer = [&job](const ojs::http_request&) {
+        return ojs::http_response{200, {{"Content-Type", "application/json"}}, job, false};
+    };
+    ojs::draining_server_options options;
+    options.threads = 256;
+    const auto server = ojs::draining_server::start("127.0.0.1:0", answer, options);
+    if (!signals || !server) return 1;
+    print("listening on " + server->address());
+    while (lifecycle.phase() < ojs::phase::draining) signals->wait();
+    return 0;
+}
+
 struct role {
     const char* name;
     int (*run)(const std::vector<std::string>&);
@@ -206,7 +227,7 @@ constexpr role roles[] = {
     {"noop_worker", noop_worker},         {"draining_worker", draining_worker},
     {"sleeping_worker", sleeping_worker}, {"bare_process", bare_process},
     {"bare_client", bare_client},         {"trivial_child", trivial_child},
-    {"launcher", launcher_role},
+    {"launcher", launcher_role},          {"bare_server", bare_server},
 };
 
 }  // namespace

@@ -38,6 +38,12 @@ constexpr measurement measurements[] = {
      "Floor: threads with a blocking socket each, as many, that send the same FETCH (count 1) and ACK; same "
      "process set-up.",
      throughput},
+    {"backend_rate",
+     "the floor of that, against dev_backend in memory and with --store. Floor: the same client of a server "
+     "on the "
+     "same\n"
+     "socket code whose handler does nothing, with answers of the same size.",
+     backend_rate},
     {"spool",
      "one job of a spool directory: FETCH (the file is examined, read and claimed) and ACK, on one thread, "
      "100 files\n"

@@ -44,13 +44,17 @@ double our_rate(backend& jobs, int concurrency) {
     return rate;
 }
 
-double bare_rate(backend& jobs, int concurrency) {
-    jobs.push("bench", measured_jobs + more_jobs);
-    child client(self_as("bare_client", {std::to_string(jobs.port()), std::to_string(concurrency),
-                                         std::to_string(measured_jobs)}));
+double bare_client_rate(int port, int concurrency) {
+    child client(self_as("bare_client",
+                         {std::to_string(port), std::to_string(concurrency), std::to_string(measured_jobs)}));
     const double rate = rate_printed_by(client);
     require_status(client.wait(), client);
     return rate;
+}
+
+double bare_rate(backend& jobs, int concurrency) {
+    jobs.push("bench", measured_jobs + more_jobs);
+    return bare_client_rate(jobs.port(), concurrency);
 }
 
 void throughput_at(int concurrency, table& out) {
@@ -60,6 +64,21 @@ void throughput_at(int concurrency, table& out) {
         rounds, [&] { return our_rate(jobs, concurrency); }, [&] { return bare_rate(jobs, concurrency); });
     out.add_ratio("no-op jobs a second, concurrency " + std::to_string(concurrency), "/s", rates,
                   at_least(0.8));
+}
+
+void backend_at(int concurrency, const char* kept, const std::vector<std::string>& flags, table& out) {
+    constexpr int rounds = 9;
+    backend jobs(flags);
+    child floor(self_as("bare_server"));
+    const int port = std::stoi(floor.await_line("listening on 127.0.0.1:"));
+    const paired rates = interleave(
+        rounds, [&] { return bare_rate(jobs, concurrency); },
+        [&] { return bare_client_rate(port, concurrency); });
+    const std::string name =
+        "dev_backend " + std::string(kept) + ", jobs a second for " + std::to_string(concurrency);
+    out.add_ratio(name, "/s", rates, flags.empty() ? at_least(0.5) : target{});
+    floor.signal(SIGTERM);
+    require_status(floor.wait(), floor);
 }
 
 // ---- the end of a process ----
@@ -163,6 +182,15 @@ void throughput(table& out) {
     for (const int concurrency : {1, 10, 64}) {
         progress("throughput, concurrency " + std::to_string(concurrency));
         throughput_at(concurrency, out);
+    }
+}
+
+void backend_rate(table& out) {
+    for (const int concurrency : {1, 10, 64}) {
+        progress("backend_rate, concurrency " + std::to_string(concurrency));
+        backend_at(concurrency, "in memory", {}, out);
+        backend_at(concurrency, "with --store", {"--store", scratch("store-" + std::to_string(concurrency))},
+                   out);
     }
 }
 
