@@ -30,7 +30,7 @@ JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(PROCESSORS))
 
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: examples demo fleet-demo test fuzz duress check ci bench container-test interop-test conformance grpc-bridge deps deps-check deps-container header amalgamate format clean help FORCE
+.PHONY: examples demo fleet-demo test fuzz duress check ci bench container-test interop-test conformance grpc-bridge httplib-drain deps deps-check deps-container header amalgamate format clean help FORCE
 
 # ---- programs --------------------------------------------------------------------------------------------------------
 #
@@ -403,11 +403,7 @@ deps-observability:  ## the same for `make observability-test`: chromium and pro
 # ---- make interop-test -----------------------------------------------------------------------------------------------
 
 # Not part of `make check`: it wants node, and the network once.
-CHECKOUT ?= ../ojs-conformance
-conformance: deps  ## dev_backend against the published suites: make conformance CHECKOUT=DIR, of ojs-conformance
-	@$(MAKE) -s $(JOBS) $(BUILD)/dev_backend
-	@tests/conformance/run.sh $(BUILD) $(CHECKOUT)
-interop-test: deps grpc-bridge  ## the coordinator and the launcher against connect-node, curl and gRPC clients
+interop-test: deps grpc-bridge httplib-drain  ## the coordinator and the launcher against connect-node, curl and gRPC clients
 	@rm -rf $(RESULTS)/interop
 	@$(MAKE) -s $(JOBS) $(BUILD)/lifecycle_runner $(BUILD)/launcher
 	@$(MAKE) -s $(RESULTS)/interop
@@ -434,6 +430,22 @@ $(OBJ)/grpc/bridge.o: examples/grpc_bridge/bridge.cpp $(GRPC_CODE)/lifecycle.pb.
 $(BUILD)/grpc_bridge: LDLIBS += $(shell pkg-config --libs $(GRPC) 2>/dev/null)
 $(BUILD)/grpc_bridge: $(addprefix $(OBJ)/,grpc/bridge.o grpc/lifecycle.pb.o grpc/lifecycle.grpc.pb.o tests/link/implementation.o)
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
+
+# The same with cpp-httplib: examples/httplib_drain/.
+httplib-drain: deps  ## build/httplib_drain, a server of cpp-httplib that ends in order, where that is installed
+	@if pkg-config --exists cpp-httplib; then $(MAKE) -s $(JOBS) $(BUILD)/httplib_drain; else \
+	    echo "left out: httplib_drain; apt-get install libcpp-httplib-dev pkg-config"; fi
+$(OBJ)/httplib_drain.o: examples/httplib_drain/server.cpp $(OBJ)/flags
+	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) -I. $(SEPARATE) $$(pkg-config --cflags cpp-httplib))
+$(BUILD)/httplib_drain: LDLIBS += $(shell pkg-config --libs cpp-httplib 2>/dev/null)
+$(BUILD)/httplib_drain: $(OBJ)/httplib_drain.o $(OBJ)/tests/link/implementation.o
+	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
+
+# Not part of `make check`: it wants Go, and the suites.
+CHECKOUT ?= ../ojs-conformance
+conformance: deps  ## dev_backend against the published suites: make conformance CHECKOUT=DIR, of ojs-conformance
+	@$(MAKE) -s $(JOBS) $(BUILD)/dev_backend
+	@tests/conformance/run.sh $(BUILD) $(CHECKOUT)
 
 # ---- the rest --------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,8 @@ namespace {
 
 class own_server {
   public:
-    explicit own_server(const environment& extra = {}) : program_({program("http_server_drain")}, extra) {
+    explicit own_server(const environment& extra = {}, const char* name = "http_server_drain")
+        : program_({program(name)}, extra) {
         REQUIRE(program_.prints("listening on 127.0.0.1:"));
         const std::string& said = program_.output();
         const std::size_t at = said.find("127.0.0.1:") + 10;
@@ -29,6 +30,13 @@ class own_server {
     process program_;
     std::uint16_t port_ = 0;
 };
+
+std::string line_from(const peer::client& server) {
+    std::string out;
+    while (out.find('\n') == std::string::npos && peer::read_some(server.fd, out)) {
+    }
+    return out;
+}
 
 const std::string request = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
@@ -85,4 +93,43 @@ TEST_CASE("a server of one's own keeps to OJS_SERVER_SHUTDOWN_TIMEOUT") {
     process wrong({program("http_server_drain")}, {{"OJS_SERVER_SHUTDOWN_TIMEOUT", "soon"}});
     CHECK(wrong.wait() == 64);
     CHECK(wrong.count("OJS_SERVER_SHUTDOWN_TIMEOUT=soon: not a duration") == 1);
+}
+
+TEST_CASE(
+    "a server with an event loop of its own answers lines that have begun, and closes who is between two") {
+    own_server server({}, "event_loop_drain");
+    peer::client busy(server.port());
+    peer::client idle(server.port());
+    busy.send("one\ntw");
+    CHECK(line_from(busy) == "ONE\n");
+    idle.send("three\n");
+    CHECK(line_from(idle) == "THREE\n");
+    server.of().signal(SIGTERM);
+    CHECK(idle.closed());
+    busy.send("o\n");
+    CHECK(busy.rest() == "TWO\n");
+    CHECK(server.of().wait() == 0);
+}
+
+TEST_CASE("a server with an event loop of its own cuts a line that never ends, when told again or in time") {
+    environment settings;
+    bool signals_again = false;
+    SUBCASE("told again") {
+        signals_again = true;
+    }
+    SUBCASE("in time") {
+        settings["OJS_SERVER_SHUTDOWN_TIMEOUT"] = "200ms";
+    }
+    own_server server(settings, "event_loop_drain");
+    peer::client endless(server.port());
+    endless.send("a\nb");
+    CHECK(line_from(endless) == "A\n");
+    server.of().signal(SIGTERM);
+    // Signals closer together than 250 ms are one.
+    CHECK(eventually([&] {
+        if (signals_again) server.of().signal(SIGTERM);
+        return server.of().ended();
+    }));
+    CHECK(server.of().wait() == 1);
+    CHECK(server.of().count("cut 1 lines") == 1);
 }
