@@ -30,9 +30,11 @@ std::string fixed_part(const new_job& given, const std::string& id) {
     return out.text("created_at", now).text("enqueued_at", now).open_text() + given.extra;
 }
 
-// When the wall clock will show that.
+// When the wall clock will show that; of what is further off than a clock can count, a moment long after us.
 ojs::time_point moment_of(std::int64_t wall) {
-    return ojs::steady_clock::now() + milliseconds(std::max<std::int64_t>(wall - wall_ms(), 0));
+    constexpr std::int64_t century = 3155760000000;
+    const std::int64_t left = std::min(std::max<std::int64_t>(wall - wall_ms(), 0), century);
+    return ojs::steady_clock::now() + milliseconds(left);
 }
 
 std::size_t index_of(job_state state) {
@@ -428,8 +430,8 @@ void store::restore(const row& kept) {
     if (was_active) {  // its worker had nobody to tell that it is alive: it has the whole lease again
         out.owner = &own_worker(kept.worker);
         out.owner->jobs.insert(&out);
-        if (out.timeout.count() > 0)
-            out.times_out = moment_of(out.started_ms) + out.timeout + options_.timeout_grace;
+        const std::int64_t may_take = (out.timeout + options_.timeout_grace).count();
+        if (out.timeout.count() > 0) out.times_out = moment_of(out.started_ms + may_take);
         renew_lease(out);
     } else if (kept.due_ms > 0) {
         timers_.set(out, moment_of(kept.due_ms));

@@ -217,6 +217,7 @@ TEST_CASE("backend: policies that are none are refused, and say which part") {
 TEST_CASE("backend: jobs for later, jobs to be activated, and jobs that come too late") {
     const backend jobs;
     const std::string later = pushed(jobs, R"("delay_until":"2199-12-31T23:59:59.999+14:00")");
+    const std::string never = pushed(jobs, R"("delay_until":"9999-12-31T23:59:59Z")");
     const std::string past = pushed(jobs, R"("delay_until":"2001-02-03T04:05:06Z")");
     const std::string staged = pushed(jobs, R"("pending":true)");
     const std::string stale = pushed(jobs, R"("expires_at":"2001-02-03T04:05:06.5Z")");
@@ -226,6 +227,7 @@ TEST_CASE("backend: jobs for later, jobs to be activated, and jobs that come too
         return ask(jobs, "GET", "/ojs/v1/jobs/" + id).body["job"]["state"].text;
     };
     CHECK(state(later) == "scheduled");
+    CHECK(state(never) == "scheduled");
     CHECK(state(staged) == "pending");
     CHECK(state(stale) == "discarded");
     const std::string activate = "/ojs/v1/jobs/" + staged + "/activate";
