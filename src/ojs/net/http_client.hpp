@@ -7,6 +7,7 @@
 #include "../base/duration.hpp"
 #include "../base/error.hpp"
 #include "../base/function.hpp"
+#include "byte_stream.hpp"
 #include "http_message.hpp"
 
 namespace ojs {
@@ -16,6 +17,7 @@ struct http_client_options {
     std::string bearer_token;  // sent as "Authorization: Bearer ..."; empty: not sent
     http_headers headers;      // sent with every request
     http_limits limits;
+    stream_factory https_stream;            // what an https:// URL is spoken over; none: it is refused
     std::size_t max_idle_connections = 16;  // kept open between requests
 };
 
@@ -26,19 +28,19 @@ enum class resend {
 };
 
 struct http_call {
-    time_point deadline = time_point::max();  // covers name resolution, connect, write and read
+    time_point deadline = time_point::max();  // covers name resolution, connect, handshake, write and read
     resend policy = resend::if_unsent;
     // Asked right before the first byte is written; false ends the call with errc::cancelled, nothing sent.
     function<bool()> still_wanted;
-    // Once it is readable, the wait for the answer ends with errc::cancelled: perhaps processed. -1: none.
+    // Once it is readable, the wait for a handshake or the answer ends with errc::cancelled: perhaps processed. -1: none.
     int interrupt_fd = -1;
 };
 
 class http_client {
   public:
-    // `url` is http://HOST[:PORT][/BASE] (HOST a name, an IPv4 address or an IPv6 address in brackets) or
-    // unix:/PATH. Opens nothing yet. errc::invalid_argument: not such a URL, or CR, LF or NUL in a header or the
-    // token; errc::unsupported: https:// (give the worker a transport of your own for TLS).
+    // `url` is http://HOST[:PORT][/BASE] (HOST a name, an IPv4 address or an IPv6 address in brackets), the same with
+    // https:// where there is an https_stream, or unix:/PATH. Opens nothing yet. errc::invalid_argument: not such a URL, or
+    // CR, LF or NUL in a header or the token; errc::unsupported: https:// without a stream.
     static result<http_client> create(std::string_view url, http_client_options options = {});
 
     http_client(http_client&& other) noexcept;

@@ -1,12 +1,10 @@
 #pragma once
 
-#include <errno.h>
-#include <poll.h>
-
 #include <exception>
 
 #include "../base/detail/array.hpp"
 #include "../base/detail/text.hpp"
+#include "detail/connection.hpp"
 #include "detail/http_parser.hpp"
 #include "detail/socket.hpp"
 #include "detail/url.hpp"
@@ -61,20 +59,21 @@ class http_client::impl final : public detail::ref_counted {
     result<http_response> send_text(const std::string& text, bool is_head, const http_call& call);
     detail::http_attempt try_kept(const std::string& text, bool is_head, const http_call& call);
     detail::http_attempt try_fresh(const std::string& text, bool is_head, const http_call& call);
-    detail::http_attempt try_on(detail::unique_fd connection, const std::string& text, bool is_head,
+    detail::http_attempt try_on(detail::connection connection, const std::string& text, bool is_head,
                                 const http_call& call);
-    detail::http_attempt receive(detail::unique_fd connection, bool is_head, bool may_keep,
+    detail::http_attempt receive(detail::connection connection, bool is_head, bool may_keep,
                                  const http_call& call);
-    detail::http_attempt finish(detail::http_parser& parser, detail::unique_fd connection, bool may_keep);
+    detail::http_attempt finish(detail::http_parser& parser, detail::connection connection, bool may_keep);
     struct kept_connection {
-        detail::unique_fd socket;
+        detail::connection line;
         pthread_t user;
     };
 
-    result<detail::unique_fd> connect(const http_call& call);
-    detail::unique_fd take_kept();
-    void keep(detail::unique_fd connection);
+    result<detail::connection> connect(const http_call& call);
+    detail::connection take_kept();
+    void keep(detail::connection connection);
     error failure(errc code, std::string_view what, int sys_errno = 0) const;
+    error broken(errc code, std::string_view what, const detail::connection& line, int sys_errno) const;
 
     const detail::endpoint target_;
     const http_client_options options_;
@@ -88,6 +87,12 @@ OJS_SHUTDOWN_INLINE error http_client::impl::failure(errc code, std::string_view
     error out{code, sys_errno, detail::cat({target_.name, ": ", what})};
     if (sys_errno != 0) detail::append(out.text, {detail::cat({": ", detail::errno_text(sys_errno)})});
     return out;
+}
+
+OJS_SHUTDOWN_INLINE error http_client::impl::broken(errc code, std::string_view what,
+                                                    const detail::connection& line, int sys_errno) const {
+    const std::string why = line.failure();
+    return why.empty() ? failure(code, what, sys_errno) : failure(code, detail::cat({what, ": ", why}));
 }
 
 // ---- composing the request ----
@@ -126,9 +131,9 @@ OJS_SHUTDOWN_INLINE std::string http_client::impl::compose(const http_request& r
 
 // ---- connections ----
 
-OJS_SHUTDOWN_INLINE detail::unique_fd http_client::impl::take_kept() {
+OJS_SHUTDOWN_INLINE detail::connection http_client::impl::take_kept() {
     for (;;) {
-        detail::unique_fd candidate;
+        detail::connection candidate;
         {
             const detail::lock_guard held(mutex_);
             if (kept_.empty()) return candidate;
@@ -137,24 +142,32 @@ OJS_SHUTDOWN_INLINE detail::unique_fd http_client::impl::take_kept() {
             for (std::size_t i = 0; i < kept_.size(); ++i) {
                 if (pthread_equal(kept_[i].user, pthread_self())) at = i;
             }
-            candidate = std::move(kept_[at].socket);
+            candidate = std::move(kept_[at].line);
             kept_.remove(at);
         }
-        if (!detail::is_stale(candidate.get())) return candidate;
+        if (!candidate.is_stale()) return candidate;
     }
 }
 
-OJS_SHUTDOWN_INLINE void http_client::impl::keep(detail::unique_fd connection) {
+OJS_SHUTDOWN_INLINE void http_client::impl::keep(detail::connection connection) {
     const detail::lock_guard held(mutex_);
     if (kept_.size() < options_.max_idle_connections)
         kept_.push_back({std::move(connection), pthread_self()});
 }
 
-OJS_SHUTDOWN_INLINE result<detail::unique_fd> http_client::impl::connect(const http_call& call) {
+OJS_SHUTDOWN_INLINE result<detail::connection> http_client::impl::connect(const http_call& call) {
     const result<detail::socket_addresses> addresses = resolver_.resolve(target_, call.deadline);
     if (!addresses) return addresses.error();
-    result<detail::unique_fd> out = detail::connect_socket(*addresses, call.deadline, target_.name);
-    if (!out) resolver_.forget();
+    result<detail::unique_fd> socket = detail::connect_socket(*addresses, call.deadline, target_.name);
+    if (!socket) {
+        resolver_.forget();
+        return socket.error();
+    }
+    detail::connection out(std::move(*socket));
+    if (!target_.is_secure) return out;
+    const result<void> secured =
+        out.secure(options_.https_stream, target_, {call.deadline, call.interrupt_fd});
+    if (!secured) return failure(secured.error().code, secured.error().text);
     return out;
 }
 
@@ -185,7 +198,7 @@ OJS_SHUTDOWN_INLINE result<http_response> http_client::impl::send_text(const std
 OJS_SHUTDOWN_INLINE detail::http_attempt http_client::impl::try_kept(const std::string& text, bool is_head,
                                                                      const http_call& call) {
     for (;;) {
-        detail::unique_fd connection = take_kept();
+        detail::connection connection = take_kept();
         if (!connection) return {failure(errc::unreachable, "no kept connection"), true, true};
         detail::http_attempt tried = try_on(std::move(connection), text, is_head, call);
         if (!tried.found_dead()) return tried;
@@ -197,48 +210,33 @@ OJS_SHUTDOWN_INLINE detail::http_attempt http_client::impl::try_fresh(const std:
     if (call.still_wanted && !call.still_wanted()) {
         return {failure(errc::cancelled, "the request is no longer wanted"), true, false};
     }
-    result<detail::unique_fd> connection = connect(call);
+    result<detail::connection> connection = connect(call);
     if (!connection) return {connection.error(), true, false};
     return try_on(std::move(*connection), text, is_head, call);
 }
 
-OJS_SHUTDOWN_INLINE detail::http_attempt http_client::impl::try_on(detail::unique_fd connection,
+OJS_SHUTDOWN_INLINE detail::http_attempt http_client::impl::try_on(detail::connection connection,
                                                                    const std::string& text, bool is_head,
                                                                    const http_call& call) {
     if (call.still_wanted && !call.still_wanted()) {
         keep(std::move(connection));
         return {failure(errc::cancelled, "the request is no longer wanted"), true, false};
     }
-    const detail::io_result sent = detail::send_all(connection.get(), text, call.deadline);
+    const detail::io_result sent = connection.send_all(text, call.deadline);
     if (sent.status == detail::io_status::timed_out) {
         return {failure(errc::timed_out, "the deadline passed while the request was sent"), false, false};
     }
     const bool all_sent = sent.status == detail::io_status::ok;
     if (!all_sent && sent.bytes == 0) {
-        return {
-            failure(errc::unreachable, "the connection broke before the request was sent", sent.sys_errno),
-            true, true};
+        return {broken(errc::unreachable, "the connection broke before the request was sent", connection,
+                       sent.sys_errno),
+                true, true};
     }
     // A peer that closes in the middle of a request may have said why (413), so its answer is read in any case.
     return receive(std::move(connection), is_head, all_sent, call);
 }
 
-namespace detail {
-
-// Whether anything of an answer is there, or the deadline has passed, before the call is interrupted.
-inline bool await_uninterrupted(int connection, const http_call& call) noexcept {
-    if (call.interrupt_fd < 0) return true;
-    for (;;) {
-        pollfd watched[] = {{connection, POLLIN, 0}, {call.interrupt_fd, POLLIN, 0}};
-        const int ready = ::poll(watched, 2, poll_timeout(call.deadline));
-        if (ready > 0 && watched[1].revents != 0) return false;
-        if (ready > 0 || steady_clock::now() >= call.deadline) return true;
-    }
-}
-
-}  // namespace detail
-
-OJS_SHUTDOWN_INLINE detail::http_attempt http_client::impl::receive(detail::unique_fd connection,
+OJS_SHUTDOWN_INLINE detail::http_attempt http_client::impl::receive(detail::connection connection,
                                                                     bool is_head, bool may_keep,
                                                                     const http_call& call) {
     using status = detail::http_parser::status;
@@ -246,17 +244,17 @@ OJS_SHUTDOWN_INLINE detail::http_attempt http_client::impl::receive(detail::uniq
     parser.begin(is_head);
     char buffer[16 * 1024];
     for (int interim = 0;;) {
-        if (!detail::await_uninterrupted(connection.get(), call)) {
+        const detail::io_result got =
+            connection.receive(buffer, sizeof buffer, {call.deadline, call.interrupt_fd});
+        if (got.status == detail::io_status::interrupted) {
             return {failure(errc::cancelled, "interrupted before the answer was complete"), false, false};
         }
-        const detail::io_result got =
-            detail::await_some(connection.get(), buffer, sizeof buffer, call.deadline);
         if (got.status == detail::io_status::timed_out) {
             return {failure(errc::timed_out, "no complete answer before the deadline"), false, false};
         }
         if (got.status == detail::io_status::failed) {
-            return {failure(errc::disconnected, "the connection broke before the answer was complete",
-                            got.sys_errno),
+            return {broken(errc::disconnected, "the connection broke before the answer was complete",
+                           connection, got.sys_errno),
                     false, true};
         }
         const bool open = got.status == detail::io_status::ok;
@@ -280,7 +278,7 @@ OJS_SHUTDOWN_INLINE detail::http_attempt http_client::impl::receive(detail::uniq
 }
 
 OJS_SHUTDOWN_INLINE detail::http_attempt http_client::impl::finish(detail::http_parser& parser,
-                                                                   detail::unique_fd connection,
+                                                                   detail::connection connection,
                                                                    bool may_keep) {
     // Bytes nobody asked for would be taken for the next answer.
     if (may_keep && parser.keeps_alive() && !parser.has_surplus()) keep(std::move(connection));
@@ -300,7 +298,7 @@ OJS_SHUTDOWN_INLINE http_client::~http_client() = default;
 
 OJS_SHUTDOWN_INLINE result<http_client> http_client::create(std::string_view url,
                                                             http_client_options options) {
-    result<detail::endpoint> target = detail::parse_url(url);
+    result<detail::endpoint> target = detail::parse_url(url, bool(options.https_stream));
     if (!target) return target.error();
     if (!detail::is_field_value(options.bearer_token)) {
         return error{errc::invalid_argument, 0,

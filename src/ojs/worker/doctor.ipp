@@ -208,6 +208,7 @@ inline result<http_response> ask_backend(const worker_options& options, std::chr
     http_client_options how;
     how.bearer_token = options.auth_token;
     how.headers = options.headers;
+    how.https_stream = options.https_stream;
     return ask(options.url, "/ojs/v1/health", timeout, std::move(how));
 }
 
@@ -225,7 +226,7 @@ inline void check_spool(const std::string& directory, std::vector<finding>& out)
 
 inline void check_backend(const worker_options& options, std::chrono::milliseconds timeout,
                           std::vector<finding>& out) {
-    const result<backend_url> url = parse_backend_url(options.url);
+    const result<backend_url> url = parse_backend_url(options.url, bool(options.https_stream));
     if (url && url->kind == backend_kind::memory) return;
     if (url && url->kind == backend_kind::spool) return check_spool(url->directory, out);
     const result<http_response> answer = ask_backend(options, timeout);

@@ -51,6 +51,7 @@ inline http_client_options client_options(const worker_options& options, const s
     http_client_options out;
     out.bearer_token = options.auth_token;
     out.headers = options.headers;
+    out.https_stream = options.https_stream;
     out.limits = worker_answer_limits;
     // ACK and FAIL name no worker; with this a backend can tell whose a late repetition of one is.
     out.headers.push_back({"X-OJS-Worker-ID", worker_id});
@@ -83,7 +84,7 @@ inline result<transport*> make_spool_transport(const worker_options& options, st
 // The transport the URL's scheme asks for; the caller owns it, and keeps `log` for as long.
 inline result<transport*> make_transport(const worker_options& options, const std::string& worker_id,
                                          const logger& log) {
-    result<backend_url> url = parse_backend_url(options.url);
+    result<backend_url> url = parse_backend_url(options.url, bool(options.https_stream));
     if (!url) return url.error();
     if (url->kind == backend_kind::memory) return static_cast<transport*>(new memory_transport);
     if (url->kind == backend_kind::spool)

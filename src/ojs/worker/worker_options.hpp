@@ -8,6 +8,7 @@
 #include "../base/environment.hpp"
 #include "../base/log.hpp"
 #include "../core/lifecycle.hpp"
+#include "../net/byte_stream.hpp"
 #include "../net/http_message.hpp"
 #include "dialect.hpp"
 
@@ -59,9 +60,10 @@ struct worker_options {
     std::chrono::milliseconds container_grace_period{0};
     std::chrono::milliseconds prestop_delay{0};
     std::vector<std::string> labels;
-    std::string worker_id;   // empty: worker_ and a UUIDv7
-    std::string auth_token;  // sent as a bearer token; never logged
-    http_headers headers;    // sent with every request
+    std::string worker_id;        // empty: worker_ and a UUIDv7
+    std::string auth_token;       // sent as a bearer token; never logged
+    http_headers headers;         // sent with every request
+    stream_factory https_stream;  // what an https:// URL is spoken over; none: it is refused
     std::string
         registration_path;  // below /ojs/v1 ("/workers"), for backends that have one; empty: heartbeats register
     ojs::dialect dialect;

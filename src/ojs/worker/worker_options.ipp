@@ -141,7 +141,7 @@ class environment_reader {
 
     void url(std::string& out, const char* value) {
         text(out, value);
-        const result<backend_url> usable = parse_backend_url(value == nullptr ? "memory:" : value);
+        const result<backend_url> usable = parse_backend_url(value == nullptr ? "memory:" : value, true);
         if (!usable) fail(shown_url(value), usable.error().text, usable.error().code);
     }
 
@@ -246,6 +246,37 @@ inline result<void> check_durations(const worker_options& options) {
     return {};
 }
 
+// Why options cannot be used, if so; `has_https`: an https:// URL can.
+inline result<void> check_options(const worker_options& options, bool has_https) {
+    const auto invalid = [](std::string_view text) {
+        return error{errc::invalid_argument, 0, std::string(text)};
+    };
+    if (options.concurrency < 1 || options.concurrency > 10000)
+        return invalid("concurrency must be 1 to 10000");
+    const result<backend_url> usable = parse_backend_url(options.url, has_https);
+    if (!usable) {
+        return error{usable.error().code, 0,
+                     cat({"url '", shown_url(options.url), "': ", usable.error().text})};
+    }
+    if (options.queues.empty()) return invalid("queues must name at least one queue");
+    for (const std::string& queue : options.queues) {
+        if (queue.empty()) return invalid("a queue's name must not be empty");
+    }
+    const result<void> durations = check_durations(options);
+    if (!durations) return durations;
+    const result<void> health = check_health(options);
+    if (!health) return health;
+    const result<void> path = check_registration_path(options.registration_path);
+    if (!path) return path;
+    if (options.heartbeat_interval >= options.visibility_timeout) {
+        return invalid(
+            cat({"heartbeat_interval (", format_duration(options.heartbeat_interval),
+                 ") must be shorter than visibility_timeout (", format_duration(options.visibility_timeout),
+                 "), or claims expire between beats"}));
+    }
+    return {};
+}
+
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE void worker_options::use(ojs::dialect wanted) {
@@ -303,39 +334,13 @@ OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(cons
     const result<void> read_all = read.done();
     if (!read_all) return read_all.error();
     if (grace == nullptr) detail::fit_default_grace(out, detect_container({root, lookup, 0}));
-    const result<void> valid = validate(out);
+    const result<void> valid = detail::check_options(out, true);  // its stream is still to come
     if (!valid) return valid.error();
     return out;
 }
 
 OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
-    const auto invalid = [](std::string_view text) {
-        return error{errc::invalid_argument, 0, std::string(text)};
-    };
-    if (options.concurrency < 1 || options.concurrency > 10000)
-        return invalid("concurrency must be 1 to 10000");
-    const result<detail::backend_url> usable = detail::parse_backend_url(options.url);
-    if (!usable) {
-        return error{usable.error().code, 0,
-                     detail::cat({"url '", detail::shown_url(options.url), "': ", usable.error().text})};
-    }
-    if (options.queues.empty()) return invalid("queues must name at least one queue");
-    for (const std::string& queue : options.queues) {
-        if (queue.empty()) return invalid("a queue's name must not be empty");
-    }
-    const result<void> durations = detail::check_durations(options);
-    if (!durations) return durations;
-    const result<void> health = detail::check_health(options);
-    if (!health) return health;
-    const result<void> path = detail::check_registration_path(options.registration_path);
-    if (!path) return path;
-    if (options.heartbeat_interval >= options.visibility_timeout) {
-        return invalid(
-            detail::cat({"heartbeat_interval (", format_duration(options.heartbeat_interval),
-                         ") must be shorter than visibility_timeout (",
-                         format_duration(options.visibility_timeout), "), or claims expire between beats"}));
-    }
-    return {};
+    return detail::check_options(options, bool(options.https_stream));
 }
 
 OJS_SHUTDOWN_INLINE int report_usage(const error& failure) {

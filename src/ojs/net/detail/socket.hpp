@@ -62,7 +62,7 @@ std::uint16_t local_port(int fd) noexcept;
 // Makes a descriptor from accept() ready for use; empty with errno set where there is none.
 unique_fd accept_socket(int listener) noexcept;
 
-enum class io_status { ok, closed, timed_out, failed };
+enum class io_status { ok, closed, timed_out, interrupted, failed };
 
 struct io_result {
     io_status status = io_status::ok;

@@ -17,10 +17,12 @@ struct endpoint {
     std::string unix_path;    // empty for TCP
     std::string base;         // goes before every target; empty, or starts with '/' and does not end in one
     std::string name;         // "host:80", "[::1]:80" or "unix:/path": for texts and the Host header
+    bool is_secure = false;   // https
 };
 
-// http://HOST[:PORT][/BASE] or unix:/PATH. Errors: invalid_argument; unsupported for https.
-result<endpoint> parse_url(std::string_view url);
+// http://HOST[:PORT][/BASE] or unix:/PATH, and https:// where there is a stream for it. Errors: invalid_argument;
+// unsupported for https without one.
+result<endpoint> parse_url(std::string_view url, bool has_https);
 
 // PORT, :PORT, IPV4:PORT, [IPV6]:PORT, localhost:PORT or unix:/PATH. Errors: invalid_argument.
 result<endpoint> parse_listen_address(std::string_view address);

@@ -83,8 +83,8 @@ inline result<endpoint> parse_unix_path(std::string_view text) {
     return out;
 }
 
-inline result<endpoint> parse_http_url(std::string_view url) {
-    const std::string_view rest = url.substr(7);
+inline result<endpoint> parse_http_url(std::string_view url, bool is_secure) {
+    const std::string_view rest = url.substr(is_secure ? 8 : 7);
     const std::size_t authority_end = rest.find_first_of("/?#");
     const std::string_view authority = rest.substr(0, authority_end);
     std::string_view base = authority_end == std::string_view::npos ? "" : rest.substr(authority_end);
@@ -93,6 +93,8 @@ inline result<endpoint> parse_http_url(std::string_view url) {
                      "the URL holds a user name or password; use a bearer token instead"};
     }
     endpoint out;
+    out.is_secure = is_secure;
+    if (is_secure) out.port = 443;
     std::string_view port;
     if (const char* wrong = split_host_port(authority, out.host, port)) return bad_address(url, wrong);
     if (!port.empty()) {
@@ -108,13 +110,16 @@ inline result<endpoint> parse_http_url(std::string_view url) {
     return out;
 }
 
-OJS_SHUTDOWN_INLINE result<endpoint> parse_url(std::string_view url) {
+OJS_SHUTDOWN_INLINE result<endpoint> parse_url(std::string_view url, bool has_https) {
     if (url.substr(0, 5) == "unix:") return parse_unix_path(url);
-    if (same_word(url.substr(0, 7), "http://")) return parse_http_url(url);
-    if (same_word(url.substr(0, 8), "https://")) {
+    if (same_word(url.substr(0, 7), "http://")) return parse_http_url(url, false);
+    const bool is_secure = same_word(url.substr(0, 8), "https://");
+    if (is_secure && has_https) return parse_http_url(url, true);
+    if (is_secure) {
         return error{errc::unsupported, 0,
-                     "https:// is not spoken here: TLS is left to a transport of your own, derived from "
-                     "ojs::transport, or to a local TLS proxy"};
+                     "https:// is not spoken here: it takes a TLS library's ojs::byte_stream (option "
+                     "https_stream; examples/adapters has one for OpenSSL), a transport of your own, derived "
+                     "from ojs::transport, or a local TLS proxy"};
     }
     return error{errc::invalid_argument, 0, "the URL does not start with http:// or unix:/"};
 }

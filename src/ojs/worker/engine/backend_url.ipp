@@ -15,8 +15,8 @@ struct backend_url {
     std::string directory;  // spool
 };
 
-// http://..., unix:/..., spool:DIR or memory:
-inline result<backend_url> parse_backend_url(std::string_view url) {
+// http://..., unix:/..., spool:DIR or memory:; https://... where there is a stream for it.
+inline result<backend_url> parse_backend_url(std::string_view url, bool has_https) {
     constexpr std::string_view spool = "spool:";
     if (url == "memory:") return backend_url{backend_kind::memory, {}};
     if (url.substr(0, spool.size()) == spool) {
@@ -27,7 +27,7 @@ inline result<backend_url> parse_backend_url(std::string_view url) {
             return error{errc::invalid_argument, 0, "the directory's name holds a NUL byte"};
         return backend_url{backend_kind::spool, std::string(directory)};
     }
-    const result<endpoint> target = parse_url(url);
+    const result<endpoint> target = parse_url(url, has_https);
     if (!target) return target.error();
     return backend_url{};
 }

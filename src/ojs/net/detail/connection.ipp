@@ -1,0 +1,93 @@
+#pragma once
+
+#include <errno.h>
+#include <poll.h>
+
+#include "../../base/detail/text.hpp"
+#include "connection.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+OJS_SHUTDOWN_INLINE connection& connection::operator=(connection&& other) noexcept {
+    detail::swap(stream_, other.stream_);
+    socket_ = std::move(other.socket_);
+    return *this;
+}
+
+// Waits for the socket to be ready; ok, timed_out, interrupted, or failed with errno.
+inline io_status await_socket(int socket, short events, const io_limit& until) noexcept {
+    for (;;) {
+        pollfd watched[] = {{socket, events, 0}, {until.interrupt_fd, POLLIN, 0}};
+        const int ready = ::poll(watched, until.interrupt_fd < 0 ? 1 : 2, poll_timeout(until.deadline));
+        if (ready > 0) return watched[1].revents != 0 ? io_status::interrupted : io_status::ok;
+        if (ready < 0 && errno != EINTR) return io_status::failed;
+        if (steady_clock::now() >= until.deadline) return io_status::timed_out;
+    }
+}
+
+// One operation of the stream, however often it has to wait.
+template <class Operation>
+io_result connection::run(const Operation& operation, const io_limit& until) {
+    for (;;) {
+        const stream_result done = operation();
+        switch (done.status) {
+            case stream_status::ok: return {io_status::ok, done.bytes, 0};
+            case stream_status::closed: return {io_status::closed, 0, 0};
+            case stream_status::failed: return {io_status::failed, 0, 0};
+            case stream_status::wants_read:
+            case stream_status::wants_write: break;
+        }
+        const short event = done.status == stream_status::wants_read ? POLLIN : POLLOUT;
+        const io_status ready = await_socket(socket_.get(), event, until);
+        if (ready != io_status::ok) return {ready, 0, ready == io_status::failed ? errno : 0};
+    }
+}
+
+OJS_SHUTDOWN_INLINE result<void> connection::secure(const stream_factory& make, const endpoint& target,
+                                                    const io_limit& until) {
+    set_nonblocking(socket_.get(), true);
+    result<byte_stream_ref> made = make({socket_.get(), target.host, target.name});
+    if (!made) return made.error();
+    stream_ = std::move(*made);
+    const io_result shaken = run([this] { return stream_->handshake(); }, until);
+    switch (shaken.status) {
+        case io_status::ok: return {};
+        case io_status::interrupted: return error{errc::cancelled, 0, "interrupted during the handshake"};
+        case io_status::timed_out:
+            return error{errc::unreachable, ETIMEDOUT, "the deadline passed during the handshake"};
+        default: return error{errc::unreachable, shaken.sys_errno, "no handshake: " + stream_->failure()};
+    }
+}
+
+OJS_SHUTDOWN_INLINE io_result connection::send_all(std::string_view bytes, time_point deadline) {
+    if (!stream_) return detail::send_all(socket_.get(), bytes, deadline);
+    io_result out;
+    while (out.status == io_status::ok && out.bytes < bytes.size()) {
+        const std::size_t before = out.bytes;
+        out = run([&] { return stream_->write_some(bytes.substr(before)); }, {deadline, -1});
+        out.bytes += before;
+    }
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE io_result connection::receive(char* buffer, std::size_t size, const io_limit& until) {
+    if (stream_) return run([&] { return stream_->read_some(buffer, size); }, until);
+    if (until.interrupt_fd >= 0) {
+        const io_status ready = await_socket(socket_.get(), POLLIN, until);
+        if (ready == io_status::interrupted) return {ready, 0, 0};
+    }
+    return await_some(socket_.get(), buffer, size, until.deadline);
+}
+
+OJS_SHUTDOWN_INLINE bool connection::is_stale() {
+    if (!stream_) return detail::is_stale(socket_.get());
+    char byte = 0;
+    const stream_status now = stream_->read_some(&byte, 1).status;
+    return now != stream_status::wants_read;
+}
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs
