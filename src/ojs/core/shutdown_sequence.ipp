@@ -13,6 +13,8 @@ namespace detail {
 
 // What each step has, also when the time of all is over, or when they are hurried.
 inline constexpr std::chrono::milliseconds last_chance{50};
+// How long a step's thread may wait for a processor before it is given up.
+inline constexpr std::chrono::milliseconds start_patience{1000};
 
 // Where the threads of a sequence find who waits for them; the last of all frees it.
 class step_board : public ref_counted {
@@ -52,11 +54,13 @@ class running_step : public ref_counted {
     void run() {
         step_end how = step_end::done;
         std::string error;
+        note_begin();
         call_guarded([&] { how = returns(error); }, [&] { end(step_end::done, {}); });
         end(how, std::move(error));
     }
     // With the board's mutex held.
     step_end how() const noexcept { return how_; }
+    time_point begun_at() const noexcept { return begun_at_; }  // max() until its thread has a processor
     std::string& error() noexcept { return error_; }
 
   private:
@@ -74,6 +78,10 @@ class running_step : public ref_counted {
         }
         return step_end::threw;
     }
+    void note_begin() noexcept {
+        const lock_guard held(board_->owner());
+        begun_at_ = steady_clock::now();
+    }
     static void tell(std::string& error, const char* what) noexcept {
         try {
             if (what != nullptr) error = what;
@@ -90,6 +98,7 @@ class running_step : public ref_counted {
     const ref<step_board> board_;
     function<result<void>(const step_context&)> call_;
     const step_context context_;
+    time_point begun_at_ = time_point::max();
     step_end how_ = step_end::running;
     std::string error_;
 };
@@ -142,6 +151,7 @@ class sequence_run {
         ref<running_step> running;
         thread runner;
         time_point deadline;
+        std::chrono::milliseconds chance{0};
     };
 
     // The steps from `first` on that run beside each other.
@@ -166,6 +176,7 @@ class sequence_run {
         member begun;
         begun.place = results_.size();
         begun.deadline = deadline_of(each);
+        begun.chance = each.limit < last_chance ? each.limit : last_chance;
         begun.running = make_ref<running_step>(board_, std::move(each.call),
                                                step_context{begun.deadline, hurry_.token()});
         thread_options options;
@@ -215,17 +226,27 @@ class sequence_run {
     bool has_ended(member& each) {
         lock_guard held(board_->owner());
         step_end how = each.running->how();
+        if (how == step_end::running && has_time(each)) return false;
         std::string error = std::move(each.running->error());
         held.unlock();
         if (how != step_end::running) {
             each.runner.join();
-        } else if (each.deadline <= steady_clock::now()) {
+        } else {
             each.runner.detach();
             how = hurried_ ? step_end::cut_short : step_end::timed_out;
-        } else {
-            return false;
         }
         end(results_[each.place], how, std::move(error));
+        return true;
+    }
+    // One whose thread got no processor in its time has its last chance still before it. With the board's mutex held.
+    bool has_time(member& each) const noexcept {
+        const time_point now = steady_clock::now();
+        if (now < each.deadline) return true;
+        const time_point begun = each.running->begun_at();
+        const time_point last = begun == time_point::max() ? began_ + start_patience : begun + each.chance;
+        if (each.chance.count() == 0 || now >= last) return false;
+        const time_point look = now + last_chance;
+        each.deadline = look < last ? look : last;
         return true;
     }
     void end(step_result& each, step_end how, std::string error) {
