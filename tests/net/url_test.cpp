@@ -35,6 +35,11 @@ TEST_CASE("url: host, port and base") {
     CHECK(url->host == "::1");
     CHECK(url->name == "[::1]:1");
     CHECK(url->base.empty());
+    url = parse_url("HTTPS://[::1]/b", true);
+    REQUIRE(url);
+    CHECK(url->is_secure);
+    CHECK(url->name == "[::1]:443");
+    CHECK(url->base == "/b");
     url = parse_url("unix:/run/ojs.sock", false);
     REQUIRE(url);
     CHECK(url->unix_path == "/run/ojs.sock");
@@ -86,6 +91,7 @@ TEST_CASE("url: what cannot be used says so") {
     CHECK(fault("unix:/" + std::string(200, 'x')) == errc::invalid_argument);
     CHECK(fault("https://h") == errc::unsupported);
     CHECK(parse_url("https://h", false).error().text.find("ojs::transport") != std::string::npos);
+    CHECK(parse_url("https://u:hunter2@h", true).error().text.find("hunter2") == std::string::npos);
     CHECK(parse_url("http://u:hunter2@h", false).error().text.find("hunter2") == std::string::npos);
 }
 

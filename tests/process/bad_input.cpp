@@ -106,8 +106,7 @@ TEST_CASE("bad values in the environment: status 64, the variable and the value 
 }
 
 TEST_CASE("URLs that cannot be used: status 64, the variable, the value and the reason") {
-    const std::vector<std::pair<std::string, std::string>> urls = {{"https://backend.example", "transport"},
-                                                                   {"redis://127.0.0.1", "http://"},
+    const std::vector<std::pair<std::string, std::string>> urls = {{"redis://127.0.0.1", "http://"},
                                                                    {"http://127.0.0.1:99999", "port"},
                                                                    {"http://127.0.0.1:http", "port"},
                                                                    {"http://", "host"},
@@ -115,6 +114,8 @@ TEST_CASE("URLs that cannot be used: status 64, the variable, the value and the 
     for (const auto& [url, reason] : urls) {
         refuses({{"OJS_URL", url}}, {"error: OJS_URL='" + url + "'", reason});
     }
+    refuses({{"OJS_URL", "https://backend.example"}},
+            {"error: url 'https://backend.example'", "byte_stream"});
     process worker = start_worker("http://user:secret@host", "w");
     CHECK(worker.wait() == 64);
     CHECK(worker.prints("password"));

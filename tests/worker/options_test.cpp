@@ -192,22 +192,20 @@ TEST_CASE("options: a bad value is refused, naming variable and value") {
     for (const char* value : {"", "xml"}) check_bad("OJS_LOG_FORMAT", value);
 }
 
-TEST_CASE("options: https is somebody else's business, and is said so") {
+TEST_CASE("options: https takes a stream, which may be given after the environment was read") {
     for (const char* name : {"OJS_URL", "OJS_BACKEND_URL"}) {
-        const result<worker_options> out = read({{name, "https://h"}});
-        REQUIRE(!out);
-        CHECK(holds(out.error().text, std::string(name) + "='https://h'"));
+        result<worker_options> out = read({{name, "https://h"}});
+        REQUIRE(out);
+        const result<void> valid = validate(*out);
+        REQUIRE(!valid);
+        CHECK(valid.error().code == errc::unsupported);
+        CHECK(holds(valid.error().text, "url 'https://h'"));
+        out->https_stream = [](const stream_request&) { return byte_stream_ref(); };
+        CHECK(validate(*out));
+        const result<worker_options> wrong = read({{name, "https://h:0"}});
+        REQUIRE(!wrong);
+        CHECK(holds(wrong.error().text, std::string(name) + "='https://h:0'"));
     }
-    worker_options options;
-    options.url = "https://h";
-    const result<void> valid = validate(options);
-    REQUIRE(!valid);
-    CHECK(valid.error().code == errc::unsupported);
-    CHECK(holds(valid.error().text, "https://h"));
-}
-
-TEST_CASE("options: https from the environment is errc::unsupported, as from validate()") {
-    CHECK(read({{"OJS_URL", "https://h"}}).error().code == errc::unsupported);
 }
 
 TEST_CASE("options: the first of several errors is told, and no password") {

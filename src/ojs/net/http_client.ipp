@@ -167,8 +167,10 @@ OJS_SHUTDOWN_INLINE result<detail::connection> http_client::impl::connect(const 
     if (!target_.is_secure) return out;
     const result<void> secured =
         out.secure(options_.https_stream, target_, {call.deadline, call.interrupt_fd});
-    if (!secured) return failure(secured.error().code, secured.error().text);
-    return out;
+    if (secured) return out;
+    error why = secured.error();
+    why.text = detail::cat({target_.name, ": ", why.text});
+    return why;
 }
 
 // ---- one request ----

@@ -1,0 +1,224 @@
+#include <atomic>
+#include <string>
+
+#include "raw_peer.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
+
+namespace {
+
+std::string masked(std::string text) {
+    for (char& each : text) each = static_cast<char>(each ^ 0x55);
+    return text;
+}
+
+// What the streams of a test did, and what they are to do.
+struct record {
+    std::atomic<int> made{0};
+    std::atomic<int> ended{0};
+    std::atomic<bool> fails_to_write{false};
+    std::string host;
+};
+
+// Sends 'H', awaits 'K', then masks every byte, and writes a few at a time. A 0xff from the peer, which is no text, is a failure.
+class masking_stream : public byte_stream {
+  public:
+    masking_stream(int socket, record& of) : socket_(socket), of_(of) { ++of_.made; }
+
+    stream_result handshake() override {
+        if (!greeted_) greeted_ = ::send(socket_, "H", 1, MSG_NOSIGNAL) == 1;
+        char answer = 0;
+        const stream_result got = receive(&answer, 1);
+        if (got.status != stream_status::ok || answer == 'K') return got;
+        failure_ = "the peer did not say K";
+        return {stream_status::failed, 0};
+    }
+    stream_result read_some(char* buffer, std::size_t size) override {
+        const stream_result got = receive(buffer, size);
+        for (std::size_t i = 0; i < got.bytes; ++i) {
+            if (buffer[i] == '\xff') return failure_ = "alert", stream_result{stream_status::failed, 0};
+            buffer[i] = static_cast<char>(buffer[i] ^ 0x55);
+        }
+        return got;
+    }
+    stream_result write_some(std::string_view bytes) override {
+        if (of_.fails_to_write) return failure_ = "broken pen", stream_result{stream_status::failed, 0};
+        const std::string some = masked(std::string(bytes.substr(0, 7)));
+        const ssize_t sent = ::send(socket_, some.data(), some.size(), MSG_NOSIGNAL);
+        if (sent < 0 && errno == EAGAIN) return {stream_status::wants_write, 0};
+        return sent < 0 ? stream_result{stream_status::failed, 0}
+                        : stream_result{stream_status::ok, static_cast<std::size_t>(sent)};
+    }
+    void end() noexcept override { ++of_.ended; }
+    std::string failure() const override { return failure_; }
+
+  private:
+    stream_result receive(char* buffer, std::size_t size) {
+        const ssize_t got = ::recv(socket_, buffer, size, 0);  // non-blocking, as it was promised
+        if (got < 0 && errno == EAGAIN) return {stream_status::wants_read, 0};
+        if (got == 0) return {stream_status::closed, 0};
+        return {got < 0 ? stream_status::failed : stream_status::ok,
+                static_cast<std::size_t>(got < 0 ? 0 : got)};
+    }
+
+    const int socket_;
+    record& of_;
+    bool greeted_ = false;
+    std::string failure_;
+};
+
+http_client_options streamed(record& of) {
+    http_client_options out;
+    out.https_stream = [&of](const stream_request& on) -> result<byte_stream_ref> {
+        of.host = on.host;
+        return make_stream<masking_stream>(on.socket, of);
+    };
+    return out;
+}
+
+std::string https(const peer::server& server) {
+    return "https" + server.url().substr(4);
+}
+
+bool shakes(int fd) {
+    char hello = 0;
+    return ::recv(fd, &hello, 1, MSG_WAITALL) == 1 && hello == 'H' && peer::send_text(fd, "K");
+}
+
+// The next request, as it was before it was masked; empty at the end.
+std::string read_masked(int fd) {
+    std::string seen;
+    while (masked(seen).find("\r\n\r\n") == std::string::npos) {
+        if (!peer::read_some(fd, seen)) return std::string();
+    }
+    return masked(seen);
+}
+
+void serve(int fd, int) {
+    if (!shakes(fd)) return;
+    while (!read_masked(fd).empty()) {
+        if (!peer::send_text(fd, masked(peer::ok("hello")))) return;
+    }
+}
+
+error failed(http_client& client, const http_call& call = peer::call()) {
+    const result<http_response> got = client.send(peer::get(), call);
+    REQUIRE_FALSE(got);
+    return got.error();
+}
+
+}  // namespace
+
+TEST_CASE("byte stream: requests and answers go through it, on a connection that is kept") {
+    record of;
+    std::string seen;
+    peer::server server([&](int fd, int) {
+        if (!shakes(fd)) return;
+        for (std::string next = read_masked(fd); !next.empty(); next = read_masked(fd)) {
+            seen = next;
+            if (!peer::send_text(fd, masked(peer::ok("hello")))) return;
+        }
+    });
+    {
+        http_client client = peer::make_client(https(server) + "/base", streamed(of));
+        for (int i = 0; i < 3; ++i) {
+            const result<http_response> got = client.send(peer::get("/x"), peer::call());
+            REQUIRE(got);
+            CHECK(got->body == "hello");
+        }
+        CHECK(of.ended == 0);
+    }
+    CHECK(of.made == 1);
+    CHECK(of.ended == 1);
+    CHECK(of.host == "127.0.0.1");
+    CHECK(seen == "GET /base/x HTTP/1.1\r\nHost: " + server.url().substr(7) + "\r\n\r\n");
+}
+
+TEST_CASE("byte stream: https without one is unsupported, and http with one is spoken in the clear") {
+    CHECK(http_client::create("https://h").error().code == errc::unsupported);
+    record of;
+    peer::server server([](int fd, int) {
+        if (!peer::read_message(fd).empty()) peer::send_text(fd, peer::ok());
+    });
+    http_client client = peer::make_client(server.url(), streamed(of));
+    CHECK(client.send(peer::get(), peer::call()));
+    CHECK(of.made == 0);
+}
+
+TEST_CASE("byte stream: a handshake that fails, never ends or is interrupted sent nothing") {
+    record of;
+    peer::server refusing([](int fd, int) {
+        char hello = 0;
+        if (::recv(fd, &hello, 1, MSG_WAITALL) == 1) peer::send_text(fd, "N");
+    });
+    http_client client = peer::make_client(https(refusing), streamed(of));
+    error why = failed(client);
+    CHECK(why.code == errc::unreachable);
+    CHECK(why.text == refusing.url().substr(7) + ": no handshake: the peer did not say K");
+
+    std::string heard;
+    {
+        peer::server silent([&](int fd, int) { heard += peer::read_to_end(fd); });
+        client = peer::make_client(https(silent), streamed(of));
+        why = failed(client, peer::call(steady_clock::now() + 100ms));
+        CHECK(why.code == errc::unreachable);
+        CHECK(why.sys_errno == ETIMEDOUT);
+        int ends[2];
+        REQUIRE(::pipe(ends) == 0);
+        REQUIRE(::write(ends[1], "x", 1) == 1);
+        http_call call = peer::call();
+        call.interrupt_fd = ends[0];
+        CHECK(failed(client, call).code == errc::cancelled);
+        for (const int end : ends) ::close(end);
+    }
+    CHECK(heard.find_first_not_of('H') == std::string::npos);
+}
+
+TEST_CASE("byte stream: a factory that makes none ends the call with its error") {
+    http_client_options options;
+    options.https_stream = [](const stream_request&) -> result<byte_stream_ref> {
+        return error{errc::invalid_argument, 0, "no such certificate"};
+    };
+    peer::server server([](int fd, int) { peer::read_to_end(fd); });
+    http_client client = peer::make_client(https(server), options);
+    const error why = failed(client);
+    CHECK(why.code == errc::invalid_argument);
+    CHECK(why.text == server.url().substr(7) + ": no such certificate");
+}
+
+TEST_CASE("byte stream: one that breaks says why, and the request goes out again only where it may") {
+    record of;
+    peer::server server([](int fd, int connection) {
+        if (connection > 1) return serve(fd, connection);
+        if (shakes(fd) && !read_masked(fd).empty()) peer::send_text(fd, "\xff");
+    });
+    http_client client = peer::make_client(https(server), streamed(of));
+    const error why = failed(client);
+    CHECK(why.code == errc::disconnected);
+    CHECK(why.text.find(": alert") != std::string::npos);
+    CHECK(client.send(peer::get(), peer::call(peer::soon(), resend::always)));
+    CHECK(server.connections() == 3);
+    CHECK(of.ended == 2);
+}
+
+TEST_CASE(
+    "byte stream: a kept connection that the peer has closed, or that cannot be written to, is not used") {
+    record of;
+    std::atomic<bool> closes{true};
+    peer::server server([&](int fd, int connection) {
+        if (!closes) return serve(fd, connection);
+        if (!shakes(fd) || read_masked(fd).empty()) return;
+        peer::send_text(fd, masked(peer::ok()));
+        peer::end_connection(fd);
+    });
+    http_client client = peer::make_client(https(server), streamed(of));
+    REQUIRE(client.send(peer::get(), peer::call()));
+    closes = false;
+    REQUIRE(client.send(peer::get(), peer::call()));
+    CHECK(server.connections() == 2);
+    of.fails_to_write = true;
+    const error why = failed(client);
+    CHECK(why.code == errc::unreachable);
+    CHECK(why.text.find(": broken pen") != std::string::npos);
+}
