@@ -1,4 +1,5 @@
 #include <atomic>
+#include <future>
 #include <string>
 
 #include "raw_peer.hpp"
@@ -206,14 +207,17 @@ TEST_CASE(
     "byte stream: a kept connection that the peer has closed, or that cannot be written to, is not used") {
     record of;
     std::atomic<bool> closes{true};
+    std::promise<void> closed;
     peer::server server([&](int fd, int connection) {
         if (!closes) return serve(fd, connection);
         if (!shakes(fd) || read_masked(fd).empty()) return;
         peer::send_text(fd, masked(peer::ok()));
         peer::end_connection(fd);
+        closed.set_value();
     });
     http_client client = peer::make_client(https(server), streamed(of));
     REQUIRE(client.send(peer::get(), peer::call()));
+    closed.get_future().wait();
     closes = false;
     REQUIRE(client.send(peer::get(), peer::call()));
     CHECK(server.connections() == 2);
