@@ -30,7 +30,7 @@ JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(PROCESSORS))
 
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: examples demo fleet-demo test fuzz duress check ci bench container-test interop-test conformance grpc-bridge httplib-drain deps deps-check deps-container header amalgamate format clean help FORCE
+.PHONY: examples demo fleet-demo test fuzz duress check ci bench container-test interop-test conformance grpc-bridge httplib-drain adapters adapters-test deps deps-check deps-container deps-adapters header amalgamate format clean help FORCE
 
 # ---- programs --------------------------------------------------------------------------------------------------------
 #
@@ -39,8 +39,10 @@ JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(PROCESSORS))
 
 FOLDERS := $(patsubst %/main.cpp,%,$(wildcard examples/*/main.cpp tools/*/main.cpp))
 TEST_ONLY := $(patsubst tests/process/programs/%.cpp,%,$(wildcard tests/process/programs/*.cpp))
+# Those that want a library of their own: see `make adapters`.
+ADAPTED := tls_worker
 # $(sources.NAME): what that program is made of.
-$(foreach file,$(wildcard examples/*.cpp tests/process/programs/*.cpp), \
+$(foreach file,$(filter-out $(ADAPTED:%=examples/%.cpp),$(wildcard examples/*.cpp tests/process/programs/*.cpp)), \
     $(eval sources.$(basename $(notdir $(file))) := $(file)))
 name_of = $(if $(filter tools/%,$(1)),$(subst _,-,$(notdir $(1))),$(notdir $(1)))
 $(foreach folder,$(FOLDERS),$(eval sources.$(call name_of,$(folder)) := $(wildcard $(folder)/*.cpp)))
@@ -326,8 +328,8 @@ CHECKS = format variants $(WARNED) warnings/g++/optimised $(FUZZ) $(filter-out $
 check ci: export SECONDS := $(if $(filter command environment,$(firstword $(origin SECONDS))),$(SECONDS),20)
 check: deps-check  ## format, warnings, the tests, and the tests again under the sanitizers
 	$(call run_checks,$(CHECKS))
-ci: deps-check deps-container  ## what CI runs: `make check` and `make container-test`, side by side
-	$(call run_checks,$(CHECKS) container)
+ci: deps-check deps-container deps-adapters  ## what CI runs: `make check`, `make container-test` and `make adapters-test`, side by side
+	$(call run_checks,$(CHECKS) container adapters)
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast -Wundef \
             -Wnull-dereference -Wzero-as-null-pointer-constant -Wextra-semi -Wswitch-enum -Werror
@@ -440,6 +442,29 @@ $(OBJ)/httplib_drain.o: examples/httplib_drain/server.cpp $(OBJ)/flags
 $(BUILD)/httplib_drain: LDLIBS += $(shell pkg-config --libs cpp-httplib 2>/dev/null)
 $(BUILD)/httplib_drain: $(OBJ)/httplib_drain.o $(OBJ)/tests/link/implementation.o
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
+
+# ---- make adapters-test ----------------------------------------------------------------------------------------------
+
+# What joins the header to a library: examples/adapters/, a worker for each, and what its tests need.
+ON_OPENSSL := tls_worker https_client https_probe_worker
+adapters: deps  ## build/tls_worker, a worker over https://, where OpenSSL is installed
+	@if echo '#include <openssl/ssl.h>' | $(CXX) -E -x c - >/dev/null 2>&1; then \
+	    $(MAKE) -s $(JOBS) $(ADAPTED:%=$(BUILD)/%); else echo "left out: tls_worker; apt-get install libssl-dev"; fi
+adapters-test: deps deps-adapters  ## examples/adapters against openssl s_server and nginx
+	@rm -rf $(RESULTS)/adapters
+	@$(MAKE) -s $(JOBS) $(RESULTS)/adapters
+	@$(TALLY) sum $(RESULTS)/adapters
+$(RESULTS)/adapters: $(ON_OPENSSL:%=$(BUILD)/%) $(BUILD)/dev_backend $(BUILD)/shutdown-probe FORCE
+	@OJS_TEST_BUILD=$(BUILD) $(TALLY) run $@ python3 -B tests/adapters/tls_test.py
+$(OBJ)/adapters/%.o: examples/%.cpp $(OBJ)/flags
+	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) -I. $(SEPARATE))
+$(OBJ)/adapters/%.o: tests/adapters/%.cpp $(OBJ)/flags
+	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) -I. $(SEPARATE))
+$(ON_OPENSSL:%=$(BUILD)/%): LDLIBS += -lssl -lcrypto
+$(ON_OPENSSL:%=$(BUILD)/%): $(BUILD)/%: $(OBJ)/adapters/%.o $(OBJ)/tests/link/implementation.o
+	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
+deps-adapters:  ## the same for `make adapters-test`: OpenSSL and nginx
+	@CXX='$(CXX)' tools/deps.sh adapters
 
 # Not part of `make check`: it wants Go, and the suites.
 CHECKOUT ?= ../ojs-conformance

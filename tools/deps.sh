@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what is missing to build and test (with "check": also what `make check` needs; with "container",
-# "observability" and "portability" what those targets need), and only that.
+# "adapters", "observability" and "portability" what those targets need), and only that.
 # Says nothing and touches no network when everything is there.
 set -eu
 CXX=${CXX:-c++}
@@ -42,6 +42,11 @@ missing() {
         has_program cmake || echo "cmake cmake"
         has_program pkg-config || echo "pkg-config pkg-config"
         python3 -c "import ensurepip" 2>/dev/null || echo "python3-venv python3 -m venv"
+    fi
+    if [ "${1:-}" = adapters ]; then
+        has_header openssl/ssl.h || echo "libssl-dev <openssl/ssl.h>"
+        has_program openssl || echo "openssl openssl"
+        has_program nginx || [ -x /usr/sbin/nginx ] || echo "nginx-light nginx"
     fi
     if [ "${1:-}" = portability ]; then
         python3 -c "import ensurepip" 2>/dev/null || echo "python3-venv python3 -m venv"

@@ -119,14 +119,18 @@ class shared_context {
     SSL_CTX* get() const { return context_.get(); }
     const tls_options& options() const { return options_; }
 
-    // The session to resume, which is used once. [RFC 8446 C.4]
+    // The session to resume: one of TLS 1.3 is used once [RFC 8446 C.4], an older one as long as the server takes it.
     session_ptr take_session(const std::string& server) {
         const std::lock_guard<std::mutex> held(mutex_);
         const auto found = sessions_.find(server);
         if (found == sessions_.end()) return nullptr;
-        session_ptr out = std::move(found->second);
-        sessions_.erase(found);
-        return out;
+        if (SSL_SESSION_get_protocol_version(found->second.get()) >= TLS1_3_VERSION) {
+            session_ptr out = std::move(found->second);
+            sessions_.erase(found);
+            return out;
+        }
+        SSL_SESSION_up_ref(found->second.get());
+        return session_ptr(found->second.get());
     }
 
   private:
@@ -194,7 +198,7 @@ class stream : public ojs::byte_stream {
         const bool is_address = ::inet_pton(AF_INET, host.c_str(), address) == 1 ||
                                 ::inet_pton(AF_INET6, host.c_str(), address) == 1;
         X509_VERIFY_PARAM* const verify = SSL_get0_param(ssl_.get());
-        X509_VERIFY_PARAM_set_hostflags(verify, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+        X509_VERIFY_PARAM_set_hostflags(verify, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
         if (is_address) return X509_VERIFY_PARAM_set1_ip_asc(verify, host.c_str()) == 1;
         return !host.empty() && SSL_set1_host(ssl_.get(), host.c_str()) == 1 &&
                SSL_set_tlsext_host_name(ssl_.get(), host.c_str()) == 1;

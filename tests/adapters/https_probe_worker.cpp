@@ -1,0 +1,34 @@
+// The worker that the shutdown probe asks for, over https://: for tls_test.py.
+#include <cstdlib>
+
+#include "examples/adapters/tls_openssl.hpp"
+
+namespace {
+
+std::chrono::milliseconds asked_time(const ojs::job_context& job) {
+    return std::chrono::milliseconds(std::atoi(job.args_json().c_str() + 1));  // [ms]
+}
+
+void sleep_a_while(ojs::job_context& job) {
+    static_cast<void>(job.sleep_for(asked_time(job)));
+}
+
+void spin(ojs::job_context& job) {
+    const ojs::time_point end = ojs::steady_clock::now() + asked_time(job);
+    while (ojs::steady_clock::now() < end) {
+    }
+}
+
+}  // namespace
+
+int main() {
+    auto options = ojs::worker_options::from_environment();
+    if (!options) return ojs::report_usage(options.error());
+    const auto tls = ojs_adapters::tls_openssl({std::getenv("TLS_CA_FILE"), {}, {}, {}, {}});
+    if (!tls) return ojs::report_usage(tls.error());
+    options->https_stream = *tls;
+    ojs::worker worker(*options);
+    worker.register_handler("probe.sleep", sleep_a_while);
+    worker.register_handler("probe.spin", spin);
+    return worker.run();
+}

@@ -1,0 +1,455 @@
+#!/usr/bin/env python3
+"""examples/adapters/tls_openssl.hpp against openssl s_server and nginx. `make adapters-test` runs this; what it wants is
+built before:
+
+    OJS_TEST_BUILD    the folder with https_client, https_probe_worker, tls_worker, dev_backend and shutdown-probe;
+                      default build
+    OJS_TEST_FLIPS    how many fuzzed handshakes of each kind; default 60
+
+Without nginx what needs it is skipped.
+"""
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+import urllib.request
+from pathlib import Path
+
+from certificates import Authority
+
+BUILD = Path(os.environ.get("OJS_TEST_BUILD", "build")).resolve()
+FLIPS = int(os.environ.get("OJS_TEST_FLIPS", "60"))
+GUARD = 20  # seconds; ends a test that would hang, and proves nothing else
+
+
+def eventually(holds, limit=GUARD):
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        found = holds()
+        if found:
+            return found
+        time.sleep(0.01)
+    return holds()
+
+
+class Program:
+    """A process with its output in a file; killed with the test."""
+
+    def __init__(self, test, *command, stdin=subprocess.DEVNULL, **variables):
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen([str(part) for part in command], stdin=stdin, stdout=self.log,
+                                        stderr=subprocess.STDOUT, env={**os.environ, **variables})
+        test.addCleanup(self.end)
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.log.close()
+
+    def said(self):
+        return os.pread(self.log.fileno(), 1 << 20, 0).decode(errors="replace")
+
+    def prints(self, pattern):
+        found = eventually(lambda: re.search(pattern, self.said()) or self.process.poll() is not None)
+        assert isinstance(found, re.Match), f"{pattern} is not in: {self.said()}"
+        return found
+
+
+class Peer:
+    """Accepts connections on loopback, and does to each what it is made for, in a thread of its own."""
+
+    def __init__(self, test, play):
+        self.play, self.listener = play, socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.connections = []
+        threading.Thread(target=self.run, daemon=True).start()
+        test.addCleanup(self.end)
+
+    def run(self):
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            self.connections.append(connection)
+            threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
+
+    def serve(self, connection):
+        try:
+            self.play(connection)
+        except OSError:
+            pass
+        connection.close()
+
+    def end(self):
+        self.listener.close()
+        for each in self.connections:
+            each.close()
+
+
+def relay(test, port, change):
+    """Between a client and a server: change(from_server, offset, data) says what goes on in place of data, and whether
+    anything does after it."""
+
+    def pump(source, sink, from_server):
+        offset = 0
+        try:
+            while data := source.recv(65536):
+                changed, goes_on = change(from_server, offset, data)
+                offset += len(data)
+                sink.sendall(changed)
+                if not goes_on:
+                    break
+        except OSError:
+            pass
+        for each in (source, sink):
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def play(client):
+        with socket.create_connection(("127.0.0.1", port)) as server:
+            back = threading.Thread(target=pump, args=(server, client, True), daemon=True)
+            back.start()
+            pump(client, server, False)
+            back.join()
+
+    return Peer(test, play)
+
+
+class Tls(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = Path(tempfile.mkdtemp())
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        cls.root = Authority(cls.folder, "root")
+        cls.middle = Authority(cls.folder, "middle", by=cls.root)
+        cls.stranger = Authority(cls.folder, "stranger")
+        cls.good = cls.middle.issue("good")
+
+    def s_server(self, pair=None, *flags, chain=None, **how):
+        certificate, key = pair or self.good
+        chain = chain or self.middle.certificate
+        server = Program(self, "openssl", "s_server", "-accept", "127.0.0.1:0", "-www", "-cert", certificate, "-key", key,
+                         "-cert_chain", chain, *flags, **how)
+        return int(server.prints(r"ACCEPT \S+:(\d+)")[1])
+
+    def ask(self, port, *flags, ca=None, host="localhost", **how):
+        done = subprocess.run([BUILD / "https_client", "--ca", ca or self.root.certificate, *map(str, flags),
+                               f"https://{host}:{port}"], capture_output=True, text=True, timeout=GUARD * 2, **how)
+        return done.stdout
+
+    def refused(self, port, why, *flags, **how):
+        self.assertRegex(self.ask(port, *flags, **how), rf"\Aerror unreachable localhost:\d+: no handshake: TLS: {why}\n\Z")
+
+
+class Certificates(Tls):
+    def test_a_good_one_is_taken_by_name_and_by_address(self):
+        port = self.s_server()
+        for host in ("localhost", "127.0.0.1", "LOCALHOST"):
+            self.assertRegex(self.ask(port, host=host), r"\Aok 200 ")
+        self.assertRegex(self.ask(port, "--name", "localhost", host="127.0.0.1"), r"\Aok 200 ")
+
+    def test_bad_ones_are_refused_and_say_why(self):
+        past = {"start": "20200101000000Z", "end": "20210101000000Z"}
+        future = {"start": "20480101000000Z"}
+        for why, pair in (
+            ("certificate has expired", self.middle.issue("expired", **past)),
+            ("certificate is not yet valid", self.middle.issue("early", **future)),
+            ("hostname mismatch", self.middle.issue("other", "DNS:other.example")),
+            ("hostname mismatch", self.middle.issue("partial", "DNS:local*")),
+            ("hostname mismatch", self.middle.issue("localhost", extensions="unnamed")),  # by its common name alone
+        ):
+            with self.subTest(why, pair=pair):
+                self.refused(self.s_server(pair), why)
+
+    def test_an_address_must_be_named_as_one(self):
+        port = self.s_server(self.middle.issue("address", "DNS:127.0.0.1"))
+        self.assertIn("IP address mismatch", self.ask(port, host="127.0.0.1"))
+
+    def test_whom_nobody_trusts_is_refused(self):
+        alone = self.stranger.issue("alone")
+        self.refused(self.s_server(alone, chain=self.stranger.certificate), "self-signed certificate in certificate chain")
+        own = (self.stranger.certificate, self.stranger.key)
+        self.refused(self.s_server(own, chain=self.stranger.certificate), "self-signed certificate")
+        self.refused(self.s_server(chain=self.root.certificate), "unable to get local issuer certificate")
+        self.refused(self.s_server(), "self-signed certificate in certificate chain|unable to get (local )?issuer certificate",
+                     ca=self.stranger.certificate)
+
+    def test_a_leaf_issues_nothing(self):
+        leaf = self.middle.issue("leaf")
+        below = Authority(self.folder, "below", by=self.middle)
+        pair = below.issue("forged")
+        shutil.copy(leaf[0], below.certificate)
+        port = self.s_server(pair, chain=leaf[0])
+        self.assertRegex(self.ask(port), r"\Aerror unreachable ")
+
+    def test_what_is_revoked_is_refused_a_leaf_as_well_as_an_authority(self):
+        lists = self.folder / "lists.pem"
+        gone = Authority(self.folder, "gone", by=self.root)
+        of_gone, of_middle = gone.issue("of-gone"), self.middle.issue("of-middle")
+        ports = [self.s_server(), self.s_server(of_middle), self.s_server(of_gone, chain=gone.certificate)]
+
+        def answers():
+            lists.write_text(self.root.revocations() + self.middle.revocations() + gone.revocations())
+            return [self.ask(port, "--crl", lists).strip()[:80] for port in ports]
+
+        self.assertEqual([each[:6] for each in answers()], ["ok 200"] * 3)
+        self.middle.revoke(of_middle[0])
+        self.root.revoke(gone.certificate)
+        found = answers()
+        self.assertEqual(found[0][:6], "ok 200")
+        self.assertTrue(found[1].endswith("TLS: certificate revoked"), found[1])
+        self.assertTrue(found[2].endswith("TLS: certificate revoked"), found[2])
+
+    def test_without_the_list_of_an_authority_nobody_is_believed(self):
+        only = self.folder / "only.pem"
+        only.write_text(self.root.revocations())
+        self.refused(self.s_server(), "unable to get certificate CRL", "--crl", only)
+
+    def test_files_that_cannot_be_used_are_named(self):
+        wrong = self.folder / "wrong.pem"
+        wrong.write_text("no certificate\n")
+        _, other_key = self.middle.issue("of-other-key")
+        locked = self.folder / "locked.key"
+        subprocess.run(["openssl", "ec", "-in", self.good[1], "-aes256", "-passout", "pass:secret", "-out", locked], check=True,
+                       capture_output=True)
+        for flags, why in (
+            (("--ca", self.folder / "none.pem"), "none.pem: No such file or directory"),
+            (("--ca", wrong), "wrong.pem: "),
+            (("--crl", wrong), "wrong.pem: "),
+            (("--certificate", wrong, "--key", self.good[1]), "wrong.pem: "),
+            (("--certificate", self.good[0]), "an empty file name: "),
+            (("--certificate", self.good[0], "--key", other_key), "key values mismatch"),
+            (("--certificate", self.good[0], "--key", locked), "locked.key: "),
+        ):
+            with self.subTest(flags=flags):
+                said = self.ask(1, *flags)
+                self.assertRegex(said, r"\Aerror invalid_argument TLS cannot use ")
+                self.assertIn(why, said)
+
+    def test_a_client_shows_its_own_where_it_is_asked(self):
+        port = self.s_server(None, "-Verify", "3", "-CAfile", self.root.certificate, "-verify_return_error")
+        self.assertRegex(self.ask(port), r"\Aerror disconnected .*TLS: .*(certificate required|handshake failure)")
+        chain = self.folder / "client.pem"
+        certificate, key = self.middle.issue("client")
+        chain.write_text(certificate.read_text() + self.middle.certificate.read_text())
+        self.assertRegex(self.ask(port, "--certificate", chain, "--key", key), r"\Aok 200 ")
+
+
+class Connections(Tls):
+    def test_old_versions_are_refused(self):
+        for version in ("-tls1", "-tls1_1"):
+            port = self.s_server(None, version, "-cipher", "ALL:@SECLEVEL=0")
+            self.assertRegex(self.ask(port), r"\Aerror unreachable .*no handshake: TLS: .*(version|protocol)")
+        for version in ("-tls1_2", "-tls1_3"):
+            self.assertRegex(self.ask(self.s_server(None, version)), r"\Aok 200 ")
+
+    def test_sessions_are_resumed(self):
+        for version in ("-tls1_2", "-tls1_3"):
+            said = self.ask(self.s_server(None, version), "--requests", 3).rstrip("\n").split("\n")  # it closes after each answer
+            self.assertEqual([bool(re.search("Reused, TLSv1", each)) for each in said], [False, True, True], said)
+
+    def test_no_byte_of_a_request_goes_out_before_the_handshake(self):
+        sent = bytearray()
+
+        def note(from_server, _, data):
+            if not from_server:
+                sent.extend(data)
+            return data, True
+
+        passing = relay(self, self.s_server(), note)
+        self.assertRegex(self.ask(passing.port, "--token", "canary"), r"\Aok 200 ")
+        self.assertEqual(sent[0], 22)  # a handshake record
+        for secret in (b"GET", b"canary", b"Host"):
+            self.assertNotIn(secret, sent)
+        sent.clear()
+        plain = Peer(self, lambda c: (sent.extend(c.recv(65536)), c.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")))
+        self.assertRegex(self.ask(plain.port, "--token", "canary"), r"\Aerror unreachable .*TLS: wrong version number")
+        self.assertNotIn(b"canary", sent)
+
+    def test_a_handshake_that_stalls_ends_with_the_deadline(self):
+        silent = Peer(self, lambda c: c.recv(1) and threading.Event().wait(GUARD))
+        self.assertRegex(self.ask(silent.port, "--timeout", "300ms"),
+                         r"\Aerror unreachable localhost:\d+: the deadline passed during the handshake\n\Z")
+
+    def test_an_answer_that_is_cut_anywhere_is_none(self):
+        port = self.s_server()  # whose answers have no length: they end with the connection
+        whole = 0
+
+        def measure(from_server, offset, data):
+            nonlocal whole
+            whole = max(whole, offset + len(data)) if from_server else whole
+            return data, True
+
+        self.assertRegex(self.ask(relay(self, port, measure).port), r"\Aok 200 ")
+        for place in range(0, whole - 1, max(1, whole // 40)):
+            def cut(from_server, offset, data, place=place):
+                return (data[:place - offset], offset + len(data) < place) if from_server else (data, True)
+
+            with self.subTest(place=place):
+                self.assertRegex(self.ask(relay(self, port, cut).port), r"\Aerror (unreachable|disconnected) ")
+
+    def test_renegotiation_is_refused(self):
+        certificate, key = self.good
+        server = Program(self, "openssl", "s_server", "-accept", "127.0.0.1:0", "-tls1_2", "-cert", certificate, "-key", key,
+                         "-cert_chain", self.middle.certificate, stdin=subprocess.PIPE)
+        port = server.prints(r"ACCEPT \S+:(\d+)")[1]
+        client = Program(self, BUILD / "https_client", "--ca", self.root.certificate, f"https://localhost:{port}")
+        server.prints("GET / HTTP/1.1")
+        with server.process.stdin as commands:
+            commands.write(b"R\n")
+            commands.flush()
+            server.prints("no renegotiation")
+            self.assertRegex(client.prints(r"(ok|error) .*\n")[0], r"\Aerror disconnected ")
+
+
+class Fuzzed(Tls):
+    def answers(self, port, choose):
+        """What comes of requests with one bit of the conversation turned over, at another place each time."""
+        for _ in range(FLIPS):
+            server_side, place, bit = choose.random() < 0.7, choose.randrange(1600), 1 << choose.randrange(8)
+
+            def flip(from_server, offset, data, side=server_side, place=place, bit=bit):
+                if from_server != side or not offset <= place < offset + len(data):
+                    return data, True
+                changed = bytearray(data)
+                changed[place - offset] ^= bit
+                return bytes(changed), True
+
+            yield self.ask(relay(self, port, flip).port, "--timeout", "2s")
+
+    def test_no_bad_certificate_is_taken_however_the_handshake_is_disturbed(self):
+        choose = random.Random(1)
+        for pair, chain in ((self.middle.issue("late", end="20210101000000Z"), None),
+                            (self.middle.issue("elsewhere", "DNS:other.example"), None),
+                            (self.stranger.issue("unknown"), self.stranger.certificate)):
+            for said in self.answers(self.s_server(pair, chain=chain), choose):
+                self.assertRegex(said, r"\Aerror unreachable ")
+
+    def test_a_good_one_yields_the_whole_answer_or_none(self):
+        taken = 0
+        for said in self.answers(self.s_server(), random.Random(2)):
+            self.assertRegex(said, r"\A(error |ok 200 .*</HTML>)")
+            taken += said.startswith("ok")
+        self.assertLess(taken, FLIPS)
+
+
+NGINX = """
+daemon off;
+pid {folder}/nginx.pid;
+error_log stderr;
+events {{ worker_connections 512; }}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    server {{
+        listen 127.0.0.1:{port} ssl;
+        ssl_certificate {certificate};
+        ssl_certificate_key {key};
+        location ~ ^/([0-9]+)(/.*)$ {{
+            proxy_pass http://127.0.0.1:$1$2;
+            proxy_set_header Host localhost;
+        }}
+    }}
+}}
+"""
+
+
+@unittest.skipUnless(shutil.which("nginx"), "no nginx")
+class Worker(Tls):
+    def proxy(self):
+        """An nginx that speaks TLS before the servers of this machine: https://localhost:PORT, to be followed by /THEIRS."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        chain = self.folder / "chain.pem"
+        chain.write_text(self.good[0].read_text() + self.middle.certificate.read_text())
+        config = self.folder / "nginx.conf"
+        config.write_text(NGINX.format(folder=self.folder, port=port, certificate=chain, key=self.good[1]))
+        nginx = Program(self, "nginx", "-p", self.folder, "-c", config, "-e", "stderr")
+
+        def listens():
+            assert nginx.process.poll() is None, nginx.said()
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", port)) == 0
+
+        self.assertTrue(eventually(listens))
+        return f"https://localhost:{port}"
+
+    def backend(self):
+        backend = Program(self, BUILD / "dev_backend", "--port", "0")
+        return int(backend.prints(r"listening on \S+:(\d+)")[1])
+
+    def worker(self, url, **variables):
+        return Program(self, BUILD / "tls_worker", OJS_URL=url, OJS_LOG_FORMAT="logfmt",
+                       **{"TLS_CA_FILE": str(self.root.certificate), **variables})
+
+    @staticmethod
+    def call(port, path, body=None):
+        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body and json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=GUARD) as answer:
+            return json.load(answer)
+
+    def test_a_worker_behind_a_proxy_finishes_its_jobs_and_stops_in_order(self):
+        backend = self.backend()
+        worker = self.worker(f"{self.proxy()}/{backend}", OJS_POLL_INTERVAL="50ms")
+        jobs = {"jobs": [{"type": "hello.greet", "args": []}] * 20}
+        self.call(backend, "/ojs/v1/jobs/batch", jobs)
+        self.assertTrue(eventually(lambda: self.call(backend, "/dev/summary")["active"] > 0))
+        worker.process.send_signal(signal.SIGTERM)
+        self.assertEqual(worker.process.wait(GUARD), 0, worker.said())
+        after = self.call(backend, "/dev/summary")
+        self.assertEqual(after["active"], 0)
+        self.assertEqual(after["completed"] + after["available"], 20)
+        self.assertGreater(after["completed"], 0)
+        self.assertEqual([each["state"] for each in after["workers"].values()], ["terminate"])
+
+    def test_a_stop_during_a_handshake_that_stalls_ends_the_worker(self):
+        begun = threading.Event()
+
+        def stall(connection):
+            connection.recv(1)
+            begun.set()
+            threading.Event().wait(GUARD)
+
+        worker = self.worker(f"https://localhost:{Peer(self, stall).port}", OJS_REQUEST_TIMEOUT="2s")
+        self.assertTrue(begun.wait(GUARD))
+        worker.process.send_signal(signal.SIGTERM)
+        self.assertEqual(worker.process.wait(GUARD), 0, worker.said())
+        self.assertIn("during the handshake", worker.said())
+
+    def test_a_worker_without_its_authority_says_so_and_goes_on_trying(self):
+        url = f"{self.proxy()}/{self.backend()}"
+        worker = self.worker(url, TLS_CA_FILE=str(self.stranger.certificate))
+        worker.prints("FETCH failed.*no handshake: TLS: ")
+        self.assertIsNone(worker.process.poll())
+        wrong = self.worker(url, TLS_CA_FILE="/nowhere/ca.pem")
+        self.assertEqual(wrong.process.wait(GUARD), 64)
+        self.assertIn("error: TLS cannot use /nowhere/ca.pem: No such file or directory", wrong.said())
+
+    def test_the_shutdown_probe_holds_through_a_proxy(self):
+        command = f'OJS_URL={self.proxy()}/${{OJS_URL##*:}} exec {BUILD / "https_probe_worker"}'
+        done = subprocess.run([BUILD / "shutdown-probe", "--", "sh", "-c", command], capture_output=True, text=True,
+                              env={**os.environ, "TLS_CA_FILE": str(self.root.certificate)}, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertRegex(done.stdout, r"\n3\d hold, 0 fail, 0 skipped")
+
+
+if __name__ == "__main__":
+    unittest.main()
