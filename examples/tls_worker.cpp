@@ -4,6 +4,7 @@
 //
 // TLS_CA_FILE: whom to trust instead of the system's roots; TLS_CRL_FILE: what is revoked. TLS_CERTIFICATE_FILE and
 // TLS_KEY_FILE: who the worker is.
+#include <cstdio>
 #include <cstdlib>
 
 #include "adapters/tls_openssl.hpp"
@@ -17,7 +18,12 @@ std::string variable(const char* name) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+    if (argc == 2 && argv[1] == std::string("--help")) {
+        std::puts("usage: OJS_URL=https://HOST tls_worker\nWorks on jobs of type hello.greet.");
+        return 0;
+    }
+    if (argc > 1) return ojs::report_usage({ojs::errc::invalid_argument, 0, "no arguments; see --help"});
     auto options = ojs::worker_options::from_environment();
     if (!options) return ojs::report_usage(options.error());
     const auto tls = ojs_adapters::tls_openssl({variable("TLS_CA_FILE"),
