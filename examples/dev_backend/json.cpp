@@ -28,8 +28,24 @@ std::string quote(std::string_view text) {
 
 namespace {
 
+// picojson counts the arrays that it is in, but not the objects, and would go on until the stack ends.
+bool is_too_deep(const std::string& text) {
+    constexpr int deepest = 100;
+    int depth = 0;
+    bool is_quoted = false;
+    for (std::size_t i = 0; i < text.size() && depth <= deepest; ++i) {
+        if (text[i] == '"') is_quoted = !is_quoted;
+        if (is_quoted && text[i] == '\\') ++i;
+        if (is_quoted) continue;
+        if (text[i] == '[' || text[i] == '{') ++depth;
+        if (text[i] == ']' || text[i] == '}') --depth;
+    }
+    return depth > deepest;
+}
+
 // Whether the whole of `text` is one JSON value that picojson can hold.
 bool parse_whole(const std::string& text, picojson::value& out) {
+    if (is_too_deep(text)) refuse_shape("the body is nested deeper than 100");
     std::string why;
     try {
         const auto end = picojson::parse(out, text.begin(), text.end(), &why);

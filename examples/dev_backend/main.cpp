@@ -79,7 +79,8 @@ ojs::draining_server_options server_options(const dev_backend::settings& chosen)
     out.max_connections = chosen.max_connections;
     out.lame_duck = chosen.lame_duck;
     out.readiness_path = "/readyz";
-    out.threads = 256;  // most wait: for a commit, or as --delay says
+    out.threads = 256;                        // most wait: for a commit, or as --delay says
+    out.thread_stack_size = 2 * 1024 * 1024;  // for a hundred levels of JSON, unoptimised as well
     return out;
 }
 

@@ -14,6 +14,12 @@ using namespace test;
 
 namespace {
 
+std::string repeated(const std::string& text, int count) {
+    std::string out;
+    for (int i = 0; i < count; ++i) out += text;
+    return out;
+}
+
 struct answer {
     int status = 0;
     json body;
@@ -366,6 +372,9 @@ TEST_CASE("backend: refusals have a status, a code and an id by which they are f
         {"POST", "/ojs/v1/jobs/batch", twice, 409, "duplicate"},
         {"POST", "/ojs/v1/jobs", "{ invalid json }", 400, "invalid_payload"},
         {"POST", "/ojs/v1/jobs", "", 400, "invalid_payload"},
+        {"POST", "/ojs/v1/jobs", repeated("{\"a\":", 5000), 400, "invalid_payload"},
+        {"POST", "/ojs/v1/jobs", "{\"type\":\"a\",\"args\":" + repeated("[", 100) + repeated("]", 100) + "}",
+         400, "invalid_payload"},
         {"POST", "/ojs/v1/jobs", R"({"type":"a-b","args":[]})", 400, "invalid_payload"},
         {"POST", "/ojs/v1/jobs", R"({"type":"a","args":[],"options":7})", 400, "invalid_payload"},
         {"POST", "/ojs/v1/jobs", R"({"type":"a","args":[],"options":{"priority":101}})", 400,
