@@ -198,7 +198,8 @@ class stream : public ojs::byte_stream {
         const bool is_address = ::inet_pton(AF_INET, host.c_str(), address) == 1 ||
                                 ::inet_pton(AF_INET6, host.c_str(), address) == 1;
         X509_VERIFY_PARAM* const verify = SSL_get0_param(ssl_.get());
-        X509_VERIFY_PARAM_set_hostflags(verify, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
+        X509_VERIFY_PARAM_set_hostflags(
+            verify, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
         if (is_address) return X509_VERIFY_PARAM_set1_ip_asc(verify, host.c_str()) == 1;
         return !host.empty() && SSL_set1_host(ssl_.get(), host.c_str()) == 1 &&
                SSL_set_tlsext_host_name(ssl_.get(), host.c_str()) == 1;
