@@ -162,7 +162,7 @@ class shared_context {
 
     static int keep_session(SSL* of, SSL_SESSION* session) {
         auto* const self = static_cast<shared_context*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(of)));
-        const auto* const server = static_cast<const std::string*>(SSL_get_app_data(of));
+        const auto* const server = static_cast<const std::string*>(SSL_get_ex_data(of, 0));
         const std::lock_guard<std::mutex> held(self->mutex_);
         self->sessions_[*server].reset(session);
         return 1;  // it is ours now
@@ -190,7 +190,7 @@ class stream : public ojs::byte_stream {
         BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(socket)));
         BIO_set_init(bio, 1);
         SSL_set_bio(ssl_.get(), bio, bio);
-        SSL_set_app_data(ssl_.get(), &server_);
+        SSL_set_ex_data(ssl_.get(), 0, &server_);  // for keep_session()
         if (const session_ptr session = context_->take_session(server_))
             SSL_set_session(ssl_.get(), session.get());
         if (!host.empty() && host.back() == '.') host.pop_back();
