@@ -202,7 +202,8 @@ class stream : public ojs::byte_stream {
             verify, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
         if (is_address) return X509_VERIFY_PARAM_set1_ip_asc(verify, host.c_str()) == 1;
         return !host.empty() && SSL_set1_host(ssl_.get(), host.c_str()) == 1 &&
-               SSL_set_tlsext_host_name(ssl_.get(), host.c_str()) == 1;
+               SSL_ctrl(ssl_.get(), SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, host.data()) ==
+                   1;
     }
 
     ojs::stream_result handshake() override {
@@ -255,7 +256,7 @@ class stream : public ojs::byte_stream {
     }
 
     const std::shared_ptr<shared_context> context_;
-    const std::string server_;
+    std::string server_;
     const ssl_ptr ssl_;
     bool broken_ = false;
     std::string failure_;
