@@ -52,13 +52,12 @@ OJS_SHUTDOWN_INLINE result<void> connection::secure(const stream_factory& make, 
     if (!made) return made.error();
     stream_ = std::move(*made);
     const io_result shaken = run([this] { return stream_->handshake(); }, until);
-    switch (shaken.status) {
-        case io_status::ok: return {};
-        case io_status::interrupted: return error{errc::cancelled, 0, "interrupted during the handshake"};
-        case io_status::timed_out:
-            return error{errc::unreachable, ETIMEDOUT, "the deadline passed during the handshake"};
-        default: return error{errc::unreachable, shaken.sys_errno, "no handshake: " + stream_->failure()};
-    }
+    if (shaken.status == io_status::ok) return {};
+    if (shaken.status == io_status::interrupted)
+        return error{errc::cancelled, 0, "interrupted during the handshake"};
+    if (shaken.status == io_status::timed_out)
+        return error{errc::unreachable, ETIMEDOUT, "the deadline passed during the handshake"};
+    return error{errc::unreachable, shaken.sys_errno, "no handshake: " + stream_->failure()};
 }
 
 OJS_SHUTDOWN_INLINE io_result connection::send_all(std::string_view bytes, time_point deadline) {
