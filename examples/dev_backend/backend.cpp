@@ -42,7 +42,7 @@ const char* hint_for(std::string_view code) {
          "look whether the id or the path is right, and whether the backend was restarted without --store"},
         {"conflict", "read the job: it is in another state, or with another worker"},
         {"duplicate", "a job with this id is there already: leave the id out, or choose another"},
-        {"backend_error", "send the same again a little later"},
+        {"backend_error", "look a little later whether it was done; what names its own id may be sent again"},
     }};
     for (const advice& each : known) {
         if (each.code == code) return each.text;

@@ -19,7 +19,8 @@ void committer::wait() {
     wanted_ = std::max(wanted_, needed);
     wanted_changed_.notify_one();
     tried_.wait(held, [&] { return committed_ >= needed || failed_ >= needed; });
-    if (committed_ < needed) throw refusal{500, "backend_error", "not stored: " + fault_};
+    if (committed_ < needed)
+        throw refusal{500, "backend_error", "not stored yet, but it may be in a moment: " + fault_};
 }
 
 std::string committer::fault() const {

@@ -43,13 +43,36 @@ bool is_too_deep(const std::string& text) {
     return depth > deepest;
 }
 
+bool is_blank(char c) {
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+// Whether a member's name has an escape for what needs none: "\u0069d" is "id" for picojson, and another name for what
+// cuts members out of the text.
+bool disguises_a_name(const std::string& text) {
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (text[i] != '"') continue;
+        bool is_disguised = false;
+        for (++i; i < text.size() && text[i] != '"'; ++i) {
+            if (text[i] != '\\') continue;
+            is_disguised |= text.compare(i, 4, "\\u00") == 0 && i + 4 < text.size() && text[i + 4] >= '2' &&
+                            text[i + 4] <= '7';
+            ++i;
+        }
+        std::size_t next = std::min(i + 1, text.size());
+        while (next < text.size() && is_blank(text[next])) ++next;
+        if (is_disguised && next < text.size() && text[next] == ':') return true;
+    }
+    return false;
+}
+
 // Whether the whole of `text` is one JSON value that picojson can hold.
 bool parse_whole(const std::string& text, picojson::value& out) {
     if (is_too_deep(text)) refuse_shape("the body is nested deeper than 100");
+    if (disguises_a_name(text)) refuse_shape("a member's name has an escape for a character that needs none");
     std::string why;
     try {
         const auto end = picojson::parse(out, text.begin(), text.end(), &why);
-        const auto is_blank = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; };
         return why.empty() && std::all_of(end, text.end(), is_blank);
     } catch (const std::exception&) {  // a number that no double holds
         return false;

@@ -32,6 +32,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -129,6 +130,8 @@ int main(int argc, char** argv) {
         return 0;
     }
 
+    std::signal(SIGPIPE,
+                SIG_IGN);  // who no longer reads what it prints must not keep it from ending in order
     raise_descriptor_limit();
     dev_backend::backend backend(*options);
     if (!options->ledger_path.empty() && !backend.events.open(options->ledger_path))

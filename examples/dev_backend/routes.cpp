@@ -127,7 +127,7 @@ ojs::http_response run_route(backend& on, incoming& in) {
     throw refusal{404, "not_found", "no such route"};
 }
 
-// Nobody is told of what is not on disk, and nothing changes while that cannot be written.
+// Nothing changes while what has changed cannot be written.
 ojs::http_response dispatch(backend& on, incoming& in) {
     try {
         if (on.disk && on.disk->is_failing() && in.request.method != "GET") {
@@ -137,12 +137,22 @@ ojs::http_response dispatch(backend& on, incoming& in) {
         if (on.options.no_checkpoints && is_checkpoint_route(in.path)) {
             throw refusal{404, "not_found", "no such route"};
         }
-        ojs::http_response out = run_route(on, in);
-        if (on.disk && out.status < 500) on.disk->wait();
-        return out;
+        return run_route(on, in);
     } catch (const refusal& why) {
         return error_answer(why, in);
     }
+}
+
+// A refusal tells of the store as well: that an id is taken, or that a job is not there.
+ojs::http_response answer_on_disk(backend& on, incoming& in) {
+    ojs::http_response out = dispatch(on, in);
+    if (!on.disk || out.status >= 500) return out;
+    try {
+        on.disk->wait();
+    } catch (const refusal& why) {
+        return error_answer(why, in);
+    }
+    return out;
 }
 
 void record_fault(backend& on, const char* kind, const incoming& in, std::string_view path) {
@@ -176,7 +186,7 @@ ojs::http_response handle_worker(backend& on, incoming& in) {
         return error_answer({500, "backend_error", "injected fault"}, in);
     }
     in.lost = plan.lose;
-    out = dispatch(on, in);
+    out = answer_on_disk(on, in);
     if (plan.lose) record_fault(on, "lose", in, in.path);
     out.drop = plan.lose;
     on.sleeps.pause(milliseconds(on.delay_ms.load()));
@@ -213,7 +223,7 @@ ojs::http_response handle(backend& on, const ojs::http_request& request) {
         refuse_web_pages(request);
         require_version(request);
         const bool by_worker = is_worker_route(path) || is_checkpoint_route(path);
-        out = by_worker ? handle_worker(on, in) : dispatch(on, in);
+        out = by_worker ? handle_worker(on, in) : answer_on_disk(on, in);
     } catch (const refusal& why) {
         out = error_answer(why, in);
     }

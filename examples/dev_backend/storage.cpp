@@ -105,7 +105,8 @@ row row_at(sqlite3_stmt* from) {
 
 class storage::impl {
   public:
-    explicit impl(std::string path) : path_(std::move(path)) {}
+    // SQLite gives some names a meaning of their own (":memory:", "file:..."), but none that begins like a path.
+    explicit impl(const std::string& path) : path_(path.front() == '/' ? path : "./" + path) {}
 
     ojs::result<void> open(bool full_sync) {
         sqlite3* opened = nullptr;

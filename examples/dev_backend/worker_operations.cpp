@@ -143,6 +143,8 @@ ojs::http_response nack(backend& on, const incoming& in) {
             if (!state.empty()) event.raw("checkpoint", state);
         }
         require_active(failed);
+        if (state.size() > on.options.max_checkpoint)
+            throw refusal{413, "invalid_payload", "the checkpoint is too large"};
         if (!state.empty()) on.jobs.keep_checkpoint(failed.id, state);
         const job_state next = on.jobs.fail(
             failed.id, {source, type_of(*error), text_or(*error, "code", ""), retryable, requeue});

@@ -308,6 +308,8 @@ TEST_CASE("launcher: what a child says is passed on to its own process, and to n
     std::vector<detail::unique_fd> slow;
     for (int i = 0; i < 8; ++i) slow.push_back(slow_sender(address));
     CHECK(pushed(address, "NotifyReady", R"({"processId":"ps-1"})").body == "{\"acknowledged\":true}\n");
+    REQUIRE(
+        fleet.notes().wait_for(4));  // what is said of one that is just being started is passed on once it is
     CHECK(fleet.said().back() == "ready ps-1");
     CHECK(pushed(address, "NotifyShutdownComplete", R"({"processId":"ps-1"})").status == 200);
     CHECK(fleet.said().back() == "complete ps-1");
