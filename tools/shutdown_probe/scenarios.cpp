@@ -606,11 +606,13 @@ void deaf_job(findings& out) {
 void frozen(findings& out) {
     session at(out, "frozen", {{"OJS_VISIBILITY_TIMEOUT", "1s"}});
     at.start_and_await_beat();
-    const std::string job = at.run_jobs("probe.sleep", 2000).front();
+    constexpr milliseconds length(2000);
+    const std::string job = at.run_jobs("probe.sleep", length.count()).front();
     at.worker.signal(SIGSTOP);
     at.backend.expire_leases();
     std::this_thread::sleep_for(milliseconds(1600));  // longer than the lease
     at.signal(SIGCONT);
+    std::this_thread::sleep_for(length);  // it was claimed when all stood still, but perhaps not begun
     at.await_beats(8, "", seconds(5));
     const record run = at.finish();
     at.judge("FROZEN", not_reported(run, job));
