@@ -1,5 +1,6 @@
 #include "backend.hpp"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -14,7 +15,9 @@ int hex_digit(char c) {
     return at == std::string_view::npos ? -1 : static_cast<int>(at % 16);
 }
 
-std::string decoded(std::string_view text) {
+}  // namespace
+
+std::string percent_decoded(std::string_view text) {
     std::string out;
     for (std::size_t i = 0; i < text.size(); ++i) {
         const bool escaped = text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 &&
@@ -23,11 +26,13 @@ std::string decoded(std::string_view text) {
             out += static_cast<char>(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]));
             i += 2;
         } else {
-            out += text[i] == '+' ? ' ' : text[i];
+            out += text[i];
         }
     }
     return out;
 }
+
+namespace {
 
 // What the sender can do about it.
 const char* hint_for(std::string_view code) {
@@ -59,7 +64,11 @@ std::string incoming::parameter(std::string_view name) const {
         const std::size_t end = target.find('&', at + 1);
         const std::string_view each = target.substr(at + 1, end == target.npos ? end : end - at - 1);
         const std::size_t equals = each.find('=');
-        if (equals != each.npos && each.substr(0, equals) == name) return decoded(each.substr(equals + 1));
+        if (equals != each.npos && each.substr(0, equals) == name) {
+            std::string value(each.substr(equals + 1));
+            std::replace(value.begin(), value.end(), '+', ' ');
+            return percent_decoded(value);
+        }
         at = end;
     }
     return {};

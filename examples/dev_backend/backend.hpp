@@ -47,6 +47,7 @@ struct incoming {
     std::string parameter(std::string_view name) const;
 };
 
+std::string percent_decoded(std::string_view text);
 ojs::http_response json_answer(int status, std::string body);
 ojs::http_response error_answer(const refusal& why, const incoming& in);
 

@@ -50,6 +50,7 @@ ojs::http_response drop_checkpoint(backend& on, const incoming& in) {
     const store::lock held(on.jobs.mutex());
     const job& of = on.jobs.find(in.id);
     if (!of.has_checkpoint) throw refusal{404, "not_found", "the job has no checkpoint"};
+    require_holder(of, ojs::find_header(in.request.headers, "X-OJS-Worker-ID"));
     on.jobs.forget_checkpoint(in.id);
     on.events.write("checkpoint_dropped", json_object().text("job_id", in.id));
     return json_answer(200, json_object().text("job_id", in.id).str());

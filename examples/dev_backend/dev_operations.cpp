@@ -54,8 +54,7 @@ std::string summary(backend& of) {
     for (const auto& [id, each] : of.jobs.workers()) {
         json_object shown;
         shown.text("state", each->state).number("beats", each->beats).texts("last_active", each->last_active);
-        workers.raw(quote(id).substr(1, quote(id).size() - 2),
-                    shown.raw("registration", each->registration).str());
+        workers.raw(id, shown.raw("registration", each->registration).str());
     }
     const counts& counted = of.jobs.counted();
     json_object out;
@@ -97,6 +96,8 @@ ojs::http_response set_delay(backend& on, const incoming& in) {
 
 ojs::http_response reset(backend& on, const incoming&) {
     on.jobs.clear();
+    const store::lock held(on.jobs.mutex());
+    on.conflicts = 0;
     return json_answer(200, "{}");
 }
 

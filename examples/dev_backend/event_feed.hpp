@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "clock.hpp"
 #include "job.hpp"
 #include "json.hpp"
 
@@ -26,7 +27,7 @@ class event_feed {
     void add(const char* type, const job& of, json_object details = {});
     // The oldest first: {"events":[...],"cursor":ID,"has_more":true}
     std::string list(const event_filter& wanted) const;
-    void clear() { events_.clear(); }
+    void clear();
 
   private:
     struct entry {
@@ -43,7 +44,9 @@ class event_feed {
     static std::string shown(const entry& of);
 
     std::deque<entry> events_;
-    std::uint64_t last_number_ = 0;
+    std::size_t bytes_ = 0;  // of their data
+    // Goes on from the time, so that who reads on after a restart misses none.
+    std::uint64_t last_number_ = static_cast<std::uint64_t>(wall_ms()) << 16;
 };
 
 }  // namespace dev_backend

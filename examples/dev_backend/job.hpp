@@ -30,9 +30,10 @@ struct job_terms {
     std::string type;
     std::string queue = "default";
     std::int64_t priority = 0;
-    milliseconds timeout{0};      // of one attempt; 0: none
-    milliseconds reservation{0};  // where a FETCH names no other; 0: the default
-    std::int64_t expires_ms = 0;  // since the epoch: not begun later than this; 0: at any time
+    milliseconds timeout{0};        // of one attempt; 0: none
+    milliseconds reservation{0};    // where a FETCH names no other; 0: the default
+    std::int64_t scheduled_ms = 0;  // since the epoch: not available before; 0: at once
+    std::int64_t expires_ms = 0;    // since the epoch: not begun later than this; 0: at any time
     retry_policy retry;
     std::string test_directive;  // what the worker that holds it is told with its next BEAT; empty: nothing
 };
@@ -87,7 +88,6 @@ struct new_job : job_terms {
     std::string retry_source;  // JSON, as it came
     std::vector<std::string> tags;
     std::string extra;  // members this backend does not know, as `,"key":value`
-    std::int64_t scheduled_ms = 0;
     bool pending = false;
 };
 

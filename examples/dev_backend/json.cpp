@@ -43,6 +43,26 @@ bool is_too_deep(const std::string& text) {
     return depth > deepest;
 }
 
+// How long the character is that begins `text`; 0: it is none. [RFC 3629]
+std::size_t character_length(std::string_view text) {
+    const auto byte = [&](std::size_t at) -> unsigned {
+        return at < text.size() ? static_cast<unsigned char>(text[at]) : 0;
+    };
+    const unsigned first = byte(0);
+    const unsigned second = byte(1);
+    const std::size_t length = first < 0x80                    ? 1
+                               : first >= 0xc2 && first < 0xe0 ? 2
+                               : first >= 0xe0 && first < 0xf0 ? 3
+                               : first >= 0xf0 && first < 0xf5 ? 4
+                                                               : 0;
+    for (std::size_t at = 1; at < length; ++at) {
+        if ((byte(at) & 0xc0) != 0x80) return 0;
+    }
+    const bool too_long = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
+    const bool beyond = (first == 0xed && second >= 0xa0) || (first == 0xf4 && second >= 0x90);
+    return too_long || beyond ? 0 : length;
+}
+
 bool is_blank(char c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
@@ -66,10 +86,46 @@ bool disguises_a_name(const std::string& text) {
     return false;
 }
 
+// [RFC 8259 6]
+bool is_number(std::string_view text) {
+    const auto skip = [&text](std::string_view any) {
+        if (text.empty() || any.find(text.front()) == any.npos) return false;
+        text.remove_prefix(1);
+        return true;
+    };
+    const auto skip_digits = [&] {
+        const std::size_t count = std::min(text.find_first_not_of("0123456789"), text.size());
+        text.remove_prefix(count);
+        return count > 0;
+    };
+    skip("-");
+    if (!skip("0") && !skip_digits()) return false;
+    if (skip(".") && !skip_digits()) return false;
+    if (!skip("eE")) return text.empty();
+    skip("-+");
+    return skip_digits() && text.empty();
+}
+
+// picojson takes 007 and 1. for numbers. What it takes is passed on as it was written, to who may not.
+bool has_bad_number(const std::string& text) {
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (text[i] == '"') {
+            for (++i; i < text.size() && text[i] != '"'; ++i) i += text[i] == '\\' ? 1U : 0U;
+        } else if (text[i] == '-' || (text[i] >= '0' && text[i] <= '9')) {
+            const std::size_t end = std::min(text.find_first_not_of("+-.0123456789eE", i), text.size());
+            if (!is_number(std::string_view(text).substr(i, end - i))) return true;
+            i = end - 1;
+        }
+    }
+    return false;
+}
+
 // Whether the whole of `text` is one JSON value that picojson can hold.
 bool parse_whole(const std::string& text, picojson::value& out) {
     if (is_too_deep(text)) refuse_shape("the body is nested deeper than 100");
     if (disguises_a_name(text)) refuse_shape("a member's name has an escape for a character that needs none");
+    if (!is_utf8(text)) refuse_shape("the body is not UTF-8");
+    if (has_bad_number(text)) return false;
     std::string why;
     try {
         const auto end = picojson::parse(out, text.begin(), text.end(), &why);
@@ -83,6 +139,15 @@ bool parse_whole(const std::string& text, picojson::value& out) {
 constexpr milliseconds longest_time{2147483000};
 
 }  // namespace
+
+bool is_utf8(std::string_view text) {
+    while (!text.empty()) {
+        const std::size_t length = character_length(text);
+        if (length == 0) return false;
+        text.remove_prefix(length);
+    }
+    return true;
+}
 
 picojson::value parse_object(const std::string& body) {
     picojson::value out;

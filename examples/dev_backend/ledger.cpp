@@ -22,6 +22,9 @@ void ledger::write(const char* event, const json_object& fields) {
     std::replace(rest.begin(), rest.end(), '\n', ' ');  // JSON as others wrote it may span lines
     file_ << head.data() << (rest.size() > 2 ? "," : "") << std::string_view(rest).substr(1) << '\n'
           << std::flush;
+    if (file_) return;
+    enabled_ = false;  // once: what follows would have a gap before it
+    std::fputs("dev_backend: the ledger cannot be written, and ends here\n", stderr);
 }
 
 }  // namespace dev_backend

@@ -59,7 +59,7 @@ constexpr std::size_t largest_page = 100;
 std::string page_of(std::vector<const job*> all, const incoming& in) {
     const std::uint64_t limit = number_parameter(in, "limit", 1, largest_page, 50);
     const std::uint64_t after = number_parameter(in, "cursor", 0, UINT64_MAX, 0);
-    const std::uint64_t offset = number_parameter(in, "offset", 0, UINT64_MAX, 0);
+    const std::uint64_t offset = number_parameter(in, "offset", 0, INT64_MAX, 0);
     const std::size_t total = all.size();
     all.erase(std::remove_if(all.begin(), all.end(), [&](const job* each) { return each->turn <= after; }),
               all.end());

@@ -58,17 +58,22 @@ void print_line(const std::string& text) {
     std::fflush(stdout);
 }
 
-constexpr int exit_no_store = 74;  // EX_IOERR
+constexpr int exit_no_address = 69;  // EX_UNAVAILABLE
+constexpr int exit_no_store = 74;    // EX_IOERR
 
 ojs::result<void> open_store(dev_backend::backend& on) {
     auto opened = dev_backend::storage::open(on.options.store_path, on.options.full_sync);
     if (!opened) return opened.error();
+    std::string read;
     try {
-        const auto loaded = opened->load([&](const dev_backend::row& each) { on.jobs.restore(each); });
+        const auto loaded = opened->load([&](const dev_backend::row& each) {
+            read = each.id;
+            on.jobs.restore(each);
+        });
         if (!loaded) return loaded;
     } catch (const dev_backend::refusal& why) {
         return ojs::error{ojs::errc::system, 0,
-                          on.options.store_path + ": a job cannot be read: " + why.message};
+                          on.options.store_path + ": job " + read + " cannot be read: " + why.message};
     }
     on.disk.emplace(on.jobs, std::move(*opened));
     on.disk->start();
@@ -146,7 +151,10 @@ int main(int argc, char** argv) {
         options->address,
         [&backend](const ojs::http_request& request) { return dev_backend::handle(backend, request); },
         server_options(*options));
-    if (!server) return ojs::report_usage(server.error());
+    if (!server) {
+        ojs::report_usage(server.error());
+        return exit_no_address;
+    }
     backend.jobs.start();
     print_line("listening on " + server->address());
 

@@ -114,7 +114,8 @@ ojs::http_response run_route(backend& on, incoming& in) {
         if (!fits(in.path, each.path, id)) continue;
         // A fixed path goes before one with an :id: "batch" is no id of a job.
         if (in.request.method == each.method) {
-            in.id = id;
+            in.id = percent_decoded(id);
+            if (!is_utf8(in.id)) refuse_shape("the id in the path is not UTF-8");
             return each.run(on, in);
         }
         known = true;

@@ -25,6 +25,22 @@ job_state state_of(const std::string& name) {
     return static_cast<job_state>(found - state_names.begin());
 }
 
+void require_within(std::int64_t value, std::int64_t most, const char* name) {
+    if (value < 0 || value > most) refuse_shape(std::string(name) + " is " + std::to_string(value));
+}
+
+// What arithmetic with it could not hold, none of us has written.
+void require_own_numbers(const row& kept) {
+    constexpr std::int64_t longest_ms = 315576000000;      // ten years
+    constexpr std::int64_t end_of_time = 253402300800000;  // the year 10000
+    require_within(kept.attempt, INT32_MAX, "attempt");
+    require_within(kept.lease_ms, longest_ms, "lease_ms");
+    require_within(kept.retry_delay_ms, end_of_time, "retry_delay_ms");
+    require_within(kept.due_ms, INT64_MAX, "due_ms");
+    require_within(kept.started_ms, end_of_time, "started_ms");
+    require_within(kept.ended_ms, end_of_time, "ended_ms");
+}
+
 std::string array_of(const std::vector<std::string>& jsons) {
     std::string out = "[";
     for (const std::string& json : jsons) out.append(out.size() > 1 ? "," : "").append(json);
@@ -56,6 +72,7 @@ row row_of(const job& kept) {
 }
 
 std::unique_ptr<job> job_of(const row& kept) {
+    require_own_numbers(kept);
     auto out = std::make_unique<job>();
     static_cast<job_terms&>(*out) = read_push(parse_object(kept.fixed), kept.fixed, true);
     out->id = kept.id;

@@ -37,7 +37,9 @@ const char* const usage =
     "\n"
     "Durations: 500ms, 30s, 1m30s. The first line of output is `listening on 127.0.0.1:PORT`.\n"
     "SIGTERM and SIGINT end it within OJS_SERVER_SHUTDOWN_TIMEOUT (default 30s), a second one at once. Exit\n"
-    "status: 0; 1 where a step of the end failed; 64 for a wrong flag; 74 where the store cannot be used.\n";
+    "status: 0; 1 where a step of the end failed; 64 for a wrong flag; 69 where the port is taken; 74 where "
+    "the\n"
+    "store cannot be used.\n";
 
 namespace {
 
@@ -114,6 +116,9 @@ ojs::result<settings> read_flags(int argc, char** argv) {
         const std::string value = equals == std::string::npos ? argv[++i] : argument.substr(equals + 1);
         if (!set_flag(flag, value, out)) return wrong_flag(flag + ": '" + value + "' is not a value for it");
     }
+    if (out.help) return out;
+    if (!out.store_path.empty() && out.store_path == out.ledger_path)
+        return wrong_flag("--store and --ledger: both are " + out.store_path);
     const auto shutdown_timeout = ojs::server_shutdown_timeout();
     if (!shutdown_timeout) return shutdown_timeout.error();
     out.shutdown_timeout = *shutdown_timeout;

@@ -114,9 +114,12 @@ class storage::impl {
             sqlite3_open_v2(path_.c_str(), &opened, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr);
         database_.reset(opened);
         if (code != SQLITE_OK) return fault();
+        // What is refused below is left as it is, with the log beside it.
+        sqlite3_db_config(database_.get(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
         // Exclusive: no second process may change the file, nor needs this one to share its index of the log with any.
         if (auto done = run("PRAGMA locking_mode=EXCLUSIVE"); !done) return done;
         if (auto done = require_own_file(); !done) return done;
+        sqlite3_db_config(database_.get(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, nullptr);
         if (auto done = run("PRAGMA journal_mode=WAL"); !done) return done;
         if (auto done = run(full_sync ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL"); !done)
             return done;

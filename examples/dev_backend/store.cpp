@@ -50,6 +50,8 @@ const job& store::add(const new_job& given) {
     if (has(added->id)) refuse_duplicate();
     added->fixed = fixed_part(given, added->id);
     added->meta = given.meta.empty() ? "{}" : given.meta;
+    added->has_checkpoint =
+        !json_slicer::find(json_slicer::object_members(added->meta), "checkpoint").empty();
     added->turn = ++last_turn_;
     const bool is_early = given.scheduled_ms > wall_ms();
     added->state = given.pending ? job_state::pending
@@ -162,7 +164,12 @@ job_state store::fail(const std::string& id, const failure& what) {
     feed_.add("job.failed", failed, details.number("attempt", failed.attempt).raw("error", what.error));
     const job_state next = judge(failed, what);
     if (next == job_state::retryable) {
-        wait_for_retry(failed);
+        if (what.lease_ended) {
+            move(failed, job_state::available);
+            failed.started_ms = 0;
+        } else {
+            wait_for_retry(failed);
+        }
         feed_.add("job.retrying", failed, details.number("max_attempts", failed.retry.max_attempts));
     } else {
         end(failed, next);
@@ -174,8 +181,8 @@ job_state store::fail(const std::string& id, const failure& what) {
 
 // What becomes of an attempt that failed: as the handler says, else as the policy does. [OJS retry 6, 7]
 job_state store::judge(job& failed, const failure& what) {
-    const bool may_retry = what.retryable && !is_non_retryable(failed.retry, what.type) &&
-                           failed.attempt < failed.retry.max_attempts;
+    const bool may_again = what.lease_ended || (what.retryable && !is_non_retryable(failed.retry, what.type));
+    const bool may_retry = may_again && failed.attempt < failed.retry.max_attempts;
     const bool says_discard = what.code == "DISCARD" || what.code == "FAIL";
     const bool says_dead = what.code == "DEAD_LETTER";
     if (may_retry && !says_discard && !says_dead) return job_state::retryable;
@@ -213,8 +220,10 @@ void store::activate(const std::string& id) {
     if (of.state != job_state::pending) {
         throw refusal{409, "conflict", std::string("the job is not pending but ") + name_of(of.state)};
     }
-    move(of, job_state::available);
-    feed_.add("job.enqueued", of);
+    const bool is_early = of.scheduled_ms > wall_ms();
+    move(of, is_early ? job_state::scheduled : job_state::available);
+    if (is_early) timers_.set(of, moment_of(of.scheduled_ms));
+    feed_.add(is_early ? "job.scheduled" : "job.enqueued", of);
 }
 
 job& store::own_dead_letter(const std::string& id) const {
@@ -394,8 +403,29 @@ void store::do_what_is_due(job& due, ojs::time_point now) {
         ledger_.write("timed_out", event.text("state", next));
     } else {
         ++counts_.expired;
-        move(due, job_state::available);
-        ledger_.write("expired", event);
+        ledger_.write("expired", event.text("state", name_of(expire(due))));
+    }
+}
+
+// The attempt counts, so that a job which ends its workers comes to an end itself. [OJS worker protocol 5.5]
+job_state store::expire(job& held) {
+    json_object error;
+    error.text("code", "visibility_timeout").text("type", "visibility_timeout");
+    error.text("message",
+               "nothing was heard of the attempt for " + std::to_string(held.lease.count()) + " ms");
+    failure what{error.flag("retryable", true).str(), "visibility_timeout", "visibility_timeout"};
+    what.lease_ended = true;
+    return fail(held.id, what);
+}
+
+void store::hold_time(milliseconds least) {
+    const lock held(mutex_);
+    const ojs::time_point until = ojs::steady_clock::now() + least;
+    for (const auto& [id, each] : workers_) {
+        if (each->dead_at < until) timers_.set(*each, until);
+        for (job* const of : each->jobs) {
+            if (of->due < until) timers_.set(*of, until);
+        }
     }
 }
 

@@ -38,6 +38,7 @@ struct failure {
     std::string code;
     bool retryable = true;
     bool requeue = false;
+    bool lease_ended = false;  // nobody said anything
 };
 
 // What a worker said of itself.
@@ -63,6 +64,8 @@ class store {
     void start();                   // the thread that does what falls due
     void stop();
     void clear();  // forgets everything
+    // No lease ends and no worker is taken for dead for so long: while nobody could be answered, nobody could be heard.
+    void hold_time(milliseconds least);
 
     // Everything below is done with this locked, the ledger's lines too.
     std::mutex& mutex() { return mutex_; }
@@ -123,6 +126,7 @@ class store {
     void change(job& changed);
     void do_what_is_due(ojs::time_point now);
     void do_what_is_due(job& due, ojs::time_point now);
+    job_state expire(job& held);
     void run_timers();
 
     ledger& ledger_;

@@ -242,6 +242,9 @@ TEST_CASE("backend: jobs for later, jobs to be activated, and jobs that come too
     CHECK(claim(jobs)["id"].text == staged);
     CHECK(ask(jobs, "DELETE", "/ojs/v1/jobs/" + later).body["job"]["previous_state"].is("scheduled"));
     CHECK(ask(jobs, "DELETE", "/ojs/v1/jobs/" + later).status == 409);
+    const std::string both = pushed(jobs, R"("pending":true,"delay_until":"2199-01-01T00:00:00Z")");
+    CHECK(ask(jobs, "POST", "/ojs/v1/jobs/" + both + "/activate").body["job"]["state"].is("scheduled"));
+    CHECK(state(both) == "scheduled");
     for (const char* time :
          {"tomorrow", "2026-13-01T00:00:00Z", "2026-02-29T00:00:00Z", "2026-01-01T24:00:00Z",
           "2026-01-01T00:00:00", "2026-01-01 00:00:00Z", "2026-01-01T00:00:00+2", "1969-12-31T23:59:59Z",
@@ -267,6 +270,20 @@ TEST_CASE("backend: an attempt that takes longer than it may is over, heartbeats
     CHECK(shown()["error"]["type"].is("timeout"));
     CHECK(shown()["errors"].items.size() == 1);
     CHECK(ask(jobs, "POST", "/ojs/v1/workers/ack", "{\"job_id\":\"" + id + "\"}").status == 409);
+}
+
+TEST_CASE("backend: a lease that ends is told of in the job, and counts as an attempt") {
+    const backend jobs;
+    const std::string id = pushed(jobs, R"("retry":{"max_attempts":2},"visibility_timeout_ms":50)");
+    const auto shown = [&] { return ask(jobs, "GET", "/ojs/v1/jobs/" + id).body["job"]; };
+    REQUIRE(claim(jobs)["id"].text == id);
+    CHECK(eventually([&] { return shown()["state"].is("available"); }));
+    REQUIRE(shown()["errors"].items.size() == 1);
+    CHECK(shown()["errors"].items.front()["type"].is("visibility_timeout"));
+    CHECK(shown()["started_at"].text.empty());
+    REQUIRE(claim(jobs)["id"].text == id);
+    CHECK(eventually([&] { return shown()["state"].is("discarded"); }));
+    CHECK(shown()["errors"].items.size() == 2);
 }
 
 TEST_CASE("backend: dead letters are listed a page at a time, tried again, and thrown away") {
@@ -329,6 +346,9 @@ TEST_CASE("backend: an operator finds jobs and workers, quiets one, and sees who
     CHECK(health.body["state"].is("drain"));
     CHECK(claim(jobs)["id"].text.empty());
     CHECK(ask(jobs, "GET", "/ojs/v1/admin/workers").body["summary"]["total"].number == 1);
+    CHECK(claim(jobs, "a/b c")["id"].text.empty());
+    CHECK(ask(jobs, "GET", "/ojs/v1/admin/workers/a%2Fb%20c").status == 200);
+    CHECK(ask(jobs, "GET", "/ojs/v1/admin/workers/%ff").status == 400);
 }
 
 TEST_CASE("backend: lifecycle events are there to be read, from where one has read them") {
@@ -352,6 +372,18 @@ TEST_CASE("backend: lifecycle events are there to be read, from where one has re
     CHECK(read("limit=-1")["error"]["code"].is("invalid_payload"));
 }
 
+TEST_CASE("backend: the lifecycle events that are kept are few in bytes, too") {
+    const backend jobs;
+    const std::string error = R"("code":"handler_error","x":")" + std::string(1000000, 'x') + "\"";
+    for (int i = 0; i < 5; ++i) pushed(jobs, R"("retry":{"max_attempts":1})");
+    for (int i = 0; i < 5; ++i) fail(jobs, claim(jobs)["id"].text, error);  // of two events each
+    const auto count = [&](const char* type) {
+        return ask(jobs, "GET", std::string("/ojs/v1/events?types=") + type).body["events"].items.size();
+    };
+    CHECK(count("job.enqueued") == 0);
+    CHECK(count("job.started") == 4);
+}
+
 TEST_CASE("backend: refusals have a status, a code and an id by which they are found") {
     const backend jobs;
     const std::string uuid = "019539a4-aaaa-7000-8000-111111111111";
@@ -372,6 +404,13 @@ TEST_CASE("backend: refusals have a status, a code and an id by which they are f
         {"POST", "/ojs/v1/jobs/batch", twice, 409, "duplicate"},
         {"POST", "/ojs/v1/jobs", "{ invalid json }", 400, "invalid_payload"},
         {"POST", "/ojs/v1/jobs", "", 400, "invalid_payload"},
+        {"POST", "/ojs/v1/jobs", R"({"type":"a","args":[01]})", 400, "invalid_payload"},
+        {"POST", "/ojs/v1/jobs", R"({"type":"a","args":[1.]})", 400, "invalid_payload"},
+        {"POST", "/ojs/v1/jobs", R"({"type":"a","args":[-]})", 400, "invalid_payload"},
+        {"POST", "/ojs/v1/jobs", R"({"type":"a","args":[1e+]})", 400, "invalid_payload"},
+        {"POST", "/ojs/v1/jobs", "{\"type\":\"a\",\"args\":[\"\xff\"]}", 400, "invalid_payload"},
+        {"POST", "/ojs/v1/jobs", "{\"type\":\"a\",\"args\":[\"\xed\xa0\x80\"]}", 400, "invalid_payload"},
+        {"POST", "/ojs/v1/jobs", "{\"type\":\"a\",\"args\":[\"\xe2\x82\"]}", 400, "invalid_payload"},
         {"POST", "/ojs/v1/jobs", repeated("{\"a\":", 5000), 400, "invalid_payload"},
         {"POST", "/ojs/v1/jobs", R"({"type":"a","args":[],"retry":5,"\u0072etry":{}})", 400,
          "invalid_payload"},

@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "harness.hpp"
 
@@ -129,6 +131,8 @@ TEST_CASE("store: everything about a job is there after a SIGKILL, and a claim g
     const std::string before = shown();
     const json counts = jobs->summary();
 
+    const std::string last = json::parse(jobs->get("/ojs/v1/events"))["cursor"].text;
+
     jobs.restart(SIGKILL);
     CHECK(shown() == before);
     for (const char* state :
@@ -144,6 +148,9 @@ TEST_CASE("store: everything about a job is there after a SIGKILL, and a claim g
     CHECK(claim(*jobs, "w").empty());
     CHECK(jobs->post("/ojs/v1/dead-letter/" + dead + "/retry", "{}")["job"]["attempt"].number == 0);
     jobs->post("/ojs/v1/jobs/" + staged + "/activate", "{}");
+    // Who reads on from where it was finds what came after: the dead letter, and the one that was staged.
+    const json events = json::parse(jobs->get("/ojs/v1/events?types=job.enqueued&after=" + last));
+    CHECK(events["events"].items.size() == 2);
 
     jobs.restart(SIGKILL);
     CHECK(jobs->state_of(held) == "completed");
@@ -289,53 +296,163 @@ TEST_CASE("store: a file that may only be read is refused") {
     CHECK_MESSAGE(said.why.find("Permission denied") != std::string::npos, said.why);
 }
 
-TEST_CASE("store: a disk that is full is told of, nothing is half-written, and what was stored stays") {
-    if (!has_sqlite()) return;
-    const std::string path = store_path();
-    // A limit of the process, which nobody needs to be root for, in place of a disk of that size: 512 KiB for each file.
-    const std::vector<std::string> limited = {"/bin/sh",
-                                              "-c",
-                                              "trap '' XFSZ; ulimit -f 1024; exec \"$0\" \"$@\"",
-                                              program("dev_backend"),
-                                              "--port",
-                                              "0",
-                                              "--store",
-                                              path};
-    std::vector<std::string> accepted;
-    {
-        process small(limited, {});
-        REQUIRE(small.prints("listening on "));
-        REQUIRE(eventually([&] { return small.output().find('\n') != std::string::npos; }));
-        const std::string address = small.output().substr(13, small.output().find('\n') - 13);
-        auto client = ojs::http_client::create("http://" + address);
+namespace {
+
+// A store that has 512 KiB for each of its files: a limit of the process, which nobody needs to be root for, in place of a
+// disk of that size.
+class small_disk {
+  public:
+    small_disk()
+        : self_({"/bin/sh", "-c", "trap '' XFSZ; ulimit -f 1024; exec \"$0\" \"$@\"", program("dev_backend"),
+                 "--port", "0", "--dead-after", "2s", "--store", path_, "--ledger", path_ + ".ledger"},
+                {}) {
+        REQUIRE(self_.prints("listening on "));
+        REQUIRE(eventually([&] { return self_.output().find('\n') != std::string::npos; }));
+        address_ = "http://" + self_.output().substr(13, self_.output().find('\n') - 13);
+    }
+    process& self() { return self_; }
+    const std::string& path() const { return path_; }
+
+    ojs::http_response ask(const char* method, const std::string& target, const std::string& body) const {
+        auto client = ojs::http_client::create(address_);
         REQUIRE(client);
-        const auto ask = [&](const char* method, const char* target, const std::string& body) {
-            ojs::http_request request;
-            request.method = method;
-            request.target = target;
-            request.headers = {{"Content-Type", "application/json"}};
-            request.body = body;
-            auto answer = client->send(request, {clock::now() + guard, ojs::resend::if_unsent, nullptr});
-            REQUIRE(answer);
-            return *answer;
-        };
+        ojs::http_request request;
+        request.method = method;
+        request.target = target;
+        request.headers = {{"Content-Type", "application/json"}};
+        request.body = body;
+        auto answer = client->send(request, {clock::now() + guard, ojs::resend::if_unsent, nullptr});
+        REQUIRE(answer);
+        return *answer;
+    }
+    // Until it is full; returns the ids of what was accepted, and the answer to what was not.
+    template <class Before>
+    std::vector<std::string> fill(ojs::http_response& last, Before before_each) const {
+        std::vector<std::string> accepted;
         const std::string body = "{\"type\":\"a\",\"args\":[\"" + std::string(20000, 'z') + "\"]}";
-        ojs::http_response answer = ask("POST", "/ojs/v1/jobs", body);
-        for (; answer.status == 201; answer = ask("POST", "/ojs/v1/jobs", body)) {
-            accepted.push_back(json::parse(answer.body)["job"]["id"].text);
+        while (true) {
+            before_each();
+            last = ask("POST", "/ojs/v1/jobs", body);
+            if (last.status != 201) return accepted;
+            accepted.push_back(json::parse(last.body)["job"]["id"].text);
             REQUIRE(accepted.size() < 1000);
         }
-        CHECK(accepted.size() > 5);
-        CHECK(answer.status >= 500);
-        CHECK_MESSAGE(answer.body.find("not stored") != std::string::npos, answer.body);
-        CHECK(ask("GET", "/ojs/v1/health", "").status == 503);
-        CHECK(ask("POST", "/ojs/v1/jobs", body).status == 503);
-        small.signal(SIGTERM);
-        CHECK(small.wait() == 1);
-        CHECK(small.prints("shutdown: storage failed"));
     }
-    backend again({"--store", path});
+
+  private:
+    const std::string path_ = store_path();
+    process self_;
+    std::string address_;
+};
+
+}  // namespace
+
+TEST_CASE("store: a disk that is full is told of, nothing is half-written, and what was stored stays") {
+    if (!has_sqlite()) return;
+    small_disk small;
+    ojs::http_response answer;
+    const std::vector<std::string> accepted = small.fill(answer, [] {});
+    CHECK(accepted.size() > 5);
+    CHECK(answer.status >= 500);
+    CHECK_MESSAGE(answer.body.find("not stored") != std::string::npos, answer.body);
+    CHECK(small.ask("GET", "/ojs/v1/health", "").status == 503);
+    CHECK(small.ask("POST", "/ojs/v1/jobs", R"({"type":"a","args":[]})").status == 503);
+    small.self().signal(SIGTERM);
+    CHECK(small.self().wait() == 1);
+    CHECK(small.self().prints("shutdown: storage failed"));
+    backend again({"--store", small.path()});
     for (const std::string& id : accepted) CHECK(again.state_of(id) == "available");
     CHECK(again.summary()["pushed"].number <=
           static_cast<std::int64_t>(accepted.size()) + 1);  // the one with the 500
+}
+
+TEST_CASE("store: while the disk is full no lease ends, and no worker is taken for dead") {
+    if (!has_sqlite()) return;
+    const small_disk small;
+    const std::string pushed = small.ask("POST", "/ojs/v1/jobs", R"({"type":"a","args":[]})").body;
+    const std::string id = json::parse(pushed)["job"]["id"].text;
+    REQUIRE(small
+                .ask("POST", "/ojs/v1/workers/fetch",
+                     R"({"queues":["default"],"worker_id":"w","visibility_timeout_ms":2000})")
+                .body.find(id) != std::string::npos);
+    ojs::http_response answer;
+    small.fill(answer, [&] {
+        small.ask("POST", "/ojs/v1/workers/heartbeat", R"({"worker_id":"w","active_jobs":[")" + id + "\"]}");
+    });
+    CHECK(answer.status >= 500);
+    // Half as long again as either would take; what is not stored is told to nobody, so the ledger alone knows.
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+    const std::string events = content_of(small.path() + ".ledger");
+    CHECK(events.find("\"beat\"") != std::string::npos);
+    CHECK(events.find("\"expired\"") == std::string::npos);
+    CHECK(events.find("\"dead\"") == std::string::npos);
+}
+
+// A duplicate is refused because of a job that is not on disk yet: that, too, is not to be told before it is.
+TEST_CASE("store: no refusal leaves before what it tells of is stored") {
+    if (!has_sqlite()) return;
+    const small_disk small;
+    const std::string body = R"({"type":"a","id":"019539a4-aaaa-7000-8000-111111111111","args":[")" +
+                             std::string(900000, 'z') + "\"]}";  // more than there is room for
+    std::vector<std::thread> clients;
+    std::atomic<int> told{0};
+    for (int i = 0; i < 16; ++i) {
+        clients.emplace_back([&] { told += small.ask("POST", "/ojs/v1/jobs", body).status < 500 ? 1 : 0; });
+    }
+    for (std::thread& each : clients) each.join();
+    CHECK(told == 0);
+}
+
+TEST_CASE("store: names with a meaning for SQLite are names of files") {
+    if (!has_sqlite()) return;
+    const std::string folder = scratch_file("folder");
+    REQUIRE(::mkdir(folder.c_str(), 0700) == 0);
+    for (const char* name : {":memory:", "file:x?mode=memory"}) {
+        process run({"/usr/bin/env", "-C", folder, program("dev_backend"), "--port", "0", "--store", name},
+                    {});
+        REQUIRE(run.prints("listening on "));
+        run.signal(SIGTERM);
+        CHECK(run.wait() == 0);
+        CHECK(content_of(folder + "/" + name).compare(0, 15, "SQLite format 3") == 0);
+    }
+}
+
+TEST_CASE("store: a reader that goes away does not keep it from ending in order") {
+    if (!has_sqlite()) return;
+    const std::string path = store_path();
+    process shell(
+        {"/bin/sh", "-c",
+         "{ \"$0\" --port 0 --store \"$1\" 2>&1 & echo $! >\"$1.pid\"; wait $!; echo $? >\"$1.status\"; } | "
+         "head -n 1",
+         program("dev_backend"), path},
+        {});
+    REQUIRE(shell.prints("listening on "));
+    REQUIRE(eventually([&] { return content_of(path + ".pid").find('\n') != std::string::npos; }));
+    REQUIRE(::kill(std::stoi(content_of(path + ".pid")), SIGTERM) == 0);
+    CHECK(shell.wait() == 0);
+    CHECK(content_of(path + ".status") == "0\n");
+    CHECK(::access((path + "-wal").c_str(), F_OK) != 0);
+}
+
+TEST_CASE("store: wrong usage and a port that is taken have a status of their own") {
+    const backend jobs;
+    const std::string port = jobs.url().substr(jobs.url().rfind(':') + 1);
+    const struct {
+        std::vector<std::string> flags;
+        int status;
+        const char* says;
+    } cases[] = {
+        {{"--port", port}, 69, "in use"},
+        {{"--store", "same", "--ledger", "same"}, 64, "both are same"},
+        {{"--port", "0", "--ledger", "/no/such/folder/l"}, 64, "cannot write"},
+        {{"--port", "65536"}, 64, "--port"},
+    };
+    for (const auto& each : cases) {
+        CAPTURE(each.says);
+        std::vector<std::string> command = {program("dev_backend")};
+        command.insert(command.end(), each.flags.begin(), each.flags.end());
+        process run(command, {});
+        CHECK(run.wait() == each.status);
+        CHECK_MESSAGE(run.prints(each.says), run.output());
+    }
 }
