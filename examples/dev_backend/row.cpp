@@ -31,10 +31,10 @@ void require_within(std::int64_t value, std::int64_t most, const char* name) {
 
 // What arithmetic with it could not hold, none of us has written.
 void require_own_numbers(const row& kept) {
-    constexpr std::int64_t longest_ms = 315576000000;      // ten years
+    constexpr std::int64_t ten_years = 315576000000;       // in ms
     constexpr std::int64_t end_of_time = 253402300800000;  // the year 10000
     require_within(kept.attempt, INT32_MAX, "attempt");
-    require_within(kept.lease_ms, longest_ms, "lease_ms");
+    require_within(kept.lease_ms, ten_years, "lease_ms");
     require_within(kept.retry_delay_ms, end_of_time, "retry_delay_ms");
     require_within(kept.due_ms, INT64_MAX, "due_ms");
     require_within(kept.started_ms, end_of_time, "started_ms");
