@@ -117,6 +117,55 @@ TEST_CASE("timeout: the job is cancelled for it, and its silence is a FAIL that 
     CHECK(busy.body->report().interrupted == 0);
 }
 
+TEST_CASE("revoked: a job that the backend cancels is told, and does not come again") {
+    told log;
+    worker_options options = recorder::options();
+    log.listen(options);
+    const auto why = std::make_shared<std::atomic<cancel_reason>>(cancel_reason::none);
+    const shared_event called = make_event();
+    busy_worker busy(options, [why, called](job_context& job) {
+        const cancel_registration told = job.on_cancel([called] { called->set(); });
+        until_cancelled(job);
+        REQUIRE(called->wait());
+        *why = job.token().reason();
+    });
+    CHECK(busy.wire.revoke("of somebody else"));
+    CHECK(busy.wire.revoke("a"));
+    CHECK(busy.wire.revoke("a"));  // harmless to repeat
+    REQUIRE(busy.wire.wait_for("fail", 1));
+    CHECK(*why == cancel_reason::revoked);
+    CHECK(busy.settlement().error.code == "cancelled");
+    CHECK_FALSE(busy.settlement().error.retryable);
+    CHECK_FALSE(busy.settlement().requeue);
+    CHECK(busy.detail("reason") == "revoked");
+    CHECK(log.waits_for("info job cancelled by its backend"));
+    REQUIRE(busy.body->stop(recorder::guard));
+    CHECK(busy.body->report().failed == 1);
+    CHECK_FALSE(busy.wire.revoke("a"));  // nobody is called any more
+}
+
+TEST_CASE("revoked: what the handler says counts, and a stop does not hand such a job back") {
+    SUBCASE("done is done") {
+        busy_worker busy(recorder::options(), [](job_context& job) {
+            until_cancelled(job);
+            return outcome::done("1");
+        });
+        busy.wire.revoke("a");
+        REQUIRE(busy.wire.wait_for("ack", 1));
+    }
+    SUBCASE("a handler that is deaf to it, until the stop") {
+        const shared_event over = make_event();
+        busy_worker busy(recorder::options(), [over](job_context&) { over->wait(); });
+        busy.wire.revoke("a");
+        busy.signal();
+        busy.signal();
+        REQUIRE(busy.wire.wait_for("fail", 1));
+        CHECK(busy.settlement().error.code == "cancelled");
+        CHECK_FALSE(busy.settlement().requeue);
+        over->set();
+    }
+}
+
 TEST_CASE("timeout: what the handler says counts, an exception is a timeout, and callbacks are called") {
     SUBCASE("done is done") {
         busy_worker busy(

@@ -172,6 +172,17 @@ class transport : public ojs::transport {
         return simple("deregister");
     }
 
+    void when_jobs_are_revoked(ojs::function<void(const std::string&)> tell) override {
+        const std::lock_guard<std::mutex> held(mutex_);
+        revoke_ = std::move(tell);
+    }
+    // As the backend cancels a job; false: nobody listens.
+    bool revoke(const std::string& id) const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        revoke_(id);
+        return bool(revoke_);
+    }
+
   private:
     static call named(const char* what) {
         call out;
@@ -204,6 +215,7 @@ class transport : public ojs::transport {
     std::deque<ojs::job> waiting_;
     std::map<std::string, std::deque<ojs::error>> refusals_;
     int unwanted_ = 0;
+    ojs::function<void(const std::string&)> revoke_;
 };
 
 inline ojs::job make_job(std::string id, std::string type = "work", std::string args_json = "[]") {

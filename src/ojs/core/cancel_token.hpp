@@ -18,7 +18,8 @@ enum class cancel_reason : std::uint8_t {
     forced,
     spot_reclaim,
     cancelled,
-    timeout
+    timeout,
+    revoked  // by the backend, this job alone
 };
 
 // "grace_period_expired", ... as they appear in `details.reason` of a FAIL. Never null. Thread-safe.

@@ -9,8 +9,8 @@ namespace ojs {
 inline namespace v0_1_0 {
 
 OJS_SHUTDOWN_INLINE const char* to_string(cancel_reason reason) noexcept {
-    constexpr const char* names[] = {"none",   "grace_period_expired", "forced", "spot_reclaim", "cancelled",
-                                     "timeout"};
+    constexpr const char* names[] = {
+        "none", "grace_period_expired", "forced", "spot_reclaim", "cancelled", "timeout", "revoked"};
     return names[static_cast<std::size_t>(reason)];
 }
 

@@ -111,6 +111,9 @@ class transport {
     // interval is over. Given before the first FETCH, and again, empty, at the end: once that has returned, the
     // former one is not called any more. By default nothing: the worker polls.
     OJS_SHUTDOWN_INLINE virtual void when_work_may_wait(function<void()> tell);
+    // The same for a claimed job that the backend has cancelled: its handler's token is cancelled, with
+    // cancel_reason::revoked, and what the handler gives up is FAILed as "cancelled", not retryable. By default nothing.
+    OJS_SHUTDOWN_INLINE virtual void when_jobs_are_revoked(function<void(const std::string& job_id)> tell);
 };
 
 }  // namespace v0_1_0

@@ -36,5 +36,8 @@ OJS_SHUTDOWN_INLINE result<std::string> transport::load_checkpoint(const std::st
 
 OJS_SHUTDOWN_INLINE void transport::when_work_may_wait(function<void()> /*tell*/) {}
 
+OJS_SHUTDOWN_INLINE void transport::when_jobs_are_revoked(
+    function<void(const std::string& job_id)> /*tell*/) {}
+
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -295,6 +295,12 @@ class worker_body : public ref_counted {
         }
         const ref<job_pool> pool = make_ref<job_pool>(context_, handlers_);
         worker.transport->when_work_may_wait([pool] { pool->wake(); });
+        const ref<worker_context> context = context_;
+        worker.transport->when_jobs_are_revoked([context](const std::string& id) {
+            context->jobs.each_of(id, [&](active_job& job) {
+                if (job.revoke()) context->supervisor.notify();
+            });
+        });
         supervisor_ = new supervisor(context_, pool, std::move(*health), at_shutdown_, owns_process);
         const result<void> begun = supervisor_->start();
         if (begun) return begun;
@@ -327,6 +333,7 @@ class worker_body : public ref_counted {
     void let_go() {
         worker_context& worker = *context_;
         worker.transport->when_work_may_wait(nullptr);
+        worker.transport->when_jobs_are_revoked(nullptr);
         if (worker.followed != nullptr) worker.followed->unsubscribe(worker.supervisor.notify_fd());
         worker.life.unsubscribe(worker.supervisor.notify_fd());
         delete detail::exchange(supervisor_, nullptr);

@@ -223,10 +223,16 @@ class active_job : public ref_counted {
     bool cancel_if_timed_out(time_point now) {
         if (now.time_since_epoch().count() < timeout_at.load()) return false;
         timeout_at.store(never);
-        if (!cancel.request(cancel_reason::timeout)) return false;
-        cancelled_alone_at_.store(now.time_since_epoch().count());
+        return cancel_alone(cancel_reason::timeout, now);
+    }
+    // From any thread: the backend has cancelled it. True if that is news, which the supervisor is to be woken for.
+    bool revoke() {
+        if (taken() || !cancel_alone(cancel_reason::revoked, steady_clock::now())) return false;
+        revoked_.store(true);
         return true;
     }
+    // For the supervisor, true once.
+    bool was_revoked() noexcept { return revoked_.load(memory_order::relaxed) && revoked_.exchange(false); }
     // When it was cancelled, alone or with all others; or never.
     steady_clock::rep cancelled_at() const noexcept {
         const steady_clock::rep alone = cancelled_alone_at_.load();
@@ -251,6 +257,12 @@ class active_job : public ref_counted {
     ref<active_job> next_in_table;  // the table's
 
   private:
+    bool cancel_alone(cancel_reason why, time_point now) {
+        if (!cancel.request(why)) return false;
+        cancelled_alone_at_.store(now.time_since_epoch().count());
+        return true;
+    }
+
     // A lease no beat could keep up is taken for one that can be; a backend that disagrees says so to the ACK.
     static std::chrono::milliseconds longer_than_least(std::chrono::milliseconds wanted) noexcept {
         constexpr std::chrono::milliseconds least{20};
@@ -259,6 +271,7 @@ class active_job : public ref_counted {
 
     const ref<all_jobs_cancel> all_jobs_;
     atomic<steady_clock::rep> cancelled_alone_at_{never};
+    atomic<bool> revoked_{false};  // and nobody was told
     atomic<settler> settler_{settler::nobody};
     atomic<bool> began_{false};
     verdict said_;

@@ -120,9 +120,10 @@ class report_queue {
     verdict last_word(active_job& job) const {
         if (verdict* const said = job.said()) return std::move(*said);
         if (!job.began()) return handed_back(worker_);
-        // A job that took too long before the stop came: that was its fault.
-        const bool late = job.cancel.reason() == cancel_reason::timeout;
-        return cut_short(worker_, job, late ? cancel_reason::timeout : why_, "");
+        // A job that took too long before the stop came: that was its fault. One that was cancelled stays so.
+        const cancel_reason before = job.cancel.reason();
+        const bool alone = before == cancel_reason::timeout || before == cancel_reason::revoked;
+        return cut_short(worker_, job, alone ? before : why_, "");
     }
 
     worker_context& worker_;

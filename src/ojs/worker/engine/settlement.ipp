@@ -75,10 +75,21 @@ inline verdict timed_out(const active_job& job, std::string_view message) {
                         ",\"timeout_ms\":", limit, "}"})});
 }
 
+// A job that its backend has cancelled: it must not come again.
+inline verdict revoked(const active_job& job, std::string_view message) {
+    verdict out =
+        failed({"cancelled", cat({"the job was cancelled", message.empty() ? "" : ": ", message}), false,
+                cat({"{\"reason\":\"revoked\",\"elapsed_ms\":", milliseconds_since(job.claimed_at), "}"})});
+    out.level = log_level::info;
+    return out;
+}
+
 // A job that returned because it was cancelled.
 inline verdict cut_short(const worker_context& worker, const active_job& job, cancel_reason why,
                          std::string_view message) {
-    return why == cancel_reason::timeout ? timed_out(job, message) : interrupted(worker, job, why, message);
+    if (why == cancel_reason::timeout) return timed_out(job, message);
+    if (why == cancel_reason::revoked) return revoked(job, message);
+    return interrupted(worker, job, why, message);
 }
 
 // A result must be JSON; anything else a handler returns is sent as a JSON string.

@@ -1,4 +1,5 @@
-// stuck_watch: cancels jobs that ran longer than they may, and tells of those that outlive their cancellation.
+// stuck_watch: cancels jobs that ran longer than they may, tells of those that the backend has cancelled, and of those that
+// outlive their cancellation.
 #pragma once
 
 #include "../../base/detail/array.hpp"
@@ -22,6 +23,9 @@ class stuck_watch {
         for (const ref<active_job>& job : found.timed_out)
             log_job(worker_, *job, log_level::warn, "job cancelled: its timeout is over");
         pool_.run_cancel_callbacks(found.timed_out);
+        for (const ref<active_job>& job : found.revoked)
+            log_job(worker_, *job, log_level::info, "job cancelled by its backend");
+        pool_.run_cancel_callbacks(found.revoked);
         tell_all(found.stuck, false);
         return time_point(steady_clock::duration(found.next));
     }
@@ -46,6 +50,7 @@ class stuck_watch {
   private:
     struct overdue {
         array<ref<active_job>> timed_out;  // cancelled just now; their callbacks have yet to be called
+        array<ref<active_job>> revoked;    // the same
         array<ref<active_job>> stuck;      // not known before
         steady_clock::rep next = never;
 
@@ -58,6 +63,7 @@ class stuck_watch {
         worker_.jobs.each([&](active_job& job) {
             if (job.taken()) return;
             if (job.cancel_if_timed_out(now)) out.timed_out.push_back(ref<active_job>(&job));
+            if (job.was_revoked()) out.revoked.push_back(ref<active_job>(&job));
             out.look_again(job.timeout_at);
             const steady_clock::rep cancelled = job.cancelled_at();
             if (cancelled == never || job.known_stuck) return;
