@@ -40,7 +40,7 @@ JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(PROCESSORS))
 FOLDERS := $(patsubst %/main.cpp,%,$(wildcard examples/*/main.cpp tools/*/main.cpp))
 TEST_ONLY := $(patsubst tests/process/programs/%.cpp,%,$(wildcard tests/process/programs/*.cpp))
 # Those that want a library of their own: see `make adapters`.
-ADAPTED := tls_worker
+ADAPTED := tls_worker river_worker
 # $(sources.NAME): what that program is made of.
 $(foreach file,$(filter-out $(ADAPTED:%=examples/%.cpp),$(wildcard examples/*.cpp tests/process/programs/*.cpp)), \
     $(eval sources.$(basename $(notdir $(file))) := $(file)))
@@ -447,21 +447,27 @@ $(BUILD)/httplib_drain: $(OBJ)/httplib_drain.o $(OBJ)/tests/link/implementation.
 
 # What joins the header to a library: examples/adapters/, a worker for each, and what its tests need.
 ON_OPENSSL := tls_worker https_client https_probe_worker
-adapters: deps  ## build/tls_worker, a worker over https://, where OpenSSL is installed
+ON_LIBPQ := river_worker
+adapters: deps  ## build/tls_worker, over https://, and build/river_worker, on River's queue, where OpenSSL and libpq are installed
 	@if echo '#include <openssl/ssl.h>' | $(CXX) -E -x c - >/dev/null 2>&1; then \
-	    $(MAKE) -s $(JOBS) $(ADAPTED:%=$(BUILD)/%); else echo "left out: tls_worker; apt-get install libssl-dev"; fi
+	    $(MAKE) -s $(JOBS) $(BUILD)/tls_worker; else echo "left out: tls_worker; apt-get install libssl-dev"; fi
+	@if echo '#include <libpq-fe.h>' | $(CXX) $(LIBPQ) -E -x c - >/dev/null 2>&1; then \
+	    $(MAKE) -s $(JOBS) $(BUILD)/river_worker; else echo "left out: river_worker; apt-get install libpq-dev"; fi
 adapters-test: deps deps-adapters  ## examples/adapters against openssl s_server and nginx
 	@rm -rf $(RESULTS)/adapters
 	@$(MAKE) -s $(JOBS) $(RESULTS)/adapters
 	@$(TALLY) sum $(RESULTS)/adapters
 $(RESULTS)/adapters: $(ON_OPENSSL:%=$(BUILD)/%) $(BUILD)/dev_backend $(BUILD)/shutdown-probe FORCE
 	@OJS_TEST_BUILD=$(BUILD) $(TALLY) run $@ python3 -B tests/adapters/tls_test.py
+# Where Debian and others have libpq's headers; elsewhere they are on the compiler's path.
+LIBPQ := $(addprefix -isystem ,$(wildcard /usr/include/postgresql))
 $(OBJ)/adapters/%.o: examples/%.cpp $(OBJ)/flags
-	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) -I. $(SEPARATE))
+	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) -I. $(SEPARATE) $(LIBPQ))
 $(OBJ)/adapters/%.o: tests/adapters/%.cpp $(OBJ)/flags
-	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) -I. $(SEPARATE))
+	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) -I. $(SEPARATE) $(LIBPQ))
 $(ON_OPENSSL:%=$(BUILD)/%): LDLIBS += -lssl -lcrypto
-$(ON_OPENSSL:%=$(BUILD)/%): $(BUILD)/%: $(OBJ)/adapters/%.o $(OBJ)/tests/link/implementation.o
+$(ON_LIBPQ:%=$(BUILD)/%): LDLIBS += -lpq
+$(addprefix $(BUILD)/,$(ON_OPENSSL) $(ON_LIBPQ)): $(BUILD)/%: $(OBJ)/adapters/%.o $(OBJ)/tests/link/implementation.o
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
 deps-adapters:  ## the same for `make adapters-test`: OpenSSL and nginx
 	@CXX='$(CXX)' tools/deps.sh adapters

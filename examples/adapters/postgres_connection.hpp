@@ -1,0 +1,351 @@
+// A connection to PostgreSQL by libpq, for river_postgres.hpp: one deadline a statement, and no doubt about what became of
+// one whose answer was lost.
+//
+// Where an answer does not come, the connection is given up, and its statement may have been done, or may yet be. The next
+// one goes over a new connection, and only once the server has ended the old one: from then on the database says what
+// became of it.
+#pragma once
+
+#include <errno.h>
+#include <libpq-fe.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "ojs_shutdown.hpp"
+
+namespace ojs_adapters {
+
+// The rows of an answer, by row and column from 0.
+class postgres_rows {
+  public:
+    explicit postgres_rows(PGresult* rows = nullptr) : rows_(rows) {}
+
+    int size() const { return rows_ ? PQntuples(rows_.get()) : 0; }
+    bool is_null(int row, int column) const { return PQgetisnull(rows_.get(), row, column) != 0; }
+    std::string text(int row, int column) const {
+        return std::string(PQgetvalue(rows_.get(), row, column),
+                           static_cast<std::size_t>(PQgetlength(rows_.get(), row, column)));
+    }
+    long long number(int row, int column) const { return std::atoll(PQgetvalue(rows_.get(), row, column)); }
+
+  private:
+    struct clear {
+        void operator()(PGresult* target) const noexcept { PQclear(target); }
+    };
+    std::unique_ptr<PGresult, clear> rows_;
+};
+
+// A statement, prepared once on each connection, under its name.
+struct postgres_statement {
+    const char* name;
+    std::string sql;
+};
+
+// A value for $1, $2, ...; NULL where it is absent.
+struct postgres_value {
+    postgres_value(std::string given) : text(std::move(given)) {}
+    postgres_value(const char* given) : text(given) {}
+    postgres_value(long long given) : text(std::to_string(given)) {}
+    postgres_value(std::nullptr_t) : is_null(true) {}
+
+    std::string text;
+    bool is_null = false;
+};
+
+// An array as PostgreSQL writes it: {"a","b",NULL}.
+class postgres_array {
+  public:
+    void add(std::string_view text) {
+        separate();
+        text_ += '"';
+        for (const char each : text) {
+            if (each == '"' || each == '\\') text_ += '\\';
+            text_ += each;
+        }
+        text_ += '"';
+    }
+    void add(long long number) {
+        separate();
+        text_ += std::to_string(number);
+    }
+    void add_null() {
+        separate();
+        text_ += "NULL";
+    }
+    std::string text() const { return text_ + "}"; }
+
+  private:
+    void separate() {
+        if (text_.size() > 1) text_ += ',';
+    }
+    std::string text_ = "{";
+};
+
+// Of one thread at a time.
+class postgres_connection {
+  public:
+    // `url` is a URI or a string of libpq's; what it does not say has the values below.
+    postgres_connection(std::string url, std::string name) : url_(std::move(url)), name_(std::move(name)) {}
+
+    // Connects where there is no connection. `still_wanted` is asked right before the statement is sent; false:
+    // errc::cancelled, and nothing is sent. Errors:
+    //   unreachable               there is no connection, and nothing was sent
+    //   disconnected, timed_out   it may have been done, or not; the next run() begins when that is settled
+    //   unavailable               the server will not now, or not for us: rights, read only, no room, a lock
+    //   rejected                  a value is refused, and will be again (SQLSTATE class 22, 23)
+    ojs::result<postgres_rows> run(const postgres_statement& what, const std::vector<postgres_value>& values,
+                                   ojs::time_point deadline,
+                                   const ojs::function<bool()>& still_wanted = nullptr) {
+        const ojs::result<void> ready = prepare(what, deadline);
+        if (!ready) return ready.error();
+        if (still_wanted && !still_wanted())
+            return ojs::error{ojs::errc::cancelled, 0, "not wanted any more", 0, {}};
+        return send(what, values, deadline);
+    }
+
+    bool connected() const noexcept { return connection_ != nullptr; }
+    // The server's process behind it, which holds the locks that are taken over it.
+    long long server_process() const noexcept { return process_; }
+    int socket() const noexcept { return connected() ? PQsocket(connection_.get()) : -1; }
+    void close() noexcept { connection_.reset(); }
+
+    // What others have sent with NOTIFY. Does not wait. False: the connection is gone.
+    template <class Take>
+    bool take_notices(Take take) {
+        if (!connected()) return false;
+        const bool alive = PQconsumeInput(connection_.get()) != 0;
+        while (PGnotify* const each = PQnotifies(connection_.get())) {
+            take(std::string_view(each->relname), std::string_view(each->extra));
+            PQfreemem(each);
+        }
+        if (!alive) lose(ojs::errc::disconnected);
+        return alive;
+    }
+    // How long poll() may wait, in its own form.
+    static int poll_time(ojs::time_point deadline) {
+        const auto left =
+            std::chrono::ceil<std::chrono::milliseconds>(deadline - ojs::steady_clock::now()).count();
+        return static_cast<int>(std::clamp<long long>(left, 0, 3600000));
+    }
+    // "name", to be part of a statement.
+    static std::string quoted(std::string_view name) {
+        std::string out = "\"";
+        for (const char each : name) out += each == '"' ? "\"\"" : std::string(1, each);
+        return out + "\"";
+    }
+
+  private:
+    struct finish {
+        void operator()(PGconn* target) const noexcept { PQfinish(target); }
+    };
+    struct clear {
+        void operator()(PGresult* target) const noexcept { PQclear(target); }
+    };
+    using postgres_result = std::unique_ptr<PGresult, clear>;
+
+    static std::string one_line(const char* text) {
+        std::string out = text == nullptr ? "" : text;
+        while (!out.empty() && out.back() == '\n') out.pop_back();
+        std::replace(out.begin(), out.end(), '\n', ' ');
+        return out;
+    }
+    static ojs::error failure(ojs::errc code, std::string text) { return {code, 0, std::move(text), 0, {}}; }
+
+    // ---- connecting ----
+
+    ojs::result<void> prepare(const postgres_statement& what, ojs::time_point deadline) {
+        if (connected() && has_ended()) close();
+        if (!connected()) {
+            const ojs::result<void> made = connect(deadline);
+            if (!made) return made;
+        }
+        return prepare_on(what, deadline);
+    }
+
+    // An idle connection that the server has ended, as it does when it restarts.
+    bool has_ended() {
+        pollfd look = {PQsocket(connection_.get()), POLLIN, 0};
+        if (::poll(&look, 1, 0) <= 0) return false;
+        return PQconsumeInput(connection_.get()) == 0 || PQstatus(connection_.get()) != CONNECTION_OK;
+    }
+
+    ojs::result<void> connect(ojs::time_point deadline) {
+        prepared_.clear();
+        process_ = 0;
+        // The first ones are for what the URL does not say: a peer that is gone is noticed within half a minute.
+        const char* const names[] = {
+            "fallback_application_name", "keepalives_idle", "keepalives_interval", "keepalives_count",
+            "tcp_user_timeout",          "dbname",          "client_encoding",     nullptr};
+        const char* const values[] = {name_.c_str(), "10", "5", "3", "20000", url_.c_str(), "UTF8", nullptr};
+        connection_.reset(PQconnectStartParams(names, values, 1));
+        if (!connection_) return failure(ojs::errc::unreachable, "no memory for a connection");
+        PQsetNoticeProcessor(
+            connection_.get(), [](void*, const char*) {}, nullptr);
+        const ojs::result<void> made = shake_hands(deadline);
+        if (made) PQsetnonblocking(connection_.get(), 1);
+        const ojs::result<void> known = made ? get_acquainted(deadline) : made;
+        if (!known) {
+            close();
+            return failure(ojs::errc::unreachable, "no connection: " + known.error().text);
+        }
+        return known;
+    }
+
+    ojs::result<void> shake_hands(ojs::time_point deadline) {
+        PostgresPollingStatusType wants = PGRES_POLLING_WRITING;
+        while (PQstatus(connection_.get()) != CONNECTION_BAD && wants != PGRES_POLLING_FAILED) {
+            if (wants == PGRES_POLLING_OK) return {};
+            if (!wait_for(wants == PGRES_POLLING_READING ? POLLIN : POLLOUT, deadline))
+                return failure(ojs::errc::timed_out, "the server did not answer in time");
+            wants = PQconnectPoll(connection_.get());
+        }
+        return failure(ojs::errc::unreachable, one_line(PQerrorMessage(connection_.get())));
+    }
+
+    // Who serves us; and waits for the end of who served us before, should it still be at our statement.
+    ojs::result<void> get_acquainted(ojs::time_point deadline) {
+        static const postgres_statement who = {"who",
+                                               "SELECT pid, extract(epoch FROM backend_start)::text FROM "
+                                               "pg_stat_activity WHERE pid = pg_backend_pid()"};
+        static const postgres_statement end = {
+            "end",
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE pid = $1 AND extract(epoch FROM backend_start)::text = $2"};
+        while (lost_process_ != 0) {
+            const ojs::result<postgres_rows> found = at_once(end, {lost_process_, lost_since_}, deadline);
+            if (!found) return found.error();
+            if (found->size() == 0) lost_process_ = 0;
+            if (lost_process_ != 0 && ojs::steady_clock::now() >= deadline)
+                return failure(ojs::errc::timed_out,
+                               "the server is still at a statement whose answer was lost");
+            if (lost_process_ != 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        }
+        const ojs::result<postgres_rows> us = at_once(who, {}, deadline);
+        if (!us) return us.error();
+        if (us->size() != 1)
+            return failure(ojs::errc::unavailable, "pg_stat_activity does not show this connection");
+        process_ = us->number(0, 0);
+        since_ = us->text(0, 1);
+        return {};
+    }
+
+    ojs::result<postgres_rows> at_once(const postgres_statement& what,
+                                       const std::vector<postgres_value>& values, ojs::time_point deadline) {
+        const ojs::result<void> ready = prepare_on(what, deadline);
+        if (!ready) return ready.error();
+        return send(what, values, deadline);
+    }
+
+    // ---- a statement ----
+
+    ojs::result<void> prepare_on(const postgres_statement& what, ojs::time_point deadline) {
+        if (!connected()) return failure(ojs::errc::unreachable, "the connection ended");
+        if (prepared_.count(what.name) != 0) return {};
+        if (PQsendPrepare(connection_.get(), what.name, what.sql.c_str(), 0, nullptr) == 0)
+            return give_up_unsent();
+        const ojs::result<postgres_rows> answer = await_answer(deadline);
+        if (!answer) {
+            lost_process_ = 0;  // nothing was to be done
+            return failure(connected() ? answer.error().code : ojs::errc::unreachable, answer.error().text);
+        }
+        prepared_.insert(what.name);
+        return {};
+    }
+
+    ojs::result<postgres_rows> send(const postgres_statement& what, const std::vector<postgres_value>& values,
+                                    ojs::time_point deadline) {
+        std::vector<const char*> texts;
+        for (const postgres_value& each : values) texts.push_back(each.is_null ? nullptr : each.text.c_str());
+        if (PQsendQueryPrepared(connection_.get(), what.name, static_cast<int>(texts.size()), texts.data(),
+                                nullptr, nullptr, 0) == 0)
+            return give_up_unsent();
+        return await_answer(deadline);
+    }
+
+    ojs::error give_up_unsent() {
+        const ojs::error why = failure(ojs::errc::unreachable, one_line(PQerrorMessage(connection_.get())));
+        close();
+        return why;
+    }
+
+    ojs::result<postgres_rows> await_answer(ojs::time_point deadline) {
+        for (int unsent = 1; unsent != 0;) {
+            unsent = PQflush(connection_.get());
+            if (unsent < 0) return lose(ojs::errc::disconnected);
+            if (unsent > 0 && !wait_for(POLLIN | POLLOUT, deadline)) return lose(ojs::errc::timed_out);
+            if (unsent > 0 && PQconsumeInput(connection_.get()) == 0) return lose(ojs::errc::disconnected);
+        }
+        postgres_result last;
+        for (;;) {
+            while (PQisBusy(connection_.get()) != 0) {
+                if (!wait_for(POLLIN, deadline)) return lose(ojs::errc::timed_out);
+                if (PQconsumeInput(connection_.get()) == 0) return lose(ojs::errc::disconnected);
+            }
+            PGresult* const next = PQgetResult(connection_.get());
+            if (next == nullptr) break;
+            last.reset(next);
+        }
+        return read(std::move(last));
+    }
+
+    ojs::result<postgres_rows> read(postgres_result answer) {
+        const ExecStatusType status = answer ? PQresultStatus(answer.get()) : PGRES_FATAL_ERROR;
+        if (status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK) return postgres_rows(answer.release());
+        const char* const state = answer ? PQresultErrorField(answer.get(), PG_DIAG_SQLSTATE) : nullptr;
+        const char* const severity =
+            answer ? PQresultErrorField(answer.get(), PG_DIAG_SEVERITY_NONLOCALIZED) : nullptr;
+        if (state == nullptr || severity == nullptr || severity != std::string_view("ERROR"))
+            return lose(ojs::errc::disconnected, answer ? PQresultErrorMessage(answer.get()) : nullptr);
+        // Not DETAIL, which may quote a job's arguments.
+        return failure(meaning(state), one_line(PQresultErrorField(answer.get(), PG_DIAG_MESSAGE_PRIMARY)) +
+                                           " (" + state + ")");
+    }
+
+    static ojs::errc meaning(std::string_view state) {
+        const std::string_view kind = state.substr(0, 2);
+        return kind == "22" || kind == "23" ? ojs::errc::rejected : ojs::errc::unavailable;
+    }
+
+    // The statement under way may have been done, or may yet be.
+    ojs::error lose(ojs::errc code, const char* said = nullptr) {
+        if (code == ojs::errc::timed_out) said = "the database did not answer in time";
+        const ojs::error why =
+            failure(code, one_line(said != nullptr ? said : PQerrorMessage(connection_.get())));
+        if (process_ != 0) {
+            lost_process_ = process_;
+            lost_since_ = since_;
+        }
+        close();
+        return why;
+    }
+
+    bool wait_for(int events, ojs::time_point deadline) {
+        for (;;) {
+            pollfd look = {PQsocket(connection_.get()), static_cast<short>(events), 0};
+            const int ready = ::poll(&look, 1, poll_time(deadline));
+            if (ready > 0) return true;
+            if (ready < 0 && errno != EINTR) return true;  // libpq will say
+            if (ready == 0 && ojs::steady_clock::now() >= deadline) return false;
+        }
+    }
+
+    const std::string url_;
+    const std::string name_;
+    std::unique_ptr<PGconn, finish> connection_;
+    std::set<std::string> prepared_;
+    long long process_ = 0;  // and since when, which tells it from a later one of that number
+    std::string since_;
+    long long lost_process_ = 0;  // that may still be at a statement of ours
+    std::string lost_since_;
+};
+
+}  // namespace ojs_adapters

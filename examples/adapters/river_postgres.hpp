@@ -1,0 +1,1077 @@
+// River's queue in PostgreSQL for ojs_shutdown.hpp: a transport on the tables of River (riverqueue/river), so that a worker
+// in C++ works beside River's own in Go. Copy this file and postgres_connection.hpp, and link with -lpq.
+// examples/river_worker.cpp is a whole worker; docs/river.md says what is kept, and what is not.
+//
+// Who owns a job. attempted_by ends with the name of the process that runs the job, "ojs:LEASE:WORKER:NONCE", and for as
+// long as that process works it holds the advisory lock hashtextextended(NAME, 0). Every worker looks for running jobs whose
+// owner's lock is free; where it stays free for LEASE milliseconds, the owner is gone, or can no longer report: its jobs are
+// given back by a transaction that holds that lock itself. Names without "ojs:" are left to River.
+//
+// Each use has a connection of its own: claiming, settling, beating, checkpoints, and the session that holds the lock,
+// listens, and looks after the queues. All times are the database's.
+#pragma once
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <random>
+
+#include "postgres_connection.hpp"
+
+namespace ojs_adapters {
+
+struct river_options {
+    std::string schema;  // of River's tables; empty: they are found on the search_path
+    std::vector<std::string>
+        kinds;  // claim only these; empty: all, as River does: one without a handler is an error
+    std::size_t most_bytes = 4 * 1024 * 1024;  // of args or metadata; a job with more stays where it is
+    // What the worker cannot know and somebody should: one line, from any thread. Must be short and not throw.
+    std::function<void(const std::string&)> on_notice;
+};
+
+// What River's tables were seen to be: the versions of its main line of migrations.
+inline constexpr int least_river_version = 6;
+inline constexpr int last_river_version = 8;
+
+namespace river_detail {
+
+// ---- the statements; "@" stands for the schema ----
+
+inline constexpr const char* version =
+    "SELECT max(version), current_schema() FROM @river_migration AS m"
+    " WHERE coalesce(to_jsonb(m) ->> 'line', 'main') = 'main'";
+
+inline constexpr const char* lock = "SELECT pg_advisory_lock(hashtextextended($1, 0))";
+
+// $1 queue, $2 how many, $3 owner, $4 most bytes, $5 kinds or NULL.
+inline constexpr const char* claim = R"(
+WITH picked AS MATERIALIZED (
+    SELECT id FROM @river_job
+    WHERE state = 'available' AND queue = $1 AND scheduled_at <= now() AND attempt < 32767
+        AND pg_column_size(args) <= $4::bigint AND pg_column_size(metadata) <= $4::bigint
+        AND ($5::text[] IS NULL OR kind = ANY ($5::text[]))
+        AND NOT EXISTS (SELECT FROM @river_queue WHERE name = $1 AND paused_at IS NOT NULL)
+    ORDER BY priority, scheduled_at, id
+    LIMIT $2::bigint
+    FOR UPDATE SKIP LOCKED
+), claimed AS (
+    UPDATE @river_job AS job
+    SET state = 'running', attempt = job.attempt + 1, attempted_at = now(),
+        attempted_by = array_append(
+            job.attempted_by[greatest(cardinality(job.attempted_by) - 98, 1):], $3::text)
+    FROM picked WHERE job.id = picked.id
+    RETURNING job.*
+)
+SELECT id, kind, queue, attempt, max_attempts,
+    CASE WHEN octet_length(args::text) <= $4::bigint THEN args::text END,
+    CASE WHEN octet_length(metadata::text) <= $4::bigint THEN metadata::text END
+FROM claimed ORDER BY priority, scheduled_at, id)";
+
+// What a FETCH has claimed whose answer was lost. $1 owner, $2 the ids in hand, $3 channel.
+inline constexpr const char* give_back_lost = R"(
+WITH given_back AS (
+    UPDATE @river_job AS job
+    SET state = CASE WHEN metadata ? 'cancel_attempted_at' THEN 'cancelled'::@river_job_state ELSE 'available' END,
+        finalized_at = CASE WHEN metadata ? 'cancel_attempted_at' THEN now() END,
+        attempt = attempt - 1
+    WHERE state = 'running' AND attempted_by[cardinality(attempted_by)] = $1 AND NOT id = ANY ($2::bigint[])
+    RETURNING id, queue
+)
+SELECT id, pg_notify($3, json_build_object('queue', queue)::text) FROM given_back)";
+
+// Many jobs at a time. $1 ids, $2 attempts, $3 actions, $4 errors, $5 delays in seconds, $6 what metadata gets, $7 owner,
+// $8 channel. The ids that come back are settled; the others were not ours any more.
+//   complete   it is done                     discard, cancel   it is over, for the error
+//   fail       River's back-off, or `delay`   requeue, snooze   again at once, or after `delay`; the attempt does not count
+// A job that somebody asked to cancel does not come again, whatever its worker says but that it is done.
+inline constexpr const char* settle = R"(
+WITH asked AS (
+    SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::float8[], $6::jsonb[])
+        AS asked (id, attempt, action, error, delay, merged)
+), found AS MATERIALIZED (
+    SELECT job.id, asked.error, asked.merged, asked.action,
+        CASE
+            WHEN asked.action = 'complete' THEN 'completed'
+            WHEN asked.action = 'discard' THEN 'discarded'
+            WHEN asked.action = 'cancel' OR job.metadata ? 'cancel_attempted_at' THEN 'cancelled'
+            WHEN asked.action IN ('requeue', 'snooze') THEN 'again'
+            WHEN job.attempt >= job.max_attempts THEN 'discarded'
+            ELSE 'retried'
+        END AS fate,
+        CASE
+            WHEN asked.action = 'requeue' THEN NULL
+            WHEN asked.delay IS NOT NULL THEN asked.delay
+            ELSE least(power(cardinality(coalesce(job.errors, '{}')) + 1, 4), 1e9) * (0.9 + 0.2 * random())
+        END AS delay
+    FROM asked JOIN @river_job AS job ON job.id = asked.id
+    WHERE job.state = 'running' AND job.attempt = asked.attempt
+        AND job.attempted_by[cardinality(job.attempted_by)] = $7
+    ORDER BY job.id
+    FOR UPDATE OF job
+), settled AS (
+    UPDATE @river_job AS job
+    SET state = (CASE
+            WHEN fate NOT IN ('again', 'retried') THEN fate
+            WHEN coalesce(found.delay, 0) <= 5 THEN 'available'
+            WHEN fate = 'again' THEN 'scheduled'
+            ELSE 'retryable'
+        END)::@river_job_state,
+        attempt = job.attempt - (fate = 'again')::int,
+        scheduled_at = CASE WHEN fate IN ('again', 'retried') AND found.delay IS NOT NULL
+            THEN now() + make_interval(secs => found.delay) ELSE job.scheduled_at END,
+        finalized_at = CASE WHEN fate NOT IN ('again', 'retried') THEN now() END,
+        errors = CASE WHEN fate IN ('completed', 'again') OR found.error IS NULL THEN job.errors ELSE array_append(
+            job.errors, jsonb_build_object(
+                'at', now(), 'attempt', job.attempt, 'error', found.error, 'trace', '')) END,
+        metadata = CASE WHEN jsonb_typeof(job.metadata) <> 'object' THEN job.metadata
+            WHEN fate = 'completed' THEN (job.metadata - 'checkpoint') || coalesce(found.merged, '{}')
+            WHEN found.action = 'snooze' THEN job.metadata || coalesce(found.merged, '{}') || jsonb_build_object(
+                'snoozes', CASE WHEN jsonb_typeof(job.metadata -> 'snoozes') = 'number'
+                    THEN (job.metadata ->> 'snoozes')::numeric ELSE 0 END + 1)
+            ELSE job.metadata || coalesce(found.merged, '{}') END
+    FROM found WHERE job.id = found.id
+    RETURNING job.id, job.queue, job.state = 'available' AND job.scheduled_at <= now() AS waits
+)
+SELECT id, CASE WHEN waits THEN pg_notify($8, json_build_object('queue', queue)::text) END FROM settled)";
+
+// Of settlements whose first answer was lost: those that the row shows to be done. As above, $5 owner.
+inline constexpr const char* was_settled = R"(
+SELECT job.id
+FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[]) AS asked (id, attempt, action, error)
+    JOIN @river_job AS job ON job.id = asked.id
+WHERE job.attempted_by[cardinality(job.attempted_by)] = $5 AND job.state <> 'running'
+    AND CASE
+        WHEN asked.action = 'complete' THEN job.state = 'completed' AND job.attempt = asked.attempt
+        WHEN asked.action IN ('requeue', 'snooze') AND job.state <> 'cancelled' THEN job.attempt = asked.attempt - 1
+        ELSE job.attempt = asked.attempt AND job.errors[cardinality(job.errors)] ->> 'error' = asked.error
+    END)";
+
+// What is still ours, as long as the session that says so holds our lock, and whether somebody wants it cancelled.
+// $1 ids, $2 owner, $3 the session's process.
+inline constexpr const char* confirm = R"(
+SELECT job.id, job.metadata ? 'cancel_attempted_at'
+FROM @river_job AS job
+WHERE job.id = ANY ($1::bigint[]) AND job.state = 'running'
+    AND job.attempted_by[cardinality(job.attempted_by)] = $2)";
+inline constexpr const char* lock_is_held = R"(
+SELECT FROM pg_locks
+WHERE locktype = 'advisory' AND granted AND pid = $2 AND objsubid = 1
+    AND (classid::bigint << 32 | objid::bigint) = hashtextextended($1, 0))";
+
+// River's rescuer takes a job that has run for an hour for a stuck one. $1 ids, $2 owner.
+inline constexpr const char* keep_from_rescuer = R"(
+UPDATE @river_job SET attempted_at = now()
+WHERE id = ANY ($1::bigint[]) AND state = 'running' AND attempted_by[cardinality(attempted_by)] = $2)";
+
+// Running jobs' owners of our kind whose lock nobody holds. $1 queues, $2 owner.
+inline constexpr const char* owners_without_lock = R"(
+WITH owners AS MATERIALIZED (
+    SELECT DISTINCT attempted_by[cardinality(attempted_by)] AS name FROM @river_job
+    WHERE state = 'running' AND queue = ANY ($1::text[])
+), locks AS MATERIALIZED (
+    SELECT classid::bigint << 32 | objid::bigint AS key FROM pg_locks
+    WHERE locktype = 'advisory' AND granted AND objsubid = 1
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+)
+SELECT name FROM owners
+WHERE name LIKE 'ojs:%' AND name <> $2
+    AND NOT EXISTS (SELECT FROM locks WHERE key = hashtextextended(name, 0)))";
+
+// $1 the owner that is gone, $2 queues, $3 channel. The attempt counts: a job that ends its workers comes to an end itself.
+inline constexpr const char* rescue = R"(
+WITH owner AS MATERIALIZED (
+    SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0)) AS is_gone
+), lost AS MATERIALIZED (
+    SELECT job.id FROM owner JOIN @river_job AS job ON owner.is_gone
+    WHERE job.state = 'running' AND job.queue = ANY ($2::text[])
+        AND job.attempted_by[cardinality(job.attempted_by)] = $1
+    ORDER BY job.id LIMIT 1000
+    FOR UPDATE OF job SKIP LOCKED
+), rescued AS (
+    UPDATE @river_job AS job
+    SET state = (CASE
+            WHEN metadata ? 'cancel_attempted_at' THEN 'cancelled'
+            WHEN attempt >= max_attempts THEN 'discarded'
+            ELSE 'available' END)::@river_job_state,
+        finalized_at = CASE
+            WHEN metadata ? 'cancel_attempted_at' OR attempt >= max_attempts THEN now() END,
+        errors = array_append(errors, jsonb_build_object(
+            'at', now(), 'attempt', attempt, 'error', 'the worker is gone: ' || $1, 'trace', '')),
+        metadata = CASE WHEN jsonb_typeof(metadata) <> 'object' THEN metadata ELSE metadata || jsonb_build_object(
+            'river:rescue_count', CASE WHEN jsonb_typeof(metadata -> 'river:rescue_count') = 'number'
+                THEN (metadata ->> 'river:rescue_count')::numeric ELSE 0 END + 1) END
+    FROM lost WHERE job.id = lost.id
+    RETURNING job.id, queue, state
+)
+SELECT id, CASE WHEN state = 'available' THEN pg_notify($3, json_build_object('queue', queue)::text) END FROM rescued)";
+
+// Jobs whose time has come: what River's leader does, where there is one. Of unique ones only one may wait.
+// $1 queues, $2 channel.
+inline constexpr const char* schedule = R"(
+WITH due AS MATERIALIZED (
+    SELECT id, priority, scheduled_at, unique_key, unique_states IS NOT NULL AS is_unique FROM @river_job
+    WHERE state IN ('retryable', 'scheduled') AND queue = ANY ($1::text[]) AND scheduled_at <= now()
+    ORDER BY priority, scheduled_at, id LIMIT 1000
+    FOR UPDATE SKIP LOCKED
+), ranked AS (
+    SELECT id, unique_key,
+        unique_key IS NOT NULL AND is_unique AS is_unique,
+        row_number() OVER (PARTITION BY unique_key ORDER BY priority, scheduled_at, id) AS place
+    FROM due
+), decided AS (
+    SELECT id, is_unique AND (place > 1 OR EXISTS (
+            SELECT FROM @river_job AS other
+            WHERE other.unique_key = ranked.unique_key AND other.unique_states IS NOT NULL
+                AND @river_job_state_in_bitmask(other.unique_states, other.state)
+                AND NOT other.id IN (SELECT id FROM due))) AS too_many
+    FROM ranked
+), moved AS (
+    UPDATE @river_job AS job
+    SET state = (CASE WHEN too_many THEN 'discarded' ELSE 'available' END)::@river_job_state,
+        finalized_at = CASE WHEN too_many THEN now() END,
+        metadata = CASE WHEN too_many AND jsonb_typeof(metadata) = 'object'
+            THEN metadata || '{"unique_key_conflict": "scheduler_discarded"}' ELSE metadata END
+    FROM decided WHERE job.id = decided.id
+    RETURNING queue, state
+)
+SELECT pg_notify($2, json_build_object('queue', queue)::text) FROM moved WHERE state = 'available' GROUP BY queue)";
+
+inline constexpr const char* keep_queues = R"(
+INSERT INTO @river_queue (name, created_at, metadata, updated_at)
+SELECT name, now(), '{}', now() FROM unnest($1::text[]) AS names (name) ORDER BY name
+ON CONFLICT (name) DO UPDATE SET updated_at = now())";
+
+// $1 queues, $2 most bytes.
+inline constexpr const char* left_alone = R"(
+SELECT queue, min(id), count(*) FROM @river_job
+WHERE state = 'available' AND queue = ANY ($1::text[]) AND scheduled_at <= now()
+    AND (pg_column_size(args) > $2::bigint OR pg_column_size(metadata) > $2::bigint OR attempt = 32767
+        OR args IS NULL OR metadata IS NULL OR attempt IS NULL)
+GROUP BY queue ORDER BY queue)";
+
+// $1 id, $2 attempt, $3 owner, $4 the checkpoint.
+inline constexpr const char* save = R"(
+UPDATE @river_job SET metadata = metadata || jsonb_build_object('checkpoint', $4::jsonb)
+WHERE id = $1::bigint AND state = 'running' AND attempt = $2::bigint
+    AND attempted_by[cardinality(attempted_by)] = $3 AND jsonb_typeof(metadata) = 'object'
+RETURNING id)";
+inline constexpr const char* load = "SELECT metadata -> 'checkpoint' FROM @river_job WHERE id = $1::bigint";
+
+// ---- small things ----
+
+inline ojs::error failure(ojs::errc code, std::string text) {
+    return {code, 0, std::move(text), 0, {}};
+}
+
+inline std::optional<long long> read_id(const std::string& text) {
+    if (text.empty() || text.size() > 18 || text.find_first_not_of("0123456789") != std::string::npos)
+        return {};
+    return std::stoll(text);
+}
+
+// PostgreSQL holds no NUL, and only whole characters.
+inline std::string storable(std::string text, bool ascii_only) {
+    for (char& each : text) {
+        if (each == '\0' || (ascii_only && static_cast<unsigned char>(each) >= 0x80)) each = '?';
+    }
+    return text;
+}
+
+inline postgres_array array_of(const std::vector<std::string>& texts) {
+    postgres_array out;
+    for (const std::string& each : texts) out.add(each);
+    return out;
+}
+
+// Until a moment that any clock can hold.
+inline ojs::time_point within_an_hour(ojs::time_point deadline) {
+    return std::min(deadline, ojs::steady_clock::now() + std::chrono::hours(1));
+}
+
+// A job in hand: claimed, and not settled.
+struct held_job {
+    long long attempt = 0;
+    bool lost_answer = false;  // of a settlement: it may have been made
+    const char* action =
+        nullptr;  // what the handler decided with snooze() and the like; none: what the worker says
+    std::optional<double> delay;  // seconds
+    ojs::time_point touched;      // see keep_from_rescuer
+};
+
+// What is to become of a job.
+struct settlement {
+    long long id = 0;
+    long long attempt = 0;
+    std::string action;
+    std::string error;
+    std::optional<double> delay;
+    std::string merged;  // JSON object; empty: none
+
+    bool over = false;
+    bool done = false;  // once it is over: the database took it
+    std::optional<ojs::error> failed;
+};
+
+}  // namespace river_detail
+
+class river_postgres : public ojs::transport {
+  public:
+    // `url` is a URI (postgres://...) or a string of libpq's. Connects for up to `patience`, to look at the tables: errors are
+    // invalid_argument, where it is no such string, and unsupported, where the tables are not there or are of a version that
+    // is not known. A database that cannot be reached is no error here: the worker goes on trying.
+    static ojs::result<std::unique_ptr<river_postgres>> create(
+        std::string url, river_options options = {},
+        std::chrono::milliseconds patience = std::chrono::seconds(5)) {
+        if (!is_conninfo(url))
+            return river_detail::failure(ojs::errc::invalid_argument,
+                                         "the database's URL is not one that libpq can read");
+        std::unique_ptr<river_postgres> made(new river_postgres(std::move(url), std::move(options)));
+        const ojs::result<void> seen = made->look_at_schema(ojs::deadline_after(patience));
+        if (!seen && seen.error().code == ojs::errc::unsupported) return seen.error();
+        return made;
+    }
+    ~river_postgres() override { end_session(); }
+
+    // For a handler to return, in place of an outcome of its own: the job comes again after `delay`, and the attempt does not
+    // count; comes again after `delay` instead of River's back-off, unless its attempts are used up; or is over, as cancelled.
+    ojs::outcome snooze(const ojs::job_context& job, std::chrono::milliseconds delay) {
+        return decide(job, "snooze", seconds(delay), "snoozed");
+    }
+    ojs::outcome retry_after(const ojs::job_context& job, std::chrono::milliseconds delay, std::string why) {
+        return decide(job, "fail", seconds(delay), std::move(why));
+    }
+    ojs::outcome cancel(const ojs::job_context& job, std::string why) {
+        return decide(job, "cancel", {}, std::move(why));
+    }
+
+    // Of one queue after the other, beginning with another one each time.
+    ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request,
+                                             ojs::time_point deadline) override {
+        const ojs::result<void> known = begin_session(*request.worker, deadline);
+        if (!known) return known.error();
+        const std::unique_lock<std::timed_mutex> turn(claiming_.mutex,
+                                                      river_detail::within_an_hour(deadline));
+        if (!turn) return river_detail::failure(ojs::errc::timed_out, "another FETCH is still under way");
+        const ojs::result<void> found = give_back_lost(deadline);
+        if (!found) return found.error();
+        std::vector<ojs::job> out;
+        const std::vector<std::string>& queues = request.worker->queues;
+        for (std::size_t i = 0; i < queues.size() && out.size() < request.count; ++i) {
+            const std::string& queue = queues[(next_queue_ + i) % queues.size()];
+            const ojs::result<void> claimed =
+                claim(queue, request.count - out.size(), request.still_wanted, deadline, out);
+            if (!claimed && out.empty()) return claimed.error();
+            if (!claimed) break;
+        }
+        ++next_queue_;
+        return out;
+    }
+
+    ojs::result<ojs::settled> ack(const ojs::ack_request& request, ojs::time_point deadline) override {
+        river_detail::settlement wanted;
+        wanted.action = "complete";
+        if (!request.result_json.empty()) wanted.merged = "{\"output\":" + request.result_json + "}";
+        return settle(request.job_id, std::move(wanted), deadline);
+    }
+
+    ojs::result<ojs::settled> fail(const ojs::fail_request& request, ojs::time_point deadline) override {
+        const ojs::job_error& error = request.error;
+        river_detail::settlement wanted;
+        // A kind that nobody here knows may be known elsewhere: River tries again, too.
+        const bool again = error.retryable || error.code == "unsupported";
+        wanted.action = request.requeue             ? "requeue"
+                        : error.code == "cancelled" ? "cancel"
+                        : again                     ? "fail"
+                                                    : "discard";
+        const bool named = error.code == "handler_error" || error.message.rfind(error.code, 0) == 0;
+        wanted.error = named ? error.message : error.code + ": " + error.message;
+        if (!request.checkpoint_json.empty())
+            wanted.merged = "{\"checkpoint\":" + request.checkpoint_json + "}";
+        if (!request.requeue && error.code == "handler_error") apply_decision(request.job_id, wanted);
+        return settle(request.job_id, std::move(wanted), deadline);
+    }
+
+    ojs::result<ojs::heartbeat_answer> heartbeat(const ojs::heartbeat_request& request,
+                                                 ojs::time_point deadline) override {
+        if (left_) return ojs::heartbeat_answer();
+        const ojs::result<void> known = begin_session(*request.worker, deadline);
+        if (!known) return known.error();
+        const std::unique_lock<std::timed_mutex> turn(beating_.mutex, river_detail::within_an_hour(deadline));
+        if (!turn) return river_detail::failure(ojs::errc::timed_out, "another heartbeat is still under way");
+        return confirm(request, deadline);
+    }
+
+    ojs::result<void> register_worker(const ojs::worker_identity& worker, ojs::time_point deadline) override {
+        return begin_session(worker, deadline);
+    }
+    // Lets go of the lock: what could not be reported is for others to find.
+    ojs::result<void> deregister_worker(const ojs::worker_identity& /*worker*/,
+                                        ojs::time_point deadline) override {
+        ojs::result<void> found;
+        {
+            const std::unique_lock<std::timed_mutex> turn(claiming_.mutex,
+                                                          river_detail::within_an_hour(deadline));
+            if (turn) found = give_back_lost(deadline);
+        }
+        left_ = true;
+        end_session();
+        return found;
+    }
+
+    ojs::result<ojs::settled> save_checkpoint(const ojs::checkpoint_request& request,
+                                              ojs::time_point deadline) override {
+        const std::optional<long long> id = river_detail::read_id(request.job_id);
+        const std::optional<river_detail::held_job> held = id ? find_held(*id) : std::nullopt;
+        if (!held) return ojs::settled::gone;
+        const std::unique_lock<std::timed_mutex> turn(saving_.mutex, river_detail::within_an_hour(deadline));
+        if (!turn)
+            return river_detail::failure(ojs::errc::timed_out, "another checkpoint is still under way");
+        const ojs::result<postgres_rows> saved =
+            saving_.run(save_, {*id, held->attempt, owner(), request.state_json}, deadline);
+        if (!saved) return saved.error();
+        return saved->size() > 0 ? ojs::settled::accepted : ojs::settled::gone;
+    }
+    ojs::result<std::string> load_checkpoint(const std::string& job_id, ojs::time_point deadline) override {
+        const std::optional<long long> id = river_detail::read_id(job_id);
+        if (!id) return std::string();
+        const std::unique_lock<std::timed_mutex> turn(saving_.mutex, river_detail::within_an_hour(deadline));
+        if (!turn)
+            return river_detail::failure(ojs::errc::timed_out, "another checkpoint is still under way");
+        const ojs::result<postgres_rows> found = saving_.run(load_, {*id}, deadline);
+        if (!found) return found.error();
+        return found->size() > 0 && !found->is_null(0, 0) ? found->text(0, 0) : std::string();
+    }
+
+    void when_work_may_wait(ojs::function<void()> tell) override {
+        const std::lock_guard<std::mutex> held(tell_mutex_);
+        tell_work_ = std::move(tell);
+    }
+    void when_jobs_are_revoked(ojs::function<void(const std::string&)> tell) override {
+        const std::lock_guard<std::mutex> held(tell_mutex_);
+        tell_revoked_ = std::move(tell);
+    }
+
+  private:
+    // A connection, and whose turn it is.
+    struct line : postgres_connection {
+        using postgres_connection::postgres_connection;
+        std::timed_mutex mutex;
+    };
+
+    river_postgres(std::string url, river_options options)
+        : options_(std::move(options)),
+          claiming_(url, "ojs claims"),
+          settling_(url, "ojs settles"),
+          beating_(url, "ojs beats"),
+          saving_(url, "ojs checkpoints"),
+          session_(std::move(url), "ojs session") {}
+
+    static bool is_conninfo(const std::string& url) {
+        if (url.find('\0') != std::string::npos) return false;
+        PQconninfoOption* const read =
+            PQconninfoParse(url.c_str(), nullptr);  // its text may quote a password
+        PQconninfoFree(read);
+        return read != nullptr;
+    }
+
+    postgres_statement statement(const char* name, const char* sql) const {
+        const std::string schema =
+            options_.schema.empty() ? "" : postgres_connection::quoted(options_.schema) + ".";
+        std::string out;
+        for (const char* at = sql; *at != '\0'; ++at) out += *at == '@' ? schema : std::string(1, *at);
+        return {name, out};
+    }
+
+    void notice(const std::string& text) const {
+        if (options_.on_notice) options_.on_notice(text);
+    }
+
+    // It may have been done, or not.
+    static bool is_lost(const ojs::error& why) {
+        return why.code == ojs::errc::timed_out || why.code == ojs::errc::disconnected;
+    }
+    static double seconds(std::chrono::milliseconds time) {
+        return std::clamp(static_cast<double>(time.count()) / 1000, 0.0, 1e9);
+    }
+
+    // ---- the schema ----
+
+    ojs::result<void> look_at_schema(ojs::time_point deadline) {
+        const ojs::result<postgres_rows> found = session_.run(version_, {}, deadline);
+        const std::string known =
+            std::to_string(least_river_version) + " to " + std::to_string(last_river_version);
+        if (!found) {
+            const bool missing = found.error().text.find("(42P01)") != std::string::npos ||
+                                 found.error().text.find("(3F000)") != std::string::npos;
+            if (!missing) return found.error();
+            return river_detail::failure(ojs::errc::unsupported,
+                                         "River's tables are not in this database: " + found.error().text);
+        }
+        const long long version = found->is_null(0, 0) ? 0 : found->number(0, 0);
+        if (version < least_river_version || version > last_river_version)
+            return river_detail::failure(
+                ojs::errc::unsupported,
+                "River's tables are of version " + std::to_string(version) + "; known are " + known);
+        const std::string schema = options_.schema.empty() ? found->text(0, 1) : options_.schema;
+        const std::lock_guard<std::mutex> held(mutex_);
+        insert_channel_ = schema + ".river_insert";
+        control_channel_ = schema + ".river_control";
+        return {};
+    }
+
+    // ---- the session: the lock, what others notify, and what is due from time to time ----
+
+    // Nothing is claimed before the lock is held.
+    ojs::result<void> begin_session(const ojs::worker_identity& worker, ojs::time_point deadline) {
+        std::unique_lock<std::mutex> held(mutex_);
+        if (owner_.empty()) {
+            lease_ = worker.visibility_timeout;
+            all_queues_ = worker.queues;
+            owner_ = make_owner(worker);
+        }
+        if (!session_thread_.joinable() && !ending_) {
+            const ojs::result<void> started = start_session_thread();
+            if (!started) return started;
+        }
+        const auto ready = [this] { return locked_ || ending_; };
+        if (changed_.wait_until(held, river_detail::within_an_hour(deadline), ready) && locked_) return {};
+        if (ending_) return river_detail::failure(ojs::errc::unavailable, "the worker has left");
+        return river_detail::failure(ojs::errc::unavailable, session_trouble_.empty()
+                                                                 ? "the database does not answer"
+                                                                 : session_trouble_);
+    }
+
+    static std::string make_owner(const ojs::worker_identity& worker) {
+        std::random_device random;
+        char nonce[17];
+        std::snprintf(nonce, sizeof nonce, "%08x%08x", random(), random());
+        return "ojs:" + std::to_string(worker.visibility_timeout.count()) + ":" +
+               river_detail::storable(worker.worker_id, true) + ":" + nonce;
+    }
+    std::string owner() const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return owner_;
+    }
+
+    ojs::result<void> start_session_thread() {
+        if (wake_[0] < 0 && ::pipe2(wake_, O_CLOEXEC | O_NONBLOCK) != 0)
+            return ojs::error{ojs::errc::system, errno, "no pipe", 0, {}};
+        sigset_t all, before;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        ojs::result<void> out;
+        try {
+            session_thread_ = std::thread([this] { keep_session(); });
+        } catch (const std::system_error& why) {
+            out = ojs::error{ojs::errc::system, why.code().value(), "no thread for the session", 0, {}};
+        }
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        return out;
+    }
+
+    void end_session() {
+        std::thread thread;
+        {
+            const std::lock_guard<std::mutex> held(mutex_);
+            ending_ = true;
+            thread.swap(session_thread_);
+            changed_.notify_all();
+        }
+        if (thread.joinable()) {
+            const char any = 0;
+            if (::write(wake_[1], &any, 1) < 0) {
+            }
+            thread.join();
+        }
+        for (int& each : wake_) {
+            if (each >= 0) ::close(each);
+            each = -1;
+        }
+    }
+
+    bool is_ending() const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return ending_;
+    }
+
+    void keep_session() {
+        auto pause = std::chrono::milliseconds(20);
+        while (!is_ending()) {
+            const ojs::result<void> begun = take_lock();
+            if (begun) {
+                pause = std::chrono::milliseconds(20);
+                serve_session();
+            }
+            set_locked(false, begun ? "" : begun.error().text);
+            session_.close();
+            wait_on_session(ojs::deadline_after(pause));
+            pause = std::min(pause * 2, std::chrono::milliseconds(1000));
+        }
+    }
+
+    ojs::result<void> take_lock() {
+        const ojs::time_point deadline = ojs::deadline_after(call_time());
+        const ojs::result<void> known = look_at_schema(deadline);
+        if (!known) return known;
+        const ojs::result<postgres_rows> locked = session_.run(lock_, {owner()}, deadline);
+        if (!locked) return locked.error();
+        const postgres_statement listens[] = {
+            {"listen for jobs", "LISTEN " + postgres_connection::quoted(insert_channel_)},
+            {"listen for control", "LISTEN " + postgres_connection::quoted(control_channel_)}};
+        for (const postgres_statement& each : listens) {
+            const ojs::result<postgres_rows> listening = session_.run(each, {}, deadline);
+            if (!listening) return listening.error();
+        }
+        next_round_ = next_queues_ = ojs::steady_clock::now();
+        set_locked(true, "");
+        tell_work();
+        return {};
+    }
+    void set_locked(bool now, std::string trouble) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        locked_ = now;
+        session_process_ = now ? session_.server_process() : 0;
+        session_trouble_ = std::move(trouble);
+        changed_.notify_all();
+    }
+    std::chrono::milliseconds call_time() const { return std::chrono::seconds(5); }
+
+    // Until the connection ends, or the worker leaves.
+    void serve_session() {
+        while (!is_ending()) {
+            if (ojs::steady_clock::now() >= next_round_ && !make_round()) return;
+            wait_on_session(next_round_);
+            const bool alive = session_.take_notices(
+                [this](std::string_view channel, std::string_view text) { read_notice(channel, text); });
+            if (!alive) return;
+        }
+    }
+
+    void wait_on_session(ojs::time_point deadline) {
+        pollfd looks[] = {{session_.socket(), POLLIN, 0}, {wake_[0], POLLIN, 0}};
+        ::poll(looks, 2, postgres_connection::poll_time(deadline));
+    }
+
+    void read_notice(std::string_view channel, std::string_view text) {
+        if (channel == insert_channel_) {
+            for (const std::string& each : all_queues_) {
+                if (text.find("\"" + each + "\"") != std::string_view::npos) return tell_work();
+            }
+        }
+        if (channel != control_channel_) return;
+        if (text.find("\"resume\"") != std::string_view::npos) return tell_work();
+        if (text.find("\"cancel\"") == std::string_view::npos) return;
+        const std::size_t name = text.find("\"job_id\"");
+        const std::size_t from =
+            name == std::string_view::npos ? name : text.find_first_of("0123456789", name);
+        if (from == std::string_view::npos) return;
+        tell_revoked(std::string(text.substr(from, text.find_first_not_of("0123456789", from) - from)));
+    }
+
+    void tell_work() const {
+        const std::lock_guard<std::mutex> held(tell_mutex_);
+        tell_work_();
+    }
+    void tell_revoked(const std::string& id) const {
+        const std::lock_guard<std::mutex> held(tell_mutex_);
+        tell_revoked_(id);
+    }
+
+    // Every few seconds. False: the connection is gone.
+    bool make_round() {
+        const ojs::time_point deadline = ojs::deadline_after(call_time());
+        const std::chrono::milliseconds quarter = lease_ / 4;
+        next_round_ = ojs::deadline_after(
+            std::clamp(quarter, std::chrono::milliseconds(50), std::chrono::milliseconds(5000)));
+        const postgres_value queues(river_detail::array_of(all_queues_).text());
+        check(session_.run(schedule_, {queues, insert_channel_}, deadline), "jobs whose time has come");
+        look_for_lost_owners(queues, deadline);
+        if (ojs::steady_clock::now() >= next_queues_) {
+            next_queues_ = ojs::deadline_after(std::chrono::minutes(1));
+            check(session_.run(keep_queues_, {queues}, deadline), "the rows of the queues");
+            tell_left_alone(queues, deadline);
+            keep_from_rescuer(deadline);
+        }
+        return session_.connected();
+    }
+    bool check(const ojs::result<postgres_rows>& done, const char* what) const {
+        if (!done) notice(std::string(what) + ": " + done.error().text);
+        return bool(done);
+    }
+
+    // An owner whose lock is seen free for its whole lease is gone: one that lives takes it again long before.
+    void look_for_lost_owners(const postgres_value& queues, ojs::time_point deadline) {
+        const ojs::result<postgres_rows> found =
+            session_.run(owners_without_lock_, {queues, owner()}, deadline);
+        if (!check(found, "owners without a lock")) return free_since_.clear();
+        std::map<std::string, ojs::time_point> still;
+        const ojs::time_point now = ojs::steady_clock::now();
+        for (int row = 0; row < found->size(); ++row) {
+            const std::string name = found->text(row, 0);
+            const auto before = free_since_.find(name);
+            const ojs::time_point since = before == free_since_.end() ? now : before->second;
+            if (now - since >= lease_of(name)) {
+                rescue(name, queues, deadline);
+            }
+            still[name] = since;
+        }
+        free_since_.swap(still);
+    }
+    // "ojs:30000:..."; what is no number is a day.
+    static std::chrono::milliseconds lease_of(const std::string& name) {
+        const std::string text = name.substr(4, name.find(':', 4) - 4);
+        const std::optional<long long> read = river_detail::read_id(text);
+        return std::chrono::milliseconds(read ? *read : 24 * 3600 * 1000);
+    }
+    void rescue(const std::string& name, const postgres_value& queues, ojs::time_point deadline) {
+        const ojs::result<postgres_rows> rescued =
+            session_.run(rescue_, {name, queues, insert_channel_}, deadline);
+        if (!check(rescued, "rescue") || rescued->size() == 0) return;
+        notice("rescued " + std::to_string(rescued->size()) + " jobs of " + name + ", which is gone");
+        tell_work();
+    }
+
+    void tell_left_alone(const postgres_value& queues, ojs::time_point deadline) {
+        const postgres_value most(static_cast<long long>(options_.most_bytes));
+        const ojs::result<postgres_rows> left = session_.run(left_alone_, {queues, most}, deadline);
+        if (!check(left, "jobs that are left alone")) return;
+        for (int row = 0; row < left->size(); ++row) {
+            notice("left alone in queue " + left->text(row, 0) + ": " + left->text(row, 2) +
+                   " jobs that weigh too much or have no args, the first of them " + left->text(row, 1));
+        }
+    }
+
+    void keep_from_rescuer(ojs::time_point deadline) {
+        postgres_array ids;
+        bool any = false;
+        const ojs::time_point now = ojs::steady_clock::now();
+        {
+            const std::lock_guard<std::mutex> held(mutex_);
+            for (auto& each : held_) {
+                if (now - each.second.touched < std::chrono::minutes(10)) continue;
+                each.second.touched = now;
+                ids.add(each.first);
+                any = true;
+            }
+        }
+        if (any)
+            check(session_.run(keep_from_rescuer_, {ids.text(), owner()}, deadline),
+                  "jobs that run for long");
+    }
+
+    // ---- claiming ----
+
+    ojs::result<void> claim(const std::string& queue, std::size_t count,
+                            const ojs::function<bool()>& still_wanted, ojs::time_point deadline,
+                            std::vector<ojs::job>& out) {
+        const postgres_value kinds =
+            options_.kinds.empty() ? postgres_value(nullptr) : river_detail::array_of(options_.kinds).text();
+        const ojs::result<postgres_rows> rows =
+            claiming_.run(claim_,
+                          {queue, static_cast<long long>(count), owner(),
+                           static_cast<long long>(options_.most_bytes), kinds},
+                          deadline, still_wanted);
+        if (!rows) {
+            if (is_lost(rows.error())) claims_lost_ = true;
+            return rows.error();
+        }
+        const std::lock_guard<std::mutex> held(mutex_);
+        for (int row = 0; row < rows->size(); ++row) out.push_back(take_in(*rows, row));
+        return {};
+    }
+
+    // With the mutex held.
+    ojs::job take_in(const postgres_rows& rows, int row) {
+        river_detail::held_job held;
+        held.attempt = rows.number(row, 3);
+        held.touched = ojs::steady_clock::now();
+        held_[rows.number(row, 0)] = held;
+        ojs::job out;
+        out.id = rows.text(row, 0);
+        out.type = rows.text(row, 1);
+        out.queue = rows.text(row, 2);
+        out.attempt = held.attempt;
+        out.max_attempts = rows.number(row, 4);
+        if (rows.is_null(row, 5) || rows.is_null(row, 6)) {
+            out.malformed =
+                "its args or metadata weigh more than " + std::to_string(options_.most_bytes) + " bytes";
+            return out;
+        }
+        const std::string args = rows.text(row, 5);
+        out.args_json = args.rfind('[', 0) == 0 ? args : "[" + args + "]";
+        out.meta_json = rows.text(row, 6);
+        return out;
+    }
+
+    // With the turn to claim, so that no claim is under way: what is ours and not in hand came with an answer that was lost.
+    ojs::result<void> give_back_lost(ojs::time_point deadline) {
+        if (!claims_lost_) return {};
+        postgres_array ids;
+        std::string channel;
+        {
+            const std::lock_guard<std::mutex> held(mutex_);
+            for (const auto& each : held_) ids.add(each.first);
+            channel = insert_channel_;
+        }
+        const ojs::result<postgres_rows> given =
+            claiming_.run(give_back_lost_, {owner(), ids.text(), channel}, deadline);
+        if (!given) return given.error();
+        claims_lost_ = false;
+        if (given->size() > 0)
+            notice("gave back " + std::to_string(given->size()) + " jobs whose claim was answered to nobody");
+        return {};
+    }
+
+    // ---- beating ----
+
+    ojs::result<ojs::heartbeat_answer> confirm(const ojs::heartbeat_request& request,
+                                               ojs::time_point deadline) {
+        long long session = 0;
+        {
+            const std::lock_guard<std::mutex> held(mutex_);
+            session = session_process_;
+        }
+        const ojs::result<postgres_rows> locked =
+            beating_.run(lock_is_held_, {owner(), session}, deadline, request.still_wanted);
+        if (!locked) return locked.error();
+        if (locked->size() == 0)
+            return river_detail::failure(ojs::errc::unavailable,
+                                         "the session that holds this worker's lock has ended");
+        ojs::heartbeat_answer out;
+        if (request.active_jobs.empty()) return out;
+        postgres_array ids;
+        for (const std::string& each : request.active_jobs) {
+            if (const std::optional<long long> id = river_detail::read_id(each)) ids.add(*id);
+        }
+        const ojs::result<postgres_rows> ours = beating_.run(confirm_, {ids.text(), owner()}, deadline);
+        if (!ours) return ours.error();
+        for (int row = 0; row < ours->size(); ++row) {
+            out.jobs_extended.push_back(ours->text(row, 0));
+            if (ours->text(row, 1) == "t") tell_revoked(ours->text(row, 0));
+        }
+        return out;
+    }
+
+    // ---- settling: what waits at the same time is one statement ----
+
+    ojs::outcome decide(const ojs::job_context& job, const char* action, std::optional<double> delay,
+                        std::string why) {
+        const std::optional<long long> id = river_detail::read_id(job.id());
+        const std::lock_guard<std::mutex> held(mutex_);
+        const auto found = id ? held_.find(*id) : held_.end();
+        if (found != held_.end()) {
+            found->second.action = action;
+            found->second.delay = delay;
+        }
+        return ojs::outcome::retry(std::move(why));
+    }
+    void apply_decision(const std::string& job_id, river_detail::settlement& wanted) const {
+        const std::optional<long long> id = river_detail::read_id(job_id);
+        const std::optional<river_detail::held_job> held = id ? find_held(*id) : std::nullopt;
+        if (!held || held->action == nullptr) return;
+        wanted.action = held->action;
+        wanted.delay = held->delay;
+    }
+    std::optional<river_detail::held_job> find_held(long long id) const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        const auto found = held_.find(id);
+        return found == held_.end() ? std::nullopt : std::optional(found->second);
+    }
+
+    ojs::result<ojs::settled> settle(const std::string& job_id, river_detail::settlement wanted,
+                                     ojs::time_point deadline) {
+        const std::optional<long long> id = river_detail::read_id(job_id);
+        const std::optional<river_detail::held_job> held = id ? find_held(*id) : std::nullopt;
+        if (!held) return ojs::settled::gone;
+        wanted.id = *id;
+        wanted.attempt = held->attempt;
+        wanted.error = river_detail::storable(std::move(wanted.error), false);
+        const auto shared = std::make_shared<river_detail::settlement>(std::move(wanted));
+        std::unique_lock<std::mutex> lock(batch_mutex_);
+        waiting_.push_back(shared);
+        while (!shared->over) {
+            if (!settling_now_) {
+                settle_waiting(lock, deadline);
+            } else if (batch_changed_.wait_until(lock, river_detail::within_an_hour(deadline)) ==
+                           std::cv_status::timeout &&
+                       !shared->over) {
+                waiting_.erase(std::remove(waiting_.begin(), waiting_.end(), shared), waiting_.end());
+                return river_detail::failure(ojs::errc::timed_out, "the database did not answer in time");
+            }
+        }
+        if (shared->failed) return *shared->failed;
+        return shared->done ? ojs::settled::accepted : ojs::settled::gone;
+    }
+
+    using batch = std::vector<std::shared_ptr<river_detail::settlement>>;
+
+    // Whoever comes first settles for all who wait by then.
+    void settle_waiting(std::unique_lock<std::mutex>& lock, ojs::time_point deadline) {
+        settling_now_ = true;
+        const batch all = std::move(waiting_);
+        waiting_.clear();
+        lock.unlock();
+        settle_all(all, deadline);
+        lock.lock();
+        for (const auto& each : all) each->over = true;
+        settling_now_ = false;
+        batch_changed_.notify_all();
+    }
+
+    // A value that is refused must not keep the others from being settled.
+    void settle_all(const batch& all, ojs::time_point deadline) {
+        ojs::result<void> done = try_settle(all, deadline, false);
+        if (!done && done.error().code == ojs::errc::rejected) {
+            for (const auto& each : all) {
+                done = try_settle({each}, deadline, false);
+                if (!done && done.error().code == ojs::errc::rejected)
+                    done = try_settle({each}, deadline, true);
+                if (!done && !each->done) each->failed = done.error();
+            }
+            return;
+        }
+        for (const auto& each : all) {
+            if (!done && !each->done) each->failed = done.error();
+        }
+    }
+
+    ojs::result<void> try_settle(const batch& all, ojs::time_point deadline, bool ascii_only) {
+        postgres_array ids, attempts, actions, errors, delays, merged;
+        for (const auto& each : all) {
+            ids.add(each->id);
+            attempts.add(each->attempt);
+            actions.add(each->action);
+            each->action == "complete" ? errors.add_null()
+                                       : errors.add(river_detail::storable(each->error, ascii_only));
+            each->delay ? delays.add(std::to_string(*each->delay)) : delays.add_null();
+            each->merged.empty() ? merged.add_null() : merged.add(each->merged);
+        }
+        std::string channel;
+        {
+            const std::lock_guard<std::mutex> held(mutex_);
+            channel = insert_channel_;
+        }
+        const ojs::result<postgres_rows> rows =
+            settling_.run(settle_,
+                          {ids.text(), attempts.text(), actions.text(), errors.text(), delays.text(),
+                           merged.text(), owner(), channel},
+                          deadline);
+        if (!rows) {
+            if (is_lost(rows.error())) note_lost(all);
+            return rows.error();
+        }
+        note_settled(all, *rows);
+        const ojs::result<void> looked = look_at_lost(all, deadline);
+        let_go(all, bool(looked));
+        return looked;
+    }
+
+    void note_lost(const batch& all) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        for (const auto& each : all) {
+            const auto found = held_.find(each->id);
+            if (found != held_.end()) found->second.lost_answer = true;
+        }
+    }
+    static void note_settled(const batch& all, const postgres_rows& rows) {
+        std::set<long long> ids;
+        for (int row = 0; row < rows.size(); ++row) ids.insert(rows.number(row, 0));
+        for (const auto& each : all) each->done |= ids.count(each->id) != 0;
+    }
+    // Those of a lost answer may have been settled by what it answered.
+    ojs::result<void> look_at_lost(const batch& all, ojs::time_point deadline) {
+        batch lost;
+        for (const auto& each : all) {
+            const std::optional<river_detail::held_job> held = find_held(each->id);
+            if (!each->done && held && held->lost_answer) lost.push_back(each);
+        }
+        if (lost.empty()) return {};
+        postgres_array ids, attempts, actions, errors;
+        for (const auto& each : lost) {
+            ids.add(each->id);
+            attempts.add(each->attempt);
+            actions.add(each->action);
+            errors.add(each->error);
+        }
+        const ojs::result<postgres_rows> rows = settling_.run(
+            was_settled_, {ids.text(), attempts.text(), actions.text(), errors.text(), owner()}, deadline);
+        if (!rows) return rows.error();
+        note_settled(lost, *rows);
+        return {};
+    }
+    // Those that are done, or all.
+    void let_go(const batch& all, bool not_done_too) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        for (const auto& each : all) {
+            if (!each->done && !not_done_too) continue;
+            const auto found = held_.find(each->id);
+            if (found != held_.end() && found->second.attempt == each->attempt) held_.erase(found);
+        }
+    }
+
+    const river_options options_;
+    const postgres_statement version_ = statement("version", river_detail::version);
+    const postgres_statement lock_ = statement("lock", river_detail::lock);
+    const postgres_statement claim_ = statement("claim", river_detail::claim);
+    const postgres_statement give_back_lost_ = statement("give_back_lost", river_detail::give_back_lost);
+    const postgres_statement settle_ = statement("settle", river_detail::settle);
+    const postgres_statement was_settled_ = statement("was_settled", river_detail::was_settled);
+    const postgres_statement confirm_ = statement("confirm", river_detail::confirm);
+    const postgres_statement lock_is_held_ = statement("lock_is_held", river_detail::lock_is_held);
+    const postgres_statement keep_from_rescuer_ =
+        statement("keep_from_rescuer", river_detail::keep_from_rescuer);
+    const postgres_statement owners_without_lock_ = statement("owners", river_detail::owners_without_lock);
+    const postgres_statement rescue_ = statement("rescue", river_detail::rescue);
+    const postgres_statement schedule_ = statement("schedule", river_detail::schedule);
+    const postgres_statement keep_queues_ = statement("keep_queues", river_detail::keep_queues);
+    const postgres_statement left_alone_ = statement("left_alone", river_detail::left_alone);
+    const postgres_statement save_ = statement("save", river_detail::save);
+    const postgres_statement load_ = statement("load", river_detail::load);
+
+    line claiming_;
+    std::size_t next_queue_ = 0;            // with the turn to claim
+    std::atomic<bool> claims_lost_{false};  // the same
+    line settling_;                         // of who settles for all
+    line beating_;
+    line saving_;
+
+    mutable std::mutex mutex_;
+    std::condition_variable changed_;
+    std::string owner_;                    // once it is known
+    std::chrono::milliseconds lease_{0};   // the same
+    std::vector<std::string> all_queues_;  // the same
+    std::map<long long, river_detail::held_job> held_;
+    bool locked_ = false;
+    bool ending_ = false;
+    long long session_process_ = 0;
+    std::string session_trouble_;
+    std::string insert_channel_, control_channel_;
+    std::atomic<bool> left_{false};
+
+    // The session's thread alone, but for the pipe that wakes it.
+    std::thread session_thread_;
+    line session_;
+    int wake_[2] = {-1, -1};
+    ojs::time_point next_round_;
+    ojs::time_point next_queues_;
+    std::map<std::string, ojs::time_point> free_since_;
+
+    mutable std::mutex tell_mutex_;
+    ojs::function<void()> tell_work_;
+    ojs::function<void(const std::string&)> tell_revoked_;
+
+    std::mutex batch_mutex_;
+    std::condition_variable batch_changed_;
+    batch waiting_;
+    bool settling_now_ = false;
+};
+
+}  // namespace ojs_adapters

@@ -1,0 +1,101 @@
+// A worker on River's queue in PostgreSQL, beside River's own in Go. Link with -lpq.
+//
+//     DATABASE_URL=postgres://localhost/app OJS_QUEUES=default OJS_CONCURRENCY=10 build/river_worker
+//
+// RIVER_SCHEMA: where River's tables are, if not on the search_path. Kinds, whose args are an object:
+//   noop     {}           done at once
+//   sleep    {"ms":N}     heeds its cancellation
+//   spin     {"ms":N}     does not
+//   fail     {}           fails, each time
+//   snooze   {"ms":N}     comes again after so long, the first time; then it is done
+//   cancel   {}           is cancelled by itself
+//   discard  {}           fails for good
+//
+// Ctrl-C stops in River's three stages: a soft stop of OJS_SHUTDOWN_GRACE_PERIOD (10 s), which waits for jobs; a hard stop,
+// which cancels them and gives them 10 s more; and an exit that waits for nobody. Another Ctrl-C goes on to the next.
+#ifndef PICOJSON_USE_LOCALE
+#define PICOJSON_USE_LOCALE 0
+#endif
+#include <picojson.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "adapters/river_postgres.hpp"
+
+namespace {
+
+using std::chrono::milliseconds;
+
+std::string variable(const char* name) {
+    const char* const value = std::getenv(name);
+    return value == nullptr ? std::string() : value;
+}
+
+// "ms" of the job's one argument, an object; 0 where there is none.
+milliseconds wanted_time(const ojs::job_context& job) {
+    picojson::value args;
+    if (!picojson::parse(args, job.args_json()).empty() || !args.is<picojson::array>()) return {};
+    const picojson::value first = args.get(0);
+    if (!first.is<picojson::object>() || !first.get("ms").is<double>()) return {};
+    const double ms = first.get("ms").get<double>();
+    return milliseconds(ms > 0 && ms < 1e9 ? static_cast<long long>(ms) : 0);
+}
+
+void spin(ojs::job_context& job) {
+    const ojs::time_point end = ojs::deadline_after(wanted_time(job));
+    while (ojs::steady_clock::now() < end) {
+    }
+}
+
+void add_handlers(ojs::worker& worker, ojs_adapters::river_postgres& river) {
+    worker.register_handler("noop", [](ojs::job_context&) {});
+    worker.register_handler("sleep", [](ojs::job_context& job) {
+        return job.sleep_for(wanted_time(job)) ? ojs::outcome::done() : ojs::outcome::interrupted();
+    });
+    worker.register_handler("spin", spin);
+    worker.register_handler("fail",
+                            [](ojs::job_context&) { return ojs::outcome::retry("this kind always fails"); });
+    worker.register_handler("snooze", [&river](ojs::job_context& job) {
+        return job.meta("snoozes").empty() ? river.snooze(job, wanted_time(job)) : ojs::outcome::done();
+    });
+    worker.register_handler("cancel",
+                            [&river](ojs::job_context& job) { return river.cancel(job, "not needed"); });
+    worker.register_handler("discard",
+                            [](ojs::job_context&) { return ojs::outcome::discard("it never will work"); });
+}
+
+ojs::result<ojs::worker_options> read_options() {
+    ojs::result<ojs::worker_options> options = ojs::worker_options::from_environment();
+    if (!options) return options;
+    const milliseconds grace = options->shutdown_grace_period;
+    const bool grace_is_set = !variable("OJS_SHUTDOWN_GRACE_PERIOD").empty() ||
+                              !variable("OJS_GRACE_PERIOD").empty() ||
+                              !variable("OJS_SHUTDOWN_TIMEOUT").empty();
+    options->use(ojs::dialect::river());
+    if (grace_is_set) options->shutdown_grace_period = grace;
+    return options;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc == 2 && argv[1] == std::string("--help")) {
+        std::puts(
+            "usage: DATABASE_URL=postgres://HOST/DATABASE river_worker\n"
+            "Works on River's queue: kinds noop, sleep, spin, fail, snooze, cancel, discard.");
+        return 0;
+    }
+    if (argc > 1)
+        return ojs::report_usage({ojs::errc::invalid_argument, 0, "no arguments; see --help", 0, {}});
+    ojs::result<ojs::worker_options> options = read_options();
+    if (!options) return ojs::report_usage(options.error());
+    ojs_adapters::river_options how;
+    how.schema = variable("RIVER_SCHEMA");
+    how.on_notice = [](const std::string& text) { std::fprintf(stderr, "river: %s\n", text.c_str()); };
+    const auto river = ojs_adapters::river_postgres::create(variable("DATABASE_URL"), how);
+    if (!river) return ojs::report_usage(river.error());
+    ojs::worker worker(std::move(*options), **river);
+    add_handlers(worker, **river);
+    return worker.run();
+}
