@@ -182,7 +182,7 @@ WITH owners AS MATERIALIZED (
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 )
 SELECT name FROM owners
-WHERE name LIKE 'ojs:%' AND name <> $2
+WHERE name ~ '^ojs:[0-9]{1,9}:.*:[0-9a-f]{16}$' AND name <> $2
     AND NOT EXISTS (SELECT FROM locks WHERE key = hashtextextended(name, 0)))";
 
 // $1 the owner that is gone, $2 queues, $3 channel. The attempt counts: a job that ends its workers comes to an end itself.
@@ -725,11 +725,9 @@ class river_postgres : public ojs::transport {
         }
         free_since_.swap(still);
     }
-    // "ojs:30000:..."; what is no number is a day.
+    // "ojs:30000:..."
     static std::chrono::milliseconds lease_of(const std::string& name) {
-        const std::string text = name.substr(4, name.find(':', 4) - 4);
-        const std::optional<long long> read = river_detail::read_id(text);
-        return std::chrono::milliseconds(read ? *read : 24 * 3600 * 1000);
+        return std::chrono::milliseconds(std::atoll(name.c_str() + 4));
     }
     void rescue(const std::string& name, const postgres_value& queues, ojs::time_point deadline) {
         const ojs::result<postgres_rows> rescued =
