@@ -146,12 +146,26 @@ inline void stands_still(trial& t) {
     hands worker(t, {queue});
     hands idle(t,
                {t.new_name()});  // a FETCH that was sent may be carried out later: there is nothing to claim
+    hands patient(t, {t.new_name()});
     t.push_many(queue, 2);
     const texts ids = ids_of(worker.claim(2));
     idle.fetch();
+    patient.fetch();
+    event sends;
+    std::unique_ptr<threads> waiting;
     {
         frozen still(t.on);
         if (!still) return t.leave_out("nothing can be made to stand still");
+        // Nobody waits for a call of somebody else, as one with more time.
+        waiting = std::make_unique<threads>(1, [&](int) {
+            ojs::fetch_request request = patient.asking(1);
+            request.still_wanted = [&sends] {
+                sends.set();
+                return true;
+            };
+            static_cast<void>(patient.wire->fetch(request, ojs::deadline_after(guard * 3)));
+        });
+        static_cast<void>(sends.wait());
         const auto deadline = [] { return ojs::deadline_after(milliseconds(100)); };
         t.check(!fetch_late(t, idle, deadline()), "FETCH is answered by what stands still");
         settles_late(t, worker, ids[0], deadline());
@@ -162,6 +176,7 @@ inline void stands_still(trial& t) {
         const auto ack = [=] { return wire->ack({id, ""}, ojs::deadline_after(milliseconds(100))); };
         t.check(!in_time(t, "ACK", ack), "ACK is answered by what stands still");
     }
+    waiting->join();
     settle_again(t, worker, ids[0], true);
     settle_again(t, worker, ids[1], false);
     check_nothing_left(t, worker, queue);
