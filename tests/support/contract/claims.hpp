@@ -115,7 +115,7 @@ inline void claimed_once_among_many(trial& t) {
     const texts pushed = t.push_many(queue, count);
     std::mutex mutex;
     texts claimed;
-    const ojs::time_point end = soon();
+    ojs::time_point end = soon();  // after the last job that came
     const auto is_over = [&] {
         const std::lock_guard<std::mutex> held(mutex);
         return claimed.size() >= count || ojs::steady_clock::now() >= end || t.has_broken();
@@ -128,6 +128,7 @@ inline void claimed_once_among_many(trial& t) {
             {
                 const std::lock_guard<std::mutex> held(mutex);
                 for (const ojs::job& each : *got) claimed.push_back(each.id);
+                if (!got->empty()) end = soon();
             }
             for (const ojs::job& each : *got) worker.ack(each.id);
         }
