@@ -230,8 +230,11 @@ OJS_SHUTDOWN_INLINE result<std::string> memory_transport::load_checkpoint(const 
 
 OJS_SHUTDOWN_INLINE result<heartbeat_answer> memory_transport::heartbeat(const heartbeat_request& request,
                                                                          time_point /*deadline*/) {
+    const detail::lock_guard held(queue_->guard);
     heartbeat_answer answer;
-    answer.jobs_extended = request.active_jobs;
+    for (const std::string& id : request.active_jobs) {
+        if (queue_->find_active(id) != nullptr) answer.jobs_extended.push_back(id);
+    }
     return answer;
 }
 

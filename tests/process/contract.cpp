@@ -1,0 +1,74 @@
+// http_transport and dev_backend put through what every transport must do.
+#include <signal.h>
+
+#include <memory>
+
+#include "contract/doctest.hpp"
+#include "contract/relay.hpp"
+#include "harness.hpp"
+
+using namespace test;
+
+namespace {
+
+using transport_contract::job_state;
+using transport_contract::new_job;
+using transport_contract::traits;
+
+std::uint16_t port_of(const std::string& url) {
+    return static_cast<std::uint16_t>(std::stoi(url.substr(url.rfind(':') + 1)));
+}
+
+class http_subject : public transport_contract::subject {
+  public:
+    http_subject()
+        : backend_({"--dead-after", "1h", "--retry-delay", "0s", "--quiet"}),
+          relay_(port_of(backend_.url())) {}
+
+    traits can() const override {
+        traits out;
+        out.any_type = false;  // they are dev_backend's to refuse
+        out.lease = milliseconds(300);
+        return out;
+    }
+    std::shared_ptr<ojs::transport> connect(const ojs::worker_identity& as) override {
+        ojs::http_client_options options;
+        options.headers.push_back({"X-OJS-Worker-ID", as.worker_id});
+        const std::string url = "http://127.0.0.1:" + std::to_string(relay_.port());
+        auto client = ojs::http_transport::make_client(url, std::move(options));
+        if (!client) throw std::runtime_error(client.error().text);
+        return std::make_shared<ojs::http_transport>(std::move(*client));
+    }
+    std::string push(const new_job& what) override {
+        const std::string more = ",\"queue\":\"" + what.queue +
+                                 "\",\"retry\":{\"max_attempts\":" + std::to_string(what.max_attempts) + "}";
+        return backend_.push(what.type, what.args_json, 1, more).front();
+    }
+    job_state state_of(const std::string& id) override {
+        const std::string state = backend_.state_of(id);
+        if (state == "active") return job_state::running;
+        if (state == "completed") return job_state::completed;
+        return state == "discarded" ? job_state::discarded : job_state::waiting;
+    }
+    bool freeze() override {
+        backend_.self().freeze();
+        return true;
+    }
+    void thaw() override { backend_.self().signal(SIGCONT); }
+    bool lose_answers(int count) override {
+        relay_.lose(count);
+        return true;
+    }
+
+  private:
+    backend backend_;
+    transport_contract::relay relay_;
+};
+
+}  // namespace
+
+TEST_CASE("contract: http_transport and dev_backend") {
+    const auto on = std::make_shared<http_subject>();  // one for all: each starts a process
+    const auto left_out = transport_contract::check_all([&] { return on; });
+    CHECK(left_out == std::vector<std::string>{"news of work comes after a push"});
+}

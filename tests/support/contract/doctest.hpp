@@ -1,0 +1,29 @@
+// The contract as part of a doctest case.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "../transport_contract.hpp"
+
+namespace transport_contract {
+
+// Puts a subject through all cases; `make` returns a new one, to which * leads, for each. Returns the names of those left
+// out, for the caller to compare: a capability that is lost by mistake must not go unseen.
+template <class Make>
+std::vector<std::string> check_all(Make make) {
+    std::vector<std::string> left_out;
+    for (const contract_case& each : cases()) {
+        INFO("the case: ", std::string(each.name));
+        auto on = make();
+        const verdict got = run(each, *on);
+        for (const std::string& what : got.broken) FAIL_CHECK(what);
+        if (!got.left_out.empty()) left_out.push_back(each.name);
+        CHECK((got.checks > 0 || !got.left_out.empty()));
+    }
+    return left_out;
+}
+
+}  // namespace transport_contract

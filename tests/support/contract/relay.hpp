@@ -1,0 +1,128 @@
+// A relay of TCP in front of a server, which can lose its answers. Knows nothing of what is said.
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+
+namespace transport_contract {
+
+class relay {
+  public:
+    // In front of that port of loopback.
+    explicit relay(std::uint16_t to) : to_(to), listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        sockaddr_in at = loopback(0);
+        socklen_t size = sizeof at;
+        const bool listens = ::bind(listener_, reinterpret_cast<const sockaddr*>(&at), size) == 0 &&
+                             ::listen(listener_, 64) == 0 &&
+                             ::getsockname(listener_, reinterpret_cast<sockaddr*>(&at), &size) == 0;
+        if (!listens) throw std::runtime_error("the relay cannot listen");
+        port_ = ntohs(at.sin_port);
+        accepts_ = std::thread([this] { accept_all(); });
+    }
+    relay(const relay&) = delete;
+    relay& operator=(const relay&) = delete;
+    ~relay() {
+        ending_ = true;
+        ::shutdown(listener_, SHUT_RDWR);
+        accepts_.join();
+        ::close(listener_);
+        {
+            const std::lock_guard<std::mutex> held(mutex_);
+            for (const connection& each : connections_) end(each);
+        }
+        for (connection& each : connections_) {
+            each.passes.join();
+            ::close(each.near);
+            ::close(each.far);
+        }
+    }
+
+    std::uint16_t port() const { return port_; }
+    // The next so many answers end with the relay, and their connections with them. 0: no more.
+    void lose(int answers) { to_lose_ = answers; }
+
+  private:
+    struct connection {
+        int near = -1;  // the client's side
+        int far = -1;
+        std::thread passes;
+    };
+
+    static sockaddr_in loopback(std::uint16_t port) {
+        sockaddr_in out{};
+        out.sin_family = AF_INET;
+        out.sin_port = htons(port);
+        out.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        return out;
+    }
+    static void end(const connection& of) {
+        ::shutdown(of.near, SHUT_RDWR);
+        ::shutdown(of.far, SHUT_RDWR);
+    }
+
+    void accept_all() {
+        while (!ending_) {
+            const int near = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+            if (near < 0) continue;
+            const int far = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+            const sockaddr_in at = loopback(to_);
+            if (::connect(far, reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0)
+                ::shutdown(near, SHUT_RDWR);
+            const std::lock_guard<std::mutex> held(mutex_);
+            connections_.emplace_back();
+            connection& added = connections_.back();
+            added.near = near;
+            added.far = far;
+            added.passes = std::thread([this, &added] { pass(added); });
+        }
+    }
+
+    void pass(const connection& on) {
+        pollfd sides[2] = {{on.near, POLLIN, 0}, {on.far, POLLIN, 0}};
+        for (bool open = true; open;) {
+            if (::poll(sides, 2, -1) <= 0) continue;
+            if (sides[0].revents != 0) open = pass_some(on.near, on.far, false);
+            if (open && sides[1].revents != 0) open = pass_some(on.far, on.near, true);
+        }
+        end(on);
+    }
+    bool pass_some(int from, int to, bool is_answer) {
+        char buffer[65536];
+        const ssize_t got = ::recv(from, buffer, sizeof buffer, 0);
+        if (got <= 0 || (is_answer && is_lost())) return false;
+        for (ssize_t sent = 0; sent < got;) {
+            const ssize_t more =
+                ::send(to, buffer + sent, static_cast<std::size_t>(got - sent), MSG_NOSIGNAL);
+            if (more <= 0) return false;
+            sent += more;
+        }
+        return true;
+    }
+    bool is_lost() {
+        int left = to_lose_;
+        while (left > 0 && !to_lose_.compare_exchange_weak(left, left - 1)) {
+        }
+        return left > 0;
+    }
+
+    const std::uint16_t to_;
+    const int listener_;
+    std::uint16_t port_ = 0;
+    std::atomic<int> to_lose_{0};
+    std::atomic<bool> ending_{false};
+    std::mutex mutex_;
+    std::list<connection> connections_;
+    std::thread accepts_;
+};
+
+}  // namespace transport_contract

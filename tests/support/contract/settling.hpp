@@ -1,0 +1,181 @@
+// Cases: ACK and FAIL, what becomes of the job, and heartbeats.
+#pragma once
+
+#include "claims.hpp"
+
+namespace transport_contract {
+
+inline void settled_once(trial& t) {
+    const std::string queue = t.new_name();
+    hands worker(t, {queue});
+    for (const bool first_acks : {true, false}) {
+        const std::string id = t.push(queue);
+        t.equal(worker.claim_one().id, id, "the id");
+        if (first_acks) {
+            worker.ack(id);
+        } else {
+            worker.fail(id, false);
+        }
+        const std::string after = first_acks ? " after the ACK" : " after the FAIL";
+        for (int i = 0; i < 2; ++i) {
+            check_gone(t, worker.try_ack(id), "ACK" + after);
+            check_gone(t, worker.try_fail(id, true), "FAIL" + after);
+            check_gone(t, worker.try_fail(id, true, true), "FAIL with requeue" + after);
+        }
+        t.state_is(id, first_acks ? job_state::completed : job_state::discarded);
+    }
+    check_nothing_left(t, worker, queue);
+}
+
+inline void settled_once_in_a_race(trial& t) {
+    const std::string queue = t.new_name();
+    hands worker(t, {queue});
+    constexpr int rounds = 20;
+    t.push_many(queue, rounds);
+    for (int i = 0; i < rounds; ++i) {
+        const std::string id = worker.claim_one().id;
+        ojs::result<ojs::settled> acked = ojs::error{};
+        ojs::result<ojs::settled> failed = ojs::error{};
+        threads(2, [&](int number) {
+            if (number == 0) {
+                acked = worker.try_ack(id);
+            } else {
+                failed = worker.try_fail(id, false);
+            }
+        }).join();
+        const std::string said = "ACK is " + hands::text_of(acked) + ", FAIL is " + hands::text_of(failed);
+        t.check(acked && failed && is_accepted(acked) != is_accepted(failed), said);
+        t.state_is(id, is_accepted(acked) ? job_state::completed : job_state::discarded);
+    }
+    check_nothing_left(t, worker, queue);
+}
+
+inline bool is_refused(const ojs::result<ojs::settled>& answer) {
+    return is_gone(answer) || (!answer && answer.error().code == ojs::errc::rejected);
+}
+
+inline void settles_only_claimed(trial& t) {
+    const std::string queue = t.new_name();
+    hands worker(t, {queue});
+    hands other(t, {queue});
+    const std::string id = t.push(queue);
+    for (const std::string& each : {id, std::string("contract-none"), std::string("0")}) {
+        const auto acked = worker.try_ack(each);
+        const auto failed = worker.try_fail(each, false);
+        t.check(is_refused(acked), "ACK of a job that was not claimed is " + hands::text_of(acked));
+        t.check(is_refused(failed), "FAIL of a job that was not claimed is " + hands::text_of(failed));
+    }
+    t.state_is(id, job_state::waiting);
+    const ojs::job got = worker.claim_one();
+    t.equal(got.id, id, "the id");
+    t.equal(got.attempt, 1, "the attempt");
+    if (t.can.knows_holder) {
+        check_gone(t, other.try_ack(id), "ACK by a worker that has not claimed it");
+        check_gone(t, other.try_fail(id, false), "FAIL by a worker that has not claimed it");
+        t.state_is(id, job_state::running);
+    }
+    worker.ack(id);
+    t.state_is(id, job_state::completed);
+}
+
+inline void retried_until_used_up(trial& t) {
+    const std::string queue = t.new_name();
+    hands worker(t, {queue});
+    hands other(t, {queue});
+    const std::string once = t.push(queue, "[1]", 1);
+    t.equal(worker.claim_one().id, once, "the id");
+    worker.fail(once, true);
+    t.state_is(once, job_state::discarded);
+    const std::string thrice = t.push(queue, "[3]", 3);
+    for (const int attempt : {1, 2, 3}) {
+        hands& runs_it = attempt == 2 ? other : worker;
+        const ojs::job got = runs_it.claim_one();
+        t.equal(got.id, thrice, "the id");
+        t.equal(got.attempt, attempt, "the attempt");
+        t.equal(got.max_attempts, 3, "max_attempts");
+        check_args(t, got, "[3]");
+        runs_it.fail(got.id, true);
+        t.state_is(got.id, attempt < 3 ? job_state::waiting : job_state::discarded);
+    }
+    const std::string in_the_end = t.push(queue, "[2]", 2);
+    t.equal(worker.claim_one().id, in_the_end, "the id");
+    worker.fail(in_the_end, true);
+    t.equal(worker.claim_one().attempt, 2, "the attempt");
+    worker.ack(in_the_end);
+    t.state_is(in_the_end, job_state::completed);
+    check_nothing_left(t, worker, queue);
+}
+
+inline void not_retried(trial& t) {
+    const std::string queue = t.new_name();
+    hands worker(t, {queue});
+    const std::string id = t.push(queue, "[]", 5);
+    t.equal(worker.claim_one().id, id, "the id");
+    worker.fail(id, false);
+    t.state_is(id, job_state::discarded);
+    check_nothing_left(t, worker, queue);
+}
+
+inline void requeued_at_once(trial& t) {
+    const std::string queue = t.new_name();
+    hands worker(t, {queue});
+    hands other(t, {queue});
+    const std::string id = t.push(queue, "[]", t.can.requeue_spares_attempt ? 1 : 9);
+    for (const int times : {1, 2, 3}) {
+        hands& runs_it = times == 2 ? other : worker;
+        const ojs::job got = runs_it.claim_one();
+        t.equal(got.id, id, "the id");
+        if (t.can.requeue_spares_attempt) t.equal(got.attempt, 1, "the attempt of a job handed back");
+        runs_it.hand_back(id);
+        t.state_is(id, job_state::waiting);
+    }
+    const ojs::job got = worker.claim_one();
+    if (t.can.requeue_spares_attempt) t.equal(got.attempt, 1, "the attempt of a job handed back");
+    worker.fail(id, true);
+    t.state_is(id, t.can.requeue_spares_attempt ? job_state::discarded : job_state::waiting);
+}
+
+// Once another worker has the job, the one that was done with it has no say.
+inline void late_word_is_gone(trial& t) {
+    if (!t.can.knows_holder) return t.leave_out("the queue does not know who has claimed a job");
+    const std::string queue = t.new_name();
+    hands early(t, {queue});
+    hands later(t, {queue});
+    const std::string id = t.push(queue);
+    t.equal(early.claim_one().id, id, "the id");
+    early.fail(id, true);
+    t.equal(later.claim_one().id, id, "the id");
+    check_gone(t, early.try_ack(id), "ACK of a run that is over");
+    check_gone(t, early.try_fail(id, false), "FAIL of a run that is over");
+    t.state_is(id, job_state::running);
+    later.ack(id);
+    t.state_is(id, job_state::completed);
+}
+
+inline void heartbeat_renews_held(trial& t) {
+    const std::string queue = t.new_name();
+    hands worker(t, {queue});
+    t.push_many(queue, 2);
+    const texts claimed = ids_of(worker.claim(2));
+    worker.ack(claimed[0]);
+    const std::string waits = t.push(queue);
+    ojs::heartbeat_request request;
+    request.worker = &worker.identity;
+    request.state = "running";
+    request.matters = true;
+    request.active_jobs = {claimed[0], claimed[1], waits, "contract-none"};
+    const auto got = worker.wire->heartbeat(request, soon());
+    t.require(got.has_value(), "the heartbeat fails: " + hands::error_text(got));
+    t.equal(got->jobs_extended, texts{claimed[1]}, "what the heartbeat renews");
+    t.check(got->directive == ojs::directive::none, "the heartbeat asks the worker to stop");
+    request.still_wanted = [] { return false; };
+    const auto unwanted = worker.wire->heartbeat(request, soon());
+    t.check(unwanted || unwanted.error().code == ojs::errc::cancelled,
+            "a heartbeat that is no longer wanted: " + hands::error_text(unwanted));
+    worker.ack(claimed[1]);
+    for (const auto& answer : {worker.wire->register_worker(worker.identity, soon()),
+                               worker.wire->deregister_worker(worker.identity, soon())})
+        t.check(answer.has_value(), answer ? "" : "to be known and unknown again: " + answer.error().text);
+}
+
+}  // namespace transport_contract

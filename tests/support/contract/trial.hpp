@@ -1,0 +1,321 @@
+// What the cases are written with: checks that are collected, and a worker's hands on a transport.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "canonical_json.hpp"
+#include "subject.hpp"
+
+namespace transport_contract {
+
+using std::chrono::milliseconds;
+using jobs = std::vector<ojs::job>;
+using texts = std::vector<std::string>;
+
+// Only a hang ever takes this long.
+inline constexpr std::chrono::seconds guard{30};
+// A claim that no test outlives.
+inline constexpr std::chrono::minutes long_lease{60};
+
+inline ojs::time_point soon() {
+    return ojs::deadline_after(guard);
+}
+
+// Ends a case whose next steps make no sense.
+struct given_up {};
+
+class event {
+  public:
+    void set() {
+        const std::lock_guard<std::mutex> held(mutex_);
+        set_ = true;
+        changed_.notify_all();
+    }
+    bool wait() const {
+        std::unique_lock<std::mutex> held(mutex_);
+        return changed_.wait_for(held, guard, [this] { return set_; });
+    }
+
+  private:
+    mutable std::mutex mutex_;
+    mutable std::condition_variable changed_;
+    bool set_ = false;
+};
+
+// Started together, joined at the end.
+class threads {
+  public:
+    template <class Work>
+    threads(int count, Work work) {
+        for (int i = 0; i < count; ++i) {
+            all_.emplace_back([this, work, i] {
+                static_cast<void>(go_.wait());
+                work(i);
+            });
+        }
+        go_.set();
+    }
+    threads(const threads&) = delete;
+    threads& operator=(const threads&) = delete;
+    ~threads() { join(); }
+    void join() {
+        for (std::thread& each : all_) each.join();
+        all_.clear();
+    }
+
+  private:
+    event go_;
+    std::vector<std::thread> all_;
+};
+
+// The case that runs. Thread-safe.
+class trial {
+  public:
+    explicit trial(subject& of) : on(of), can(of.can()) {}
+
+    bool check(bool holds, const std::string& what) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        ++checks_;
+        if (holds) return true;
+        if (broken_.size() < most_told) broken_.push_back(what);
+        ++broken_count_;
+        return false;
+    }
+    void require(bool holds, const std::string& what) {
+        if (!check(holds, what)) throw given_up();
+    }
+    template <class Got, class Wanted>
+    void equal(const Got& got, const Wanted& wanted, const std::string& what) {
+        check(got == wanted, what + " is " + text_of(got) + " and not " + text_of(wanted));
+    }
+    void leave_out(const std::string& why) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        left_out_ = why;
+    }
+    bool has_broken() const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return !broken_.empty();
+    }
+    texts broken() const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        texts out = broken_;
+        if (broken_count_ > most_told)
+            out.push_back("and " + std::to_string(broken_count_ - most_told) + " more");
+        return out;
+    }
+    std::string left_out() const { return left_out_; }
+    int checks() const { return checks_; }
+
+    // A name that no other case has, nor one of another run on the same jobs.
+    std::string new_name() const {
+        static std::atomic<int> number{0};
+        return "contract-" + std::to_string(started_at()) + "-" + std::to_string(++number);
+    }
+    std::string push(const std::string& queue, const std::string& args_json = "[]",
+                     std::int64_t max_attempts = 3) {
+        new_job what;
+        what.queue = queue;
+        what.args_json = args_json;
+        what.max_attempts = max_attempts;
+        return on.push(what);
+    }
+    texts push_many(const std::string& queue, int count) {
+        texts ids;
+        for (int i = 0; i < count; ++i) ids.push_back(push(queue, "[" + std::to_string(i) + "]"));
+        return ids;
+    }
+    void state_is(const std::string& id, job_state wanted) {
+        const job_state got = on.state_of(id);
+        check(got == wanted, "job " + id + " is " + to_string(got) + " and not " + to_string(wanted));
+    }
+    // Waits for what others bring about. False: the guard ended it. Where something is broken anyway, not for long.
+    bool eventually(const std::function<bool()>& holds) {
+        const ojs::time_point begun = ojs::steady_clock::now();
+        while (!holds()) {
+            const milliseconds limit = has_broken() ? milliseconds(500) : milliseconds(guard);
+            if (ojs::steady_clock::now() - begun >= limit) return holds();
+            on.end_retry_delays();
+            std::this_thread::sleep_for(milliseconds(2));
+        }
+        return true;
+    }
+
+    subject& on;
+    const traits can;
+
+  private:
+    static std::int64_t started_at() {
+        static const std::int64_t at = std::chrono::system_clock::now().time_since_epoch().count();
+        return at;
+    }
+    static std::string text_of(const std::string& text) {
+        return text.size() <= 200 ? text : text.substr(0, 200) + "...";
+    }
+    static std::string text_of(const texts& all) {
+        std::string out = "{";
+        for (const std::string& each : all) out += (out.size() > 1 ? ", " : "") + each;
+        return text_of(out + "}");
+    }
+    template <class Number>
+    static std::string text_of(Number number) {
+        return std::to_string(number);
+    }
+
+    mutable std::mutex mutex_;
+    static constexpr std::size_t most_told = 10;
+    texts broken_;
+    std::size_t broken_count_ = 0;
+    std::string left_out_;
+    int checks_ = 0;
+};
+
+inline texts ids_of(const jobs& all) {
+    texts out;
+    for (const ojs::job& each : all) out.push_back(each.id);
+    return out;
+}
+
+inline texts sorted(texts all) {
+    std::sort(all.begin(), all.end());
+    return all;
+}
+
+// Whether the worker may ask again after it, and no more is meant by it.
+inline bool says_later(const ojs::error& why) {
+    return why.code == ojs::errc::timed_out || why.code == ojs::errc::unreachable ||
+           why.code == ojs::errc::disconnected || why.code == ojs::errc::unavailable;
+}
+
+// A worker as its transport knows it: it claims jobs, and says what became of them. Thread-safe but for kill().
+class hands {
+  public:
+    hands(trial& of, texts queues) : trial_(of) {
+        identity.worker_id = of.new_name();
+        identity.hostname = "contract";
+        identity.pid = 1;
+        identity.queues = std::move(queues);
+        identity.concurrency = 10;
+        identity.started_at = "2026-01-01T00:00:00Z";
+        identity.visibility_timeout = long_lease;
+        wire = of.on.connect(identity);
+    }
+
+    ojs::fetch_request asking(std::size_t count) const {
+        ojs::fetch_request out;
+        out.worker = &identity;
+        out.count = count;
+        return out;
+    }
+    // What one FETCH brings.
+    jobs fetch(std::size_t count = 1) {
+        const ojs::result<jobs> got = wire->fetch(asking(count), soon());
+        trial_.require(got.has_value(), "FETCH fails: " + error_text(got));
+        trial_.check(got->size() <= count,
+                     "FETCH for " + std::to_string(count) + " jobs brings " + std::to_string(got->size()));
+        for (const ojs::job& each : *got) {
+            trial_.check(each.malformed.empty(), "job " + each.id + " is malformed: " + each.malformed);
+        }
+        const std::lock_guard<std::mutex> held(mutex_);
+        for (const ojs::job& each : *got) held_.insert(each.id);
+        return *got;
+    }
+    // Asks until it has so many, as a worker does, or the guard ends it.
+    jobs claim(std::size_t count) {
+        jobs out;
+        const bool all = trial_.eventually([&] {
+            const jobs more = fetch(count - out.size());
+            if (more.empty()) beat();
+            out.insert(out.end(), more.begin(), more.end());
+            return out.size() >= count;
+        });
+        trial_.require(all, std::to_string(out.size()) + " jobs come, and not " + std::to_string(count));
+        return out;
+    }
+    ojs::job claim_one() { return claim(1).front(); }
+
+    ojs::result<ojs::settled> try_ack(const std::string& id, const std::string& result_json = "{\"n\":1}",
+                                      ojs::time_point deadline = soon()) {
+        return wire->ack({id, result_json}, deadline);
+    }
+    ojs::result<ojs::settled> try_fail(const std::string& id, bool retryable, bool requeue = false,
+                                       const std::string& checkpoint_json = "",
+                                       ojs::time_point deadline = soon()) {
+        ojs::fail_request request;
+        request.job_id = id;
+        request.error = {"handler_error", "no", retryable, "{\"n\":1}"};
+        request.requeue = requeue;
+        request.checkpoint_json = checkpoint_json;
+        return wire->fail(request, deadline);
+    }
+    void ack(const std::string& id) { accept(id, "ACK", try_ack(id)); }
+    void fail(const std::string& id, bool retryable, const std::string& checkpoint_json = "") {
+        accept(id, "FAIL", try_fail(id, retryable, false, checkpoint_json));
+    }
+    void hand_back(const std::string& id) { accept(id, "FAIL with requeue", try_fail(id, true, true)); }
+
+    void beat() {
+        ojs::heartbeat_request request;
+        request.worker = &identity;
+        request.state = "running";
+        {
+            const std::lock_guard<std::mutex> held(mutex_);
+            request.active_jobs.assign(held_.begin(), held_.end());
+        }
+        const ojs::result<ojs::heartbeat_answer> got = wire->heartbeat(request, soon());
+        trial_.check(got.has_value(), "the heartbeat fails: " + error_text(got));
+    }
+    // Nobody is there any more; what was claimed is not settled.
+    void kill() { trial_.on.kill(wire); }
+
+    template <class T>
+    static std::string error_text(const ojs::result<T>& of) {
+        return of ? "no error" : std::string(ojs::to_string(of.error().code)) + ": " + of.error().text;
+    }
+    static std::string text_of(const ojs::result<ojs::settled>& answer) {
+        if (!answer) return error_text(answer);
+        return *answer == ojs::settled::accepted ? "accepted" : "gone";
+    }
+
+    ojs::worker_identity identity;
+    std::shared_ptr<ojs::transport> wire;
+
+  private:
+    void accept(const std::string& id, const char* what, const ojs::result<ojs::settled>& answer) {
+        trial_.check(answer && *answer == ojs::settled::accepted,
+                     std::string(what) + " of job " + id + " is answered " + text_of(answer));
+        const std::lock_guard<std::mutex> held(mutex_);
+        held_.erase(id);
+    }
+
+    trial& trial_;
+    std::mutex mutex_;
+    std::set<std::string> held_;
+};
+
+inline bool is_gone(const ojs::result<ojs::settled>& answer) {
+    return answer && *answer == ojs::settled::gone;
+}
+inline bool is_accepted(const ojs::result<ojs::settled>& answer) {
+    return answer && *answer == ojs::settled::accepted;
+}
+inline void check_gone(trial& t, const ojs::result<ojs::settled>& answer, const std::string& what) {
+    t.check(is_gone(answer), what + " is answered " + hands::text_of(answer) + " and not gone");
+}
+
+// What was pushed before it and is not claimed together with it, is not to be had.
+inline void check_nothing_left(trial& t, hands& worker, const std::string& queue) {
+    const std::string last = t.push(queue);
+    t.on.end_retry_delays();
+    t.equal(ids_of(worker.claim(1)), texts{last}, "all there was to claim");
+    worker.ack(last);
+    t.equal(worker.fetch(10).size(), 0U, "the number of jobs after the last");
+}
+
+}  // namespace transport_contract

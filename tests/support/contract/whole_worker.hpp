@@ -1,0 +1,167 @@
+// Case: ojs::worker itself on the transport.
+#pragma once
+
+#include <map>
+
+#include "trial.hpp"
+
+namespace transport_contract {
+
+// What becomes of a job, by its number.
+enum class fate { done, done_with_result, second_time, never, worth_no_retry };
+inline constexpr int fates = 5;
+inline fate fate_of(std::int64_t number) {
+    return static_cast<fate>(number % fates);
+}
+inline bool ends_well(fate of) {
+    return of == fate::done || of == fate::done_with_result || of == fate::second_time;
+}
+
+inline constexpr std::int64_t most_runs = 2;
+inline constexpr int never_paused = 1000000;
+
+inline ojs::outcome run_by_fate(std::int64_t number, std::int64_t attempt) {
+    switch (fate_of(number)) {
+        case fate::done_with_result: return ojs::outcome::done("[" + std::to_string(number) + "]");
+        case fate::second_time: return attempt == 1 ? ojs::outcome::retry("not yet") : ojs::outcome::done();
+        case fate::never: return ojs::outcome::retry("never");
+        case fate::worth_no_retry: return ojs::outcome::discard("no use");
+        case fate::done: break;
+    }
+    return ojs::outcome::done();
+}
+
+// After which there is no other one.
+inline bool is_last_run(std::int64_t number, std::int64_t attempt) {
+    const fate of = fate_of(number);
+    return attempt >= most_runs || (of != fate::second_time && of != fate::never);
+}
+
+// The runs of each job, as the handlers saw them.
+class run_book {
+  public:
+    void note(std::int64_t number, std::int64_t attempt) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        runs_[number].push_back(attempt);
+        ++count_;
+        decided_ += is_last_run(number, attempt) ? 1 : 0;
+    }
+    std::map<std::int64_t, std::vector<std::int64_t>> runs() const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return runs_;
+    }
+    int count() const { return count_; }
+    int decided() const { return decided_; }
+
+  private:
+    mutable std::mutex mutex_;
+    std::map<std::int64_t, std::vector<std::int64_t>> runs_;
+    std::atomic<int> count_{0};
+    std::atomic<int> decided_{0};
+};
+
+// A worker of its own transport, with everything set so that only what happens counts, and not when.
+class contract_worker {
+  public:
+    // From so many runs on, its handlers return only once it is stopped.
+    contract_worker(trial& t, const std::string& queue, run_book& book, int pause)
+        : trial_(t), hands_(t, {queue}), worker_(options(hands_), *hands_.wire) {
+        const auto handler = [&book, pause](ojs::job_context& job) {
+            const std::int64_t number = job.arg<std::int64_t>(0).value_or(-1);
+            book.note(number, job.attempt());
+            while (book.count() >= pause && !job.stop_requested())
+                std::this_thread::sleep_for(milliseconds(1));
+            return run_by_fate(number, job.attempt());
+        };
+        t.require(worker_.register_handler("contract.work", handler), "the handler is refused");
+        const auto started = worker_.start();
+        t.require(started.has_value(), started ? "" : "the worker does not start: " + started.error().text);
+    }
+    // Stops it, and returns what it says of its jobs.
+    ojs::worker_report stop() {
+        const ojs::stop_result end = worker_.stop(soon());
+        trial_.check(end.how == ojs::stop_end::ended, std::string("the stop ") + ojs::to_string(end.how));
+        const ojs::worker_report report = worker_.report();
+        const std::uint64_t settled =
+            report.completed + report.failed + report.interrupted + report.handed_back;
+        trial_.equal(settled, report.claimed, "the number of jobs settled");
+        trial_.equal(report.gone, 0U, "the number of jobs gone");
+        trial_.equal(report.unreported, texts(), "the list of jobs unreported");
+        return report;
+    }
+
+  private:
+    static ojs::worker_options options(const hands& of) {
+        ojs::worker_options out;
+        out.url = "memory:";
+        out.queues = of.identity.queues;
+        out.worker_id = of.identity.worker_id;
+        out.concurrency = 8;
+        out.poll_interval = milliseconds(5);
+        out.visibility_timeout = long_lease;
+        out.heartbeat_interval = milliseconds(1000);
+        out.request_timeout = guard;
+        out.shutdown_grace_period = guard;
+        out.stop_timeout = guard;
+        out.log.level = ojs::log_level::off;
+        return out;
+    }
+
+    trial& trial_;
+    hands hands_;
+    ojs::worker worker_;
+};
+
+inline void check_runs(trial& t, const run_book& book, std::int64_t count) {
+    const auto runs = book.runs();
+    t.equal(runs.size(), static_cast<std::size_t>(count), "the number of jobs that ran");
+    for (const auto& [number, attempts] : runs) {
+        const fate of = fate_of(number);
+        const bool twice = of == fate::second_time || of == fate::never;
+        const std::vector<std::int64_t> wanted =
+            twice ? std::vector<std::int64_t>{1, 2} : std::vector<std::int64_t>{1};
+        // Where a job handed back at the stop has lost an attempt, its first run may be the second.
+        const bool fits =
+            attempts == wanted || (!t.can.requeue_spares_attempt && attempts == std::vector<std::int64_t>{2});
+        t.check(fits, "job " + std::to_string(number) + " ran " + std::to_string(attempts.size()) + " times");
+    }
+}
+
+// For as long as the runs go on.
+inline void await(trial& t, const run_book& book, const std::function<bool()>& reached,
+                  const char* not_reached) {
+    for (int seen = -1; !reached() && book.count() != seen;) {
+        seen = book.count();
+        t.eventually([&] { return reached() || book.count() != seen; });
+    }
+    t.check(reached(), not_reached);
+}
+
+inline void whole_worker(trial& t) {
+    constexpr int count = 500;
+    const std::string queue = t.new_name();
+    texts ids;
+    for (int i = 0; i < count; ++i) ids.push_back(t.push(queue, "[" + std::to_string(i) + "]", most_runs));
+    run_book book;
+    std::uint64_t settled_by_handlers = 0;
+    {
+        contract_worker first(t, queue, book, count / 2);
+        await(
+            t, book, [&] { return book.count() >= count / 2; }, "the first worker does not get far");
+        const ojs::worker_report report = first.stop();
+        settled_by_handlers += report.completed + report.failed;
+    }
+    t.check(book.count() < count, "nothing is left for the second worker");
+    contract_worker second(t, queue, book, never_paused);
+    t.check(t.eventually([&] { return book.decided() >= count; }),
+            "the second worker does not come to the end");
+    const ojs::worker_report report = second.stop();
+    settled_by_handlers += report.completed + report.failed;
+    t.equal(settled_by_handlers, static_cast<std::uint64_t>(book.count()), "the number of runs settled");
+    for (int i = 0; i < count; ++i)
+        t.state_is(ids[static_cast<std::size_t>(i)],
+                   ends_well(fate_of(i)) ? job_state::completed : job_state::discarded);
+    check_runs(t, book, count);
+}
+
+}  // namespace transport_contract
