@@ -107,6 +107,8 @@ class postgres_connection {
                                    const ojs::function<bool()>& still_wanted = nullptr) {
         const ojs::result<void> ready = prepare(what, deadline);
         if (!ready) return ready.error();
+        if (ojs::steady_clock::now() >= deadline)
+            return failure(ojs::errc::unreachable, "no time left to ask");
         if (still_wanted && !still_wanted())
             return ojs::error{ojs::errc::cancelled, 0, "not wanted any more", 0, {}};
         return send(what, values, deadline);

@@ -357,8 +357,7 @@ class river_postgres : public ojs::transport {
                                              ojs::time_point deadline) override {
         const ojs::result<void> known = begin_session(*request.worker, deadline);
         if (!known) return known.error();
-        const std::unique_lock<std::timed_mutex> turn(claiming_.mutex,
-                                                      river_detail::within_an_hour(deadline));
+        const line::turn turn(claiming_, deadline);
         if (!turn) return river_detail::failure(ojs::errc::timed_out, "another FETCH is still under way");
         const ojs::result<void> found = give_back_lost(deadline);
         if (!found) return found.error();
@@ -404,7 +403,7 @@ class river_postgres : public ojs::transport {
         if (left_) return ojs::heartbeat_answer();
         const ojs::result<void> known = begin_session(*request.worker, deadline);
         if (!known) return known.error();
-        const std::unique_lock<std::timed_mutex> turn(beating_.mutex, river_detail::within_an_hour(deadline));
+        const line::turn turn(beating_, deadline);
         if (!turn) return river_detail::failure(ojs::errc::timed_out, "another heartbeat is still under way");
         return confirm(request, deadline);
     }
@@ -417,8 +416,7 @@ class river_postgres : public ojs::transport {
                                         ojs::time_point deadline) override {
         ojs::result<void> found;
         {
-            const std::unique_lock<std::timed_mutex> turn(claiming_.mutex,
-                                                          river_detail::within_an_hour(deadline));
+            const line::turn turn(claiming_, deadline);
             if (turn) found = give_back_lost(deadline);
         }
         left_ = true;
@@ -431,7 +429,7 @@ class river_postgres : public ojs::transport {
         const std::optional<long long> id = river_detail::read_id(request.job_id);
         const std::optional<river_detail::held_job> held = id ? find_held(*id) : std::nullopt;
         if (!held) return ojs::settled::gone;
-        const std::unique_lock<std::timed_mutex> turn(saving_.mutex, river_detail::within_an_hour(deadline));
+        const line::turn turn(saving_, deadline);
         if (!turn)
             return river_detail::failure(ojs::errc::timed_out, "another checkpoint is still under way");
         const ojs::result<postgres_rows> saved =
@@ -442,7 +440,7 @@ class river_postgres : public ojs::transport {
     ojs::result<std::string> load_checkpoint(const std::string& job_id, ojs::time_point deadline) override {
         const std::optional<long long> id = river_detail::read_id(job_id);
         if (!id) return std::string();
-        const std::unique_lock<std::timed_mutex> turn(saving_.mutex, river_detail::within_an_hour(deadline));
+        const line::turn turn(saving_, deadline);
         if (!turn)
             return river_detail::failure(ojs::errc::timed_out, "another checkpoint is still under way");
         const ojs::result<postgres_rows> found = saving_.run(load_, {*id}, deadline);
@@ -461,9 +459,38 @@ class river_postgres : public ojs::transport {
 
   private:
     // A connection, and whose turn it is.
-    struct line : postgres_connection {
+    class line : public postgres_connection {
+      public:
         using postgres_connection::postgres_connection;
-        std::timed_mutex mutex;
+
+        // False: it was another's until the deadline.
+        class turn {
+          public:
+            turn(line& of, ojs::time_point deadline) : of_(of) {
+                std::unique_lock<std::mutex> held(of_.mutex_);
+                mine_ = of_.free_again_.wait_until(held, river_detail::within_an_hour(deadline),
+                                                   [&of] { return !of.taken_; });
+                if (mine_) of_.taken_ = true;
+            }
+            turn(const turn&) = delete;
+            turn& operator=(const turn&) = delete;
+            ~turn() {
+                if (!mine_) return;
+                const std::lock_guard<std::mutex> held(of_.mutex_);
+                of_.taken_ = false;
+                of_.free_again_.notify_one();
+            }
+            explicit operator bool() const noexcept { return mine_; }
+
+          private:
+            line& of_;
+            bool mine_ = false;
+        };
+
+      private:
+        std::mutex mutex_;
+        std::condition_variable free_again_;
+        bool taken_ = false;
     };
 
     river_postgres(std::string url, river_options options)

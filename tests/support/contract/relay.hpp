@@ -9,17 +9,23 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <mutex>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
 namespace transport_contract {
 
 class relay {
   public:
-    // In front of that port of loopback.
-    explicit relay(std::uint16_t to) : to_(to), listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    // In front of that port of loopback. Only what answers a request for which `may_lose` is true is lost: it is given what
+    // comes from the client at a time.
+    explicit relay(std::uint16_t to, std::function<bool(const std::string&)> may_lose = nullptr)
+        : to_(to),
+          may_lose_(std::move(may_lose)),
+          listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
         sockaddr_in at = loopback(0);
         socklen_t size = sizeof at;
         const bool listens = ::bind(listener_, reinterpret_cast<const sockaddr*>(&at), size) == 0 &&
@@ -56,6 +62,7 @@ class relay {
         int near = -1;  // the client's side
         int far = -1;
         std::thread passes;
+        bool may_lose = true;  // the answer to its last request
     };
 
     static sockaddr_in loopback(std::uint16_t port) {
@@ -87,19 +94,23 @@ class relay {
         }
     }
 
-    void pass(const connection& on) {
+    void pass(connection& on) {
         pollfd sides[2] = {{on.near, POLLIN, 0}, {on.far, POLLIN, 0}};
         for (bool open = true; open;) {
             if (::poll(sides, 2, -1) <= 0) continue;
-            if (sides[0].revents != 0) open = pass_some(on.near, on.far, false);
-            if (open && sides[1].revents != 0) open = pass_some(on.far, on.near, true);
+            if (sides[0].revents != 0) open = pass_some(on, on.near, on.far);
+            if (open && sides[1].revents != 0) open = pass_some(on, on.far, on.near);
         }
         end(on);
     }
-    bool pass_some(int from, int to, bool is_answer) {
+    bool pass_some(connection& on, int from, int to) {
         char buffer[65536];
         const ssize_t got = ::recv(from, buffer, sizeof buffer, 0);
-        if (got <= 0 || (is_answer && is_lost())) return false;
+        if (got <= 0) return false;
+        const bool is_answer = from == on.far;
+        if (is_answer && on.may_lose && is_lost()) return false;
+        if (!is_answer && may_lose_)
+            on.may_lose = may_lose_(std::string(buffer, static_cast<std::size_t>(got)));
         for (ssize_t sent = 0; sent < got;) {
             const ssize_t more =
                 ::send(to, buffer + sent, static_cast<std::size_t>(got - sent), MSG_NOSIGNAL);
@@ -116,6 +127,7 @@ class relay {
     }
 
     const std::uint16_t to_;
+    const std::function<bool(const std::string&)> may_lose_;
     const int listener_;
     std::uint16_t port_ = 0;
     std::atomic<int> to_lose_{0};

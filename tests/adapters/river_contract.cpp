@@ -1,0 +1,139 @@
+// examples/adapters/river_postgres.hpp put through what every transport must do. river_test.py starts the server and says
+// in DATABASE_URL where a database with River's tables is, by TCP, and in OJS_TEST_PORT at which port.
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#define DOCTEST_CONFIG_NO_POSIX_SIGNALS
+#include <signal.h>
+
+#include <cstdlib>
+#include <mutex>
+
+#include "contract/doctest.hpp"
+#include "contract/relay.hpp"
+#include "examples/adapters/river_postgres.hpp"
+
+namespace {
+
+using ojs_adapters::postgres_rows;
+using ojs_adapters::postgres_statement;
+using ojs_adapters::postgres_value;
+using transport_contract::job_state;
+using transport_contract::new_job;
+using transport_contract::traits;
+
+std::string variable(const char* name) {
+    const char* const value = std::getenv(name);
+    return value == nullptr ? "" : value;
+}
+
+// A claim or a report, sent as a prepared statement; not its preparation.
+bool is_claim_or_report(const std::string& request) {
+    using namespace std::string_literals;
+    return request.find("\0claim\0"s) != std::string::npos ||
+           request.find("\0settle\0"s) != std::string::npos;
+}
+
+class river_subject : public transport_contract::subject {
+  public:
+    river_subject()
+        : relay_(static_cast<std::uint16_t>(std::stoi(variable("OJS_TEST_PORT"))), is_claim_or_report),
+          looks_(variable("DATABASE_URL"), "contract") {}
+
+    traits can() const override {
+        traits out;
+        out.keeps_args_text = false;  // jsonb
+        out.holds_nul = false;
+        out.any_type = false;  // a kind has 1 to 127 characters
+        out.tells_of_work = true;
+        return out;
+    }
+    // A lease short enough for a dead worker's jobs to come back in time.
+    std::shared_ptr<ojs::transport> connect(const ojs::worker_identity& as) override {
+        auto made = ojs_adapters::river_postgres::create(variable("DATABASE_URL") +
+                                                         " port=" + std::to_string(relay_.port()));
+        if (!made) throw std::runtime_error(made.error().text);
+        const std::shared_ptr<ojs::transport> out = std::move(*made);
+        ojs::worker_identity short_lived = as;
+        short_lived.visibility_timeout = std::chrono::milliseconds(300);
+        const ojs::result<void> ready = out->register_worker(short_lived, transport_contract::soon());
+        if (!ready) throw std::runtime_error(ready.error().text);
+        prepare(*out, as);
+        return out;
+    }
+
+    std::string push(const new_job& what) override {
+        return ask("push",
+                   "WITH added AS (INSERT INTO river_job (kind, args, queue, max_attempts)"
+                   " VALUES ($1, $2::jsonb, $3, $4::bigint) RETURNING id)"
+                   " SELECT id, pg_notify(current_schema() || '.river_insert', json_build_object('queue', "
+                   "$3)::text)"
+                   " FROM added",
+                   {what.type, what.args_json, what.queue, what.max_attempts})
+            .text(0, 0);
+    }
+    job_state state_of(const std::string& id) override {
+        const postgres_rows found = ask("state", "SELECT state FROM river_job WHERE id::text = $1", {id});
+        if (found.size() == 0) return job_state::absent;
+        const std::string state = found.text(0, 0);
+        if (state == "running") return job_state::running;
+        if (state == "completed") return job_state::completed;
+        return state == "discarded" ? job_state::discarded : job_state::waiting;
+    }
+    void end_retry_delays() override {
+        ask("hurry",
+            "UPDATE river_job SET state = 'available', scheduled_at = now()"
+            " WHERE state = 'retryable' OR state = 'available' AND scheduled_at > now()",
+            {});
+    }
+    // The server's processes that serve transports, and the one that would start more. False: they are another user's.
+    bool freeze() override {
+        const postgres_rows found =
+            ask("processes",
+                "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'ojs %' UNION"
+                " SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)::int",
+                {});
+        for (int row = 0; row < found.size(); ++row) {
+            const pid_t each = static_cast<pid_t>(found.number(row, 0));
+            if (::kill(each, SIGSTOP) != 0) return false;
+            frozen_.push_back(each);
+        }
+        return true;
+    }
+    void thaw() override {
+        for (const pid_t each : frozen_) ::kill(each, SIGCONT);
+        frozen_.clear();
+    }
+    bool lose_answers(int count) override {
+        relay_.lose(count);
+        return true;
+    }
+
+  private:
+    // What a relay loses must not be the answer to a first use, which prepares a statement and claims nothing.
+    static void prepare(ojs::transport& wire, ojs::worker_identity as) {
+        as.queues = {"nobody pushes here"};
+        ojs::fetch_request request;
+        request.worker = &as;
+        if (const auto none = wire.fetch(request, transport_contract::soon()); !none)
+            throw std::runtime_error(none.error().text);
+    }
+
+    postgres_rows ask(const char* name, const char* sql, const std::vector<postgres_value>& values) {
+        ojs::result<postgres_rows> found =
+            looks_.run(postgres_statement{name, sql}, values, transport_contract::soon());
+        if (!found) throw std::runtime_error(std::string(name) + ": " + found.error().text);
+        return std::move(*found);
+    }
+
+    transport_contract::relay relay_;
+    ojs_adapters::postgres_connection looks_;
+    std::vector<pid_t> frozen_;
+};
+
+}  // namespace
+
+TEST_CASE("contract: river_postgres") {
+    const auto on = std::make_shared<river_subject>();
+    const auto left_out = transport_contract::check_all([&] { return on; });
+    CHECK(left_out ==
+          std::vector<std::string>{"a lease that ran out: the late worker hears that the job is gone"});
+}
