@@ -21,13 +21,15 @@ std::uint16_t port_of(const std::string& url) {
 
 class http_subject : public transport_contract::subject {
   public:
-    http_subject()
-        : backend_({"--dead-after", "1h", "--retry-delay", "0s", "--quiet"}),
+    explicit http_subject(bool keeps_checkpoints = true)
+        : keeps_checkpoints_(keeps_checkpoints),
+          backend_(flags(keeps_checkpoints)),
           relay_(port_of(backend_.url())) {}
 
     traits can() const override {
         traits out;
         out.any_type = false;  // they are dev_backend's to refuse
+        out.saves_checkpoints = keeps_checkpoints_;
         out.lease = milliseconds(300);
         return out;
     }
@@ -61,6 +63,13 @@ class http_subject : public transport_contract::subject {
     }
 
   private:
+    static std::vector<std::string> flags(bool keeps_checkpoints) {
+        std::vector<std::string> out = {"--dead-after", "1h", "--retry-delay", "0s", "--quiet"};
+        if (!keeps_checkpoints) out.push_back("--no-checkpoints");
+        return out;
+    }
+
+    const bool keeps_checkpoints_;
     backend backend_;
     transport_contract::relay relay_;
 };
@@ -71,4 +80,9 @@ TEST_CASE("contract: http_transport and dev_backend") {
     const auto on = std::make_shared<http_subject>();  // one for all: each starts a process
     const auto left_out = transport_contract::check_all([&] { return on; });
     CHECK(left_out == std::vector<std::string>{"news of work comes after a push"});
+}
+
+TEST_CASE("contract: http_transport and a backend without the route for checkpoints") {
+    const auto on = std::make_shared<http_subject>(false);
+    CHECK(transport_contract::check_all([&] { return on; }, "checkpoint").empty());
 }

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <list>
 #include <mutex>
 #include <stdexcept>
@@ -44,13 +45,11 @@ class relay {
         ::close(listener_);
         {
             const std::lock_guard<std::mutex> held(mutex_);
-            for (const connection& each : connections_) end(each);
+            for (const connection& each : connections_) {
+                if (!each.ended) shut(each);
+            }
         }
-        for (connection& each : connections_) {
-            each.passes.join();
-            ::close(each.near);
-            ::close(each.far);
-        }
+        for (connection& each : connections_) each.passes.join();
     }
 
     std::uint16_t port() const { return port_; }
@@ -61,6 +60,7 @@ class relay {
     struct connection {
         int near = -1;  // the client's side
         int far = -1;
+        bool ended = false;  // both are closed
         std::thread passes;
         bool may_lose = true;  // the answer to its last request
     };
@@ -72,9 +72,22 @@ class relay {
         out.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
         return out;
     }
-    static void end(const connection& of) {
+    static void shut(const connection& of) {
         ::shutdown(of.near, SHUT_RDWR);
         ::shutdown(of.far, SHUT_RDWR);
+    }
+    void end(connection& of) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        ::close(of.near);
+        ::close(of.far);
+        of.ended = true;
+    }
+    // With the mutex held: those that have ended need it no more.
+    void forget_ended() {
+        for (auto each = connections_.begin(); each != connections_.end();) {
+            if (each->ended) each->passes.join();
+            each = each->ended ? connections_.erase(each) : std::next(each);
+        }
     }
 
     void accept_all() {
@@ -86,6 +99,7 @@ class relay {
             if (::connect(far, reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0)
                 ::shutdown(near, SHUT_RDWR);
             const std::lock_guard<std::mutex> held(mutex_);
+            forget_ended();
             connections_.emplace_back();
             connection& added = connections_.back();
             added.near = near;

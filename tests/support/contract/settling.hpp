@@ -123,13 +123,13 @@ inline void requeued_at_once(trial& t) {
     const std::string id = t.push(queue, "[]", t.can.requeue_spares_attempt ? 1 : 9);
     for (const int times : {1, 2, 3}) {
         hands& runs_it = times == 2 ? other : worker;
-        const ojs::job got = runs_it.claim_one();
+        const ojs::job got = runs_it.claim_at_once();
         t.equal(got.id, id, "the id");
         if (t.can.requeue_spares_attempt) t.equal(got.attempt, 1, "the attempt of a job handed back");
         runs_it.hand_back(id);
         t.state_is(id, job_state::waiting);
     }
-    const ojs::job got = worker.claim_one();
+    const ojs::job got = worker.claim_at_once();
     if (t.can.requeue_spares_attempt) t.equal(got.attempt, 1, "the attempt of a job handed back");
     worker.fail(id, true);
     t.state_is(id, t.can.requeue_spares_attempt ? job_state::discarded : job_state::waiting);

@@ -52,8 +52,8 @@ inline const char* to_string(job_state state) {
 }
 
 // Derive from it. One object may serve all cases, or each has its own: every case uses queues of its own name. What goes
-// wrong in a function here is thrown as a std::exception, which ends the case. push() and state_of() are called from one
-// thread, while others use the transports.
+// wrong in a function here is thrown as a std::exception, which ends the case. All are called from one thread, while others
+// use the transports.
 class subject {
   public:
     subject() = default;

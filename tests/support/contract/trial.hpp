@@ -136,12 +136,12 @@ class trial {
         check(got == wanted, "job " + id + " is " + to_string(got) + " and not " + to_string(wanted));
     }
     // Waits for what others bring about. False: the guard ended it. Where something is broken anyway, not for long.
-    bool eventually(const std::function<bool()>& holds) {
+    bool eventually(const std::function<bool()>& holds, bool ends_delays = true) {
         const ojs::time_point begun = ojs::steady_clock::now();
         while (!holds()) {
             const milliseconds limit = has_broken() ? milliseconds(500) : milliseconds(guard);
             if (ojs::steady_clock::now() - begun >= limit) return holds();
-            on.end_retry_delays();
+            if (ends_delays) on.end_retry_delays();
             std::this_thread::sleep_for(milliseconds(2));
         }
         return true;
@@ -227,18 +227,21 @@ class hands {
         return *got;
     }
     // Asks until it has so many, as a worker does, or the guard ends it.
-    jobs claim(std::size_t count) {
+    jobs claim(std::size_t count, bool ends_delays = true) {
         jobs out;
-        const bool all = trial_.eventually([&] {
+        const auto has_all = [&] {
             const jobs more = fetch(count - out.size());
             if (more.empty()) beat();
             out.insert(out.end(), more.begin(), more.end());
             return out.size() >= count;
-        });
+        };
+        const bool all = trial_.eventually(has_all, ends_delays);
         trial_.require(all, std::to_string(out.size()) + " jobs come, and not " + std::to_string(count));
         return out;
     }
     ojs::job claim_one() { return claim(1).front(); }
+    // Of what waits for no retry.
+    ojs::job claim_at_once() { return claim(1, false).front(); }
 
     ojs::result<ojs::settled> try_ack(const std::string& id, const std::string& result_json = "{\"n\":1}",
                                       ojs::time_point deadline = soon()) {
