@@ -75,6 +75,6 @@ CREATE TABLE river_migration (
     line text CONSTRAINT line_length CHECK (char_length(line) > 0 AND char_length(line) < 128),
     version bigint CONSTRAINT version_gte_1 CHECK (version >= 1),
     created_at timestamptz DEFAULT now() NOT NULL,
-    PRIMARY KEY (line, version)
+    CONSTRAINT river_migration_pkey1 PRIMARY KEY (line, version)
 );
 INSERT INTO river_migration (line, version) SELECT 'main', generate_series(1, 8);
