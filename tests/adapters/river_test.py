@@ -21,6 +21,7 @@ from collections import Counter
 from pathlib import Path
 
 import postgres
+import river_chaos
 from postgres import SqlError
 from programs import BUILD, GUARD, Program, eventually
 from river import FINAL, new_river, with_river
@@ -774,6 +775,17 @@ class BadInput(Adapter):
                 self.assertEqual((self.db.state(later), self.db.state(scheduled)), ("available", "scheduled"))
                 self.signal(worker, signal.SIGTERM)
                 self.ends(worker)
+
+
+@unittest.skipIf(postgres.missing(), postgres.missing())
+class Chaos(unittest.TestCase):
+    """A small one of river_chaos.py."""
+
+    def test_workers_are_stopped_and_killed_while_the_server_restarts(self):
+        chaos = river_chaos.Chaos(self, jobs=600, seed=int(os.environ.get("OJS_TEST_SEED", "1")), workers=4, lease=5)
+        self.addCleanup(shutil.rmtree, chaos.folder)
+        chaos.run()
+        self.assertEqual({name: found for name, found in chaos.faults().items() if found}, {}, chaos.summary())
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ def note_kill(path, pid):
 
 class Trace:
     def __init__(self, path):
-        self.runs, self.overlaps = defaultdict(list), []
-        killed, open_runs = set(), defaultdict(list)
+        self.runs, self.overlaps, self.killed = defaultdict(list), [], set()
+        open_runs = defaultdict(list)
         try:
             lines = path.read_text().splitlines()
         except FileNotFoundError:
@@ -26,11 +26,11 @@ class Trace:
         for line in lines:
             word, *rest = line.split(" ", 4)
             if word == "killed":
-                killed.add(int(rest[0]))
+                self.killed.add(int(rest[0]))
                 continue
             job, attempt, pid = map(int, rest[:3])
             if word == "begin":
-                beside = [run for run in open_runs[job] if run.pid not in killed]
+                beside = [run for run in open_runs[job] if run.pid not in self.killed]
                 if beside:
                     self.overlaps.append((job, beside[0].pid, pid))
                 run = Run(job, attempt, pid, rest[3])
@@ -41,7 +41,7 @@ class Trace:
                 run.ended = True
                 open_runs[job].remove(run)
         for run in (run for each in self.runs.values() for run in each):
-            run.killed = not run.ended and run.pid in killed
+            run.killed = not run.ended and run.pid in self.killed
 
     def counts(self):
         """How often each job was run."""
