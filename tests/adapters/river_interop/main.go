@@ -158,6 +158,7 @@ func work(ctx context.Context, pool *pgxpool.Pool) {
 	must(c.Start(ctx))
 	show(map[string]string{"started": c.ID()})
 	<-signals
+	show(map[string]string{"stopping": c.ID()})
 	go func() {
 		<-signals
 		_ = c.StopAndCancel(ctx)
