@@ -30,7 +30,7 @@ JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(PROCESSORS))
 
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: examples demo fleet-demo test fuzz duress check ci bench container-test interop-test conformance grpc-bridge httplib-drain adapters adapters-test deps deps-check deps-container deps-adapters header amalgamate format clean help FORCE
+.PHONY: examples demo fleet-demo test fuzz duress check ci bench container-test interop-test conformance grpc-bridge httplib-drain adapters adapters-test river-interop river-chaos river-bench deps deps-check deps-container deps-adapters header amalgamate format clean help FORCE
 
 # ---- programs --------------------------------------------------------------------------------------------------------
 #
@@ -329,7 +329,7 @@ check ci: export SECONDS := $(if $(filter command environment,$(firstword $(orig
 check: deps-check  ## format, warnings, the tests, and the tests again under the sanitizers
 	$(call run_checks,$(CHECKS))
 ci: deps-check deps-container deps-adapters  ## what CI runs: `make check`, `make container-test` and `make adapters-test`, side by side
-	$(call run_checks,$(CHECKS) container adapters)
+	$(call run_checks,$(CHECKS) container $(ADAPTERS))
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast -Wundef \
             -Wnull-dereference -Wzero-as-null-pointer-constant -Wextra-semi -Wswitch-enum -Werror
@@ -447,18 +447,31 @@ $(BUILD)/httplib_drain: $(OBJ)/httplib_drain.o $(OBJ)/tests/link/implementation.
 
 # What joins the header to a library: examples/adapters/, a worker for each, and what its tests need.
 ON_OPENSSL := tls_worker https_client https_probe_worker
-ON_LIBPQ := river_worker
+ON_LIBPQ := river_worker river_probe_worker river_bench
 adapters: deps  ## build/tls_worker, over https://, and build/river_worker, on River's queue, where OpenSSL and libpq are installed
 	@if echo '#include <openssl/ssl.h>' | $(CXX) -E -x c - >/dev/null 2>&1; then \
 	    $(MAKE) -s $(JOBS) $(BUILD)/tls_worker; else echo "left out: tls_worker; apt-get install libssl-dev"; fi
 	@if echo '#include <libpq-fe.h>' | $(CXX) $(LIBPQ) -E -x c - >/dev/null 2>&1; then \
 	    $(MAKE) -s $(JOBS) $(BUILD)/river_worker; else echo "left out: river_worker; apt-get install libpq-dev"; fi
-adapters-test: deps deps-adapters  ## examples/adapters against openssl s_server and nginx
-	@rm -rf $(RESULTS)/adapters
-	@$(MAKE) -s $(JOBS) $(RESULTS)/adapters
-	@$(TALLY) sum $(RESULTS)/adapters
-$(RESULTS)/adapters: $(ON_OPENSSL:%=$(BUILD)/%) $(BUILD)/dev_backend $(BUILD)/shutdown-probe FORCE
+# A class of tests each has a server of its own, so that they run side by side.
+ADAPTERS := $(addprefix adapters/,tls $(addprefix river/,Work Notices Stops Crashes BadInput Chaos))
+adapters-test: deps deps-adapters  ## examples/adapters against openssl s_server, nginx and PostgreSQL
+	$(call run_checks,$(ADAPTERS))
+$(RESULTS)/adapters/tls: $(ON_OPENSSL:%=$(BUILD)/%) $(BUILD)/dev_backend $(BUILD)/shutdown-probe FORCE
 	@OJS_TEST_BUILD=$(BUILD) $(TALLY) run $@ python3 -B tests/adapters/tls_test.py
+$(RESULTS)/adapters/river/%: $(BUILD)/river_worker $(BUILD)/river_probe_worker FORCE
+	@OJS_TEST_BUILD=$(BUILD) $(TALLY) run $@ python3 -B tests/adapters/river_test.py $*
+
+# Not part of `make check`: they want Go, and once the network for River's own client; the last two take minutes.
+river-interop: deps deps-adapters  ## examples/adapters/river_postgres.hpp beside River's clients in Go and Python
+	@$(MAKE) -s $(JOBS) $(BUILD)/river_worker $(BUILD)/river_probe_worker
+	@OJS_TEST_BUILD=$(BUILD) python3 -B tests/adapters/river_interop_test.py
+river-chaos: deps deps-adapters  ## workers killed, PostgreSQL restarted, and an account of 20,000 jobs; others: make river-chaos JOBS_TO_RUN=N
+	@$(MAKE) -s $(JOBS) $(BUILD)/river_probe_worker
+	@OJS_TEST_BUILD=$(BUILD) python3 -B tests/adapters/river_chaos.py --jobs $(or $(JOBS_TO_RUN),20000)
+river-bench: deps deps-adapters  ## jobs a second, beside the same SQL in a bare loop and River's own worker
+	@$(MAKE) -s $(JOBS) $(BUILD)/river_worker $(BUILD)/river_bench
+	@OJS_TEST_BUILD=$(BUILD) python3 -B tests/adapters/river_bench.py
 # Where Debian and others have libpq's headers; elsewhere they are on the compiler's path.
 LIBPQ := $(addprefix -isystem ,$(wildcard /usr/include/postgresql))
 $(OBJ)/adapters/%.o: examples/%.cpp $(OBJ)/flags
@@ -469,7 +482,7 @@ $(ON_OPENSSL:%=$(BUILD)/%): LDLIBS += -lssl -lcrypto
 $(ON_LIBPQ:%=$(BUILD)/%): LDLIBS += -lpq
 $(addprefix $(BUILD)/,$(ON_OPENSSL) $(ON_LIBPQ)): $(BUILD)/%: $(OBJ)/adapters/%.o $(OBJ)/tests/link/implementation.o
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
-deps-adapters:  ## the same for `make adapters-test`: OpenSSL and nginx
+deps-adapters:  ## the same for `make adapters-test`: OpenSSL, nginx, libpq and PostgreSQL
 	@CXX='$(CXX)' tools/deps.sh adapters
 
 # Not part of `make check`: it wants Go, and the suites.

@@ -47,6 +47,10 @@ missing() {
         has_header openssl/ssl.h || echo "libssl-dev <openssl/ssl.h>"
         has_program openssl || echo "openssl openssl"
         has_program nginx || [ -x /usr/sbin/nginx ] || echo "nginx-light nginx"
+        has_header libpq-fe.h || has_header postgresql/libpq-fe.h || echo "libpq-dev <libpq-fe.h>"
+        has_program psql || echo "postgresql-client psql"
+        has_program initdb || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || echo "postgresql initdb"
+        has_program faketime || echo "faketime faketime"
     fi
     if [ "${1:-}" = portability ]; then
         python3 -c "import ensurepip" 2>/dev/null || echo "python3-venv python3 -m venv"

@@ -1,0 +1,229 @@
+"""A PostgreSQL server of one's own: Debian's, in a folder of its own, on a Unix socket (and on a port only where asked)."""
+
+import json
+import os
+import pwd
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+
+from programs import eventually
+
+PATIENCE = 120  # seconds for a server to come up or go down, on a machine with better things to do
+SIGNAL = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
+FIELD, RECORD = "\x1f", "\x1e"
+
+
+def tools():
+    """The newest folder with initdb and postgres, or None."""
+
+    def version(folder):
+        return [int(part) for part in re.findall(r"\d+", folder.parent.name)]
+
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=version, reverse=True)
+    found += [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
+    return next((folder for folder in found if (folder / "initdb").exists() and (folder / "postgres").exists()), None)
+
+
+def missing():
+    """What a test would want and this machine has not, or ""."""
+    if tools() is None:
+        return "no PostgreSQL server (Debian package postgresql)"
+    return "" if shutil.which("psql") else "no psql (Debian package postgresql-client)"
+
+
+def unprivileged():
+    """The server refuses to run as root: who runs it instead, or None where we are nobody special."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            pass
+    raise RuntimeError("neither a user postgres nor a user nobody")
+
+
+def literal(value):
+    """A value as SQL."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, (int, float)):
+        return str(value)
+    if isinstance(value, (dict, list)):
+        value = json.dumps(value)
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+class SqlError(Exception):
+    pass
+
+
+class Session:
+    """A psql that stays: one statement at a time, from any thread."""
+
+    def __init__(self, url):
+        self.lock = threading.Lock()
+        command = ["psql", "-qAtX", "-F", FIELD, "-R", RECORD, "-v", "VERBOSITY=terse", url]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                        text=True, errors="replace", bufsize=-1)
+
+    def ask(self, statement):
+        """What it printed. Raises SqlError with the server's words, or where there is no server."""
+        with self.lock:
+            try:
+                self.process.stdin.write(f"{statement}\n;\n\\echo {RECORD}:ERROR:SQLSTATE{RECORD}\n")
+                self.process.stdin.flush()
+            except OSError as error:
+                raise SqlError(f"psql has left: {error}") from None
+            printed = []
+            while line := self.process.stdout.readline():
+                end = re.fullmatch(f"{RECORD}(true|false)(.....)?{RECORD}\n", line)
+                if end:
+                    text = "".join(printed)
+                    if end[1] == "true":
+                        raise SqlError(text.strip())
+                    return text.rstrip("\n")
+                printed.append(line)
+            raise SqlError("psql has left: " + "".join(printed))
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+class Database:
+    """A database and a session in it."""
+
+    def __init__(self, server, name):
+        self.server, self.name, self.session = server, name, None
+        self.lock = threading.Lock()
+
+    def url(self, **more):
+        return self.server.url(dbname=self.name, **more)
+
+    def ask(self, statement):
+        with self.lock:
+            if self.session is None or self.session.process.poll() is not None:
+                self.close()
+                self.session = Session(self.url())
+        return self.session.ask(statement)
+
+    def rows(self, query):
+        """The rows of a query, or those that a statement returns, as dictionaries."""
+        return json.loads(self.ask(f"WITH answer AS ({query}) SELECT coalesce(json_agg(answer), '[]') FROM answer"))
+
+    def value(self, query):
+        return self.ask(query)
+
+    def script(self, text):
+        """Many statements, of which the first wrong one ends all."""
+        command = ["psql", "-qAtX", "-v", "ON_ERROR_STOP=1", "-f", "-", self.url()]
+        done = subprocess.run(command, input=text, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise SqlError(done.stderr)
+        return done.stdout
+
+    def close(self):
+        if self.session is not None:
+            self.session.close()
+            self.session = None
+
+
+class Postgres:
+    """clean_up(function): how to be told of the end, such as a test's addCleanup. durable: fsync; without, a
+    server that is killed keeps everything all the same, as long as the machine goes on. tcp: a port on loopback as well."""
+
+    def __init__(self, clean_up, durable=False, tcp=False, **settings):
+        self.bin = tools()
+        self.folder = Path(tempfile.mkdtemp(prefix="ojs-pg-"))
+        clean_up(shutil.rmtree, self.folder, ignore_errors=True)
+        self.as_user = self.drop_privileges()
+        self.port = 5432  # of the socket's name, when there is no other
+        if tcp:
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                self.port = free.getsockname()[1]
+        self.settings = {"listen_addresses": "127.0.0.1" if tcp else "", "port": self.port, "shared_buffers": "32MB",
+                         "unix_socket_directories": self.folder, "max_connections": 100, "log_min_messages": "fatal",
+                         "fsync": "on" if durable else "off", "full_page_writes": "on" if durable else "off", **settings}
+        self.data, self.log, self.process = self.folder / "data", self.folder / "log", None
+        self.databases = []
+        self.made = 0
+        self.lock = threading.Lock()
+        subprocess.run([self.bin / "initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C",
+                        "--no-sync"], check=True, capture_output=True, cwd=self.folder, **self.as_user)
+        clean_up(self.end)
+        self.start()
+
+    def drop_privileges(self):
+        user = unprivileged()
+        if user is None:
+            return {}
+        os.chown(self.folder, user.pw_uid, user.pw_gid)
+        return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+    def access(self, lines):
+        """pg_hba.conf: these lines before the one that trusts everybody."""
+        (self.data / "pg_hba.conf").write_text(lines + "\nlocal all all trust\nhost all all 127.0.0.1/32 trust\n")
+        if self.process is not None:
+            self.process.send_signal(signal.SIGHUP)
+
+    def start(self):
+        options = [part for name, value in self.settings.items() for part in ("-c", f"{name}={value}")]
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen([self.bin / "postgres", "-D", self.data, *options], stdin=subprocess.DEVNULL,
+                                            stdout=log, stderr=log, cwd=self.folder, **self.as_user)
+        if not eventually(self.answers, PATIENCE):
+            raise RuntimeError(self.log.read_text(errors="replace"))
+
+    def answers(self):
+        """Whether it takes connections; None tells the impatient that it never will."""
+        if self.process.poll() is not None:
+            raise RuntimeError(self.log.read_text(errors="replace"))
+        found = subprocess.run([self.bin / "pg_isready", "-q", "-h", self.folder, "-p", str(self.port)])
+        return found.returncode == 0
+
+    def stop(self, mode="fast"):
+        for each in self.databases:
+            each.close()
+        if self.process.poll() is None:
+            self.process.send_signal(SIGNAL[mode])
+        self.process.wait(PATIENCE)
+
+    def restart(self, mode="fast"):
+        self.stop(mode)
+        self.start()
+
+    def end(self):
+        if self.process is not None:
+            self.stop("immediate")
+
+    def url(self, **more):
+        """A connection string for libpq; what is given goes in as it is (dbname, user, password, host ...)."""
+        parts = {"host": self.folder, "port": self.port, "user": "postgres", "dbname": "postgres", **more}
+        return " ".join(f"{name}='{value}'" for name, value in parts.items())
+
+    def database(self, name="postgres", kind=Database):
+        found = kind(self, name)
+        self.databases.append(found)
+        return found
+
+    def create(self, kind=Database, template="template0"):
+        """A new database, a copy of another to which nobody is connected."""
+        with self.lock:
+            self.made += 1
+            name = f"t{self.made}"
+            self.root().ask(f"CREATE DATABASE {name} TEMPLATE {template}")
+        return self.database(name, kind)
+
+    def root(self):
+        return next((each for each in self.databases if each.name == "postgres"), None) or self.database()

@@ -1,0 +1,45 @@
+"""What the tests of the adapters share: where the programs are, and processes whose output can be waited for."""
+
+import os
+import re
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+BUILD = Path(os.environ.get("OJS_TEST_BUILD", "build")).resolve()
+GUARD = 20  # seconds; ends a test that would hang, and proves nothing else
+
+
+def eventually(holds, limit=GUARD):
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        found = holds()
+        if found:
+            return found
+        time.sleep(0.01)
+    return holds()
+
+
+class Program:
+    """A process with its output in a file; killed with the test."""
+
+    def __init__(self, test, *command, stdin=subprocess.DEVNULL, **variables):
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen([str(part) for part in command], stdin=stdin, stdout=self.log,
+                                        stderr=subprocess.STDOUT, env={**os.environ, **variables})
+        test.addCleanup(self.end)
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.log.close()
+
+    def said(self):
+        return os.pread(self.log.fileno(), 1 << 20, 0).decode(errors="replace")
+
+    def prints(self, pattern):
+        found = eventually(lambda: re.search(pattern, self.said()) or self.process.poll() is not None)
+        assert isinstance(found, re.Match), f"{pattern} is not in: {self.said()}"
+        return found

@@ -1,0 +1,98 @@
+// The kinds of examples/river_worker.cpp and a few more, each run written down: for river_test.py and river_chaos.py.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "examples/adapters/river_postgres.hpp"
+
+namespace {
+
+std::string variable(const char* name, const char* otherwise = "") {
+    const char* const value = std::getenv(name);
+    return value == nullptr ? otherwise : value;
+}
+
+// Lines of a file that several processes append to, each by one write: they stand in the order in which they were written.
+class trace {
+  public:
+    explicit trace(const std::string& path)
+        : file_(path.empty() ? -1 : ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644)) {}
+
+    void note(const char* event, const ojs::job_context& job) const {
+        if (file_ < 0) return;
+        const std::string line = std::string(event) + " " + job.id() + " " + std::to_string(job.attempt()) + " " +
+                                 std::to_string(::getpid()) + " " + job.type() + "\n";
+        if (::write(file_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) std::abort();
+    }
+
+  private:
+    int file_;
+};
+
+// {"ms": N}, which the worker shows as [{"ms": N}].
+std::chrono::milliseconds asked_time(const ojs::job_context& job) {
+    const std::string args = job.args_json();
+    const std::size_t at = args.find("\"ms\"");
+    const std::size_t digits = at == std::string::npos ? at : args.find_first_of("0123456789", at);
+    return std::chrono::milliseconds(digits == std::string::npos ? 0 : std::atoll(args.c_str() + digits));
+}
+
+ojs::outcome noop(ojs::job_context&) {
+    return ojs::outcome::done();
+}
+ojs::outcome sleep_a_while(ojs::job_context& job) {
+    return job.sleep_for(asked_time(job)) ? ojs::outcome::done() : ojs::outcome::interrupted();
+}
+ojs::outcome spin(ojs::job_context& job) {
+    const ojs::time_point end = ojs::steady_clock::now() + asked_time(job);
+    while (ojs::steady_clock::now() < end) {
+    }
+    return ojs::outcome::done();
+}
+ojs::outcome spin_fail(ojs::job_context& job) {
+    static_cast<void>(spin(job));
+    return ojs::outcome::retry("failed as asked");
+}
+ojs::outcome fail(ojs::job_context&) {
+    return ojs::outcome::retry("failed as asked");
+}
+ojs::outcome discard(ojs::job_context&) {
+    return ojs::outcome::discard("discarded as asked");
+}
+
+}  // namespace
+
+int main() {
+    auto options = ojs::worker_options::from_environment();
+    if (!options) return ojs::report_usage(options.error());
+    const std::chrono::milliseconds grace = options->shutdown_grace_period;
+    options->use(ojs::dialect::river());
+    if (!variable("OJS_SHUTDOWN_GRACE_PERIOD").empty()) options->shutdown_grace_period = grace;
+    ojs_adapters::river_options of_river;
+    of_river.on_notice = [](const std::string& text) { std::fprintf(stderr, "notice: %s\n", text.c_str()); };
+    auto river = ojs_adapters::river_postgres::create(variable("DATABASE_URL"), std::move(of_river));
+    if (!river) return ojs::report_usage(river.error());
+    ojs_adapters::river_postgres& queue = **river;
+    const trace runs(variable("RIVER_TEST_TRACE"));
+
+    ojs::worker worker(*options, queue);
+    const auto traced = [&](const char* kind, auto work) {
+        worker.register_handler(kind, [&runs, work](ojs::job_context& job) {
+            runs.note("begin", job);
+            ojs::outcome said = work(job);
+            runs.note("end", job);
+            return said;
+        });
+    };
+    traced("noop", noop);
+    traced("sleep", sleep_a_while);
+    traced("spin", spin);
+    traced("spin_fail", spin_fail);
+    traced("fail", fail);
+    traced("discard", discard);
+    traced("cancel", [&queue](ojs::job_context& job) { return queue.cancel(job, "cancelled as asked"); });
+    traced("snooze", [&queue](ojs::job_context& job) { return queue.snooze(job, asked_time(job)); });
+    return worker.run();
+}

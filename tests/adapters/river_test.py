@@ -1,0 +1,792 @@
+#!/usr/bin/env python3
+"""examples/adapters/river_postgres.hpp against a PostgreSQL of its own with River's tables. `make adapters-test` runs this, a
+class at a time; what it wants is built before:
+
+    OJS_TEST_BUILD    the folder with river_worker and river_probe_worker; default build
+
+Without PostgreSQL all is skipped.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+from collections import Counter
+from pathlib import Path
+
+import postgres
+import river_chaos
+from postgres import SqlError
+from programs import BUILD, GUARD, Program, eventually
+from river import FINAL, new_river, with_river
+from trace import Trace, note_kill
+from wire import Relay
+
+LONG = 60_000  # ms; a job that is not meant to come to its end
+
+
+@unittest.skipIf(postgres.missing(), postgres.missing())
+class Adapter(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = with_river(cls.addClassCleanup)
+
+    def setUp(self):
+        self.db = new_river(self.server)
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.trace_file = self.folder / "trace"
+        self.workers = 0
+
+    def worker(self, program="river_probe_worker", **variables):
+        """A worker with times short enough for a test: it polls each 100 ms, and its lease is two seconds."""
+        self.workers += 1
+        defaults = {"DATABASE_URL": self.db.url(), "OJS_POLL_INTERVAL": "100ms", "OJS_VISIBILITY_TIMEOUT": "2s",
+                    "OJS_HEARTBEAT_INTERVAL": "200ms", "OJS_LOG_FORMAT": "json", "OJS_WORKER_ID": f"w{self.workers}",
+                    "RIVER_TEST_TRACE": str(self.trace_file)}
+        return Program(self, BUILD / program, **{**defaults, **variables})
+
+    def becomes(self, job, state, worker=None):
+        reached = eventually(lambda: self.db.state(job) == state)
+        self.assertTrue(reached, f"{self.db.job(job)}\n{worker.said() if worker else ''}")
+        return self.db.job(job)
+
+    def begun(self, job, runs=1):
+        self.assertTrue(eventually(lambda: self.trace().counts()[job] >= runs), f"not begun: {self.db.job(job)}")
+
+    def trace(self):
+        return Trace(self.trace_file)
+
+    def all_final(self, worker=None, limit=GUARD * 3):
+        done = eventually(lambda: self.db.unfinished() == 0, limit)
+        self.assertTrue(done, f"{self.db.states()}\n{worker.said()[-3000:] if worker else ''}")
+
+    def ends(self, worker, status=0):
+        self.assertEqual(worker.process.wait(GUARD), status, worker.said())
+
+    def signal(self, worker, *signals):
+        for each in signals:
+            worker.process.send_signal(each)
+
+    def kill(self, worker):
+        note_kill(self.trace_file, worker.process.pid)
+        worker.process.kill()
+        worker.process.wait()
+
+    def alive(self, worker):
+        self.assertIsNone(worker.process.poll(), worker.said())
+
+    def still_works(self, worker, **variables):
+        self.alive(worker)
+        self.becomes(self.db.one("noop", **variables), "completed", worker)
+
+
+class Work(Adapter):
+    """What becomes of jobs."""
+
+    def test_a_job_is_completed(self):
+        job = self.db.one("noop", {"any": "thing"}, metadata={"kept": [1]})
+        worker = self.worker(program="river_worker", OJS_WORKER_ID="me")
+        done = self.becomes(job, "completed", worker)
+        self.assertEqual((done["attempt"], done["errors"], done["metadata"]), (1, None, {"kept": [1]}))
+        self.assertEqual(len(done["attempted_by"]), 1)
+        self.assertRegex(done["attempted_by"][0], r"\Aojs:2000:me:\S+\Z")
+        self.assertLessEqual(done["attempted_at"], done["finalized_at"])
+        self.assertLessEqual(done["finalized_at"], done["now"])
+        self.signal(worker, signal.SIGTERM)
+        self.ends(worker)
+
+    def test_the_order_is_priority_then_time_then_id(self):
+        wanted = []
+        for priority in (3, 1, 2):
+            for age in (10, 30, 30, 20):
+                at = (f"now() - interval '{age} s'",)
+                wanted.append((priority, -age, self.db.one("noop", priority=priority, scheduled_at=at, notify=False)))
+        self.worker(OJS_CONCURRENCY="1")
+        self.all_final()
+        self.assertEqual(self.trace().order(), [job for _, _, job in sorted(wanted)])
+
+    def test_only_what_is_available_and_due_is_run(self):
+        others = {self.db.one("noop", priority=1, notify=False, **columns): columns["state"][0].strip("'") for columns in (
+            {"state": ("'available'",), "scheduled_at": ("now() + interval '1 h'",)},
+            {"state": ("'scheduled'",), "scheduled_at": ("now() + interval '1 h'",)},
+            {"state": ("'retryable'",), "scheduled_at": ("now() + interval '1 h'",)},
+            {"state": ("'pending'",)},
+            {"state": ("'cancelled'",), "finalized_at": ("now()",)},
+            {"state": ("'discarded'",), "finalized_at": ("now()",)},
+            {"state": ("'running'",), "attempted_by": ("ARRAY['someone']",), "attempted_at": ("now()",)})}
+        elsewhere = self.db.one("noop", priority=1, queue="elsewhere", notify=False)
+        worker = self.worker()
+        self.becomes(self.db.one("noop", priority=4), "completed", worker)
+        self.assertEqual({job: self.db.state(job) for job in others}, others)
+        self.assertEqual(self.db.state(elsewhere), "available")
+
+    def test_several_queues(self):
+        jobs = [self.db.one("noop", queue=queue) for queue in ("one", "two", "three") for _ in range(3)]
+        worker = self.worker(OJS_QUEUES="one,two")
+        for job in jobs[:6]:
+            self.becomes(job, "completed", worker)
+        self.assertEqual({self.db.state(job) for job in jobs[6:]}, {"available"})
+        self.assertEqual(sorted(self.db.queues()), ["one", "two"])
+
+    def test_a_failed_job_waits_as_long_as_river_says(self):
+        # A job that failed n - 1 times before; its attempts, which a client may have raised or given back, do not count.
+        jobs = {self.db.one("fail", attempt=attempt, errors=(
+            "ARRAY(SELECT jsonb_build_object('at', now(), 'attempt', n, 'error', 'old', 'trace', '') "
+            f"FROM generate_series(1, {errors}) n)",)): (errors, attempt) for errors, attempt in
+            ((0, 0), (1, 1), (2, 7), (3, 3), (3, 3), (3, 3), (9, 2))}
+        worker = self.worker()
+        waits = set()
+        for job, (errors, attempt) in jobs.items():
+            self.assertTrue(eventually(lambda: len(self.db.job(job)["errors"] or []) > errors), worker.said())
+            row = self.db.job(job)
+            self.assertIn(row["state"], ("available", "retryable", "running") if errors == 0 else ("retryable",))
+            if errors == 0:
+                continue  # due within a second: it may have run again by now
+            self.assertEqual(row["attempt"], attempt + 1)
+            self.assertGreaterEqual(row["scheduled_at"], row["attempted_at"] + 0.9 * (errors + 1)**4 - 0.01, row)
+            self.assertLessEqual(row["scheduled_at"], row["now"] + 1.1 * (errors + 1)**4 + 0.01, row)
+            waits.add(round(row["scheduled_at"] - row["attempted_at"], 3))
+            last = row["errors"][-1]
+            self.assertEqual(sorted(last), ["at", "attempt", "error", "trace"])
+            self.assertEqual(last["attempt"], attempt + 1)
+            self.assertTrue(last["error"])
+            self.assertRegex(last["at"], r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)\Z")
+            self.assertIsInstance(last["trace"], str)
+        self.assertEqual(len(waits), len(jobs) - 1, "no two wait equally long")
+
+    def test_a_job_without_attempts_left_is_discarded(self):
+        once = self.db.one("fail", max_attempts=1)
+        last = self.db.one("fail", max_attempts=3, attempt=2)
+        worker = self.worker()
+        for job, attempt in ((once, 1), (last, 3)):
+            row = self.becomes(job, "discarded", worker)
+            self.assertEqual((row["attempt"], len(row["errors"])), (attempt, 1))
+            self.assertIsNotNone(row["finalized_at"])
+
+    def test_what_a_handler_decides(self):
+        worker = self.worker()
+        cancelled = self.becomes(self.db.one("cancel"), "cancelled", worker)
+        discarded = self.becomes(self.db.one("discard"), "discarded", worker)
+        for row in (cancelled, discarded):
+            self.assertEqual((row["attempt"], len(row["errors"])), (1, 1), row)
+            self.assertIsNotNone(row["finalized_at"])
+        snoozed = self.db.one("snooze", {"ms": 3600_000})
+        self.becomes(snoozed, "scheduled", worker)
+        row = self.db.job(snoozed)
+        self.assertEqual((row["attempt"], row["errors"]), (0, None))
+        self.assertAlmostEqual(row["scheduled_at"] - row["attempted_at"], 3600, delta=GUARD)
+
+    def test_what_is_due_is_made_available_without_a_leader(self):
+        columns = {"scheduled_at": ("now() - interval '1 s'",), "notify": False}
+        due = [self.db.one("noop", state=state, **columns) for state in ("scheduled", "retryable") for _ in range(3)]
+        soon = self.db.one("noop", state="scheduled", scheduled_at=("now() + interval '1 s'",), notify=False)
+        pending = self.db.one("noop", state="pending", **columns)
+        worker = self.worker()
+        for job in (*due, soon):
+            self.becomes(job, "completed", worker)
+        row = self.db.job(soon)
+        self.assertGreaterEqual(row["attempted_at"], row["scheduled_at"])
+        self.assertEqual(self.db.state(pending), "pending")
+
+    def test_a_due_job_that_must_be_unique_gives_way(self):
+        unique = {"unique_key": ("'\\x01'::bytea",), "unique_states": ("B'10000000'",), "notify": False}
+        # The bits: the first is for scheduled, the last for available. The waiting one is unique among the available.
+        unique_available = {**unique, "unique_states": ("B'00000001'",)}
+        holder = self.db.one("noop", queue="elsewhere", **unique_available)
+        waiting = self.db.one("noop", state="scheduled", scheduled_at=("now() - interval '1 s'",), **unique_available)
+        other = self.db.one("noop", state="scheduled", scheduled_at=("now()",), priority=4, notify=False)
+        worker = self.worker()
+        self.becomes(other, "completed", worker)
+        row = self.becomes(waiting, "discarded", worker)
+        self.assertEqual(row["metadata"].get("unique_key_conflict"), "scheduler_discarded")
+        self.assertEqual(self.db.state(holder), "available")
+
+    def test_jobs_of_kinds_it_does_not_know(self):
+        kinds = ["unknown", "a'b\"c\\d", "läuft\n\t{}", "%s%n$1::x;--", "k" * 127]
+        jobs = [self.db.one(kind) for kind in kinds]
+        worker = self.worker()
+        for job in jobs:
+            self.assertTrue(eventually(lambda: self.db.job(job)["errors"]), worker.said())
+            row = self.db.job(job)
+            self.assertNotIn(row["state"], ("completed", "running"))
+        self.still_works(worker)
+
+    def test_large_arguments_and_strange_text_arrive(self):
+        texts = ["\u0001\t\"\\'", "ä\U0001F600", "x" * 100_000]
+        jobs = [self.db.one("noop", {"text": text, "n": [1.5, None, {"a": True}]}) for text in texts]
+        worker = self.worker()
+        for job in jobs:
+            self.becomes(job, "completed", worker)
+
+
+class Notices(Adapter):
+    """LISTEN, pauses, queues, cancellations by others."""
+
+    def test_a_notification_wakes_a_worker_that_polls_each_minute(self):
+        first = self.db.one("noop")
+        worker = self.worker(OJS_POLL_INTERVAL="60s")
+        self.becomes(first, "completed", worker)
+        for _ in range(3):
+            self.becomes(self.db.one("noop"), "completed", worker)
+
+    def test_without_notifications_it_polls(self):
+        worker = self.worker()
+        for _ in range(3):
+            self.becomes(self.db.one("noop", notify=False), "completed", worker)
+
+    def test_after_its_connections_were_ended_it_listens_again(self):
+        worker = self.worker(OJS_POLL_INTERVAL="60s")
+        self.becomes(self.db.one("noop"), "completed", worker)
+        self.db.ask("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+                    "WHERE datname = current_database() AND pid <> pg_backend_pid()")
+        self.becomes(self.db.one("noop"), "completed", worker)  # it looks when it is back: nothing may have been missed
+        self.becomes(self.db.one("noop"), "completed", worker)
+
+    def test_notifications_that_mean_nothing_do_nothing(self):
+        worker = self.worker()
+        self.becomes(self.db.one("noop"), "completed", worker)
+        for topic in ("river_insert", "river_control"):
+            for payload in ("", "x", "{", "[]", "null", "\"\"", "{\"queue\": 7}", {"action": "cancel"},
+                            {"action": "cancel", "job_id": -1, "queue": "default"}, {"action": "cancel", "job_id": "x"},
+                            {"action": "cancel", "job_id": 10**30, "queue": "default"}, {"action": "what", "queue": "default"},
+                            {"queue": "x" * 5000}, {"action": ["pause"], "queue": {}}):
+                self.db.notify(topic, payload)
+        self.still_works(worker)
+
+    def test_a_paused_queue_is_left_alone_until_it_is_resumed(self):
+        for notify in (True, False):
+            with self.subTest(notify=notify):
+                worker = self.worker(OJS_QUEUES="held,free")
+                for queue in ("held", "free"):
+                    self.becomes(self.db.one("noop", queue=queue), "completed", worker)
+                self.db.pause("held", notify)
+                held = self.db.one("noop", queue="held", priority=1)
+                free = self.db.one("noop", queue="free", priority=4)
+                self.becomes(free, "completed", worker)
+                self.assertEqual(self.db.state(held), "available")
+                self.db.resume("held", notify)
+                self.becomes(held, "completed", worker)
+                self.signal(worker, signal.SIGTERM)
+                self.ends(worker)
+
+    def test_a_pause_of_all_queues_and_jobs_that_run_when_it_comes(self):
+        worker = self.worker(OJS_QUEUES="a,b", OJS_POLL_INTERVAL="60s")
+        running = self.db.one("sleep", {"ms": 1500}, queue="a")
+        self.begun(running)
+        self.db.pause("*")
+        waiting = [self.db.one("noop", queue=queue) for queue in ("a", "b")]
+        self.becomes(running, "completed", worker)
+        self.assertEqual({self.db.state(job) for job in waiting}, {"available"})
+        self.db.resume("*")
+        for job in waiting:
+            self.becomes(job, "completed", worker)
+
+    def test_the_rows_of_its_queues_are_kept_alive(self):
+        self.db.ask("INSERT INTO river_queue (name, metadata, updated_at) VALUES ('mine', '{\"theirs\": 1}', "
+                    "now() - interval '1 day'), ('other', '{}', now() - interval '1 day')")
+        self.worker(OJS_QUEUES="mine,new")
+        self.assertTrue(eventually(lambda: self.db.queues()["mine"]["age"] < 3600 and "new" in self.db.queues()))
+        queues = self.db.queues()
+        self.assertEqual(queues["mine"]["metadata"], {"theirs": 1})
+        self.assertGreater(queues["other"]["age"], 3600)
+
+    def test_a_queue_paused_before_the_start(self):
+        self.db.ask("INSERT INTO river_queue (name, paused_at) VALUES ('held', now())")
+        held = self.db.one("noop", queue="held", priority=1)
+        worker = self.worker(OJS_QUEUES="held,free")
+        self.becomes(self.db.one("noop", queue="free", priority=4), "completed", worker)
+        self.assertEqual(self.db.state(held), "available")
+        self.assertIsNotNone(self.db.queues()["held"]["paused_at"])
+
+    def test_a_running_job_is_cancelled_from_outside(self):
+        for notify in (True, False):
+            with self.subTest(notify=notify):
+                worker = self.worker()
+                job = self.db.one("sleep", {"ms": LONG})
+                other = self.db.one("sleep", {"ms": LONG})
+                self.begun(job)
+                self.begun(other)
+                self.db.cancel(job, notify)
+                row = self.becomes(job, "cancelled", worker)
+                self.assertEqual(row["attempt"], 1)
+                self.assertIsNotNone(row["finalized_at"])
+                self.assertEqual(self.db.state(other), "running")
+                self.db.cancel(other)
+                self.becomes(other, "cancelled", worker)
+                self.still_works(worker)
+                self.signal(worker, signal.SIGTERM)
+                self.ends(worker)
+
+    def test_a_cancelled_job_that_comes_to_its_end_is_completed(self):
+        worker = self.worker()
+        job = self.db.one("spin", {"ms": 1000})
+        self.begun(job)
+        self.db.cancel(job)
+        self.becomes(job, "completed", worker)
+
+    def test_a_cancelled_job_that_fails_is_not_tried_again(self):
+        worker = self.worker()
+        job = self.db.one("spin_fail", {"ms": 1000})
+        self.begun(job)
+        self.db.cancel(job)
+        row = self.becomes(job, "cancelled", worker)
+        self.assertEqual(len(row["errors"]), 1)
+
+    def test_a_cancelled_job_that_waits_is_never_run(self):
+        job = self.db.one("noop")
+        self.db.cancel(job)
+        worker = self.worker()
+        self.still_works(worker)
+        self.assertEqual(self.db.state(job), "cancelled")
+        self.assertEqual(self.trace().counts()[job], 0)
+
+    def test_a_job_taken_away_while_it_runs_is_left_as_it_is(self):
+        worker = self.worker()
+        deleted, taken = (self.db.one("spin", {"ms": 1000}) for _ in range(2))
+        for job in (deleted, taken):
+            self.begun(job)
+        self.db.ask(f"DELETE FROM river_job WHERE id = {deleted}")
+        self.db.update(taken, state="discarded", finalized_at=("now()",))
+        self.assertTrue(eventually(lambda: not self.trace().unended()))
+        self.still_works(worker)
+        row = self.db.job(taken)
+        self.assertEqual((row["state"], row["errors"]), ("discarded", None))
+
+
+class Stops(Adapter):
+    """River's three stages, quiet, and what a killed worker leaves."""
+
+    def test_a_soft_stop_waits_for_its_jobs(self):
+        worker = self.worker(OJS_CONCURRENCY="1")
+        job = self.db.one("sleep", {"ms": 1000})
+        self.begun(job)
+        waiting = self.db.one("noop")
+        self.signal(worker, signal.SIGTERM)
+        self.ends(worker)
+        self.assertEqual((self.db.state(job), self.db.state(waiting)), ("completed", "available"))
+
+    def test_a_hard_stop_gives_jobs_back_with_their_attempt(self):
+        worker = self.worker()
+        old = "ARRAY[jsonb_build_object('at', now(), 'attempt', 1, 'error', 'old', 'trace', '')]"
+        job = self.db.one("sleep", {"ms": LONG}, attempt=1, errors=(old,), max_attempts=2)
+        self.begun(job)
+        self.signal(worker, signal.SIGTERM)
+        worker.prints(r"drain")
+        self.assertEqual(self.db.state(job), "running")
+        time.sleep(0.3)  # signals less than 250 ms apart are one
+        self.signal(worker, signal.SIGTERM)
+        self.ends(worker)
+        row = self.db.job(job)
+        self.assertEqual((row["state"], row["attempt"], len(row["errors"])), ("available", 1, 1))
+        self.assertLessEqual(row["scheduled_at"], row["now"])
+        self.becomes_run_again(job)
+
+    def becomes_run_again(self, job):
+        self.worker()
+        self.begun(job, 2)
+
+    def test_a_grace_period_that_is_over_is_a_hard_stop(self):
+        worker = self.worker(OJS_SHUTDOWN_GRACE_PERIOD="300ms")
+        job = self.db.one("sleep", {"ms": LONG})
+        self.begun(job)
+        self.signal(worker, signal.SIGTERM)
+        self.ends(worker)
+        row = self.db.job(job)
+        self.assertEqual((row["state"], row["attempt"], row["errors"]), ("available", 0, None))
+
+    def test_a_cancelled_job_that_a_stop_interrupts_is_cancelled(self):
+        worker = self.worker(OJS_SHUTDOWN_GRACE_PERIOD="300ms")
+        job = self.db.one("sleep", {"ms": LONG})
+        self.begun(job)
+        self.db.ask(f"UPDATE river_job SET metadata = '{{\"cancel_attempted_at\": \"2024-01-01T00:00:00Z\"}}' WHERE id = {job}")
+        self.signal(worker, signal.SIGTERM)
+        self.ends(worker)
+        self.assertEqual(self.db.state(job), "cancelled")
+
+    def test_a_third_signal_ends_it_at_once_and_others_get_its_jobs(self):
+        worker = self.worker()
+        job = self.db.one("spin", {"ms": LONG})
+        self.begun(job)
+        for _ in range(3):
+            self.signal(worker, signal.SIGTERM)
+            time.sleep(0.3)  # signals less than 250 ms apart are one
+        note_kill(self.trace_file, worker.process.pid)
+        status = worker.process.wait(GUARD)
+        self.assertEqual(status, 128 + signal.SIGTERM, worker.said())
+        self.worker()
+        self.begun(job, 2)
+
+    def test_quiet_takes_nothing_until_it_goes_on(self):
+        worker = self.worker()
+        self.becomes(self.db.one("noop"), "completed", worker)
+        self.signal(worker, signal.SIGTSTP)
+        worker.prints("quiet")
+        waiting = self.db.one("noop")
+        other = self.worker(OJS_QUEUES="other")
+        self.becomes(self.db.one("noop", queue="other"), "completed", other)
+        self.assertEqual(self.db.state(waiting), "available")
+        self.signal(worker, signal.SIGCONT)
+        self.becomes(waiting, "completed", worker)
+
+    def test_a_killed_worker_leaves_its_jobs_to_others(self):
+        first = self.worker()
+        jobs = [self.db.one("sleep", {"ms": LONG}) for _ in range(5)]
+        asked = self.db.one("sleep", {"ms": LONG})
+        last = self.db.one("sleep", {"ms": LONG}, max_attempts=1)
+        for job in (*jobs, asked, last):
+            self.begun(job)
+        self.db.ask(f"UPDATE river_job SET args = '{{\"ms\": 1}}' WHERE id = ANY(ARRAY{jobs})")
+        self.db.ask(f"UPDATE river_job SET metadata = '{{\"cancel_attempted_at\": \"2024-01-01T00:00:00Z\"}}' WHERE id = {asked}")
+        self.kill(first)
+        second, third = self.worker(), self.worker()
+        for job in jobs:
+            row = self.becomes(job, "completed", second)
+            self.assertEqual(len(row["attempted_by"]), 2)
+        self.becomes(asked, "cancelled", second)
+        self.assertIn(self.becomes(last, "discarded", third)["state"], FINAL)
+        counts = self.trace().counts()
+        self.assertEqual({counts[job] for job in jobs}, {2})
+        self.assertEqual((counts[asked], counts[last]), (1, 1))
+        self.assertEqual(self.trace().overlaps, [])
+
+    def test_nobody_else_is_ever_rescued(self):
+        columns = {"state": "running", "attempt": 1, "attempted_at": ("now() - interval '1 day'",), "notify": False}
+        foreign = [self.db.one("noop", attempted_by=(owner,), **columns) for owner in (
+            "NULL", "'{}'", "ARRAY['a-go-client']", "ARRAY['ojs:1:dead:x', 'a-go-client']", "ARRAY[NULL]", "ARRAY['ojs:']",
+            "ARRAY['ojs:x:y:z']", "ARRAY['ojs:-1:y:z']", "ARRAY['ojs:99999999999999999999999:y:z']", "ARRAY['ojs:1']",
+            "ARRAY['xojs:1:y:z']", "ARRAY['OJS:1:y:z']")]
+        frozen = self.worker(OJS_VISIBILITY_TIMEOUT="1s")
+        held = self.db.one("sleep", {"ms": 100})
+        self.begun(held)
+        frozen.process.send_signal(signal.SIGSTOP)
+        self.addCleanup(frozen.process.send_signal, signal.SIGCONT)
+        while_frozen = self.db.job(held)
+        rescuer = self.worker(OJS_VISIBILITY_TIMEOUT="1s")
+        for _ in range(2):  # each time that a dead worker's job comes back, the frozen one's would have come as well
+            dead = self.worker(OJS_VISIBILITY_TIMEOUT="1s", OJS_QUEUES="dying")
+            job = self.db.one("sleep", {"ms": LONG}, queue="dying")
+            self.begun(job)
+            self.db.update(job, queue="default", args={"ms": 1})
+            self.kill(dead)
+            self.becomes(job, "completed", rescuer)
+        if while_frozen["state"] == "running":  # and not done before it was frozen
+            self.assertEqual(self.db.job(held)["attempted_by"], while_frozen["attempted_by"])
+            self.assertEqual(self.db.state(held), "running")
+        self.assertEqual({self.db.state(job) for job in foreign}, {"running"})
+        self.assertEqual(self.trace().overlaps, [])
+        frozen.process.send_signal(signal.SIGCONT)
+        self.becomes(held, "completed", frozen)
+        self.assertEqual(self.trace().counts()[held], 1)
+
+
+class Crashes(Adapter):
+    """Connections that end, servers that restart, answers that are lost: nothing is lost or done twice."""
+
+    def accounted_for(self, jobs, worker):
+        self.all_final(worker)
+        self.assertEqual(self.db.states(), {"completed": len(jobs)})
+        trace = self.trace()
+        self.assertEqual(trace.overlaps, [])
+        self.assertEqual(trace.unended(), [])
+        self.assertEqual(trace.counts(), Counter({job: 1 for job in jobs}))
+        self.assertEqual(self.db.rows("SELECT id, attempt, errors FROM river_job WHERE attempt <> 1 OR errors IS NOT NULL"), [])
+
+    def load(self, count=300):
+        return self.db.insert("noop", count=count // 2) + self.db.insert("sleep", {"ms": 20}, count=count // 2)
+
+    def test_each_of_its_connections_is_ended_in_turn(self):
+        jobs = self.load(100)
+        worker = self.worker(OJS_CONCURRENCY="4")
+        ended = set()
+
+        def end_one():
+            found = self.db.rows("SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
+                                 "AND pid <> pg_backend_pid() AND backend_type = 'client backend' ORDER BY pid")
+            pid = next((row["pid"] for row in found if row["pid"] not in ended), None)
+            if pid is not None:
+                ended.add(pid)
+                self.db.ask(f"SELECT pg_terminate_backend({pid})")
+            return len(ended) >= 12
+
+        for _ in range(10):
+            more = eventually(end_one)
+            jobs += self.load(20)
+            if more:
+                break
+        self.assertGreaterEqual(len(ended), 12)
+        self.accounted_for(jobs, worker)
+
+    def restarts(self, mode):
+        jobs = self.load(100)
+        worker = self.worker(OJS_CONCURRENCY="4", OJS_VISIBILITY_TIMEOUT="10s")
+        for _ in range(3):
+            jobs += self.load(60)
+            self.assertTrue(eventually(lambda: self.trace().counts().total() >= len(jobs) - 50))
+            self.server.restart(mode)
+        self.accounted_for(jobs, worker)
+        self.signal(worker, signal.SIGTERM)
+        self.ends(worker)
+
+    def test_a_server_that_restarts_in_order(self):
+        self.restarts("fast")
+
+    def test_a_server_that_crashes(self):
+        self.restarts("immediate")
+
+    def test_a_server_that_is_gone_for_longer_than_the_lease(self):
+        worker, other = self.worker(), self.worker()
+        jobs = [self.db.one("spin", {"ms": 300}) for _ in range(3)] + [self.db.one("sleep", {"ms": 1500})]
+        for job in jobs:
+            self.begun(job)
+        self.server.stop("immediate")
+        self.assertTrue(eventually(lambda: not self.trace().unended()))
+        time.sleep(2.5)  # longer than the lease of two seconds: what is tested is that time
+        self.server.start()
+        self.all_final(worker)
+        self.assertEqual(self.trace().overlaps, [])
+        self.assertEqual(set(self.db.states()), {"completed"})
+        self.alive(worker)
+        self.alive(other)
+
+    def cut_answers(self, wanted, limit=12):
+        """Work over a relay that ends the connection after each third statement that is wanted was done."""
+        seen = []
+
+        def cut(statement, tag):
+            if not wanted(" ".join(statement.split()), tag) or len(relay.cuts) >= limit:
+                return False
+            seen.append(statement)
+            return len(seen) % 3 == 1
+
+        relay = Relay(self, self.server, cut)
+        jobs = self.load(120)
+        worker = self.worker(OJS_CONCURRENCY="4", DATABASE_URL=relay.url(self.db))
+        self.accounted_for(jobs, worker)
+        self.assertGreater(len(relay.cuts), 2, f"what is to be cut never came by; {worker.said()[-1000:]}")
+
+    def changes_rows(self, tag):
+        return re.fullmatch(r"(UPDATE|SELECT) [1-9]\d*", tag)
+
+    def test_the_answer_to_a_claim_is_lost(self):
+        self.cut_answers(lambda statement, tag: "SKIP LOCKED" in statement.upper() and self.changes_rows(tag))
+
+    def test_the_answer_to_a_settlement_is_lost(self):
+        def settles(statement, tag):
+            return "finalized_at" in statement and "SKIP LOCKED" not in statement.upper() and self.changes_rows(tag)
+
+        self.cut_answers(settles)
+
+    def test_any_answer_is_lost(self):
+        self.cut_answers(lambda statement, tag: True)
+
+
+class BadInput(Adapter):
+    """Databases that refuse, and rows that nobody expects."""
+
+    def told(self, pattern, **variables):
+        worker = self.worker(OJS_REQUEST_TIMEOUT="500ms", **variables)
+        worker.prints(pattern)
+        return worker
+
+    def refused(self, pattern, status=64, **variables):
+        worker = self.worker(**variables)
+        self.ends(worker, status)
+        self.assertRegex(worker.said(), pattern)
+
+    def test_versions_of_the_tables(self):
+        for version in (5, 9, 1000):
+            self.db = new_river(self.server)
+            self.db.version(version)
+            with self.subTest(version=version):
+                self.refused(rf"\b{version}\b")
+        for version in (6, 7, 8):
+            self.db = new_river(self.server)
+            self.db.older() if version == 6 else self.db.version(version)
+            with self.subTest(version=version):
+                self.becomes(self.db.one("noop"), "completed", self.worker())
+
+    def test_a_database_without_the_tables(self):
+        empty = self.server.create()
+        self.refused("river_", DATABASE_URL=empty.url())
+
+    def test_urls_that_mean_nothing(self):
+        for url in ("nonsense=1", "postgres://[", "user='x"):
+            with self.subTest(url=url):
+                self.refused(r"\Aerror: ", DATABASE_URL=url)
+        self.alive(self.told(r"invalid port number", DATABASE_URL="host=/x port=99999"))
+
+    def test_nobody_listens_and_then_somebody_does(self):
+        job = self.db.one("noop")
+        self.server.stop()
+        self.addCleanup(lambda: self.server.process.poll() is None or self.server.start())
+        worker = self.told(r"(?i)connection to server.*failed|No such file or directory|Connection refused")
+        self.alive(worker)
+        self.server.start()
+        self.becomes(job, "completed", worker)
+
+    def test_a_wrong_password_and_an_unknown_role(self):
+        self.server.access("local all guarded scram-sha-256")
+        self.db.ask("DROP ROLE IF EXISTS guarded")
+        self.db.ask("CREATE ROLE guarded LOGIN PASSWORD 'right'")
+        eventually(lambda: subprocess.run(["psql", "-w", "-c", "", self.db.url(user="guarded")], capture_output=True).returncode)
+        worker = self.told("password authentication failed", DATABASE_URL=self.db.url(user="guarded", password="wrong"))
+        self.assertNotIn("wrong", worker.said())
+        self.told("role .*nobody-such.* does not exist", DATABASE_URL=self.db.url(user="nobody-such"))
+
+    def test_no_right_to_change_the_tables(self):
+        self.db.ask("DROP ROLE IF EXISTS reader")
+        self.db.script("CREATE ROLE reader LOGIN; GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader;")
+        job = self.db.one("noop")
+        worker = self.worker(DATABASE_URL=self.db.url(user="reader"))
+        worker.prints("permission denied")
+        row = self.db.job(job)
+        self.assertEqual((row["state"], row["attempt"]), ("available", 0))
+        if worker.process.poll() is None:
+            self.db.script("GRANT ALL ON ALL TABLES IN SCHEMA public TO reader;"
+                           "GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO reader;")
+            self.becomes(job, "completed", worker)
+
+    def test_a_database_that_is_read_only(self):
+        job = self.db.one("noop")
+        self.db.ask(f"ALTER DATABASE {self.db.name} SET default_transaction_read_only = on")
+        worker = self.told("read-only transaction")
+        self.assertEqual(self.db.state(job), "available")
+        self.alive(worker)
+        self.db.ask(f"ALTER DATABASE {self.db.name} SET default_transaction_read_only = off")
+        self.db.ask("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+                    "WHERE datname = current_database() AND pid <> pg_backend_pid()")
+        self.becomes(job, "completed", worker)
+
+    def test_too_many_connections(self):
+        self.db.ask("DROP ROLE IF EXISTS few")
+        self.db.script("CREATE ROLE few LOGIN CONNECTION LIMIT 0; GRANT ALL ON ALL TABLES IN SCHEMA public TO few;"
+                       "GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO few;")
+        job = self.db.one("noop")
+        worker = self.told("too many connections", DATABASE_URL=self.db.url(user="few"))
+        self.alive(worker)
+        self.db.ask("ALTER ROLE few CONNECTION LIMIT 1")
+        eventually(lambda: int(self.db.ask("SELECT count(*) FROM pg_stat_activity WHERE usename = 'few'")))
+        self.alive(worker)
+        self.db.ask("ALTER ROLE few CONNECTION LIMIT -1")
+        self.becomes(job, "completed", worker)
+
+    def odd(self, **columns):
+        """A job of an odd form: it runs, or it is told in its errors, or it is left as it is and told in the log."""
+        job = self.db.one("noop", priority=1, **columns)
+        worker = self.worker()
+        self.becomes(self.db.one("noop", priority=4), "completed", worker)
+        handled = eventually(lambda: (row := self.db.job(job))["state"] == "completed" or row["errors"]
+                             or row["state"] == "available" and re.search(rf"\b{job}\b", worker.said()))
+        self.assertTrue(handled, f"{self.db.job(job)} {worker.said()}")
+        self.assertNotEqual(self.db.state(job), "running")
+        self.alive(worker)
+        self.signal(worker, signal.SIGTERM)
+        self.ends(worker)
+
+    def test_arguments_that_are_no_object(self):
+        for args in ([], [1, 2], "text", 7, None, True, "", {"": 1}):
+            with self.subTest(args=args):
+                self.db = new_river(self.server)
+                self.odd(args=(postgres.literal(json.dumps(args)) + "::jsonb",))
+
+    def test_arguments_that_are_null(self):
+        self.db.ask("ALTER TABLE river_job ALTER args DROP NOT NULL")
+        self.odd(args=("NULL",))
+
+    def test_other_columns_that_are_null(self):
+        for column in ("max_attempts", "priority", "metadata", "tags", "scheduled_at", "attempt"):
+            with self.subTest(column=column):
+                self.db = new_river(self.server)
+                self.db.ask(f"ALTER TABLE river_job ALTER {column} DROP NOT NULL")
+                job = self.db.one("noop", **{column: ("NULL",)})
+                worker = self.worker()
+                self.becomes(self.db.one("noop", priority=4), "completed", worker)
+                self.assertIsNotNone(self.db.job(job))
+                self.alive(worker)
+                self.signal(worker, signal.SIGTERM)
+                self.ends(worker)
+                self.assertNotEqual(self.db.state(job), "running")
+
+    def test_metadata_of_other_forms(self):
+        for metadata in ([1], "text", 7, None, {"cancel_attempted_at": 7}, {"river:rescue_count": "x"}):
+            with self.subTest(metadata=metadata):
+                self.db = new_river(self.server)
+                job = self.db.one("fail", metadata=(postgres.literal(json.dumps(metadata)) + "::jsonb",), max_attempts=1)
+                snoozed = self.db.one("snooze", {"ms": LONG}, metadata=(postgres.literal(json.dumps(metadata)) + "::jsonb",))
+                worker = self.worker()
+                self.assertTrue(eventually(lambda: self.db.job(job)["errors"]), worker.said())
+                self.assertIn(self.db.state(job), ("discarded", "cancelled"))
+                self.assertTrue(eventually(lambda: self.db.state(snoozed) in ("scheduled", "available", "cancelled")))
+                self.still_works(worker)
+
+    def test_errors_of_other_forms(self):
+        for errors in ("ARRAY['7'::jsonb]", "ARRAY[NULL::jsonb]", "'[5:6]={1,2}'::jsonb[]", "'{}'::jsonb[]"):
+            with self.subTest(errors=errors):
+                self.db = new_river(self.server)
+                job = self.db.one("fail", max_attempts=1, errors=(errors,))
+                worker = self.worker()
+                self.becomes(job, "discarded", worker)
+
+    def test_arguments_of_twenty_megabytes(self):
+        huge = "jsonb_build_object('text', repeat('x', 20 * 1024 * 1024))"
+        self.odd(args=(huge,))
+
+    def test_a_state_that_nobody_knows(self):
+        self.db.ask("ALTER TYPE river_job_state ADD VALUE 'puzzled'")
+        job = self.db.one("noop", state="puzzled", notify=False)
+        worker = self.worker()
+        self.becomes(self.db.one("noop", priority=4), "completed", worker)
+        self.assertEqual(self.db.state(job), "puzzled")
+        self.alive(worker)
+
+    def test_attempts_beyond_what_is_allowed(self):
+        over = self.db.one("fail", attempt=7, max_attempts=3)
+        top = self.db.one("noop", attempt=32767, max_attempts=32767)
+        worker = self.worker()
+        self.becomes(over, "discarded", worker)
+        self.still_works(worker)
+        self.assertNotEqual(self.db.state(top), "running")
+
+    @unittest.skipUnless(shutil.which("faketime"), "no faketime")
+    def test_a_clock_that_is_wrong(self):
+        for offset in ("+2h", "-2h"):
+            # What it gives to the program that it starts: it would not hand on a signal.
+            printed = subprocess.run(["faketime", "-f", offset, "env"], capture_output=True, text=True, check=True).stdout
+            wrong = {name: value for name, value in (line.split("=", 1) for line in printed.splitlines() if "=" in line)
+                     if name == "LD_PRELOAD" or name.startswith("FAKETIME")}
+            with self.subTest(offset=offset):
+                self.db = new_river(self.server)
+                later = self.db.one("noop", scheduled_at=("now() + interval '1 h'",))
+                scheduled = self.db.one("noop", state="scheduled", scheduled_at=("now() + interval '1 h'",))
+                failed = self.db.one("fail", errors=("ARRAY['{}'::jsonb, '{}']",))
+                worker = self.worker(**wrong, FAKETIME_DONT_FAKE_MONOTONIC="1")
+                done = self.becomes(self.db.one("noop", priority=4), "completed", worker)
+                self.assertLessEqual(done["finalized_at"], done["now"])
+                self.assertGreaterEqual(done["finalized_at"], done["attempted_at"])
+                row = self.becomes(failed, "retryable", worker)
+                self.assertAlmostEqual(row["scheduled_at"] - row["attempted_at"], 81, delta=9 + GUARD)
+                self.assertEqual((self.db.state(later), self.db.state(scheduled)), ("available", "scheduled"))
+                self.signal(worker, signal.SIGTERM)
+                self.ends(worker)
+
+
+@unittest.skipIf(postgres.missing(), postgres.missing())
+class Chaos(unittest.TestCase):
+    """A small one of river_chaos.py."""
+
+    def test_workers_are_stopped_and_killed_while_the_server_restarts(self):
+        chaos = river_chaos.Chaos(self, jobs=600, seed=int(os.environ.get("OJS_TEST_SEED", "1")), workers=4, lease=5)
+        self.addCleanup(shutil.rmtree, chaos.folder)
+        chaos.run()
+        self.assertEqual({name: found for name, found in chaos.faults().items() if found}, {}, chaos.summary())
+
+
+if __name__ == "__main__":
+    unittest.main()
