@@ -414,6 +414,8 @@ $(RESULTS)/interop: FORCE
 	@$(TALLY) run $@ tests/interop/run.sh $(BUILD)
 $(RESULTS)/server: FORCE
 	@$(TALLY) run $@ tests/interop/server.sh $(BUILD)
+# Of the server; empty: dev_backend, started for it.
+URL ?=
 server-test: deps  ## what a running OJS server holds when workers stop and die: make server-test URL=http://127.0.0.1:8080
 	@$(MAKE) -s $(JOBS) $(BUILD)/dev_backend $(BUILD)/worker
 	@tests/interop/server.sh $(BUILD) $(URL)
