@@ -30,7 +30,7 @@ JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(PROCESSORS))
 
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: examples demo fleet-demo test fuzz duress check ci bench container-test interop-test conformance grpc-bridge httplib-drain adapters adapters-test river-interop river-chaos river-bench deps deps-check deps-container deps-adapters header amalgamate format clean help FORCE
+.PHONY: examples demo fleet-demo test fuzz duress check ci bench container-test interop-test server-test conformance grpc-bridge httplib-drain adapters adapters-test river-interop river-chaos river-bench deps deps-check deps-container deps-adapters header amalgamate format clean help FORCE
 
 # ---- programs --------------------------------------------------------------------------------------------------------
 #
@@ -406,12 +406,19 @@ deps-observability:  ## the same for `make observability-test`: chromium and pro
 
 # Not part of `make check`: it wants node, and the network once.
 interop-test: deps grpc-bridge httplib-drain  ## the coordinator and the launcher against connect-node, curl and gRPC clients
-	@rm -rf $(RESULTS)/interop
-	@$(MAKE) -s $(JOBS) $(BUILD)/lifecycle_runner $(BUILD)/launcher
-	@$(MAKE) -s $(RESULTS)/interop
-	@$(TALLY) sum $(RESULTS)/interop
+	@rm -rf $(RESULTS)/interop $(RESULTS)/server
+	@$(MAKE) -s $(JOBS) $(addprefix $(BUILD)/,lifecycle_runner launcher dev_backend worker)
+	@$(MAKE) -s -j1 $(RESULTS)/interop $(RESULTS)/server
+	@$(TALLY) sum $(RESULTS)/interop $(RESULTS)/server
 $(RESULTS)/interop: FORCE
 	@$(TALLY) run $@ tests/interop/run.sh $(BUILD)
+$(RESULTS)/server: FORCE
+	@$(TALLY) run $@ tests/interop/server.sh $(BUILD)
+# Of the server; empty: dev_backend, started for it.
+URL ?=
+server-test: deps  ## what a running OJS server holds when workers stop and die: make server-test URL=http://127.0.0.1:8080
+	@$(MAKE) -s $(JOBS) $(BUILD)/dev_backend $(BUILD)/worker
+	@tests/interop/server.sh $(BUILD) $(URL)
 
 # An example that is built only where its library is installed: examples/grpc_bridge/.
 GRPC := grpc++ protobuf

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -26,7 +27,8 @@ CONTROLLERS = ["kubernetes/controller-spot.yaml", "kubernetes/controller-normal.
 DEPLOYMENTS = ["kubernetes/deployment.yaml", *CONTROLLERS]
 DOCKERFILES = {"Dockerfile": "worker", "controller.Dockerfile": "controller"}  # and the program that is in the image
 POLICIES = ["kubernetes/disruption-budget.yaml", "kubernetes/network-policy.yaml"]
-FILES = [*GRANTS, *DOCKERFILES, *POLICIES, CONTROLLER_CONFIG, *CONTROLLERS]
+BACKENDS = "backends/docker-compose.yml"
+FILES = [*GRANTS, BACKENDS, *DOCKERFILES, *POLICIES, CONTROLLER_CONFIG, *CONTROLLERS]
 # File, and how it says how much memory the worker may have.
 MEMORY = {
     "docker-compose.yml": r"^ +mem_limit: (\d+)m$",
@@ -148,7 +150,7 @@ class Names(unittest.TestCase):
     def test_no_registry_is_named(self):
         for name in FILES:
             for image in re.findall(r"(?m)^\s*(?:FROM|image:) (?:--platform=\S+ )?(\S+)", without_comments(read(name))):
-                self.assertRegex(image, r"^[a-z-]+(:[a-z0-9.]+)?(@sha256:[0-9a-f]{64})?$", name)
+                self.assertRegex(image, r"^([a-z-]+(:[a-z0-9.]+)?(@sha256:[0-9a-f]{64})?|\$\{[A-Z_]+:\?an)$", name)
 
     def test_what_is_run_is_a_version(self):
         version = re.search(r'OJS_SHUTDOWN_VERSION "(.*)"', (ROOT / "ojs_shutdown.hpp").read_text()).group(1)
@@ -290,6 +292,46 @@ class Yaml(unittest.TestCase):
         self.assertEqual(worker["ulimits"], {"core": 0})
         dockerfile = DEPLOY / worker["build"]["context"] / worker["build"]["dockerfile"]
         self.assertEqual(dockerfile.resolve(), DEPLOY / "Dockerfile")
+
+    def test_compose_with_a_backend(self):
+        text = read(BACKENDS)
+        services = self.load(BACKENDS)["services"]
+        workers = {name: each for name, each in services.items() if name.startswith("worker-")}
+        self.assertEqual(set(services) - set(workers), {"postgres", "server"})
+        base = self.load("docker-compose.yml")["services"]
+        known = (ROOT / "ojs_shutdown.hpp").read_text()
+        for name, worker in workers.items():
+            self.assertEqual(set(worker), {"extends", "environment", "depends_on"}, name)  # no part of a stop is undone here
+            file = (DEPLOY / BACKENDS).parent / worker["extends"]["file"]
+            self.assertEqual(file.resolve(), DEPLOY / "docker-compose.yml")
+            self.assertIn(worker["extends"]["service"], base)
+            self.assertEqual(worker["depends_on"], {"server": {"condition": "service_healthy"}})
+            for variable in worker["environment"]:
+                self.assertIn(f'"{variable}"', known)
+            self.assertIn(f"--force-recreate {name}\n", text)  # the commands of a rolling restart
+        self.assertEqual(len(re.findall("--force-recreate worker-", text)), len(workers))
+        self.assertGreaterEqual(len(workers), 3)
+        address = workers["worker-1"]["environment"]["OJS_URL"]
+        self.assertEqual(address, f"http://server:{services['server']['environment']['OJS_PORT']}")
+        for port in services["server"]["ports"]:
+            self.assertRegex(port, r"^127\.0\.0\.1:")
+        self.assertEqual(services["server"]["depends_on"], {"postgres": {"condition": "service_healthy"}})
+        self.assertNotIn(":latest", text)
+
+    def test_no_secret_of_it_has_a_default(self):
+        for name, service in self.load(BACKENDS)["services"].items():
+            for variable, value in service["environment"].items():
+                for secret in re.findall(r"[A-Z_]*(?:PASSWORD|TOKEN|KEY)", f"{variable} {value}"):
+                    self.assertRegex(value, r"\$\{[A-Z_]+(:\?[^}]+)?\}", f"{name}: {secret}")
+
+    @unittest.skipUnless(shutil.which("docker-compose"), "there is no docker-compose")
+    def test_docker_compose_finds_no_fault_with_it(self):
+        variables = {"POSTGRES_PASSWORD": "a", "OJS_API_KEY": "b", "OJS_SERVER_IMAGE": "c:1"}
+        command = ["docker-compose", "-f", DEPLOY / BACKENDS, "config", "-q"]
+        done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
+        without = {name: value for name, value in os.environ.items() if name not in variables}
+        self.assertNotEqual(0, subprocess.run(command, env=without, capture_output=True, timeout=60).returncode)
 
     def test_deployment(self):
         deployment = self.load("kubernetes/deployment.yaml")

@@ -17,6 +17,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import unittest
 from dataclasses import dataclass
@@ -222,7 +223,20 @@ def check_amalgamate(words):
 
 
 def check_python(words):
+    script = ROOT / words[1]
+    if script.is_file():
+        known = subprocess.run(["python3", "-B", script, "--help"], capture_output=True, text=True).stdout
+        return check_flags([word for word in words[2:] if word.startswith("--")], known, words[1])
     assert words[1:5] == ["-B", "-m", "unittest", "discover"] and (ROOT / words[6]).is_dir(), words
+
+
+def check_docker(words):
+    """docker compose -f FILE COMMAND [FLAG]... [SERVICE]..."""
+    assert words[1:3] == ["compose", "-f"], words
+    services = re.findall(r"(?m)^  ([a-z0-9-]+):", read(words[3]))
+    assert words[4] in ("up", "stop", "logs"), words
+    for word in words[5:]:
+        assert word in services or word in ("-d", "--build", "--no-deps", "--force-recreate"), word
 
 
 def check_tool(words):
@@ -258,6 +272,7 @@ COMMANDS = {
     "kubectl": check_kubectl,
     "tools/amalgamate.py": check_amalgamate,
     "python3": check_python,
+    "docker": check_docker,
     "conan": check_recipe,
     "vcpkg": check_recipe,
     "addr2line": check_tool,
@@ -439,6 +454,36 @@ class Shutdown(unittest.TestCase):
         style = picture.text_of(picture.Picture(ROOT / "docs/shutdown.svg").root, "style")
         for rule in style.strip().splitlines():
             self.assertIn(f'"{rule}\\n"', read("examples/demo_picture.hpp"))
+
+
+class Comparison(unittest.TestCase):
+    """docs/comparison.md and its picture, made from what tests/peers/compare.py measured."""
+
+    def setUp(self):
+        sys.path.insert(0, str(ROOT / "tests/peers"))
+        self.addCleanup(sys.path.remove, str(ROOT / "tests/peers"))
+        self.chart = importlib.import_module("chart")
+        self.result = json.loads(read("tests/peers/measured.json"))
+
+    def test_table_and_picture_are_what_was_measured(self):
+        self.assertIn("\n" + self.chart.table(self.result), read("docs/comparison.md"))
+        self.assertEqual(self.chart.drawn(self.result), read("docs/comparison.svg"))
+
+    def test_the_picture_can_be_read_on_light_pages_and_dark_ones(self):
+        for name, pair in self.chart.COLOURS.items():
+            for colour, page in zip(pair, self.chart.COLOURS["page"]):
+                least = {"page": 1, "name": 4.5, "dim": 4.5}.get(name, 3)
+                self.assertGreaterEqual(picture.contrast(colour, page), least, name)
+        drawn = picture.xml.fromstring(read("docs/comparison.svg"))
+        self.assertTrue(picture.text_of(drawn, "title") and picture.text_of(drawn, "desc"))
+        for text in drawn.iter("{http://www.w3.org/2000/svg}text"):
+            self.assertLess(float(text.get("x")) + 7 * len(text.text), self.chart.WIDTH, text.text)
+
+    def test_an_empty_measurement_is_drawn_too(self):
+        nothing = {"name": "a<b", "about": "", "poll_ms": 1000, "probe": None, "size_mb": None, "rate": {"1": None, "10": None, "64": None},
+                   "cpu_us": None, "memory_mib": None, "stop_ms": None}  # fmt: skip
+        drawn = self.chart.drawn({"rounds": 1, "machine": {"processors": 1}, "workers": [nothing]})
+        self.assertIn("a<b", [each.text for each in picture.xml.fromstring(drawn).iter() if each.text])
 
 
 class Options(unittest.TestCase):

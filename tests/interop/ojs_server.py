@@ -1,0 +1,567 @@
+"""What an Open Job Spec server holds of what a worker's stop relies on: python3 tests/interop/ojs_server.py URL
+
+Pushes jobs into queues of its own, works on them with build/worker, stops that in every way, and looks what became of
+each job. Other queues are left alone, and what is left of its own jobs is cancelled. One line a check, which says
+
+    held               and what was seen
+    did not hold       and why
+    not said           what no published document asks of a server, and this one does not do
+
+and last "N passed, N failed, N skipped"; those not said are the skipped. Exit status: 0 nothing failed, 1 something did,
+64 wrong usage. A server that wants a token finds it in OJS_AUTH_TOKEN. Takes about half a minute.
+"""
+
+import argparse
+import concurrent.futures
+import http.client
+import json
+import os
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.parse
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 90  # seconds, for what must come; a slow machine is not a fault of the server
+LEASE = 3  # seconds, where one has to end
+ENDED = ("completed", "discarded", "cancelled")
+
+
+class DidNotHold(Exception):
+    pass
+
+
+class NotSaid(Exception):
+    pass
+
+
+def hold(condition, why):
+    if not condition:
+        raise DidNotHold(why)
+
+
+def wait_for(look, what):
+    """What `look` returns, as soon as that is something."""
+    end = time.monotonic() + PATIENCE
+    while not (found := look()):
+        hold(time.monotonic() < end, f"waited {PATIENCE} s for {what}")
+        time.sleep(0.02)
+    return found
+
+
+class Server:
+    def __init__(self, url):
+        self.url = url.rstrip("/")
+        self.at = urllib.parse.urlsplit(self.url)
+        self.pushed = []
+
+    def ask(self, method, path, body=None, **more):
+        """Status and body, as JSON where it is that."""
+        headers = {"Content-Type": "application/openjobspec+json", "Accept": "application/openjobspec+json"}
+        headers |= {"OJS-Version": "1.0"} | more
+        if token := os.environ.get("OJS_AUTH_TOKEN"):
+            headers["Authorization"] = f"Bearer {token}"
+        connection = http.client.HTTPConnection(*self.host(), timeout=30)
+        try:
+            connection.request(method, self.at.path + path, None if body is None else json.dumps(body), headers)
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        finally:
+            connection.close()
+        try:
+            return answer.status, json.loads(text)
+        except ValueError:
+            return answer.status, text
+
+    def host(self):
+        return self.at.hostname, self.at.port or 80
+
+    def push(self, queue, kind, *args, attempts=None):
+        options = {"queue": queue}
+        if attempts:
+            options["retry"] = {"max_attempts": attempts, "initial_interval": "PT1S"}
+        status, said = self.ask("POST", "/ojs/v1/jobs", {"type": kind, "args": list(args), "options": options})
+        hold(status in (200, 201), f"a push is answered {status}: {said}")
+        job = said.get("job", said)["id"]
+        self.pushed.append(job)
+        return job
+
+    def job(self, job):
+        status, said = self.ask("GET", f"/ojs/v1/jobs/{job}")
+        hold(status == 200, f"GET of a job is answered {status}: {said}")
+        return said.get("job", said)
+
+    def wait_state(self, job, *states):
+        def look():
+            now = self.job(job)
+            return now if now["state"] in states else None
+
+        return wait_for(look, f"the job to be {' or '.join(states)}; it is {self.job(job)['state']}")
+
+    def fetch(self, queue, worker, lease):
+        body = {"queues": [queue], "count": 1, "worker_id": worker, "visibility_timeout_ms": lease * 1000}
+        status, said = self.ask("POST", "/ojs/v1/workers/fetch", body)
+        hold(status == 200, f"a FETCH is answered {status}: {said}")
+        return [each["id"] for each in said["jobs"]]
+
+    def claim(self, queue, worker, lease):
+        return wait_for(lambda: self.fetch(queue, worker, lease), "a FETCH to find the job")[0]
+
+    def clean_up(self):
+        for job in self.pushed:
+            try:
+                if self.job(job)["state"] not in ENDED:
+                    self.ask("DELETE", f"/ojs/v1/jobs/{job}")
+            except (DidNotHold, OSError):
+                pass
+
+
+class Worker:
+    """The worker under test, and what it says in its log."""
+
+    program = None
+
+    def __init__(self, server, queue, concurrency=4, grace="60s", lease="30s", url=None):
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("OJS_") or key == "OJS_AUTH_TOKEN"}
+        own = {
+            "OJS_URL": url or server.url, "OJS_QUEUES": queue, "OJS_CONCURRENCY": str(concurrency),
+            "OJS_SHUTDOWN_GRACE_PERIOD": grace, "OJS_VISIBILITY_TIMEOUT": lease, "OJS_HEARTBEAT_INTERVAL": "500ms",
+            "OJS_POLL_INTERVAL": "100ms", "OJS_LOG_FORMAT": "json", "OJS_LOG_LEVEL": "debug",
+        }  # fmt: skip
+        self.log = []
+        with tempfile.TemporaryFile() as nothing:
+            self.process = subprocess.Popen(
+                [Worker.program], env={**kept, **own}, stdin=nothing, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            )
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        for line in self.process.stderr:
+            try:
+                self.log.append(json.loads(line))
+            except ValueError:
+                self.log.append({"message": line.decode(errors="replace").strip()})
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.reader.join()
+        self.process.stderr.close()
+
+    def lines(self, message, **attributes):
+        return [each for each in list(self.log) if each["message"] == message
+                and attributes.items() <= each.get("attributes", {}).items()]  # fmt: skip
+
+    def wait_line(self, message, count=1, **attributes):
+        what = f"the worker to log '{message}' {attributes or ''}"
+        wait_for(lambda: len(self.lines(message, **attributes)) >= count, what)
+
+    def send(self, number):
+        self.process.send_signal(number)
+
+    def wait_exit(self):
+        try:
+            status = self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise DidNotHold(f"the worker did not end within {PATIENCE} s") from None
+        self.reader.join()
+        hold(status == 0, f"the worker ended with {status}: {self.log[-3:]}")
+
+    def stop(self):
+        self.send(signal.SIGTERM)
+        self.wait_exit()
+
+
+class Cable:
+    """A way to the server that can be cut: then it carries nothing more, and says so to nobody."""
+
+    def __init__(self, server):
+        self.to = server.host()
+        self.whole = threading.Event()
+        self.whole.set()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.whole.set()
+        self.listener.close()
+
+    def accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return  # closed
+            threading.Thread(target=self.carry, args=[near], daemon=True).start()
+
+    def carry(self, near):
+        self.whole.wait()
+        try:
+            with near, socket.create_connection(self.to, 30) as far:
+                while True:
+                    for end in select.select([near, far], [], [])[0]:
+                        taken = end.recv(65536)
+                        self.whole.wait()
+                        if not taken:
+                            return
+                        (far if end is near else near).sendall(taken)
+        except OSError:
+            pass  # one of the two is gone, so both are closed
+
+
+def queue_name(what):
+    return f"interop-{what}-{secrets.token_hex(4)}"
+
+
+# ---- the checks; the first line of each is its name --------------------------------------------------------------------
+
+
+def push_and_info(server):
+    """a pushed job is there, and waits"""
+    job = server.job(server.push(queue_name("push"), "noop"))
+    hold(job["state"] == "available", f"it is {job['state']}")
+
+
+def run(server):
+    """jobs are run and completed"""
+    queue = queue_name("run")
+    jobs = [server.push(queue, "noop") for _ in range(20)]
+    with Worker(server, queue) as worker:
+        for job in jobs:
+            server.wait_state(job, "completed")
+        worker.stop()
+    return f"{len(jobs)} jobs"
+
+
+def fail(server):
+    """a job that fails is tried again, then discarded"""
+    queue = queue_name("fail")
+    job = server.push(queue, "fail", attempts=2)
+    with Worker(server, queue) as worker:
+        server.wait_state(job, "discarded")
+        worker.stop()
+        runs = len(worker.lines("job failed"))
+    hold(runs == 2, f"{runs} runs of a job with two attempts")
+
+
+def beat_forms(server):
+    """heartbeats are taken"""
+    queue = queue_name("beat")
+    worker = "worker_" + secrets.token_hex(4)
+    job = server.push(queue, "noop")
+    hold(server.claim(queue, worker, lease=60) == job, "FETCH found another job")
+    about = {"hostname": "here", "pid": 1, "queues": [queue], "concurrency": 1, "labels": [], "visibility_timeout_ms": 30000}
+    forms = {
+        "ids": {"active_jobs": [job]},
+        "ids and all about the worker": {"active_jobs": [job], "active_job_ids": [job], "state": "running", **about},
+        "a count": {"active_jobs": 1, "active_job_ids": [job], "state": "running"},
+    }
+    got = {form: server.ask("POST", "/ojs/v1/workers/heartbeat", {"worker_id": worker, **body}) for form, body in forms.items()}
+    server.ask("POST", "/ojs/v1/workers/ack", {"job_id": job})
+    text = ", ".join(f"active_jobs as {form}: {status}" for form, (status, _) in got.items())
+    hold(any(status == 200 for status, _ in got.values()), text)
+    for status, said in got.values():
+        if status == 200:
+            directive = said.get("directive") or said.get("state")
+            hold(directive not in ("quiet", "terminate"), f"it tells a worker to {directive}, unasked")
+    return text
+
+
+def worker_beats(server):
+    """heartbeats of the worker keep its claim beyond the lease"""
+    queue = queue_name("lease")
+    job = server.push(queue, "probe.sleep", LEASE * 3 * 1000)
+    with Worker(server, queue, lease=f"{LEASE}s") as worker:
+        server.wait_state(job, "completed")
+        worker.stop()
+        fetched = len(worker.lines("job fetched"))
+        dropped = sorted({each["message"] for each in worker.log if "refuse" in each["message"]})
+    hold(fetched == 1, f"fetched {fetched} times")
+    return f"three times a lease of {LEASE} s" + "".join(f"; {each}" for each in dropped)
+
+
+def quiet_and_resume(server):
+    """SIGTSTP: nothing is begun; SIGCONT: work goes on"""
+    queue = queue_name("quiet")
+    running = server.push(queue, "probe.sleep", 1000)
+    with Worker(server, queue, concurrency=1) as worker:  # so that no FETCH is in flight: its job would be run
+        worker.wait_line("job fetched")
+        worker.send(signal.SIGTSTP)
+        worker.wait_line("phase changed", phase="quiet")
+        waiting = server.push(queue, "noop")
+        server.wait_state(running, "completed")
+        time.sleep(1)  # ten times the poll interval, in which it is not to be begun
+        state = server.job(waiting)["state"]
+        hold(state == "available", f"a job pushed while quiet is {state}")
+        worker.send(signal.SIGCONT)
+        server.wait_state(waiting, "completed")
+        worker.stop()
+
+
+def drain(server):
+    """SIGTERM: running jobs are finished, waiting ones left"""
+    queue = queue_name("drain")
+    running = [server.push(queue, "probe.sleep", 1500) for _ in range(3)]
+    with Worker(server, queue, concurrency=3) as worker:
+        worker.wait_line("job fetched", 3)
+        worker.send(signal.SIGTERM)
+        worker.wait_line("phase changed", phase="draining")
+        waiting = [server.push(queue, "noop") for _ in range(3)]
+        worker.wait_exit()
+    states = [server.job(job)["state"] for job in running + waiting]
+    hold(states == ["completed"] * 3 + ["available"] * 3, f"afterwards they are {', '.join(states)}")
+
+
+def interrupt(server, queue, job, forced):
+    """Stops a worker in the middle of the job; how it was handed back is in its log."""
+    with Worker(server, queue, grace="60s" if forced else "300ms") as worker:
+        worker.wait_line("job fetched")
+        worker.send(signal.SIGTERM)
+        worker.wait_line("phase changed", phase="draining")
+        if forced:
+            time.sleep(0.3)  # signals less than 250 ms apart are one: no order is bought by this
+            worker.send(signal.SIGTERM)
+        worker.wait_exit()
+        hold(len(worker.lines("job interrupted")) == 1, f"not interrupted: {worker.log[-3:]}")
+    return server.wait_state(job, "available", "retryable", *ENDED)
+
+
+def grace_over(server):
+    """the grace period is over: the job is handed back"""
+    queue = queue_name("grace")
+    job = server.push(queue, "probe.sleep", 600000)
+    after = interrupt(server, queue, job, forced=False)
+    hold(after["state"] not in ENDED, f"it is {after['state']}")
+    server.wait_state(job, "available")
+    return f"it was {after['state']}"
+
+
+def forced_stop(server):
+    """a second SIGTERM: the job is handed back now"""
+    queue = queue_name("force")
+    job = server.push(queue, "probe.sleep", 600000)
+    after = interrupt(server, queue, job, forced=True)
+    hold(after["state"] not in ENDED, f"it is {after['state']}")
+    server.wait_state(job, "available")
+    return f"it was {after['state']}"
+
+
+def requeue(server):
+    """a job with one attempt survives a hand-back (requeue)"""
+    queue = queue_name("requeue")
+    job = server.push(queue, "probe.sleep", 600000, attempts=1)
+    before = server.job(job)["attempt"]
+    after = interrupt(server, queue, job, forced=False)
+    if after["state"] in ENDED:
+        raise NotSaid(f"a hand-back uses up the attempt: the job is {after['state']}")
+    if after["attempt"] != before:
+        raise NotSaid(f"a hand-back counts as an attempt: {after['attempt']}, before it {before}")
+
+
+def killed(server):
+    """kill -9: the lease brings the job back, another worker runs it"""
+    queue = queue_name("kill")
+    job = server.push(queue, "probe.sleep", 8000)
+    with Worker(server, queue, lease=f"{LEASE}s") as worker:
+        worker.wait_line("job fetched")
+        worker.send(signal.SIGKILL)
+        worker.process.wait()
+        since = time.monotonic()
+        after = server.wait_state(job, "available", "retryable", *ENDED)
+        seconds = time.monotonic() - since
+    hold(after["state"] not in ENDED, f"it is {after['state']}")
+    with Worker(server, queue) as worker:
+        server.wait_state(job, "completed")
+        worker.stop()
+    return f"it was {after['state']} {seconds:.1f} s later, with a lease of {LEASE} s"
+
+
+def killed_last_attempt(server):
+    """kill -9 with one attempt: the job runs again"""
+    queue = queue_name("last")
+    job = server.push(queue, "probe.sleep", 8000, attempts=1)
+    with Worker(server, queue, lease=f"{LEASE}s") as worker:
+        worker.wait_line("job fetched")
+        worker.send(signal.SIGKILL)
+        worker.process.wait()
+        after = server.wait_state(job, "available", "retryable", *ENDED)
+    if after["state"] in ENDED:
+        raise NotSaid(f"a worker's death uses up the attempt: the job is {after['state']}")
+
+
+def settle_once(server):
+    """a job is settled once: a second ACK is refused"""
+    queue = queue_name("once")
+    server.push(queue, "noop")
+    job = server.claim(queue, "worker_once", lease=60)
+    first, _ = server.ask("POST", "/ojs/v1/workers/ack", {"job_id": job})
+    second, _ = server.ask("POST", "/ojs/v1/workers/ack", {"job_id": job})
+    hold(first == 200, f"the first is answered {first}")
+    hold(second in (404, 409), f"the second is answered {second}")
+    return f"{second}"
+
+
+def late_ack(server):
+    """an ACK of who lost its lease is refused while another runs the job"""
+    queue = queue_name("late")
+    server.push(queue, "noop")
+    job = server.claim(queue, "worker_slow", lease=1)
+    wait_for(lambda: server.fetch(queue, "worker_next", lease=60), "the job to be handed out again")
+    whose = {"X-OJS-Worker-ID": "worker_slow"}
+    status, _ = server.ask("POST", "/ojs/v1/workers/ack", {"job_id": job, "worker_id": "worker_slow"}, **whose)
+    if status == 200:
+        raise NotSaid("answered 200: nothing in an ACK that it looks at says whose it is")
+    hold(status in (404, 409), f"it is answered {status}")
+    return f"{status}"
+
+
+def parted(server):
+    """the network parts: another worker runs the job, and only that one reports it"""
+    queue = queue_name("parted")
+    job = server.push(queue, "probe.sleep", LEASE * 4 * 1000)
+    with Cable(server) as cable, Worker(server, queue, lease=f"{LEASE}s", url=cable.url) as far:
+        far.wait_line("job fetched")
+        cable.whole.clear()
+        server.wait_state(job, "available", "retryable", *ENDED)
+        with Worker(server, queue) as near:
+            server.wait_state(job, "completed")
+            near.stop()
+        cable.whole.set()
+        far.stop()
+        reported = len(near.lines("job completed")), len(far.lines("job completed"))
+    hold(reported == (1, 0), f"completed by the near worker: {reported[0]}, by the far one: {reported[1]}")
+
+
+def checkpoint(server):
+    """a checkpoint can be stored, and comes back"""
+    queue = queue_name("checkpoint")
+    server.push(queue, "noop")
+    job = server.claim(queue, "worker_checkpoint", lease=60)
+    path = f"/ojs/v1/jobs/{job}/checkpoint"
+    status, said = server.ask("POST", path, {"state": {"at": 7}})
+    read, back = server.ask("GET", path) if status in (200, 201, 204) else (0, None)
+    server.ask("POST", "/ojs/v1/workers/ack", {"job_id": job})
+    if status in (404, 405, 501):
+        raise NotSaid(f"no such route: {status}")
+    hold(status in (200, 201, 204), f"storing is answered {status}: {said}")
+    hold(read == 200 and back.get("state") == {"at": 7}, f"reading is answered {read}: {back}")
+
+
+def push_until(over, server, queue):
+    """The jobs; without a pause long enough to let the queue run empty for long."""
+    jobs = []
+    while not over.wait(0.005):
+        jobs.append(server.push(queue, "probe.sleep", 20 + len(jobs) % 40))
+    return jobs
+
+
+def replace_each(workers, old, start):
+    for index, worker in enumerate(workers):
+        worker.wait_line("job completed", 20)
+        worker.send(signal.SIGTERM)
+        old.append(worker)
+        workers[index] = start()
+        worker.wait_exit()
+        workers[index].wait_line("job completed")
+
+
+def rolling_restart(server):
+    """a rolling restart under load: no job lost, none run twice"""
+    queue = queue_name("rolling")
+    workers, old, over = [Worker(server, queue) for _ in range(3)], [], threading.Event()
+    try:
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            pushed = pool.submit(push_until, over, server, queue)
+            try:
+                replace_each(workers, old, lambda: Worker(server, queue))
+            finally:
+                over.set()
+            jobs = pushed.result()
+        states = {job: server.wait_state(job, *ENDED)["state"] for job in jobs}
+        for worker in workers:
+            worker.stop()
+    finally:
+        for worker in workers + old:
+            worker.__exit__()
+    ran = Counter(each["ojs"]["job_id"] for worker in workers + old for each in worker.lines("job completed"))
+    lost = [job for job in jobs if states[job] != "completed" or not ran[job]]
+    twice = [job for job, count in ran.items() if count > 1]
+    hold(not lost and not twice, f"of {len(jobs)} jobs {len(lost)} lost, {len(twice)} run twice")
+    return f"{len(jobs)} jobs, three workers replaced"
+
+
+CHECKS = [
+    push_and_info, run, fail, beat_forms, worker_beats, quiet_and_resume, drain, grace_over, forced_stop, requeue, killed,
+    killed_last_attempt, settle_once, late_ack, parted, checkpoint, rolling_restart,
+]  # fmt: skip
+
+
+def judge(check, server):
+    """The kind of the answer, and its text."""
+    try:
+        return "held", check(server)
+    except DidNotHold as why:
+        return "did not hold", str(why)
+    except NotSaid as why:
+        return "not said", str(why)
+    except (OSError, http.client.HTTPException, KeyError, TypeError) as why:
+        return "did not hold", f"{type(why).__name__}: {why}"
+
+
+def about(server):
+    status, health = server.ask("GET", "/ojs/v1/health")
+    hold(status == 200, f"its health is answered {status}: {health}")
+    status, manifest = server.ask("GET", "/ojs/manifest")
+    known = manifest.get("implementation", {}) if status == 200 else {}
+    return " ".join(str(known[key]) for key in ("name", "version") if key in known) or "a server that does not say its name"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("url", help="of a running server, http://127.0.0.1:8080")
+    parser.add_argument("--unsaid", type=int, metavar="N", help="more checks not said than N are a failure")
+    parser.add_argument("--worker", default=ROOT / "build/worker", help="another than build/worker")
+    asked = parser.parse_args()
+    if urllib.parse.urlsplit(asked.url).scheme != "http":
+        parser.error(f"{asked.url} is no http:// address")
+    Worker.program = asked.worker
+    server = Server(asked.url)
+    try:
+        print(f"{about(server)}, {server.url}")
+    except (DidNotHold, OSError) as why:
+        sys.exit(f"error: no server answers at {server.url}: {why}")
+    said = Counter()
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for check, (kind, text) in zip(CHECKS, pool.map(lambda each: judge(each, server), CHECKS)):
+            said[kind] += 1
+            print(f"{kind:12}  {check.__doc__}" + (f": {text}" if text else ""), flush=True)
+    server.clean_up()
+    if asked.unsaid is not None and said["not said"] > asked.unsaid:
+        print(f"did not hold  of this server at most {asked.unsaid} are known as not said")
+        said["did not hold"] += 1
+    print(f"{said['held']} passed, {said['did not hold']} failed, {said['not said']} skipped")
+    return 1 if said["did not hold"] else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except SystemExit as left:
+        sys.exit(64 if left.code == 2 else left.code)
