@@ -373,6 +373,23 @@ TEST_CASE("draining server: an idle connection keeps nothing of what was sent on
     }
     CHECK(resident_memory() < before + 7 * large);  // 15 of them came since
 }
+
+TEST_CASE("draining server: a request that is refused keeps no memory until its peer closes") {
+    constexpr std::size_t large = 1000000;
+    draining_server_options options;
+    options.threads = 1;
+    const draining_server server = start(&echo, options);
+    const std::string post = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nF4240\r\n";
+    std::vector<std::unique_ptr<peer::client>> clients;
+    std::size_t before = 0;
+    for (int i = 0; i < 20; ++i) {
+        if (i == 5) before = resident_memory();
+        clients.push_back(std::make_unique<peer::client>(server.port()));
+        clients.back()->send(post + std::string(large, 'x') + "\r\nno size\r\n");
+        CHECK(status_of(clients.back()->answer()) == "400");
+    }
+    CHECK(resident_memory() < before + 7 * large);
+}
 #endif
 
 TEST_CASE("draining server: what all connections together may hold is bounded, and others are unharmed") {
