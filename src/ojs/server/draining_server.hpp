@@ -40,7 +40,8 @@ struct draining_server_options {
 struct drain_options {
     time_point deadline = time_point::max();  // what is not answered by then is cut
     cancel_token hurry;                       // cancelled: it is cut now
-    // Somebody else accepts from the listening socket by now, and goes on: what waits in its queue is left to him.
+    // Somebody else accepts from the listening socket by now, and goes on: what waits in its queue is left to him. The lame
+    // duck is 100 ms at least, so that a connection with request upon request is closed by an answer.
     bool has_successor = false;
 };
 

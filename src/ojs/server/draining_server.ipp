@@ -24,6 +24,9 @@ inline constexpr auto sweep_interval = std::chrono::milliseconds(250);
 inline constexpr int accepted_at_once = 64;
 // Who had connected before the drain, and has not heard of it, may have sent a request that is still on its way.
 inline constexpr auto time_for_late = std::chrono::milliseconds(100);
+// Who is between two requests, and is to find the successor, hears of it with an answer: a closed connection could be one
+// on which the next is on its way.
+inline constexpr auto time_to_hand_over = std::chrono::milliseconds(100);
 
 inline std::size_t thread_count(std::size_t wanted) noexcept {
     constexpr std::size_t most = 1024;
@@ -349,9 +352,11 @@ OJS_SHUTDOWN_INLINE drain_result draining_server::impl::drain(const drain_option
 
 OJS_SHUTDOWN_INLINE void draining_server::impl::begin_drain(const drain_options& options) {
     context_.draining.store(true);
-    const time_point end = deadline_after(context_.options.lame_duck);
+    time_point end = deadline_after(context_.options.lame_duck);
     // With a successor, who comes anew is its own from the first moment on.
     if (options.has_successor) {
+        const time_point least = deadline_after(detail::time_to_hand_over);
+        if (end < least) end = least;
         detail::lock_guard held(mutex_);
         has_successor_ = true;
         accepting_ = accepting::last_time;

@@ -19,6 +19,7 @@ OJS_SHUTDOWN_INLINE void http_parser::begin(bool answers_head) {
     authority_.clear();
     head_bytes_ = 0;
     body_left_ = 0;
+    const http_request past = std::move(message_);  // its room goes with it
     message_ = http_request{"", "", {}, ""};
     code_ = 0;
     keeps_alive_ = expects_continue_ = false;

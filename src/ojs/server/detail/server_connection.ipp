@@ -242,6 +242,10 @@ OJS_SHUTDOWN_INLINE server_connection::next server_connection::refuse(int status
 // ---- writing ----
 
 OJS_SHUTDOWN_INLINE server_connection::next server_connection::send(std::string text, bool closes) {
+    // Before the answer is on its way, which may take as long as the peer pleases. What follows on a connection that closes
+    // is not read.
+    if (closes) parser_ = http_parser(http_parser::role::request, server_.options.limits);
+    parser_.begin();
     forget_buffered();
     out_ = std::move(text);
     sent_ = 0;
@@ -278,7 +282,6 @@ OJS_SHUTDOWN_INLINE server_connection::next server_connection::begin_next() {
         move_to(state::lingering, linger_time);
         return linger();
     }
-    parser_.begin();
     told_to_continue_ = false;
     idle_until_ = deadline_after(server_.options.idle_timeout);
     if (!parser_.has_surplus()) return pause();
