@@ -454,19 +454,19 @@ $(BUILD)/httplib_drain: $(OBJ)/httplib_drain.o $(OBJ)/tests/link/implementation.
 
 # What joins the header to a library: examples/adapters/, a worker for each, and what its tests need.
 ON_OPENSSL := tls_worker https_client https_probe_worker
-ON_LIBPQ := river_worker river_probe_worker river_bench
+ON_LIBPQ := river_worker river_probe_worker river_contract river_bench
 adapters: deps  ## build/tls_worker, over https://, and build/river_worker, on River's queue, where OpenSSL and libpq are installed
 	@if echo '#include <openssl/ssl.h>' | $(CXX) -E -x c - >/dev/null 2>&1; then \
 	    $(MAKE) -s $(JOBS) $(BUILD)/tls_worker; else echo "left out: tls_worker; apt-get install libssl-dev"; fi
 	@if echo '#include <libpq-fe.h>' | $(CXX) $(LIBPQ) -E -x c - >/dev/null 2>&1; then \
 	    $(MAKE) -s $(JOBS) $(BUILD)/river_worker; else echo "left out: river_worker; apt-get install libpq-dev"; fi
 # A class of tests each has a server of its own, so that they run side by side.
-ADAPTERS := $(addprefix adapters/,tls $(addprefix river/,Work Notices Stops Crashes BadInput Chaos))
+ADAPTERS := $(addprefix adapters/,tls $(addprefix river/,Work Notices Stops Crashes BadInput Contract Chaos))
 adapters-test: deps deps-adapters  ## examples/adapters against openssl s_server, nginx and PostgreSQL
 	$(call run_checks,$(ADAPTERS))
 $(RESULTS)/adapters/tls: $(ON_OPENSSL:%=$(BUILD)/%) $(BUILD)/dev_backend $(BUILD)/shutdown-probe FORCE
 	@OJS_TEST_BUILD=$(BUILD) $(TALLY) run $@ python3 -B tests/adapters/tls_test.py
-$(RESULTS)/adapters/river/%: $(BUILD)/river_worker $(BUILD)/river_probe_worker FORCE
+$(RESULTS)/adapters/river/%: $(addprefix $(BUILD)/,river_worker river_probe_worker river_contract) FORCE
 	@OJS_TEST_BUILD=$(BUILD) $(TALLY) run $@ python3 -B tests/adapters/river_test.py $*
 
 # Not part of `make check`: they want Go, and once the network for River's own client; the last two take minutes.
@@ -483,6 +483,7 @@ river-bench: deps deps-adapters  ## jobs a second, beside the same SQL in a bare
 LIBPQ := $(addprefix -isystem ,$(wildcard /usr/include/postgresql))
 $(OBJ)/adapters/%.o: examples/%.cpp $(OBJ)/flags
 	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) -I. $(SEPARATE) $(LIBPQ))
+$(OBJ)/adapters/river_contract.o: CXXFLAGS += -Itests/support
 $(OBJ)/adapters/%.o: tests/adapters/%.cpp $(OBJ)/flags
 	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) -I. $(SEPARATE) $(LIBPQ))
 $(ON_OPENSSL:%=$(BUILD)/%): LDLIBS += -lssl -lcrypto

@@ -2,7 +2,7 @@
 """examples/adapters/river_postgres.hpp against a PostgreSQL of its own with River's tables. `make adapters-test` runs this, a
 class at a time; what it wants is built before:
 
-    OJS_TEST_BUILD    the folder with river_worker and river_probe_worker; default build
+    OJS_TEST_BUILD    the folder with river_worker, river_probe_worker and river_contract; default build
 
 Without PostgreSQL all is skipped.
 """
@@ -775,6 +775,17 @@ class BadInput(Adapter):
                 self.assertEqual((self.db.state(later), self.db.state(scheduled)), ("available", "scheduled"))
                 self.signal(worker, signal.SIGTERM)
                 self.ends(worker)
+
+
+class Contract(Adapter):
+    """What every transport must do: river_contract.cpp."""
+
+    SERVER = {"tcp": True}  # for its relay
+
+    def test_it_holds(self):
+        url = self.server.url(dbname=self.db.name, host="127.0.0.1", sslmode="disable", gssencmode="disable")
+        program = Program(self, BUILD / "river_contract", DATABASE_URL=url, OJS_TEST_PORT=str(self.server.port))
+        self.assertEqual(program.process.wait(GUARD * 15), 0, program.said())
 
 
 @unittest.skipIf(postgres.missing(), postgres.missing())
