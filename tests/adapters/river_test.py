@@ -33,9 +33,11 @@ LONG = 60_000  # ms; a job that is not meant to come to its end
 
 @unittest.skipIf(postgres.missing(), postgres.missing())
 class Adapter(unittest.TestCase):
+    SERVER = {}
+
     @classmethod
     def setUpClass(cls):
-        cls.server = with_river(cls.addClassCleanup)
+        cls.server = with_river(cls.addClassCleanup, **cls.SERVER)
 
     def setUp(self):
         self.db = new_river(self.server)
