@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Jobs a second from a River queue, of jobs that do nothing: river_worker, the same statements in bare loops of libpq, and
+River's own worker where Go is installed. `make river-bench` runs this.
+
+    river_bench.py [--jobs N] [--rounds N] [--no-fsync]
+
+All work on one server, one after the other in each round; what is told are medians over the rounds, and the spread. A time is
+the database's, from the first claim to the last job that is done; the CPU is the worker's own, of the whole process.
+"""
+
+import argparse
+import os
+import signal
+import statistics
+import sys
+import time
+
+import neighbour
+import postgres
+from programs import BUILD, Program, eventually
+from river import new_river, with_river
+from river_chaos import Cleanups
+
+
+def ours(concurrency):
+    return [BUILD / "river_worker"], {"OJS_CONCURRENCY": str(concurrency)}
+
+
+def theirs(concurrency):
+    # The pause between two claims is that of River's own benchmark; by default it is 100 ms.
+    return [neighbour.PROGRAM, "work"], {"CONCURRENCY": str(concurrency), "COOLDOWN": "2ms", "CONNECTIONS": "10"}
+
+
+def floor(loops, batch):
+    return [BUILD / "river_bench", loops, batch], {}
+
+
+CONTESTANTS = {
+    "bare loops: 10, a job at a time": floor(10, 1),
+    "bare loops: 1, 10 jobs at a time": floor(1, 10),
+    "bare loops: 2, 10 jobs at a time": floor(2, 10),
+    "river_worker, concurrency 10": ours(10),
+    "river_worker, concurrency 100": ours(100),
+    "River's in Go, MaxWorkers 10": theirs(10),
+    "River's in Go, MaxWorkers 100": theirs(100),
+}
+
+
+class Cpu:
+    """Of the children that were waited for since."""
+
+    def __init__(self):
+        self.before = os.times()
+
+    def seconds(self):
+        now = os.times()
+        return now.children_user + now.children_system - self.before.children_user - self.before.children_system
+
+
+def fill(db, jobs):
+    db.ask("TRUNCATE river_job, river_queue, river_leader")
+    db.insert("noop", count=jobs, notify=False)
+    for table in ("river_job", "river_queue"):
+        db.ask(f"VACUUM ANALYZE {table}")
+    db.ask("CHECKPOINT")
+
+
+def measure(db, command, variables, jobs):
+    """Jobs a second, and microseconds of CPU a job."""
+    fill(db, jobs)
+    cpu = Cpu()
+    with Cleanups() as cleanups:
+        worker = Program(cleanups, *command, DATABASE_URL=db.url(), **variables)
+
+        def done():
+            if worker.process.poll() not in (None, 0):
+                sys.exit(f"{command}: {worker.said()}")
+            # Asked rarely, and of an index: what asks takes from what is measured.
+            return db.ask("SELECT NOT EXISTS (SELECT FROM river_job WHERE state IN ('available', 'running'))") == "t"
+
+        while not eventually(lambda: done() or worker.process.poll() == 0 or pause(0.1), 300):
+            sys.exit(f"{command}: still at it after five minutes")
+        if worker.process.poll() is None:
+            worker.process.send_signal(signal.SIGTERM)
+        worker.process.wait(60)
+    used = cpu.seconds()
+    assert db.states() == {"completed": jobs}, db.states()
+    seconds = float(db.ask("SELECT extract(epoch FROM max(finalized_at) - min(attempted_at)) FROM river_job"))
+    return jobs / seconds, used / jobs * 1e6
+
+
+def pause(seconds):
+    time.sleep(seconds)  # between two questions
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--jobs", type=int, default=10000)
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--no-fsync", action="store_true")
+    given = options.parse_args()
+    if postgres.missing():
+        sys.exit(f"skipped: {postgres.missing()}")
+    why = neighbour.build()
+    contestants = {name: how for name, how in CONTESTANTS.items() if not why or "Go" not in name}
+    if why:
+        print(f"left out: River's worker in Go: {why}")
+    found = {name: [] for name in contestants}
+    with Cleanups() as cleanups:
+        server = with_river(cleanups.addCleanup, durable=not given.no_fsync, autovacuum="off", shared_buffers="256MB",
+                            max_wal_size="4GB")
+        db = new_river(server)
+        for number in range(given.rounds):
+            for name, (command, variables) in contestants.items():
+                found[name].append(measure(db, command, variables, given.jobs))
+                print(f"round {number + 1}: {name}: {found[name][-1][0]:.0f} jobs/s", file=sys.stderr, flush=True)
+        version = db.ask("SHOW server_version")
+    print(f"PostgreSQL {version}, fsync {'off' if given.no_fsync else 'on'}, {os.cpu_count()} cores, "
+          f"{given.jobs} jobs, {given.rounds} rounds")
+    rate = {name: statistics.median(rate for rate, _ in runs) for name, runs in found.items()}
+    for name, runs in found.items():
+        rates = [each for each, _ in runs]
+        print(f"{name:34} {rate[name]:7.0f} jobs/s  ({min(rates):.0f} to {max(rates):.0f})"
+              f"  {statistics.median(cpu for _, cpu in runs):6.0f} us of CPU a job")
+    for name in contestants:
+        if not name.startswith("river_worker"):
+            # Within a round, as both then had the same machine.
+            ratios = [ours[0] / other[0] for ours, other in zip(found["river_worker, concurrency 10"], found[name])]
+            print(f"river_worker, concurrency 10, over {name}: {statistics.median(ratios):.2f} "
+                  f"({min(ratios):.2f} to {max(ratios):.2f})")
+
+
+if __name__ == "__main__":
+    main()
