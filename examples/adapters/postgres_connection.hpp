@@ -252,11 +252,12 @@ class postgres_connection {
     ojs::result<void> prepare_on(const postgres_statement& what, ojs::time_point deadline) {
         if (!connected()) return failure(ojs::errc::unreachable, "the connection ended");
         if (prepared_.count(what.name) != 0) return {};
+        const long long lost_before = lost_process_;
         if (PQsendPrepare(connection_.get(), what.name, what.sql.c_str(), 0, nullptr) == 0)
             return give_up_unsent();
         const ojs::result<postgres_rows> answer = await_answer(deadline);
         if (!answer) {
-            lost_process_ = 0;  // nothing was to be done
+            lost_process_ = lost_before;  // this one was not at anything
             return failure(connected() ? answer.error().code : ojs::errc::unreachable, answer.error().text);
         }
         prepared_.insert(what.name);

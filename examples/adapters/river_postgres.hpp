@@ -272,9 +272,11 @@ inline ojs::error failure(ojs::errc code, std::string text) {
 }
 
 inline std::optional<long long> read_id(const std::string& text) {
-    if (text.empty() || text.size() > 18 || text.find_first_not_of("0123456789") != std::string::npos)
-        return {};
-    return std::stoll(text);
+    errno = 0;
+    char* end = nullptr;
+    const long long id = std::strtoll(text.c_str(), &end, 10);
+    const bool whole = !text.empty() && end == text.c_str() + text.size() && errno == 0;
+    return whole ? std::optional(id) : std::nullopt;
 }
 
 // PostgreSQL holds no NUL, and only whole characters.
