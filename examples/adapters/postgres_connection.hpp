@@ -215,9 +215,12 @@ class postgres_connection {
 
     // Who serves us; and waits for the end of who served us before, should it still be at our statement.
     ojs::result<void> get_acquainted(ojs::time_point deadline) {
+        // Statements are planned once: each time anew would take as long as the statement.
         static const postgres_statement who = {"who",
-                                               "SELECT pid, extract(epoch FROM backend_start)::text FROM "
-                                               "pg_stat_activity WHERE pid = pg_backend_pid()"};
+                                               "SELECT pid, extract(epoch FROM backend_start)::text,"
+                                               " (SELECT set_config(name, 'force_generic_plan', false) FROM "
+                                               "pg_settings WHERE name = 'plan_cache_mode')"
+                                               " FROM pg_stat_activity WHERE pid = pg_backend_pid()"};
         static const postgres_statement end = {
             "end",
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"

@@ -308,6 +308,17 @@ struct held_job {
     ojs::time_point touched;      // see keep_from_rescuer
 };
 
+// A FETCH that waits for its jobs.
+struct wish {
+    const ojs::fetch_request* request = nullptr;  // as long as whoever asks waits
+    std::size_t count = 0;
+    bool left = false;  // nobody waits any more: what comes is nobody's
+
+    bool over = false;
+    std::vector<ojs::job> jobs;  // once it is over
+    std::optional<ojs::error> failed;
+};
+
 // What is to become of a job.
 struct settlement {
     long long id = 0;
@@ -354,26 +365,28 @@ class river_postgres : public ojs::transport {
         return decide(job, "cancel", {}, std::move(why));
     }
 
-    // Of one queue after the other, beginning with another one each time.
+    // FETCHes that come together are one claim, as ACKs and FAILs are one report: a commit each.
     ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request,
                                              ojs::time_point deadline) override {
         const ojs::result<void> known = begin_session(*request.worker, deadline);
         if (!known) return known.error();
-        const line::turn turn(claiming_, deadline);
-        if (!turn) return river_detail::failure(ojs::errc::timed_out, "another FETCH is still under way");
-        const ojs::result<void> found = give_back_lost(deadline);
-        if (!found) return found.error();
-        std::vector<ojs::job> out;
-        const std::vector<std::string>& queues = request.worker->queues;
-        for (std::size_t i = 0; i < queues.size() && out.size() < request.count; ++i) {
-            const std::string& queue = queues[(next_queue_ + i) % queues.size()];
-            const ojs::result<void> claimed =
-                claim(queue, request.count - out.size(), request.still_wanted, deadline, out);
-            if (!claimed && out.empty()) return claimed.error();
-            if (!claimed) break;
+        const auto own = std::make_shared<river_detail::wish>();
+        own->request = &request;
+        own->count = request.count;
+        std::unique_lock<std::mutex> lock(wishes_mutex_);
+        wishes_.push_back(own);
+        company_.notify_one();
+        while (!own->over) {
+            if (!claiming_now_) {
+                claim_for_all(lock, *own, deadline);
+            } else if (wishes_changed_.wait_until(lock, river_detail::within_an_hour(deadline)) ==
+                           std::cv_status::timeout &&
+                       !own->over) {
+                return leave_wish(own);
+            }
         }
-        ++next_queue_;
-        return out;
+        if (own->failed) return *own->failed;
+        return std::move(own->jobs);
     }
 
     ojs::result<ojs::settled> ack(const ojs::ack_request& request, ojs::time_point deadline) override {
@@ -794,7 +807,87 @@ class river_postgres : public ojs::transport {
                   "jobs that run for long");
     }
 
-    // ---- claiming ----
+    // ---- claiming: FETCHes that wait at the same time are one claim ----
+
+    using wishes = std::vector<std::shared_ptr<river_detail::wish>>;
+
+    // With the lock, which is let go of meanwhile: whoever comes first claims for all who ask for the same queues.
+    void claim_for_all(std::unique_lock<std::mutex>& lock, const river_detail::wish& own,
+                       ojs::time_point deadline) {
+        claiming_now_ = true;
+        const ojs::time_point company = std::min(deadline, free_slots_until_);
+        company_.wait_until(lock, company, [this] { return wanted_by(wishes_) >= free_slots_; });
+        const std::vector<std::string> queues = own.request->worker->queues;
+        const auto others = std::partition(wishes_.begin(), wishes_.end(), [&](const auto& each) {
+            return each->request->worker->queues == queues;
+        });
+        const wishes mine(wishes_.begin(), others);
+        wishes_.erase(wishes_.begin(), others);
+        lock.unlock();
+        std::vector<ojs::job> claimed;
+        const ojs::result<void> done = claim_jobs(queues, mine, deadline, claimed);
+        lock.lock();
+        share_out(mine, done, std::move(claimed));
+        claiming_now_ = false;
+        wishes_changed_.notify_all();
+    }
+    static std::size_t wanted_by(const wishes& all) {
+        std::size_t out = 0;
+        for (const auto& each : all) out += each->count;
+        return out;
+    }
+
+    // Nobody waits for this one any more. With the lock.
+    ojs::error leave_wish(const std::shared_ptr<river_detail::wish>& own) {
+        own->left = true;
+        const auto found = std::find(wishes_.begin(), wishes_.end(), own);
+        if (found == wishes_.end())
+            return river_detail::failure(ojs::errc::timed_out, "the database did not answer in time");
+        wishes_.erase(found);
+        return river_detail::failure(ojs::errc::unreachable, "another FETCH is still under way");
+    }
+
+    // With the lock. Jobs for who has left are lost, as with an answer.
+    void share_out(const wishes& to, const ojs::result<void>& done, std::vector<ojs::job> jobs) {
+        std::size_t next = 0;
+        for (const auto& each : to) {
+            each->over = true;
+            if (!done && jobs.empty()) each->failed = done.error();
+            for (; each->jobs.size() < each->count && next < jobs.size(); ++next)
+                each->jobs.push_back(std::move(jobs[next]));
+            if (each->left && !each->jobs.empty()) drop(each->jobs);
+        }
+    }
+    void drop(const std::vector<ojs::job>& jobs) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        for (const ojs::job& each : jobs) held_.erase(std::atoll(each.id.c_str()));
+        in_hand_ = held_.size();
+        claims_lost_ = true;
+    }
+
+    // Of one queue after the other, beginning with another one each time.
+    ojs::result<void> claim_jobs(const std::vector<std::string>& queues, const wishes& for_whom,
+                                 ojs::time_point deadline, std::vector<ojs::job>& out) {
+        const line::turn turn(claiming_, deadline);
+        if (!turn) return river_detail::failure(ojs::errc::unreachable, "the connection is in use");
+        const ojs::result<void> found = give_back_lost(deadline);
+        if (!found) return found;
+        const ojs::function<bool()> still_wanted = [this, &for_whom] { return all_still_wanted(for_whom); };
+        const std::size_t count = wanted_by(for_whom);
+        const std::size_t first = next_queue_++;
+        for (std::size_t i = 0; i < queues.size() && out.size() < count; ++i) {
+            const std::string& queue = queues[(first + i) % queues.size()];
+            const ojs::result<void> claimed = claim(queue, count - out.size(), still_wanted, deadline, out);
+            if (!claimed) return claimed;
+        }
+        return {};
+    }
+    bool all_still_wanted(const wishes& all) {
+        const std::lock_guard<std::mutex> held(wishes_mutex_);
+        return std::all_of(all.begin(), all.end(), [](const auto& each) {
+            return !each->left && (!each->request->still_wanted || each->request->still_wanted());
+        });
+    }
 
     ojs::result<void> claim(const std::string& queue, std::size_t count,
                             const ojs::function<bool()>& still_wanted, ojs::time_point deadline,
@@ -812,6 +905,7 @@ class river_postgres : public ojs::transport {
         }
         const std::lock_guard<std::mutex> held(mutex_);
         for (int row = 0; row < rows->size(); ++row) out.push_back(take_in(*rows, row));
+        in_hand_ = held_.size();
         return {};
     }
 
@@ -924,6 +1018,7 @@ class river_postgres : public ojs::transport {
         const auto shared = std::make_shared<river_detail::settlement>(std::move(wanted));
         std::unique_lock<std::mutex> lock(batch_mutex_);
         waiting_.push_back(shared);
+        end_together_.notify_one();
         while (!shared->over) {
             if (!settling_now_) {
                 settle_waiting(lock, deadline);
@@ -943,14 +1038,24 @@ class river_postgres : public ojs::transport {
     // Whoever comes first settles for all who wait by then.
     void settle_waiting(std::unique_lock<std::mutex>& lock, ojs::time_point deadline) {
         settling_now_ = true;
+        end_together_.wait_until(lock, std::min(deadline, ojs::steady_clock::now() + company_time),
+                                 [this] { return waiting_.size() >= in_hand_; });
         const batch all = std::move(waiting_);
         waiting_.clear();
         lock.unlock();
         settle_all(all, deadline);
+        expect_wishes(all.size());
         lock.lock();
         for (const auto& each : all) each->over = true;
         settling_now_ = false;
         batch_changed_.notify_all();
+    }
+
+    // So many slots come free together: a FETCH waits a moment for the others.
+    void expect_wishes(std::size_t count) {
+        const std::lock_guard<std::mutex> held(wishes_mutex_);
+        free_slots_ = count;
+        free_slots_until_ = ojs::steady_clock::now() + company_time;
     }
 
     // A value that is refused must not keep the others from being settled.
@@ -1042,6 +1147,7 @@ class river_postgres : public ojs::transport {
             const auto found = held_.find(each->id);
             if (found != held_.end() && found->second.attempt == each->attempt) held_.erase(found);
         }
+        in_hand_ = held_.size();
     }
 
     const river_options options_;
@@ -1076,6 +1182,7 @@ class river_postgres : public ojs::transport {
     std::chrono::milliseconds lease_{0};   // the same
     std::vector<std::string> all_queues_;  // the same
     std::map<long long, river_detail::held_job> held_;
+    std::atomic<std::size_t> in_hand_{0};  // its size
     bool locked_ = false;
     bool ending_ = false;
     long long session_process_ = 0;
@@ -1095,8 +1202,20 @@ class river_postgres : public ojs::transport {
     ojs::function<void()> tell_work_;
     ojs::function<void(const std::string&)> tell_revoked_;
 
+    // What comes together shares a commit, which takes longer than this.
+    static constexpr std::chrono::milliseconds company_time{1};
+
+    std::mutex wishes_mutex_;
+    std::condition_variable wishes_changed_;
+    std::condition_variable company_;
+    wishes wishes_;
+    bool claiming_now_ = false;
+    std::size_t free_slots_ = 0;  // that came free together, and until when a FETCH waits for the others
+    ojs::time_point free_slots_until_;
+
     std::mutex batch_mutex_;
     std::condition_variable batch_changed_;
+    std::condition_variable end_together_;
     batch waiting_;
     bool settling_now_ = false;
 };
