@@ -31,8 +31,9 @@ void prepare(PGconn* connection, const char* name, const char* sql) {
 }
 
 rows execute(PGconn* connection, const char* name, const std::vector<const char*>& values) {
-    rows found(PQexecPrepared(connection, name, static_cast<int>(values.size()), values.data(), nullptr, nullptr, 0),
-               PQclear);
+    rows found(
+        PQexecPrepared(connection, name, static_cast<int>(values.size()), values.data(), nullptr, nullptr, 0),
+        PQclear);
     if (PQresultStatus(found.get()) != PGRES_TUPLES_OK) give_up(connection);
     return found;
 }
@@ -56,13 +57,14 @@ void work(const char* url, const char* batch) {
     prepare(connection.get(), "claim", ojs_adapters::river_detail::claim);
     prepare(connection.get(), "settle", ojs_adapters::river_detail::settle);
     for (;;) {
-        const rows claimed = execute(connection.get(), "claim", {"default", batch, "bench", "4194304", nullptr});
+        const rows claimed =
+            execute(connection.get(), "claim", {"default", batch, "bench", "4194304", nullptr});
         if (PQntuples(claimed.get()) == 0) return;
         const std::string ids = array_of(claimed, 0), attempts = array_of(claimed, 3);
         const std::string actions = array_of(claimed, "complete"), nulls = array_of(claimed, "NULL");
         execute(connection.get(), "settle",
-                {ids.c_str(), attempts.c_str(), actions.c_str(), nulls.c_str(), nulls.c_str(), nulls.c_str(), "bench",
-                 "public.river_insert"});
+                {ids.c_str(), attempts.c_str(), actions.c_str(), nulls.c_str(), nulls.c_str(), nulls.c_str(),
+                 "bench", "public.river_insert"});
     }
 }
 

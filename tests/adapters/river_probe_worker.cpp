@@ -22,8 +22,8 @@ class trace {
 
     void note(const char* event, const ojs::job_context& job) const {
         if (file_ < 0) return;
-        const std::string line = std::string(event) + " " + job.id() + " " + std::to_string(job.attempt()) + " " +
-                                 std::to_string(::getpid()) + " " + job.type() + "\n";
+        const std::string line = std::string(event) + " " + job.id() + " " + std::to_string(job.attempt()) +
+                                 " " + std::to_string(::getpid()) + " " + job.type() + "\n";
         if (::write(file_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) std::abort();
     }
 
