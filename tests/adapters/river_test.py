@@ -334,12 +334,16 @@ class Notices(Adapter):
         self.becomes(job, "completed", worker)
 
     def test_a_cancelled_job_that_fails_is_not_tried_again(self):
-        worker = self.worker()
-        job = self.db.one("spin_fail", {"ms": 1000})
-        self.begun(job)
-        self.db.cancel(job)
-        row = self.becomes(job, "cancelled", worker)
-        self.assertEqual(len(row["errors"]), 1)
+        for notify in (True, False):  # and where nobody told the worker before it was done
+            with self.subTest(notify=notify):
+                worker = self.worker(OJS_HEARTBEAT_INTERVAL="20s", OJS_VISIBILITY_TIMEOUT="60s")
+                job = self.db.one("spin_fail", {"ms": 1000})
+                self.begun(job)
+                self.db.cancel(job, notify)
+                row = self.becomes(job, "cancelled", worker)
+                self.assertEqual(len(row["errors"]), 1)
+                self.signal(worker, signal.SIGTERM)
+                self.ends(worker)
 
     def test_a_cancelled_job_that_waits_is_never_run(self):
         job = self.db.one("noop")
@@ -404,7 +408,8 @@ class Stops(Adapter):
         self.assertEqual((row["state"], row["attempt"], row["errors"]), ("available", 0, None))
 
     def test_a_cancelled_job_that_a_stop_interrupts_is_cancelled(self):
-        worker = self.worker(OJS_SHUTDOWN_GRACE_PERIOD="300ms")
+        worker = self.worker(OJS_SHUTDOWN_GRACE_PERIOD="300ms", OJS_HEARTBEAT_INTERVAL="20s",
+                             OJS_VISIBILITY_TIMEOUT="60s")  # no heartbeat tells it before the stop
         job = self.db.one("sleep", {"ms": LONG})
         self.begun(job)
         self.db.ask(f"UPDATE river_job SET metadata = '{{\"cancel_attempted_at\": \"2024-01-01T00:00:00Z\"}}' WHERE id = {job}")
@@ -493,6 +498,9 @@ class Crashes(Adapter):
 
     def accounted_for(self, jobs, worker):
         self.all_final(worker)
+        self.signal(worker, signal.SIGTERM)
+        self.ends(worker)
+        self.assertNotIn("settled elsewhere", worker.said(), "it knows its own settlement again")
         self.assertEqual(self.db.states(), {"completed": len(jobs)})
         trace = self.trace()
         self.assertEqual(trace.overlaps, [])
@@ -533,8 +541,6 @@ class Crashes(Adapter):
             self.assertTrue(eventually(lambda: self.trace().counts().total() >= len(jobs) - 50))
             self.server.restart(mode)
         self.accounted_for(jobs, worker)
-        self.signal(worker, signal.SIGTERM)
-        self.ends(worker)
 
     def test_a_server_that_restarts_in_order(self):
         self.restarts("fast")
