@@ -434,8 +434,37 @@ TEST_CASE("store: a reader that goes away does not keep it from ending in order"
     CHECK(::access((path + "-wal").c_str(), F_OK) != 0);
 }
 
+TEST_CASE("backend: a reader that stops reading does not keep it from ending in time") {
+    const std::string path = store_path();
+    process shell({"/bin/sh", "-c",
+                   "{ \"$0\" --port 0 2>&1 & echo $! >\"$1.pid\"; wait $!; echo $? >\"$1.status\"; } | "
+                   "{ head -n 1; until [ -s \"$1.status\" ]; do sleep 0.05; done; }",
+                   program("dev_backend"), path},
+                  {{"OJS_SERVER_SHUTDOWN_TIMEOUT", "300ms"}});
+    REQUIRE(shell.prints("listening on 127.0.0.1:"));
+    REQUIRE(shell.prints("\n"));
+    const std::string& said = shell.output();
+    const std::size_t at = said.find("127.0.0.1:");
+    const std::string url = "http://" + said.substr(at, said.find('\n', at) - at);
+    auto client = ojs::http_client::create(url);
+    ojs::http_request beat;
+    beat.method = "POST";
+    beat.target = "/ojs/v1/workers/heartbeat";
+    beat.headers = {{"Content-Type", "application/json"}};
+    beat.body = R"({"worker_id":"w","note":")" + std::string(1000000, 'x') + "\"}";  // more than a pipe holds
+    const auto got = client->send(beat, {clock::now() + guard, ojs::resend::if_unsent, nullptr});
+    REQUIRE(got);
+    CHECK(got->status == 200);
+    REQUIRE(eventually([&] { return content_of(path + ".pid").find('\n') != std::string::npos; }));
+    REQUIRE(::kill(std::stoi(content_of(path + ".pid")), SIGTERM) == 0);
+    CHECK(shell.wait() == 0);
+    CHECK(content_of(path + ".status") == "1\n");
+}
+
 TEST_CASE("store: wrong usage and a port that is taken have a status of their own") {
     const backend jobs;
+    const std::string pipe = store_path() + ".pipe";
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
     const std::string port = jobs.url().substr(jobs.url().rfind(':') + 1);
     const struct {
         std::vector<std::string> flags;
@@ -445,6 +474,7 @@ TEST_CASE("store: wrong usage and a port that is taken have a status of their ow
         {{"--port", port}, 69, "in use"},
         {{"--store", "same", "--ledger", "same"}, 64, "both are same"},
         {{"--port", "0", "--ledger", "/no/such/folder/l"}, 64, "cannot write"},
+        {{"--port", "0", "--ledger", pipe}, 64, "cannot write"},  // which nobody reads
         {{"--port", "65536"}, 64, "--port"},
     };
     for (const auto& each : cases) {
