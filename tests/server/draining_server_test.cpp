@@ -676,7 +676,7 @@ TEST_CASE(
         CHECK(idle.closed());
         for (const unconnected& each : wait) {
             CHECK(peer::read_message(each.fd).find("GET /waited") != std::string::npos);
-            ::shutdown(each.fd, SHUT_RDWR);
+            if (&each != &wait[1]) ::shutdown(each.fd, SHUT_RDWR);  // that one is no longer waited for
         }
         drains.join();
     }

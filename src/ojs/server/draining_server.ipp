@@ -289,6 +289,7 @@ OJS_SHUTDOWN_INLINE void draining_server::impl::end_accepting() noexcept {
             pollfd waits{each.fd(), POLLIN, 0};
             if (::poll(&waits, 1, 0) <= 0) break;
             if (tries-- == detail::tries_for_queue) leave_idle();
+            sweep();  // who was answered and does not close holds a descriptor
         }
     }
     const detail::lock_guard held(mutex_);
