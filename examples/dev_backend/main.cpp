@@ -28,6 +28,7 @@
 // --ledger FILE gets one JSON line an event: t_ms since the start, mono_ns (CLOCK_MONOTONIC, so that the clocks of
 // other processes compare), event, and what belongs to it. Every ACK and FAIL is there with the status answered,
 // and "lost":true where a fault dropped the answer.
+#include <poll.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -90,8 +91,10 @@ ojs::draining_server_options server_options(const dev_backend::settings& chosen)
     return out;
 }
 
+// Whose reader has stopped reading, a line is spared: it would hold up the end.
 void print_step(const ojs::step_result& each) {
-    if (each.how == ojs::step_end::running) return;
+    pollfd reader{STDERR_FILENO, POLLOUT, 0};
+    if (each.how == ojs::step_end::running || poll(&reader, 1, 0) == 0) return;
     std::string line = "shutdown: " + each.name + " " + ojs::to_string(each.how) + " after " +
                        std::to_string(each.took.count()) + " ms";
     if (!each.error.empty()) line += ": " + each.error;
@@ -112,6 +115,8 @@ bool end_in_order(dev_backend::backend& on, ojs::draining_server& server, ojs::l
         if (!on.disk || on.disk->stop()) return {};
         return ojs::error{ojs::errc::system, 0, on.disk->fault()};
     });
+    // A step as well, as who does not read it would hold up the end.
+    if (!on.options.quiet) steps.add("summary", [&] { print_line("summary " + dev_backend::summary(on)); });
     ojs::sequence_options options;
     options.total = on.options.shutdown_timeout;
     options.lifecycle = &lifecycle;
@@ -160,7 +165,5 @@ int main(int argc, char** argv) {
 
     while (lifecycle.phase() < ojs::phase::draining) signals->wait();
     const bool in_order = end_in_order(backend, *server, lifecycle);
-    if (!options->quiet) print_line("summary " + dev_backend::summary(backend));
-    std::fflush(stdout);
     _exit(in_order ? 0 : 1);  // what was left behind may still use what main() holds
 }

@@ -3,7 +3,8 @@
 //     make httplib-drain && build/httplib_drain [PORT]        GET /hello answers after 300 ms, GET /readyz at once
 //
 // At SIGTERM or Ctrl-C /readyz says 503 for LAME_DUCK_MS (default 0), for whoever balances the load; then the library stops
-// accepting and finishes what it has, within OJS_SERVER_SHUTDOWN_TIMEOUT. A second signal leaves the rest behind.
+// accepting and finishes what its threads have, within OJS_SERVER_SHUTDOWN_TIMEOUT. Whom it has accepted and not read, as all
+// its threads (8 or more) were busy, it closes: that is for the lame duck to avoid. A second signal leaves the rest behind.
 #include <httplib.h>
 #include <unistd.h>
 

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <set>
 #include <thread>
@@ -102,6 +103,52 @@ std::string by_id(const std::string& id, const std::string& more = "") {
     return "{\"job_id\":\"" + id + "\"" + more + "}";
 }
 
+// Takes jobs and ACKs them, on and on, and knows what it was answered.
+class witness {
+  public:
+    explicit witness(const std::string& url) : url_(url), thread_([this] { run(); }) {}
+    witness(const witness&) = delete;
+    witness& operator=(const witness&) = delete;
+    ~witness() {
+        stopping_ = true;
+        thread_.join();
+    }
+    std::set<std::string> acknowledged() {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return acknowledged_;
+    }
+
+  private:
+    void run() {
+        auto client = ojs::http_client::create(url_);
+        const auto ask = [&](const char* path, const std::string& body) {
+            ojs::http_request request{
+                "POST", path, {{"Content-Type", "application/json"}, {"X-OJS-Worker-ID", "witness"}}, body};
+            const auto got = client->send(request, {clock::now() + guard, ojs::resend::if_unsent, nullptr});
+            return got && got->status == 200 ? json::parse(got->body) : json();
+        };
+        while (!stopping_) {
+            const json got =
+                ask("/ojs/v1/workers/fetch",
+                    R"({"queues":["default"],"worker_id":"witness","visibility_timeout_ms":2000})");
+            if (got["jobs"].items.empty()) {
+                std::this_thread::sleep_for(milliseconds(5));
+                continue;
+            }
+            const std::string id = got["jobs"].items.front()["id"].text;
+            if (!ask("/ojs/v1/workers/ack", by_id(id))["acknowledged"].flag) continue;
+            const std::lock_guard<std::mutex> held(mutex_);
+            acknowledged_.insert(id);
+        }
+    }
+
+    const std::string url_;
+    std::mutex mutex_;
+    std::set<std::string> acknowledged_;
+    std::atomic<bool> stopping_{false};
+    std::thread thread_;
+};
+
 }  // namespace
 
 TEST_CASE("store: everything about a job is there after a SIGKILL, and a claim goes on") {
@@ -184,7 +231,7 @@ TEST_CASE("store: SIGTERM ends it in order, and leaves one file") {
     CHECK(jobs->state_of(id) == "available");
 }
 
-// Each worker's handler notes the job's id in a file. What was ACKed is completed for good; what was accepted is there.
+// What somebody was told is ACKed is completed for good; what was accepted is there.
 // OJS_TEST_KILLS: how often; 6.
 TEST_CASE("store: SIGKILLs at random moments under four workers lose no job and bring none back") {
     if (!has_sqlite()) return;
@@ -201,6 +248,7 @@ TEST_CASE("store: SIGKILLs at random moments under four workers lose no job and 
                                         {"OJS_VISIBILITY_TIMEOUT", "2s"},
                                         {"OJS_REQUEST_TIMEOUT", "2s"}}));
     }
+    witness told(jobs->url());
     std::vector<std::string> accepted;
     std::set<std::string> completed;
     for (std::uint64_t kill = 0; kill < kills; ++kill) {
@@ -223,7 +271,9 @@ TEST_CASE("store: SIGKILLs at random moments under four workers lose no job and 
             if (jobs->state_of(id) == "completed") now.insert(id);
         }
         completed = now;
+        for (const std::string& id : told.acknowledged()) CHECK(jobs->state_of(id) == "completed");
     }
+    CHECK_FALSE(told.acknowledged().empty());
     for (const std::string& id : accepted) CHECK(jobs->reaches(id, "completed"));
     for (process& each : workers) {
         each.signal(SIGTERM);
@@ -434,8 +484,37 @@ TEST_CASE("store: a reader that goes away does not keep it from ending in order"
     CHECK(::access((path + "-wal").c_str(), F_OK) != 0);
 }
 
+TEST_CASE("backend: a reader that stops reading does not keep it from ending in time") {
+    const std::string path = store_path();
+    process shell({"/bin/sh", "-c",
+                   "{ \"$0\" --port 0 2>&1 & echo $! >\"$1.pid\"; wait $!; echo $? >\"$1.status\"; } | "
+                   "{ head -n 1; until [ -s \"$1.status\" ]; do sleep 0.05; done; }",
+                   program("dev_backend"), path},
+                  {{"OJS_SERVER_SHUTDOWN_TIMEOUT", "300ms"}});
+    REQUIRE(shell.prints("listening on 127.0.0.1:"));
+    REQUIRE(shell.prints("\n"));
+    const std::string& said = shell.output();
+    const std::size_t at = said.find("127.0.0.1:");
+    const std::string url = "http://" + said.substr(at, said.find('\n', at) - at);
+    auto client = ojs::http_client::create(url);
+    ojs::http_request beat;
+    beat.method = "POST";
+    beat.target = "/ojs/v1/workers/heartbeat";
+    beat.headers = {{"Content-Type", "application/json"}};
+    beat.body = R"({"worker_id":"w","note":")" + std::string(1000000, 'x') + "\"}";  // more than a pipe holds
+    const auto got = client->send(beat, {clock::now() + guard, ojs::resend::if_unsent, nullptr});
+    REQUIRE(got);
+    CHECK(got->status == 200);
+    REQUIRE(eventually([&] { return content_of(path + ".pid").find('\n') != std::string::npos; }));
+    REQUIRE(::kill(std::stoi(content_of(path + ".pid")), SIGTERM) == 0);
+    CHECK(shell.wait() == 0);
+    CHECK(content_of(path + ".status") == "1\n");
+}
+
 TEST_CASE("store: wrong usage and a port that is taken have a status of their own") {
     const backend jobs;
+    const std::string pipe = store_path() + ".pipe";
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
     const std::string port = jobs.url().substr(jobs.url().rfind(':') + 1);
     const struct {
         std::vector<std::string> flags;
@@ -445,6 +524,7 @@ TEST_CASE("store: wrong usage and a port that is taken have a status of their ow
         {{"--port", port}, 69, "in use"},
         {{"--store", "same", "--ledger", "same"}, 64, "both are same"},
         {{"--port", "0", "--ledger", "/no/such/folder/l"}, 64, "cannot write"},
+        {{"--port", "0", "--ledger", pipe}, 64, "cannot write"},  // which nobody reads
         {{"--port", "65536"}, 64, "--port"},
     };
     for (const auto& each : cases) {

@@ -22,6 +22,8 @@ namespace detail {
 
 inline constexpr auto sweep_interval = std::chrono::milliseconds(250);
 inline constexpr int accepted_at_once = 64;
+// accept_retry_time each, for longer than a connection lingers: then its descriptor is free.
+inline constexpr int tries_for_queue = 30;
 // Who had connected before the drain, and has not heard of it, may have sent a request that is still on its way.
 inline constexpr auto time_for_late = std::chrono::milliseconds(100);
 // Who is between two requests, and is to find the successor, hears of it with an answer: a closed connection could be one
@@ -82,6 +84,7 @@ class draining_server::impl final : public detail::ref_counted {
     void remove(connection& which) noexcept;
 
     void begin_drain(const drain_options& options);
+    bool is_over() const noexcept { return end_.hurry.cancelled() || steady_clock::now() >= end_.deadline; }
     void await_idle(const drain_options& options);
     std::size_t cut();
     void tell_changed() noexcept {
@@ -97,6 +100,7 @@ class draining_server::impl final : public detail::ref_counted {
     detail::mutex drain_mutex_;  // one drain() at a time
     bool drained_ = false;
     drain_result result_;
+    drain_options end_;  // of that drain, set before anything is accepted the last time
 
     mutable detail::mutex mutex_;  // guards what follows
     detail::condition changed_;
@@ -277,11 +281,15 @@ OJS_SHUTDOWN_INLINE void draining_server::impl::leave_idle() noexcept {
 OJS_SHUTDOWN_INLINE void draining_server::impl::end_accepting() noexcept {
     for (detail::listener& each : listeners_) {
         // Without descriptors for them, the idle ones go first, and a moment later there are some.
-        for (int tries = 3; !has_successor_ && tries > 0;) {
-            if (accept_one(each)) continue;
+        for (int tries = detail::tries_for_queue; !has_successor_ && tries > 0 && !is_over();) {
+            if (accept_one(each)) {
+                tries = detail::tries_for_queue;
+                continue;
+            }
             pollfd waits{each.fd(), POLLIN, 0};
             if (::poll(&waits, 1, 0) <= 0) break;
-            if (--tries == 2) leave_idle();
+            if (tries-- == detail::tries_for_queue) leave_idle();
+            sweep();  // who was answered and does not close holds a descriptor
         }
     }
     const detail::lock_guard held(mutex_);
@@ -351,6 +359,7 @@ OJS_SHUTDOWN_INLINE drain_result draining_server::impl::drain(const drain_option
 }
 
 OJS_SHUTDOWN_INLINE void draining_server::impl::begin_drain(const drain_options& options) {
+    end_ = options;
     context_.draining.store(true);
     time_point end = deadline_after(context_.options.lame_duck);
     // With a successor, who comes anew is its own from the first moment on.
