@@ -375,13 +375,13 @@ class Worker(Tls):
         worker = self.worker(f"{self.proxy()}/{backend}", OJS_POLL_INTERVAL="50ms")
         jobs = {"jobs": [{"type": "hello.greet", "args": []}] * 20}
         self.call(backend, "/ojs/v1/jobs/batch", jobs)
-        self.assertTrue(eventually(lambda: self.call(backend, "/dev/summary")["active"] > 0))
+        # What is claimed may come too late to be begun; what is done is not lost.
+        self.assertTrue(eventually(lambda: self.call(backend, "/dev/summary")["completed"] > 0))
         worker.process.send_signal(signal.SIGTERM)
         self.assertEqual(worker.process.wait(GUARD), 0, worker.said())
         after = self.call(backend, "/dev/summary")
         self.assertEqual(after["active"], 0)
         self.assertEqual(after["completed"] + after["available"], 20)
-        self.assertGreater(after["completed"], 0)
         self.assertEqual([each["state"] for each in after["workers"].values()], ["terminate"])
 
     def test_a_stop_during_a_handshake_that_stalls_ends_the_worker(self):

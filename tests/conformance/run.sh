@@ -1,5 +1,5 @@
 #!/bin/sh
-# dev_backend against the published conformance suites, by their own runner. `make conformance SUITES=DIR` runs this:
+# dev_backend against the published conformance suites, by their own runner. `make conformance CHECKOUT=DIR` runs this:
 #
 #     run.sh BUILD DIR    the folder with dev_backend, and a checkout of openjobspec/ojs-conformance
 #
