@@ -28,6 +28,7 @@
 // --ledger FILE gets one JSON line an event: t_ms since the start, mono_ns (CLOCK_MONOTONIC, so that the clocks of
 // other processes compare), event, and what belongs to it. Every ACK and FAIL is there with the status answered,
 // and "lost":true where a fault dropped the answer.
+#include <errno.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -54,9 +55,14 @@ void raise_descriptor_limit() {
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Not by stdio, whose lock a reader that stopped would hold to the end.
 void print_line(const std::string& text) {
-    std::fputs((text + "\n").c_str(), stdout);
-    std::fflush(stdout);
+    const std::string line = text + "\n";
+    for (std::size_t done = 0; done < line.size();) {
+        const ssize_t more = ::write(STDOUT_FILENO, line.data() + done, line.size() - done);
+        if (more < 0 && errno != EINTR) return;
+        if (more > 0) done += static_cast<std::size_t>(more);
+    }
 }
 
 constexpr int exit_no_address = 69;  // EX_UNAVAILABLE

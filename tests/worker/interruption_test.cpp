@@ -122,13 +122,16 @@ TEST_CASE("revoked: a job that the backend cancels is told, and does not come ag
     worker_options options = recorder::options();
     log.listen(options);
     const auto why = std::make_shared<std::atomic<cancel_reason>>(cancel_reason::none);
+    const shared_event listens = make_event();
     const shared_event called = make_event();
-    busy_worker busy(options, [why, called](job_context& job) {
+    busy_worker busy(options, [why, listens, called](job_context& job) {
         const cancel_registration told = job.on_cancel([called] { called->set(); });
+        listens->set();
         until_cancelled(job);
         REQUIRE(called->wait());
         *why = job.token().reason();
     });
+    REQUIRE(listens->wait());
     CHECK(busy.wire.revoke("of somebody else"));
     CHECK(busy.wire.revoke("a"));
     CHECK(busy.wire.revoke("a"));  // harmless to repeat
