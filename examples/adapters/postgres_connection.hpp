@@ -101,7 +101,7 @@ class postgres_connection {
     //   unreachable               there is no connection, and nothing was sent
     //   disconnected, timed_out   it may have been done, or not; the next run() begins when that is settled
     //   unavailable               the server will not now, or not for us: rights, read only, no room, a lock
-    //   rejected                  a value is refused, and will be again (SQLSTATE class 22, 23)
+    //   rejected                  a value is refused, and will be again (SQLSTATE class 22, 23, 54)
     ojs::result<postgres_rows> run(const postgres_statement& what, const std::vector<postgres_value>& values,
                                    ojs::time_point deadline,
                                    const ojs::function<bool()>& still_wanted = nullptr) {
@@ -118,7 +118,15 @@ class postgres_connection {
     // The server's process behind it, which holds the locks that are taken over it.
     long long server_process() const noexcept { return process_; }
     int socket() const noexcept { return connected() ? PQsocket(connection_.get()) : -1; }
-    void close() noexcept { connection_.reset(); }
+    // From now on run() makes no new connection: what this one holds, locks and LISTEN, would be gone with it.
+    void keep_to_this_one() noexcept { only_this_one_ = true; }
+    // The next run() connects anew.
+    void begin_anew() noexcept {
+        only_this_one_ = false;
+        close();
+    }
+    // Once this descriptor is readable, nothing is waited for any more.
+    void give_up_on(int descriptor) noexcept { interrupt_ = descriptor; }
 
     // What others have sent with NOTIFY. Does not wait. False: the connection is gone.
     template <class Take>
@@ -146,6 +154,8 @@ class postgres_connection {
     }
 
   private:
+    void close() noexcept { connection_.reset(); }
+
     struct finish {
         void operator()(PGconn* target) const noexcept { PQfinish(target); }
     };
@@ -166,6 +176,7 @@ class postgres_connection {
 
     ojs::result<void> prepare(const postgres_statement& what, ojs::time_point deadline) {
         if (connected() && has_ended()) close();
+        if (!connected() && only_this_one_) return failure(ojs::errc::unreachable, "the connection ended");
         if (!connected()) {
             const ojs::result<void> made = connect(deadline);
             if (!made) return made;
@@ -318,7 +329,7 @@ class postgres_connection {
 
     static ojs::errc meaning(std::string_view state) {
         const std::string_view kind = state.substr(0, 2);
-        return kind == "22" || kind == "23" ? ojs::errc::rejected : ojs::errc::unavailable;
+        return kind == "22" || kind == "23" || kind == "54" ? ojs::errc::rejected : ojs::errc::unavailable;
     }
 
     // The statement under way may have been done, or may yet be.
@@ -334,12 +345,14 @@ class postgres_connection {
         return why;
     }
 
+    // False at the deadline, and where nobody wants it any more.
     bool wait_for(int events, ojs::time_point deadline) {
         for (;;) {
-            pollfd look = {PQsocket(connection_.get()), static_cast<short>(events), 0};
-            const int ready = ::poll(&look, 1, poll_time(deadline));
-            if (ready > 0) return true;
+            pollfd looks[] = {{PQsocket(connection_.get()), static_cast<short>(events), 0},
+                              {interrupt_, POLLIN, 0}};
+            const int ready = ::poll(looks, 2, poll_time(deadline));
             if (ready < 0 && errno != EINTR) return true;  // libpq will say
+            if (ready > 0) return looks[1].revents == 0;
             if (ready == 0 && ojs::steady_clock::now() >= deadline) return false;
         }
     }
@@ -347,6 +360,8 @@ class postgres_connection {
     const std::string url_;
     const std::string name_;
     std::unique_ptr<PGconn, finish> connection_;
+    bool only_this_one_ = false;
+    int interrupt_ = -1;
     std::set<std::string> prepared_;
     long long process_ = 0;  // and since when, which tells it from a later one of that number
     std::string since_;

@@ -72,7 +72,8 @@ WITH picked AS MATERIALIZED (
 )
 SELECT id, kind, queue, attempt, max_attempts,
     CASE WHEN octet_length(args::text) <= $4::bigint THEN args::text END,
-    CASE WHEN octet_length(metadata::text) <= $4::bigint THEN metadata::text END
+    CASE WHEN octet_length(metadata::text) <= $4::bigint THEN metadata::text END,
+    coalesce(metadata ->> 'cancel_attempted_at', '')
 FROM claimed ORDER BY priority, scheduled_at, id)";
 
 // What a FETCH has claimed whose answer was lost. $1 owner, $2 the ids in hand, $3 channel.
@@ -87,14 +88,14 @@ WITH given_back AS (
 )
 SELECT id, pg_notify($3, json_build_object('queue', queue)::text) FROM given_back)";
 
-// Many jobs at a time. $1 ids, $2 attempts, $3 actions, $4 errors, $5 delays in seconds, $6 what metadata gets, $7 owner,
+// Many jobs at a time. $1 ids, $2 attempts, $3 actions, $4 errors, $5 delays in milliseconds, $6 what metadata gets, $7 owner,
 // $8 channel. The ids that come back are settled; the others were not ours any more.
 //   complete   it is done                     discard, cancel   it is over, for the error
 //   fail       River's back-off, or `delay`   requeue, snooze   again at once, or after `delay`; the attempt does not count
 // A job that somebody asked to cancel does not come again, whatever its worker says but that it is done.
 inline constexpr const char* settle = R"(
 WITH asked AS (
-    SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::float8[], $6::jsonb[])
+    SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::jsonb[])
         AS asked (id, attempt, action, error, delay, merged)
 ), found AS MATERIALIZED (
     SELECT job.id, asked.error, asked.merged, asked.action,
@@ -108,7 +109,7 @@ WITH asked AS (
         END AS fate,
         CASE
             WHEN asked.action = 'requeue' THEN NULL
-            WHEN asked.delay IS NOT NULL THEN asked.delay
+            WHEN asked.delay IS NOT NULL THEN asked.delay / 1000.0
             ELSE least(power(cardinality(coalesce(job.errors, '{}')) + 1, 4), 1e9) * (0.9 + 0.2 * random())
         END AS delay
     FROM asked JOIN @river_job AS job ON job.id = asked.id
@@ -128,7 +129,8 @@ WITH asked AS (
         scheduled_at = CASE WHEN fate IN ('again', 'retried') AND found.delay IS NOT NULL
             THEN now() + make_interval(secs => found.delay) ELSE job.scheduled_at END,
         finalized_at = CASE WHEN fate NOT IN ('again', 'retried') THEN now() END,
-        errors = CASE WHEN fate IN ('completed', 'again') OR found.error IS NULL THEN job.errors ELSE array_append(
+        errors = CASE WHEN fate IN ('completed', 'again') OR found.error IS NULL OR array_ndims(job.errors) > 1
+            THEN job.errors ELSE array_append(
             job.errors, jsonb_build_object(
                 'at', now(), 'attempt', job.attempt, 'error', found.error, 'trace', '')) END,
         metadata = CASE WHEN jsonb_typeof(job.metadata) <> 'object' THEN job.metadata
@@ -154,10 +156,10 @@ WHERE job.attempted_by[cardinality(job.attempted_by)] = $5 AND job.state <> 'run
         ELSE job.attempt = asked.attempt AND job.errors[cardinality(job.errors)] ->> 'error' = asked.error
     END)";
 
-// What is still ours, as long as the session that says so holds our lock, and whether somebody wants it cancelled.
+// What is still ours, as long as the session that says so holds our lock, and when somebody wanted it cancelled.
 // $1 ids, $2 owner, $3 the session's process.
 inline constexpr const char* confirm = R"(
-SELECT job.id, job.metadata ? 'cancel_attempted_at'
+SELECT job.id, coalesce(job.metadata ->> 'cancel_attempted_at', '')
 FROM @river_job AS job
 WHERE job.id = ANY ($1::bigint[]) AND job.state = 'running'
     AND job.attempted_by[cardinality(job.attempted_by)] = $2)";
@@ -203,8 +205,8 @@ WITH owner AS MATERIALIZED (
             ELSE 'available' END)::@river_job_state,
         finalized_at = CASE
             WHEN metadata ? 'cancel_attempted_at' OR attempt >= max_attempts THEN now() END,
-        errors = array_append(errors, jsonb_build_object(
-            'at', now(), 'attempt', attempt, 'error', 'the worker is gone: ' || $1, 'trace', '')),
+        errors = CASE WHEN array_ndims(errors) > 1 THEN errors ELSE array_append(errors, jsonb_build_object(
+            'at', now(), 'attempt', attempt, 'error', 'the worker is gone: ' || $1, 'trace', '')) END,
         metadata = CASE WHEN jsonb_typeof(metadata) <> 'object' THEN metadata ELSE metadata || jsonb_build_object(
             'river:rescue_count', CASE WHEN jsonb_typeof(metadata -> 'river:rescue_count') = 'number'
                 THEN (metadata ->> 'river:rescue_count')::numeric ELSE 0 END + 1) END
@@ -301,11 +303,15 @@ inline ojs::time_point within_an_hour(ojs::time_point deadline) {
 // A job in hand: claimed, and not settled.
 struct held_job {
     long long attempt = 0;
+    bool reported = false;     // it was tried: until that is answered, this stays
     bool lost_answer = false;  // of a settlement: it may have been made
+    bool came_again = false;   // it was claimed once more before that was clear: that claim is nobody's
+    std::string cancelled_at;  // what metadata said at the claim: of an earlier run
     const char* action =
-        nullptr;  // what the handler decided with snooze() and the like; none: what the worker says
-    std::optional<double> delay;  // seconds
-    ojs::time_point touched;      // see keep_from_rescuer
+        nullptr;      // what the handler decided with snooze() and the like; none: what the worker says
+    std::string why;  // the same: its outcome says so
+    std::optional<long long> delay;  // the same; milliseconds
+    ojs::time_point touched;         // see keep_from_rescuer
 };
 
 // A FETCH that waits for its jobs.
@@ -325,7 +331,7 @@ struct settlement {
     long long attempt = 0;
     std::string action;
     std::string error;
-    std::optional<double> delay;
+    std::optional<long long> delay;
     std::string merged;  // JSON object; empty: none
 
     bool over = false;
@@ -335,6 +341,7 @@ struct settlement {
 
 }  // namespace river_detail
 
+// Of one worker, once, and of the process that made it: a child made by fork() must neither use nor destroy it.
 class river_postgres : public ojs::transport {
   public:
     // `url` is a URI (postgres://...) or a string of libpq's. Connects for up to `patience`, to look at the tables: errors are
@@ -356,10 +363,10 @@ class river_postgres : public ojs::transport {
     // For a handler to return, in place of an outcome of its own: the job comes again after `delay`, and the attempt does not
     // count; comes again after `delay` instead of River's back-off, unless its attempts are used up; or is over, as cancelled.
     ojs::outcome snooze(const ojs::job_context& job, std::chrono::milliseconds delay) {
-        return decide(job, "snooze", seconds(delay), "snoozed");
+        return decide(job, "snooze", milliseconds(delay), "snoozed");
     }
     ojs::outcome retry_after(const ojs::job_context& job, std::chrono::milliseconds delay, std::string why) {
-        return decide(job, "fail", seconds(delay), std::move(why));
+        return decide(job, "fail", milliseconds(delay), std::move(why));
     }
     ojs::outcome cancel(const ojs::job_context& job, std::string why) {
         return decide(job, "cancel", {}, std::move(why));
@@ -409,7 +416,8 @@ class river_postgres : public ojs::transport {
         wanted.error = named ? error.message : error.code + ": " + error.message;
         if (!request.checkpoint_json.empty())
             wanted.merged = "{\"checkpoint\":" + request.checkpoint_json + "}";
-        if (!request.requeue && error.code == "handler_error") apply_decision(request.job_id, wanted);
+        if (!request.requeue && error.retryable && error.code == "handler_error")
+            apply_decision(request.job_id, wanted);
         return settle(request.job_id, std::move(wanted), deadline);
     }
 
@@ -540,8 +548,9 @@ class river_postgres : public ojs::transport {
     static bool is_lost(const ojs::error& why) {
         return why.code == ojs::errc::timed_out || why.code == ojs::errc::disconnected;
     }
-    static double seconds(std::chrono::milliseconds time) {
-        return std::clamp(static_cast<double>(time.count()) / 1000, 0.0, 1e9);
+    // At most thirty years.
+    static long long milliseconds(std::chrono::milliseconds time) {
+        return std::clamp<long long>(time.count(), 0, 1'000'000'000'000);
     }
 
     // ---- the schema ----
@@ -606,6 +615,7 @@ class river_postgres : public ojs::transport {
     ojs::result<void> start_session_thread() {
         if (wake_[0] < 0 && ::pipe2(wake_, O_CLOEXEC | O_NONBLOCK) != 0)
             return ojs::error{ojs::errc::system, errno, "no pipe", 0, {}};
+        session_.give_up_on(wake_[0]);
         sigset_t all, before;
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -653,7 +663,7 @@ class river_postgres : public ojs::transport {
                 serve_session();
             }
             set_locked(false, begun ? "" : begun.error().text);
-            session_.close();
+            session_.begin_anew();
             wait_on_session(ojs::deadline_after(pause));
             pause = std::min(pause * 2, std::chrono::milliseconds(1000));
         }
@@ -665,6 +675,8 @@ class river_postgres : public ojs::transport {
         if (!known) return known;
         const ojs::result<postgres_rows> locked = session_.run(lock_, {owner()}, deadline);
         if (!locked) return locked.error();
+        session_.keep_to_this_one();
+        free_since_.clear();
         const postgres_statement listens[] = {
             {"listen for jobs", "LISTEN " + postgres_connection::quoted(insert_channel_)},
             {"listen for control", "LISTEN " + postgres_connection::quoted(control_channel_)}};
@@ -825,7 +837,13 @@ class river_postgres : public ojs::transport {
         wishes_.erase(wishes_.begin(), others);
         lock.unlock();
         std::vector<ojs::job> claimed;
-        const ojs::result<void> done = claim_jobs(queues, mine, deadline, claimed);
+        ojs::result<void> done;
+        try {
+            done = claim_jobs(queues, mine, deadline, claimed);
+        } catch (...) {
+            claims_lost_ = true;
+            done = river_detail::failure(ojs::errc::unavailable, "no memory");
+        }
         lock.lock();
         share_out(mine, done, std::move(claimed));
         claiming_now_ = false;
@@ -903,8 +921,16 @@ class river_postgres : public ojs::transport {
             if (is_lost(rows.error())) claims_lost_ = true;
             return rows.error();
         }
+        out.reserve(out.size() + static_cast<std::size_t>(rows->size()));
         const std::lock_guard<std::mutex> held(mutex_);
-        for (int row = 0; row < rows->size(); ++row) out.push_back(take_in(*rows, row));
+        for (int row = 0; row < rows->size(); ++row) {
+            const auto known = held_.find(rows->number(row, 0));
+            if (known == held_.end()) {
+                out.push_back(take_in(*rows, row));
+            } else {
+                known->second.came_again = true;
+            }
+        }
         in_hand_ = held_.size();
         return {};
     }
@@ -913,8 +939,8 @@ class river_postgres : public ojs::transport {
     ojs::job take_in(const postgres_rows& rows, int row) {
         river_detail::held_job held;
         held.attempt = rows.number(row, 3);
+        held.cancelled_at = rows.text(row, 7);
         held.touched = ojs::steady_clock::now();
-        held_[rows.number(row, 0)] = held;
         ojs::job out;
         out.id = rows.text(row, 0);
         out.type = rows.text(row, 1);
@@ -924,12 +950,31 @@ class river_postgres : public ojs::transport {
         if (rows.is_null(row, 5) || rows.is_null(row, 6)) {
             out.malformed =
                 "its args or metadata weigh more than " + std::to_string(options_.most_bytes) + " bytes";
-            return out;
+        } else {
+            const std::string args = rows.text(row, 5);
+            out.args_json = args.rfind('[', 0) == 0 ? args : "[" + args + "]";
+            out.meta_json = rows.text(row, 6);
         }
-        const std::string args = rows.text(row, 5);
-        out.args_json = args.rfind('[', 0) == 0 ? args : "[" + args + "]";
-        out.meta_json = rows.text(row, 6);
+        held_[rows.number(row, 0)] = std::move(held);  // the last: now it is in hand
         return out;
+    }
+
+    // With the mutex held. What came once more meanwhile is given back.
+    void forget(std::map<long long, river_detail::held_job>::iterator which) {
+        if (which->second.came_again) claims_lost_ = true;
+        held_.erase(which);
+        in_hand_ = held_.size();
+    }
+    // What is not ours any more is not reported either: the worker only names it.
+    void forget_others(const std::vector<std::string>& asked, const postgres_rows& ours) {
+        std::set<std::string> still;
+        for (int row = 0; row < ours.size(); ++row) still.insert(ours.text(row, 0));
+        const std::lock_guard<std::mutex> held(mutex_);
+        for (const std::string& each : asked) {
+            const std::optional<long long> id = river_detail::read_id(each);
+            const auto found = id && still.count(each) == 0 ? held_.find(*id) : held_.end();
+            if (found != held_.end() && !found->second.reported) forget(found);
+        }
     }
 
     // With the turn to claim, so that no claim is under way: what is ours and not in hand came with an answer that was lost.
@@ -944,8 +989,9 @@ class river_postgres : public ojs::transport {
         }
         const ojs::result<postgres_rows> given =
             claiming_.run(give_back_lost_, {owner(), ids.text(), channel}, deadline);
-        if (!given) return given.error();
+        if (!given && given.error().code != ojs::errc::rejected) return given.error();
         claims_lost_ = false;
+        if (!check(given, "jobs whose claim was answered to nobody")) return {};
         if (given->size() > 0)
             notice("gave back " + std::to_string(given->size()) + " jobs whose claim was answered to nobody");
         return {};
@@ -976,14 +1022,16 @@ class river_postgres : public ojs::transport {
         if (!ours) return ours.error();
         for (int row = 0; row < ours->size(); ++row) {
             out.jobs_extended.push_back(ours->text(row, 0));
-            if (ours->text(row, 1) == "t") tell_revoked(ours->text(row, 0));
+            const std::optional<river_detail::held_job> held = find_held(ours->number(row, 0));
+            if (held && held->cancelled_at != ours->text(row, 1)) tell_revoked(ours->text(row, 0));
         }
+        forget_others(request.active_jobs, *ours);
         return out;
     }
 
     // ---- settling: what waits at the same time is one statement ----
 
-    ojs::outcome decide(const ojs::job_context& job, const char* action, std::optional<double> delay,
+    ojs::outcome decide(const ojs::job_context& job, const char* action, std::optional<long long> delay,
                         std::string why) {
         const std::optional<long long> id = river_detail::read_id(job.id());
         const std::lock_guard<std::mutex> held(mutex_);
@@ -991,13 +1039,14 @@ class river_postgres : public ojs::transport {
         if (found != held_.end()) {
             found->second.action = action;
             found->second.delay = delay;
+            found->second.why = why;
         }
         return ojs::outcome::retry(std::move(why));
     }
     void apply_decision(const std::string& job_id, river_detail::settlement& wanted) const {
         const std::optional<long long> id = river_detail::read_id(job_id);
         const std::optional<river_detail::held_job> held = id ? find_held(*id) : std::nullopt;
-        if (!held || held->action == nullptr) return;
+        if (!held || held->action == nullptr || held->why != wanted.error) return;
         wanted.action = held->action;
         wanted.delay = held->delay;
     }
@@ -1007,10 +1056,18 @@ class river_postgres : public ojs::transport {
         return found == held_.end() ? std::nullopt : std::optional(found->second);
     }
 
+    std::optional<river_detail::held_job> note_reported(long long id) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        const auto found = held_.find(id);
+        if (found == held_.end()) return {};
+        found->second.reported = true;
+        return found->second;
+    }
+
     ojs::result<ojs::settled> settle(const std::string& job_id, river_detail::settlement wanted,
                                      ojs::time_point deadline) {
         const std::optional<long long> id = river_detail::read_id(job_id);
-        const std::optional<river_detail::held_job> held = id ? find_held(*id) : std::nullopt;
+        const std::optional<river_detail::held_job> held = id ? note_reported(*id) : std::nullopt;
         if (!held) return ojs::settled::gone;
         wanted.id = *id;
         wanted.attempt = held->attempt;
@@ -1043,7 +1100,13 @@ class river_postgres : public ojs::transport {
         const batch all = std::move(waiting_);
         waiting_.clear();
         lock.unlock();
-        settle_all(all, deadline);
+        try {
+            settle_all(all, deadline);
+        } catch (...) {
+            for (const auto& each : all) {
+                if (!each->done) each->failed = river_detail::failure(ojs::errc::unavailable, "no memory");
+            }
+        }
         expect_wishes(all.size());
         lock.lock();
         for (const auto& each : all) each->over = true;
@@ -1067,6 +1130,9 @@ class river_postgres : public ojs::transport {
                 if (!done && done.error().code == ojs::errc::rejected)
                     done = try_settle({each}, deadline, true);
                 if (!done && !each->done) each->failed = done.error();
+                // The worker gives up on one that has nothing more to leave out.
+                if (!done && done.error().code == ojs::errc::rejected && each->merged.empty())
+                    let_go({each}, true);
             }
             return;
         }
@@ -1083,7 +1149,7 @@ class river_postgres : public ojs::transport {
             actions.add(each->action);
             each->action == "complete" ? errors.add_null()
                                        : errors.add(river_detail::storable(each->error, ascii_only));
-            each->delay ? delays.add(std::to_string(*each->delay)) : delays.add_null();
+            each->delay ? delays.add(*each->delay) : delays.add_null();
             each->merged.empty() ? merged.add_null() : merged.add(each->merged);
         }
         std::string channel;
@@ -1145,9 +1211,8 @@ class river_postgres : public ojs::transport {
         for (const auto& each : all) {
             if (!each->done && !not_done_too) continue;
             const auto found = held_.find(each->id);
-            if (found != held_.end() && found->second.attempt == each->attempt) held_.erase(found);
+            if (found != held_.end() && found->second.attempt == each->attempt) forget(found);
         }
-        in_hand_ = held_.size();
     }
 
     const river_options options_;

@@ -493,6 +493,24 @@ class Stops(Adapter):
         self.assertEqual(self.trace().counts()[held], 1)
 
 
+class Withholding(Relay):
+    """Does not pass on the first answer to a report until the worker has long given it up."""
+
+    def __init__(self, test, server):
+        super().__init__(test, server)
+        self.withheld, self.over = threading.Event(), threading.Event()
+        test.addCleanup(self.over.set)
+
+    def decide(self, statements, tag):
+        with self.lock:
+            statement = statements.answered()
+        if "finalized_at" in statement and "SKIP LOCKED" not in statement and re.search(r" [1-9]", tag):
+            if not self.withheld.is_set():
+                self.withheld.set()
+                self.over.wait(GUARD * 3)
+        return None
+
+
 class Crashes(Adapter):
     """Connections that end, servers that restart, answers that are lost: nothing is lost or done twice."""
 
@@ -507,6 +525,32 @@ class Crashes(Adapter):
         self.assertEqual(trace.unended(), [])
         self.assertEqual(trace.counts(), Counter({job: 1 for job in jobs}))
         self.assertEqual(self.db.rows("SELECT id, attempt, errors FROM river_job WHERE attempt <> 1 OR errors IS NOT NULL"), [])
+
+    def test_a_session_that_ends_at_a_statement_takes_its_lock_again(self):
+        worker = self.worker()
+        job = self.db.one("sleep", {"ms": LONG})
+        self.begun(job)
+        sessions = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'ojs session'"
+        before = self.db.value(sessions)
+        self.db.ask("BEGIN")
+        self.db.ask("LOCK TABLE river_job IN EXCLUSIVE MODE")
+        self.assertTrue(eventually(lambda: self.db.rows(sessions + " AND wait_event_type = 'Lock'")))
+        self.db.ask(f"SELECT pg_terminate_backend({before})")
+        self.db.ask("ROLLBACK")
+        locked = "SELECT 1 AS yes FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid IN"
+        self.assertTrue(eventually(lambda: self.db.rows(f"{locked} ({sessions} AND pid <> {before})")), worker.said())
+        self.assertEqual(self.trace().counts()[job], 1)
+
+    def test_a_late_report_does_not_settle_the_next_run(self):
+        relay = Withholding(self, self.server)
+        worker = self.worker(OJS_REQUEST_TIMEOUT="2s", OJS_VISIBILITY_TIMEOUT="20s", DATABASE_URL=relay.url(self.db))
+        job = self.db.one("spin_fail", {"ms": 1500}, max_attempts=2)
+        row = self.becomes(job, "discarded", worker)
+        self.assertTrue(relay.withheld.is_set())
+        self.assertEqual([each["attempt"] for each in row["errors"]], [1, 2])
+        self.assertEqual(self.trace().counts()[job], 2)
+        said = [json.loads(line) for line in worker.said().splitlines() if "settled elsewhere" in line]
+        self.assertNotIn(2, [each["ojs"]["attempt"] for each in said], worker.said())
 
     def load(self, count=300):
         return self.db.insert("noop", count=count // 2) + self.db.insert("sleep", {"ms": 20}, count=count // 2)
@@ -597,6 +641,18 @@ class Crashes(Adapter):
 
 class BadInput(Adapter):
     """Databases that refuse, and rows that nobody expects."""
+
+    def test_a_row_with_errors_nobody_can_add_to_keeps_no_other_from_being_rescued(self):
+        dead = ("ARRAY['ojs:1000:x:0123456789abcdef']",)
+        jobs = [self.db.one("noop", state="running", attempt=1, attempted_at=("now()",), attempted_by=dead, **more)
+                for more in ({}, {"errors": ("'{{1},{2}}'",)})]
+        worker = self.worker()
+        for job in jobs:
+            self.becomes(job, "completed", worker)
+
+    def test_a_job_that_was_cancelled_once_and_is_tried_again_runs(self):
+        job = self.db.one("sleep", {"ms": 600}, metadata={"cancel_attempted_at": "2024-01-01T00:00:00Z"})
+        self.becomes(job, "completed", self.worker())
 
     def told(self, pattern, **variables):
         worker = self.worker(OJS_REQUEST_TIMEOUT="500ms", **variables)
