@@ -546,6 +546,8 @@ class Crashes(Adapter):
         worker = self.worker(OJS_REQUEST_TIMEOUT="2s", OJS_VISIBILITY_TIMEOUT="20s", DATABASE_URL=relay.url(self.db))
         job = self.db.one("spin_fail", {"ms": 1500}, max_attempts=2)
         row = self.becomes(job, "discarded", worker)
+        self.signal(worker, signal.SIGTERM)
+        self.ends(worker)
         self.assertTrue(relay.withheld.is_set())
         self.assertEqual([each["attempt"] for each in row["errors"]], [1, 2])
         self.assertEqual(self.trace().counts()[job], 2)
