@@ -115,6 +115,7 @@ TEST_CASE("options: every variable is read") {
                                      {"OJS_QUEUES", "a, b ,c"},
                                      {"OJS_CONCURRENCY", "10000"},
                                      {"OJS_LABELS", "x,y"},
+                                     {"OJS_JOB_TYPES", "email.send, sms.send"},
                                      {"OJS_WORKER_ID", "w-1"},
                                      {"OJS_AUTH_TOKEN", "s3cret"},
                                      {"OJS_TERMINATION_TYPE_FILE", "/run/mode"},
@@ -124,6 +125,8 @@ TEST_CASE("options: every variable is read") {
     CHECK(out.queues == std::vector<std::string>{"a", "b", "c"});
     CHECK(out.concurrency == 10000);
     CHECK(out.labels == std::vector<std::string>{"x", "y"});
+    CHECK(out.job_types == std::vector<std::string>{"email.send", "sms.send"});
+    CHECK(good({{"OJS_JOB_TYPES", ""}}).job_types.empty());
     CHECK(out.worker_id == "w-1");
     CHECK(out.auth_token == "s3cret");
     CHECK(out.termination_mode_file == "/run/mode");
@@ -186,6 +189,7 @@ TEST_CASE("options: a bad value is refused, naming variable and value") {
     for (const char* value : {"", "nonsense", "ftp://host", "http://", "http://h:0x1", "http://h:99999"}) {
         check_bad("OJS_URL", value);
     }
+    for (const char* value : {",", "a,,b", ",a"}) check_bad("OJS_JOB_TYPES", value);
     check_bad("OJS_WORKER_ID", "");
     check_bad("OJS_AUTH_TOKEN", "");
     for (const char* value : {"", "INFO", "verbose", "info "}) check_bad("OJS_LOG_LEVEL", value);

@@ -283,8 +283,21 @@ class worker_body : public ref_counted {
         }
     }
 
+    void warn_of_missing_handlers() const {
+        std::string missing;
+        for (const std::string& type : context_->options.job_types) {
+            bool known = false;
+            for (const ref<registered_handler>& each : handlers_) known = known || each->type == type;
+            if (!known) append(missing, {missing.empty() ? "" : ",", printable(type)});
+        }
+        if (!missing.empty())
+            context_->log.write(log_level::warn, "no handler is registered for job types in OJS_JOB_TYPES",
+                                {field("job_types", missing)});
+    }
+
     result<void> begin(bool owns_process) {
         worker_context& worker = *context_;
+        warn_of_missing_handlers();
         result<ref<health_server>> health = start_health();  // first, so that nothing runs where it fails
         if (!health) return not_started(health.error());
         const int notify_fd = worker.supervisor.notify_fd();

@@ -60,6 +60,8 @@ struct worker_options {
     std::chrono::milliseconds container_grace_period{0};
     std::chrono::milliseconds prestop_delay{0};
     std::vector<std::string> labels;
+    std::vector<std::string>
+        job_types;                // that it is deployed for: those without a handler are named at start
     std::string worker_id;        // empty: worker_ and a UUIDv7
     std::string auth_token;       // sent as a bearer token; never logged
     http_headers headers;         // sent with every request

@@ -102,6 +102,7 @@ inline constexpr std::string_view known_variables =
     "OJS_STOP_TIMEOUT OJS_CANCEL_WAIT OJS_CANCEL_LEAD OJS_RECLAIM_WAIT OJS_TERMINATION_TYPE_FILE "
     "OJS_STUCK_AFTER OJS_REPEAT_SIGNAL_GAP OJS_PROGRESS_INTERVAL OJS_CONTAINER_GRACE_PERIOD "
     "OJS_PRESTOP_DELAY OJS_DIALECT OJS_HEALTH_ADDR OJS_HEALTH_CONTROL OJS_HEALTH_TOKEN OJS_LABELS "
+    "OJS_JOB_TYPES "
     "OJS_WORKER_ID OJS_AUTH_TOKEN OJS_REGISTRATION_PATH OJS_LOG_LEVEL OJS_LOG_FORMAT OJS_LIFECYCLE_ADDR "
     "OJS_PROCESS_ID OJS_LAUNCHER_ADDR OJS_CONTROLLER_CONFIG OJS_SERVER_SHUTDOWN_TIMEOUT";
 
@@ -327,6 +328,9 @@ OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(cons
     read.choice(out.health_control, read.find("OJS_HEALTH_CONTROL"), switch_names);
     read.text(out.health_token, read.find("OJS_HEALTH_TOKEN"));
     read.list(out.labels, read.find("OJS_LABELS"));
+    const char* const types = read.find("OJS_JOB_TYPES");
+    if (types != nullptr && *types != '\0')
+        read.list(out.job_types, types);  // the operator's empty list says nothing
     read.text(out.worker_id, read.find("OJS_WORKER_ID"));
     read.text(out.auth_token, read.find("OJS_AUTH_TOKEN"));
     read.text(out.registration_path, read.find("OJS_REGISTRATION_PATH"));
