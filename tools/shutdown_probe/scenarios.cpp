@@ -627,10 +627,10 @@ void cancelled_at_backend(findings& out) {
     at.backend.cancel_job(job);
     const std::string next = at.backend.add_jobs("probe.sleep", 0).front();
     const bool ended = at.backend.wait(
-        [&](const std::vector<request>& requests) { return is_settled(requests, next); }, seconds(5));
+        [&](const std::vector<request>& requests) { return is_settled(requests, next); }, seconds(10));
     at.await_beats(2, "", seconds(5));
     at.judge("CANCELLED", ended ? not_reported(at.finish(), job, "it is no longer this worker's")
-                                : fails("its slot is not free 5 s later: no job runs in it"));
+                                : fails("its slot is not free 10 s later: no job runs in it"));
 }
 
 }  // namespace
