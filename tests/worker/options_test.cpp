@@ -173,9 +173,10 @@ TEST_CASE("options: the first of several names counts, also for errors") {
 TEST_CASE("options: a bad value is refused, naming variable and value") {
     for (const duration_variable& each : duration_variables) {
         for (const char* value : {"", "-1", "30 s", "1e9s", "1.5s", "s", "5x", "1s1m", "99999999999999999999",
-                                  "2000000h", " 5", "5 ", "+5"}) {
+                                  "2000000h", " 5", "5 ", "+5", "3601", "30000"}) {
             check_bad(each.name, value);
         }
+        CHECK(holds(read({{each.name, "30000"}}).error().text, "30000s (8h20m) or 30000ms (30s)?"));
     }
     for (const char* value : {"", "0", "-1", "10001", "ten", "1.0", "0x10", "18446744073709551617", " 1"}) {
         check_bad("OJS_CONCURRENCY", value);

@@ -157,7 +157,7 @@ class environment_reader {
         if (value == nullptr) return;
         const result<std::chrono::milliseconds> parsed = parse_duration(value);
         if (!parsed) {
-            fail(value, "not a duration (write 500ms, 30s, 1m30s, 1h, or whole seconds)");
+            fail(cat({name_, "=", parsed.error().text}));
         } else if (*parsed < least) {
             fail(value, cat({"too short: at least ", format_duration(least)}));
         } else {
@@ -192,9 +192,12 @@ class environment_reader {
     result<void> done() const { return failed_ ? result<void>(failure_) : result<void>(); }
 
   private:
-    void fail(std::string_view value, std::string_view why, errc code = errc::invalid_argument) {
-        if (!failed_) failure_ = {code, 0, cat({name_, "='", printable(value, 120), "': ", why})};
+    void fail(std::string text, errc code = errc::invalid_argument) {
+        if (!failed_) failure_ = {code, 0, std::move(text)};
         failed_ = true;
+    }
+    void fail(std::string_view value, std::string_view why, errc code = errc::invalid_argument) {
+        fail(cat({name_, "='", printable(value, 120), "': ", why}), code);
     }
 
     const environment_lookup& lookup_;
