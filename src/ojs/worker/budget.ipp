@@ -1,6 +1,7 @@
 #pragma once
 
 #include "../base/detail/text.hpp"
+#include "../system/detail/container_evidence.ipp"
 #include "budget.hpp"
 
 namespace ojs {
@@ -47,26 +48,51 @@ inline std::chrono::milliseconds tail_of(const worker_options& options, std::chr
 }
 
 // The two ways out: a longer grace period of the container, or, where there is room for one, a shorter one of ours.
-inline std::string budget_fix(const worker_options& options, std::chrono::milliseconds need,
-                              std::chrono::milliseconds closing) {
+inline std::string budget_fix(const worker_options& options, const stop_platform& platform,
+                              std::chrono::milliseconds granted, std::chrono::milliseconds closing) {
     const auto tail = tail_of(options, closing, std::chrono::seconds(10));
+    const auto need = sum(sum(options.shutdown_grace_period, options.prestop_delay), tail);
     std::string out;
-    if (sum(need, tail) < no_limit) {
-        append(out, {"let the container grant ", format_duration(sum(need, tail)),
-                     " (terminationGracePeriodSeconds, stop_grace_period, docker stop -t), and say so in "
-                     "OJS_CONTAINER_GRACE_PERIOD"});
+    if (*platform.setting == '\0') {
+        out = cat({platform.name, " grants no more: let longer jobs save checkpoints"});
+    } else if (need < no_limit) {
+        out = cat({"let ", platform.name, " grant ", format_duration(need), " (", platform.setting,
+                   "), and say so in OJS_CONTAINER_GRACE_PERIOD"});
     }
-    const auto room = options.container_grace_period - longer(options.prestop_delay, {}) - tail;
+    const auto room = granted - longer(options.prestop_delay, {}) - tail;
     if (room > std::chrono::milliseconds::zero())
         append(out, {out.empty() ? "" : "; or ", "set OJS_SHUTDOWN_GRACE_PERIOD to ", format_duration(room),
                      " or less"});
     return out;
 }
 
-inline void check_container_grace(const worker_options& options, std::chrono::milliseconds closing,
-                                  std::vector<finding>& out) {
+// Nobody said what the container grants: what the platform grants by itself counts. [GS 6.3]
+inline void check_platform_grace(const worker_options& options, const stop_platform& platform,
+                                 std::chrono::milliseconds closing, std::vector<finding>& out) {
+    const auto tail = tail_of(options, closing, std::chrono::seconds(5));
+    const auto need = sum(sum(options.shutdown_grace_period, options.prestop_delay), tail);
+    const bool is_fixed = *platform.setting == '\0';
+    const std::string shown = cat({"the grace period ", shown_need(options)});
+    const std::string granted = cat({format_duration(platform.grant), " that ", platform.name, " grants",
+                                     is_fixed ? "" : cat({" unless ", platform.setting, " says otherwise"})});
+    if (need > platform.grant) {
+        out.push_back({severity::warning, "budget-unknown",
+                       cat({shown, " and the ", format_duration(tail), " for reporting need more than the ",
+                            granted, "; OJS_CONTAINER_GRACE_PERIOD is unset"}),
+                       budget_fix(options, platform, platform.grant, closing)});
+        return;
+    }
+    out.push_back(
+        {severity::info, cat({"budget-", platform.runtime}),
+         cat({shown, options.prestop_delay.count() > 0 ? " fit into the " : " fits into the ", granted}),
+         is_fixed ? std::string("let jobs that take longer save checkpoints")
+                  : cat({"where jobs take longer, set OJS_SHUTDOWN_GRACE_PERIOD, ", platform.setting,
+                         " to 10s more, and OJS_CONTAINER_GRACE_PERIOD to that"})});
+}
+
+inline void check_container_grace(const worker_options& options, const stop_platform& platform,
+                                  std::chrono::milliseconds closing, std::vector<finding>& out) {
     const auto granted = options.container_grace_period;
-    if (granted <= std::chrono::milliseconds::zero()) return;
     const auto need = sum(options.shutdown_grace_period, options.prestop_delay);
     const auto tail = tail_of(options, closing, std::chrono::seconds(5));
     const std::string shown = cat({"the grace period ", shown_need(options)});
@@ -74,14 +100,14 @@ inline void check_container_grace(const worker_options& options, std::chrono::mi
         out.push_back({severity::error, "budget-exceeded",
                        cat({shown, " cannot fit into the ", format_duration(granted),
                             " the container grants: SIGKILL comes before the drain ends"}),
-                       budget_fix(options, need, closing)});
+                       budget_fix(options, platform, granted, closing)});
     } else if (granted < sum(need, tail)) {
         out.push_back({severity::warning, "budget-tight",
                        cat({shown, options.prestop_delay.count() > 0 ? " leave " : " leaves ",
                             format_duration(granted - need), " of the ", format_duration(granted),
                             " the container grants; interrupting, reporting and exiting may take ",
                             format_duration(tail)}),
-                       budget_fix(options, need, closing)});
+                       budget_fix(options, platform, granted, closing)});
     }
 }
 
@@ -102,9 +128,15 @@ inline void check_cancel_wait(const worker_options& options, std::vector<finding
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE std::vector<finding> check_budget(const worker_options& options,
-                                                      std::chrono::milliseconds closing) {
+                                                      std::chrono::milliseconds closing,
+                                                      const container_info& info) {
     std::vector<finding> out;
-    detail::check_container_grace(options, closing, out);
+    const detail::stop_platform* const platform = detail::find_platform(info);
+    if (options.container_grace_period.count() > 0) {
+        detail::check_container_grace(options, platform ? *platform : detail::any_platform, closing, out);
+    } else if (platform != nullptr) {
+        detail::check_platform_grace(options, *platform, closing, out);
+    }
     detail::check_cancel_wait(options, out);
     if (options.shutdown_grace_period <= options.heartbeat_interval) {
         const auto least = grace_period_for({}, options.heartbeat_interval);

@@ -63,33 +63,16 @@ inline result<void> check_health(const worker_options& options) {
     return {};
 }
 
-// ---- Kubernetes' default, which meets ours ----
-
-inline constexpr std::chrono::milliseconds kubernetes_grace{
-    30000};  // terminationGracePeriodSeconds, unless set
-
-inline bool in_kubernetes(const container_info& info) noexcept {
-    for (const container_evidence& each : info.evidence) {
-        if (info.in_container && each.runtime == "kubernetes") return true;
-    }
-    return false;
-}
-
-// What Kubernetes' default leaves for the drain: the rest is for the preStop hook, and for reporting and exiting.
-inline std::chrono::milliseconds kubernetes_drain(const worker_options& options,
-                                                  std::chrono::milliseconds closing = {}) noexcept {
-    constexpr std::chrono::milliseconds least_tail{5000};
-    if (closing > kubernetes_grace) return {};
-    const auto tail = options.stop_timeout + closing;
-    return kubernetes_grace - (tail < least_tail ? least_tail : tail) - options.prestop_delay;
-}
-
-// Where nobody said how long a drain may take, nor what the pod grants, it must fit into the pod's default. [WIRE]
+// Where neither the grace period nor the container's is set, the drain, the preStop hook and the reports must fit into
+// what the platform grants by itself. A dialect that asks for more than the usual 30 s is meant for a longer grant.
 inline void fit_default_grace(worker_options& options, const container_info& info) {
-    const std::chrono::milliseconds fits = kubernetes_drain(options);
-    const bool unsaid =
-        options.container_grace_period.count() == 0 && options.shutdown_grace_period == kubernetes_grace;
-    if (unsaid && fits.count() > 0 && in_kubernetes(info)) options.shutdown_grace_period = fits;
+    const stop_platform* const platform = find_platform(info);
+    if (platform == nullptr || !platform->fits_drain || options.container_grace_period.count() > 0) return;
+    constexpr std::chrono::milliseconds min_tail{5000};
+    const auto tail = options.stop_timeout < min_tail ? min_tail : options.stop_timeout;
+    const auto fits = platform->grant - tail - options.prestop_delay;
+    auto& grace = options.shutdown_grace_period;
+    if (fits.count() > 0 && fits < grace && grace <= std::chrono::seconds(30)) grace = fits;
 }
 
 // ---- the environment ----

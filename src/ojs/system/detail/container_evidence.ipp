@@ -6,6 +6,7 @@
 #include "../../base/detail/exchange.hpp"
 #include "../../base/detail/proc.hpp"
 #include "../../base/detail/small_file.hpp"
+#include "../../base/duration.hpp"
 #include "pid1.ipp"
 
 namespace ojs {
@@ -25,12 +26,24 @@ inline constexpr named_runtime marker_files[] = {
     {"/var/run/secrets/kubernetes.io/serviceaccount/namespace", "kubernetes"},
 };
 
+struct hint_variable {
+    const char* name;
+    const char* runtime;
+    const char* prefix = "";       // the value begins like this
+    const char* beside = nullptr;  // another variable that is set as well
+};
+
 // Variables that may also have been inherited, or set by hand.
-inline constexpr named_runtime hint_variables[] = {
+inline constexpr hint_variable hint_variables[] = {
     {"KUBERNETES_SERVICE_HOST", "kubernetes"},
     {"ECS_CONTAINER_METADATA_URI_V4", "ecs"},
     {"ECS_CONTAINER_METADATA_URI", "ecs"},
+    {"AWS_EXECUTION_ENV", "ecs", "AWS_ECS_"},
+    {"K_SERVICE", "cloud-run", "", "K_REVISION"},  // Knative's on Kubernetes too, which is found first
+    {"CLOUD_RUN_JOB", "cloud-run"},
+    {"CLOUD_RUN_WORKER_POOL", "cloud-run"},
     {"NOMAD_ALLOC_ID", "nomad"},
+    {"NOMAD_TASK_NAME", "nomad"},
 };
 
 // Values of `container=`. Others may come from a variable that means something else.
@@ -92,8 +105,28 @@ inline constexpr cgroup_rule cgroup_rules[] = {
     {"", cgroup_name::id_after, ""},
 };
 
-// What schedules containers says more about how they are stopped than what runs them.
-inline constexpr const char* orchestrators[] = {"kubernetes", "ecs", "nomad"};
+// How a platform stops a process.
+struct stop_platform {
+    const char* runtime;
+    const char* name;
+    std::chrono::milliseconds grant;  // between SIGTERM and SIGKILL, unless `setting` says otherwise
+    const char* setting;              // empty: nothing changes it
+    bool fits_drain = false;          // a grace period that nobody set is made to fit into the grant
+};
+
+// Where there is evidence of several, the first counts: what schedules containers stops them, not what runs them.
+inline constexpr stop_platform stop_platforms[] = {
+    {"kubernetes", "Kubernetes", std::chrono::seconds(30), "terminationGracePeriodSeconds", true},
+    {"ecs", "Amazon ECS", std::chrono::seconds(30), "stopTimeout", true},
+    {"cloud-run", "Cloud Run", std::chrono::seconds(10), "", true},
+    {"nomad", "Nomad", std::chrono::seconds(5), "kill_timeout"},
+    {"docker", "Docker", std::chrono::seconds(10), "stop_grace_period or docker stop -t"},
+    {"podman", "Podman", std::chrono::seconds(10), "--stop-timeout or podman stop -t"},
+};
+// All others, with the time of most.
+inline constexpr stop_platform any_platform = {
+    "container", "the container", std::chrono::seconds(10),
+    "terminationGracePeriodSeconds, stop_grace_period or docker stop -t"};
 
 // Exactly 64 hexadecimal digits, and then the end or a suffix such as ".scope".
 inline bool is_container_id(std::string_view text) {
@@ -165,11 +198,17 @@ inline void look_at_variables(const container_probe& where, evidence_list& out) 
         if (starts_with(variable, "container="))
             look_at_container_value(variable.substr(10), "/proc/1/environ", out);
     }
-    const char* value = find_variable(where.environment, "container");
-    if (value != nullptr) look_at_container_value(value, "environment", out);
-    for (const named_runtime& hint : hint_variables) {
-        const char* set = find_variable(where.environment, hint.name);
-        if (set != nullptr && *set != '\0') out.add(false, hint.name, "", hint.runtime);
+    const auto find = [&](const char* name) {
+        const char* set = find_variable(where.environment, name);
+        return std::string_view(set == nullptr ? "" : set);
+    };
+    look_at_container_value(find("container"), "environment", out);
+    for (const hint_variable& hint : hint_variables) {
+        const std::string_view set = find(hint.name);
+        if (!set.empty() && starts_with(set, hint.prefix) &&
+            (hint.beside == nullptr || !find(hint.beside).empty())) {
+            out.add(false, hint.name, "", hint.runtime);
+        }
     }
 }
 
@@ -258,13 +297,22 @@ inline void look_at_namespace(const container_probe& where, evidence_list& out) 
 
 inline std::string choose_runtime(const std::vector<container_evidence>& evidence) {
     std::string first;
-    for (const container_evidence& each : evidence) {
-        for (const char* orchestrator : orchestrators) {
-            if (each.runtime == orchestrator) return each.runtime;
+    for (const stop_platform& platform : stop_platforms) {
+        for (const container_evidence& each : evidence) {
+            if (each.runtime == platform.runtime) return each.runtime;
+            if (first.empty()) first = each.runtime;
         }
-        if (first.empty()) first = each.runtime;
     }
     return first;
+}
+
+// Null where nothing but the machine's init stops this process. A task of Nomad's raw_exec is in no container.
+inline const stop_platform* find_platform(const container_info& info) {
+    if (!info.in_container && info.runtime != "nomad") return nullptr;
+    for (const stop_platform& platform : stop_platforms) {
+        if (info.runtime == platform.runtime) return &platform;
+    }
+    return &any_platform;
 }
 
 // A machine that is no container has an init; hints count only where PID 1 is something else.
