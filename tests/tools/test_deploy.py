@@ -491,6 +491,7 @@ class Systemd(unittest.TestCase):
             "TasksMax": "256",
         }
         service = without_comments(read(self.NAME)).split("[Service]")[1].split("[Install]")[0]
+        self.assertIn("\nSystemCallFilter=@system-service\nSystemCallFilter=~@resources\n", service)  # in this order
         said = dict(line.split("=", 1) for line in service.split("\n") if line)
         self.assertEqual({key: said.get(key) for key in wanted}, wanted)
         self.assertGreater(seconds(said["WatchdogSec"]), 0)
