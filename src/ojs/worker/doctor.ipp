@@ -76,8 +76,7 @@ inline std::string_view nearest_variable(std::string_view name) noexcept {
     std::string_view nearest;
     std::size_t least = name.size() / 3 + 1;
     for (std::string_view rest = known_variables; !rest.empty();) {
-        const std::string_view known = rest.substr(0, rest.find(' '));
-        rest.remove_prefix(known.size() < rest.size() ? known.size() + 1 : known.size());
+        const std::string_view known = next_part(rest, " ");
         const std::size_t distance = edit_distance(name, known);
         if (distance < least) nearest = known;
         if (distance < least) least = distance;

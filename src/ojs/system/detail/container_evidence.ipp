@@ -134,28 +134,14 @@ inline bool is_container_id(std::string_view text) {
     return end == std::string_view::npos ? text.size() == 64 : end == 64 && text[end] == '.';
 }
 
-inline std::string_view trimmed(std::string_view text) {
-    while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.remove_suffix(1);
-    return text;
+// Conclusive evidence stands before hints.
+inline void add_evidence(std::vector<container_evidence>& list, bool conclusive, std::string_view source,
+                         std::string_view found, std::string_view runtime) {
+    std::size_t place = list.size();
+    list.push_back({std::string(source), printable(found, 100), std::string(runtime), conclusive});
+    for (; conclusive && place > 0 && !list[place - 1].conclusive; --place)
+        detail::swap(list[place], list[place - 1]);
 }
-
-class evidence_list {
-  public:
-    explicit evidence_list(std::vector<container_evidence>& list) : list_(list) {}
-
-    void add(bool conclusive, std::string_view source, std::string_view found, std::string_view runtime) {
-        std::size_t place = list_.size();
-        list_.push_back({std::string(source), printable(found, 100), std::string(runtime), conclusive});
-        if (!conclusive) return;
-        for (; place > conclusive_; --place) detail::swap(list_[place], list_[place - 1]);
-        ++conclusive_;
-    }
-    bool is_conclusive() const { return conclusive_ > 0; }
-
-  private:
-    std::vector<container_evidence>& list_;
-    std::size_t conclusive_ = 0;
-};
 
 inline const named_runtime* find_container_value(std::string_view value) {
     for (const named_runtime& known : container_values) {
@@ -164,34 +150,34 @@ inline const named_runtime* find_container_value(std::string_view value) {
     return nullptr;
 }
 
-inline void look_at_container_value(std::string_view value, std::string_view source, evidence_list& out) {
-    value = trimmed(value);
+inline void look_at_container_value(std::string_view value, std::string_view source,
+                                    std::vector<container_evidence>& out) {
+    value = trim_blanks(value, "\n ");
     const named_runtime* known = find_container_value(value);
-    if (!value.empty())
-        out.add(known != nullptr, source, cat({"container=", value}), known != nullptr ? known->runtime : "");
-}
-
-// engine="podman-4.3.1", or "buildah-1.28.2"
-inline const char* containerenv_runtime(std::string_view content, const char* usual) {
-    return holds(content, "engine=\"buildah") ? "buildah" : usual;
-}
-
-inline void look_at_files(const container_probe& where, evidence_list& out) {
-    for (const named_runtime& marker : marker_files) {
-        const small_file file = read_small_file(cat({where.root, marker.name}), longest_proc_file);
-        const bool is_there = file.status == file_status::read || file.sys_errno == EACCES;
-        if (!is_there) continue;
-        const std::string_view content = trimmed(file.text);
-        const named_runtime* known = find_container_value(content);
-        if (*marker.runtime == '\0') {
-            out.add(true, marker.name, content, known != nullptr ? known->runtime : "");
-        } else {
-            out.add(true, marker.name, "", containerenv_runtime(content, marker.runtime));
-        }
+    if (!value.empty()) {
+        add_evidence(out, known != nullptr, source, cat({"container=", value}),
+                     known != nullptr ? known->runtime : "");
     }
 }
 
-inline void look_at_variables(const container_probe& where, evidence_list& out) {
+inline void look_at_files(const container_probe& where, std::vector<container_evidence>& out) {
+    for (const named_runtime& marker : marker_files) {
+        const small_file file = read_small_file(cat({where.root, marker.name}), longest_proc_file);
+        if (file.status != file_status::read && file.sys_errno != EACCES) continue;
+        std::string_view found;
+        std::string_view runtime = marker.runtime;
+        if (runtime.empty()) {
+            found = trim_blanks(file.text, "\n ");
+            const named_runtime* known = find_container_value(found);
+            if (known != nullptr) runtime = known->runtime;
+        } else if (holds(file.text, "engine=\"buildah")) {  // "buildah-1.28.2", or "podman-4.3.1"
+            runtime = "buildah";
+        }
+        add_evidence(out, true, marker.name, found, runtime);
+    }
+}
+
+inline void look_at_variables(const container_probe& where, std::vector<container_evidence>& out) {
     const std::string first = proc_file(where.root, "1/environ");
     for (std::string_view rest = first; !rest.empty();) {
         const std::string_view variable = next_part(rest, std::string_view("\0", 1));
@@ -207,7 +193,7 @@ inline void look_at_variables(const container_probe& where, evidence_list& out) 
         const std::string_view set = find(hint.name);
         if (!set.empty() && starts_with(set, hint.prefix) &&
             (hint.beside == nullptr || !find(hint.beside).empty())) {
-            out.add(false, hint.name, "", hint.runtime);
+            add_evidence(out, false, hint.name, "", hint.runtime);
         }
     }
 }
@@ -236,14 +222,15 @@ inline const cgroup_rule* find_cgroup_rule(std::string_view path) {
 }
 
 // Lines of "NUMBER:CONTROLLERS:PATH"; number 0 and no controllers in version 2.
-inline void look_at_cgroup(const container_probe& where, std::string_view name, evidence_list& out) {
+inline void look_at_cgroup(const container_probe& where, std::string_view name,
+                           std::vector<container_evidence>& out) {
     const std::string text = proc_file(where.root, name);
     for (std::string_view rest = text; !rest.empty();) {
         std::string_view path = next_part(rest, "\n");
         next_part(path, ":");
         next_part(path, ":");
         if (const cgroup_rule* rule = find_cgroup_rule(path))
-            return out.add(rule->conclusive, cat({"/proc/", name}), path, rule->runtime);
+            return add_evidence(out, rule->conclusive, cat({"/proc/", name}), path, rule->runtime);
     }
 }
 
@@ -262,7 +249,7 @@ inline bool is_given_file(std::string_view path) {
 
 // Lines of "ID PARENT DEVICE ROOT MOUNT_POINT OPTIONS [MORE...] - TYPE SOURCE SUPER_OPTIONS". On the host, mounts of
 // containers are elsewhere than at / and at the given files.
-inline void look_at_mounts(const container_probe& where, evidence_list& out) {
+inline void look_at_mounts(const container_probe& where, std::vector<container_evidence>& out) {
     constexpr const char* source = "/proc/self/mountinfo";
     const std::string text = proc_file(where.root, "self/mountinfo");
     for (std::string_view rest = text; !rest.empty();) {
@@ -273,26 +260,28 @@ inline void look_at_mounts(const container_probe& where, evidence_list& out) {
         const std::string_view point = next_part(fields, " ");
         if (is_given_file(point)) {
             const named_runtime* storage = find_storage(mounted);
-            if (storage != nullptr) out.add(true, source, cat({point, " is ", mounted}), storage->runtime);
+            if (storage != nullptr)
+                add_evidence(out, true, source, cat({point, " is ", mounted}), storage->runtime);
         } else if (point == "/") {
             const std::size_t dash = fields.find(" - ");
             fields.remove_prefix(dash == std::string_view::npos ? fields.size() : dash + 3);
             const bool is_overlay = holds(next_part(fields, " "), "overlay");
             const named_runtime* storage = find_storage(is_overlay ? fields : mounted);
             if (storage != nullptr || is_overlay) {
-                out.add(storage != nullptr, source,
-                        cat({"/ is ", is_overlay ? "an overlay of " : "", is_overlay ? fields : mounted}),
-                        storage != nullptr ? storage->runtime : "");
+                add_evidence(
+                    out, storage != nullptr, source,
+                    cat({"/ is ", is_overlay ? "an overlay of " : "", is_overlay ? fields : mounted}),
+                    storage != nullptr ? storage->runtime : "");
             }
         }
     }
 }
 
 // Linux gives the first PID namespace this number (PROC_PID_INIT_INO).
-inline void look_at_namespace(const container_probe& where, evidence_list& out) {
+inline void look_at_namespace(const container_probe& where, std::vector<container_evidence>& out) {
     const std::string link = proc_link(where.root, "self/ns/pid");
     if (starts_with(link, "pid:[") && link != "pid:[4026531836]")
-        out.add(false, "/proc/self/ns/pid", "a PID namespace of its own", "");
+        add_evidence(out, false, "/proc/self/ns/pid", "a PID namespace of its own", "");
 }
 
 inline std::string choose_runtime(const std::vector<container_evidence>& evidence) {
