@@ -54,12 +54,6 @@ OJS_SHUTDOWN_INLINE bool is_target(std::string_view text) noexcept {
     return !text.empty();
 }
 
-OJS_SHUTDOWN_INLINE std::string_view trim_blanks(std::string_view text) noexcept {
-    while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-    while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-    return text;
-}
-
 OJS_SHUTDOWN_INLINE bool has_list_word(const http_headers& headers, std::string_view name,
                                        std::string_view word) noexcept {
     for (const http_header& header : headers) {

@@ -371,7 +371,7 @@ class admin_answers : public ref_counted {
             return "after is not the number of an event";
         if (!find_parameter(target, "wait", text)) return "";
         const result<std::chrono::milliseconds> read = parse_duration(text);
-        if (!read) return "wait is not a duration (write 500ms, 10s, or whole seconds)";
+        if (!read) return cat({"wait: ", read.error().text});
         wait = *read < longest_wait ? *read : longest_wait;
         return "";
     }

@@ -19,7 +19,6 @@ bool same_word(std::string_view a, std::string_view b) noexcept;
 bool is_token(std::string_view text) noexcept;        // a method or a header name
 bool is_field_value(std::string_view text) noexcept;  // no CR, LF, NUL or other control character but a tab
 bool is_target(std::string_view text) noexcept;       // not empty, no blank and no control character
-std::string_view trim_blanks(std::string_view text) noexcept;
 // Whether a comma-separated header ("Connection: keep-alive, close") holds the word.
 bool has_list_word(const http_headers& headers, std::string_view name, std::string_view word) noexcept;
 // Content-Length, Transfer-Encoding or Connection: ours to write, never copied from a caller.
