@@ -218,7 +218,6 @@
 #include "ojs/launcher/message_json.ipp"
 #include "ojs/launcher/detail/rpc.ipp"
 #include "ojs/launcher/detail/readiness.ipp"
-#include "ojs/launcher/detail/present.hpp"
 #include "ojs/launcher/detail/drain_state.ipp"
 #include "ojs/launcher/detail/coordinator_body.hpp"
 #include "ojs/launcher/detail/coordinator_service.ipp"

@@ -13,7 +13,6 @@
 #include "../coordinator.hpp"
 #include "drain_state.ipp"
 #include "message_fields.ipp"
-#include "present.hpp"
 #include "readiness.ipp"
 #include "rpc.hpp"
 
@@ -102,8 +101,8 @@ class coordinator_body final : public ref_counted {
     std::string address_;
     wake wake_;
     cancel_source cancel_;
-    ref<present<http_client>> launcher_;
-    ref<present<http_server>> server_;
+    result<http_client> launcher_ = error{};  // none: there is no launcher to be told
+    result<http_server> server_ = error{};    // none: nothing is served
     thread thread_;
     cancel_registration answered_;
     cancel_registration ended_;

@@ -99,7 +99,7 @@ OJS_SHUTDOWN_INLINE void coordinator_body::close() {
         thread_.join();
         life_.unsubscribe(wake_.notify_fd());
     }
-    if (server_) server_->value.stop(steady_clock::now() + push_time);
+    if (server_) server_->stop(steady_clock::now() + push_time);
     checks_.await_checks(steady_clock::now() + checks_time);
 }
 

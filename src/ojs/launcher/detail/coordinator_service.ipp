@@ -28,10 +28,6 @@ inline result<void> check_folder(const std::string& socket_path) {
     return error{errc::invalid_argument, 0, cat({folder, " belongs to, or can be changed by, other users"})};
 }
 
-inline std::string url_of(const std::string& address) {
-    return address.compare(0, 5, "unix:") == 0 ? address : cat({"http://", address});
-}
-
 OJS_SHUTDOWN_INLINE result<void> coordinator_body::start() {
     result<wake> waker = wake::create();
     if (!waker) return waker.error();
@@ -42,9 +38,8 @@ OJS_SHUTDOWN_INLINE result<void> coordinator_body::start() {
         one.max_idle_connections = 1;
         const result<endpoint> where = parse_listen_address(options_.launcher_address);
         if (!where) return where.error();
-        result<http_client> client = http_client::create(url_of(where->name), one);
-        if (!client) return client.error();
-        launcher_ = make_ref<present<http_client>>(std::move(*client));
+        launcher_ = http_client::create(url_of(where->name), one);
+        if (!launcher_) return launcher_.error();
     }
     const result<void> serving = serve();
     return serving ? start_thread() : serving;
@@ -62,13 +57,11 @@ OJS_SHUTDOWN_INLINE result<void> coordinator_body::serve() {
     limits.limits.body = rpc_body_limit;
     limits.max_connections = 8;
     limits.request_timeout = std::chrono::seconds(2);
-    const auto answers = make_ref<present<rpc_service>>(service());
-    result<http_server> server = http_server::start(
-        options_.address, [answers](const http_request& request) { return answers->value.answer(request); },
-        limits);
-    if (!server) return server.error();
-    server_ = make_ref<present<http_server>>(std::move(*server));
-    address_ = server_->value.address();
+    server_ = http_server::start(
+        options_.address,
+        [answers = service()](const http_request& request) { return answers.answer(request); }, limits);
+    if (!server_) return server_.error();
+    address_ = server_->address();
     log_.write(log_level::debug, "lifecycle service listening", {field("address", address_)});
     return {};
 }

@@ -86,20 +86,19 @@ OJS_SHUTDOWN_INLINE bool coordinator_body::push_now(bool complete) {
     http_call call;
     call.deadline = steady_clock::now() + push_time;
     call.policy = resend::always;
-    http_client& to = launcher_->value;
     const std::string& id = options_.process_id;
     error failure;
     if (complete) {
         lock_guard held(mutex_);
         const shutdown_complete told{id, message_, took_ms_};
         held.unlock();
-        const auto ack =
-            rpc_call<shutdown_complete_ack>(to, lifecycle_service, "NotifyShutdownComplete", told, call);
+        const auto ack = rpc_call<shutdown_complete_ack>(*launcher_, lifecycle_service,
+                                                         "NotifyShutdownComplete", told, call);
         if (ack) return true;
         failure = ack.error();
     } else {
-        const auto ack =
-            rpc_call<ready_ack>(to, lifecycle_service, "NotifyReady", ready_notification{id, {}}, call);
+        const auto ack = rpc_call<ready_ack>(*launcher_, lifecycle_service, "NotifyReady",
+                                             ready_notification{id, {}}, call);
         if (ack) return true;
         failure = ack.error();
     }

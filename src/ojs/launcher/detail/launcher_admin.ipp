@@ -52,30 +52,28 @@ class launcher_admin {
         limits.max_connections = 16;
         limits.idle_timeout = std::chrono::seconds(10);
         limits.request_timeout = std::chrono::seconds(5);
-        result<http_server> server = http_server::start(
+        server_ = http_server::start(
             options.admin_address,
             [answers = answers_](const http_request& request) { return answers->answer(request); }, limits);
-        if (!server) {
+        if (!server_) {
             return error{
-                server.error().code, server.error().sys_errno,
-                cat({"admin_address '", printable(options.admin_address, 120), "': ", server.error().text})};
+                server_.error().code, server_.error().sys_errno,
+                cat({"admin_address '", printable(options.admin_address, 120), "': ", server_.error().text})};
         }
-        server_ = make_ref<present<http_server>>(std::move(*server));
-        around.log.write(log_level::info, "launcher admin listening",
-                         {field("address", server_->value.address())});
+        around.log.write(log_level::info, "launcher admin listening", {field("address", server_->address())});
         return {};
     }
     // Empty: it does not serve, or does so no more.
-    std::string address() const { return server_ ? server_->value.address() : std::string(); }
+    std::string address() const { return server_ ? server_->address() : std::string(); }
     // After the groups' stop_starting().
     void stop() {
         if (answers_) answers_->end();
-        if (server_) server_->value.stop(deadline_after(std::chrono::seconds(1)));
+        if (server_) server_->stop(deadline_after(std::chrono::seconds(1)));
     }
 
   private:
     ref<admin_answers> answers_;
-    ref<present<http_server>> server_;
+    result<http_server> server_ = error{};  // none: it does not serve
 };
 
 }  // namespace detail

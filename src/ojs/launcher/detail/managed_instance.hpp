@@ -24,76 +24,24 @@ inline instance_state next_state(instance_state now, instance_event what) noexce
     using s = instance_state;
     constexpr s same = s(-1);
     static constexpr s table[][9] = {
-        // runs        warms       is_ready  fails         is_asked               drains       ends_well    ends_badly  is_ended
-        {s::starting, same, same, same, s::shutdown_requested, same, s::crashed, s::crashed,
-         s::forced},  // spawning
-        {same, s::warming, s::ready, s::unhealthy, s::shutdown_requested, same, s::crashed, s::crashed,
-         s::forced},  // starting
-        {same, same, s::ready, s::unhealthy, s::shutdown_requested, same, s::crashed, s::crashed,
-         s::forced},  // warming
-        {same, same, same, s::unhealthy, s::shutdown_requested, same, s::crashed, s::crashed,
-         s::forced},  // ready
-        {same, same, s::ready, same, s::shutdown_requested, same, s::crashed, s::crashed,
-         s::forced},  // unhealthy
-        {same, same, same, same, same, s::draining, s::complete, s::crashed,
-         s::forced},                                                               // shutdown_requested
-        {same, same, same, same, same, same, s::complete, s::crashed, s::forced},  // draining
+        // clang-format off
+        //                        runs         warms       is_ready  fails         is_asked               drains       ends_well    ends_badly  is_ended
+        /* spawning           */ {s::starting, same,       same,     same,         s::shutdown_requested, same,        s::crashed,  s::crashed, s::forced},
+        /* starting           */ {same,        s::warming, s::ready, s::unhealthy, s::shutdown_requested, same,        s::crashed,  s::crashed, s::forced},
+        /* warming            */ {same,        same,       s::ready, s::unhealthy, s::shutdown_requested, same,        s::crashed,  s::crashed, s::forced},
+        /* ready              */ {same,        same,       same,     s::unhealthy, s::shutdown_requested, same,        s::crashed,  s::crashed, s::forced},
+        /* unhealthy          */ {same,        same,       s::ready, same,         s::shutdown_requested, same,        s::crashed,  s::crashed, s::forced},
+        /* shutdown_requested */ {same,        same,       same,     same,         same,                  s::draining, s::complete, s::crashed, s::forced},
+        /* draining           */ {same,        same,       same,     same,         same,                  same,        s::complete, s::crashed, s::forced},
+        // clang-format on
     };
     if (is_over(now)) return now;
     const s next = table[static_cast<int>(now)][static_cast<int>(what)];
     return next == same ? now : next;
 }
 
-// Thread-safe. Everything it asks may be asked twice: a repeated Shutdown changes nothing.
-class lifecycle_client : public ref_counted {
-  public:
-    // `address` as the child was given it: unix:/PATH or HOST:PORT. Opens nothing yet. Questions, but for those of
-    // operators, end with errc::cancelled once `interrupt_fd` is readable.
-    static result<ref<lifecycle_client>> create(const std::string& address, int interrupt_fd) {
-        const bool is_path = address.compare(0, 5, "unix:") == 0;
-        http_client_options how;
-        how.limits.head = 8 * 1024;
-        how.limits.body = 64 * 1024;
-        how.max_idle_connections = 2;  // the process's own thread, and an operator's question
-        result<http_client> peer =
-            http_client::create(is_path ? address : "http://" + address, std::move(how));
-        if (!peer) return peer.error();
-        return ref<lifecycle_client>(new lifecycle_client(std::move(*peer), interrupt_fd));
-    }
-
-    result<shutdown_ack> shut_down(const shutdown_request& request, time_point deadline) {
-        return ask<shutdown_ack>("Shutdown", request, deadline);
-    }
-    result<shutdown_status> status(const std::string& id, time_point deadline) {
-        return ask<shutdown_status>("GetShutdownStatus", shutdown_status_request{id}, deadline);
-    }
-    result<shutdown_status> status_for_operator(const std::string& id, time_point deadline) {
-        return ask<shutdown_status>("GetShutdownStatus", shutdown_status_request{id}, deadline, false);
-    }
-    result<readiness_response> readiness(const std::string& id, time_point deadline) {
-        return ask<readiness_response>("GetReadinessStatus", readiness_request{id}, deadline);
-    }
-
-  private:
-    lifecycle_client(http_client peer, int interrupt_fd) noexcept
-        : peer_(std::move(peer)), interrupt_fd_(interrupt_fd) {}
-
-    template <class Answer, class Request>
-    result<Answer> ask(const char* method, const Request& request, time_point deadline,
-                       bool interruptible = true) {
-        http_call call;
-        if (interruptible) call.interrupt_fd = interrupt_fd_;
-        call.deadline = deadline;
-        call.policy = resend::always;
-        return rpc_call<Answer>(peer_, lifecycle_service, method, request, call);
-    }
-
-    http_client peer_;
-    const int interrupt_fd_;
-};
-
-inline constexpr std::chrono::milliseconds longest_question{
-    1000};  // to a coordinator, while its process is watched
+// To a coordinator, while its process is watched.
+inline constexpr std::chrono::milliseconds longest_question{1000};
 inline constexpr std::chrono::milliseconds kill_patience{5000};  // a SIGKILL that takes longer is told
 inline constexpr unsigned told_failure = 10;                     // of questions in a row, each so many-th
 
@@ -158,7 +106,7 @@ class managed_instance final : public instance {
     result<shutdown_status> ask_status(time_point deadline) override {
         if (!client_)
             return error{errc::unsupported, 0, cat({spec_.id, " does not take part in the protocol"})};
-        return client_->status_for_operator(spec_.id, deadline);
+        return ask<shutdown_status>("GetShutdownStatus", shutdown_status_request{spec_.id}, deadline, -1);
     }
 
   private:
@@ -197,7 +145,8 @@ class managed_instance final : public instance {
         return out;
     }
 
-    // Of the thread alone.
+    // ---- its life, of the thread alone: one thing at a time, whatever is due first ----
+
     void work() {
         begin();
         while (!is_over(state())) watch();
@@ -252,11 +201,26 @@ class managed_instance final : public instance {
         ready_by_ = time_point::max();
         be_unhealthy(cat({"not ready within ", format_duration(spec_.options.readiness_timeout)}));
     }
+    // Its coordinator. Everything may be asked twice: a repeated Shutdown changes nothing.
+    template <class Answer, class Request>
+    result<Answer> ask(const char* method, const Request& request, time_point deadline, int interrupt_fd) {
+        http_call call;
+        call.deadline = deadline;
+        call.interrupt_fd = interrupt_fd;
+        call.policy = resend::always;
+        return rpc_call<Answer>(*client_, lifecycle_service, method, request, call);
+    }
+    // By a wish: what was asked is asked again at once, if it still matters then.
     template <class Answer>
-    bool was_interrupted(const result<Answer>& answer) noexcept;
+    bool was_interrupted(const result<Answer>& answer) noexcept {
+        if (answer || answer.error().code != errc::cancelled) return false;
+        next_look_ = steady_clock::now();
+        return true;
+    }
     void look_at_readiness() {
         const time_point deadline = earlier(deadline_after(longest_question), ready_by_);
-        const result<readiness_response> answer = client_->readiness(spec_.id, deadline);
+        const result<readiness_response> answer = ask<readiness_response>(
+            "GetReadinessStatus", readiness_request{spec_.id}, deadline, interrupt_.fd());
         if (was_interrupted(answer)) return;
         if (answer) {
             answered_ = true;
@@ -326,6 +290,8 @@ class managed_instance final : public instance {
     instance_event kind_of_end(const result<child_exit>& ended) const;
     void over(const result<child_exit>& ended);
 
+    // ---- what others see of it ----
+
     instance_state state() const {
         const lock_guard held(mutex_);
         return info_.state;
@@ -345,8 +311,24 @@ class managed_instance final : public instance {
         });
         return true;
     }
+    // What others may act on is told to them; the rest they see when they look.
     template <class How>
-    void update(How how);
+    void update(How how) {
+        lock_guard held(mutex_);
+        const instance_state before = info_.state;
+        const bool was_routable = info_.routable;
+        const bool wanted_time = info_.shutdown.need_more_time;
+        how(info_);
+        info_.routable =
+            info_.state == instance_state::ready && info_.readiness.state == readiness_state::ready;
+        const bool same = before == info_.state && was_routable == info_.routable &&
+                          wanted_time == info_.shutdown.need_more_time;
+        if (same) return;
+        const process_info now = info_;
+        changed_.notify_all();
+        held.unlock();
+        told_(now, before);
+    }
     void say(log_level level, const char* text, instance_state from, instance_state now,
              std::string_view reason, fields more = {}) const {
         if (!log_.enabled(level)) return;
@@ -370,7 +352,7 @@ class managed_instance final : public instance {
     time_point started_{};
     wake waker_;
     wake interrupt_;  // of a question: something is wished for that does not wait for its answer
-    ref<lifecycle_client> client_;  // none: it does not take part
+    result<http_client> client_ = error{};  // none: it does not take part
     child_process child_;
     thread thread_;
 
@@ -396,32 +378,6 @@ class managed_instance final : public instance {
     time_point hard_end_ = time_point::max();
     time_point complete_end_ = time_point::max();  // when it must be gone that said it is complete
 };
-
-// By a wish: what was asked is asked again at once, if it still matters then.
-template <class Answer>
-bool managed_instance::was_interrupted(const result<Answer>& answer) noexcept {
-    if (answer || answer.error().code != errc::cancelled) return false;
-    next_look_ = steady_clock::now();
-    return true;
-}
-
-// What others may act on is told to them; the rest they see when they look.
-template <class How>
-void managed_instance::update(How how) {
-    lock_guard held(mutex_);
-    const instance_state before = info_.state;
-    const bool was_routable = info_.routable;
-    const bool wanted_time = info_.shutdown.need_more_time;
-    how(info_);
-    info_.routable = info_.state == instance_state::ready && info_.readiness.state == readiness_state::ready;
-    const bool same = before == info_.state && was_routable == info_.routable &&
-                      wanted_time == info_.shutdown.need_more_time;
-    if (same) return;
-    const process_info now = info_;
-    changed_.notify_all();
-    held.unlock();
-    told_(now, before);
-}
 
 }  // namespace detail
 }  // namespace v0_1_0

@@ -18,9 +18,12 @@ inline result<void> managed_instance::start() {
     if (!waker) return waker.error();
     interrupt_ = std::move(*waker);
     if (spec_.options.participates) {
-        result<ref<lifecycle_client>> client = lifecycle_client::create(spec_.address, interrupt_.fd());
-        if (!client) return client.error();
-        client_ = *client;
+        http_client_options how;
+        how.limits.head = 8 * 1024;
+        how.limits.body = rpc_body_limit;
+        how.max_idle_connections = 2;  // our own thread, and an operator's question
+        client_ = http_client::create(url_of(spec_.address), std::move(how));
+        if (!client_) return client_.error();
     }
     started_ = info_.started = info_.changed = steady_clock::now();
     result<child_process> child = child_process::start(options_of_child());
@@ -72,7 +75,7 @@ inline bool takes_no_part(const error& why, bool ever_answered) noexcept {
 
 inline void managed_instance::send_request() {
     const time_point deadline = earlier(deadline_after(longest_question), end_of_patience());
-    const result<shutdown_ack> ack = client_->shut_down(request_, deadline);
+    const result<shutdown_ack> ack = ask<shutdown_ack>("Shutdown", request_, deadline, interrupt_.fd());
     if (was_interrupted(ack)) return;
     if (!ack && takes_no_part(ack.error(), answered_)) {
         return end_by_signal(manner::asked_by_signal, hard_end_, "asking with SIGTERM",
@@ -90,7 +93,8 @@ inline void managed_instance::send_request() {
 
 inline void managed_instance::look_at_status() {
     const time_point deadline = earlier(deadline_after(longest_question), end_of_patience());
-    const result<shutdown_status> answer = client_->status(spec_.id, deadline);
+    const result<shutdown_status> answer = ask<shutdown_status>(
+        "GetShutdownStatus", shutdown_status_request{spec_.id}, deadline, interrupt_.fd());
     if (was_interrupted(answer)) return;
     if (answer) {
         failed_questions_ = 0;

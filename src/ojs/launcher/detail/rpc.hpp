@@ -75,6 +75,11 @@ class rpc_service {
 result<std::string> rpc_send(http_client& peer, const char* service, const char* method, std::string body,
                              http_call call);
 
+// The URL of what listens at an address: unix:/PATH or HOST:PORT.
+inline std::string url_of(const std::string& address) {
+    return address.compare(0, 5, "unix:") == 0 ? address : "http://" + address;
+}
+
 // Calls SERVICE/METHOD. Thread-safe, as the client is.
 template <class Answer, class Request>
 result<Answer> rpc_call(http_client& peer, const char* service, const char* method, const Request& request,
