@@ -50,7 +50,13 @@ class admin_answers : public ref_counted {
           events_(std::move(events)),
           guard_(guard),
           service_(manager_service, guard) {
-        add_methods();
+        service_.add("ShutdownProcess", *this, &admin_answers::shut_down_process);
+        service_.add("GetProcessStatus", *this, &admin_answers::get_process);
+        service_.add("ShutdownGroup", *this, &admin_answers::shut_down_group);
+        service_.add("GetGroupStatus", *this, &admin_answers::get_group);
+        service_.add("RollingReplace", *this, &admin_answers::replace);
+        service_.add("CancelReplace", *this, &admin_answers::cancel);
+        service_.add("ListGroups", *this, &admin_answers::list);
     }
 
     http_response answer(const http_request& request) {
@@ -78,21 +84,6 @@ class admin_answers : public ref_counted {
     static constexpr std::chrono::milliseconds preview_time{2000};
     // At a time: well below the connections, so that others always get one.
     static constexpr int most_waits = 8;
-
-    template <class Request, class Answer>
-    void add(const char* method, result<Answer> (admin_answers::*handler)(const Request&)) {
-        service_.add<Request, Answer>(
-            method, [this, handler](const Request& request) { return (this->*handler)(request); });
-    }
-    void add_methods() {
-        add("ShutdownProcess", &admin_answers::shut_down_process);
-        add("GetProcessStatus", &admin_answers::get_process);
-        add("ShutdownGroup", &admin_answers::shut_down_group);
-        add("GetGroupStatus", &admin_answers::get_group);
-        add("RollingReplace", &admin_answers::replace);
-        add("CancelReplace", &admin_answers::cancel);
-        add("ListGroups", &admin_answers::list);
-    }
 
     bool is_stopping() const noexcept { return life_.state().phase >= phase::draining; }
 

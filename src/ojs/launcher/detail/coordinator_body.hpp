@@ -44,11 +44,6 @@ inline constexpr cause rpc_cause{cause_kind::rpc, 0, 0, 0};
 inline constexpr auto push_time = std::chrono::milliseconds(500);  // one try
 inline constexpr int push_tries = 2;
 
-inline std::chrono::milliseconds said_or(std::int32_t seconds, std::chrono::milliseconds fallback) noexcept {
-    const std::chrono::milliseconds said = seconds == 0 ? fallback : std::chrono::seconds(seconds);
-    return said < longest_shutdown ? said : longest_shutdown;
-}
-
 // Something to be told to the launcher.
 struct launcher_push {
     bool due = false;
@@ -228,28 +223,17 @@ class coordinator_body final : public ref_counted {
         http_guard guard;
         guard.on_loopback = where.unix_path.empty() && is_local(where);
         rpc_service out(lifecycle_service, guard);
-        out.add<shutdown_request, shutdown_ack>(
-            "Shutdown", [this](const shutdown_request& request) { return shut_down(request); });
-        out.add<shutdown_status_request, shutdown_status>(
-            "GetShutdownStatus", [this](const shutdown_status_request& request) -> result<shutdown_status> {
-                const result<void> ours = is_for_us(request.process_id);
-                if (!ours) return ours.error();
-                return status();
-            });
-        out.add<readiness_request, readiness_response>(
-            "GetReadinessStatus", [this](const readiness_request& request) -> result<readiness_response> {
-                const result<void> ours = is_for_us(request.process_id);
-                if (!ours) return ours.error();
-                notice();
-                return checks_.look(phase() == phase::running);
-            });
-        const error elsewhere{errc::unsupported, 0, "the launcher takes this, not its child"};
-        out.add<ready_notification, ready_ack>(
-            "NotifyReady", [=](const ready_notification&) -> result<ready_ack> { return elsewhere; });
-        out.add<shutdown_complete, shutdown_complete_ack>(
-            "NotifyShutdownComplete",
-            [=](const shutdown_complete&) -> result<shutdown_complete_ack> { return elsewhere; });
+        out.add("Shutdown", *this, &coordinator_body::shut_down);
+        out.add("GetShutdownStatus", *this, &coordinator_body::status);
+        out.add("GetReadinessStatus", *this, &coordinator_body::readiness);
+        out.add("NotifyReady", *this, &coordinator_body::refuse<ready_ack, ready_notification>);
+        out.add("NotifyShutdownComplete", *this,
+                &coordinator_body::refuse<shutdown_complete_ack, shutdown_complete>);
         return out;
+    }
+    template <class Answer, class Request>
+    result<Answer> refuse(const Request&) {
+        return error{errc::unsupported, 0, "the launcher takes this, not its child"};
     }
     result<shutdown_ack> shut_down(const shutdown_request& request) {
         const result<void> ours = is_for_us(request.process_id);
@@ -281,7 +265,15 @@ class coordinator_body final : public ref_counted {
                     field("grace_ms", grace.count()), field("max_ms", max.count())});
         return out;
     }
-    shutdown_status status() {
+    result<readiness_response> readiness(const readiness_request& request) {
+        const result<void> ours = is_for_us(request.process_id);
+        if (!ours) return ours.error();
+        notice();
+        return checks_.look(phase() == phase::running);
+    }
+    result<shutdown_status> status(const shutdown_status_request& request) {
+        const result<void> ours = is_for_us(request.process_id);
+        if (!ours) return ours.error();
         notice();
         shutdown_status out;
         // First, as the state is the newer of the two then: it is complete only where nothing is left.

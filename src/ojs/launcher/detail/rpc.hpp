@@ -54,6 +54,11 @@ class rpc_service {
                                 return write_message(*answer);
                             }});
     }
+    template <class Owner, class Request, class Answer>
+    void add(const char* method, Owner& owner, result<Answer> (Owner::*handler)(const Request&)) {
+        add<Request, Answer>(method,
+                             [&owner, handler](const Request& request) { return (owner.*handler)(request); });
+    }
     // "/SERVICE/": so that one server can have two services, and /metrics.
     bool is_for(std::string_view target) const noexcept;
     http_response answer(const http_request& request) const;
