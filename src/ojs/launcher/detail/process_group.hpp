@@ -4,15 +4,33 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <string>
+
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/sync.hpp"
+#include "../../base/log.hpp"
 #include "group_member.hpp"
-#include "group_surroundings.hpp"
+#include "instance.hpp"
+#include "launcher_events.ipp"
 #include "launcher_metrics.ipp"
+#include "routing.ipp"
+#include "state_file.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
+
+// What all groups of a launcher share.
+struct group_surroundings : ref_counted {
+    instance_starter starter;
+    ref<ojs::detail::routing> routing;
+    ref<launcher_events> events = make_ref<launcher_events>();
+    logger log;
+    ref<state_ledger> ledger;  // may be none
+    function<void()> wake;     // the supervisor: something is to be looked at
+    std::string socket_folder;
+    std::string launcher_address;
+};
 
 // Its own mutex is held for no call to a process, a hook or the log. Whatever a process says comes by told(), and that
 // alone counts: a thread that waits here has seen what the hooks were told.
@@ -129,12 +147,20 @@ class process_group : public ref_counted {
     }
     void ask_to_end(const members& all) {
         for (const ref<member>& each : all) {
-            if (const ref<instance> target = process_of(*each)) target->shut_down(order_of(*each));
+            lock_guard held(mutex_);
+            const ref<instance> target = each->process;
+            const shutdown_order order = each->order;
+            held.unlock();
+            if (target) target->shut_down(order);
         }
     }
     void force(const members& all) {
         for (const ref<member>& each : all) {
-            if (const ref<instance> target = mark_forced(*each)) target->force();
+            lock_guard held(mutex_);
+            each->forced = true;
+            const ref<instance> target = each->process;
+            held.unlock();
+            if (target) target->force();
         }
     }
 
@@ -388,15 +414,6 @@ class process_group : public ref_counted {
             tell_routing(*each);
         }
         changed_.notify_all();
-    }
-    shutdown_order order_of(const member& of) const {
-        const lock_guard held(mutex_);
-        return of.order;
-    }
-    ref<instance> mark_forced(member& of) {
-        const lock_guard held(mutex_);
-        of.forced = true;
-        return of.process;
     }
 
     // ---- counting, with the mutex held ----

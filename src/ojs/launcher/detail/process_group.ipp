@@ -66,23 +66,20 @@ inline ref<member> process_group::add(ref<restart_history> place, const group_op
 
 // What was asked of it before it was there is said now.
 inline void process_group::settle_in(member& added, const ref<instance>& started) {
-    bool leaves = false;
-    bool forced = false;
-    bool notified = false;
-    {
-        const lock_guard held(mutex_);
-        if (!is_here(added)) {  // it has ended already
-            gone_.push_back(started);
-            return;
-        }
-        added.process = started;
-        leaves = added.leaving || stopping_;
-        forced = added.forced;
-        notified = added.notified;
-        if (stopping_) added.leaving = true;
+    lock_guard held(mutex_);
+    if (!is_here(added)) {  // it has ended already
+        gone_.push_back(started);
+        return;
     }
+    added.process = started;
+    added.leaving = added.leaving || stopping_;
+    const bool leaves = added.leaving;
+    const bool forced = added.forced;
+    const bool notified = added.notified;
+    const shutdown_order order = added.order;
+    held.unlock();
     if (notified) started->notified(ready_notification{added.id, {}});
-    if (leaves) started->shut_down(order_of(added));
+    if (leaves) started->shut_down(order);
     if (forced) started->force();
 }
 
@@ -218,6 +215,61 @@ inline members process_group::find_surplus() const {
         --staying;
     }
     return out;
+}
+
+// ---- the groups of a launcher, and how one of them, or a process, is found ----
+
+using process_groups = array<ref<process_group>>;
+
+inline error no_such(const char* what, const std::string& name) {
+    return error{errc::rejected, 0, cat({"no such ", what, ": ", printable(name, 60)})};
+}
+
+// None: there is no such group.
+inline ref<process_group> find_group(const process_groups& groups, const std::string& name) {
+    for (const ref<process_group>& each : groups) {
+        if (each->options().name == name) return each;
+    }
+    return {};
+}
+
+// Where it stands is what the group acts on; what it says while it stands there is newer in the process itself.
+inline void add_newest(const process_group& group, const member& running, process_info& known) {
+    const ref<instance> asked = group.process_of(running);
+    if (!asked) return;
+    process_info now = asked->info();
+    known.readiness = std::move(now.readiness);
+    known.shutdown = std::move(now.shutdown);
+}
+
+inline group_info newest_info(const process_group& group) {
+    const members running = group.running();
+    group_info out = group.info();
+    for (process_info& each : out.processes) {
+        for (const ref<member>& one : running) {
+            if (one->id == each.id) add_newest(group, *one, each);
+        }
+    }
+    return out;
+}
+
+struct found_process {
+    ref<process_group> group;  // none: there is no such process
+    ref<member> running;       // none: it has ended
+    process_info info;
+};
+
+inline found_process find_process(const process_groups& groups, const std::string& id) {
+    for (const ref<process_group>& each : groups) {
+        found_process out{each, {}, {}};
+        for (const ref<member>& one : each->running()) {
+            if (one->id == id) out.running = one;
+        }
+        if (!each->find(id, out.info)) continue;
+        if (out.running) add_newest(*each, *out.running, out.info);
+        return out;
+    }
+    return {};
 }
 
 }  // namespace detail
