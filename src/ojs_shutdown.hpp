@@ -135,7 +135,6 @@
 #include "ojs/system/detail/child_lines.ipp"
 #include "ojs/system/child_process.ipp"
 
-#include "ojs/net/detail/http_parser.hpp"
 #include "ojs/net/detail/url.hpp"
 #include "ojs/net/detail/socket.hpp"
 #include "ojs/net/detail/connection.hpp"

@@ -5,7 +5,7 @@
 #include "../base/detail/array.hpp"
 #include "../base/detail/text.hpp"
 #include "detail/connection.hpp"
-#include "detail/http_parser.hpp"
+#include "detail/http_parser.ipp"
 #include "detail/socket.hpp"
 #include "detail/url.hpp"
 #include "http_client.hpp"

@@ -10,7 +10,7 @@
 #include "../base/detail/text.hpp"
 #include "../core/detail/wake.hpp"
 #include "detail/http_answer.ipp"
-#include "detail/http_parser.hpp"
+#include "detail/http_parser.ipp"
 #include "detail/listener.ipp"
 #include "detail/socket.hpp"
 #include "detail/socket.ipp"

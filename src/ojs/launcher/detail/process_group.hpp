@@ -49,8 +49,8 @@ class process_group : public ref_counted {
     time_point reconcile(time_point now) {
         forget_gone();
         group_options of;
-        for (std::size_t left = count_due(now); left > 0;
-             --left) {  // what fails at once has its turn the next time
+        // What fails at once has its turn the next time.
+        for (std::size_t left = count_due(now); left > 0; --left) {
             const ref<member> added = admit_due(now, of);
             if (!added) break;
             static_cast<void>(launch(added, of));
@@ -108,9 +108,7 @@ class process_group : public ref_counted {
     }
     bool find(const std::string& id, process_info& out) const {
         const lock_guard held(mutex_);
-        for (const ref<member>& each : members_) {
-            if (each->id == id) return out = each->info, true;
-        }
+        if (const ref<member> running = find_running(id)) return out = running->info, true;
         for (const process_info& each : ended_) {
             if (each.id == id) return out = each, true;
         }

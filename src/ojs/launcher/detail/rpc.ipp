@@ -2,8 +2,8 @@
 
 #include "../../base/detail/clock.hpp"
 #include "../../base/detail/text.hpp"
-#include "../../net/detail/http_parser.hpp"
 #include "../../net/detail/http_routes.ipp"
+#include "../../net/http_message.ipp"
 #include "../message_json.ipp"
 #include "rpc.hpp"
 

@@ -5,8 +5,8 @@
 
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
+#include "../http_message.ipp"
 #include "../http_server.hpp"
-#include "http_parser.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

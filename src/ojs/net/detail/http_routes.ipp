@@ -1,7 +1,7 @@
 #pragma once
 
 #include "../../base/detail/text.hpp"
-#include "http_parser.hpp"
+#include "../http_message.ipp"
 #include "http_routes.hpp"
 #include "url.hpp"
 

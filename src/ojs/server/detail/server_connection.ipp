@@ -10,7 +10,7 @@
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../net/detail/http_answer.ipp"
-#include "../../net/detail/http_parser.hpp"
+#include "../../net/detail/http_parser.ipp"
 #include "../../net/detail/socket.hpp"
 #include "../draining_server.hpp"
 
