@@ -137,8 +137,6 @@
 
 #include "ojs/net/detail/url.hpp"
 #include "ojs/net/detail/socket.hpp"
-#include "ojs/net/detail/connection.hpp"
-#include "ojs/net/detail/http_routes.hpp"
 #include "ojs/net/http_message.ipp"
 #include "ojs/net/detail/http_parser.ipp"
 #include "ojs/net/detail/url.ipp"
@@ -212,7 +210,6 @@
 #endif
 
 #if OJS_SHUTDOWN_LAUNCHER
-#include "ojs/launcher/detail/rpc.hpp"
 #include "ojs/launcher/detail/message_fields.ipp"
 #include "ojs/launcher/message_json.ipp"
 #include "ojs/launcher/detail/rpc.ipp"

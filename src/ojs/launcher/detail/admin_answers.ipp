@@ -8,13 +8,13 @@
 
 #include "../../base/detail/atomic.hpp"
 #include "../../core/lifecycle.hpp"
-#include "../../net/detail/http_routes.hpp"
+#include "../../net/detail/http_routes.ipp"
 #include "../../net/detail/url.hpp"
 #include "../../net/http_server.hpp"
 #include "../coordinator.ipp"
 #include "launcher_metrics_page.ipp"
 #include "rolling_replace.ipp"
-#include "rpc.hpp"
+#include "rpc.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {

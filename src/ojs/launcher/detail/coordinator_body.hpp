@@ -13,7 +13,7 @@
 #include "../coordinator.hpp"
 #include "message_fields.ipp"
 #include "readiness.ipp"
-#include "rpc.hpp"
+#include "rpc.ipp"
 #include "socket_folder.ipp"
 
 namespace ojs {

@@ -11,7 +11,7 @@
 #include "../../core/detail/wake.hpp"
 #include "../../net/http_client.hpp"
 #include "instance.hpp"
-#include "rpc.hpp"
+#include "rpc.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -8,7 +8,7 @@
 #include "../../net/http_server.hpp"
 #include "../coordinator.ipp"
 #include "process_group.ipp"
-#include "rpc.hpp"
+#include "rpc.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
