@@ -7,7 +7,7 @@
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/clock.hpp"
 #include "../../base/detail/proc.hpp"
-#include "../../net/detail/http_routes.hpp"
+#include "../../net/detail/http_routes.ipp"
 #include "../../net/detail/url.hpp"
 #include "../../net/http_server.hpp"
 #include "../worker_options.ipp"
