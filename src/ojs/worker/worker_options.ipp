@@ -4,7 +4,9 @@
 
 #include <cstdlib>
 
+#include "../base/detail/signal_names.hpp"
 #include "../base/detail/text.hpp"
+#include "../core/signals.hpp"
 #include "../net/detail/url.hpp"
 #include "../system/container.hpp"
 #include "engine/backend_url.ipp"
@@ -100,7 +102,7 @@ inline constexpr std::string_view known_variables =
     "OJS_SHUTDOWN_TIMEOUT OJS_HEARTBEAT_INTERVAL OJS_POLL_INTERVAL OJS_VISIBILITY_TIMEOUT "
     "OJS_REQUEST_TIMEOUT "
     "OJS_STOP_TIMEOUT OJS_CANCEL_WAIT OJS_CANCEL_LEAD OJS_RECLAIM_WAIT OJS_TERMINATION_TYPE_FILE "
-    "OJS_STUCK_AFTER OJS_REPEAT_SIGNAL_GAP OJS_PROGRESS_INTERVAL OJS_CONTAINER_GRACE_PERIOD "
+    "OJS_STUCK_AFTER OJS_REPEAT_SIGNAL_GAP OJS_STOP_SIGNALS OJS_PROGRESS_INTERVAL OJS_CONTAINER_GRACE_PERIOD "
     "OJS_PRESTOP_DELAY OJS_DIALECT OJS_HEALTH_ADDR OJS_HEALTH_CONTROL OJS_HEALTH_TOKEN OJS_LABELS "
     "OJS_WORKER_ID OJS_AUTH_TOKEN OJS_REGISTRATION_PATH OJS_LOG_LEVEL OJS_LOG_FORMAT OJS_LIFECYCLE_ADDR "
     "OJS_PROCESS_ID OJS_LAUNCHER_ADDR OJS_CONTROLLER_CONFIG OJS_SERVER_SHUTDOWN_TIMEOUT";
@@ -150,6 +152,18 @@ class environment_reader {
         out = split_list(value);
         for (const std::string& item : out) {
             if (item.empty()) fail(value, out.size() == 1 ? "must name at least one" : "has an empty name");
+        }
+    }
+
+    void signals(std::vector<int>& out, const char* value) {
+        if (value == nullptr) return;
+        out.clear();
+        for (const std::string& name : split_list(value)) {
+            out.push_back(signal_number(name));
+            if (out.back() == 0) {
+                fail(value, cat({"'", printable(name, 40),
+                                 "' is no signal (write TERM, INT, HUP, QUIT, USR2, RTMIN+3 or a number)"}));
+            }
         }
     }
 
@@ -266,6 +280,9 @@ inline result<void> check_options(const worker_options& options, bool has_https)
     if (!durations) return durations;
     const result<void> health = check_health(options);
     if (!health) return health;
+    const result<void> stops =
+        check_stop_signals(options.stop_signals, !options.termination_mode_file.empty());
+    if (!stops) return stops;
     const result<void> path = check_registration_path(options.registration_path);
     if (!path) return path;
     if (options.heartbeat_interval >= options.visibility_timeout) {
@@ -320,6 +337,7 @@ OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(cons
     read.duration(out.stuck_after, read.find("OJS_STUCK_AFTER"), detail::least_interval);
     read.text(out.termination_mode_file, read.find("OJS_TERMINATION_TYPE_FILE"));
     read.duration(out.repeat_signal_gap, read.find("OJS_REPEAT_SIGNAL_GAP"));
+    read.signals(out.stop_signals, read.find("OJS_STOP_SIGNALS"));
     read.duration(out.progress_interval, read.find("OJS_PROGRESS_INTERVAL"), detail::least_interval);
     read.duration(out.container_grace_period, read.find("OJS_CONTAINER_GRACE_PERIOD"));
     read.duration(out.prestop_delay, read.find("OJS_PRESTOP_DELAY"));
