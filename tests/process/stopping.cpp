@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "files.hpp"
 #include "harness.hpp"
 
 using namespace test;
@@ -71,6 +72,56 @@ TEST_CASE("a third signal ends a program whose last step never does") {
     worker.signal(SIGTERM);
     CHECK(worker.wait() == 128 + SIGTERM);
     CHECK(worker.count("step close") == 0);
+}
+
+namespace {
+
+// Two workers in one process; the first has a deaf job, and has ended beside it. The gate's job is the second's.
+struct two_workers {
+    two_workers(const char* mode, const char* dialect)
+        : worker(start_worker(jobs.url(), "w",
+                              {{"TEST_MODE", mode},
+                               {"OJS_DIALECT", dialect},
+                               {"OJS_REPEAT_SIGNAL_GAP", "0s"},
+                               {"OJS_CANCEL_WAIT", "0s"},
+                               {"OJS_SHUTDOWN_GRACE_PERIOD", "100ms"}})) {
+        const std::string deaf = jobs.push_one("test.deaf", "[]");
+        gated = jobs.push("test.gate", "[\"" + gate + "\"]", 1, R"(,"options":{"queue":"second"})").front();
+        REQUIRE(worker.prints("start " + deaf));
+        REQUIRE(worker.prints("start " + gated));
+        worker.signal(SIGTERM);
+        REQUIRE(worker.prints("worker stopped"));
+        CHECK(worker.prints("first ended"));  // who waits for it is not kept waiting
+        CHECK(jobs.state_of(deaf) == "available");
+        CHECK_FALSE(worker.ended());
+    }
+
+    backend jobs;
+    const std::string gate = scratch_file("gate");
+    std::string gated;
+    process worker;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "a worker that leaves a handler behind ends the process after the last one, with the worst status") {
+    for (const auto& [dialect, status] : {std::pair("graceful_shutdown", 0), {"river", 70}}) {
+        two_workers two("two", dialect);
+        write_file(two.gate, "");
+        CHECK(two.worker.wait() == status);
+        CHECK(two.jobs.state_of(two.gated) == "completed");
+        CHECK(two.worker.count("worker stopped") == 2);
+        CHECK(two.worker.count("first returned") == 0);
+    }
+}
+
+TEST_CASE("a third signal leaves at once, though one worker of two waits for the other") {
+    two_workers two("two_hang", "graceful_shutdown");
+    two.worker.signal(SIGTERM);
+    REQUIRE(two.worker.prints("step hang"));
+    two.worker.signal(SIGTERM);
+    CHECK(two.worker.wait() == 128 + SIGTERM);
 }
 
 TEST_CASE("the backend is gone during the drain: bounded, status 75, the job named") {

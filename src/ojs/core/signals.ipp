@@ -58,6 +58,10 @@ struct process_state {
     atomic<std::uint64_t> log[log_size] = {};             // the last of them, packed, with their lap_bit
     atomic<std::uint64_t> last_stop{0};      // when the last stop signal or reclaim came; 0: none did
     atomic<std::uint32_t> repeat_gap_ms{0};  // set by worker::run(), see outlasts_installer()
+    // The calls to worker::run() under way, one that is to be left by _exit(), and the worst status of any; see end_run().
+    atomic<int> runs{0};
+    atomic<bool> exits{false};
+    atomic<int> worst_status{0};
     // Written before the handler is installed, read by it and after fork.
     pid_t owner = 0;          // the process that installed them
     std::uint32_t taken = 0;  // signals wait() has returned or skipped
@@ -221,6 +225,9 @@ inline void on_signal(int number, siginfo_t* info, void* context) {
 // In the child of a fork: the installer and our threads are the parent's, so signals must do what they did before us.
 inline void forget_parent() noexcept {
     process.forks.fetch_add(1);
+    process.runs.store(0);
+    process.exits.store(false);
+    process.worst_status.store(0);
     process.handlers_running.store(0);  // those of other threads, which are not here
     for (atomic<const siginfo_t*>& place : process.chained) place.store(nullptr);
     if (const thread_request* const request = process.asks_threads.load()) request->forget();

@@ -149,12 +149,16 @@ class worker_body : public ref_counted {
         result<void> begun = prepare();
         signals taken;
         if (begun) begun = take_signals(taken);
+        process.runs.fetch_add(1);
         if (begun) begun = begin(true);
         if (!begun) {
             context_->log.write(log_level::error, "worker not started", {field("error", begun.error().text)});
+            end_run(exit_status::settled, false);
             return exit_status::usage;
         }
-        supervise();
+        if (supervise()) {
+            for (;;) ::pause();
+        }
         return exit_code();
     }
 
@@ -318,8 +322,10 @@ class worker_body : public ref_counted {
         return health_server::start(context_);
     }
 
-    void supervise() {
+    // True: run() must not return, see end_run().
+    bool supervise() {
         const int status = supervisor_->supervise();
+        const bool must_exit = supervisor_->must_exit();
         let_go();
         exit_code_ = status;
         ended_ = true;
@@ -330,6 +336,7 @@ class worker_body : public ref_counted {
             changed_.notify_all();
         }
         stopped_.run_callbacks();
+        return must_exit;
     }
 
     void let_go() {

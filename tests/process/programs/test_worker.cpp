@@ -19,6 +19,7 @@
 #include <ojs_shutdown.hpp>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 namespace {
 
@@ -177,6 +178,36 @@ int run_in_host(const ojs::worker_options& options) {
     return worker.exit_code();
 }
 
+// Two workers on one lifecycle. The second one takes jobs of the queue "second", and may drain for an hour.
+int run_two(const ojs::worker_options& options, bool hang) {
+    ojs::lifecycle lifecycle(options.repeat_signal_gap);
+    const auto taken = ojs::signals::install(lifecycle);
+    if (!taken) return 98;
+    ojs::worker_options patient = options;
+    patient.worker_id += "2";
+    patient.queues = {"second"};
+    patient.shutdown_grace_period = std::chrono::hours(1);
+    ojs::worker first(options, lifecycle);
+    ojs::worker second(patient, lifecycle);
+    register_handlers(first);
+    register_handlers(second);
+    const bool added = !hang || second.on_shutdown(
+                                    "hang",
+                                    [] {
+                                        print("step hang");
+                                        for (;;) ::pause();
+                                    },
+                                    ojs::no_limit);
+    std::thread beside([&first] { print("first returned " + std::to_string(first.run())); });
+    std::thread waiting([&first] {
+        if (first.wait(ojs::deadline_after(std::chrono::minutes(1)))) print("first ended");
+    });
+    waiting.detach();
+    const int status = added ? second.run() : 98;
+    beside.join();
+    return status;
+}
+
 int run_without_handler(const ojs::worker_options& options) {
     ojs::worker worker(options);
     return worker.run();
@@ -256,6 +287,8 @@ int main(int argc, char** argv) {
     if (mode == "flush") return run_and_flush(*options, std::chrono::milliseconds(0));
     if (mode == "late_flush") return run_and_flush(*options, options->repeat_signal_gap);
     if (mode == "host") return run_in_host(*options);
+    if (mode == "two") return run_two(*options, false);
+    if (mode == "two_hang") return run_two(*options, true);
     if (mode == "no_handler") return run_without_handler(*options);
     if (mode == "second_installer") return run_second_installer(*options);
     if (mode == "foreign_handler") return run_foreign_handler(*options);
