@@ -69,7 +69,8 @@ inline result<transport*> make_spool_transport(const worker_options& options, st
     wanted.on_event = [&log](const spool_event& event) {
         static constexpr const char* messages[] = {
             "a file in the spool is not run and stays where it is", "a dead worker's job was recovered",
-            "a folder of claimed jobs may be of a dead worker, and is left alone"};
+            "a folder of claimed jobs may be of a dead worker, and is left alone",
+            "a completed job is settled without its result"};
         const bool recovered = event.what == spool_event::kind::recovered;
         log.write(recovered ? log_level::info : log_level::warn, messages[static_cast<int>(event.what)],
                   {field("file", event.name), field("reason", event.text)});
