@@ -445,10 +445,6 @@ class controller {
         };
         out.output = lines_as("stdout");
         out.errors = lines_as("stderr");
-#ifdef __linux__
-        // Should this process be killed, its jobs are another's soon: no child may still work on them.
-        out.death_signal = SIGKILL;
-#endif
         return out;
     }
 

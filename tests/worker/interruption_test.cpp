@@ -353,6 +353,32 @@ TEST_CASE("stuck: the log says where the thread is, where the signals are ours")
     REQUIRE(busy.body->stop(recorder::guard));
     CHECK(unused.report_requests() == 0);  // our own SIGTTIN is nobody's wish for a report
 }
+
+TEST_CASE("stuck: looking where the thread is ends no read() of its handler") {
+    told log;
+    worker_options options = recorder::options();
+    options.stuck_after = 10ms;
+    log.listen(options);
+    lifecycle unused;
+    const result<signals> installed = signals::install(unused);
+    REQUIRE(installed);
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    std::atomic<ssize_t> got{-2};
+    busy_worker busy(
+        options,
+        [&](job_context&) {
+            char byte = 0;
+            got = ::read(ends[0], &byte, 1);
+        },
+        {}, with_timeout(5ms));
+    REQUIRE(log.all->stuck_calls.wait_for(1));
+    CHECK(log.has("stack program+0x"));
+    REQUIRE(::write(ends[1], "x", 1) == 1);
+    REQUIRE(busy.body->stop(recorder::guard));
+    CHECK(got == 1);
+    for (const int each : ends) ::close(each);
+}
 #endif
 
 TEST_CASE("termination mode: NORMAL_SHUTDOWN drains, and says what it found and until when") {
