@@ -127,48 +127,11 @@ class thread {
     void join() noexcept;
     bool join_until(time_point deadline) noexcept;  // false: not ended by then; or, except on Linux, always
     void detach() noexcept;
-    void run_as_others() noexcept;  // undoes run_below_others(), where it may
     bool joinable() const noexcept { return joinable_; }
 
   private:
     pthread_t native_{};
     bool joinable_ = false;
-};
-
-// The thread runs below all others from now on, where the platform has such a thing: nothing raises it again without a
-// privilege.
-void run_below_others(pthread_t thread) noexcept;
-
-// The calling thread's own nice value, which the threads it starts have as well; 0 where only processes have one.
-int thread_nice() noexcept;
-// Does nothing where it may not.
-void set_thread_nice(int value) noexcept;
-
-// The calling thread runs above others for a scope, and the threads it starts meanwhile for their lives, where it may.
-class above_others {
-  public:
-    above_others() noexcept : before_(thread_nice()) { set_thread_nice(-20); }
-    above_others(const above_others&) = delete;
-    above_others& operator=(const above_others&) = delete;
-    ~above_others() { set_thread_nice(before_); }
-
-  private:
-    const int before_;
-};
-
-// The calling thread goes ahead of all that share the processors by turns, for a scope: where it may, and unless somebody
-// gave it another policy than theirs. For short work of our own only.
-class ahead_of_all {
-  public:
-    ahead_of_all() noexcept;
-    ahead_of_all(const ahead_of_all&) = delete;
-    ahead_of_all& operator=(const ahead_of_all&) = delete;
-    ~ahead_of_all();
-
-  private:
-    int policy_ = 0;
-    sched_param before_{};
-    bool changed_ = false;
 };
 
 }  // namespace detail

@@ -2,9 +2,7 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <sched.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -141,50 +139,6 @@ OJS_SHUTDOWN_INLINE bool thread::join_until(time_point deadline) noexcept {
 
 OJS_SHUTDOWN_INLINE void thread::detach() noexcept {
     if (detail::exchange(joinable_, false)) pthread_detach(native_);
-}
-
-OJS_SHUTDOWN_INLINE void thread::run_as_others() noexcept {
-    const sched_param none{};
-    if (joinable_) pthread_setschedparam(native_, SCHED_OTHER, &none);
-}
-
-OJS_SHUTDOWN_INLINE void run_below_others(pthread_t thread) noexcept {
-#ifdef SCHED_IDLE
-    const sched_param none{};
-    pthread_setschedparam(thread, SCHED_IDLE, &none);
-#else
-    static_cast<void>(thread);
-#endif
-}
-
-// On Linux alone a thread has a nice value of its own.
-OJS_SHUTDOWN_INLINE int thread_nice() noexcept {
-#ifdef __linux__
-    return getpriority(PRIO_PROCESS, 0);
-#else
-    return 0;
-#endif
-}
-
-OJS_SHUTDOWN_INLINE void set_thread_nice(int value) noexcept {
-#ifdef __linux__
-    const int saved = errno;
-    if (setpriority(PRIO_PROCESS, 0, value) != 0) errno = saved;
-#else
-    static_cast<void>(value);
-#endif
-}
-
-OJS_SHUTDOWN_INLINE ahead_of_all::ahead_of_all() noexcept {
-#ifdef SCHED_IDLE
-    sched_param least{};
-    least.sched_priority = sched_get_priority_min(SCHED_FIFO);
-    changed_ = pthread_getschedparam(pthread_self(), &policy_, &before_) == 0 && policy_ == SCHED_OTHER &&
-               pthread_setschedparam(pthread_self(), SCHED_FIFO, &least) == 0;
-#endif
-}
-OJS_SHUTDOWN_INLINE ahead_of_all::~ahead_of_all() {
-    if (changed_) pthread_setschedparam(pthread_self(), policy_, &before_);
 }
 
 }  // namespace detail

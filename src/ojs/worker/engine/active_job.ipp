@@ -134,17 +134,6 @@ class handler_thread {
         mutex_.unlock();
         return found;
     }
-    // Only while it is in the handler: elsewhere it may hold a lock that others wait for.
-    void lower() noexcept {
-        if (!mutex_.try_lock()) return;  // it is about to be through
-        if (inside_ && !lowered_) {
-            run_below_others(thread_);
-            lowered_ = true;
-        }
-        mutex_.unlock();
-    }
-    // For the thread itself, when it has left the handler: nothing changes this then.
-    bool was_lowered() const noexcept { return lowered_; }
 
   private:
     void set(bool is_inside) noexcept {
@@ -156,7 +145,6 @@ class handler_thread {
     mutex mutex_;
     pthread_t thread_{};
     bool inside_ = false;
-    bool lowered_ = false;
 };
 
 // A claimed job until it is settled, shared by the thread that runs it, the table and the stop.
@@ -177,20 +165,6 @@ class active_job : public ref_counted {
     bool take(settler who) noexcept {
         settler expected = settler::nobody;
         return settler_.compare_exchange_strong(expected, who, memory_order::acq_rel);
-    }
-    // For a handler's thread that the stop has lowered: it may wait long for a processor, with a lock in hand. Where it says
-    // in time what to report, the stop says that for it. Waits for nobody.
-    void leave_to_stop(verdict report) {
-        if (has_said_.load(memory_order::relaxed)) return;  // a pthread_cancel() came after its last word
-        said_ = std::move(report);
-        has_said_.store(true, memory_order::release);
-    }
-    // For who has taken it: what its handler said, or null.
-    verdict* said() noexcept { return has_said_.load(memory_order::acquire) ? &said_ : nullptr; }
-
-    // One that knows of its cancellation is about to return, and keeps its speed for that.
-    void lower_handler() {
-        if (!cancel.token().seen()) runner.lower();
     }
 
     // A stop may have taken all jobs at once, to report each when its turn comes, unless its handler is faster.
@@ -253,7 +227,6 @@ class active_job : public ref_counted {
     atomic<bool> known_unreported{false};
     handler_thread runner;
     std::size_t place = 0;          // in the pool's list of running jobs
-    atomic<bool> home{false};       // still in that list, but its thread has left
     ref<active_job> next_in_table;  // the table's
 
   private:
@@ -274,8 +247,6 @@ class active_job : public ref_counted {
     atomic<bool> revoked_{false};  // and nobody was told
     atomic<settler> settler_{settler::nobody};
     atomic<bool> began_{false};
-    verdict said_;
-    atomic<bool> has_said_{false};
     atomic<steady_clock::rep> lease_until_{0};
 };
 

@@ -61,7 +61,6 @@ class cancel_calls {
     bool add_thread(const ref<callback_round>& round) {
         round->free_threads.fetch_add(1);
         const result<void> added = threads_.start_service(options(), [this, round] {
-            set_thread_nice(nice_);  // they are the user's, whoever starts this
             sched_yield();  // who started this is about to call one itself, and if that is quick, goes on with the others
             call_back(*round);
         });
@@ -87,7 +86,6 @@ class cancel_calls {
 
     const worker_context& worker_;
     pool_threads& threads_;
-    const int nice_ = thread_nice();  // of who starts the worker
 };
 
 }  // namespace detail

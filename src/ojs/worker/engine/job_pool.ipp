@@ -82,7 +82,7 @@ class job_pool : public ref_counted {
     // See pool_threads. The supervisor is woken when they are over.
     bool threads_over() const noexcept { return threads_.over(); }
     bool join_threads() { return threads_.join(); }
-    void abandon_threads(bool process_ends, time_point deadline) { threads_.abandon(process_ends, deadline); }
+    void abandon_threads() { threads_.abandon(); }
 
     next_look& looks() noexcept { return looks_; }
     // See running_jobs. The supervisor is woken when a thread has come home since it asked.
@@ -97,10 +97,6 @@ class job_pool : public ref_counted {
     bool any_returning() {
         const lock_guard held(mutex_);
         return running_.any_returning();
-    }
-    void lower_handlers() {
-        const lock_guard held(mutex_);
-        running_.lower();
     }
 
   private:
@@ -135,21 +131,20 @@ class job_pool : public ref_counted {
         options.stack_size = worker_.options.thread_stack_size;
         options.takes_signals = true;  // a handler may start programs, and those inherit the mask
         options.name = "ojs-job";
-        return threads_.start(options, [this, job, gate](thread_end& how) {
+        return threads_.start(options, [this, job, gate] {
             // The first allocation of a thread may wait for a lock of all of them; not when thousands begin at once.
             void* volatile const first = std::malloc(1);  // volatile: or the compiler would leave it out
             std::free(first);
             if (gate) gate->pass();
-            work(job, how);
+            work(job);
         });
     }
 
     // What a job thread does until close(). One that starts with a job takes no lock for it: among handlers that keep
     // every processor busy, each wait for a lock can cost a turn of all of them.
-    void work(ref<active_job> job, thread_end& how) {
+    void work(ref<active_job> job) {
         for (;;) {
-            if (job) run_to_end(job, how);
-            if (job && job->runner.was_lowered()) return go_home_lowered(*job, how);
+            if (job) run_to_end(job);
             lock_guard held(mutex_);
             if (job) job_left(*job);
             job = next_job(held);
@@ -159,31 +154,19 @@ class job_pool : public ref_counted {
         }
     }
 
-    // Without a lock: one that the stop has lowered might wait for a processor, with it in hand, for longer than the stop
-    // lasts.
-    void go_home_lowered(active_job& job, thread_end& how) noexcept {
-        how = thread_end::without_locks;
-        running_.leave_lowered(job);
-        worker_.supervisor.notify();
-    }
-
-    void run_to_end(const ref<active_job>& job, thread_end& how) {
+    void run_to_end(const ref<active_job>& job) {
         const auto body = [&] {
             run_job(worker_, *job, looks_);
             const cancellable on(true);
             pthread_testcancel();  // a request that came too late for this job must not hit the next one
         };
-        call_guarded(body, [&] { thread_lost(job, how); });
+        call_guarded(body, [&] { thread_lost(job); });
     }
 
     // The handler ended its thread, by pthread_exit() or pthread_cancel(): its job and its part in the pool pass to others.
-    void thread_lost(const ref<active_job>& job, thread_end& how) {
+    void thread_lost(const ref<active_job>& job) {
         leave_forked_child(worker_);
         verdict report = judge_exception(worker_, *job, "the handler ended its thread");
-        if (job->runner.was_lowered()) {
-            job->leave_to_stop(std::move(report));
-            return go_home_lowered(*job, how);
-        }
         if (job->take(settler::handler)) reports_.add(job, std::move(report));
         lock_guard held(mutex_);
         job_left(*job);

@@ -1,10 +1,6 @@
 // pool_threads: the threads of a pool, from their start until they are joined or left to themselves.
 #pragma once
 
-#include <errno.h>
-#include <sched.h>
-#include <semaphore.h>
-
 #include "../../base/detail/atomic.hpp"
 #include "../../base/detail/exchange.hpp"
 #include "../../base/detail/sync.hpp"
@@ -31,52 +27,6 @@ class start_gate : public ref_counted {
     pthread_rwlock_t lock_ = PTHREAD_RWLOCK_INITIALIZER;
 };
 
-// Where threads that the stop has lowered rest after their work: the end of a thread takes locks of the C library and of the
-// kernel, and one that loses its processor with such a lock in hand would hold up all others. Takes none itself.
-class resting_place {
-  public:
-#ifdef SCHED_IDLE
-    resting_place() noexcept {
-        sem_init(&open_, 0, 0);
-    }
-    resting_place(const resting_place&) = delete;
-    resting_place& operator=(const resting_place&) = delete;
-    ~resting_place() {
-        sem_destroy(&open_);
-    }
-    void open() noexcept {
-        sem_post(&open_);
-    }
-    void rest() noexcept {
-        while (sem_wait(&open_) != 0 && errno == EINTR) {
-        }
-        open();  // for the next
-    }
-
-  private:
-    sem_t open_;
-#else
-    void open() noexcept {}  // no thread is ever lowered
-    void rest() noexcept {}
-#endif
-};
-
-// The first thread-local object of its thread, so the last one to be destroyed.
-struct rest_at_thread_end {
-    ref<ref_counted> holder;  // of the place
-    resting_place* place = nullptr;
-    ~rest_at_thread_end() {
-        if (place != nullptr) place->rest();
-    }
-    static rest_at_thread_end& own() {
-        thread_local rest_at_thread_end of_this_thread;
-        return of_this_thread;
-    }
-};
-
-// Whether a thread may wait for a lock at its end.
-enum class thread_end : std::uint8_t { ordinary, without_locks };
-
 // Thread-safe. Each thread holds the pool, of which this is a part, for as long as it lives.
 class pool_threads {
   public:
@@ -84,17 +34,15 @@ class pool_threads {
     pool_threads(ref_counted& pool, const atomic<std::size_t>& in_handlers, wake& supervisor)
         : pool_(pool), in_handlers_(in_handlers), supervisor_(supervisor) {}
 
-    result<void> start(const thread_options& options, function<void(thread_end&)> body) {
+    result<void> start(const thread_options& options, function<void()> body) {
         const ref<pool_thread> entry = make_ref<pool_thread>();
         pool_thread* const own = entry.get();  // no reference: a thread cannot join itself
         const ref<ref_counted> pool(&pool_);
         live_.fetch_add(1);
         result<thread> started = thread::start(
             [this, pool, own, body] {
-                rest_at_thread_end::own();
-                thread_end how = thread_end::ordinary;
-                const auto over = [&] { ended(*own, how); };
-                call_guarded([&] { body(how); }, over);
+                const auto over = [&] { ended(*own); };
+                call_guarded(body, over);
                 over();
             },
             options);
@@ -107,7 +55,7 @@ class pool_threads {
     }
     // One for which nobody waits: at its end it joins those that have ended before.
     result<void> start_service(const thread_options& options, function<void()> body) {
-        return start(options, [this, body](thread_end&) {
+        return start(options, [this, body] {
             body();
             join_ended();
         });
@@ -126,24 +74,18 @@ class pool_threads {
 
     // Whether only handlers keep threads from ending.
     bool over() const noexcept { return live_ <= in_handlers_; }
-    // True if every thread has ended; joins them, but those that rest.
+    // True if every thread has ended; joins them.
     bool join() {
         if (live_ > 0) return false;
         join_ended();
         return true;
     }
 
-    // Leaves threads that do not come back to themselves; each holds what it uses. Those that rest end now and are joined by
-    // `deadline` if they can be, unless the process ends.
-    void abandon(bool process_ends, time_point deadline) {
+    // Leaves threads that do not end to themselves; each holds what it uses.
+    void abandon() {
         const lock_guard held(mutex_);
         abandoned_ = true;
-        for (const ref<pool_thread>& each : threads_.all()) each->handle.run_as_others();
-        if (!process_ends) rest_.open();
-        const bool all_come = !process_ends && live_ == 0;
-        for (const ref<pool_thread>& each : threads_.all()) {
-            if (!all_come || !each->handle.join_until(deadline)) each->handle.detach();
-        }
+        for (const ref<pool_thread>& each : threads_.all()) each->handle.detach();
         threads_.clear();
         for (; gone_; gone_ = detail::exchange(gone_->next_gone, {})) gone_->handle.detach();
     }
@@ -168,13 +110,8 @@ class pool_threads {
             threads_.add(entry);
         }
     }
-    void ended(pool_thread& entry, thread_end how) {
-        if (how == thread_end::ordinary) list_ended(entry);
-        if (how == thread_end::without_locks) {
-            rest_at_thread_end& last = rest_at_thread_end::own();
-            last.holder = ref<ref_counted>(&pool_);
-            last.place = &rest_;
-        }
+    void ended(pool_thread& entry) {
+        list_ended(entry);
         --live_;
         if (over()) supervisor_.notify();
     }
@@ -195,7 +132,6 @@ class pool_threads {
     ref_counted& pool_;
     const atomic<std::size_t>& in_handlers_;
     wake& supervisor_;
-    resting_place rest_;
     mutex mutex_;
     placed_list<pool_thread> threads_;
     ref<pool_thread> gone_;        // those that ended, to be joined: a list

@@ -118,7 +118,6 @@ class report_queue {
     }
 
     verdict last_word(active_job& job) const {
-        if (verdict* const said = job.said()) return std::move(*said);
         if (!job.began()) return handed_back(worker_);
         // A job that took too long before the stop came: that was its fault. One that was cancelled stays so.
         const cancel_reason before = job.cancel.reason();

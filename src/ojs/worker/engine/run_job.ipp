@@ -52,7 +52,6 @@ inline void run_job(worker_context& worker, active_job& job, next_look& looks) {
     verdict report;
     if (!call_handler(worker, job, report)) return;
     leave_forked_child(worker);
-    if (job.runner.was_lowered()) return job.leave_to_stop(std::move(report));
     if (job.take(settler::handler)) settle(worker, job, std::move(report));
 }
 

@@ -11,9 +11,7 @@ namespace detail {
 
 class shutdown_steps : public ref_counted {
   public:
-    // The steps are the user's, and run as nice as `nice`.
-    shutdown_steps(worker_context& worker, shutdown_sequence& steps, int nice)
-        : worker_(worker), steps_(steps), nice_(nice) {}
+    shutdown_steps(worker_context& worker, shutdown_sequence& steps) : worker_(worker), steps_(steps) {}
 
     result<thread> start() {
         const ref<shutdown_steps> self(this);
@@ -35,7 +33,6 @@ class shutdown_steps : public ref_counted {
 
   private:
     void run() {
-        set_thread_nice(nice_);
         sequence_options options;
         options.log.level = log_level::off;  // it is told by the worker's
         options.progress = [this](const step_result& each) { log_step(worker_.log, each); };
@@ -47,7 +44,6 @@ class shutdown_steps : public ref_counted {
 
     worker_context& worker_;
     shutdown_sequence& steps_;
-    const int nice_;
     std::vector<step_result> results_;  // of the thread, until it has ended
     atomic<bool> ended_{false};
 };

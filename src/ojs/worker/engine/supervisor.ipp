@@ -56,7 +56,6 @@ class supervisor {
             follow(phase::running, followed_seen_);
         }
         await(time_point::max(), [this] { return phase() >= phase::draining; });
-        const above_others here;  // handlers may be many, and busy: each turn of theirs would be waited for
         drain();
         stop();
         return end();
@@ -172,8 +171,6 @@ class supervisor {
         const bool cancels = (now.phase == phase::stopping || now.cancel_requested) && !idle() &&
                              pool_->cancel_all(stop_reason());
         const bool reclaims = moved && now.phase == phase::stopping && now.mode == stop_mode::reclaim;
-        // Without a time to return in, they are reported at once: that must not wait for them to let go of a processor.
-        if (cancels && now.phase == phase::stopping && time_to_return().count() <= 0) pool_->lower_handlers();
         if (cancels && !reclaims)
             pool_->tell_all_cancelled();  // before what may have to wait for the log's reader
         log_.change(before, now);
@@ -293,7 +290,6 @@ class supervisor {
     void interrupt_jobs(time_point report_deadline) {
         const std::chrono::milliseconds wait = time_to_return();
         if (wait.count() > 0) await_cancelled(wait, report_deadline);
-        pool_->lower_handlers();
         pool_->interrupt(worker_.jobs.snapshot(), stop_reason());
     }
 
@@ -360,7 +356,7 @@ class supervisor {
         stop_health();
         log_.ended(status, draining_since_);
         const bool all_beats_home = heart_->all_home();
-        pool_->abandon_threads(owns_process_, deadline_after(stuck_wait));
+        pool_->abandon_threads();
         heart_->end();
         if (!(all_home && all_beats_home && all_steps_home_) && owns_process_) _exit(status);
         return status;
@@ -369,7 +365,7 @@ class supervisor {
     // What the application gave worker::on_shutdown(), beside this thread, which has signals to notice.
     void run_shutdown_steps() {
         if (at_shutdown_.size() == 0) return;
-        const ref<shutdown_steps> steps = make_ref<shutdown_steps>(worker_, at_shutdown_, nice_);
+        const ref<shutdown_steps> steps = make_ref<shutdown_steps>(worker_, at_shutdown_);
         result<thread> started = steps->start();
         if (!started) return;
         await(time_point::max(), [&] { return steps->ended(); });
@@ -425,7 +421,6 @@ class supervisor {
     bool mode_decided_ = false;
     bool reclaim_named_ = false;  // by the termination-mode file
     bool all_steps_home_ = true;
-    const int nice_ = thread_nice();
     ojs::phase phase_seen_ = phase::running;
     time_point next_progress_ = time_point::max();
     time_point draining_since_ = steady_clock::now();
