@@ -904,8 +904,8 @@ TEST_CASE("child_process: without a death signal a child outlives this process")
     int input[2];
     REQUIRE(::pipe2(input, O_CLOEXEC) == 0);
     const pid_t parent = forked([&] {
-        ojs::child_options options = shell("read -r line <&" + std::to_string(input[0]) + "; echo read $line >&" +
-                                           std::to_string(ends[1]));
+        ojs::child_options options = shell("read -r line <&" + std::to_string(input[0]) +
+                                           "; echo read $line >&" + std::to_string(ends[1]));
         options.keep_descriptors = {ends[1], input[0]};
         options.death_signal = 0;
         ojs::result<ojs::child_process> child = ojs::child_process::start(options);

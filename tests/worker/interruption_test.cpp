@@ -1,4 +1,5 @@
 // Interruptions that are not the plain drain: a job's own timeout, stuck jobs, the termination mode, River's stages.
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>

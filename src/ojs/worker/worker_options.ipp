@@ -262,8 +262,9 @@ inline result<void> check_options(const worker_options& options, bool has_https)
                      cat({"url '", shown_url(options.url), "': ", usable.error().text})};
     }
     if (options.thread_stack_size != 0 && options.thread_stack_size < least_stack_size) {
-        return invalid(cat({"thread_stack_size is ", options.thread_stack_size, " bytes; it must be at least ",
-                            least_stack_size, ", or 0 for the platform's default"}));
+        return invalid(
+            cat({"thread_stack_size is ", options.thread_stack_size, " bytes; it must be at least ",
+                 least_stack_size, ", or 0 for the platform's default"}));
     }
     if (options.queues.empty()) return invalid("queues must name at least one queue");
     for (const std::string& queue : options.queues) {

@@ -19,14 +19,20 @@ class cancel_calls {
     // After all jobs were cancelled by one store: ends their waits and calls their callbacks. Only a handler that has begun
     // can wait or be called back; and those that waited first are woken first, which spares the system to search for each
     // among all that wait.
-    void tell_all(function<array<ref<active_job>>()> jobs_in_handlers) {
+    template <class Jobs>
+    void tell_all(const Jobs& jobs_in_handlers) {
         const auto tell = [this, jobs_in_handlers] {
-            const array<ref<active_job>> jobs = jobs_in_handlers();
             array<ref<active_job>> held_up;  // by a handler that may wait long for a processor
-            for (const ref<active_job>& job : jobs) {
-                if (!job->cancel.try_end_waits()) held_up.push_back(job);
-            }
-            const ref<callback_round> round = callbacks_of(jobs);
+            ref<callback_round> round;
+            const auto end_waits = [&] {
+                const array<ref<active_job>> jobs = jobs_in_handlers();
+                held_up.reserve(jobs.size());
+                round = callbacks_of(jobs);
+                for (const ref<active_job>& job : jobs) {
+                    if (!job->cancel.try_end_waits()) held_up.push_back(job);
+                }
+            };
+            if (!insist(end_waits)) return;
             const bool beside_us = round->jobs.empty() || add_thread(round);
             for (const ref<active_job>& job : held_up) job->cancel.end_waits();
             if (!beside_us) call_back(*round);
@@ -35,8 +41,9 @@ class cancel_calls {
     }
 
     void run(const array<ref<active_job>>& jobs) {
-        const ref<callback_round> round = callbacks_of(jobs);
-        if (round->jobs.empty() || add_thread(round)) return;
+        if (jobs.empty()) return;
+        ref<callback_round> round;
+        if (!insist([&] { round = callbacks_of(jobs); }) || round->jobs.empty() || add_thread(round)) return;
         call_back(*round);
     }
 
