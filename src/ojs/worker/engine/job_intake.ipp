@@ -23,7 +23,8 @@ class job_intake {
         if (!ticket) return error{errc::cancelled, 0, "the intake is closed"};
         const time_point sent = steady_clock::now();
         worker_.fetches.fetch_add(1);
-        result<std::vector<job>> answer = unless_out_of_memory([&] { return ask(count, sent); });
+        result<std::vector<job>> answer = error{errc::unavailable, ENOMEM, "out of memory"};
+        insist([&] { answer = ask(count, sent); });
         const bool sent_at_all = answer || answer.error().code != errc::cancelled;
         const std::size_t came = answer ? accept(std::move(*answer), sent, ticket, runnable) : 0;
         worker_.fetches.fetch_sub(1);
