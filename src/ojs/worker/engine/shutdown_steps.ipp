@@ -33,13 +33,19 @@ class shutdown_steps : public ref_counted {
 
   private:
     void run() {
+        insist([this] {
+            run_steps();
+        });  // once steps have begun, nothing in it asks for memory that must be there
+        ended_.store(true, memory_order::release);
+        worker_.supervisor.notify();
+    }
+
+    void run_steps() {
         sequence_options options;
         options.log.level = log_level::off;  // it is told by the worker's
         options.progress = [this](const step_result& each) { log_step(worker_.log, each); };
         options.thread_stack_size = worker_.options.thread_stack_size;
         results_ = steps_.run(options);
-        ended_.store(true, memory_order::release);
-        worker_.supervisor.notify();
     }
 
     worker_context& worker_;
