@@ -123,6 +123,12 @@ inline bool is_control(unsigned code) noexcept {
            code == 0x200f || (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
 }
 
+OJS_SHUTDOWN_INLINE std::string_view trim_blanks(std::string_view text, const char* blanks) noexcept {
+    text.remove_suffix(text.size() - (text.find_last_not_of(blanks) + 1));
+    const std::size_t first = text.find_first_not_of(blanks);
+    return text.substr(first == std::string_view::npos ? 0 : first);
+}
+
 OJS_SHUTDOWN_INLINE std::string printable(std::string_view text, std::size_t max) {
     std::string out;
     for (std::string_view rest = text.substr(0, max); !rest.empty();) {
