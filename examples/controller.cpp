@@ -149,7 +149,7 @@ struct wrong_value : std::runtime_error {
 };
 
 milliseconds read_duration(const picojson::value& value) {
-    constexpr double longest = 86400;  // seconds, as the library has it
+    constexpr double max_bare_seconds = 3600;  // as parse_duration() has it
     if (value.is<std::string>()) {
         const auto read = ojs::parse_duration(value.get<std::string>());
         if (!read) throw wrong_value(read.error().text);
@@ -157,8 +157,8 @@ milliseconds read_duration(const picojson::value& value) {
     }
     if (!value.is<double>()) throw wrong_value("must be a duration: \"3550s\", or seconds");
     const double seconds = value.get<double>();
-    if (!(seconds >= 0 && seconds <= longest))
-        throw wrong_value("must be from 0 to 86400 seconds, or have its unit: \"25h\", \"500ms\"");
+    if (!(seconds >= 0 && seconds <= max_bare_seconds))
+        throw wrong_value("must be from 0 to 3600 seconds, or have its unit: \"25h\", \"500ms\"");
     return milliseconds(static_cast<std::int64_t>(std::llround(seconds * 1000)));
 }
 

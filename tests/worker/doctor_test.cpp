@@ -124,7 +124,8 @@ TEST_CASE("doctor: the container and its PID 1") {
     tree.process("1", 1, 0, "sh", "/bin/sh|-c|./worker");
     const std::vector<finding> found = ask(quiet_options(), {}, tree.root());
     check_found(found, "container", severity::info, "docker");
-    check_found(found, "budget-unknown", severity::warning, "30s");
+    check_found(found, "budget-unknown", severity::warning,
+                "10s that Docker grants unless stop_grace_period");
     check_found(found, "pid1-wrapper", severity::warning,
                 OJS_SHUTDOWN_USE_PROC == 1 ? "'/bin/sh -c ...'" : "PID 1");
     worker_options options = quiet_options();
@@ -360,7 +361,8 @@ TEST_CASE("doctor: a pod's default grace period, and the probes of a pod") {
     options.shutdown_grace_period = 25s;
     const std::vector<finding> unsaid = startup_findings(options, where);
     REQUIRE(unsaid.size() == 2);
-    check_found(unsaid, "budget-kubernetes", severity::info, "25s fits into the 30s that a pod has");
+    check_found(unsaid, "budget-kubernetes", severity::info,
+                "25s fits into the 30s that Kubernetes grants unless terminationGracePeriodSeconds");
     check_found(unsaid, "health-kubernetes", severity::info, "no health address");
     options.shutdown_grace_period = 26s;
     check_found(startup_findings(options, where), "budget-unknown", severity::warning, "grace period of 26s");

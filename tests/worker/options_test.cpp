@@ -178,9 +178,10 @@ TEST_CASE("options: the first of several names counts, also for errors") {
 TEST_CASE("options: a bad value is refused, naming variable and value") {
     for (const duration_variable& each : duration_variables) {
         for (const char* value : {"", "-1", "30 s", "1e9s", "1.5s", "s", "5x", "1s1m", "99999999999999999999",
-                                  "2000000h", " 5", "5 ", "+5"}) {
+                                  "2000000h", " 5", "5 ", "+5", "3601", "30000"}) {
             check_bad(each.name, value);
         }
+        CHECK(holds(read({{each.name, "30000"}}).error().text, "30000s (8h20m) or 30000ms (30s)?"));
     }
     for (const char* value : {"", "0", "-1", "10001", "ten", "1.0", "0x10", "18446744073709551617", " 1"}) {
         check_bad("OJS_CONCURRENCY", value);
@@ -347,4 +348,41 @@ TEST_CASE("options: in a pod the default drain fits into the pod's default grace
     CHECK(in_pod({{"OJS_DIALECT", "river"}}) == 10s);
     CHECK(in_pod({{"OJS_DIALECT", "spot_controller"}}) == 3550s);
     CHECK(read({})->shutdown_grace_period == 30s);
+}
+
+TEST_CASE("options: the default drain fits into what the platform grants, where that is known") {
+    const auto drain_on = [](variables set) {
+        test::file_tree tree;
+        tree.file("/.dockerenv", "");
+        const auto got = worker_options::from_environment(
+            [&set](const char* name) -> const char* {
+                const auto found = set.find(name);
+                return found == set.end() ? nullptr : found->second.c_str();
+            },
+            tree.root());
+        REQUIRE(got);
+        return got->shutdown_grace_period;
+    };
+    const variables ecs = {{"ECS_CONTAINER_METADATA_URI_V4", "http://169.254.170.2/v4/x"}};
+    const variables cloud_run = {{"K_SERVICE", "s"}, {"K_REVISION", "s-1"}};
+    const auto with = [](variables set, const char* name, const char* value) {
+        set[name] = value;
+        return set;
+    };
+    CHECK(drain_on({{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}}) == 25s);
+    CHECK(drain_on(ecs) == 25s);
+    CHECK(drain_on({{"AWS_EXECUTION_ENV", "AWS_ECS_EC2"}}) == 25s);
+    CHECK(drain_on(cloud_run) == 5s);
+    CHECK(drain_on({{"CLOUD_RUN_JOB", "j"}}) == 5s);
+    CHECK(drain_on({{"CLOUD_RUN_WORKER_POOL", "p"}}) == 5s);
+    CHECK(drain_on(with(cloud_run, "KUBERNETES_SERVICE_HOST", "10.0.0.1")) == 25s);
+    CHECK(drain_on({}) == 30s);  // Docker's, and Nomad's, is told in a warning
+    CHECK(drain_on({{"NOMAD_ALLOC_ID", "1"}}) == 30s);
+    CHECK(drain_on(with(ecs, "OJS_STOP_TIMEOUT", "8s")) == 22s);
+    CHECK(drain_on(with(cloud_run, "OJS_STOP_TIMEOUT", "8s")) == 2s);
+    CHECK(drain_on(with(cloud_run, "OJS_STOP_TIMEOUT", "10s")) == 30s);
+    CHECK(drain_on(with(cloud_run, "OJS_GRACE_PERIOD", "30s")) == 30s);
+    CHECK(drain_on(with(cloud_run, "OJS_CONTAINER_GRACE_PERIOD", "60s")) == 30s);
+    CHECK(drain_on(with(cloud_run, "OJS_DIALECT", "worker_protocol")) == 5s);
+    CHECK(drain_on(with(cloud_run, "OJS_DIALECT", "spot_controller")) == 3550s);
 }

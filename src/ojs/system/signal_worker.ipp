@@ -109,11 +109,10 @@ inline result<void> check_prepared(std::string_view root, pid_t pid, int number)
 }
 
 inline error cannot_signal(pid_t pid, int failed) {
-    const std::string name = cat({"process ", pid});
-    if (failed == ESRCH) return {errc::system, failed, cat({"there is no ", name})};
-    if (failed == EPERM)
-        return {errc::system, failed, cat({"not allowed to signal ", name, ": it belongs to another user"})};
-    return {errc::system, failed, cat({"cannot signal ", name, ": ", errno_text(failed)})};
+    if (failed == ESRCH) return {errc::system, failed, cat({"there is no process ", pid})};
+    return {errc::system, failed,
+            failed == EPERM ? cat({"not allowed to signal process ", pid, ": it belongs to another user"})
+                            : cat({"cannot signal process ", pid, ": ", errno_text(failed)})};
 }
 
 }  // namespace detail

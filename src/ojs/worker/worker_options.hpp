@@ -111,9 +111,10 @@ struct worker_options {
     void use(ojs::dialect wanted);
 
     // The defaults, overridden by the environment (docs/options.md has the table). The first error is returned, naming
-    // variable and value. In Kubernetes, where neither the grace period nor the container's is set, it is 25 s: the pod's
-    // 30 s less what reporting (stop_timeout, at least 5 s) and the preStop hook take. `lookup` is for tests, as is
-    // `root`, which goes before the paths a container is recognised by; empty: the process's environment and machine.
+    // variable and value. In Kubernetes, Amazon ECS and Cloud Run, where neither the grace period nor the container's is
+    // set, it is what the platform grants (30 s, 30 s, 10 s) less what reporting (stop_timeout, at least 5 s) and the
+    // preStop hook take. `lookup` is for tests, as is `root`, which goes before the paths a container is recognised by;
+    // empty: the process's environment and machine.
     static result<worker_options> from_environment(const environment_lookup& lookup = nullptr,
                                                    const std::string& root = "");
 };

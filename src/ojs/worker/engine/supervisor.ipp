@@ -206,6 +206,7 @@ class supervisor {
         next_progress_ = steady_clock::now() + worker_.options.progress_interval;
         worker_.claims.close();
         pool_->close();
+        if (worker_.jobs.size() > many_jobs) pool_->expect_reports();
     }
 
     // Who is behind the drain, as far as a signal is; it may have come to an outside lifecycle only.
@@ -290,7 +291,7 @@ class supervisor {
     void interrupt_jobs(time_point report_deadline) {
         const std::chrono::milliseconds wait = time_to_return();
         if (wait.count() > 0) await_cancelled(wait, report_deadline);
-        pool_->interrupt(worker_.jobs.snapshot(), stop_reason());
+        pool_->interrupt_all(stop_reason());
     }
 
     // For handlers that were cancelled, before they are reported.
@@ -399,6 +400,7 @@ class supervisor {
 
     // What stop_and_cancel() leaves handlers where cancel_wait says nothing. [WIRE 2]
     static constexpr std::chrono::milliseconds hard_stop_wait{1000};
+    static constexpr std::size_t many_jobs = 64;  // their handlers may keep every processor busy
     static constexpr std::chrono::milliseconds saves_share{250};  // for checkpoints under way to be kept
     // How long handlers of reported jobs may take to come back before the process leaves without them.
     static constexpr std::chrono::milliseconds stuck_wait{100};
