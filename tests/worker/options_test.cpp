@@ -1,3 +1,4 @@
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -120,6 +121,7 @@ TEST_CASE("options: every variable is read") {
                                      {"OJS_QUEUES", "a, b ,c"},
                                      {"OJS_CONCURRENCY", "10000"},
                                      {"OJS_LABELS", "x,y"},
+                                     {"OJS_JOB_TYPES", "email.send, sms.send"},
                                      {"OJS_WORKER_ID", "w-1"},
                                      {"OJS_AUTH_TOKEN", "s3cret"},
                                      {"OJS_TERMINATION_TYPE_FILE", "/run/mode"},
@@ -129,6 +131,8 @@ TEST_CASE("options: every variable is read") {
     CHECK(out.queues == std::vector<std::string>{"a", "b", "c"});
     CHECK(out.concurrency == 10000);
     CHECK(out.labels == std::vector<std::string>{"x", "y"});
+    CHECK(out.job_types == std::vector<std::string>{"email.send", "sms.send"});
+    CHECK(good({{"OJS_JOB_TYPES", ""}}).job_types.empty());
     CHECK(out.worker_id == "w-1");
     CHECK(out.auth_token == "s3cret");
     CHECK(out.termination_mode_file == "/run/mode");
@@ -192,10 +196,35 @@ TEST_CASE("options: a bad value is refused, naming variable and value") {
     for (const char* value : {"", "nonsense", "ftp://host", "http://", "http://h:0x1", "http://h:99999"}) {
         check_bad("OJS_URL", value);
     }
+    for (const char* value : {",", "a,,b", ",a"}) check_bad("OJS_JOB_TYPES", value);
     check_bad("OJS_WORKER_ID", "");
     check_bad("OJS_AUTH_TOKEN", "");
     for (const char* value : {"", "INFO", "verbose", "info "}) check_bad("OJS_LOG_LEVEL", value);
     for (const char* value : {"", "xml"}) check_bad("OJS_LOG_FORMAT", value);
+}
+
+TEST_CASE("options: stop signals, by name or number") {
+    using numbers = std::vector<int>;
+    CHECK(good({}).stop_signals == numbers{SIGTERM, SIGINT, SIGHUP});
+    CHECK(good({{"OJS_STOP_SIGNALS", "TERM"}}).stop_signals == numbers{SIGTERM});
+    CHECK(good({{"OJS_STOP_SIGNALS", "SIGQUIT, USR2,3"}}).stop_signals == numbers{SIGQUIT, SIGUSR2, 3});
+    CHECK(good({{"OJS_STOP_SIGNALS", "RTMIN,SIGRTMIN+3,RTMAX,RTMAX-1"}}).stop_signals ==
+          numbers{SIGRTMIN, SIGRTMIN + 3, SIGRTMAX, SIGRTMAX - 1});
+    CHECK(good({{"OJS_STOP_SIGNALS", "USR1"}}).stop_signals == numbers{SIGUSR1});
+    for (const char* value : {"", "TERM,", "term", "SIG", "SIGSIGTERM", "0", "-15", "15.0", "RTMIN-1",
+                              "RTMIN+", "RTMIN+99", "RTMAX+1", "TERM;INT"}) {
+        check_bad("OJS_STOP_SIGNALS", value);
+    }
+    for (const char* refused :
+         {"SIGKILL", "SIGSTOP", "SIGSEGV", "SIGTSTP", "SIGCONT", "SIGTTIN", "SIGPIPE", "SIGCHLD"}) {
+        const result<worker_options> out = read({{"OJS_STOP_SIGNALS", refused}});
+        REQUIRE(!out);
+        CHECK(holds(out.error().text, std::string("(OJS_STOP_SIGNALS): ") + refused + " "));
+    }
+    CHECK(!read({{"OJS_STOP_SIGNALS", "USR1"}, {"OJS_TERMINATION_TYPE_FILE", "/run/mode"}}));
+    worker_options none;
+    none.stop_signals.clear();
+    CHECK(!validate(none));
 }
 
 TEST_CASE("options: https takes a stream, which may be given after the environment was read") {
