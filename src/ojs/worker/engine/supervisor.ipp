@@ -375,9 +375,8 @@ class supervisor {
 
     // Everything is reported; what remains is to get the threads home.
     int end() {
-        const time_point soon = steady_clock::now() + stuck_wait;
         pool_->close_reports();
-        await(soon < stop_end_ ? stop_end_ : soon, [this] { return pool_->threads_over(); });
+        await_threads();
         const bool all_home = pool_->join_threads();
         if (!all_home) attempt([this] { name_stuck(); });
         const int status = end_status(all_home);
@@ -388,6 +387,11 @@ class supervisor {
         heart_->end();
         if (owns_process_) must_exit_ = end_run(status, !(all_home && all_beats_home && all_steps_home_));
         return status;
+    }
+
+    void await_threads() {
+        const time_point soon = steady_clock::now() + stuck_wait;
+        await(soon < stop_end_ ? stop_end_ : soon, [this] { return pool_->threads_over(); });
     }
 
     // What the application gave worker::on_shutdown(), beside this thread, which has signals to notice.
@@ -414,16 +418,15 @@ class supervisor {
 
     // A job nobody could be told about says more than a handler that did not return.
     int end_status(bool all_home) const {
-        if (worker_.tally.unreported() > 0) return exit_status::unreported;
+        if (worker_.tally.unreported() > 0 || worker_.stopped_stuck) return exit_status::unreported;
         return all_home ? exit_status::settled : worker_.options.dialect.stuck_status;
     }
 
     void name_stuck() {
         const array<ref<active_job>> jobs = pool_->jobs_in_handlers();
-        const std::vector<std::string> stuck = ids_of(jobs);
-        log_.stuck(stuck);
+        log_.stuck(ids_of(jobs));
         stuck_.leave_behind(jobs);
-        worker_.tally.set_stuck(stuck);
+        await_threads();  // for on_stuck_job
     }
 
     // What stop_and_cancel() leaves handlers where cancel_wait says nothing. [WIRE 2]

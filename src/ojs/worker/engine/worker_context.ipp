@@ -115,6 +115,8 @@ class worker_context : public ref_counted {
     atomic<int> fetches{0};  // under way, or their jobs not yet in the table
     drain_barrier calls;     // see call()
     job_table jobs;
+    atomic<std::size_t> held_jobs{0};   // of them, those of unknown types that are yet to be handed back
+    atomic<bool> stopped_stuck{false};  // stuck_action::stop has begun the stop
     job_tally tally;
     report_limits reports;
     cancel_source answered;       // see note_answer()
