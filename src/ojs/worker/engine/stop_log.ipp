@@ -100,7 +100,6 @@ class stop_log {
         }
     }
 
-    void listener_threw() const { worker_.log.write(log_level::error, "on_transition threw; ignored"); }
     void unreported(const array<ref<active_job>>& left) const {
         for (const ref<active_job>& job : left)
             log_job(worker_, *job, log_level::error, "job could not be reported in time");

@@ -99,14 +99,11 @@ class stuck_watch {
     }
 
     void call_listener(const active_job& job, bool abandoned) const {
-        if (!worker_.options.on_stuck_job) return;
-        try {
+        worker_.call_back("on_stuck_job", [&] {
             worker_.options.on_stuck_job({job.job.id, job.job.type,
                                           std::chrono::milliseconds(milliseconds_since(job.claimed_at)),
                                           std::chrono::milliseconds(cancelled_ms(job)), abandoned, count_});
-        } catch (...) {
-            worker_.log.write(log_level::error, "on_stuck_job threw; ignored");
-        }
+        });
     }
 
     static long long cancelled_ms(const active_job& job) {

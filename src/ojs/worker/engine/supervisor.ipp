@@ -177,7 +177,7 @@ class supervisor {
         if (moved) decide_mode();
         if (reclaims) log_.reclaim(reclaim_named_ || now.last_event == event::reclaim);
         if (cancels && reclaims) pool_->tell_all_cancelled();  // what they log comes after, as in the guide
-        if (moved) tell_listener(now);
+        if (moved) worker_.call_back("on_transition", [&] { worker_.options.on_transition(now); });
         if (now.exit_now) give_up(now);
     }
 
@@ -188,15 +188,6 @@ class supervisor {
         if (now.phase >= phase::stopping && before < phase::stopping) share_out_stop();
         service_.phase_changed(before, now.phase);
         pool_->wake();
-    }
-
-    void tell_listener(const lifecycle_state& now) const {
-        if (!worker_.options.on_transition) return;
-        try {
-            worker_.options.on_transition(now);
-        } catch (...) {
-            log_.listener_threw();
-        }
     }
 
     // The clock of the grace period starts here, not at an earlier quiet. [WIRE]
