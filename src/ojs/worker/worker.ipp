@@ -403,7 +403,7 @@ OJS_SHUTDOWN_INLINE worker::~worker() {
     const time_point deadline =
         deadline_after(body_->context().options.request_timeout + std::chrono::seconds(1));
     body_->end_calls(in_callback, deadline);
-    if (in_callback || !background_.join_until(deadline)) background_.detach();
+    static_cast<void>(background_.end_by(in_callback ? time_point() : deadline));
 }
 
 OJS_SHUTDOWN_INLINE bool worker::add_handler(std::string type, job_handler handler, handler_options options) {

@@ -120,6 +120,10 @@ class stop_log {
         worker_.log.write(log_level::warn, "handlers have not returned; leaving without them",
                           {field("job_ids", join_ids(ids))});
     }
+    void left_behind(std::size_t threads) const {
+        worker_.log.write(log_level::warn, "threads have not ended; leaving without them",
+                          {field("threads", threads)});
+    }
     // Everything about a run in one line: what became of its jobs, how long it took, and why it ended.
     void ended(int status, time_point draining_since) const {
         const lifecycle_state state = worker_.life.state();

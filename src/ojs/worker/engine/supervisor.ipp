@@ -341,27 +341,43 @@ class supervisor {
         const time_point soon = steady_clock::now() + stuck_wait;
         pool_->close_reports();
         await(soon < stop_end_ ? stop_end_ : soon, [this] { return pool_->threads_over(); });
-        const bool all_home = pool_->join_threads();
+        const bool all_home = pool_->all_threads_home();
         if (!all_home) name_stuck();
         const int status = end_status(all_home);
         stop_health();
+        const bool all_ended = end_threads();
         log_.ended(status, draining_since_);
-        const bool all_beats_home = heart_->all_home();
-        pool_->abandon_threads();
-        heart_->end();
-        if (!(all_home && all_beats_home && all_steps_home_) && owns_process_) _exit(status);
+        if (!(all_home && all_ended && all_steps_home_) && owns_process_) _exit(status);
         return status;
+    }
+
+    // Until when threads that have done their work may take to end.
+    time_point join_deadline() const noexcept {
+        const time_point soon = steady_clock::now() + join_wait;
+        return soon < stop_end_ ? stop_end_ : soon;
+    }
+    // False where some do not end, as a destructor of a thread_local object of theirs blocks, or a call to the backend.
+    bool end_threads() {
+        const time_point deadline = join_deadline();
+        std::size_t left = 0;
+        while ((left = pool_->join_threads(steady_clock::now() + join_slice)) > 0 && !gave_up_ &&
+               steady_clock::now() < deadline)
+            notice_changes();
+        pool_->abandon_threads();
+        left += heart_->end(deadline);
+        if (left > 0) log_.left_behind(left);
+        return left == 0;
     }
 
     // What the application gave worker::on_shutdown(), beside this thread, which has signals to notice.
     void run_shutdown_steps() {
         if (at_shutdown_.size() == 0) return;
         const ref<shutdown_steps> steps = make_ref<shutdown_steps>(worker_, at_shutdown_);
-        result<thread> started = steps->start();
-        if (!started) return;
+        thread runner = steps->start();
         await(time_point::max(), [&] { return steps->ended(); });
-        started->join();
-        all_steps_home_ = steps->publish();
+        all_steps_home_ = runner.end_by(join_deadline()) && !steps->any(step_end::timed_out);
+        all_steps_ran_ = !steps->any(step_end::not_started);
+        steps->publish();
     }
 
     // Answers under way get a moment; the stop keeps its time.
@@ -374,6 +390,7 @@ class supervisor {
     // A job nobody could be told about says more than a handler that did not return.
     int end_status(bool all_home) const {
         if (worker_.tally.unreported() > 0) return exit_status::unreported;
+        if (!all_steps_ran_) return exit_status::steps_not_run;
         return all_home ? exit_status::settled : worker_.options.dialect.stuck_status;
     }
 
@@ -390,6 +407,8 @@ class supervisor {
     static constexpr std::chrono::milliseconds saves_share{250};  // for checkpoints under way to be kept
     // How long handlers of reported jobs may take to come back before the process leaves without them.
     static constexpr std::chrono::milliseconds stuck_wait{100};
+    static constexpr std::chrono::milliseconds join_wait{500};  // also where stop_timeout is over
+    static constexpr std::chrono::milliseconds join_slice{50};  // so that a signal is noticed meanwhile
 
     const ref<worker_context> context_;
     worker_context& worker_;
@@ -412,6 +431,7 @@ class supervisor {
     bool mode_decided_ = false;
     bool reclaim_named_ = false;  // by the termination-mode file
     bool all_steps_home_ = true;
+    bool all_steps_ran_ = true;
     ojs::phase phase_seen_ = phase::running;
     time_point next_progress_ = time_point::max();
     time_point draining_since_ = steady_clock::now();
