@@ -149,3 +149,53 @@ TEST_CASE("destruction: on_transition may destroy its worker, which then calls n
     CHECK(calls->late.count() == 0);
     let_go->set();
 }
+
+TEST_CASE("destruction: a thread that does not end holds up neither the stop nor the worker's end") {
+    const shared_event let_go = make_event();
+    const auto ended = std::make_shared<recorder::counter>();
+    struct blocks_at_end {
+        shared_event let_go;
+        std::shared_ptr<recorder::counter> ended;
+        ~blocks_at_end() {
+            let_go->wait();
+            ended->add();
+        }
+    };
+    recorder::event left;
+    worker_options options = recorder::options(1);
+    options.stop_timeout = 200ms;
+    options.log.level = log_level::warn;
+    options.log.hook = [&](const log_record& record) {
+        const bool told = record.message == "threads have not ended; leaving without them";
+        if (told && record.fields[0].value == "1") left.set();
+    };
+    const auto block = [=] { thread_local const blocks_at_end blocked{let_go, ended}; };
+    SUBCASE("a handler's") {
+        busy_worker busy(options, [=](job_context&) { block(); });
+        CHECK(busy.body->stop(recorder::guard));
+        CHECK(busy.body->exit_code() == 0);
+        CHECK(busy.settlement().what == "ack");
+        CHECK(left.is_set());
+    }
+    SUBCASE("a heartbeat's") {
+        recorder::transport wire;
+        wire.on.beat = [=](const heartbeat_request& request) -> result<heartbeat_answer> {
+            if (request.state == "terminated") block();
+            return heartbeat_answer();
+        };
+        worker worker(options, wire);
+        worker.register_handler("work", [](job_context&) {});
+        REQUIRE(worker.start());
+        CHECK(worker.stop(recorder::guard));
+        CHECK(left.is_set());
+    }
+    SUBCASE("the supervising one") {
+        options.request_timeout = 50ms;
+        options.on_transition = [=](const lifecycle_state&) { block(); };
+        busy_worker busy(options, [](job_context&) {});
+        CHECK(busy.body->stop(recorder::guard));
+    }
+    CHECK(ended->count() == 0);
+    let_go->set();
+    CHECK(ended->wait_for(1));
+}
