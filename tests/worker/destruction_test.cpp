@@ -180,7 +180,7 @@ TEST_CASE("destruction: a thread that does not end holds up neither the stop nor
     SUBCASE("a heartbeat's") {
         recorder::transport wire;
         wire.on.beat = [=](const heartbeat_request& request) -> result<heartbeat_answer> {
-            if (request.state == "terminated") block();
+            if (request.state == "terminate") block();
             return heartbeat_answer();
         };
         worker worker(options, wire);
