@@ -568,32 +568,17 @@ void tell_spool_event(const ojs::spool_event& event) {
 
 // ---- commands ----
 
-// A terminal that is closed, or an init that says it so: as SIGTERM. Left alone where it came ignored (nohup).
-void take_hangup() {
-    struct sigaction action {};
-    ::sigaction(SIGHUP, nullptr, &action);
-    if (action.sa_handler == SIG_IGN) return;
-    action = {};
-    action.sa_flags = SA_RESTART;
-    action.sa_handler = [](int) {
-        const int before = errno;
-        ::kill(::getpid(), SIGTERM);
-        errno = before;
-    };
-    ::sigaction(SIGHUP, &action, nullptr);
-}
-
 int work(const std::string& path) {
     ::signal(SIGCHLD, SIG_DFL);  // where it came ignored, no child would leave a status
     const auto below_init =
         ojs::as_init();  // as PID 1: children of children end up there, and somebody must reap them
     if (!below_init) return ojs::report_usage(below_init.error());
     ojs::lifecycle lifecycle;
-    ojs::signal_options with_reclaim;
-    with_reclaim.reclaim = true;
-    auto signals = ojs::signals::install(lifecycle, with_reclaim);  // first: a signal during start-up is kept
+    ojs::signal_options taken;
+    taken.reclaim = true;
+    taken.stop_signals = {SIGTERM, SIGINT, SIGHUP};
+    auto signals = ojs::signals::install(lifecycle, taken);  // first: a signal during start-up is kept
     if (!signals) return ojs::report_usage(signals.error());
-    take_hangup();
     auto config = read_config(path);
     if (!config) return ojs::report_usage(config.error());
     const auto checked = check(path, *config);

@@ -159,16 +159,18 @@ TEST_CASE("doctor: ignored and blocked signals") {
         int number;
         severity level;
         const char* name;
-    } cases[] = {{SIGTERM, severity::error, "SIGTERM"},
-                 {SIGINT, severity::warning, "SIGINT"},
-                 {SIGTSTP, severity::warning, "SIGTSTP"},
+    } cases[] = {{SIGTERM, severity::error, "SIGTERM"},   {SIGINT, severity::warning, "SIGINT"},
+                 {SIGHUP, severity::info, "SIGHUP"},      {SIGRTMIN + 1, severity::warning, "SIGRTMIN+1"},
+                 {SIGTTIN, severity::warning, "SIGTTIN"}, {SIGTSTP, severity::warning, "SIGTSTP"},
                  {SIGCONT, severity::warning, "SIGCONT"}};
+    worker_options options = quiet_options();
+    options.stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGRTMIN + 1};
     for (const auto& each : cases) {
         struct sigaction ignore {};
         struct sigaction previous {};
         ignore.sa_handler = SIG_IGN;
         REQUIRE(::sigaction(each.number, &ignore, &previous) == 0);
-        const std::vector<finding> ignored = ask(quiet_options());
+        const std::vector<finding> ignored = ask(options);
         ::sigaction(each.number, &previous, nullptr);
         CHECK(ignored.size() == 1);
         check_found(ignored, "signal-ignored", each.level, each.name);
@@ -178,7 +180,7 @@ TEST_CASE("doctor: ignored and blocked signals") {
         sigemptyset(&one);
         sigaddset(&one, each.number);
         ::pthread_sigmask(SIG_BLOCK, &one, &mask);
-        const std::vector<finding> blocked = ask(quiet_options());
+        const std::vector<finding> blocked = ask(options);
         ::pthread_sigmask(SIG_SETMASK, &mask, nullptr);
         CHECK(blocked.size() == 1);
         check_found(blocked, "signal-blocked", severity::warning, each.name);

@@ -1,3 +1,4 @@
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -195,6 +196,30 @@ TEST_CASE("options: a bad value is refused, naming variable and value") {
     check_bad("OJS_AUTH_TOKEN", "");
     for (const char* value : {"", "INFO", "verbose", "info "}) check_bad("OJS_LOG_LEVEL", value);
     for (const char* value : {"", "xml"}) check_bad("OJS_LOG_FORMAT", value);
+}
+
+TEST_CASE("options: stop signals, by name or number") {
+    using numbers = std::vector<int>;
+    CHECK(good({}).stop_signals == numbers{SIGTERM, SIGINT, SIGHUP});
+    CHECK(good({{"OJS_STOP_SIGNALS", "TERM"}}).stop_signals == numbers{SIGTERM});
+    CHECK(good({{"OJS_STOP_SIGNALS", "SIGQUIT, USR2,3"}}).stop_signals == numbers{SIGQUIT, SIGUSR2, 3});
+    CHECK(good({{"OJS_STOP_SIGNALS", "RTMIN,SIGRTMIN+3,RTMAX,RTMAX-1"}}).stop_signals ==
+          numbers{SIGRTMIN, SIGRTMIN + 3, SIGRTMAX, SIGRTMAX - 1});
+    CHECK(good({{"OJS_STOP_SIGNALS", "USR1"}}).stop_signals == numbers{SIGUSR1});
+    for (const char* value : {"", "TERM,", "term", "SIG", "SIGSIGTERM", "0", "-15", "15.0", "RTMIN-1",
+                              "RTMIN+", "RTMIN+99", "RTMAX+1", "TERM;INT"}) {
+        check_bad("OJS_STOP_SIGNALS", value);
+    }
+    for (const char* refused :
+         {"SIGKILL", "SIGSTOP", "SIGSEGV", "SIGTSTP", "SIGCONT", "SIGTTIN", "SIGPIPE", "SIGCHLD"}) {
+        const result<worker_options> out = read({{"OJS_STOP_SIGNALS", refused}});
+        REQUIRE(!out);
+        CHECK(holds(out.error().text, std::string("(OJS_STOP_SIGNALS): ") + refused + " "));
+    }
+    CHECK(!read({{"OJS_STOP_SIGNALS", "USR1"}, {"OJS_TERMINATION_TYPE_FILE", "/run/mode"}}));
+    worker_options none;
+    none.stop_signals.clear();
+    CHECK(!validate(none));
 }
 
 TEST_CASE("options: https takes a stream, which may be given after the environment was read") {

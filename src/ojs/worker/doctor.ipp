@@ -106,34 +106,38 @@ inline void check_variables(const char* const* variables, std::vector<finding>& 
 
 // ---- signals ----
 
-struct signal_check {
-    int number;
-    severity when_ignored;
-    const char* cost;  // what is lost with it
-};
-inline constexpr signal_check signal_checks[] = {
-    {SIGTERM, severity::error, "the worker cannot be asked to stop, only killed"},
-    {SIGINT, severity::warning, "Ctrl-C does not stop the worker"},
-    {SIGTSTP, severity::warning, "the worker cannot be made quiet"},
-    {SIGCONT, severity::warning, "a quiet worker cannot be resumed"},
-};
+// What is lost where the signal is ignored.
+inline const char* cost_of(int number) {
+    if (number == SIGTSTP) return "the worker cannot be made quiet";
+    if (number == SIGCONT) return "a quiet worker cannot be resumed";
+    if (number == SIGTTIN) return "the worker cannot be asked for its jobs in flight";
+    return "it does not stop the worker";
+}
 
-inline void check_signals(std::vector<finding>& out) {
+inline void check_signals(const worker_options& options, std::vector<finding>& out) {
     sigset_t blocked;
     sigemptyset(&blocked);
     pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
-    for (const signal_check& check : signal_checks) {
-        const std::string name = signal_name(check.number);
+    std::vector<int> handled = options.stop_signals;
+    for (const int number : {SIGTSTP, SIGCONT, SIGTTIN}) handled.push_back(number);
+    if (!options.termination_mode_file.empty()) handled.push_back(SIGUSR1);
+    for (const int number : handled) {
+        const std::string name = signal_name(number);
         struct sigaction action {};
-        ::sigaction(check.number, nullptr, &action);
+        ::sigaction(number, nullptr, &action);
         if ((action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_IGN) {
-            out.push_back({check.when_ignored, "signal-ignored",
+            // The first is what the platform sends, and nohup means what it does to SIGHUP.
+            const bool is_main = number == handled.front();
+            out.push_back({is_main            ? severity::error
+                           : number == SIGHUP ? severity::info
+                                              : severity::warning,
+                           "signal-ignored",
                            cat({name, " was ignored when the process started (nohup, a shell's trap or &): ",
-                                check.cost}),
+                                cost_of(number)}),
                            cat({"start the worker without that, or as `env --default-signal=", name.substr(3),
                                 " ...`"})});
         }
-        if (sigismember(&blocked, check.number) == 1) {
+        if (sigismember(&blocked, number) == 1) {
             out.push_back({severity::warning, "signal-blocked",
                            cat({name,
                                 " was blocked when the process started; the worker unblocks it, but programs "
@@ -328,7 +332,7 @@ inline void check_settings(const worker_options& options, const container_info& 
 
 OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options, const doctor_options& how) {
     std::vector<finding> out;
-    detail::check_signals(out);  // first: nothing here may have changed the mask yet
+    detail::check_signals(options, out);  // first: nothing here may have changed the mask yet
     const result<void> valid = validate(options);
     if (!valid) {
         out.push_back({severity::error, "options", valid.error().text,

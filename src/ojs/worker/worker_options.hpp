@@ -1,6 +1,8 @@
 // worker_options: everything about a worker that can be set, by code or environment.
 #pragma once
 
+#include <signal.h>
+
 #include <chrono>
 #include <string>
 #include <vector>
@@ -54,6 +56,9 @@ struct worker_options {
     std::chrono::milliseconds stuck_after{5000};
     // Two stop signals closer together are one stop event.
     std::chrono::milliseconds repeat_signal_gap{250};
+    // What asks run() for a stop, as signal_options::stop_signals takes it. Those that came ignored stay so, as SIGHUP does
+    // under nohup.
+    std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP};
     std::chrono::milliseconds progress_interval{5000};  // between progress lines of the drain [GS 5.2]
     // What the container grants between SIGTERM and SIGKILL, and what its preStop hook takes of that; 0: not said.
     // Only compared with the rest, see check_budget(). [GS 6.3]

@@ -4,7 +4,9 @@
 
 #include <cstdlib>
 
+#include "../base/detail/signal_names.hpp"
 #include "../base/detail/text.hpp"
+#include "../core/signals.hpp"
 #include "../net/detail/url.hpp"
 #include "../system/container.hpp"
 #include "engine/backend_url.ipp"
@@ -83,7 +85,7 @@ inline constexpr std::string_view known_variables =
     "OJS_SHUTDOWN_TIMEOUT OJS_HEARTBEAT_INTERVAL OJS_POLL_INTERVAL OJS_VISIBILITY_TIMEOUT "
     "OJS_REQUEST_TIMEOUT "
     "OJS_STOP_TIMEOUT OJS_CANCEL_WAIT OJS_CANCEL_LEAD OJS_RECLAIM_WAIT OJS_TERMINATION_TYPE_FILE "
-    "OJS_STUCK_AFTER OJS_REPEAT_SIGNAL_GAP OJS_PROGRESS_INTERVAL OJS_CONTAINER_GRACE_PERIOD "
+    "OJS_STUCK_AFTER OJS_REPEAT_SIGNAL_GAP OJS_STOP_SIGNALS OJS_PROGRESS_INTERVAL OJS_CONTAINER_GRACE_PERIOD "
     "OJS_PRESTOP_DELAY OJS_DIALECT OJS_HEALTH_ADDR OJS_HEALTH_CONTROL OJS_HEALTH_TOKEN OJS_LABELS "
     "OJS_JOB_TYPES "
     "OJS_WORKER_ID OJS_AUTH_TOKEN OJS_REGISTRATION_PATH OJS_LOG_LEVEL OJS_LOG_FORMAT OJS_LIFECYCLE_ADDR "
@@ -132,6 +134,18 @@ class environment_reader {
         out = split_list(value);
         for (const std::string& item : out) {
             if (item.empty()) fail(value, out.size() == 1 ? "must name at least one" : "has an empty name");
+        }
+    }
+
+    void signals(std::vector<int>& out, const char* value) {
+        if (value == nullptr) return;
+        out.clear();
+        for (const std::string& name : split_list(value)) {
+            out.push_back(signal_number(name));
+            if (out.back() == 0) {
+                fail(value, cat({"'", printable(name, 40),
+                                 "' is no signal (write TERM, INT, HUP, QUIT, USR2, RTMIN+3 or a number)"}));
+            }
         }
     }
 
@@ -230,6 +244,10 @@ inline result<void> check_durations(const worker_options& options) {
     return {};
 }
 
+inline result<void> check_stops(const worker_options& options) {
+    return check_stop_signals(options.stop_signals, !options.termination_mode_file.empty());
+}
+
 // Why options cannot be used, if so; `has_https`: an https:// URL can.
 inline result<void> check_options(const worker_options& options, bool has_https) {
     if (options.concurrency < 1 || options.concurrency > 10000)
@@ -243,7 +261,7 @@ inline result<void> check_options(const worker_options& options, bool has_https)
     for (const std::string& queue : options.queues) {
         if (queue.empty()) return invalid("a queue's name must not be empty");
     }
-    for (const auto check : {check_durations, check_health, check_registration_path}) {
+    for (const auto check : {check_durations, check_health, check_stops, check_registration_path}) {
         const result<void> valid = check(options);
         if (!valid) return valid;
     }
@@ -299,6 +317,7 @@ OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(cons
     read.duration(out.stuck_after, read.find("OJS_STUCK_AFTER"), detail::least_interval);
     read.text(out.termination_mode_file, read.find("OJS_TERMINATION_TYPE_FILE"));
     read.duration(out.repeat_signal_gap, read.find("OJS_REPEAT_SIGNAL_GAP"));
+    read.signals(out.stop_signals, read.find("OJS_STOP_SIGNALS"));
     read.duration(out.progress_interval, read.find("OJS_PROGRESS_INTERVAL"), detail::least_interval);
     read.duration(out.container_grace_period, read.find("OJS_CONTAINER_GRACE_PERIOD"));
     read.duration(out.prestop_delay, read.find("OJS_PRESTOP_DELAY"));

@@ -17,6 +17,17 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
+// A run() has ended. One that leaves a thread behind ends the process, but never while another one has jobs to settle: the
+// last does it, with the worst status of all. True: the caller must not return.
+inline bool end_run(int status, bool leaves_threads) noexcept {
+    int worst = process.worst_status.load();
+    while (status > worst && !process.worst_status.compare_exchange_weak(worst, status)) {
+    }
+    if (leaves_threads) process.exits.store(true);
+    if (process.runs.fetch_sub(1) == 1 && process.exits.load()) _exit(process.worst_status.load());
+    return leaves_threads;
+}
+
 // Runs one worker from its first heartbeat to its last. Sleeps on one descriptor; makes no slow call itself,
 // so it notices every signal at once. Listeners are called from here.
 class supervisor {
@@ -60,6 +71,9 @@ class supervisor {
         stop();
         return end();
     }
+
+    // Once supervise() has returned: others still run in this process, and the last of them ends it.
+    bool must_exit() const noexcept { return must_exit_; }
 
   private:
     // The phase as noticed: what follows from it has been done. The lifecycle itself may be ahead.
@@ -359,7 +373,7 @@ class supervisor {
         const bool all_beats_home = heart_->all_home();
         pool_->abandon_threads();
         heart_->end();
-        if (!(all_home && all_beats_home && all_steps_home_) && owns_process_) _exit(status);
+        if (owns_process_) must_exit_ = end_run(status, !(all_home && all_beats_home && all_steps_home_));
         return status;
     }
 
@@ -423,6 +437,7 @@ class supervisor {
     bool mode_decided_ = false;
     bool reclaim_named_ = false;  // by the termination-mode file
     bool all_steps_home_ = true;
+    bool must_exit_ = false;
     ojs::phase phase_seen_ = phase::running;
     time_point next_progress_ = time_point::max();
     time_point draining_since_ = steady_clock::now();
