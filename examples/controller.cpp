@@ -149,7 +149,7 @@ struct wrong_value : std::runtime_error {
 };
 
 milliseconds read_duration(const picojson::value& value) {
-    constexpr double longest = 86400;  // seconds, as the library has it
+    constexpr double max_bare_seconds = 3600;  // as parse_duration() has it
     if (value.is<std::string>()) {
         const auto read = ojs::parse_duration(value.get<std::string>());
         if (!read) throw wrong_value(read.error().text);
@@ -157,8 +157,8 @@ milliseconds read_duration(const picojson::value& value) {
     }
     if (!value.is<double>()) throw wrong_value("must be a duration: \"3550s\", or seconds");
     const double seconds = value.get<double>();
-    if (!(seconds >= 0 && seconds <= longest))
-        throw wrong_value("must be from 0 to 86400 seconds, or have its unit: \"25h\", \"500ms\"");
+    if (!(seconds >= 0 && seconds <= max_bare_seconds))
+        throw wrong_value("must be from 0 to 3600 seconds, or have its unit: \"25h\", \"500ms\"");
     return milliseconds(static_cast<std::int64_t>(std::llround(seconds * 1000)));
 }
 
@@ -568,32 +568,17 @@ void tell_spool_event(const ojs::spool_event& event) {
 
 // ---- commands ----
 
-// A terminal that is closed, or an init that says it so: as SIGTERM. Left alone where it came ignored (nohup).
-void take_hangup() {
-    struct sigaction action {};
-    ::sigaction(SIGHUP, nullptr, &action);
-    if (action.sa_handler == SIG_IGN) return;
-    action = {};
-    action.sa_flags = SA_RESTART;
-    action.sa_handler = [](int) {
-        const int before = errno;
-        ::kill(::getpid(), SIGTERM);
-        errno = before;
-    };
-    ::sigaction(SIGHUP, &action, nullptr);
-}
-
 int work(const std::string& path) {
     ::signal(SIGCHLD, SIG_DFL);  // where it came ignored, no child would leave a status
     const auto below_init =
         ojs::as_init();  // as PID 1: children of children end up there, and somebody must reap them
     if (!below_init) return ojs::report_usage(below_init.error());
     ojs::lifecycle lifecycle;
-    ojs::signal_options with_reclaim;
-    with_reclaim.reclaim = true;
-    auto signals = ojs::signals::install(lifecycle, with_reclaim);  // first: a signal during start-up is kept
+    ojs::signal_options taken;
+    taken.reclaim = true;
+    taken.stop_signals = {SIGTERM, SIGINT, SIGHUP};
+    auto signals = ojs::signals::install(lifecycle, taken);  // first: a signal during start-up is kept
     if (!signals) return ojs::report_usage(signals.error());
-    take_hangup();
     auto config = read_config(path);
     if (!config) return ojs::report_usage(config.error());
     const auto checked = check(path, *config);

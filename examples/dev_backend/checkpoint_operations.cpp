@@ -8,11 +8,22 @@
 
 namespace dev_backend {
 
+namespace {
+
+std::string checkpoint_answer(const std::string& id, std::string_view state) {
+    json_object inner;
+    inner.text("job_id", id);
+    if (!state.empty()) inner.raw("state", state);
+    return json_object().raw("checkpoint", inner.str()).str();
+}
+
+}  // namespace
+
 ojs::http_response save_checkpoint(backend& on, const incoming& in) {
     json_object event;
     const std::string from(ojs::find_header(in.request.headers, "X-OJS-Worker-ID"));
     event.text("job_id", in.id).text("worker_id", from);
-    ojs::http_response out = json_answer(200, json_object().text("job_id", in.id).str());
+    ojs::http_response out = json_answer(200, checkpoint_answer(in.id, {}));
     store::lock held(on.jobs.mutex(), std::defer_lock);
     try {
         parse_object(in.request.body);
@@ -42,8 +53,7 @@ ojs::http_response load_checkpoint(backend& on, const incoming& in) {
     const store::lock held(on.jobs.mutex());
     const job& of = on.jobs.find(in.id);
     if (!of.has_checkpoint) throw refusal{404, "not_found", "the job has no checkpoint"};
-    const std::string_view state = json_slicer::find(json_slicer::object_members(of.meta), "checkpoint");
-    return json_answer(200, json_object().text("job_id", in.id).raw("state", state).str());
+    return json_answer(200, checkpoint_answer(in.id, checkpoint_of(of)));
 }
 
 ojs::http_response drop_checkpoint(backend& on, const incoming& in) {
@@ -53,7 +63,7 @@ ojs::http_response drop_checkpoint(backend& on, const incoming& in) {
     require_holder(of, ojs::find_header(in.request.headers, "X-OJS-Worker-ID"));
     on.jobs.forget_checkpoint(in.id);
     on.events.write("checkpoint_dropped", json_object().text("job_id", in.id));
-    return json_answer(200, json_object().text("job_id", in.id).str());
+    return json_answer(200, json_object().flag("deleted", true).text("job_id", in.id).str());
 }
 
 }  // namespace dev_backend

@@ -2,6 +2,7 @@
 
 #include "clock.hpp"
 #include "json.hpp"
+#include "json_slicer.hpp"
 #include "refusal.hpp"
 
 namespace dev_backend {
@@ -10,6 +11,7 @@ std::string open_envelope(const job& shown) {
     json_object out = json_object::continued(shown.fixed);
     out.raw("meta", shown.meta);
     out.text("state", name_of(shown.state)).number("attempt", shown.attempt);
+    if (shown.owner != nullptr) out.text("worker_id", shown.owner->id);
     if (shown.started_ms > 0) out.text("started_at", iso_time(shown.started_ms));
     if (shown.retry_delay.count() > 0) out.number("retry_delay_ms", shown.retry_delay.count());
     if (shown.state == job_state::cancelled) out.text("cancelled_at", iso_time(shown.ended_ms));
@@ -25,6 +27,10 @@ std::string open_envelope(const job& shown) {
 
 std::string envelope(const job& shown) {
     return open_envelope(shown) + "}";
+}
+
+std::string_view checkpoint_of(const job& of) {
+    return json_slicer::find(json_slicer::object_members(of.meta), "checkpoint");
 }
 
 void require_holder(const job& held, std::string_view from) {

@@ -91,8 +91,9 @@ struct new_job : job_terms {
     bool pending = false;
 };
 
-std::string envelope(const job& shown);       // as clients see it, JSON
-std::string open_envelope(const job& shown);  // the same without its closing brace
+std::string envelope(const job& shown);         // as clients see it, JSON
+std::string open_envelope(const job& shown);    // the same without its closing brace
+std::string_view checkpoint_of(const job& of);  // JSON
 
 // What comes late must not touch what meanwhile is another worker's.
 void require_holder(const job& held, std::string_view from);

@@ -7,7 +7,8 @@
 //   GET    /ojs/v1/jobs/{id}           INFO         POST /ojs/v1/workers/nack       FAIL
 //   DELETE /ojs/v1/jobs/{id}           CANCEL       POST /ojs/v1/workers/heartbeat  BEAT, and /workers/beat
 //   POST   /ojs/v1/jobs/{id}/activate  ACTIVATE     GET  /ojs/v1/workers/{id}/health
-//   POST, GET, DELETE /ojs/v1/jobs/{id}/checkpoint   {"state":any}, handed out as meta.checkpoint with the next FETCH
+//   POST, GET, DELETE /ojs/v1/jobs/{id}/checkpoint   {"state":any}, handed out with the next FETCH as checkpoint.state and
+//                                                    meta.checkpoint
 //   GET    /ojs/v1/dead-letter, POST /ojs/v1/dead-letter/{id}/retry, DELETE /ojs/v1/dead-letter/{id}
 //   GET    /ojs/v1/queues, /ojs/v1/events, /ojs/v1/health, /ojs/manifest
 //   GET    /ojs/v1/admin/jobs, /ojs/v1/admin/workers, /ojs/v1/admin/workers/{id}

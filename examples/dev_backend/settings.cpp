@@ -43,24 +43,26 @@ const char* const usage =
 
 namespace {
 
-bool read_duration(const std::string& text, milliseconds longest, milliseconds& out) {
+bool read_duration(const std::string& text, milliseconds longest, milliseconds& out, std::string& fault) {
     const auto parsed = ojs::parse_duration(text);
+    if (!parsed) fault = parsed.error().text;
     if (!parsed || *parsed > longest) return false;
     out = *parsed;
     return true;
 }
 
-// False: `value` is no good for this flag.
-bool set_flag(const std::string& flag, const std::string& value, settings& out) {
+// False: the flag cannot have this value; `fault` says why.
+bool set_flag(const std::string& flag, const std::string& value, settings& out, std::string& fault) {
+    fault = "'" + value + "' is not a value for it";
     constexpr milliseconds day{86400000};
     std::uint64_t number = 0;
-    if (flag == "--retry-delay") return read_duration(value, day, out.retry_delay.emplace());
-    if (flag == "--timeout-grace") return read_duration(value, day, out.timeout_grace);
-    if (flag == "--lame-duck") return read_duration(value, day, out.lame_duck);
+    if (flag == "--retry-delay") return read_duration(value, day, out.retry_delay.emplace(), fault);
+    if (flag == "--timeout-grace") return read_duration(value, day, out.timeout_grace, fault);
+    if (flag == "--lame-duck") return read_duration(value, day, out.lame_duck, fault);
     if (flag == "--store") return !(out.store_path = value).empty();
     if (flag == "--sync") return (out.full_sync = value == "full") || value == "normal";
-    if (flag == "--dead-after") return read_duration(value, day, out.dead_after);
-    if (flag == "--delay") return read_duration(value, longest_delay, out.delay);
+    if (flag == "--dead-after") return read_duration(value, day, out.dead_after, fault);
+    if (flag == "--delay") return read_duration(value, longest_delay, out.delay, fault);
     if (flag == "--seed") return read_number(value, UINT64_MAX, out.seed);
     if (flag == "--max-checkpoint") return read_number(value, UINT64_MAX, out.max_checkpoint);
     if (flag == "--ledger") return !(out.ledger_path = value).empty();
@@ -114,7 +116,8 @@ ojs::result<settings> read_flags(int argc, char** argv) {
         }
         if (equals == std::string::npos && i + 1 == argc) return wrong_flag(flag + " needs a value");
         const std::string value = equals == std::string::npos ? argv[++i] : argument.substr(equals + 1);
-        if (!set_flag(flag, value, out)) return wrong_flag(flag + ": '" + value + "' is not a value for it");
+        std::string fault;
+        if (!set_flag(flag, value, out, fault)) return wrong_flag(flag + ": " + fault);
     }
     if (out.help) return out;
     if (!out.store_path.empty() && out.store_path == out.ledger_path)

@@ -11,6 +11,17 @@
 
 namespace dev_backend {
 
+namespace {
+
+// With the last checkpoint, as the durable-execution extension has it.
+std::string claimed_envelope(const job& claimed, bool with_checkpoint) {
+    if (!with_checkpoint || !claimed.has_checkpoint) return envelope(claimed);
+    const std::string state = json_object().raw("state", checkpoint_of(claimed)).str();
+    return json_object::continued(open_envelope(claimed)).raw("checkpoint", state).str();
+}
+
+}  // namespace
+
 ojs::http_response fetch(backend& on, const incoming& in) {
     const picojson::value body = parse_object(in.request.body);
     const auto queues = texts_of(body, "queues");
@@ -33,7 +44,7 @@ ojs::http_response fetch(backend& on, const incoming& in) {
     std::string out = "{\"jobs\":[";
     for (const job* each : on.jobs.claim(worker_id, *queues, static_cast<std::size_t>(count), lease)) {
         if (out.back() != '[') out += ',';
-        out += envelope(*each);
+        out += claimed_envelope(*each, !on.options.no_checkpoints);
         ids.push_back(each->id);
     }
     event.texts("jobs", ids);

@@ -39,7 +39,8 @@ TEST_CASE("parse_duration reads every form people write") {
         {"2147483647ms", 2147483647},
         {"2147483s647ms", 2147483647},
         {"2147483s", 2147483000},
-        {"86400", 86400000},
+        {"3600", 3600000},
+        {"3601s", 3601000},
         {"596h31m23s647ms", 2147483647},
     };
     for (const form& each : forms) {
@@ -83,8 +84,7 @@ TEST_CASE("parse_duration refuses everything else and says what it was given") {
         "5 5",
         "1,5s",
         "2147483648ms",
-        "86401",
-        "2147484",
+        "2147483648",
         "2147484s",
         "597h",
         "596h31m23s648ms",
@@ -107,11 +107,27 @@ TEST_CASE("parse_duration refuses everything else and says what it was given") {
         CHECK(parsed.error().text.find('\n') == std::string::npos);
     }
     CHECK(ojs::parse_duration("30 s").error().text.find("'30 s'") == 0);
-    for (const char* text : {"86401", "3600000", "18446744073709551615"}) {
-        const std::string said = ojs::parse_duration(text).error().text;
-        CHECK(said.find("milliseconds? (write " + std::string(text) + "ms,") != std::string::npos);
-    }
     CHECK(ojs::parse_duration(std::string(100000, '9')).error().text.size() < 200);
+}
+
+TEST_CASE("parse_duration names both readings of a plain number that cannot be meant") {
+    const struct {
+        const char* text;
+        const char* said;
+    } cases[] = {
+        {"3601", "'3601' has no unit: 3601s (1h1s) or 3601ms (3s601ms)? write the unit"},
+        {"30000", "'30000' has no unit: 30000s (8h20m) or 30000ms (30s)? write the unit"},
+        {"0086400", "'86400' has no unit: 86400s (24h) or 86400ms (1m26s400ms)? write the unit"},
+        {"2147483647",
+         "'2147483647' has no unit: 2147483647s (596523h14m7s) or 2147483647ms (596h31m23s647ms)? write the "
+         "unit"},
+    };
+    for (const auto& each : cases) {
+        const auto parsed = ojs::parse_duration(each.text);
+        REQUIRE_FALSE(parsed);
+        CHECK(parsed.error().code == ojs::errc::invalid_argument);
+        CHECK(parsed.error().text == each.said);
+    }
 }
 
 TEST_CASE("format_duration writes the shortest form, and parse_duration reads it back") {

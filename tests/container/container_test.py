@@ -247,7 +247,7 @@ class Container:
 
 
 IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
-UNSAID = r"nobody said what the container grants .* fix=\"set OJS_CONTAINER_GRACE_PERIOD"
+UNSAID = r"OJS_CONTAINER_GRACE_PERIOD is unset.* fix=\"let Podman grant 40s"
 
 
 class Deployment(threading.Thread):
@@ -300,7 +300,7 @@ DOCUMENTS = [
     Deployment("Website, pod", {**IN_A_POD, "OJS_GRACE_PERIOD": "25s"}, 30, 25),
     Deployment("Website, Compose", {}, 30, None, told=UNSAID),
     Deployment("a pod that says nothing", IN_A_POD, 30, 25, told=r"grace period of 25s fits into the 30s"),
-    Deployment("docker stop with its default", {}, 10, None, told=r"for docker is 10s unless set"),
+    Deployment("docker stop with its default", {}, 10, None, told=r"10s that Podman grants unless"),
 ]
 
 

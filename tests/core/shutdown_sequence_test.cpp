@@ -308,7 +308,7 @@ TEST_CASE("shutdown sequence: the total that the environment asks for") {
         const auto refused = with(bad);
         REQUIRE_FALSE(refused);
         CHECK(refused.error().code == errc::invalid_argument);
-        CHECK(refused.error().text.find(std::string("OJS_SERVER_SHUTDOWN_TIMEOUT=") + bad + ":") == 0);
+        CHECK(refused.error().text.find(std::string("OJS_SERVER_SHUTDOWN_TIMEOUT='") + bad + "' ") == 0);
     }
 }
 

@@ -648,24 +648,30 @@ TEST_CASE("signals: SIGUSR1 is left alone unless it was asked for, and then mean
     CHECK((disposition_of(SIGUSR1).sa_handler == before.sa_handler));
 }
 
+namespace {
+
+const signal_options with_reclaim{false, true, {SIGTERM, SIGINT}};
+
+}  // namespace
+
 TEST_CASE("signals: SIGUSR1 taken later, for the installer there is, and given back with the rest") {
     const struct sigaction before = disposition_of(SIGUSR1);
     lifecycle target;
     lifecycle other;
-    const ojs::result<void> too_early = signals::add_reclaim(target);
+    const auto too_early = signals::add(target, with_reclaim);
     REQUIRE_FALSE(too_early);
     CHECK(too_early.error().code == ojs::errc::busy);
     {
         signals installed = claim(target);
-        CHECK_FALSE(signals::add_reclaim(other));
+        CHECK_FALSE(signals::add(other, with_reclaim));
         {
             const with_disposition foreign(SIGUSR1, [](int) {});
-            const ojs::result<void> refused = signals::add_reclaim(target);
+            const auto refused = signals::add(target, with_reclaim);
             REQUIRE_FALSE(refused);
             CHECK(refused.error().text.find("SIGUSR1") == 0);
         }
-        REQUIRE(signals::add_reclaim(target));
-        REQUIRE(signals::add_reclaim(target));  // again is nothing new
+        REQUIRE(signals::add(target, with_reclaim));
+        REQUIRE(signals::add(target, with_reclaim));  // again is nothing new
         send_self(SIGUSR1);
         CHECK(installed.wait(guard()).number == SIGUSR1);
         CHECK(target.phase() == phase::stopping);
@@ -677,8 +683,79 @@ TEST_CASE("signals: SIGUSR1 that was ignored when the process started stays igno
     const with_disposition ignored(SIGUSR1, SIG_IGN);
     lifecycle target;
     const signals installed = claim(target);
-    REQUIRE(signals::add_reclaim(target));
+    const auto added = signals::add(target, with_reclaim);
+    REQUIRE(added);
+    CHECK(*added == std::vector<int>{SIGUSR1});
     CHECK((disposition_of(SIGUSR1).sa_handler == SIG_IGN));
+}
+
+TEST_CASE("signals: every stop signal counts alike, and all are given back") {
+    std::vector<int> stops = {SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU, SIGRTMIN + 3, SIGRTMAX};
+    for (const int number : stops) {
+        CAPTURE(number);
+        lifecycle target(0ms);
+        {
+            signals installed = claim(target, {false, false, stops});
+            CHECK((disposition_of(SIGTERM).sa_handler == SIG_DFL));  // none of them here
+            send_self(number);
+            CHECK(target.phase() == phase::draining);
+            CHECK(target.state().cause.signal == number);
+            send_self(stops.front());
+            CHECK(target.phase() == phase::stopping);
+            send_self(stops.back());
+            CHECK(target.state().exit_now);
+            for (const int expected : {number, stops.front(), stops.back()})
+                CHECK(installed.wait(guard()).number == expected);
+            CHECK(signals::last_received(number).number == number);
+        }
+        CHECK((disposition_of(number).sa_handler == SIG_DFL));
+    }
+}
+
+TEST_CASE("signals: what cannot be a stop signal is refused with the reason, and nothing is claimed") {
+    const std::pair<int, const char*> refused[] = {
+        {SIGKILL, "SIGKILL cannot be handled"}, {SIGSTOP, "SIGSTOP cannot be handled"},
+        {SIGSEGV, "SIGSEGV reports a fault"},   {SIGTSTP, "SIGTSTP already means quiet"},
+        {SIGCONT, "SIGCONT already means"},     {SIGTTIN, "SIGTTIN already asks for"},
+        {SIGPIPE, "SIGPIPE is sent by"},        {SIGCHLD, "SIGCHLD is sent by"},
+        {SIGUSR1, "SIGUSR1 already means"},     {0, "signal 0 is no signal"},
+        {-1, "signal -1 is no signal"},         {SIGRTMAX + 1, "is no signal"},
+        {1000, "signal 1000 is no signal"}};
+    lifecycle target;
+    for (const auto& [number, reason] : refused) {
+        CAPTURE(number);
+        for (const bool later : {false, true}) {
+            const signals installed = later ? claim(target) : signals();
+            const signal_options options{false, true, {SIGTERM, number}};
+            const ojs::error failure =
+                later ? signals::add(target, options).error() : signals::install(target, options).error();
+            CHECK(failure.code == ojs::errc::invalid_argument);
+            CHECK(failure.text.find(reason) != std::string::npos);
+            CHECK(signals::installed_for(target) == later);
+        }
+    }
+    CHECK_FALSE(signals::install(target, {false, false, {}}));
+}
+
+TEST_CASE("signals: a program's own handler of SIGHUP stays, unless both are to run") {
+    foreign_calls = 0;
+    const with_disposition reload(SIGHUP, foreign_handler);
+    const std::vector<int> stops = {SIGTERM, SIGHUP};
+    {
+        lifecycle target(0ms);
+        const signals installed = claim(target);
+        const auto added = signals::add(target, {false, false, stops});
+        REQUIRE(added);
+        CHECK(added->empty());
+        send_self(SIGHUP);
+        CHECK(foreign_calls == 1);
+        CHECK(target.phase() == phase::running);
+    }
+    lifecycle target(0ms);
+    const signals installed = claim(target, {true, false, stops});
+    send_self(SIGHUP);
+    CHECK(foreign_calls == 2);
+    CHECK(target.phase() == phase::draining);
 }
 
 TEST_CASE("signals: names") {
@@ -688,7 +765,8 @@ TEST_CASE("signals: names") {
     CHECK(ojs::signal_name(SIGCONT) == "SIGCONT");
     CHECK(ojs::signal_name(SIGKILL) == "SIGKILL");
     CHECK(ojs::signal_name(SIGBUS) == "SIGBUS");
-    CHECK(ojs::signal_name(64) == "signal 64");
+    CHECK(ojs::signal_name(SIGRTMIN + 3) == "SIGRTMIN+3");
+    CHECK(ojs::signal_name(SIGRTMAX + 1) == "signal " + std::to_string(SIGRTMAX + 1));
     CHECK(ojs::signal_name(0) == "signal 0");
 }
 

@@ -461,7 +461,8 @@ def checkpoint(server):
     if status in (404, 405, 501):
         raise NotSaid(f"no such route: {status}")
     hold(status in (200, 201, 204), f"storing is answered {status}: {said}")
-    hold(read == 200 and back.get("state") == {"at": 7}, f"reading is answered {read}: {back}")
+    found = back.get("checkpoint", back) if read == 200 else {}
+    hold(found.get("state") == {"at": 7}, f"reading is answered {read}: {back}")
 
 
 def push_until(over, server, queue):

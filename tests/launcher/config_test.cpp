@@ -173,8 +173,13 @@ TEST_CASE("launcher_config: values of another type, or that cannot be meant") {
     CHECK(fault(R"("restart_policy": "sometimes")") == "restart_policy: not never, on-failure or always");
     for (const char* text : {R"("30 s")", R"("")", "-1", "1e9", "true", R"("1\u0000s")", "1.5", R"("-1s")"}) {
         CAPTURE(text);
+        const std::string said = fault(std::string(R"("health_check_timeout": )") + text);
+        CHECK(said.find("health_check_timeout: '") == 0);
+        CHECK(said.find("' is not a duration (write 500ms, 30s,") != std::string::npos);
+    }
+    for (const char* text : {"30000", R"("30000")"}) {
         CHECK(fault(std::string(R"("health_check_timeout": )") + text) ==
-              "health_check_timeout: not a duration as 500ms, 30s or 1m30s");
+              "health_check_timeout: '30000' has no unit: 30000s (8h20m) or 30000ms (30s)? write the unit");
     }
     CHECK(fault_of_file(R"({"process_groups": {}})") == "process_groups: not a list");
     CHECK(fault_of_file(R"({"process_groups": []})") == "process_groups: is empty");

@@ -351,6 +351,25 @@ TEST_CASE("backend: an operator finds jobs and workers, quiets one, and sees who
     CHECK(ask(jobs, "GET", "/ojs/v1/admin/workers/%ff").status == 400);
 }
 
+TEST_CASE("backend: a checkpoint is answered, and comes with the next claim, as the extension has it") {
+    backend jobs;
+    const std::string id = pushed(jobs, "");
+    CHECK(claim(jobs)["checkpoint"].items.empty());
+    const std::string path = "/ojs/v1/jobs/" + id + "/checkpoint";
+    CHECK(ask(jobs, "GET", path).status == 404);
+    CHECK(ask(jobs, "POST", path, R"({"state":{"at":7}})").body["checkpoint"]["job_id"].text == id);
+    CHECK(ask(jobs, "GET", path).body["checkpoint"]["state"]["at"].number == 7);
+    const std::string handed_back =
+        R"({"job_id":")" + id + R"(","error":{"code":"ShutdownError"},"requeue":true})";
+    CHECK(ask(jobs, "POST", "/ojs/v1/workers/nack", handed_back).status == 200);
+    const json again = claim(jobs, "v");
+    CHECK(again["checkpoint"]["state"]["at"].number == 7);
+    CHECK(again["meta"]["checkpoint"]["at"].number == 7);
+    CHECK(ask(jobs, "GET", "/ojs/v1/jobs/" + id).body["job"]["worker_id"].text == "v");
+    CHECK(ask(jobs, "DELETE", path).body["job_id"].text == id);
+    CHECK(ask(jobs, "GET", path).status == 404);
+}
+
 TEST_CASE("backend: lifecycle events are there to be read, from where one has read them") {
     const backend jobs;
     const std::string id = pushed(jobs, R"("retry":{"max_attempts":1})");

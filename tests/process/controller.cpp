@@ -639,7 +639,7 @@ TEST_CASE("controller: SIGHUP is as SIGTERM, unless it came ignored") {
         on.start_with_job();
         on.controller.signal(SIGHUP);
         REQUIRE(on.prints(processing));
-        CHECK(on.prints("Received SIGTERM. Grace period: 3550s"));
+        CHECK(on.prints("Received SIGHUP. Grace period: 3550s"));
         on.let_finish();
         CHECK(on.controller.wait() == 0);
         CHECK(on.job_is_only_in("done"));

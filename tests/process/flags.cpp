@@ -71,7 +71,7 @@ TEST_CASE("flags: --doctor exits 0 where there is no error, and 1 where there is
     process over = run({"--doctor"}, {{"OJS_URL", "memory:"}, {"OJS_CONTAINER_GRACE_PERIOD", "30s"}});
     CHECK(over.wait() == 1);
     CHECK(over.prints("error    budget-exceeded: "));
-    CHECK(over.prints("fix: let the container grant 40s"));
+    CHECK(over.prints(" grant 40s ("));
     process unreadable = run({"--doctor"}, {{"OJS_CONCURRENCY", "many"}});
     CHECK(unreadable.wait() == 1);
     CHECK(unreadable.prints("error    options: OJS_CONCURRENCY='many'"));

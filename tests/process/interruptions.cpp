@@ -153,6 +153,34 @@ TEST_CASE("a job's own timeout: a FAIL with the reason, which uses up an attempt
     CHECK(worker.wait() == 0);
 }
 
+TEST_CASE(
+    "a job cancelled at the backend is cancelled here, nothing is reported for it, and the worker works on") {
+    backend jobs;
+    process worker =
+        start_worker(jobs.url(), "w", {{"OJS_CONCURRENCY", "1"}, {"OJS_HEARTBEAT_INTERVAL", "50ms"}});
+    const std::string cancelled = jobs.push_one("test.sleep", "[600000]");
+    const auto is_listed = [&](const json& event) {
+        return worker_event("w", "beat")(event) && event["active"].items.size() == 1;
+    };
+    REQUIRE(jobs.event(is_listed)["event"].is("beat"));
+    CHECK(jobs.job(cancelled)["worker_id"].is("w"));
+    ojs::result<ojs::http_client> client = ojs::http_client::create(jobs.url());
+    REQUIRE(client);
+    ojs::http_request remove;
+    remove.method = "DELETE";
+    remove.target = "/ojs/v1/jobs/" + cancelled;
+    const ojs::result<ojs::http_response> answer = client->send(remove, {ojs::deadline_after(guard)});
+    REQUIRE(answer);
+    REQUIRE(answer->status == 200);
+    const std::string next = jobs.push_one("test.sleep", "[1]");  // in the only slot
+    CHECK(jobs.reaches(next, "completed"));
+    CHECK(worker.prints("job no longer this worker's; not reported"));
+    worker.signal(SIGTERM);
+    CHECK(worker.wait() == 0);
+    CHECK(jobs.state_of(cancelled) == "cancelled");
+    CHECK(jobs.count(job_event(cancelled, "ack")) + jobs.count(job_event(cancelled, "nack")) == 0);
+}
+
 TEST_CASE("SIGTTIN shows where the thread of a cancelled job is, and only that") {
     backend jobs;
     process worker =

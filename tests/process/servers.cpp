@@ -92,7 +92,7 @@ TEST_CASE("a server of one's own keeps to OJS_SERVER_SHUTDOWN_TIMEOUT") {
     CHECK(server.of().count("storage closed") == 1);
     process wrong({program("http_server_drain")}, {{"OJS_SERVER_SHUTDOWN_TIMEOUT", "soon"}});
     CHECK(wrong.wait() == 64);
-    CHECK(wrong.count("OJS_SERVER_SHUTDOWN_TIMEOUT=soon: not a duration") == 1);
+    CHECK(wrong.count("OJS_SERVER_SHUTDOWN_TIMEOUT='soon' is not a duration") == 1);
 }
 
 TEST_CASE(

@@ -76,6 +76,36 @@ TEST_CASE(
     CHECK(manager.count("WATCHDOG=1") == 0);
 }
 
+TEST_CASE("service manager: a worker that may change no priority, policy or limit runs, drains and stops") {
+    process probe({program("restricted"), "/bin/true"}, {});
+    if (probe.wait() == 77) {
+        MESSAGE("skipped: no seccomp here");
+        return;
+    }
+    process forbidden({program("restricted"), "/usr/bin/env", "nice", "true"}, {});
+    CHECK(forbidden.wait() != 0);  // the filter is in force
+    backend jobs;
+    notify_socket manager;
+    process worker({program("restricted"), program("test_worker")}, {{"OJS_URL", jobs.url()},
+                                                                     {"OJS_WORKER_ID", "w1"},
+                                                                     {"OJS_HEALTH_ADDR", "127.0.0.1:0"},
+                                                                     {"NOTIFY_SOCKET", manager.path()},
+                                                                     {"OJS_REPEAT_SIGNAL_GAP", "0s"}});
+    REQUIRE(manager.hears("READY=1"));
+    const std::string done = jobs.push_one("test.sleep", "[10]");
+    REQUIRE(jobs.reaches(done, "completed"));
+    const std::string id = jobs.push_one("test.sleep", "[60000]");
+    const std::string deaf = jobs.push_one("test.deaf", "[60000]");
+    REQUIRE(worker.prints("start " + id));
+    REQUIRE(worker.prints("start " + deaf));
+    worker.signal(SIGTERM);
+    REQUIRE(manager.hears("STOPPING=1"));
+    worker.signal(SIGTERM);
+    CHECK(worker.wait() == 0);
+    CHECK(jobs.state_of(id) == "available");
+    CHECK(jobs.state_of(deaf) == "available");
+}
+
 TEST_CASE("service manager: the watchdog is fed for as long as the worker lives") {
     backend jobs;
     notify_socket manager;

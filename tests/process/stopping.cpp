@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "files.hpp"
 #include "harness.hpp"
 
 using namespace test;
@@ -81,6 +82,56 @@ TEST_CASE("a third signal ends a program whose last step never does") {
     worker.signal(SIGTERM);
     CHECK(worker.wait() == 128 + SIGTERM);
     CHECK(worker.count("step close") == 0);
+}
+
+namespace {
+
+// Two workers in one process; the first has a deaf job, and has ended beside it. The gate's job is the second's.
+struct two_workers {
+    two_workers(const char* mode, const char* dialect)
+        : worker(start_worker(jobs.url(), "w",
+                              {{"TEST_MODE", mode},
+                               {"OJS_DIALECT", dialect},
+                               {"OJS_REPEAT_SIGNAL_GAP", "0s"},
+                               {"OJS_CANCEL_WAIT", "0s"},
+                               {"OJS_SHUTDOWN_GRACE_PERIOD", "100ms"}})) {
+        const std::string deaf = jobs.push_one("test.deaf", "[]");
+        gated = jobs.push("test.gate", "[\"" + gate + "\"]", 1, R"(,"options":{"queue":"second"})").front();
+        REQUIRE(worker.prints("start " + deaf));
+        REQUIRE(worker.prints("start " + gated));
+        worker.signal(SIGTERM);
+        REQUIRE(worker.prints("worker stopped"));
+        CHECK(worker.prints("first ended"));  // who waits for it is not kept waiting
+        CHECK(jobs.state_of(deaf) == "available");
+        CHECK_FALSE(worker.ended());
+    }
+
+    backend jobs;
+    const std::string gate = scratch_file("gate");
+    std::string gated;
+    process worker;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "a worker that leaves a handler behind ends the process after the last one, with the worst status") {
+    for (const auto& [dialect, status] : {std::pair("graceful_shutdown", 0), {"river", 70}}) {
+        two_workers two("two", dialect);
+        write_file(two.gate, "");
+        CHECK(two.worker.wait() == status);
+        CHECK(two.jobs.state_of(two.gated) == "completed");
+        CHECK(two.worker.count("worker stopped") == 2);
+        CHECK(two.worker.count("first returned") == 0);
+    }
+}
+
+TEST_CASE("a third signal leaves at once, though one worker of two waits for the other") {
+    two_workers two("two_hang", "graceful_shutdown");
+    two.worker.signal(SIGTERM);
+    REQUIRE(two.worker.prints("step hang"));
+    two.worker.signal(SIGTERM);
+    CHECK(two.worker.wait() == 128 + SIGTERM);
 }
 
 TEST_CASE("the backend is gone during the drain: bounded, status 75, the job named") {
@@ -265,6 +316,82 @@ TEST_CASE("a signal ignored when the program started stays ignored") {
     worker.signal(SIGTERM);
     CHECK(worker.wait() == 0);
     CHECK(worker.prints("signal=SIGTERM"));
+}
+
+TEST_CASE("a stop signal sent twice does not end what main() does after run()") {
+    backend jobs;
+    process worker = start_worker(jobs.url(), "w", {{"TEST_MODE", "flush"}, {"OJS_REPEAT_SIGNAL_GAP", "1h"}});
+    await_beat(jobs, "w");
+    worker.signal(SIGTERM);
+    CHECK(worker.wait() == 0);
+    INFO(worker.output());
+    CHECK(worker.prints("flushed"));
+    CHECK(worker.prints("child: \"signal 15\""));  // a child is not the worker: it is ended as ever
+    CHECK(worker.prints("taken anew"));
+}
+
+TEST_CASE("a stop signal that comes after repeat_signal_gap is a new one: it ends the process") {
+    backend jobs;
+    process worker =
+        start_worker(jobs.url(), "w", {{"TEST_MODE", "late_flush"}, {"OJS_REPEAT_SIGNAL_GAP", "20ms"}});
+    await_beat(jobs, "w");
+    worker.signal(SIGTERM);
+    CHECK(worker.wait() == -SIGTERM);
+    CHECK(worker.prints("phase terminated"));
+    CHECK(worker.count("flushed") == 0);
+}
+
+TEST_CASE(
+    "a host that starts its worker has its signals back when its guard goes, though one has just come") {
+    backend jobs;
+    process worker = start_worker(jobs.url(), "w", {{"TEST_MODE", "host"}, {"OJS_REPEAT_SIGNAL_GAP", "1h"}});
+    REQUIRE(worker.prints("started"));
+    worker.signal(SIGTERM);
+    CHECK(worker.wait() == 0);
+    CHECK(worker.prints("given back"));
+}
+
+TEST_CASE("OJS_STOP_SIGNALS: each of them stops, the second forces, the third leaves with 128+n") {
+    backend jobs;
+    const auto start = [&](const std::string& name, const std::string& mode) {
+        process worker = start_worker(jobs.url(), name,
+                                      {{"OJS_STOP_SIGNALS", "QUIT, SIGUSR2,RTMIN+3,HUP"},
+                                       {"OJS_REPEAT_SIGNAL_GAP", "0s"},
+                                       {"TEST_MODE", mode}});
+        await_beat(jobs, name);
+        return worker;
+    };
+    for (const char* mode : {"", "claimed"}) {
+        process worker = start(std::string("w") + mode, mode);
+        worker.signal(SIGRTMIN + 3);
+        CHECK(worker.wait() == 0);
+        CHECK(worker.prints("signal=SIGRTMIN+3"));
+    }
+    process hung = start("w2", "endless_step");
+    hung.signal(SIGQUIT);
+    REQUIRE(hung.prints("step hang"));
+    hung.signal(SIGUSR2);
+    REQUIRE(hung.prints("stop event"));
+    hung.signal(SIGHUP);
+    CHECK(hung.wait() == 128 + SIGHUP);
+    process plain = start("w3", "");
+    plain.signal(SIGTERM);
+    CHECK(plain.wait() == -SIGTERM);  // not among them
+}
+
+TEST_CASE("SIGHUP stops a worker, but not under nohup") {
+    backend jobs;
+    process plain = start_worker(jobs.url(), "w", {});
+    await_beat(jobs, "w");
+    plain.signal(SIGHUP);
+    CHECK(plain.wait() == 0);
+    process ignoring = start_worker(jobs.url(), "v", {{"TEST_IGNORE", "HUP"}});
+    REQUIRE(ignoring.prints("stays so  signal=SIGHUP"));
+    await_beat(jobs, "v");
+    ignoring.signal(SIGHUP);
+    ignoring.signal(SIGTERM);
+    CHECK(ignoring.wait() == 0);
+    CHECK(ignoring.prints("cause=SIGTERM"));
 }
 
 // The job waits at a gate: however late the signal that freezes comes, its handler has not returned, and returns once the

@@ -234,7 +234,12 @@ TEST_CASE("container: hints make one only where PID 1 is no machine's init") {
         {{{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}}, "kubernetes"},
         {{{"ECS_CONTAINER_METADATA_URI", "http://169.254.170.2/v3/secret"}}, "ecs"},
         {{{"ECS_CONTAINER_METADATA_URI_V4", "http://169.254.170.2/v4/secret"}}, "ecs"},
+        {{{"AWS_EXECUTION_ENV", "AWS_ECS_FARGATE"}}, "ecs"},
+        {{{"K_SERVICE", "s"}, {"K_REVISION", "s-1"}}, "cloud-run"},
+        {{{"CLOUD_RUN_JOB", "j"}}, "cloud-run"},
+        {{{"CLOUD_RUN_WORKER_POOL", "p"}}, "cloud-run"},
         {{{"NOMAD_ALLOC_ID", "1"}}, "nomad"},
+        {{{"NOMAD_TASK_NAME", "1"}}, "nomad"},
         {{{"container", "mine"}}, ""},
     };
     for (const auto& each : cases) {
@@ -253,6 +258,54 @@ TEST_CASE("container: hints make one only where PID 1 is no machine's init") {
         CHECK(info.runtime == each.runtime);
         CHECK(!holds(info.evidence[0].found, "secret"));
     }
+}
+
+TEST_CASE("container: variables that only look like a platform's are no hints") {
+    const file_tree tree;
+    for (const variables& set : {variables{{"AWS_EXECUTION_ENV", "AWS_Lambda_provided.al2"}},
+                                 {{"AWS_EXECUTION_ENV", ""}},
+                                 {{"K_SERVICE", "s"}},
+                                 {{"K_SERVICE", "s"}, {"K_REVISION", ""}},
+                                 {{"K_REVISION", "s-1"}},
+                                 {{"CLOUD_RUN_JOB", ""}}}) {
+        CHECK(look(tree, set, 1).evidence.empty());
+    }
+}
+
+TEST_CASE("container: of several platforms the one that stops the process is named") {
+    const variables fargate = {{"ECS_CONTAINER_METADATA_URI_V4", "http://169.254.170.2/v4/x"},
+                               {"AWS_EXECUTION_ENV", "AWS_ECS_FARGATE"}};
+    const variables knative = {{"K_SERVICE", "s"}, {"K_REVISION", "s-1"}};
+    const variables knative_pod = {
+        {"K_SERVICE", "s"}, {"K_REVISION", "s-1"}, {"KUBERNETES_SERVICE_HOST", "10.0.0.1"}};
+    const struct {
+        const char* file;  // evidence that comes first, as it is conclusive
+        variables set;
+        const char* runtime;
+    } cases[] = {
+        {"/.dockerenv", {}, "docker"},
+        {"/.dockerenv", fargate, "ecs"},
+        {"/run/.containerenv", fargate, "ecs"},
+        {"/.dockerenv", knative, "cloud-run"},
+        {"/.dockerenv", knative_pod, "kubernetes"},
+        {"/var/run/secrets/kubernetes.io/serviceaccount/namespace", knative, "kubernetes"},
+        {"/.dockerenv", {{"NOMAD_ALLOC_ID", "1"}, {"NOMAD_TASK_NAME", "w"}}, "nomad"},
+        {"/.dockerenv", {{"NOMAD_ALLOC_ID", "1"}, {"KUBERNETES_SERVICE_HOST", "h"}}, "kubernetes"},
+        {"/.dockerenv", {{"container", "podman"}}, "docker"},
+        {"/run/.containerenv", {{"container", "lxc"}}, "podman"},
+    };
+    for (const auto& each : cases) {
+        CAPTURE(each.file);
+        file_tree tree;
+        tree.file(each.file, "");
+        CHECK(look(tree, each.set).runtime == each.runtime);
+    }
+    if (!has_proc) return;
+    file_tree tree;
+    with_us(tree).file("/proc/self/cgroup", "0::/system.slice/cri-containerd-" + id + ".scope\n");
+    CHECK(look(tree).runtime == "containerd");
+    CHECK(look(tree, fargate).runtime == "ecs");
+    CHECK(look(tree, knative).runtime == "cloud-run");
 }
 
 TEST_CASE("container: hints from /proc") {

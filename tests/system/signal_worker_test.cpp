@@ -79,6 +79,20 @@ TEST_CASE("signal_worker: each word is its signal") {
     }
 }
 
+TEST_CASE("signal_worker: a stop is the first of OJS_STOP_SIGNALS, where that can be read") {
+    const std::pair<const char*, int> cases[] = {
+        {"INT,TERM", SIGINT}, {"TERM", SIGTERM}, {"", SIGTERM}, {"nonsense", SIGTERM}, {"KILL", SIGTERM}};
+    for (const auto& [value, number] : cases) {
+        CAPTURE(value);
+        ::setenv("OJS_STOP_SIGNALS", value, 1);
+        const target child;
+        const result<pid_t> sent = signal_worker("stop", child.pid);
+        ::unsetenv("OJS_STOP_SIGNALS");
+        REQUIRE(sent);
+        CHECK(child.received() == number);
+    }
+}
+
 #if OJS_SHUTDOWN_USE_PROC
 TEST_CASE("signal_worker: reclaim is not sent to a process that it would end") {
     const target waits_for_term;

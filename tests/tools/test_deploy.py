@@ -21,19 +21,23 @@ GRANTS = {
     "docker-compose.yml": r"^ +stop_grace_period: (\S+)$",
     "kubernetes/deployment.yaml": r"^ +terminationGracePeriodSeconds: (\d+)$",
     "ojs-worker.service": r"^TimeoutStopSec=(\S+)$",
+    "ojs-worker.nomad.hcl": r'^ +kill_timeout = "(\S+)"$',
 }
+ECS = "ecs-task-definition.json"
+SIDECAR = "kubernetes/proxy-sidecar.yaml"
 CONTROLLER_CONFIG = "kubernetes/controller-config.yaml"
 CONTROLLERS = ["kubernetes/controller-spot.yaml", "kubernetes/controller-normal.yaml"]
 DEPLOYMENTS = ["kubernetes/deployment.yaml", *CONTROLLERS]
 DOCKERFILES = {"Dockerfile": "worker", "controller.Dockerfile": "controller"}  # and the program that is in the image
 POLICIES = ["kubernetes/disruption-budget.yaml", "kubernetes/network-policy.yaml"]
 BACKENDS = "backends/docker-compose.yml"
-FILES = [*GRANTS, BACKENDS, *DOCKERFILES, *POLICIES, CONTROLLER_CONFIG, *CONTROLLERS]
+FILES = [*GRANTS, ECS, SIDECAR, BACKENDS, *DOCKERFILES, *POLICIES, CONTROLLER_CONFIG, *CONTROLLERS]
 # File, and how it says how much memory the worker may have.
 MEMORY = {
     "docker-compose.yml": r"^ +mem_limit: (\d+)m$",
     "kubernetes/deployment.yaml": r"^ +limits: \{memory: (\d+)Mi,",
     "ojs-worker.service": r"^MemoryMax=(\d+)M$",
+    "ojs-worker.nomad.hcl": r"^ +memory = (\d+)$",
 }
 
 
@@ -62,7 +66,7 @@ def granted(name):
 
 def setting(name, variable):
     """The value of an environment variable in any of the three notations; None if it is not set."""
-    found = re.search(rf'\b{variable}(?:=|: |, value: )"?([^"\s}}]+)', without_comments(read(name)))
+    found = re.search(rf'\b{variable}(?:=|: | = |, value: )"?([^"\s}}]+)', without_comments(read(name)))
     return found.group(1) if found else None
 
 
@@ -120,10 +124,34 @@ class Budgets(unittest.TestCase):
                 self.assertEqual(duration(name, "OJS_HEARTBEAT_INTERVAL", None), heartbeat)
 
 
+class Ecs(unittest.TestCase):
+    """JSON has no comments: the reasons are in docs/operating.md."""
+
+    def setUp(self):
+        (self.worker,) = json.loads(read(ECS))["containerDefinitions"]
+        self.variables = {each["name"]: each["value"] for each in self.worker["environment"]}
+
+    def test_what_is_granted_holds_all_that_is_spent(self):
+        grace = seconds(self.variables["OJS_SHUTDOWN_GRACE_PERIOD"])
+        self.assertEqual(seconds(self.variables["OJS_CONTAINER_GRACE_PERIOD"]), self.worker["stopTimeout"])
+        self.assertGreaterEqual(self.worker["stopTimeout"], grace + 10)
+        self.assertGreaterEqual(self.worker["stopTimeout"], grace + seconds(self.variables["OJS_STOP_TIMEOUT"]))
+        self.assertLessEqual(self.worker["stopTimeout"], 120)  # the most that Fargate grants
+
+    def test_it_is_the_same_worker_as_elsewhere(self):
+        compose = "docker-compose.yml"
+        self.assertIn(f"image: {self.worker['image']}\n", read(compose))
+        self.assertEqual(self.worker["entryPoint"], ["/worker"])
+        for variable, value in self.variables.items():
+            if variable != "OJS_URL":
+                self.assertEqual(setting(compose, variable), value)
+        self.assertIs(self.worker["readonlyRootFilesystem"], True)
+
+
 class Names(unittest.TestCase):
     def test_every_variable_is_one_the_worker_reads(self):
         source = (ROOT / "ojs_shutdown.hpp").read_text()
-        for name in GRANTS:
+        for name in [*GRANTS, ECS]:
             for variable in re.findall(r"\bOJS_[A-Z_]+\b", without_comments(read(name))):
                 self.assertIn(f'"{variable}"', source, f"{name}: {variable}")
 
@@ -154,8 +182,8 @@ class Names(unittest.TestCase):
 
     def test_what_is_run_is_a_version(self):
         version = re.search(r'OJS_SHUTDOWN_VERSION "(.*)"', (ROOT / "ojs_shutdown.hpp").read_text()).group(1)
-        for name in ["docker-compose.yml", "kubernetes/deployment.yaml", *CONTROLLERS]:
-            images = re.findall(r"(?m)^[\s-]*image: (\S+)$", without_comments(read(name)))
+        for name in ["docker-compose.yml", "kubernetes/deployment.yaml", "ojs-worker.nomad.hcl", *CONTROLLERS]:
+            images = re.findall(r'(?m)^[\s-]*image(?:: | = ")([^\s"]+)"?$', without_comments(read(name)))
             self.assertTrue(images, name)
             for image in images:
                 self.assertRegex(image, rf"^ojs-(worker|controller):{re.escape(version)}$", name)
@@ -344,6 +372,15 @@ class Yaml(unittest.TestCase):
         self.assertIs(pod["spec"]["securityContext"]["runAsNonRoot"], True)
         self.assertIs(pod["spec"]["enableServiceLinks"], False)
 
+    def test_the_proxy_outlives_the_worker(self):
+        (proxy,) = self.load(SIDECAR)["spec"]["template"]["spec"]["initContainers"]
+        self.assertEqual(proxy["restartPolicy"], "Always")
+        self.assertIn("startupProbe", proxy)
+        worker = self.load("kubernetes/deployment.yaml")["spec"]["template"]["spec"]["containers"][0]
+        self.assertNotEqual(proxy["name"], worker["name"])
+        self.assertEqual(proxy["securityContext"], worker["securityContext"])
+        self.assertEqual(set(proxy["resources"]["limits"]), set(worker["resources"]["limits"]))
+
     def test_every_pod_has_one_budget_that_lets_some_go_and_keeps_some(self):
         budgets = [each["spec"] for each in self.load_all("kubernetes/disruption-budget.yaml")]
         self.assertEqual(len(budgets), len(DEPLOYMENTS))
@@ -454,6 +491,7 @@ class Systemd(unittest.TestCase):
             "TasksMax": "256",
         }
         service = without_comments(read(self.NAME)).split("[Service]")[1].split("[Install]")[0]
+        self.assertIn("\nSystemCallFilter=@system-service\nSystemCallFilter=~@resources\n", service)  # in this order
         said = dict(line.split("=", 1) for line in service.split("\n") if line)
         self.assertEqual({key: said.get(key) for key in wanted}, wanted)
         self.assertGreater(seconds(said["WatchdogSec"]), 0)

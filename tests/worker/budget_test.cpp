@@ -51,6 +51,76 @@ TEST_CASE("budget: what steps at the end may take counts") {
     CHECK(holds(check_budget(with(ojs::no_limit, 60s))[0].fix, "set OJS_SHUTDOWN_GRACE_PERIOD to 50s"));
 }
 
+TEST_CASE("budget: where nobody said what is granted, the platform's own time counts, and its name is told") {
+    const struct {
+        const char* runtime;
+        milliseconds fits;  // the longest grace period
+        const char* id;
+        const char* granted;
+        const char* fix;  // for a second more
+    } cases[] = {
+        {"kubernetes", 25s, "budget-kubernetes",
+         "30s that Kubernetes grants unless terminationGracePeriodSeconds says otherwise",
+         "let Kubernetes grant 36s (terminationGracePeriodSeconds), and say so in "
+         "OJS_CONTAINER_GRACE_PERIOD; or set OJS_SHUTDOWN_GRACE_PERIOD to 20s or less"},
+        {"ecs", 25s, "budget-ecs", "30s that Amazon ECS grants unless stopTimeout says otherwise",
+         "let Amazon ECS grant 36s (stopTimeout), and say so in OJS_CONTAINER_GRACE_PERIOD; or set "
+         "OJS_SHUTDOWN_GRACE_PERIOD to 20s or less"},
+        {"cloud-run", 5s, "budget-cloud-run", "10s that Cloud Run grants",
+         "Cloud Run grants no more: let longer jobs save checkpoints"},
+        {"nomad", 0s, "budget-nomad", "5s that Nomad grants unless kill_timeout says otherwise",
+         "let Nomad grant 11s (kill_timeout), and say so in OJS_CONTAINER_GRACE_PERIOD"},
+        {"docker", 5s, "budget-docker",
+         "10s that Docker grants unless stop_grace_period or docker stop -t says otherwise",
+         "let Docker grant 16s (stop_grace_period or docker stop -t), and say so in "
+         "OJS_CONTAINER_GRACE_PERIOD"},
+        {"podman", 5s, "budget-podman",
+         "10s that Podman grants unless --stop-timeout or podman stop -t says otherwise",
+         "let Podman grant 16s (--stop-timeout or podman stop -t), and say so in OJS_CONTAINER_GRACE_PERIOD"},
+        {"lxc", 5s, "budget-container",
+         "10s that the container grants unless terminationGracePeriodSeconds, stop_grace_period or docker "
+         "stop -t says otherwise",
+         "let the container grant 16s (terminationGracePeriodSeconds, stop_grace_period or docker stop -t), "
+         "and say so in OJS_CONTAINER_GRACE_PERIOD"},
+    };
+    ojs::container_info info;
+    info.in_container = true;
+    for (const auto& each : cases) {
+        CAPTURE(each.runtime);
+        info.runtime = each.runtime;
+        worker_options options = with(each.fits, 0s);
+        options.heartbeat_interval = each.fits - 1ms;
+        const std::vector<finding> fits = check_budget(options, 0s, info);
+        REQUIRE(fits.size() == 1);
+        CHECK(fits[0].id == each.id);
+        CHECK(fits[0].severity == severity::info);
+        CHECK(fits[0].what ==
+              "the grace period of " + ojs::format_duration(each.fits) + " fits into the " + each.granted);
+        options.shutdown_grace_period += 1s;
+        const std::vector<finding> longer = check_budget(options, 0s, info);
+        REQUIRE(longer.size() == 1);
+        CHECK(longer[0].id == "budget-unknown");
+        CHECK(longer[0].severity == severity::warning);
+        CHECK(longer[0].what == "the grace period of " + ojs::format_duration(each.fits + 1s) +
+                                    " and the 5s for reporting need more than the " + each.granted +
+                                    "; OJS_CONTAINER_GRACE_PERIOD is unset");
+        CHECK(longer[0].fix == each.fix);
+        CHECK(check_budget(with(each.fits, 0s, 1s), 0s, info)[0].id == "budget-unknown");
+        CHECK(check_budget(with(each.fits, 0s), 1s, info)[0].id == "budget-unknown");
+        CHECK(check_budget(with(each.fits, 0s, 0s, 6s), 0s, info)[0].id == "budget-unknown");
+        CHECK(check_budget(with(each.fits, 0s), ojs::no_limit, info)[0].id == "budget-unknown");
+        CHECK(check_budget(with(30s, 60s), 0s, info).empty());
+        info.in_container = false;  // a task of Nomad's raw_exec is stopped by Nomad all the same
+        CHECK(check_budget(with(30s, 0s), 0s, info).empty() == (info.runtime != "nomad"));
+        info.in_container = true;
+    }
+    info.runtime = "ecs";
+    CHECK(holds(check_budget(with(30s, 20s), 0s, info)[0].fix, "let Amazon ECS grant 40s (stopTimeout), "));
+    info.runtime = "cloud-run";
+    CHECK(check_budget(with(30s, 10s), 0s, info)[0].fix ==
+          "Cloud Run grants no more: let longer jobs save checkpoints");
+}
+
 TEST_CASE("budget: a wait for cancelled handlers that stop_timeout cannot hold") {
     worker_options options = with(30s, 0s);
     options.cancel_wait = 2250ms;  // half of what the last heartbeat leaves of 5 s

@@ -140,6 +140,28 @@ TEST_CASE("checkpoint: what this run did not save is not sent, not even what it 
     CHECK(wire.failed() == strings{""});
 }
 
+TEST_CASE(
+    "checkpoint: the newest counts: what the backend says, what came with the claim, what the last FAIL "
+    "brought") {
+    job given = make_job("a");
+    given.meta_json = R"({"checkpoint":1})";
+    given.envelope_json = R"({"id":"a","checkpoint":{"state":{"n":2.50},"sequence":7}})";
+    const auto found = [&](const result<std::string>& loaded) {
+        keeping wire;
+        wire.on_load = [&](const std::string&) { return loaded; };
+        std::string got;
+        run_job(
+            wire, [&](job_context& job) { got = job.checkpoint(); }, given);
+        return got;
+    };
+    CHECK(found(std::string("3")) == "3");
+    CHECK(found(std::string()) == R"({"n":2.50})");
+    CHECK(found(error{errc::unavailable, 0, "later"}) == R"({"n":2.50})");
+    CHECK(found(error{errc::unsupported, 0, "no route"}) == R"({"n":2.50})");
+    given.envelope_json = R"({"id":"a","state":"active"})";
+    CHECK(found(std::string()) == "1");
+}
+
 TEST_CASE("checkpoint: what is not JSON in UTF-8 is refused, and the one before stays") {
     keeping wire;
     run_job(wire, [](job_context& job) {

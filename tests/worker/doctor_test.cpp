@@ -124,7 +124,8 @@ TEST_CASE("doctor: the container and its PID 1") {
     tree.process("1", 1, 0, "sh", "/bin/sh|-c|./worker");
     const std::vector<finding> found = ask(quiet_options(), {}, tree.root());
     check_found(found, "container", severity::info, "docker");
-    check_found(found, "budget-unknown", severity::warning, "30s");
+    check_found(found, "budget-unknown", severity::warning,
+                "10s that Docker grants unless stop_grace_period");
     check_found(found, "pid1-wrapper", severity::warning,
                 OJS_SHUTDOWN_USE_PROC == 1 ? "'/bin/sh -c ...'" : "PID 1");
     worker_options options = quiet_options();
@@ -158,16 +159,18 @@ TEST_CASE("doctor: ignored and blocked signals") {
         int number;
         severity level;
         const char* name;
-    } cases[] = {{SIGTERM, severity::error, "SIGTERM"},
-                 {SIGINT, severity::warning, "SIGINT"},
-                 {SIGTSTP, severity::warning, "SIGTSTP"},
+    } cases[] = {{SIGTERM, severity::error, "SIGTERM"},   {SIGINT, severity::warning, "SIGINT"},
+                 {SIGHUP, severity::info, "SIGHUP"},      {SIGRTMIN + 1, severity::warning, "SIGRTMIN+1"},
+                 {SIGTTIN, severity::warning, "SIGTTIN"}, {SIGTSTP, severity::warning, "SIGTSTP"},
                  {SIGCONT, severity::warning, "SIGCONT"}};
+    worker_options options = quiet_options();
+    options.stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGRTMIN + 1};
     for (const auto& each : cases) {
         struct sigaction ignore {};
         struct sigaction previous {};
         ignore.sa_handler = SIG_IGN;
         REQUIRE(::sigaction(each.number, &ignore, &previous) == 0);
-        const std::vector<finding> ignored = ask(quiet_options());
+        const std::vector<finding> ignored = ask(options);
         ::sigaction(each.number, &previous, nullptr);
         CHECK(ignored.size() == 1);
         check_found(ignored, "signal-ignored", each.level, each.name);
@@ -177,7 +180,7 @@ TEST_CASE("doctor: ignored and blocked signals") {
         sigemptyset(&one);
         sigaddset(&one, each.number);
         ::pthread_sigmask(SIG_BLOCK, &one, &mask);
-        const std::vector<finding> blocked = ask(quiet_options());
+        const std::vector<finding> blocked = ask(options);
         ::pthread_sigmask(SIG_SETMASK, &mask, nullptr);
         CHECK(blocked.size() == 1);
         check_found(blocked, "signal-blocked", severity::warning, each.name);
@@ -360,7 +363,8 @@ TEST_CASE("doctor: a pod's default grace period, and the probes of a pod") {
     options.shutdown_grace_period = 25s;
     const std::vector<finding> unsaid = startup_findings(options, where);
     REQUIRE(unsaid.size() == 2);
-    check_found(unsaid, "budget-kubernetes", severity::info, "25s fits into the 30s that a pod has");
+    check_found(unsaid, "budget-kubernetes", severity::info,
+                "25s fits into the 30s that Kubernetes grants unless terminationGracePeriodSeconds");
     check_found(unsaid, "health-kubernetes", severity::info, "no health address");
     options.shutdown_grace_period = 26s;
     check_found(startup_findings(options, where), "budget-unknown", severity::warning, "grace period of 26s");

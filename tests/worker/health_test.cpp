@@ -575,7 +575,7 @@ TEST_CASE("drain: at the timeout it says what is left, and the worker stays quie
 
 TEST_CASE("drain: a timeout that is no duration changes nothing") {
     busy tested;
-    for (const char* timeout : {"", "=", "=soon", "=-1", "=1e9", "=%31", "=99999999999999999999"}) {
+    for (const char* timeout : {"", "=", "=soon", "=-1", "=1e9", "=%31", "=30000", "=99999999999999999999"}) {
         CAPTURE(timeout);
         CHECK(tested.status(std::string("/drain?timeout") + timeout) == 400);
     }

@@ -277,8 +277,11 @@ bool is_schema_fail(const picojson::value& body) {
            body.get("error").get("code").to_str() == "handler_error";
 }
 
+// An error of the API, as the published schema of answers has it.
+const std::string api_error = R"({"error":{"code":"invalid_payload","message":"additional properties"}})";
+
 http_response accept_if(bool good, int refusal = 400) {
-    return {good ? 200 : refusal, {}, "{}", false};
+    return {good ? 200 : refusal, {}, good ? "{}" : api_error, false};
 }
 
 // A transport that notes what it says of its downgrades.
@@ -319,7 +322,8 @@ TEST_CASE("http: a heartbeat refused for its form is sent in the schema's, at on
         CHECK(beat(*tested.wire));
         CHECK(peer.requests().size() == 4);
         REQUIRE(tested.said.size() == 1);
-        CHECK(tested.said[0] == "heartbeat: POST /workers/heartbeat answered " + std::to_string(refusal));
+        CHECK(tested.said[0] ==
+              "heartbeat: POST /workers/heartbeat answered " + std::to_string(refusal) + ": invalid_payload");
         CHECK(tested.dropped[0].find("state") == 0);
     }
 }
@@ -349,14 +353,14 @@ TEST_CASE(
     REQUIRE(tested.dropped.size() == 2);
     CHECK(tested.dropped[1].empty());
 
-    const fail_request failed = {"j", {"ShutdownError", "m", true, "{}"}, true};
+    const fail_request failed = {"j", {"ShutdownError", "m", true, "{}"}, false};
     const backend closed(
         [](const http_request& request) { return accept_if(is_schema_fail(parse(request.body))); });
     downgrading failing(closed, false, 0ms);
     REQUIRE(failing.wire->fail(failed, soon()));
     REQUIRE(failing.wire->fail(failed, soon()));
     REQUIRE(closed.requests().size() == 4);  // each is tried in full first
-    CHECK(parse(closed.requests()[2].body).contains("requeue"));
+    CHECK(parse(closed.requests()[2].body).get("error").contains("type"));
     CHECK(failing.dropped ==
           std::vector<std::string>{
               "error.type, requeue, meta.checkpoint; error.code is in details.error_class"});
@@ -501,12 +505,123 @@ TEST_CASE("http: a FAIL refused for its checkpoint alone is sent without it, and
     CHECK(further.wire->fail(request, soon()));
     CHECK(strict.requests().size() == 3);
     CHECK(further.said.size() == 1);
-    CHECK(further.wire->fail(request, soon()));  // the schema has no place for a checkpoint
+    fail_request ordinary = request;
+    ordinary.requeue = false;
+    CHECK(further.wire->fail(ordinary, soon()));  // the schema has no place for a checkpoint
     CHECK(strict.requests().size() == 4);
 }
 
+TEST_CASE("http: a FAIL that says requeue is tried in full first, however an earlier one was answered") {
+    std::atomic<bool> strict{true};
+    const backend peer([&strict](const http_request& request) {
+        return accept_if(!strict || is_schema_fail(parse(request.body)));
+    });
+    downgrading tested(peer);  // form_retry is an hour
+    const fail_request ordinary = {"j", {"handler_error", "m", true, "{}"}, false, "{\"n\":1}"};
+    fail_request interrupted = {"j", {"ShutdownError", "m", true, "{}"}, true, "{\"n\":1}"};
+    REQUIRE(tested.wire->fail(ordinary, soon()));
+    REQUIRE(tested.wire->fail(ordinary, soon()));
+    CHECK(is_schema_fail(parse(peer.last().body)));
+    std::size_t before = peer.requests().size();
+    REQUIRE(tested.wire->fail(interrupted, soon()));  // in full, without the checkpoint, in the schema's form
+    REQUIRE(peer.requests().size() == before + 3);
+    CHECK(parse(peer.requests()[before].body).contains("meta"));
+    CHECK(parse(peer.requests()[before + 1].body).get("requeue").get<bool>());
+    CHECK(is_schema_fail(parse(peer.last().body)));
+    CHECK(tested.said.size() == 1);
+    strict = false;
+    REQUIRE(tested.wire->fail(interrupted, soon()));
+    CHECK(parse(peer.last().body).get("requeue").get<bool>());
+    CHECK(parse(peer.last().body).contains("meta"));
+    interrupted.checkpoint_json.clear();
+    before = peer.requests().size();
+    REQUIRE(tested.wire->fail(interrupted, soon()));
+    CHECK(parse(peer.last().body).get("requeue").get<bool>());
+    CHECK(peer.requests().size() == before + 1);
+    REQUIRE(
+        tested.wire->fail(ordinary, soon()));  // one that was taken in full is as good as a time that is over
+    CHECK(parse(peer.last().body).contains("meta"));
+}
+
+TEST_CASE("http: a 400 without an error of the API changes no form and is not final") {
+    for (const char* body : {"", "{}", "<html>Bad Request</html>", R"({"error":"no object"})"}) {
+        CAPTURE(body);
+        for (const int status : {400, 422}) {
+            int asked = 0;
+            const backend peer([&](const http_request&) {
+                return ++asked % 2 == 1 ? http_response{status, {}, body, false} : accept_if(true);
+            });
+            downgrading tested(peer);
+            const fail_request failed = {"j", {"ShutdownError", "m", true, "{}"}, true, "{\"n\":1}"};
+            const result<settled> answer = tested.wire->fail(failed, soon());
+            REQUIRE(!answer);
+            CHECK(answer.error().code == errc::bad_answer);
+            CHECK(answer.error().http_status == status);
+            REQUIRE(tested.wire->fail(failed, soon()));
+            CHECK(peer.requests().size() == 2);
+            CHECK(parse(peer.last().body).serialize() == parse(peer.requests()[0].body).serialize());
+            CHECK(!beat(*tested.wire));
+            CHECK(beat(*tested.wire));
+            CHECK(parse(peer.last().body).contains("state"));
+            CHECK(peer.requests().size() == 4);
+            CHECK(tested.said.empty());
+        }
+    }
+}
+
+TEST_CASE("http: whether a claim holds is asked by INFO, and only a clear answer ends it") {
+    const worker_identity who = identity();
+    const auto ask = [&who](int status, const std::string& body) {
+        const backend peer(status, body);
+        const result<bool> held = connect(peer)->confirm_claim({&who, "a/b", nullptr}, soon());
+        CHECK(peer.last().method == "GET");
+        CHECK(peer.last().target == "/ojs/v1/jobs/a%2Fb");
+        return held;
+    };
+    CHECK_FALSE(ask(200, R"({"job":{"id":"a/b","state":"cancelled"}})").value_or(true));
+    CHECK_FALSE(ask(200, R"({"id":"a/b","state":"cancelled"})").value_or(true));
+    CHECK_FALSE(ask(200, R"({"job":{"state":"active","worker_id":"other"}})").value_or(true));
+    CHECK(ask(200, R"({"job":{"state":"active","worker_id":"w\"1"}})").value_or(false));
+    for (const char* unclear :
+         {R"({"job":{"state":"active"}})", R"({"job":{"state":"available","worker_id":"other"}})",
+          R"({"state":"completed"})", "{}", "", "[]", R"({"job":"cancelled","state":"active"})"}) {
+        CAPTURE(unclear);
+        CHECK(ask(200, unclear).value_or(false));
+    }
+    for (const int status : {400, 404, 409, 503}) CHECK(!ask(status, R"({"state":"cancelled"})"));
+    CHECK(!ask(200, R"({"state":"cancelled")"));
+    const backend unasked(200, R"({"state":"cancelled"})");
+    CHECK(!connect(unasked)->confirm_claim({&who, "a", [] { return false; }}, soon()));
+    CHECK(unasked.requests().empty());
+}
+
+TEST_CASE("http: 2xx with a body that is not JSON is a failed request, whatever was asked") {
+    for (const int status : {200, 202}) {
+        const backend sorry(status, "<html>Sorry, we are down for maintenance</html>");
+        const std::unique_ptr<http_transport> wire = connect(sorry, "/workers/register");
+        const error expected{
+            errc::unavailable, 0,
+            "POST /workers/ack answered " + std::to_string(status) + " with a body that is not JSON", status};
+        const result<settled> acked = wire->ack({"j", ""}, soon());
+        REQUIRE(!acked);
+        CHECK(acked.error().code == expected.code);
+        CHECK(acked.error().text == expected.text);
+        CHECK(acked.error().http_status == status);
+        CHECK(wire->fail({"j", {"X", "m", true, "{}"}, true}, soon()).error().code == errc::unavailable);
+        CHECK(beat(*wire).error().code == errc::unavailable);
+        CHECK(!fetch(*wire));
+        CHECK(wire->register_worker(identity(), soon()).error().code == errc::unavailable);
+        CHECK(wire->deregister_worker(identity(), soon()).error().code == errc::unavailable);
+        CHECK(wire->save_checkpoint({"j", "1"}, soon()).error().code == errc::unavailable);
+        CHECK(wire->load_checkpoint("j", soon()).error().code == errc::unavailable);
+        const backend silent(status, "");
+        CHECK(connect(silent)->ack({"j", ""}, soon()));
+        CHECK(beat(*connect(silent)));
+    }
+}
+
 TEST_CASE("http: where no form is taken nothing changes, and ACK and FETCH are not repeated") {
-    const backend peer(400, "{}");
+    const backend peer(400, api_error);
     downgrading tested(peer);
     for (std::size_t i = 1; i <= 3; ++i) {
         const result<heartbeat_answer> got = beat(*tested.wire);
@@ -609,7 +724,7 @@ TEST_CASE("http: what a status means") {
           meaning{500, errc::unavailable}, meaning{503, errc::unavailable}, meaning{401, errc::unavailable},
           meaning{301, errc::bad_answer}}) {
         CAPTURE(each.status);
-        const backend peer(each.status, "{}", {{"Retry-After", "7"}});
+        const backend peer(each.status, api_error, {{"Retry-After", "7"}});
         const std::unique_ptr<http_transport> wire = connect(peer);
         const result<settled> acked = wire->ack({"j", ""}, soon());
         REQUIRE(!acked);
@@ -803,7 +918,7 @@ TEST_CASE("http: an id is FAILed exactly as it was written, or the job has none"
                 return http_response{200, {}, "{\"jobs\":[" + envelope + "]}", false};
             // Refuses what is more than the schema has, so that both forms of a FAIL are seen.
             return http_response{
-                request.body.find("\"type\"") == std::string::npos ? 200 : 400, {}, "{}", false};
+                request.body.find("\"type\"") == std::string::npos ? 200 : 400, {}, api_error, false};
         });
         const std::unique_ptr<http_transport> wire = connect(peer);
         const result<std::vector<job>> got = fetch(*wire);

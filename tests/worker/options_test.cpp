@@ -1,3 +1,4 @@
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -115,6 +116,7 @@ TEST_CASE("options: every variable is read") {
                                      {"OJS_QUEUES", "a, b ,c"},
                                      {"OJS_CONCURRENCY", "10000"},
                                      {"OJS_LABELS", "x,y"},
+                                     {"OJS_JOB_TYPES", "email.send, sms.send"},
                                      {"OJS_WORKER_ID", "w-1"},
                                      {"OJS_AUTH_TOKEN", "s3cret"},
                                      {"OJS_TERMINATION_TYPE_FILE", "/run/mode"},
@@ -124,6 +126,8 @@ TEST_CASE("options: every variable is read") {
     CHECK(out.queues == std::vector<std::string>{"a", "b", "c"});
     CHECK(out.concurrency == 10000);
     CHECK(out.labels == std::vector<std::string>{"x", "y"});
+    CHECK(out.job_types == std::vector<std::string>{"email.send", "sms.send"});
+    CHECK(good({{"OJS_JOB_TYPES", ""}}).job_types.empty());
     CHECK(out.worker_id == "w-1");
     CHECK(out.auth_token == "s3cret");
     CHECK(out.termination_mode_file == "/run/mode");
@@ -173,9 +177,10 @@ TEST_CASE("options: the first of several names counts, also for errors") {
 TEST_CASE("options: a bad value is refused, naming variable and value") {
     for (const duration_variable& each : duration_variables) {
         for (const char* value : {"", "-1", "30 s", "1e9s", "1.5s", "s", "5x", "1s1m", "99999999999999999999",
-                                  "2000000h", " 5", "5 ", "+5"}) {
+                                  "2000000h", " 5", "5 ", "+5", "3601", "30000"}) {
             check_bad(each.name, value);
         }
+        CHECK(holds(read({{each.name, "30000"}}).error().text, "30000s (8h20m) or 30000ms (30s)?"));
     }
     for (const char* value : {"", "0", "-1", "10001", "ten", "1.0", "0x10", "18446744073709551617", " 1"}) {
         check_bad("OJS_CONCURRENCY", value);
@@ -186,10 +191,35 @@ TEST_CASE("options: a bad value is refused, naming variable and value") {
     for (const char* value : {"", "nonsense", "ftp://host", "http://", "http://h:0x1", "http://h:99999"}) {
         check_bad("OJS_URL", value);
     }
+    for (const char* value : {",", "a,,b", ",a"}) check_bad("OJS_JOB_TYPES", value);
     check_bad("OJS_WORKER_ID", "");
     check_bad("OJS_AUTH_TOKEN", "");
     for (const char* value : {"", "INFO", "verbose", "info "}) check_bad("OJS_LOG_LEVEL", value);
     for (const char* value : {"", "xml"}) check_bad("OJS_LOG_FORMAT", value);
+}
+
+TEST_CASE("options: stop signals, by name or number") {
+    using numbers = std::vector<int>;
+    CHECK(good({}).stop_signals == numbers{SIGTERM, SIGINT, SIGHUP});
+    CHECK(good({{"OJS_STOP_SIGNALS", "TERM"}}).stop_signals == numbers{SIGTERM});
+    CHECK(good({{"OJS_STOP_SIGNALS", "SIGQUIT, USR2,3"}}).stop_signals == numbers{SIGQUIT, SIGUSR2, 3});
+    CHECK(good({{"OJS_STOP_SIGNALS", "RTMIN,SIGRTMIN+3,RTMAX,RTMAX-1"}}).stop_signals ==
+          numbers{SIGRTMIN, SIGRTMIN + 3, SIGRTMAX, SIGRTMAX - 1});
+    CHECK(good({{"OJS_STOP_SIGNALS", "USR1"}}).stop_signals == numbers{SIGUSR1});
+    for (const char* value : {"", "TERM,", "term", "SIG", "SIGSIGTERM", "0", "-15", "15.0", "RTMIN-1",
+                              "RTMIN+", "RTMIN+99", "RTMAX+1", "TERM;INT"}) {
+        check_bad("OJS_STOP_SIGNALS", value);
+    }
+    for (const char* refused :
+         {"SIGKILL", "SIGSTOP", "SIGSEGV", "SIGTSTP", "SIGCONT", "SIGTTIN", "SIGPIPE", "SIGCHLD"}) {
+        const result<worker_options> out = read({{"OJS_STOP_SIGNALS", refused}});
+        REQUIRE(!out);
+        CHECK(holds(out.error().text, std::string("(OJS_STOP_SIGNALS): ") + refused + " "));
+    }
+    CHECK(!read({{"OJS_STOP_SIGNALS", "USR1"}, {"OJS_TERMINATION_TYPE_FILE", "/run/mode"}}));
+    worker_options none;
+    none.stop_signals.clear();
+    CHECK(!validate(none));
 }
 
 TEST_CASE("options: https takes a stream, which may be given after the environment was read") {
@@ -342,4 +372,41 @@ TEST_CASE("options: in a pod the default drain fits into the pod's default grace
     CHECK(in_pod({{"OJS_DIALECT", "river"}}) == 10s);
     CHECK(in_pod({{"OJS_DIALECT", "spot_controller"}}) == 3550s);
     CHECK(read({})->shutdown_grace_period == 30s);
+}
+
+TEST_CASE("options: the default drain fits into what the platform grants, where that is known") {
+    const auto drain_on = [](variables set) {
+        test::file_tree tree;
+        tree.file("/.dockerenv", "");
+        const auto got = worker_options::from_environment(
+            [&set](const char* name) -> const char* {
+                const auto found = set.find(name);
+                return found == set.end() ? nullptr : found->second.c_str();
+            },
+            tree.root());
+        REQUIRE(got);
+        return got->shutdown_grace_period;
+    };
+    const variables ecs = {{"ECS_CONTAINER_METADATA_URI_V4", "http://169.254.170.2/v4/x"}};
+    const variables cloud_run = {{"K_SERVICE", "s"}, {"K_REVISION", "s-1"}};
+    const auto with = [](variables set, const char* name, const char* value) {
+        set[name] = value;
+        return set;
+    };
+    CHECK(drain_on({{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}}) == 25s);
+    CHECK(drain_on(ecs) == 25s);
+    CHECK(drain_on({{"AWS_EXECUTION_ENV", "AWS_ECS_EC2"}}) == 25s);
+    CHECK(drain_on(cloud_run) == 5s);
+    CHECK(drain_on({{"CLOUD_RUN_JOB", "j"}}) == 5s);
+    CHECK(drain_on({{"CLOUD_RUN_WORKER_POOL", "p"}}) == 5s);
+    CHECK(drain_on(with(cloud_run, "KUBERNETES_SERVICE_HOST", "10.0.0.1")) == 25s);
+    CHECK(drain_on({}) == 30s);  // Docker's, and Nomad's, is told in a warning
+    CHECK(drain_on({{"NOMAD_ALLOC_ID", "1"}}) == 30s);
+    CHECK(drain_on(with(ecs, "OJS_STOP_TIMEOUT", "8s")) == 22s);
+    CHECK(drain_on(with(cloud_run, "OJS_STOP_TIMEOUT", "8s")) == 2s);
+    CHECK(drain_on(with(cloud_run, "OJS_STOP_TIMEOUT", "10s")) == 30s);
+    CHECK(drain_on(with(cloud_run, "OJS_GRACE_PERIOD", "30s")) == 30s);
+    CHECK(drain_on(with(cloud_run, "OJS_CONTAINER_GRACE_PERIOD", "60s")) == 30s);
+    CHECK(drain_on(with(cloud_run, "OJS_DIALECT", "worker_protocol")) == 5s);
+    CHECK(drain_on(with(cloud_run, "OJS_DIALECT", "spot_controller")) == 3550s);
 }

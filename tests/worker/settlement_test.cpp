@@ -81,6 +81,53 @@ TEST_CASE("settlement: a Retry-After that is as long as can be ends with the sto
     CHECK(worker.exit_code() == 0);
 }
 
+TEST_CASE(
+    "settlement: a Retry-After never outlasts the drain: one try at its beginning, one before its end") {
+    recorder::transport wire;
+    wire.give(make_job("a"));
+    error later{errc::unavailable, 0, "later"};
+    later.retry_after = 1h;
+    wire.refuse("ack", 2, later);
+    worker_options options = recorder::options();
+    options.shutdown_grace_period = 8s;
+    worker worker(options, wire);
+    worker.register_handler("work", [](job_context&) {});
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("ack", 1));
+    const time_point asked = steady_clock::now();
+    worker.request_stop();
+    REQUIRE(worker.wait(deadline_after(recorder::guard)));
+    const std::vector<recorder::call> tries = wire.calls("ack");
+    REQUIRE(tries.size() == 3);
+    CHECK(tries[1].at >= asked);
+    CHECK(tries[2].at < asked + 8s);  // in the drain, when half of it was left
+    CHECK(worker.report().completed == 1);
+    CHECK(worker.exit_code() == 0);
+}
+
+TEST_CASE("settlement: a 400 that is no error of the API is final only when it comes again and again") {
+    const error stray{errc::bad_answer, 0, "POST /workers/ack answered 400", 400};
+    recorder::transport wire;
+    wire.refuse("ack", 2, stray);
+    const settled_job done(wire);
+    CHECK(wire.settlements("a").size() == 3);
+    CHECK(done.body.report().completed == 1);
+    CHECK(done.body.exit_code() == 0);
+    recorder::transport refusing;
+    refusing.refuse("ack", 100, stray);
+    refusing.give(make_job("a"));
+    worker never(recorder::options(), refusing);
+    never.register_handler("work", [](job_context&) { return "\"result\""; });
+    REQUIRE(never.start());
+    REQUIRE(refusing.wait_for("fetch", 2));
+    CHECK(!never.stop(recorder::guard));
+    const std::vector<recorder::call> tries = refusing.settlements("a");
+    REQUIRE(tries.size() == 7);  // the last one without its result, which may be what is refused
+    CHECK(tries[5].result_json == "\"result\"");
+    CHECK(tries[6].result_json.empty());
+    CHECK(never.exit_code() == 75);
+}
+
 TEST_CASE("settlement: a Retry-After longer than the stop costs no job its report") {
     recorder::transport wire;
     wire.give(make_job("a"));

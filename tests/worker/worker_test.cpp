@@ -633,6 +633,35 @@ TEST_CASE("worker: memory: works by itself") {
     CHECK(queue.jobs()[0].settlements == 1);
 }
 
+TEST_CASE(
+    "worker: job types that the worker is deployed for and has no handler for are named once, at start") {
+    const auto warnings = [](std::vector<std::string> deployed) {
+        struct {
+            std::mutex mutex;
+            std::vector<std::string> types;
+        } seen;
+        recorder::transport wire;
+        worker_options options = recorder::options();
+        options.job_types = std::move(deployed);
+        options.log.level = log_level::warn;
+        options.log.hook = [&seen](const log_record& record) {
+            const std::lock_guard<std::mutex> held(seen.mutex);
+            for (const log_field& each : record.fields) {
+                if (each.name == "job_types") seen.types.push_back(each.value);
+            }
+        };
+        worker body(options, wire);
+        body.register_handler("work", [](job_context&) {});
+        REQUIRE(body.start());
+        REQUIRE(wire.wait_for("fetch", 1));
+        REQUIRE(body.stop(recorder::guard));
+        return seen.types;
+    };
+    CHECK(warnings({"email.send", "work", "sms.send"}) == std::vector<std::string>{"email.send,sms.send"});
+    CHECK(warnings({"work"}).empty());
+    CHECK(warnings({}).empty());
+}
+
 TEST_CASE("worker: FETCH that failed is tried again, not before Retry-After") {
     recorder::transport wire;
     error later{errc::unavailable, 0, "later"};

@@ -391,6 +391,12 @@ void recorder::expire_leases() {
     expired_ = true;
 }
 
+void recorder::cancel_job(const std::string& id) {
+    const std::lock_guard<std::mutex> held(mutex_);
+    jobs_[id] = true;
+    cancelled_.insert(id);
+}
+
 // ---- one request ----
 
 recorder::reply recorder::handle(const message& asked) {
@@ -439,6 +445,10 @@ recorder::reply recorder::answer(request& about) {
         case kind::fail: return answer_settlement(about);
         case kind::beat: return answer_beat(about);
         case kind::other: break;
+    }
+    for (const std::string& id : cancelled_) {
+        if (about.route == "GET /ojs/v1/jobs/" + id)
+            return {200, "{\"job\":{\"id\":\"" + id + "\",\"state\":\"cancelled\"}}", {}, false};
     }
     const bool health = about.route.find("/health") != std::string::npos;
     return {health ? 200 : 404, health ? "{\"status\":\"ok\"}" : "{}", {}, false};

@@ -9,6 +9,7 @@
 #include <list>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -77,7 +78,9 @@ class recorder {
     void say(std::string members);  // further members of the answers to BEAT, such as "state":"quiet"
     void be_strict();               // 400 to bodies with anything that the published schemas do not have
     void expire_leases();           // BEATs no longer extend anything
-    void go_away();                 // refuse connections, cut those there are
+    void cancel_job(
+        const std::string& id);  // BEATs leave it out, INFO says so, ACK and FAIL are answered 409
+    void go_away();              // refuse connections, cut those there are
     bool come_back();
     static constexpr milliseconds longest_hold{30000};
 
@@ -120,7 +123,8 @@ class recorder {
     bool ending_ = false;  // connections are to end
     std::list<connection> connections_;
     std::vector<request> requests_;
-    std::map<std::string, bool> jobs_;                       // settled?
+    std::map<std::string, bool> jobs_;  // settled, or cancelled?
+    std::set<std::string> cancelled_;
     std::deque<std::pair<std::string, std::string>> queue_;  // id and JSON
     std::map<kind, bool> held_;
     std::map<kind, std::size_t> waiting_;

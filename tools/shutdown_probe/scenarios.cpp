@@ -615,7 +615,22 @@ void frozen(findings& out) {
     std::this_thread::sleep_for(length);  // it was claimed when all stood still, but perhaps not begun
     at.await_beats(8, "", seconds(5));
     const record run = at.finish();
-    at.judge("FROZEN", not_reported(run, job));
+    at.judge("FROZEN", not_reported(run, job, "its lease had run out, and no answer had renewed it"));
+}
+
+// Every slot is taken: the job after them runs only if the cancelled one ends.
+void cancelled_at_backend(findings& out) {
+    session at(out, "cancelled");
+    at.start_and_await_beat();
+    const std::string job = at.run_jobs("probe.sleep", 60000, 4).front();
+    at.mark_event();
+    at.backend.cancel_job(job);
+    const std::string next = at.backend.add_jobs("probe.sleep", 0).front();
+    const bool ended = at.backend.wait(
+        [&](const std::vector<request>& requests) { return is_settled(requests, next); }, seconds(10));
+    at.await_beats(2, "", seconds(5));
+    at.judge("CANCELLED", ended ? not_reported(at.finish(), job, "it is no longer this worker's")
+                                : fails("its slot is not free 10 s later: no job runs in it"));
 }
 
 }  // namespace
@@ -659,6 +674,7 @@ const std::vector<requirement> requirements = {
     {"SLOTS", "never more jobs at a time than OJS_CONCURRENCY"},
     {"DEAF", "a job deaf to cancellation does not hold up the exit"},
     {"FROZEN", "a job frozen past its lease is not reported"},
+    {"CANCELLED", "a job cancelled at the backend is cancelled in the worker, and not reported"},
 };
 
 const std::vector<scenario> scenarios = {
@@ -707,6 +723,11 @@ const std::vector<scenario> scenarios = {
     {"concurrency", "24 jobs on 4 slots", {"SLOTS"}, concurrency, false},
     {"deaf", "a job that does not look", {"DEAF"}, deaf_job, false},
     {"frozen", "SIGSTOP for longer than the lease", {"FROZEN"}, frozen, false},
+    {"cancelled",
+     "a job in its handler is cancelled at the backend",
+     {"CANCELLED"},
+     cancelled_at_backend,
+     false},
 };
 
 void findings::add(finding one) {

@@ -361,10 +361,9 @@ verdict took_at_least(const record& run, const std::vector<std::string>& jobs, m
     return holds(figure("took", took));
 }
 
-verdict not_reported(const record& run, const std::string& job) {
+verdict not_reported(const record& run, const std::string& job, const char* why_not) {
     for (const request& each : run.requests) {
-        if (is_settlement(each) && each.job == job)
-            return fails("its lease had run out, and no answer had renewed it: " + describe(run, each));
+        if (is_settlement(each) && each.job == job) return fails(why_not + (": " + describe(run, each)));
     }
     return run.ended ? fails(ended_how(run)) : holds();
 }

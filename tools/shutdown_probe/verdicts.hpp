@@ -81,6 +81,7 @@ verdict repeated_after_loss(const record& run, const std::string& job);
 verdict never_runs_again(const record& run);  // no beat "running" after the quiet one
 verdict accepted_by_strict(const record& run);
 verdict took_at_least(const record& run, const std::vector<std::string>& jobs, milliseconds least);
-verdict not_reported(const record& run, const std::string& job);  // after the first signal
+verdict not_reported(const record& run, const std::string& job,
+                     const char* why_not);  // after the first signal
 
 }  // namespace probe

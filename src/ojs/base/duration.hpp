@@ -38,8 +38,8 @@ time_point deadline_after(std::chrono::duration<Rep, Period> duration) noexcept 
 }
 
 // Parses a non-negative duration: a sequence of number+unit, each unit (h, m, s, ms) at most once and in that
-// order, or a plain integer, which means seconds, a day's at most. Anything else (empty, a sign, a blank, "1e9s", more
-// than 24 days) is errc::invalid_argument. Thread-safe. [GS 6.1]
+// order, or a plain integer up to 3600, which means seconds. Anything else (empty, a sign, a blank, "1e9s", more than
+// 24 days) is errc::invalid_argument; for a larger plain integer the text names both readings. Thread-safe. [GS 6.1]
 result<std::chrono::milliseconds> parse_duration(std::string_view text);
 
 // The shortest form parse_duration reads back: "1m30s", "250ms", "0s"; "unlimited" for no_limit, which it does not read.

@@ -16,7 +16,7 @@ struct duration_unit {
 
 // In the order they may appear.
 inline constexpr duration_unit duration_units[] = {{"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
-inline constexpr std::uint64_t longest_bare_seconds = 86400;
+inline constexpr std::uint64_t max_bare_seconds = 3600;  // 30000 is more often meant as milliseconds
 
 // Takes one number and its unit off the front of `text`; `first_unit` moves past the unit.
 OJS_SHUTDOWN_INLINE bool take_duration_part(std::string_view& text, std::size_t& first_unit,
@@ -45,11 +45,12 @@ OJS_SHUTDOWN_INLINE bool take_duration_part(std::string_view& text, std::size_t&
 
 OJS_SHUTDOWN_INLINE result<std::chrono::milliseconds> parse_duration(std::string_view text) {
     std::uint64_t total = 0;
-    if (detail::parse_number(text, UINT64_MAX, total)) {
-        if (total <= detail::longest_bare_seconds) return std::chrono::milliseconds(total * 1000);
+    if (detail::parse_number(text, detail::longest_duration_ms, total)) {
+        const std::chrono::milliseconds read{total};
+        if (total <= detail::max_bare_seconds) return read * 1000;
         return error{errc::invalid_argument, 0,
-                     detail::cat({"'", total, "' would be more than a day in seconds: milliseconds? (write ",
-                                  total, "ms, or 30s, 1m30s, 1h)"})};
+                     detail::cat({"'", total, "' has no unit: ", total, "s (", format_duration(read * 1000),
+                                  ") or ", total, "ms (", format_duration(read), ")? write the unit"})};
     }
     std::string_view rest = text;
     std::size_t unit = 0;

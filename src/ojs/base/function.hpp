@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 #include <utility>
 
 #include "detail/ref.hpp"
@@ -10,36 +11,10 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-template <bool Condition>
-struct only_if {};
-template <>
-struct only_if<true> {
-    using type = int;
-};
-
 template <class A, class B>
-inline constexpr bool same_type = false;
-template <class A>
-inline constexpr bool same_type<A, A> = true;
-
+inline constexpr bool same_type = std::is_same_v<A, B>;
 template <class T>
-struct bare_type {
-    using type = T;
-};
-template <class T>
-struct bare_type<T&> : bare_type<T> {};
-template <class T>
-struct bare_type<T&&> : bare_type<T> {};
-template <class T>
-struct bare_type<const T> : bare_type<T> {};
-template <class R, class... Args>
-struct bare_type<R(Args...)> {
-    using type = R (*)(Args...);
-};
-template <class R, class... Args>
-struct bare_type<R(Args...) noexcept> {
-    using type = R (*)(Args...) noexcept;
-};
+using bare_type = std::decay<T>;
 
 // A callable that can be compared with nullptr, as function pointers, std::function and its like can, may be empty.
 template <class F, class = void>
@@ -71,10 +46,9 @@ class function<R(Args...)> {
   public:
     function() = default;
     function(std::nullptr_t) {}
-    template <class F, typename detail::only_if<
-                           !detail::same_type<typename detail::bare_type<F>::type, function>>::type = 0>
+    template <class F, std::enable_if_t<!detail::same_type<std::decay_t<F>, function>, int> = 0>
     function(F&& callable) {
-        using target = typename detail::bare_type<F>::type;
+        using target = std::decay_t<F>;
         if (detail::is_empty<target>(callable)) return;
         body_ = detail::ref<body>(new holder<target>(std::forward<F>(callable)));
     }

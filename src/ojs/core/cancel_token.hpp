@@ -165,7 +165,6 @@ class cancel_source {
     // Ends the waits, once the group was cancelled.
     void end_waits();
     // The same, but false, and nothing done, where it would have to wait for a lock.
-    bool try_end_waits();
     // Whether run_callbacks() might call anyone.
     bool callbacks_due() const;
     // Calls the callbacks that are still due, in the order they were registered.

@@ -48,13 +48,6 @@ class cancel_state : public ref_counted {
         const lock_guard held(mutex_);  // so that it does not come between a sleeper's look and its sleep
         wake_waiting();
     }
-    // False where somebody has the mutex, whom a crowded machine may keep from letting go of it for long.
-    bool try_end_waits() {
-        if (!mutex_.try_lock()) return false;
-        wake_waiting();
-        mutex_.unlock();
-        return true;
-    }
 
     bool sleep_until(time_point deadline) {
         lock_guard held(mutex_);
@@ -102,7 +95,7 @@ class cancel_state : public ref_counted {
         --sleepers_;
     }
 
-    // True as well where somebody has the mutex: see try_end_waits().
+    // True as well where somebody has the mutex: on a crowded machine it may take long to get it.
     bool callbacks_due() {
         if (!mutex_.try_lock()) return true;
         const bool due = callbacks_ != nullptr;
@@ -274,9 +267,6 @@ OJS_SHUTDOWN_INLINE bool cancel_source::request(cancel_reason reason) {
 }
 OJS_SHUTDOWN_INLINE void cancel_source::end_waits() {
     state_->end_waits();
-}
-OJS_SHUTDOWN_INLINE bool cancel_source::try_end_waits() {
-    return state_->try_end_waits();
 }
 OJS_SHUTDOWN_INLINE bool cancel_source::callbacks_due() const {
     return state_->callbacks_due();

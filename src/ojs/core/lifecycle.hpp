@@ -25,7 +25,7 @@ enum class phase : std::uint8_t {
 inline constexpr int phase_count = 5;
 
 enum class event : std::uint8_t {
-    stop_signal,     // SIGTERM, SIGINT
+    stop_signal,     // SIGTERM, SIGINT, ... [signal_options::stop_signals]
     stop_request,    // directive `terminate`, stop(), RPC Shutdown
     quiet_request,   // SIGTSTP, directive `quiet`, quiet()
     resume_request,  // SIGCONT, resume(); never a directive

@@ -292,9 +292,7 @@ OJS_SHUTDOWN_INLINE result<std::chrono::milliseconds> server_shutdown_timeout(
     if (value == nullptr) return std::chrono::milliseconds(30000);
     result<std::chrono::milliseconds> read = parse_duration(value);
     if (read) return read;
-    return error{
-        errc::invalid_argument, 0,
-        detail::cat({name, "=", value, ": not a duration (write 500ms, 30s, 1m30s, 1h, or whole seconds)"})};
+    return error{errc::invalid_argument, 0, detail::cat({name, "=", read.error().text})};
 }
 
 OJS_SHUTDOWN_INLINE bool shutdown_sequence::add_step(std::string name, step_call call,

@@ -1,6 +1,7 @@
 // signals: turns SIGTERM, SIGINT, SIGTSTP and others into events of a lifecycle.
 #pragma once
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include <string>
@@ -19,6 +20,11 @@ struct signal_options {
     bool chain_foreign = false;
     // SIGUSR1 is taken too, and means that the machine goes away: reclaim. [Spot, WIRE 2]
     bool reclaim = false;
+    // The signals that ask for a stop; they count alike. SIGHUP is left to a handler that it already has, unless
+    // chain_foreign is set. Refused with errc::invalid_argument: no signal at all, signals that no process can handle
+    // (SIGKILL, SIGSTOP) or that report a fault (SIGSEGV, ...), and those that mean something else (SIGTSTP, SIGCONT,
+    // SIGTTIN, SIGPIPE, SIGCHLD, SIGTTOU, SIGURG; with `reclaim` SIGUSR1).
+    std::vector<int> stop_signals = {SIGTERM, SIGINT};
 };
 
 // A signal that arrived. `number` is 0 where wait() ended at its deadline, or was cancelled.
@@ -52,15 +58,18 @@ class [[nodiscard]] signals {
     static result<signals> install(lifecycle& target, signal_options options = {});
     // True while an installer is active for this very lifecycle. Thread-safe.
     static bool installed_for(const lifecycle& target) noexcept;
-    // Takes SIGUSR1 for the installer that is active for `target`, as signal_options::reclaim does, where only after
-    // the installation it turns out that it is wanted. errc::busy: there is no such installer, or SIGUSR1 has a foreign handler. Not to be
-    // called while that installer goes.
-    static result<void> add_reclaim(const lifecycle& target);
+    // Takes those of the signals that the active installer of `target` lacks; it gives them back with its own. Returns the
+    // numbers of those that stay ignored. errc::busy: there is no such installer, or a signal has a foreign handler;
+    // errc::invalid_argument as for install(). Not to be called while that installer goes.
+    static result<std::vector<int>> add(const lifecycle& target, signal_options options);
 
     signals() = default;  // holds nothing
     signals(signals&& other) noexcept;
     signals& operator=(signals&& other) noexcept;
-    ~signals();  // restores the previous dispositions, whole
+    // Restores the previous dispositions, whole. After worker::run() a stop signal whose disposition was the default stays
+    // handled for `repeat_signal_gap` after the last one, so that its repetition does not end the process in what main() does
+    // after run(). The first stop signal after that gives it back, and does what it does by default.
+    ~signals();
 
     // -1 if this holds nothing. Readable while there are signals that wait() has not returned yet: for your own poll loop. Do not read it.
     int fd() const noexcept;
@@ -80,8 +89,13 @@ class [[nodiscard]] signals {
     std::vector<int> ignored_;
 };
 
-// "SIGTERM", ... or "signal 64" for those that POSIX does not name. Thread-safe.
+// "SIGTERM", "SIGRTMIN+3", ... or "signal 99" for what is none. Thread-safe.
 std::string signal_name(int number);
+
+namespace detail {
+// Why these cannot be the stop signals, if so.
+result<void> check_stop_signals(const std::vector<int>& numbers, bool reclaim);
+}  // namespace detail
 
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -27,17 +27,19 @@ struct thread_request {
 struct signal_rule {
     int number;
     event what;
-    bool only_if_asked = false;
 };
 
-// Which signal is which event. [GS 4.1]
-inline constexpr signal_rule signal_rules[] = {
-    {SIGTERM, event::stop_signal},    {SIGINT, event::stop_signal},     {SIGTSTP, event::quiet_request},
-    {SIGCONT, event::resume_request}, {SIGTTIN, event::report_request}, {SIGUSR1, event::reclaim, true},
+// A signal that an installer has claimed, now or before.
+struct claimed_signal {
+    atomic<std::uint64_t> last{0};  // the last one, packed
+    atomic<bool> installed{false};
+    atomic<bool> known{false};  // the rest has been written
+    atomic<event> what{};
+    struct sigaction previous {};
 };
-inline constexpr std::size_t signal_rule_count = sizeof signal_rules / sizeof signal_rules[0];
 
-// The process-wide state of the library, all of it. Constant-initialised, so a handler always finds it whole.
+// The process-wide state of the library, all of it. Constant-initialised, so a handler always finds it whole; to zero, so
+// that it takes no room in the program's file.
 struct process_state {
     static constexpr std::uint32_t log_size = 16;
     static constexpr std::size_t chain_size = 16;
@@ -46,7 +48,7 @@ struct process_state {
     atomic<std::uint64_t> claim{0};
     atomic<std::uint32_t> claims{0};     // so far
     atomic<lifecycle*> target{nullptr};  // what the handler drives
-    atomic<int> notify_fd{-1};           // the installer's own wake-up
+    atomic<int> notify_fd{0};            // the installer's own wake-up, while there is a target
     atomic<int> handlers_running{0};
     atomic<unsigned> forks{0};                          // between the first process and this one
     atomic<const siginfo_t*> chained[chain_size] = {};  // what foreign handlers are called for now
@@ -54,13 +56,17 @@ struct process_state {
     atomic<const thread_request*> asks_threads{nullptr};  // what else a SIGTTIN may be
     atomic<std::uint32_t> received{0};                    // signals so far
     atomic<std::uint64_t> log[log_size] = {};             // the last of them, packed, with their lap_bit
-    atomic<std::uint64_t> last[signal_rule_count] = {};   // the last of each number, packed
+    atomic<std::uint64_t> last_stop{0};      // when the last stop signal or reclaim came; 0: none did
+    atomic<std::uint32_t> repeat_gap_ms{0};  // set by worker::run(), see outlasts_installer()
+    // The calls to worker::run() under way, one that is to be left by _exit(), and the worst status of any; see end_run().
+    atomic<int> runs{0};
+    atomic<bool> exits{false};
+    atomic<int> worst_status{0};
     // Written before the handler is installed, read by it and after fork.
     pid_t owner = 0;          // the process that installed them
     std::uint32_t taken = 0;  // signals wait() has returned or skipped
     wake* waker = nullptr;
-    atomic<bool> installed[signal_rule_count] = {};
-    struct sigaction previous[signal_rule_count] = {};
+    claimed_signal of[signal_limit] = {};  // by number
 };
 __attribute__((visibility("default"))) inline process_state process;
 
@@ -136,8 +142,18 @@ inline void call_previous(const struct sigaction& previous, int number, siginfo_
     if (noted != nullptr) noted->store(nullptr);
 }
 
+// steady_ms() with a bit that is always set.
+inline std::uint64_t stop_time() noexcept {
+    return std::uint64_t{1} << 32 | steady_ms();
+}
+
+inline bool stops(event what) noexcept {
+    return what == event::stop_signal || what == event::reclaim;
+}
+
 // Everything that ever runs in signal context.
-inline void handle_signal(std::size_t rule, lifecycle& target, int number, siginfo_t* info, void* context) {
+inline void handle_signal(claimed_signal& claimed, lifecycle& target, int number, siginfo_t* info,
+                          void* context) {
     if (number == SIGTTIN &&
         !sent_by_process(info)) {  // a read of the terminal, in the background: stop, as ever
         raise(SIGSTOP);
@@ -148,26 +164,37 @@ inline void handle_signal(std::size_t rule, lifecycle& target, int number, sigin
     const std::uint64_t packed = pack_signal(number, info);
     const std::uint32_t place = process.received.fetch_add(1);
     process.log[place % process_state::log_size].store(packed | lap_bit(place));
-    process.last[rule].store(packed);
+    claimed.last.store(packed);
+    if (stops(claimed.what)) process.last_stop.store(stop_time());
     const received_word from{packed};
-    target.apply(signal_rules[rule].what, {cause_kind::signal, number, from.pid(), from.uid()});
+    target.apply(claimed.what, {cause_kind::signal, number, from.pid(), from.uid()});
     wake::notify(process.notify_fd.load());
-    call_previous(process.previous[rule], number, info, context);
+    call_previous(claimed.previous, number, info, context);
+}
+
+// Whether a stop signal now is the last stop event once more, in a process that worker::run() has left.
+inline bool repeats_stop(event what) noexcept {
+    const std::uint64_t last = process.last_stop.load();
+    return stops(what) && last != 0 && stop_time() - last < process.repeat_gap_ms.load();
+}
+
+// By default the repetition would end the process before its main() has done the rest.
+inline bool outlasts_installer(const claimed_signal& claimed) noexcept {
+    return !is_foreign(claimed.previous) && repeats_stop(claimed.what);
 }
 
 // A handler set on top of ours since is its owner's to keep.
-inline void restore_previous(std::size_t rule) noexcept {
+inline void restore_previous(int number) noexcept {
     struct sigaction current {};
-    const int number = signal_rules[rule].number;
-    if (::sigaction(number, nullptr, &current) == 0 && is_ours(current))
-        ::sigaction(number, &process.previous[rule], nullptr);
+    if (process.of[number].installed.exchange(false) && ::sigaction(number, nullptr, &current) == 0 &&
+        is_ours(current))
+        ::sigaction(number, &process.of[number].previous, nullptr);
 }
 
 // Without an installer of this process: a child whose fork ran no atfork handlers, or has yet to, or a foreign handler
 // that still chains to us. The signal does what it would do without us.
-inline void stand_aside(std::size_t rule, int number, siginfo_t* info, void* context) {
+inline void stand_aside(const struct sigaction& previous, int number, siginfo_t* info, void* context) {
     struct sigaction current {};
-    const struct sigaction& previous = process.previous[rule];
     if (::sigaction(number, nullptr, &current) == 0 && is_ours(current)) {
         ::sigaction(number, &previous, nullptr);
         // Not raise(): musl sends it to the thread it remembers, which after a fork behind its back is the parent's.
@@ -182,14 +209,13 @@ inline void on_signal(int number, siginfo_t* info, void* context) {
     const int saved = errno;
     const unsigned forks = process.forks.load();
     process.handlers_running.fetch_add(1);  // sequentially consistent with uninstall()
-    for (std::size_t rule = 0; rule < signal_rule_count; ++rule) {
-        if (signal_rules[rule].number != number) continue;
-        lifecycle* target = process.target.load();
-        if (target != nullptr && getpid() == process.owner) {
-            handle_signal(rule, *target, number, info, context);
-        } else {
-            stand_aside(rule, number, info, context);
-        }
+    claimed_signal& claimed = process.of[number > 0 && number < signal_limit ? number : 0];
+    lifecycle* const target = process.target.load();
+    const bool is_owner = getpid() == process.owner;
+    if (claimed.known && target != nullptr && is_owner) {
+        handle_signal(claimed, *target, number, info, context);
+    } else if (claimed.known && !(is_owner && repeats_stop(claimed.what))) {
+        stand_aside(claimed.previous, number, info, context);
     }
     // A foreign handler may have called fork(), and this be its child.
     if (process.forks.load() == forks) process.handlers_running.fetch_sub(1);
@@ -199,15 +225,14 @@ inline void on_signal(int number, siginfo_t* info, void* context) {
 // In the child of a fork: the installer and our threads are the parent's, so signals must do what they did before us.
 inline void forget_parent() noexcept {
     process.forks.fetch_add(1);
+    process.runs.store(0);
+    process.exits.store(false);
+    process.worst_status.store(0);
     process.handlers_running.store(0);  // those of other threads, which are not here
     for (atomic<const siginfo_t*>& place : process.chained) place.store(nullptr);
     if (const thread_request* const request = process.asks_threads.load()) request->forget();
-    lifecycle* target = process.target.exchange(nullptr);
-    if (target == nullptr) return;
-    target->after_fork();
-    for (std::size_t rule = 0; rule < signal_rule_count; ++rule) {
-        if (process.installed[rule].exchange(false)) restore_previous(rule);
-    }
+    if (lifecycle* const target = process.target.exchange(nullptr)) target->after_fork();
+    for (int number = 1; number < signal_limit; ++number) restore_previous(number);
 }
 
 inline void ojs_shutdown_after_fork() {
@@ -215,45 +240,65 @@ inline void ojs_shutdown_after_fork() {
     forget_parent();
 }
 
+inline bool has_foreign_handler(int number) {
+    struct sigaction found {};
+    return ::sigaction(number, nullptr, &found) == 0 && is_foreign(found) && !is_ours(found);
+}
+
+// What each signal means. [GS 4.1]
+inline array<signal_rule> rules_for(const signal_options& options) {
+    array<signal_rule> out;
+    for (const int number : options.stop_signals) {
+        const bool reloads = number == SIGHUP && !options.chain_foreign && has_foreign_handler(number);
+        if (!reloads) out.push_back({number, event::stop_signal});
+    }
+    for (const signal_rule& rule : {signal_rule{SIGTSTP, event::quiet_request},
+                                    {SIGCONT, event::resume_request},
+                                    {SIGTTIN, event::report_request}})
+        out.push_back(rule);
+    if (options.reclaim) out.push_back({SIGUSR1, event::reclaim});
+    return out;
+}
+
 inline struct sigaction our_action() {
     struct sigaction ours {};
     ours.sa_sigaction = on_signal;
     ours.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
     sigemptyset(&ours.sa_mask);
-    for (const signal_rule& rule : signal_rules) sigaddset(&ours.sa_mask, rule.number);
+    for (int number = 1; number < signal_limit; ++number) {
+        if (process.of[number].known) sigaddset(&ours.sa_mask, number);
+    }
     return ours;
 }
 
-inline bool is_wanted(std::size_t rule, const signal_options& options) noexcept {
-    return !signal_rules[rule].only_if_asked || options.reclaim;
-}
-
-// A signal that was ignored stays so; then this is false.
-inline bool install_handler(std::size_t rule) {
-    const struct sigaction& previous = process.previous[rule];
-    if (!is_foreign(previous) && previous.sa_handler == SIG_IGN) return false;
+// Signals that were ignored stay so, and are listed.
+inline void install_handlers(const array<signal_rule>& rules, std::vector<int>& ignored) {
     const struct sigaction ours = our_action();
-    process.installed[rule] = ::sigaction(signal_rules[rule].number, &ours, nullptr) == 0;
-    return process.installed[rule];
-}
-
-inline void install_handlers(const signal_options& options, std::vector<int>& ignored) {
     sigset_t unblocked;
     sigemptyset(&unblocked);
-    for (std::size_t i = 0; i < signal_rule_count; ++i) {
-        if (!is_wanted(i, options)) continue;
-        if (install_handler(i)) {
-            sigaddset(&unblocked, signal_rules[i].number);
-        } else {
-            ignored.push_back(signal_rules[i].number);
+    for (const signal_rule& rule : rules) {
+        claimed_signal& claimed = process.of[rule.number];
+        if (!is_foreign(claimed.previous) && claimed.previous.sa_handler == SIG_IGN) {
+            ignored.push_back(rule.number);
+            continue;
         }
+        claimed.installed = ::sigaction(rule.number, &ours, nullptr) == 0;
+        sigaddset(&unblocked, rule.number);
     }
     pthread_sigmask(SIG_UNBLOCK, &unblocked, nullptr);
 }
 
+inline void restore_all_but(const array<signal_rule>& rules) noexcept {
+    for (int number = 1; number < signal_limit; ++number) {
+        bool kept = false;
+        for (const signal_rule& rule : rules) kept = kept || rule.number == number;
+        if (!kept) restore_previous(number);
+    }
+}
+
 inline void uninstall_handlers() {
-    for (std::size_t rule = 0; rule < signal_rule_count; ++rule) {
-        if (process.installed[rule].exchange(false)) restore_previous(rule);
+    for (int number = 1; number < signal_limit; ++number) {
+        if (!outlasts_installer(process.of[number])) restore_previous(number);
     }
     process.target.store(nullptr);
     while (process.handlers_running.load() != 0) sched_yield();
@@ -271,25 +316,38 @@ inline std::uint64_t claim_signals() noexcept {
     return own;
 }
 
+OJS_SHUTDOWN_INLINE result<void> check_stop_signals(const std::vector<int>& numbers, bool reclaim) {
+    for (const int number : numbers) {
+        const char* const fault = stop_signal_fault(number, reclaim);
+        if (fault != nullptr)
+            return error{errc::invalid_argument, 0,
+                         cat({"stop_signals (OJS_STOP_SIGNALS): ", signal_name(number), " ", fault})};
+    }
+    if (!numbers.empty()) return {};
+    return error{errc::invalid_argument, 0, "stop_signals (OJS_STOP_SIGNALS) must name at least one signal"};
+}
+
 inline error installer_busy(std::string text) {
     return {errc::busy, 0, std::move(text)};
 }
 
-inline result<void> remember_previous(std::size_t rule, const signal_options& options) {
+inline result<void> remember_previous(const signal_rule& rule, const signal_options& options) {
     struct sigaction found {};
-    ::sigaction(signal_rules[rule].number, nullptr, &found);
-    // Ours may have come back after its installer had gone, by a foreign handler that was set over it.
-    if (!is_ours(found)) process.previous[rule] = found;
-    if (!is_foreign(process.previous[rule]) || options.chain_foreign) return {};
-    return installer_busy(cat({signal_name(signal_rules[rule].number),
+    ::sigaction(rule.number, nullptr, &found);
+    claimed_signal& claimed = process.of[rule.number];
+    // Ours may have come back after its installer had gone, by a foreign handler that was set over it, or have outlasted it.
+    if (!is_ours(found)) claimed.previous = found;
+    claimed.what = rule.what;
+    claimed.known = true;
+    if (!is_foreign(claimed.previous) || options.chain_foreign) return {};
+    return installer_busy(cat({signal_name(rule.number),
                                " already has a handler from elsewhere in this process; set "
                                "signal_options::chain_foreign to run both"}));
 }
 
-inline result<void> remember_previous(const signal_options& options) {
-    for (std::size_t i = 0; i < signal_rule_count; ++i) {
-        if (!is_wanted(i, options)) continue;
-        const result<void> remembered = remember_previous(i, options);
+inline result<void> remember_previous(const array<signal_rule>& rules, const signal_options& options) {
+    for (const signal_rule& rule : rules) {
+        const result<void> remembered = remember_previous(rule, options);
         if (!remembered) return remembered;
     }
     return {};
@@ -327,12 +385,16 @@ inline std::uint64_t take_signal() {
 
 OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_options options) {
     using detail::process;
+    const result<void> valid = detail::check_stop_signals(options.stop_signals, options.reclaim);
+    if (!valid) return valid.error();
     const std::uint64_t claim = detail::claim_signals();
     if (claim == 0) {
         return detail::installer_busy(
             "the signals of this process already have an installer; share its lifecycle");
     }
-    result<void> remembered = detail::remember_previous(options);
+    const detail::array<detail::signal_rule> rules = detail::rules_for(options);
+    detail::restore_all_but(rules);  // what an earlier run() has left
+    result<void> remembered = detail::remember_previous(rules, options);
     result<detail::wake> waker = detail::wake::create();
     if (!remembered || !waker) {
         process.claim.store(0);
@@ -344,11 +406,12 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
     delete detail::exchange(process.waker, new detail::wake(std::move(*waker)));
     process.taken = process.received.load();
     process.owner = getpid();
+    process.repeat_gap_ms = 0;
     process.notify_fd.store(process.waker->notify_fd());
     process.target.store(&target);
     signals out;
     out.claim_ = claim;
-    detail::install_handlers(options, out.ignored_);
+    detail::install_handlers(rules, out.ignored_);
     return result<signals>(std::move(out));
 }
 
@@ -356,19 +419,19 @@ OJS_SHUTDOWN_INLINE bool signals::installed_for(const lifecycle& target) noexcep
     return detail::process.target.load() == &target;
 }
 
-OJS_SHUTDOWN_INLINE result<void> signals::add_reclaim(const lifecycle& target) {
-    std::size_t rule = 0;
-    while (detail::signal_rules[rule].what != event::reclaim) ++rule;
+OJS_SHUTDOWN_INLINE result<std::vector<int>> signals::add(const lifecycle& target, signal_options options) {
     if (!installed_for(target)) return detail::installer_busy("no installer is active for this lifecycle");
-    if (detail::process.installed[rule]) return {};
-    const result<void> remembered = detail::remember_previous(rule, {});
-    if (!remembered) return remembered;
-    if (!detail::install_handler(rule)) return {};  // ignored from the start
-    sigset_t unblocked;
-    sigemptyset(&unblocked);
-    sigaddset(&unblocked, detail::signal_rules[rule].number);
-    pthread_sigmask(SIG_UNBLOCK, &unblocked, nullptr);
-    return {};
+    const result<void> valid = detail::check_stop_signals(options.stop_signals, options.reclaim);
+    if (!valid) return valid.error();
+    detail::array<detail::signal_rule> missing;
+    for (const detail::signal_rule& rule : detail::rules_for(options)) {
+        if (!detail::process.of[rule.number].installed) missing.push_back(rule);
+    }
+    const result<void> remembered = detail::remember_previous(missing, options);
+    if (!remembered) return remembered.error();
+    std::vector<int> ignored;
+    detail::install_handlers(missing, ignored);
+    return result<std::vector<int>>(std::move(ignored));
 }
 
 OJS_SHUTDOWN_INLINE signals::signals(signals&& other) noexcept
@@ -411,16 +474,15 @@ OJS_SHUTDOWN_INLINE received_signal signals::wait(time_point deadline, const can
 }
 
 OJS_SHUTDOWN_INLINE received_signal signals::last_received(int number) {
-    for (std::size_t i = 0; i < detail::signal_rule_count; ++i) {
-        if (detail::signal_rules[i].number == number)
-            return detail::unpack_signal(detail::process.last[i].load());
-    }
-    return {};
+    if (number <= 0 || number >= detail::signal_limit) return {};
+    return detail::unpack_signal(detail::process.of[number].last.load());
 }
 
 OJS_SHUTDOWN_INLINE std::string signal_name(int number) {
     const char* const known = detail::known_signal_name(number);
-    return known != nullptr ? known : detail::cat({"signal ", number});
+    if (known != nullptr) return known;
+    return detail::is_realtime(number) ? detail::cat({"SIGRTMIN+", number - SIGRTMIN})
+                                       : detail::cat({"signal ", number});
 }
 
 }  // namespace v0_1_0

@@ -5,10 +5,6 @@
 #include "../worker/worker_options.ipp"
 #include "coordinator.hpp"
 #include "detail/coordinator_body.hpp"
-#include "detail/coordinator_progress.ipp"
-#include "detail/coordinator_run.ipp"
-#include "detail/coordinator_service.ipp"
-#include "detail/coordinator_thread.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {

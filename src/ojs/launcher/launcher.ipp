@@ -7,7 +7,7 @@
 #include "../core/detail/wake.hpp"
 #include "../core/signals.hpp"
 #include "../worker/exit_status.hpp"
-#include "detail/launcher_admin.ipp"
+#include "detail/admin_answers.ipp"
 #include "detail/notification_server.ipp"
 #include "detail/rolling_replace.ipp"
 #include "detail/socket_folder.ipp"

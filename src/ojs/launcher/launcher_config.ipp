@@ -74,7 +74,7 @@ inline config_key duration_key(const char* name, std::chrono::milliseconds& into
                 std::string text(source);
                 if (source.front() == '"' && !raw_string(source, text)) text.clear();
                 const result<std::chrono::milliseconds> read = parse_duration(text);
-                if (!read) return std::string(": not a duration as 500ms, 30s or 1m30s");
+                if (!read) return ": " + read.error().text;
                 into = *read;
                 return std::string();
             }};

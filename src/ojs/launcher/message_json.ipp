@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstring>
 #include <utility>
 
 #include "../base/detail/text.hpp"
@@ -28,28 +29,12 @@ inline constexpr std::uint64_t most_of(field_kind kind) noexcept {
 
 // ---- writing ----
 
+// Each enumeration has the representation of an int32.
 inline std::int64_t number_in(const message_field& from) noexcept {
-    switch (from.kind) {
-        case field_kind::int32: return *static_cast<const std::int32_t*>(from.value);
-        case field_kind::int64: return *static_cast<const std::int64_t*>(from.value);
-        case field_kind::shutdown_state:
-            return static_cast<std::int32_t>(*static_cast<const shutdown_state*>(from.value));
-        case field_kind::readiness_state:
-            return static_cast<std::int32_t>(*static_cast<const readiness_state*>(from.value));
-        case field_kind::instance_state:
-            return static_cast<std::int32_t>(*static_cast<const instance_state*>(from.value));
-        case field_kind::retry_policy:
-            return static_cast<std::int32_t>(*static_cast<const retry_policy*>(from.value));
-        case field_kind::replacement_phase:
-            return static_cast<std::int32_t>(*static_cast<const replacement_phase*>(from.value));
-        case field_kind::text:
-        case field_kind::flag:
-        case field_kind::texts:
-        case field_kind::checks:
-        case field_kind::processes:
-        case field_kind::message: break;
-    }
-    return 0;
+    if (from.kind == field_kind::int64) return *static_cast<const std::int64_t*>(from.value);
+    std::int32_t out = 0;
+    std::memcpy(&out, from.value, sizeof out);
+    return out;
 }
 
 inline std::string number_json(const message_field& from) {
@@ -181,32 +166,11 @@ inline std::string read_state(const enum_type& type, std::string_view source, st
 }
 
 inline void put_number(const message_field& into, std::int64_t number) noexcept {
-    switch (into.kind) {
-        case field_kind::int32:
-            *static_cast<std::int32_t*>(into.value) = static_cast<std::int32_t>(number);
-            break;
-        case field_kind::int64: *static_cast<std::int64_t*>(into.value) = number; break;
-        case field_kind::shutdown_state:
-            *static_cast<shutdown_state*>(into.value) = static_cast<shutdown_state>(number);
-            break;
-        case field_kind::readiness_state:
-            *static_cast<readiness_state*>(into.value) = static_cast<readiness_state>(number);
-            break;
-        case field_kind::instance_state:
-            *static_cast<instance_state*>(into.value) = static_cast<instance_state>(number);
-            break;
-        case field_kind::retry_policy:
-            *static_cast<retry_policy*>(into.value) = static_cast<retry_policy>(number);
-            break;
-        case field_kind::replacement_phase:
-            *static_cast<replacement_phase*>(into.value) = static_cast<replacement_phase>(number);
-            break;
-        case field_kind::text:
-        case field_kind::flag:
-        case field_kind::texts:
-        case field_kind::checks:
-        case field_kind::processes:
-        case field_kind::message: break;
+    const auto narrow = static_cast<std::int32_t>(number);
+    if (into.kind == field_kind::int64) {
+        *static_cast<std::int64_t*>(into.value) = number;
+    } else {
+        std::memcpy(into.value, &narrow, sizeof narrow);
     }
 }
 

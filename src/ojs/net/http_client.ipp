@@ -4,8 +4,8 @@
 
 #include "../base/detail/array.hpp"
 #include "../base/detail/text.hpp"
-#include "detail/connection.hpp"
-#include "detail/http_parser.hpp"
+#include "detail/connection.ipp"
+#include "detail/http_parser.ipp"
 #include "detail/socket.hpp"
 #include "detail/url.hpp"
 #include "http_client.hpp"

@@ -1,23 +1,20 @@
 #pragma once
 
 #include "../base/detail/text.hpp"
-#include "detail/http_parser.hpp"
 #include "http_message.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 
-OJS_SHUTDOWN_INLINE std::string_view find_header(const http_headers& headers,
-                                                 std::string_view name) noexcept {
-    for (const http_header& header : headers) {
-        if (detail::same_word(header.name, name)) return header.value;
-    }
-    return {};
-}
-
 namespace detail {
 
-OJS_SHUTDOWN_INLINE bool same_word(std::string_view a, std::string_view b) noexcept {
+// What is asked of the text of a message, and how it is written. All ignore case where HTTP does.
+
+inline char lower_ascii(char c) noexcept {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
+}
+
+inline bool same_word(std::string_view a, std::string_view b) noexcept {
     if (a.size() != b.size()) return false;
     for (std::size_t i = 0; i < a.size(); ++i) {
         if (lower_ascii(a[i]) != lower_ascii(b[i])) return false;
@@ -31,14 +28,16 @@ inline bool is_token_char(char c) noexcept {
     return c != '\0' && std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
 }
 
-OJS_SHUTDOWN_INLINE bool is_token(std::string_view text) noexcept {
+// A method or a header name.
+inline bool is_token(std::string_view text) noexcept {
     for (const char c : text) {
         if (!is_token_char(c)) return false;
     }
     return !text.empty();
 }
 
-OJS_SHUTDOWN_INLINE bool is_field_value(std::string_view text) noexcept {
+// No CR, LF, NUL or other control character but a tab.
+inline bool is_field_value(std::string_view text) noexcept {
     for (const char c : text) {
         const auto byte = static_cast<unsigned char>(c);
         if ((byte < 0x20 && c != '\t') || byte == 0x7f) return false;
@@ -46,7 +45,8 @@ OJS_SHUTDOWN_INLINE bool is_field_value(std::string_view text) noexcept {
     return true;
 }
 
-OJS_SHUTDOWN_INLINE bool is_target(std::string_view text) noexcept {
+// Not empty, no blank and no control character.
+inline bool is_target(std::string_view text) noexcept {
     for (const char c : text) {
         const auto byte = static_cast<unsigned char>(c);
         if (byte <= 0x20 || byte == 0x7f) return false;
@@ -54,14 +54,9 @@ OJS_SHUTDOWN_INLINE bool is_target(std::string_view text) noexcept {
     return !text.empty();
 }
 
-OJS_SHUTDOWN_INLINE std::string_view trim_blanks(std::string_view text) noexcept {
-    while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-    while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-    return text;
-}
-
-OJS_SHUTDOWN_INLINE bool has_list_word(const http_headers& headers, std::string_view name,
-                                       std::string_view word) noexcept {
+// Whether a comma-separated header ("Connection: keep-alive, close") holds the word.
+inline bool has_list_word(const http_headers& headers, std::string_view name,
+                          std::string_view word) noexcept {
     for (const http_header& header : headers) {
         if (!same_word(header.name, name)) continue;
         std::string_view rest = header.value;
@@ -74,18 +69,25 @@ OJS_SHUTDOWN_INLINE bool has_list_word(const http_headers& headers, std::string_
     return false;
 }
 
-OJS_SHUTDOWN_INLINE bool is_framing_header(std::string_view name) noexcept {
+// Content-Length, Transfer-Encoding or Connection: ours to write, never copied from a caller.
+inline bool is_framing_header(std::string_view name) noexcept {
     return same_word(name, "Content-Length") || same_word(name, "Transfer-Encoding") ||
            same_word(name, "Connection");
 }
 
-OJS_SHUTDOWN_INLINE void append_header(std::string& head, std::string_view name, std::string_view value) {
-    append(head, {name});
-    append(head, {": "});
-    append(head, {value});
-    append(head, {"\r\n"});
+inline void append_header(std::string& head, std::string_view name, std::string_view value) {
+    append(head, {name, ": ", value, "\r\n"});
 }
 
 }  // namespace detail
+
+OJS_SHUTDOWN_INLINE std::string_view find_header(const http_headers& headers,
+                                                 std::string_view name) noexcept {
+    for (const http_header& header : headers) {
+        if (detail::same_word(header.name, name)) return header.value;
+    }
+    return {};
+}
+
 }  // namespace v0_1_0
 }  // namespace ojs

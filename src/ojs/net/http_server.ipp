@@ -10,7 +10,7 @@
 #include "../base/detail/text.hpp"
 #include "../core/detail/wake.hpp"
 #include "detail/http_answer.ipp"
-#include "detail/http_parser.hpp"
+#include "detail/http_parser.ipp"
 #include "detail/listener.ipp"
 #include "detail/socket.hpp"
 #include "detail/socket.ipp"
@@ -41,7 +41,17 @@ class http_connection final : public ref_counted {
           server_(server),
           parser_(http_parser::role::request, server.options.limits) {}
 
-    void serve();
+    void serve() {
+        try {
+            while (serve_request()) {
+            }
+        } catch (...) {  // out of memory: this connection ends, the server goes on
+            pass_on_thread_end();
+        }
+        idle_since_.store(newcomer);
+        busy_.store(false);
+        if (lingers_) linger();
+    }
 
     // For the server, from another thread, while its list holds the connection.
     std::uint64_t idle_since() const noexcept { return idle_since_.load(); }  // lower: longer; 0: not idle
@@ -58,21 +68,93 @@ class http_connection final : public ref_counted {
     }
 
     void close() noexcept { socket_.reset(); }  // once the list no longer holds it
-    void turn_away() noexcept;                  // 503, for want of a thread
+    // 503, for want of a thread
+    void turn_away() noexcept {
+        const std::string_view text =
+            "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        send_all(socket_.get(), text, steady_clock::now());
+    }
 
     thread runner;  // guarded by the server's mutex
 
   private:
-    bool may_stay() noexcept;
-    bool serve_request();
-    bool await_request(http_parser::status& reached, time_point& deadline);
-    io_status read_request(http_parser::status& reached, time_point deadline);
-    io_status read_more(time_point deadline, http_parser::status& reached);
-    bool answer(http_request&& message);
-    http_response call_handler(const http_request& request);
-    bool refuse(int status, std::string_view why);
-    bool send_answer(const http_response& answer, bool to_head, bool closes);
-    void linger() noexcept;
+    // Whether a connection that has sent something, and is idle, may keep its place.
+    bool may_stay() noexcept {
+        const std::uint64_t since = idle_since();
+        if (since == 0 || since == newcomer) idle_since_.store(server_.idle_count.fetch_add(1) + 1);
+        return !server_.crowded.load();
+    }
+    // False once the connection is to be closed.
+    bool serve_request() {
+        parser_.begin();
+        http_parser::status reached = parser_.feed({});  // a pipelined request may be here already
+        time_point deadline = deadline_after(server_.options.request_timeout);
+        if (parser_.untouched() && !await_request(reached, deadline)) return false;
+        busy_.store(true);
+        idle_since_.store(0);
+        const io_status read = read_request(reached, deadline);
+        if (reached == http_parser::status::complete) return answer(std::move(parser_.message()));
+        if (reached == http_parser::status::failed) return refuse(parser_.failure_code(), parser_.failure());
+        return read == io_status::timed_out && refuse(408, "the request did not arrive in time");
+    }
+    // Waits for a request to begin; false if none does. Empty lines are none yet, but its time begins with them.
+    bool await_request(http_parser::status& reached, time_point& deadline) {
+        busy_.store(false);
+        if (server_.stopping.load()) return false;
+        if (read_more(deadline_after(server_.options.idle_timeout), reached) != io_status::ok) return false;
+        deadline = deadline_after(server_.options.request_timeout);
+        while (parser_.untouched()) {
+            if (!may_stay() || read_more(deadline, reached) != io_status::ok) return false;
+        }
+        return true;
+    }
+    // The rest of the request, against one deadline however slowly the bytes come.
+    io_status read_request(http_parser::status& reached, time_point deadline) {
+        bool told_to_continue = false;
+        io_status read = io_status::ok;
+        while (reached == http_parser::status::need_more && read == io_status::ok) {
+            if (!told_to_continue && parser_.head_complete() && parser_.expects_continue()) {
+                told_to_continue = true;
+                read = send_all(socket_.get(), continue_answer, deadline).status;
+            }
+            if (read == io_status::ok) read = read_more(deadline, reached);
+        }
+        return read;
+    }
+    io_status read_more(time_point deadline, http_parser::status& reached) {
+        char buffer[16 * 1024];
+        const io_result got = recv_some(socket_.get(), buffer, sizeof buffer, deadline);
+        if (got.status == io_status::ok) reached = parser_.feed({buffer, got.bytes});
+        return got.status;
+    }
+    bool answer(http_request&& message) {
+        const served_request request{std::move(message), socket_.get()};
+        const http_response made = call_handler(server_.handler, request);
+        if (made.drop) return false;
+        const bool stays = may_stay() && !server_.stopping.load() && !leaves() && parser_.keeps_alive() &&
+                           !has_list_word(made.headers, "Connection", "close");
+        lingers_ = !stays && parser_.has_surplus();
+        return send_answer(made, request.method == "HEAD", !stays);
+    }
+    bool refuse(int status, std::string_view why) {
+        lingers_ = true;
+        return send_answer(plain_answer(status, why), false, true);
+    }
+    bool send_answer(const http_response& answer, bool to_head, bool closes) {
+        const std::string text = compose_answer(answer, to_head, closes);
+        return send_all(socket_.get(), text, deadline_after(server_.options.request_timeout)).status ==
+                   io_status::ok &&
+               !closes;
+    }
+    // Closing while the peer still sends would reset the connection, and the peer could lose the answer unread.
+    void linger() noexcept {
+        ::shutdown(socket_.get(), SHUT_WR);
+        const time_point deadline = steady_clock::now() + linger_time;
+        char discarded[16 * 1024];
+        while (!server_.stopping.load() &&
+               recv_some(socket_.get(), discarded, sizeof discarded, deadline).status == io_status::ok) {
+        }
+    }
 
     unique_fd socket_;
     http_server_context& server_;
@@ -84,122 +166,6 @@ class http_connection final : public ref_counted {
     // way round, so that one of the two always sees the other.
     atomic<std::uint64_t> idle_since_{newcomer};
 };
-
-OJS_SHUTDOWN_INLINE void http_connection::serve() {
-    try {
-        while (serve_request()) {
-        }
-    } catch (...) {  // out of memory: this connection ends, the server goes on
-        pass_on_thread_end();
-    }
-    idle_since_.store(newcomer);
-    busy_.store(false);
-    if (lingers_) linger();
-}
-
-// False once the connection is to be closed.
-OJS_SHUTDOWN_INLINE bool http_connection::serve_request() {
-    parser_.begin();
-    http_parser::status reached = parser_.feed({});  // a pipelined request may be here already
-    time_point deadline = deadline_after(server_.options.request_timeout);
-    if (parser_.untouched() && !await_request(reached, deadline)) return false;
-    busy_.store(true);
-    idle_since_.store(0);
-    const io_status read = read_request(reached, deadline);
-    if (reached == http_parser::status::complete) return answer(std::move(parser_.message()));
-    if (reached == http_parser::status::failed) return refuse(parser_.failure_code(), parser_.failure());
-    return read == io_status::timed_out && refuse(408, "the request did not arrive in time");
-}
-
-// Waits for a request to begin; false if none does. Empty lines are none yet, but its time begins with them.
-OJS_SHUTDOWN_INLINE bool http_connection::await_request(http_parser::status& reached, time_point& deadline) {
-    busy_.store(false);
-    if (server_.stopping.load()) return false;
-    if (read_more(deadline_after(server_.options.idle_timeout), reached) != io_status::ok) return false;
-    deadline = deadline_after(server_.options.request_timeout);
-    while (parser_.untouched()) {
-        if (!may_stay() || read_more(deadline, reached) != io_status::ok) return false;
-    }
-    return true;
-}
-
-// Whether a connection that has sent something, and is idle, may keep its place.
-OJS_SHUTDOWN_INLINE bool http_connection::may_stay() noexcept {
-    const std::uint64_t since = idle_since();
-    if (since == 0 || since == newcomer) idle_since_.store(server_.idle_count.fetch_add(1) + 1);
-    return !server_.crowded.load();
-}
-
-// The rest of the request, against one deadline however slowly the bytes come.
-OJS_SHUTDOWN_INLINE io_status http_connection::read_request(http_parser::status& reached,
-                                                            time_point deadline) {
-    bool told_to_continue = false;
-    io_status read = io_status::ok;
-    while (reached == http_parser::status::need_more && read == io_status::ok) {
-        if (!told_to_continue && parser_.head_complete() && parser_.expects_continue()) {
-            told_to_continue = true;
-            read = send_all(socket_.get(), "HTTP/1.1 100 Continue\r\n\r\n", deadline).status;
-        }
-        if (read == io_status::ok) read = read_more(deadline, reached);
-    }
-    return read;
-}
-
-OJS_SHUTDOWN_INLINE io_status http_connection::read_more(time_point deadline, http_parser::status& reached) {
-    char buffer[16 * 1024];
-    const io_result got = recv_some(socket_.get(), buffer, sizeof buffer, deadline);
-    if (got.status == io_status::ok) reached = parser_.feed({buffer, got.bytes});
-    return got.status;
-}
-
-OJS_SHUTDOWN_INLINE bool http_connection::answer(http_request&& message) {
-    const served_request request{std::move(message), socket_.get()};
-    const http_response made = call_handler(request);
-    if (made.drop) return false;
-    const bool stays = may_stay() && !server_.stopping.load() && !leaves() && parser_.keeps_alive() &&
-                       !has_list_word(made.headers, "Connection", "close");
-    lingers_ = !stays && parser_.has_surplus();
-    return send_answer(made, request.method == "HEAD", !stays);
-}
-
-OJS_SHUTDOWN_INLINE http_response http_connection::call_handler(const http_request& request) {
-    try {
-        http_response made = server_.handler(request);
-        if (made.drop || can_be_sent(made)) return made;
-    } catch (...) {  // what went wrong is the handler's to log, not a stranger's to read
-        pass_on_thread_end();
-    }
-    return plain_answer(500, "internal error");
-}
-
-OJS_SHUTDOWN_INLINE bool http_connection::refuse(int status, std::string_view why) {
-    lingers_ = true;
-    return send_answer(plain_answer(status, why), false, true);
-}
-
-OJS_SHUTDOWN_INLINE bool http_connection::send_answer(const http_response& answer, bool to_head,
-                                                      bool closes) {
-    const std::string text = compose_answer(answer, to_head, closes);
-    return send_all(socket_.get(), text, deadline_after(server_.options.request_timeout)).status ==
-               io_status::ok &&
-           !closes;
-}
-
-// Closing while the peer still sends would reset the connection, and the peer could lose the answer unread.
-OJS_SHUTDOWN_INLINE void http_connection::linger() noexcept {
-    ::shutdown(socket_.get(), SHUT_WR);
-    const time_point deadline = steady_clock::now() + linger_time;
-    char discarded[16 * 1024];
-    while (!server_.stopping.load() &&
-           recv_some(socket_.get(), discarded, sizeof discarded, deadline).status == io_status::ok) {
-    }
-}
-
-OJS_SHUTDOWN_INLINE void http_connection::turn_away() noexcept {
-    const std::string_view text =
-        "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-    send_all(socket_.get(), text, steady_clock::now());
-}
 
 OJS_SHUTDOWN_INLINE bool is_abandoned(const http_request& request) noexcept {
     return is_left(static_cast<const served_request&>(request).socket);
@@ -215,17 +181,128 @@ class http_server::impl final : public detail::ref_counted {
     }
     ~impl() override { stop(steady_clock::now()); }
 
-    result<void> start(detail::endpoint where);
-    std::size_t stop(time_point deadline);
+    result<void> start(detail::endpoint where) {
+        result<detail::listener> listener = detail::listener::open(std::move(where));
+        if (!listener) return listener.error();
+        listener_ = std::move(*listener);
+        result<detail::wake> waker = detail::wake::create();
+        if (!waker) return waker.error();
+        wake_ = std::move(*waker);
+        detail::thread_options options;
+        options.name = "ojs-http-accept";
+        result<detail::thread> acceptor = detail::thread::start([this] { accept_until_stopped(); }, options);
+        if (!acceptor) return acceptor.error();
+        acceptor_ = std::move(*acceptor);
+        return {};
+    }
+    std::size_t stop(time_point deadline) {
+        const detail::lock_guard alone(stop_mutex_);
+        context_.stopping.store(true);
+        if (acceptor_.joinable()) wake_.notify();
+        acceptor_.join();
+        listener_.close();
+
+        detail::lock_guard held(mutex_);
+        for (const auto& connection : connections_) connection->close_if_idle();
+        while (!connections_.empty() && steady_clock::now() < deadline) emptied_.wait_until(held, deadline);
+        std::size_t cut = 0;
+        for (const auto& connection : connections_) cut += connection->cut() ? 1U : 0U;
+        while (!connections_.empty()) emptied_.wait(held);
+        detail::thread last = std::move(last_ended_);
+        held.unlock();
+        last.join();
+        return cut;
+    }
     const detail::endpoint& where() const noexcept { return listener_.where(); }
 
   private:
-    void accept_until_stopped() noexcept;
-    bool await_peer() noexcept;
-    bool make_room() noexcept;
-    void accept_one() noexcept;
-    void admit(detail::unique_fd socket);
-    void retire(detail::http_connection& connection);
+    void accept_until_stopped() noexcept {
+        while (!context_.stopping.load()) {
+            if (!await_peer()) continue;
+            if (make_room()) {
+                accept_one();
+            } else {
+                wake_.wait_until(time_point::max());  // who waits stays in the listen queue meanwhile
+            }
+        }
+    }
+    bool await_peer() noexcept {
+        pollfd waiting[2] = {{listener_.fd(), POLLIN, 0}, {wake_.fd(), POLLIN, 0}};
+        if (::poll(waiting, 2, -1) <= 0) return false;
+        if (waiting[1].revents != 0) wake_.clear();
+        return waiting[0].revents != 0;
+    }
+    // For a peer that waits. False: there is no place yet; the connection that has been idle longest is told to go, and
+    // those that are busy go with their answers.
+    bool make_room() noexcept {
+        const detail::lock_guard held(mutex_);
+        const bool full = connections_.size() >= context_.options.max_connections;
+        context_.crowded.store(full);
+        if (!full) return true;
+        detail::http_connection* oldest = nullptr;
+        std::uint64_t least = detail::newcomer;
+        for (const auto& each : connections_) {
+            const std::uint64_t since = each->idle_since();
+            if (since == 0 || since >= least) continue;
+            if (each->leaves()) return false;
+            oldest = each.get();
+            least = since;
+        }
+        if (oldest != nullptr) oldest->close_if_idle();
+        return false;
+    }
+    void accept_one() noexcept {
+        detail::unique_fd socket = detail::accept_socket(listener_.fd());
+        const int failed = socket ? 0 : errno;
+        if (detail::peer_gave_up(failed) || detail::would_block(failed)) return;
+        try {
+            if (socket) return admit(std::move(socket));
+        } catch (...) {  // out of memory: treated like being out of descriptors
+        }
+        // Out of something (EMFILE, ENFILE, ENOBUFS, ENOMEM): the listener stays readable, so poll would spin.
+        wake_.wait_until(steady_clock::now() + detail::accept_retry_time);
+    }
+    void admit(detail::unique_fd socket) {
+        detail::ref<detail::http_connection> connection =
+            detail::make_ref<detail::http_connection>(std::move(socket), context_);
+        const auto body = [this, connection] {
+            const auto ended = [&] { retire(*connection); };
+            detail::call_guarded([&] { connection->serve(); }, ended);
+            ended();
+        };
+        detail::thread_options options;
+        options.name = "ojs-http";
+        options.stack_size = context_.options.thread_stack_size;
+        // The thread cannot retire before it is listed and its handle is stored.
+        detail::lock_guard held(mutex_);
+        connections_.reserve(connections_.size() + 1);
+        result<detail::thread> started = detail::thread::start(body, options);
+        if (!started) {
+            held.unlock();
+            return connection->turn_away();
+        }
+        connection->runner = std::move(*started);
+        connections_.push_back(std::move(connection));
+    }
+    // The last thing a connection's thread does.
+    void retire(detail::http_connection& connection) {
+        detail::thread ended_before;
+        {
+            const detail::lock_guard held(mutex_);
+            if (connections_.size() == context_.options.max_connections) wake_.notify();
+            for (detail::ref<detail::http_connection>& listed : connections_) {
+                if (listed.get() != &connection) continue;
+                detail::swap(listed, connections_.back());
+                connections_.pop_back();
+                break;
+            }
+            ended_before = std::move(last_ended_);
+            last_ended_ = std::move(connection.runner);
+            if (connections_.empty()) emptied_.notify_all();
+        }
+        connection.close();
+        ended_before.join();
+    }
 
     detail::http_server_context context_;
     detail::listener listener_;
@@ -238,139 +315,6 @@ class http_server::impl final : public detail::ref_counted {
     detail::array<detail::ref<detail::http_connection>> connections_;
     detail::thread last_ended_;  // each connection's thread, as it ends, joins the one that ended before
 };
-
-OJS_SHUTDOWN_INLINE result<void> http_server::impl::start(detail::endpoint where) {
-    result<detail::listener> listener = detail::listener::open(std::move(where));
-    if (!listener) return listener.error();
-    listener_ = std::move(*listener);
-    result<detail::wake> waker = detail::wake::create();
-    if (!waker) return waker.error();
-    wake_ = std::move(*waker);
-    detail::thread_options options;
-    options.name = "ojs-http-accept";
-    result<detail::thread> acceptor = detail::thread::start([this] { accept_until_stopped(); }, options);
-    if (!acceptor) return acceptor.error();
-    acceptor_ = std::move(*acceptor);
-    return {};
-}
-
-// ---- accepting ----
-
-OJS_SHUTDOWN_INLINE void http_server::impl::accept_until_stopped() noexcept {
-    while (!context_.stopping.load()) {
-        if (!await_peer()) continue;
-        if (make_room()) {
-            accept_one();
-        } else {
-            wake_.wait_until(time_point::max());  // who waits stays in the listen queue meanwhile
-        }
-    }
-}
-
-// For a peer that waits. False: there is no place yet; the connection that has been idle longest is told to go, and
-// those that are busy go with their answers.
-OJS_SHUTDOWN_INLINE bool http_server::impl::make_room() noexcept {
-    const detail::lock_guard held(mutex_);
-    const bool full = connections_.size() >= context_.options.max_connections;
-    context_.crowded.store(full);
-    if (!full) return true;
-    detail::http_connection* oldest = nullptr;
-    std::uint64_t least = detail::newcomer;
-    for (const auto& each : connections_) {
-        const std::uint64_t since = each->idle_since();
-        if (since == 0 || since >= least) continue;
-        if (each->leaves()) return false;
-        oldest = each.get();
-        least = since;
-    }
-    if (oldest != nullptr) oldest->close_if_idle();
-    return false;
-}
-
-OJS_SHUTDOWN_INLINE bool http_server::impl::await_peer() noexcept {
-    pollfd waiting[2] = {{listener_.fd(), POLLIN, 0}, {wake_.fd(), POLLIN, 0}};
-    if (::poll(waiting, 2, -1) <= 0) return false;
-    if (waiting[1].revents != 0) wake_.clear();
-    return waiting[0].revents != 0;
-}
-
-OJS_SHUTDOWN_INLINE void http_server::impl::accept_one() noexcept {
-    detail::unique_fd socket = detail::accept_socket(listener_.fd());
-    const int failed = socket ? 0 : errno;
-    // The peer gave up, or a signal came: nothing to wait for.
-    if (failed == ECONNABORTED || failed == EINTR || failed == EPROTO || detail::would_block(failed)) return;
-    try {
-        if (socket) return admit(std::move(socket));
-    } catch (...) {  // out of memory: treated like being out of descriptors
-    }
-    // Out of something (EMFILE, ENFILE, ENOBUFS, ENOMEM): the listener stays readable, so poll would spin.
-    wake_.wait_until(steady_clock::now() + detail::accept_retry_time);
-}
-
-OJS_SHUTDOWN_INLINE void http_server::impl::admit(detail::unique_fd socket) {
-    detail::ref<detail::http_connection> connection =
-        detail::make_ref<detail::http_connection>(std::move(socket), context_);
-    const auto body = [this, connection] {
-        const auto ended = [&] { retire(*connection); };
-        detail::call_guarded([&] { connection->serve(); }, ended);
-        ended();
-    };
-    detail::thread_options options;
-    options.name = "ojs-http";
-    options.stack_size = context_.options.thread_stack_size;
-    detail::lock_guard held(mutex_);  // the thread cannot retire before it is listed and its handle is stored
-    connections_.reserve(connections_.size() + 1);
-    result<detail::thread> started = detail::thread::start(body, options);
-    if (!started) {
-        held.unlock();
-        return connection->turn_away();
-    }
-    connection->runner = std::move(*started);
-    connections_.push_back(std::move(connection));
-}
-
-// The last thing a connection's thread does.
-OJS_SHUTDOWN_INLINE void http_server::impl::retire(detail::http_connection& connection) {
-    detail::thread ended_before;
-    {
-        const detail::lock_guard held(mutex_);
-        if (connections_.size() == context_.options.max_connections) wake_.notify();
-        for (detail::ref<detail::http_connection>& listed : connections_) {
-            if (listed.get() != &connection) continue;
-            detail::swap(listed, connections_.back());
-            connections_.pop_back();
-            break;
-        }
-        ended_before = std::move(last_ended_);
-        last_ended_ = std::move(connection.runner);
-        if (connections_.empty()) emptied_.notify_all();
-    }
-    connection.close();
-    ended_before.join();
-}
-
-// ---- stopping ----
-
-OJS_SHUTDOWN_INLINE std::size_t http_server::impl::stop(time_point deadline) {
-    const detail::lock_guard alone(stop_mutex_);
-    context_.stopping.store(true);
-    if (acceptor_.joinable()) wake_.notify();
-    acceptor_.join();
-    listener_.close();
-
-    detail::lock_guard held(mutex_);
-    for (const auto& connection : connections_) connection->close_if_idle();
-    while (!connections_.empty() && steady_clock::now() < deadline) emptied_.wait_until(held, deadline);
-    std::size_t cut = 0;
-    for (const auto& connection : connections_) cut += connection->cut() ? 1U : 0U;
-    while (!connections_.empty()) emptied_.wait(held);
-    detail::thread last = std::move(last_ended_);
-    held.unlock();
-    last.join();
-    return cut;
-}
-
-// ---- http_server ----
 
 OJS_SHUTDOWN_INLINE http_server::http_server(detail::ref<impl> body) noexcept : impl_(std::move(body)) {}
 OJS_SHUTDOWN_INLINE http_server::http_server(http_server&& other) noexcept = default;

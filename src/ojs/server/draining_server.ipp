@@ -46,14 +46,53 @@ class draining_server::impl final : public detail::ref_counted {
         context_.options = std::move(options);
         context_.on_fewer = [this] { tell_changed(); };
     }
-    ~impl() override;
+    ~impl() override {
+        drain_options now;
+        now.deadline = steady_clock::now();
+        if (wake_.fd() >= 0) drain(now);
+        for (std::size_t i = 0; i < threads_.size(); ++i) {
+            detail::lock_guard held(mutex_);
+            detail::thread ending = std::move(threads_[i]);
+            held.unlock();
+            ending.join();
+        }
+    }
 
-    result<void> start(std::string_view address);
-    drain_result drain(const drain_options& options);
+    result<void> start(std::string_view address) {
+        result<detail::array<detail::listener>> opened =
+            detail::open_listeners(address, context_.options.reuse_port);
+        if (!opened) return opened.error();
+        listeners_ = std::move(*opened);
+        for (const detail::listener& each : listeners_)
+            detail::append(address_, {address_.empty() ? "" : ",", each.where().name});
+        result<detail::event_queue> queue = detail::event_queue::create();
+        if (!queue) return queue.error();
+        queue_ = std::move(*queue);
+        result<detail::wake> waker = detail::wake::create();
+        if (!waker) return waker.error();
+        wake_ = std::move(*waker);
+        return start_threads();
+    }
+    drain_result drain(const drain_options& options) {
+        const detail::lock_guard alone(drain_mutex_);
+        if (drained_) return result_;
+        drained_ = true;
+        begin_drain(options);
+        await_idle(options);
+        result_.cut = cut();
+        result_.answered = context_.answered.load();
+        result_.refused = context_.refused.load();
+        return result_;
+    }
 
     const std::string& address() const noexcept { return address_; }
     std::uint16_t port() const noexcept { return listeners_[0].where().port; }
-    std::vector<int> listeners() const;
+    std::vector<int> listeners() const {
+        const detail::lock_guard held(mutex_);
+        std::vector<int> out;
+        for (const detail::listener& each : listeners_) out.push_back(each.fd());
+        return out;
+    }
     bool draining() const noexcept { return context_.draining.load(); }
     std::size_t connections() const {
         const detail::lock_guard held(mutex_);
@@ -64,29 +103,251 @@ class draining_server::impl final : public detail::ref_counted {
     using connection = detail::server_connection;
     enum class accepting { no, yes, last_time };
 
-    result<void> start_threads();
-    result<void> start_thread(std::size_t place, const char* name, function<void()> body);
-    void replace_thread(std::size_t place);
+    // ---- starting ----
 
-    void accept_until_stopped() noexcept;
-    int await_peers(detail::array<pollfd>& waiting) noexcept;
-    void accept_from(const detail::listener& from) noexcept;
-    bool accept_one(const detail::listener& from) noexcept;
-    bool has_room() noexcept;
-    void make_room() noexcept;
-    void admit(detail::unique_fd socket);
-    void sweep() noexcept;
-    void leave_idle() noexcept;
-    void end_accepting() noexcept;
+    // The first accepts, the last is for the drain alone.
+    result<void> start_threads() {
+        const std::size_t count = detail::thread_count(context_.options.threads);
+        threads_ = detail::array<detail::thread>(count + 2);
+        for (std::size_t i = 1; i <= count; ++i) {
+            const result<void> started = start_thread(i, "ojs-serve", [this, i] { serve_until_stopped(i); });
+            if (!started && i == 1) return started;
+        }
+        accepting_ = accepting::yes;
+        const result<void> accepts = start_thread(0, "ojs-accept", [this] { accept_until_stopped(); });
+        if (!accepts) accepting_ = accepting::no;
+        return accepts;
+    }
+    result<void> start_thread(std::size_t place, const char* name, function<void()> body) {
+        detail::thread_options options;
+        options.name = name;
+        options.stack_size = context_.options.thread_stack_size;
+        const detail::lock_guard held(mutex_);
+        result<detail::thread> started = detail::thread::start(std::move(body), options);
+        if (!started) return started.error();
+        threads_[place] = std::move(*started);
+        return {};
+    }
+    // For one that its handler has ended, by that thread: the next one sees it off.
+    void replace_thread(std::size_t place) {
+        detail::lock_guard held(mutex_);
+        detail::thread ended = std::move(threads_[place]);
+        held.unlock();
+        auto body = [this, place, ended = std::move(ended)]() mutable {
+            ended.join();
+            serve_until_stopped(place);
+        };
+        static_cast<void>(start_thread(place, "ojs-serve", std::move(body)));
+    }
 
-    void serve_until_stopped(std::size_t place);
-    void serve(connection& which);
-    void remove(connection& which) noexcept;
+    // ---- accepting ----
 
-    void begin_drain(const drain_options& options);
+    void accept_until_stopped() noexcept {
+        time_point swept = steady_clock::now();
+        detail::array<pollfd> waiting(listeners_.size() + 1);
+        for (;;) {
+            await_peers(waiting);
+            if (waiting[0].revents != 0) wake_.clear();
+            detail::lock_guard held(mutex_);
+            if (stopping_) return;
+            const accepting now = accepting_;
+            held.unlock();
+            if (now == accepting::last_time) {
+                end_accepting();
+            } else if (now == accepting::yes) {
+                for (std::size_t i = 0; i < listeners_.size(); ++i) {
+                    if (waiting[i + 1].revents != 0) accept_from(listeners_[i]);
+                }
+            }
+            if (steady_clock::now() - swept < detail::sweep_interval) continue;
+            sweep();
+            swept = steady_clock::now();
+        }
+    }
+    int await_peers(detail::array<pollfd>& waiting) noexcept {
+        detail::lock_guard held(mutex_);
+        const bool accepts = accepting_ == accepting::yes && !full_;
+        const int timeout = connections_.empty() ? -1 : static_cast<int>(detail::sweep_interval.count());
+        held.unlock();
+        waiting[0] = {wake_.fd(), POLLIN, 0};
+        for (std::size_t i = 0; i < listeners_.size(); ++i)
+            waiting[i + 1] = {accepts ? listeners_[i].fd() : -1, POLLIN, 0};
+        return ::poll(waiting.data(), static_cast<nfds_t>(waiting.size()), timeout);
+    }
+    void accept_from(const detail::listener& from) noexcept {
+        if (!has_room()) return make_room();
+        for (int i = 0; i < detail::accepted_at_once && has_room(); ++i) {
+            if (!accept_one(from)) return;
+        }
+    }
+    // False: there is nobody, for now.
+    bool accept_one(const detail::listener& from) noexcept {
+        detail::unique_fd socket = detail::accept_socket(from.fd());
+        const int failed = socket ? 0 : errno;
+        if (detail::peer_gave_up(failed)) return true;
+        if (detail::would_block(failed)) return false;
+        try {
+            if (socket) return admit(std::move(socket)), true;
+        } catch (...) {  // out of memory: treated like being out of descriptors
+        }
+        // The listener stays readable, so poll would spin. The wake is left to the loop, for whom it may be.
+        pollfd told{wake_.fd(), POLLIN, 0};
+        ::poll(&told, 1, static_cast<int>(detail::accept_retry_time.count()));
+        return false;
+    }
+    bool has_room() noexcept {
+        const detail::lock_guard held(mutex_);
+        return connections_.size() < context_.options.max_connections;
+    }
+    // For who waits: the connection that has been idle longest goes. Until one has gone, nobody is accepted.
+    void make_room() noexcept {
+        const detail::lock_guard held(mutex_);
+        if (connections_.size() < context_.options.max_connections) return;
+        full_ = true;
+        connection* oldest = nullptr;
+        for (const detail::ref<connection>& each : connections_) {
+            if (each->is_idle() && (oldest == nullptr || each->deadline() < oldest->deadline()) &&
+                !each->has_bytes())
+                oldest = each.get();
+        }
+        if (oldest != nullptr) oldest->leave_if_idle();
+    }
+    void admit(detail::unique_fd socket) {
+        const detail::ref<connection> admitted = detail::make_ref<connection>(std::move(socket), context_);
+        const detail::lock_guard held(mutex_);  // whoever is told of it finds it listed
+        admitted->place = connections_.size();
+        connections_.push_back(admitted);
+        if (!queue_.add(admitted->fd(), admitted.get())) connections_.pop_back();
+    }
+    void sweep() noexcept {
+        const time_point now = steady_clock::now();
+        const detail::lock_guard held(mutex_);
+        full_ = false;  // who was busy when somebody waited for a place may be idle by now
+        for (const detail::ref<connection>& each : connections_) each->end_if_overdue(now);
+    }
+    void leave_idle() noexcept {
+        const detail::lock_guard held(mutex_);
+        for (const detail::ref<connection>& each : connections_) {
+            if (each->has_asked()) each->notice_drain();
+        }
+    }
+    // Who waits in the queue would see a reset.
+    void end_accepting() noexcept {
+        for (detail::listener& each : listeners_) {
+            // Without descriptors for them, the idle ones go first, and a moment later there are some.
+            for (int tries = detail::tries_for_queue; !has_successor_ && tries > 0 && !is_over();) {
+                if (accept_one(each)) {
+                    tries = detail::tries_for_queue;
+                    continue;
+                }
+                pollfd waits{each.fd(), POLLIN, 0};
+                if (::poll(&waits, 1, 0) <= 0) break;
+                if (tries-- == detail::tries_for_queue) leave_idle();
+                sweep();  // who was answered and does not close holds a descriptor
+            }
+        }
+        const detail::lock_guard held(mutex_);
+        for (detail::listener& each : listeners_) has_successor_ ? each.leave() : each.close();
+        accepting_ = accepting::no;
+        changed_.notify_all();
+    }
+
+    // ---- serving ----
+
+    void serve_until_stopped(std::size_t place) {
+        while (void* const found = queue_.wait()) {
+            connection& which = *static_cast<connection*>(found);
+            detail::call_guarded([&] { serve(which); },
+                                 [&] {  // the handler ended this thread
+                                     remove(which);
+                                     replace_thread(place);
+                                 });
+        }
+    }
+    void serve(connection& which) {
+        connection::next next = connection::next::close;
+        try {
+            next = which.go_on();
+        } catch (...) {  // out of memory: this connection ends, the server goes on
+            detail::pass_on_thread_end();
+        }
+        if (next == connection::next::close) return remove(which);
+        const detail::awaited what = next == connection::next::write  ? detail::awaited::to_write
+                                     : next == connection::next::turn ? detail::awaited::either
+                                                                      : detail::awaited::to_read;
+        if (!which.pass_on([&] { return queue_.watch(which.fd(), &which, what); })) remove(which);
+    }
+    void remove(connection& which) noexcept {
+        which.end();
+        queue_.remove(which.fd());
+        detail::lock_guard held(mutex_);
+        const detail::ref<connection> removed = std::move(connections_[which.place]);
+        if (which.place + 1 < connections_.size()) {
+            connections_[which.place] = std::move(connections_.back());
+            connections_[which.place]->place = which.place;
+        }
+        connections_.pop_back();
+        removed->close();
+        const bool was_full = full_;
+        full_ = false;
+        const bool was_last = stopping_ && connections_.empty();
+        held.unlock();
+        if (was_full) wake_.notify();
+        if (was_last) queue_.stop();
+    }
+
+    // ---- ending ----
+
+    void begin_drain(const drain_options& options) {
+        end_ = options;
+        context_.draining.store(true);
+        time_point end = deadline_after(context_.options.lame_duck);
+        // With a successor, who comes anew is its own from the first moment on.
+        if (options.has_successor) {
+            const time_point least = deadline_after(detail::time_to_hand_over);
+            if (end < least) end = least;
+            detail::lock_guard held(mutex_);
+            has_successor_ = true;
+            accepting_ = accepting::last_time;
+            held.unlock();
+            wake_.notify();
+        }
+        static_cast<void>(options.hurry.sleep_until(end < options.deadline ? end : options.deadline));
+
+        detail::lock_guard held(mutex_);
+        if (accepting_ == accepting::yes) accepting_ = accepting::last_time;
+        wake_.notify();
+        while (accepting_ != accepting::no) changed_.wait(held);
+        context_.refusing.store(true);
+        for (const detail::ref<connection>& each : connections_) each->notice_drain();
+    }
     bool is_over() const noexcept { return end_.hurry.cancelled() || steady_clock::now() >= end_.deadline; }
-    void await_idle(const drain_options& options);
-    std::size_t cut();
+    void await_idle(const drain_options& options) {
+        // All others may be with handlers, and who comes too late is to be told so.
+        const std::size_t last = threads_.size() - 1;
+        static_cast<void>(start_thread(last, "ojs-serve", [this, last] { serve_until_stopped(last); }));
+        const cancel_registration hurried = options.hurry.on_cancel([this] { tell_changed(); });
+        const time_point late_end = deadline_after(detail::time_for_late);
+        detail::lock_guard held(mutex_);
+        for (;;) {
+            const bool in_hand = context_.in_hand.load() > 0;
+            if ((!in_hand && context_.late.load() == 0) || options.hurry.cancelled()) return;
+            const time_point end = in_hand || options.deadline < late_end ? options.deadline : late_end;
+            if (end <= steady_clock::now()) return;
+            changed_.wait_until(held, end);
+        }
+    }
+    std::size_t cut() {
+        std::size_t out = 0;
+        detail::lock_guard held(mutex_);
+        for (const detail::ref<connection>& each : connections_) out += each->cut() ? 1U : 0U;
+        stopping_ = true;
+        const bool none_left = connections_.empty();  // else whoever removes the last one stops the queue
+        held.unlock();
+        wake_.notify();
+        if (none_left) queue_.stop();
+        return out;
+    }
     void tell_changed() noexcept {
         const detail::lock_guard held(mutex_);
         changed_.notify_all();
@@ -112,317 +373,6 @@ class draining_server::impl final : public detail::ref_counted {
     bool full_ = false;
     bool stopping_ = false;
 };
-
-// ---- starting ----
-
-OJS_SHUTDOWN_INLINE result<void> draining_server::impl::start(std::string_view address) {
-    result<detail::array<detail::listener>> opened =
-        detail::open_listeners(address, context_.options.reuse_port);
-    if (!opened) return opened.error();
-    listeners_ = std::move(*opened);
-    for (const detail::listener& each : listeners_)
-        detail::append(address_, {address_.empty() ? "" : ",", each.where().name});
-    result<detail::event_queue> queue = detail::event_queue::create();
-    if (!queue) return queue.error();
-    queue_ = std::move(*queue);
-    result<detail::wake> waker = detail::wake::create();
-    if (!waker) return waker.error();
-    wake_ = std::move(*waker);
-    return start_threads();
-}
-
-// The first accepts, the last is for the drain alone.
-OJS_SHUTDOWN_INLINE result<void> draining_server::impl::start_threads() {
-    const std::size_t count = detail::thread_count(context_.options.threads);
-    threads_ = detail::array<detail::thread>(count + 2);
-    for (std::size_t i = 1; i <= count; ++i) {
-        const result<void> started = start_thread(i, "ojs-serve", [this, i] { serve_until_stopped(i); });
-        if (!started && i == 1) return started;
-    }
-    accepting_ = accepting::yes;
-    const result<void> accepts = start_thread(0, "ojs-accept", [this] { accept_until_stopped(); });
-    if (!accepts) accepting_ = accepting::no;
-    return accepts;
-}
-
-OJS_SHUTDOWN_INLINE result<void> draining_server::impl::start_thread(std::size_t place, const char* name,
-                                                                     function<void()> body) {
-    detail::thread_options options;
-    options.name = name;
-    options.stack_size = context_.options.thread_stack_size;
-    const detail::lock_guard held(mutex_);
-    result<detail::thread> started = detail::thread::start(std::move(body), options);
-    if (!started) return started.error();
-    threads_[place] = std::move(*started);
-    return {};
-}
-
-// For one that its handler has ended, by that thread: the next one sees it off.
-OJS_SHUTDOWN_INLINE void draining_server::impl::replace_thread(std::size_t place) {
-    detail::lock_guard held(mutex_);
-    detail::thread ended = std::move(threads_[place]);
-    held.unlock();
-    auto body = [this, place, ended = std::move(ended)]() mutable {
-        ended.join();
-        serve_until_stopped(place);
-    };
-    static_cast<void>(start_thread(place, "ojs-serve", std::move(body)));
-}
-
-OJS_SHUTDOWN_INLINE std::vector<int> draining_server::impl::listeners() const {
-    const detail::lock_guard held(mutex_);
-    std::vector<int> out;
-    for (const detail::listener& each : listeners_) out.push_back(each.fd());
-    return out;
-}
-
-// ---- accepting ----
-
-OJS_SHUTDOWN_INLINE void draining_server::impl::accept_until_stopped() noexcept {
-    time_point swept = steady_clock::now();
-    detail::array<pollfd> waiting(listeners_.size() + 1);
-    for (;;) {
-        await_peers(waiting);
-        if (waiting[0].revents != 0) wake_.clear();
-        detail::lock_guard held(mutex_);
-        if (stopping_) return;
-        const accepting now = accepting_;
-        held.unlock();
-        if (now == accepting::last_time) {
-            end_accepting();
-        } else if (now == accepting::yes) {
-            for (std::size_t i = 0; i < listeners_.size(); ++i) {
-                if (waiting[i + 1].revents != 0) accept_from(listeners_[i]);
-            }
-        }
-        if (steady_clock::now() - swept < detail::sweep_interval) continue;
-        sweep();
-        swept = steady_clock::now();
-    }
-}
-
-OJS_SHUTDOWN_INLINE int draining_server::impl::await_peers(detail::array<pollfd>& waiting) noexcept {
-    detail::lock_guard held(mutex_);
-    const bool accepts = accepting_ == accepting::yes && !full_;
-    const int timeout = connections_.empty() ? -1 : static_cast<int>(detail::sweep_interval.count());
-    held.unlock();
-    waiting[0] = {wake_.fd(), POLLIN, 0};
-    for (std::size_t i = 0; i < listeners_.size(); ++i)
-        waiting[i + 1] = {accepts ? listeners_[i].fd() : -1, POLLIN, 0};
-    return ::poll(waiting.data(), static_cast<nfds_t>(waiting.size()), timeout);
-}
-
-OJS_SHUTDOWN_INLINE void draining_server::impl::accept_from(const detail::listener& from) noexcept {
-    if (!has_room()) return make_room();
-    for (int i = 0; i < detail::accepted_at_once && has_room(); ++i) {
-        if (!accept_one(from)) return;
-    }
-}
-
-// False: there is nobody, for now.
-OJS_SHUTDOWN_INLINE bool draining_server::impl::accept_one(const detail::listener& from) noexcept {
-    detail::unique_fd socket = detail::accept_socket(from.fd());
-    const int failed = socket ? 0 : errno;
-    if (failed == ECONNABORTED || failed == EINTR || failed == EPROTO)
-        return true;  // the peer gave up, or a signal
-    if (detail::would_block(failed)) return false;
-    try {
-        if (socket) return admit(std::move(socket)), true;
-    } catch (...) {  // out of memory: treated like being out of descriptors
-    }
-    // The listener stays readable, so poll would spin. The wake is left to the loop, for whom it may be.
-    pollfd told{wake_.fd(), POLLIN, 0};
-    ::poll(&told, 1, static_cast<int>(detail::accept_retry_time.count()));
-    return false;
-}
-
-OJS_SHUTDOWN_INLINE bool draining_server::impl::has_room() noexcept {
-    const detail::lock_guard held(mutex_);
-    return connections_.size() < context_.options.max_connections;
-}
-
-// For who waits: the connection that has been idle longest goes. Until one has gone, nobody is accepted.
-OJS_SHUTDOWN_INLINE void draining_server::impl::make_room() noexcept {
-    const detail::lock_guard held(mutex_);
-    if (connections_.size() < context_.options.max_connections) return;
-    full_ = true;
-    connection* oldest = nullptr;
-    for (const detail::ref<connection>& each : connections_) {
-        if (each->is_idle() && (oldest == nullptr || each->deadline() < oldest->deadline()) &&
-            !each->has_bytes())
-            oldest = each.get();
-    }
-    if (oldest != nullptr) oldest->leave_if_idle();
-}
-
-OJS_SHUTDOWN_INLINE void draining_server::impl::admit(detail::unique_fd socket) {
-    const detail::ref<connection> admitted = detail::make_ref<connection>(std::move(socket), context_);
-    const detail::lock_guard held(mutex_);  // whoever is told of it finds it listed
-    admitted->place = connections_.size();
-    connections_.push_back(admitted);
-    if (!queue_.add(admitted->fd(), admitted.get())) connections_.pop_back();
-}
-
-OJS_SHUTDOWN_INLINE void draining_server::impl::sweep() noexcept {
-    const time_point now = steady_clock::now();
-    const detail::lock_guard held(mutex_);
-    full_ = false;  // who was busy when somebody waited for a place may be idle by now
-    for (const detail::ref<connection>& each : connections_) each->end_if_overdue(now);
-}
-
-OJS_SHUTDOWN_INLINE void draining_server::impl::leave_idle() noexcept {
-    const detail::lock_guard held(mutex_);
-    for (const detail::ref<connection>& each : connections_) {
-        if (each->has_asked()) each->notice_drain();
-    }
-}
-
-// Who waits in the queue would see a reset.
-OJS_SHUTDOWN_INLINE void draining_server::impl::end_accepting() noexcept {
-    for (detail::listener& each : listeners_) {
-        // Without descriptors for them, the idle ones go first, and a moment later there are some.
-        for (int tries = detail::tries_for_queue; !has_successor_ && tries > 0 && !is_over();) {
-            if (accept_one(each)) {
-                tries = detail::tries_for_queue;
-                continue;
-            }
-            pollfd waits{each.fd(), POLLIN, 0};
-            if (::poll(&waits, 1, 0) <= 0) break;
-            if (tries-- == detail::tries_for_queue) leave_idle();
-            sweep();  // who was answered and does not close holds a descriptor
-        }
-    }
-    const detail::lock_guard held(mutex_);
-    for (detail::listener& each : listeners_) has_successor_ ? each.leave() : each.close();
-    accepting_ = accepting::no;
-    changed_.notify_all();
-}
-
-// ---- serving ----
-
-OJS_SHUTDOWN_INLINE void draining_server::impl::serve_until_stopped(std::size_t place) {
-    while (void* const found = queue_.wait()) {
-        connection& which = *static_cast<connection*>(found);
-        detail::call_guarded([&] { serve(which); },
-                             [&] {  // the handler ended this thread
-                                 remove(which);
-                                 replace_thread(place);
-                             });
-    }
-}
-
-OJS_SHUTDOWN_INLINE void draining_server::impl::serve(connection& which) {
-    connection::next next = connection::next::close;
-    try {
-        next = which.go_on();
-    } catch (...) {  // out of memory: this connection ends, the server goes on
-        detail::pass_on_thread_end();
-    }
-    if (next == connection::next::close) return remove(which);
-    const detail::awaited what = next == connection::next::write  ? detail::awaited::to_write
-                                 : next == connection::next::turn ? detail::awaited::either
-                                                                  : detail::awaited::to_read;
-    if (!which.pass_on([&] { return queue_.watch(which.fd(), &which, what); })) remove(which);
-}
-
-OJS_SHUTDOWN_INLINE void draining_server::impl::remove(connection& which) noexcept {
-    which.end();
-    queue_.remove(which.fd());
-    detail::lock_guard held(mutex_);
-    const detail::ref<connection> removed = std::move(connections_[which.place]);
-    if (which.place + 1 < connections_.size()) {
-        connections_[which.place] = std::move(connections_.back());
-        connections_[which.place]->place = which.place;
-    }
-    connections_.pop_back();
-    removed->close();
-    const bool was_full = full_;
-    full_ = false;
-    const bool was_last = stopping_ && connections_.empty();
-    held.unlock();
-    if (was_full) wake_.notify();
-    if (was_last) queue_.stop();
-}
-
-// ---- ending ----
-
-OJS_SHUTDOWN_INLINE drain_result draining_server::impl::drain(const drain_options& options) {
-    const detail::lock_guard alone(drain_mutex_);
-    if (drained_) return result_;
-    drained_ = true;
-    begin_drain(options);
-    await_idle(options);
-    result_.cut = cut();
-    result_.answered = context_.answered.load();
-    result_.refused = context_.refused.load();
-    return result_;
-}
-
-OJS_SHUTDOWN_INLINE void draining_server::impl::begin_drain(const drain_options& options) {
-    end_ = options;
-    context_.draining.store(true);
-    time_point end = deadline_after(context_.options.lame_duck);
-    // With a successor, who comes anew is its own from the first moment on.
-    if (options.has_successor) {
-        const time_point least = deadline_after(detail::time_to_hand_over);
-        if (end < least) end = least;
-        detail::lock_guard held(mutex_);
-        has_successor_ = true;
-        accepting_ = accepting::last_time;
-        held.unlock();
-        wake_.notify();
-    }
-    static_cast<void>(options.hurry.sleep_until(end < options.deadline ? end : options.deadline));
-
-    detail::lock_guard held(mutex_);
-    if (accepting_ == accepting::yes) accepting_ = accepting::last_time;
-    wake_.notify();
-    while (accepting_ != accepting::no) changed_.wait(held);
-    context_.refusing.store(true);
-    for (const detail::ref<connection>& each : connections_) each->notice_drain();
-}
-
-OJS_SHUTDOWN_INLINE void draining_server::impl::await_idle(const drain_options& options) {
-    // All others may be with handlers, and who comes too late is to be told so.
-    const std::size_t last = threads_.size() - 1;
-    static_cast<void>(start_thread(last, "ojs-serve", [this, last] { serve_until_stopped(last); }));
-    const cancel_registration hurried = options.hurry.on_cancel([this] { tell_changed(); });
-    const time_point late_end = deadline_after(detail::time_for_late);
-    detail::lock_guard held(mutex_);
-    for (;;) {
-        const bool in_hand = context_.in_hand.load() > 0;
-        if ((!in_hand && context_.late.load() == 0) || options.hurry.cancelled()) return;
-        const time_point end = in_hand || options.deadline < late_end ? options.deadline : late_end;
-        if (end <= steady_clock::now()) return;
-        changed_.wait_until(held, end);
-    }
-}
-
-OJS_SHUTDOWN_INLINE std::size_t draining_server::impl::cut() {
-    std::size_t out = 0;
-    detail::lock_guard held(mutex_);
-    for (const detail::ref<connection>& each : connections_) out += each->cut() ? 1U : 0U;
-    stopping_ = true;
-    const bool none_left = connections_.empty();  // else whoever removes the last one stops the queue
-    held.unlock();
-    wake_.notify();
-    if (none_left) queue_.stop();
-    return out;
-}
-
-OJS_SHUTDOWN_INLINE draining_server::impl::~impl() {
-    drain_options now;
-    now.deadline = steady_clock::now();
-    if (wake_.fd() >= 0) drain(now);
-    for (std::size_t i = 0; i < threads_.size(); ++i) {
-        detail::lock_guard held(mutex_);
-        detail::thread ending = std::move(threads_[i]);
-        held.unlock();
-        ending.join();
-    }
-}
-
-// ---- draining_server ----
 
 OJS_SHUTDOWN_INLINE draining_server::draining_server(detail::ref<impl> body) noexcept
     : impl_(std::move(body)) {}

@@ -51,7 +51,7 @@ struct pid1_info {
 struct container_info {
     bool in_container = false;
     std::string
-        runtime;  // docker, podman, kubernetes, containerd, lxc, systemd-nspawn, ecs, ...; empty: not known
+        runtime;  // kubernetes, ecs, cloud-run, nomad, docker, podman, containerd, lxc, ...; empty: not known
     std::vector<container_evidence> evidence;  // the strongest first
     pid_t pid = 0;                             // our own
     std::string program;                       // how we were called

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "../base/detail/fd.hpp"
+#include "../base/environment.hpp"
 #include "../base/error.hpp"
-#include "../base/function.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -25,8 +25,7 @@ class service_notifier {
     // errc::invalid_argument: a value that cannot be used, such as a path longer than a socket address holds;
     // errc::unsupported: a kind of address this does not speak; errc::system: no socket to be had. `lookup` is for
     // tests; empty: the process's environment.
-    static result<service_notifier> from_environment(
-        const function<const char*(const char* name)>& lookup = nullptr);
+    static result<service_notifier> from_environment(const environment_lookup& lookup = nullptr);
 
     // Whether there is a service manager to tell.
     bool active() const noexcept { return static_cast<bool>(socket_); }

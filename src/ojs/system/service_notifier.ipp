@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -25,26 +24,26 @@ inline constexpr int notify_flags = MSG_DONTWAIT | MSG_NOSIGNAL;
 inline constexpr int notify_flags = MSG_DONTWAIT;
 #endif
 
-inline error unusable_variable(errc code, const char* name, std::string_view value, std::string_view why) {
+inline error unusable_variable(const char* name, std::string_view value, std::string_view why,
+                               errc code = errc::invalid_argument) {
     return {code, 0, cat({name, "='", printable(value), "' cannot be used: ", why})};
 }
 
 // $NOTIFY_SOCKET as the bytes of sun_path.
 inline result<std::string> notify_address(std::string_view value) {
-    const auto refuse = [value](errc code, std::string_view why) {
-        return unusable_variable(code, "NOTIFY_SOCKET", value, why);
-    };
+    constexpr const char* name = "NOTIFY_SOCKET";
     const bool abstract = value.front() == '@';
     if (value.front() != '/' && !abstract)
-        return refuse(errc::unsupported, "neither an absolute path nor @ and a name");
+        return unusable_variable(name, value, "neither an absolute path nor @ and a name", errc::unsupported);
 #ifndef __linux__
-    if (abstract) return refuse(errc::unsupported, "abstract names are known to Linux alone");
+    if (abstract)
+        return unusable_variable(name, value, "abstract names are known to Linux alone", errc::unsupported);
 #endif
     // A path ends with a NUL, an abstract name begins with one.
     constexpr std::size_t room = sizeof(sockaddr_un::sun_path);
     if (value.size() > (abstract ? room : room - 1))
-        return refuse(errc::invalid_argument, "longer than a socket address holds");
-    if (value.size() < 2) return refuse(errc::invalid_argument, "no name follows");
+        return unusable_variable(name, value, "longer than a socket address holds");
+    if (value.size() < 2) return unusable_variable(name, value, "no name follows");
     std::string out(value);
     if (abstract) out.front() = '\0';
     return out;
@@ -57,10 +56,9 @@ inline result<std::chrono::milliseconds> watchdog_share(const char* usec, const 
     std::uint64_t watched = 0;
     if (usec == nullptr) return std::chrono::milliseconds(0);
     if (!parse_number(usec, most, interval) || interval == 0)
-        return unusable_variable(errc::invalid_argument, "WATCHDOG_USEC", usec,
-                                 "not a number of microseconds");
+        return unusable_variable("WATCHDOG_USEC", usec, "not a number of microseconds");
     if (pid != nullptr && !parse_number(pid, most, watched))
-        return unusable_variable(errc::invalid_argument, "WATCHDOG_PID", pid, "not a process id");
+        return unusable_variable("WATCHDOG_PID", pid, "not a process id");
     if (pid != nullptr && watched != static_cast<std::uint64_t>(::getpid()))
         return std::chrono::milliseconds(0);
     const auto half = static_cast<std::int64_t>(interval / 2000);
@@ -103,14 +101,14 @@ inline error notify_failure(int failed) {
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE result<service_notifier> service_notifier::from_environment(
-    const function<const char*(const char* name)>& lookup) {
-    const auto find = [&lookup](const char* name) { return lookup ? lookup(name) : ::getenv(name); };
+    const environment_lookup& lookup) {
     service_notifier out;
-    const char* const where = find("NOTIFY_SOCKET");
+    const char* const where = detail::find_variable(lookup, "NOTIFY_SOCKET");
     if (where == nullptr || *where == '\0') return result<service_notifier>(std::move(out));
     result<std::string> address = detail::notify_address(where);
     if (!address) return address.error();
-    const auto share = detail::watchdog_share(find("WATCHDOG_USEC"), find("WATCHDOG_PID"));
+    const auto share = detail::watchdog_share(detail::find_variable(lookup, "WATCHDOG_USEC"),
+                                              detail::find_variable(lookup, "WATCHDOG_PID"));
     if (!share) return share.error();
     out.socket_ = detail::open_datagram_socket();
     if (!out.socket_) return detail::notify_failure(errno);

@@ -9,6 +9,7 @@
 
 #include "../base/detail/array.hpp"
 #include "../base/detail/proc.hpp"
+#include "../base/detail/signal_names.hpp"
 #include "../base/detail/text.hpp"
 #include "container.ipp"
 #include "signal_worker.hpp"
@@ -24,8 +25,12 @@ struct worker_command {
 inline constexpr worker_command worker_commands[] = {
     {"quiet", SIGTSTP}, {"resume", SIGCONT}, {"stop", SIGTERM}, {"reclaim", SIGUSR1}};
 
-// 0 for any other word.
+// 0 for any other word. A worker with other stop signals has them in the environment, as we do in the same container.
 inline int signal_for(std::string_view word) {
+    const char* const stops = word == "stop" ? std::getenv("OJS_STOP_SIGNALS") : nullptr;
+    const std::string_view first = stops == nullptr ? "" : std::string_view(stops);
+    const int chosen = signal_number(first.substr(0, first.find(',')));
+    if (stop_signal_fault(chosen, false) == nullptr) return chosen;
     for (const worker_command& command : worker_commands) {
         if (command.word == word) return command.number;
     }
@@ -109,11 +114,10 @@ inline result<void> check_prepared(std::string_view root, pid_t pid, int number)
 }
 
 inline error cannot_signal(pid_t pid, int failed) {
-    const std::string name = cat({"process ", pid});
-    if (failed == ESRCH) return {errc::system, failed, cat({"there is no ", name})};
-    if (failed == EPERM)
-        return {errc::system, failed, cat({"not allowed to signal ", name, ": it belongs to another user"})};
-    return {errc::system, failed, cat({"cannot signal ", name, ": ", errno_text(failed)})};
+    if (failed == ESRCH) return {errc::system, failed, cat({"there is no process ", pid})};
+    return {errc::system, failed,
+            failed == EPERM ? cat({"not allowed to signal process ", pid, ": it belongs to another user"})
+                            : cat({"cannot signal process ", pid, ": ", errno_text(failed)})};
 }
 
 }  // namespace detail

@@ -12,16 +12,9 @@ namespace detail {
 
 inline constexpr std::size_t longest_termination_mode = 4096;
 
-inline std::string_view without_blanks(std::string_view text) noexcept {
-    constexpr const char* blanks = " \t\r\n\v\f";
-    const std::size_t first = text.find_first_not_of(blanks);
-    if (first == std::string_view::npos) return {};
-    return text.substr(first, text.find_last_not_of(blanks) - first + 1);
-}
-
 // "File /tmp/termination-type": what every message begins with.
 inline termination_mode judge_content(const std::string& file, const small_file& found) {
-    const std::string_view word = without_blanks(found.text);
+    const std::string_view word = trim_blanks(found.text, " \t\r\n\v\f");
     if (!found.is_cut && word == "NORMAL_SHUTDOWN") {
         return {termination_evidence::normal,
                 cat({file, " contains NORMAL_SHUTDOWN, using graceful shutdown"})};

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "../base/finding.hpp"
+#include "../system/container.hpp"
 #include "worker_options.hpp"
 
 namespace ojs {
@@ -22,11 +23,14 @@ steady_clock::duration report_time(steady_clock::duration left) noexcept;
 // "budget-exceeded" (error): the grace period and the preStop delay reach what the container grants, so that SIGKILL
 // comes before the drain ends. "budget-tight" (warning): they fit, but not with the 5 s, or stop_timeout if that is
 // longer, that reporting and exiting may take; with exactly that they do. Both with the numbers and a value that works,
-// which has 10 s for it, as the specification recommends. Both count `closing`, which worker::on_shutdown() steps may take. "grace-below-heartbeat"
+// which has 10 s for it, as the specification recommends. Both count `closing`, which worker::on_shutdown() steps may
+// take. Where nobody said what the container grants, `info` names the platform, whose own time counts: "budget-unknown"
+// (warning): they need more; "budget-PLATFORM" (info, such as "budget-kubernetes"): they fit. "grace-below-heartbeat"
 // (warning): the drain may end before one heartbeat is due. "cancel-wait-cut" (warning): cancel_wait or reclaim_wait is
 // longer than what stop_timeout leaves for it. Thread-safe. [GS 6.2, 6.3]
 std::vector<finding> check_budget(const worker_options& options,
-                                  std::chrono::milliseconds closing = std::chrono::milliseconds(0));
+                                  std::chrono::milliseconds closing = std::chrono::milliseconds(0),
+                                  const container_info& info = {});
 
 // max_job_duration + heartbeat_interval + safety_margin; the longest there is where that would overflow, and negative
 // ones count as 0. [GS 6.2]

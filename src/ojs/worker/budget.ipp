@@ -1,6 +1,7 @@
 #pragma once
 
 #include "../base/detail/text.hpp"
+#include "../system/detail/container_evidence.ipp"
 #include "budget.hpp"
 
 namespace ojs {
@@ -30,11 +31,10 @@ inline std::chrono::milliseconds longer(std::chrono::milliseconds a, std::chrono
     return a < b ? b : a;
 }
 
-// "of 30s", or "of 30s and the preStop delay of 5s".
 inline std::string shown_need(const worker_options& options) {
-    std::string out = options.shutdown_grace_period == no_limit
-                          ? std::string("without a limit")
-                          : cat({"of ", format_duration(options.shutdown_grace_period)});
+    std::string out = "the grace period without a limit";
+    if (options.shutdown_grace_period != no_limit)
+        out = cat({"the grace period of ", format_duration(options.shutdown_grace_period)});
     if (options.prestop_delay > std::chrono::milliseconds::zero())
         append(out, {" and the preStop delay of ", format_duration(options.prestop_delay)});
     return out;
@@ -47,42 +47,66 @@ inline std::chrono::milliseconds tail_of(const worker_options& options, std::chr
 }
 
 // The two ways out: a longer grace period of the container, or, where there is room for one, a shorter one of ours.
-inline std::string budget_fix(const worker_options& options, std::chrono::milliseconds need,
-                              std::chrono::milliseconds closing) {
+inline std::string budget_fix(const worker_options& options, const stop_platform& platform,
+                              std::chrono::milliseconds granted, std::chrono::milliseconds closing) {
     const auto tail = tail_of(options, closing, std::chrono::seconds(10));
+    const auto need = sum(sum(options.shutdown_grace_period, options.prestop_delay), tail);
     std::string out;
-    if (sum(need, tail) < no_limit) {
-        append(out, {"let the container grant ", format_duration(sum(need, tail)),
-                     " (terminationGracePeriodSeconds, stop_grace_period, docker stop -t), and say so in "
-                     "OJS_CONTAINER_GRACE_PERIOD"});
+    if (*platform.setting == '\0') {
+        out = cat({platform.name, " grants no more: let longer jobs save checkpoints"});
+    } else if (need < no_limit) {
+        out = cat({"let ", platform.name, " grant ", format_duration(need), " (", platform.setting,
+                   "), and say so in OJS_CONTAINER_GRACE_PERIOD"});
     }
-    const auto room = options.container_grace_period - longer(options.prestop_delay, {}) - tail;
-    if (room > std::chrono::milliseconds::zero())
-        append(out, {out.empty() ? "" : "; or ", "set OJS_SHUTDOWN_GRACE_PERIOD to ", format_duration(room),
-                     " or less"});
+    const auto spent = sum(options.prestop_delay, tail);
+    if (spent < granted)
+        append(out, {out.empty() ? "" : "; or ", "set OJS_SHUTDOWN_GRACE_PERIOD to ",
+                     format_duration(granted - spent), " or less"});
     return out;
 }
 
+// Where nobody said what the container grants, what the platform grants by itself counts. [GS 6.3]
 inline void check_container_grace(const worker_options& options, std::chrono::milliseconds closing,
-                                  std::vector<finding>& out) {
-    const auto granted = options.container_grace_period;
-    if (granted <= std::chrono::milliseconds::zero()) return;
+                                  const stop_platform* known, std::vector<finding>& out) {
+    const bool is_set = options.container_grace_period.count() > 0;
+    if (!is_set && known == nullptr) return;
+    const stop_platform& platform = known != nullptr ? *known : any_platform;
+    const auto granted = is_set ? options.container_grace_period : platform.grant;
     const auto need = sum(options.shutdown_grace_period, options.prestop_delay);
     const auto tail = tail_of(options, closing, std::chrono::seconds(5));
-    const std::string shown = cat({"the grace period ", shown_need(options)});
-    if (need >= granted) {
-        out.push_back({severity::error, "budget-exceeded",
-                       cat({shown, " cannot fit into the ", format_duration(granted),
-                            " the container grants: SIGKILL comes before the drain ends"}),
-                       budget_fix(options, need, closing)});
-    } else if (granted < sum(need, tail)) {
-        out.push_back({severity::warning, "budget-tight",
-                       cat({shown, options.prestop_delay.count() > 0 ? " leave " : " leaves ",
-                            format_duration(granted - need), " of the ", format_duration(granted),
-                            " the container grants; interrupting, reporting and exiting may take ",
-                            format_duration(tail)}),
-                       budget_fix(options, need, closing)});
+    const bool fits = need < granted && sum(need, tail) <= granted;
+    if (is_set && fits) return;
+    const std::string shown = shown_need(options);
+    const char* const ending = options.prestop_delay.count() > 0 ? "" : "s";  // of the verb
+    finding found{severity::warning, "budget-unknown", "", budget_fix(options, platform, granted, closing)};
+    if (!is_set) {
+        const bool is_fixed = *platform.setting == '\0';
+        const std::string grant =
+            cat({format_duration(granted), " that ", platform.name, " grants",
+                 is_fixed ? "" : cat({" unless ", platform.setting, " says otherwise"})});
+        found.what = cat({shown, " and the ", format_duration(tail), " for reporting need more than the ",
+                          grant, "; OJS_CONTAINER_GRACE_PERIOD is unset"});
+        if (fits) {
+            found = {severity::info, cat({"budget-", platform.runtime}),
+                     cat({shown, " fit", ending, " into the ", grant}),
+                     is_fixed
+                         ? std::string("let jobs that take longer save checkpoints")
+                         : cat({"where jobs take longer, set OJS_SHUTDOWN_GRACE_PERIOD, ", platform.setting,
+                                " to 10s more, and OJS_CONTAINER_GRACE_PERIOD to that"})};
+        }
+    } else if (need >= granted) {
+        found.severity = severity::error;
+        found.id = "budget-exceeded";
+        found.what = cat({shown, " cannot fit into the ", format_duration(granted),
+                          " the container grants: SIGKILL comes before the drain ends"});
+    } else {
+        found.id = "budget-tight";
+        found.what = cat({shown, " leave", ending, " ", format_duration(granted - need), " of the ",
+                          format_duration(granted),
+                          " the container grants; interrupting, reporting and exiting may take ",
+                          format_duration(tail)});
     }
+    out.push_back(std::move(found));
 }
 
 inline void check_cancel_wait(const worker_options& options, std::vector<finding>& out) {
@@ -102,9 +126,10 @@ inline void check_cancel_wait(const worker_options& options, std::vector<finding
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE std::vector<finding> check_budget(const worker_options& options,
-                                                      std::chrono::milliseconds closing) {
+                                                      std::chrono::milliseconds closing,
+                                                      const container_info& info) {
     std::vector<finding> out;
-    detail::check_container_grace(options, closing, out);
+    detail::check_container_grace(options, closing, detail::find_platform(info), out);
     detail::check_cancel_wait(options, out);
     if (options.shutdown_grace_period <= options.heartbeat_interval) {
         const auto least = grace_period_for({}, options.heartbeat_interval);

@@ -16,18 +16,17 @@ struct doctor_options {
     std::chrono::milliseconds timeout{2000};  // to ask the backend
 };
 
-// Looks at everything a stop depends on: the options (validate() and check_budget()), what the container grants where
-// nobody said it, unknown variables OJS_*, the container and its PID 1 (check_pid1()), signals that are blocked or
-// ignored, the termination-mode file, the backend (GET /ojs/v1/health), the health address, and resource limits. Ids of
-// findings are stable. Tokens are never shown.
+// Looks at everything a stop depends on: the options (validate() and check_budget()), unknown variables OJS_*, the
+// container and its PID 1 (check_pid1()), signals that are blocked or ignored, the termination-mode file, the backend
+// (GET /ojs/v1/health), the health address, and resource limits. Ids of findings are stable. Tokens are never shown.
 //
 // Call it before signals are claimed and before threads are started, so that it sees what was inherited. It listens on
 // the health address for a moment, and sends that one request. Ends within the timeout. [GS 4.3, 6.3]
 std::vector<finding> doctor(const worker_options& options, const doctor_options& how = {});
 
-// What doctor() finds at no cost: budgets, variables, PID 1 and the termination-mode file, and in Kubernetes the grace
-// period and the probes: for the log of a worker that starts. Thread-safe, if the environment does not change meanwhile.
-// `closing` as in check_budget().
+// What doctor() finds at no cost: budgets, variables, PID 1, the termination-mode file, and in Kubernetes the probes; for
+// the log of a worker that starts. Thread-safe, if the environment does not change meanwhile. `closing` as in
+// check_budget().
 std::vector<finding> startup_findings(const worker_options& options, const container_probe& where = {},
                                       std::chrono::milliseconds closing = std::chrono::milliseconds(0));
 

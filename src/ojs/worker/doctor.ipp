@@ -41,38 +41,10 @@ inline void check_container(const container_info& info, std::vector<finding>& ou
     for (finding& each : check_pid1(info)) out.push_back(std::move(each));
 }
 
-// Nobody said what the container grants: its own default decides. [GS 6.3, WIRE 1]
-inline void check_unknown_grace(const worker_options& options, const container_info& info,
-                                std::chrono::milliseconds closing, std::vector<finding>& out) {
-    if (!info.in_container || options.container_grace_period.count() > 0) return;
-    const std::string shown = cat({"the grace period ", shown_need(options)});
-    if (!in_kubernetes(info)) {
-        out.push_back(
-            {severity::warning, "budget-unknown",
-             cat({"nobody said what the container grants between SIGTERM and SIGKILL, which for docker "
-                  "is 10s unless set, so ",
-                  shown, " cannot be checked"}),
-             "set OJS_CONTAINER_GRACE_PERIOD to it (docker stop -t, stop_grace_period)"});
-        return;
-    }
-    const bool fits = options.shutdown_grace_period <= kubernetes_drain(options, closing);
-    const char* const granted = "the 30s that a pod has unless terminationGracePeriodSeconds says otherwise";
-    out.push_back(
-        {fits ? severity::info : severity::warning, fits ? "budget-kubernetes" : "budget-unknown",
-         fits ? cat({shown, options.prestop_delay.count() > 0 ? " fit into " : " fits into ", granted})
-              : cat({"nobody said what the pod grants; ", shown, " and what comes after it need more than ",
-                     granted}),
-         cat({fits
-                  ? "where jobs take longer, set OJS_SHUTDOWN_GRACE_PERIOD, terminationGracePeriodSeconds to "
-                    "10s "
-                    "more, and OJS_CONTAINER_GRACE_PERIOD to that"
-                  : "set OJS_CONTAINER_GRACE_PERIOD to terminationGracePeriodSeconds"})});
-}
-
 // A probe of the kubelet comes from outside of the pod's network.
 inline void check_kubernetes_health(const worker_options& options, const container_info& info,
                                     std::vector<finding>& out) {
-    if (!in_kubernetes(info)) return;
+    if (!info.in_container || info.runtime != "kubernetes") return;
     const result<endpoint> where = parse_listen_address(options.health_address);
     const bool none = options.health_address.empty();
     if (!none && (!where || !is_local(*where) || !where->unix_path.empty())) return;
@@ -104,8 +76,7 @@ inline std::string_view nearest_variable(std::string_view name) noexcept {
     std::string_view nearest;
     std::size_t least = name.size() / 3 + 1;
     for (std::string_view rest = known_variables; !rest.empty();) {
-        const std::string_view known = rest.substr(0, rest.find(' '));
-        rest.remove_prefix(known.size() < rest.size() ? known.size() + 1 : known.size());
+        const std::string_view known = next_part(rest, " ");
         const std::size_t distance = edit_distance(name, known);
         if (distance < least) nearest = known;
         if (distance < least) least = distance;
@@ -135,34 +106,38 @@ inline void check_variables(const char* const* variables, std::vector<finding>& 
 
 // ---- signals ----
 
-struct signal_check {
-    int number;
-    severity when_ignored;
-    const char* cost;  // what is lost with it
-};
-inline constexpr signal_check signal_checks[] = {
-    {SIGTERM, severity::error, "the worker cannot be asked to stop, only killed"},
-    {SIGINT, severity::warning, "Ctrl-C does not stop the worker"},
-    {SIGTSTP, severity::warning, "the worker cannot be made quiet"},
-    {SIGCONT, severity::warning, "a quiet worker cannot be resumed"},
-};
+// What is lost where the signal is ignored.
+inline const char* cost_of(int number) {
+    if (number == SIGTSTP) return "the worker cannot be made quiet";
+    if (number == SIGCONT) return "a quiet worker cannot be resumed";
+    if (number == SIGTTIN) return "the worker cannot be asked for its jobs in flight";
+    return "it does not stop the worker";
+}
 
-inline void check_signals(std::vector<finding>& out) {
+inline void check_signals(const worker_options& options, std::vector<finding>& out) {
     sigset_t blocked;
     sigemptyset(&blocked);
     pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
-    for (const signal_check& check : signal_checks) {
-        const std::string name = signal_name(check.number);
+    std::vector<int> handled = options.stop_signals;
+    for (const int number : {SIGTSTP, SIGCONT, SIGTTIN}) handled.push_back(number);
+    if (!options.termination_mode_file.empty()) handled.push_back(SIGUSR1);
+    for (const int number : handled) {
+        const std::string name = signal_name(number);
         struct sigaction action {};
-        ::sigaction(check.number, nullptr, &action);
+        ::sigaction(number, nullptr, &action);
         if ((action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_IGN) {
-            out.push_back({check.when_ignored, "signal-ignored",
+            // The first is what the platform sends, and nohup means what it does to SIGHUP.
+            const bool is_main = number == handled.front();
+            out.push_back({is_main            ? severity::error
+                           : number == SIGHUP ? severity::info
+                                              : severity::warning,
+                           "signal-ignored",
                            cat({name, " was ignored when the process started (nohup, a shell's trap or &): ",
-                                check.cost}),
+                                cost_of(number)}),
                            cat({"start the worker without that, or as `env --default-signal=", name.substr(3),
                                 " ...`"})});
         }
-        if (sigismember(&blocked, check.number) == 1) {
+        if (sigismember(&blocked, number) == 1) {
             out.push_back({severity::warning, "signal-blocked",
                            cat({name,
                                 " was blocked when the process started; the worker unblocks it, but programs "
@@ -348,8 +323,7 @@ inline void check_limits(const worker_options& options, std::vector<finding>& ou
 inline void check_settings(const worker_options& options, const container_info& info,
                            const container_probe& where, std::chrono::milliseconds closing,
                            std::vector<finding>& out) {
-    for (finding& each : check_budget(options, closing)) out.push_back(std::move(each));
-    check_unknown_grace(options, info, closing, out);
+    for (finding& each : check_budget(options, closing, info)) out.push_back(std::move(each));
     check_kubernetes_health(options, info, out);
     if (!where.environment) check_variables(environ, out);
 }
@@ -358,7 +332,7 @@ inline void check_settings(const worker_options& options, const container_info& 
 
 OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options, const doctor_options& how) {
     std::vector<finding> out;
-    detail::check_signals(out);  // first: nothing here may have changed the mask yet
+    detail::check_signals(options, out);  // first: nothing here may have changed the mask yet
     const result<void> valid = validate(options);
     if (!valid) {
         out.push_back({severity::error, "options", valid.error().text,

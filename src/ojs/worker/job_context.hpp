@@ -141,8 +141,8 @@ class job_context {
     // backend; unreachable, timed_out, ...: the backend may not have it. [WIRE 1]
     result<void> save_checkpoint(std::string_view state_json);
     // What was saved last, by this run or an earlier one; empty: nothing. The backend is asked, once; where it keeps
-    // nothing, or cannot be asked (which is logged), it is what came in the job's `meta`. Look whether you can use it:
-    // it comes from elsewhere.
+    // nothing, or cannot be asked (which is logged), it is what came with the job, in `checkpoint.state` or else in
+    // `meta.checkpoint`. Look whether you can use it: it comes from elsewhere.
     std::string checkpoint() const;
 
     // When the drain will interrupt the job; time_point::max() while none is under way.

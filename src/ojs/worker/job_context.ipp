@@ -192,13 +192,15 @@ OJS_SHUTDOWN_INLINE result<void> job_context::save_checkpoint(std::string_view s
 }
 
 OJS_SHUTDOWN_INLINE std::string job_context::checkpoint() const {
-    std::string state = job_.saved.kept();
+    const std::string state = job_.saved.kept();
     if (!state.empty()) return detail::usable_checkpoint(state);
     detail::find_checkpoint(worker_, job_);
-    state = job_.saved.found();
-    // What came with the job is as old as its last FAIL; a run that was killed since may have saved more.
-    return detail::usable_checkpoint(state.empty() ? detail::raw_member(job_.job.meta_json, "checkpoint")
-                                                   : std::string_view(state));
+    const std::string found = job_.saved.found();
+    // The newest first: what the backend says now, what it said with the claim, and what the last FAIL brought.
+    const std::string_view claimed =
+        detail::raw_member(detail::raw_member(job_.job.envelope_json, "checkpoint"), "state");
+    const std::string_view failed = detail::raw_member(job_.job.meta_json, "checkpoint");
+    return detail::usable_checkpoint(!found.empty() ? found : !claimed.empty() ? claimed : failed);
 }
 
 OJS_SHUTDOWN_INLINE time_point job_context::deadline() const noexcept {

@@ -63,6 +63,12 @@ struct heartbeat_request {
     function<bool()> still_wanted;  // ask right before sending; false: return errc::cancelled, send nothing
 };
 
+struct claim_query {
+    const worker_identity* worker = nullptr;
+    std::string job_id;
+    function<bool()> still_wanted;  // ask right before sending; false: return errc::cancelled, send nothing
+};
+
 enum class directive { none, quiet, terminate };
 
 struct heartbeat_answer {
@@ -92,6 +98,10 @@ class transport {
     virtual result<settled> ack(const ack_request& request, time_point deadline) = 0;
     virtual result<settled> fail(const fail_request& request, time_point deadline) = 0;
     virtual result<heartbeat_answer> heartbeat(const heartbeat_request& request, time_point deadline) = 0;
+    // Whether a claimed job that the answer to a heartbeat left out is still this worker's. False: the backend has cancelled
+    // it, or another worker has it; its token is cancelled with cancel_reason::revoked, and nothing is reported for it. An
+    // error changes nothing. Called beside the heartbeats, on one thread. By default true.
+    OJS_SHUTDOWN_INLINE virtual result<bool> confirm_claim(const claim_query& query, time_point deadline);
     // Before the first heartbeat, and before the last one, which is the last request of all. By default they do
     // nothing: the heartbeats say it all.
     OJS_SHUTDOWN_INLINE virtual result<void> register_worker(const worker_identity& worker,

@@ -14,6 +14,11 @@ OJS_SHUTDOWN_INLINE bool heartbeat_answer::extends(const std::string& job_id) co
 
 OJS_SHUTDOWN_INLINE transport::~transport() = default;
 
+OJS_SHUTDOWN_INLINE result<bool> transport::confirm_claim(const claim_query& /*query*/,
+                                                          time_point /*deadline*/) {
+    return true;
+}
+
 OJS_SHUTDOWN_INLINE result<void> transport::register_worker(const worker_identity& /*worker*/,
                                                             time_point /*deadline*/) {
     return {};

@@ -112,8 +112,11 @@ class worker {
     }
 
     // Works until stopped, in the calling thread, and returns main's exit status (see exit_status). Takes the
-    // signals for that long unless someone installed them for the shared lifecycle. Where a handler, a step
-    // or a call to the backend does not return, or on a third stop signal, it ends the process with _exit().
+    // signals for that long unless someone installed them for the shared lifecycle, which then takes those of `stop_signals`
+    // that it lacks. A signal that has a handler from elsewhere is refused: 64. Its repetition does not end the process,
+    // see ~signals(). Where a handler, a step or a call to the backend does not return, it ends the process with _exit(); if
+    // other calls to run() are under way in it, the last of them does that, with the highest status of all, and this one does
+    // not return. On a third stop signal it ends the process at once.
     [[nodiscard]] int run();
 
     // The same in the background, without signals and without ever ending the process.

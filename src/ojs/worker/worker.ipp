@@ -148,22 +148,17 @@ class worker_body : public ref_counted {
         const cancellable off(false);
         result<void> begun = prepare();
         signals taken;
-        if (begun && !signals::installed_for(signalled())) {
-            result<signals> installed = signals::install(signalled());
-            if (installed) {
-                taken = std::move(*installed);
-            } else {
-                begun = not_started(installed.error());
-            }
-        }
-        if (begun) begun = take_reclaim();
+        if (begun) begun = take_signals(taken);
+        process.runs.fetch_add(1);
         if (begun) begun = begin(true);
         if (!begun) {
             context_->log.write(log_level::error, "worker not started", {field("error", begun.error().text)});
+            end_run(exit_status::settled, false);
             return exit_status::usage;
         }
-        log_ignored(taken);
-        supervise();
+        if (supervise()) {
+            for (;;) ::pause();
+        }
         return exit_code();
     }
 
@@ -272,11 +267,29 @@ class worker_body : public ref_counted {
         return {};
     }
 
-    // Where the spot policy is on, SIGUSR1 must not end the process.
-    result<void> take_reclaim() {
-        if (context_->options.termination_mode_file.empty()) return {};
-        const result<void> taken = signals::add_reclaim(signalled());
-        return taken ? taken : not_started(taken.error());
+    // By an installer of its own, or by the one that the lifecycle has. Where the spot policy is on, SIGUSR1 must not end the
+    // process.
+    result<void> take_signals(signals& own) {
+        const worker_options& options = context_->options;
+        signal_options wanted;
+        wanted.reclaim = !options.termination_mode_file.empty();
+        wanted.stop_signals = options.stop_signals;
+        result<std::vector<int>> ignored = std::vector<int>();
+        if (signals::installed_for(signalled())) {
+            ignored = signals::add(signalled(), wanted);
+            if (!ignored) return not_started(ignored.error());
+        } else {
+            result<signals> installed = signals::install(signalled(), wanted);
+            if (!installed) return not_started(installed.error());
+            own = std::move(*installed);
+            ignored = own.ignored();
+        }
+        process.repeat_gap_ms = static_cast<std::uint32_t>(options.repeat_signal_gap.count());
+        for (const int number : *ignored) {
+            context_->log.write(log_level::info, "signal was ignored when the process started, and stays so",
+                                {field("signal", signal_name(number))});
+        }
+        return {};
     }
 
     error not_started(const error& why) {
@@ -290,15 +303,9 @@ class worker_body : public ref_counted {
         return context_->followed != nullptr ? *context_->followed : context_->life;
     }
 
-    void log_ignored(const signals& taken) const {
-        for (const int number : taken.ignored()) {
-            context_->log.write(log_level::info, "signal was ignored when the process started, and stays so",
-                                {field("signal", signal_name(number))});
-        }
-    }
-
     result<void> begin(bool owns_process) {
         worker_context& worker = *context_;
+        warn_of_missing_handlers();
         result<ref<health_server>> health = start_health();  // first, so that nothing runs where it fails
         if (!health) return not_started(health.error());
         const int notify_fd = worker.supervisor.notify_fd();
@@ -330,9 +337,11 @@ class worker_body : public ref_counted {
         return health_server::start(context_);
     }
 
-    void supervise() {
+    // True: run() must not return, see end_run().
+    bool supervise() {
         const user_call here(context_->callbacks);
         const int status = supervisor_->supervise();
+        const bool must_exit = supervisor_->must_exit();
         let_go();
         exit_code_ = status;
         ended_ = true;
@@ -343,6 +352,7 @@ class worker_body : public ref_counted {
             changed_.notify_all();
         }
         stopped_.run_callbacks();
+        return must_exit;
     }
 
     void leave_transport() {

@@ -1,6 +1,8 @@
 // worker_options: everything about a worker that can be set, by code or environment.
 #pragma once
 
+#include <signal.h>
+
 #include <chrono>
 #include <string>
 #include <vector>
@@ -54,12 +56,17 @@ struct worker_options {
     std::chrono::milliseconds stuck_after{5000};
     // Two stop signals closer together are one stop event.
     std::chrono::milliseconds repeat_signal_gap{250};
+    // What asks run() for a stop, as signal_options::stop_signals takes it. Those that came ignored stay so, as SIGHUP does
+    // under nohup.
+    std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP};
     std::chrono::milliseconds progress_interval{5000};  // between progress lines of the drain [GS 5.2]
     // What the container grants between SIGTERM and SIGKILL, and what its preStop hook takes of that; 0: not said.
     // Only compared with the rest, see check_budget(). [GS 6.3]
     std::chrono::milliseconds container_grace_period{0};
     std::chrono::milliseconds prestop_delay{0};
     std::vector<std::string> labels;
+    std::vector<std::string>
+        job_types;                // that it is deployed for: those without a handler are named at start
     std::string worker_id;        // empty: worker_ and a UUIDv7
     std::string auth_token;       // sent as a bearer token; never logged
     http_headers headers;         // sent with every request
@@ -91,9 +98,10 @@ struct worker_options {
     void use(ojs::dialect wanted);
 
     // The defaults, overridden by the environment (docs/options.md has the table). The first error is returned, naming
-    // variable and value. In Kubernetes, where neither the grace period nor the container's is set, it is 25 s: the pod's
-    // 30 s less what reporting (stop_timeout, at least 5 s) and the preStop hook take. `lookup` is for tests, as is
-    // `root`, which goes before the paths a container is recognised by; empty: the process's environment and machine.
+    // variable and value. In Kubernetes, Amazon ECS and Cloud Run, where neither the grace period nor the container's is
+    // set, it is what the platform grants (30 s, 30 s, 10 s) less what reporting (stop_timeout, at least 5 s) and the
+    // preStop hook take. `lookup` is for tests, as is `root`, which goes before the paths a container is recognised by;
+    // empty: the process's environment and machine.
     static result<worker_options> from_environment(const environment_lookup& lookup = nullptr,
                                                    const std::string& root = "");
 };

@@ -4,7 +4,9 @@
 
 #include <cstdlib>
 
+#include "../base/detail/signal_names.hpp"
 #include "../base/detail/text.hpp"
+#include "../core/signals.hpp"
 #include "../net/detail/url.hpp"
 #include "../system/container.hpp"
 #include "engine/backend_url.ipp"
@@ -26,31 +28,31 @@ inline bool is_visible_ascii(std::string_view text) noexcept {
     return true;
 }
 
+inline error invalid(std::string text) {
+    return {errc::invalid_argument, 0, std::move(text)};
+}
+
 // A path of our own requests: it is sent as it stands.
-inline result<void> check_registration_path(std::string_view path) {
+inline result<void> check_registration_path(const worker_options& options) {
+    const std::string_view path = options.registration_path;
     if (path.empty()) return {};
     const bool plain = is_visible_ascii(path) && path.find_first_of("?#\\") == std::string_view::npos;
     if (plain && path.size() > 1 && path.front() == '/' && path.back() != '/' &&
         path.find("//") == std::string_view::npos && path.find("/.") == std::string_view::npos) {
         return {};
     }
-    return error{errc::invalid_argument, 0,
-                 cat({"registration_path (OJS_REGISTRATION_PATH) '", printable(path, 100),
-                      "' is no path below /ojs/v1, such as /workers/register"})};
+    return invalid(cat({"registration_path (OJS_REGISTRATION_PATH) '", printable(path, 100),
+                        "' is no path below /ojs/v1, such as /workers/register"}));
 }
 
 inline result<void> check_health(const worker_options& options) {
-    const auto invalid = [](std::string_view text) {
-        return error{errc::invalid_argument, 0, std::string(text)};
-    };
     if (!is_visible_ascii(options.health_token)) {
         return invalid("health_token (OJS_HEALTH_TOKEN) may hold visible ASCII characters only");
     }
     if (options.health_address.empty()) {
-        return options.health_control ? invalid(
-                                            "health_control (OJS_HEALTH_CONTROL) is on, but there is no "
-                                            "health_address (OJS_HEALTH_ADDR)")
-                                      : result<void>();
+        if (!options.health_control) return {};
+        return invalid(
+            "health_control (OJS_HEALTH_CONTROL) is on, but there is no health_address (OJS_HEALTH_ADDR)");
     }
     const result<endpoint> where = parse_listen_address(options.health_address);
     if (!where) return invalid(cat({"health_address (OJS_HEALTH_ADDR): ", where.error().text}));
@@ -63,33 +65,16 @@ inline result<void> check_health(const worker_options& options) {
     return {};
 }
 
-// ---- Kubernetes' default, which meets ours ----
-
-inline constexpr std::chrono::milliseconds kubernetes_grace{
-    30000};  // terminationGracePeriodSeconds, unless set
-
-inline bool in_kubernetes(const container_info& info) noexcept {
-    for (const container_evidence& each : info.evidence) {
-        if (info.in_container && each.runtime == "kubernetes") return true;
-    }
-    return false;
-}
-
-// What Kubernetes' default leaves for the drain: the rest is for the preStop hook, and for reporting and exiting.
-inline std::chrono::milliseconds kubernetes_drain(const worker_options& options,
-                                                  std::chrono::milliseconds closing = {}) noexcept {
-    constexpr std::chrono::milliseconds least_tail{5000};
-    if (closing > kubernetes_grace) return {};
-    const auto tail = options.stop_timeout + closing;
-    return kubernetes_grace - (tail < least_tail ? least_tail : tail) - options.prestop_delay;
-}
-
-// Where nobody said how long a drain may take, nor what the pod grants, it must fit into the pod's default. [WIRE]
+// Where neither the grace period nor the container's is set, the drain, the preStop hook and the reports must fit into
+// what the platform grants by itself. A dialect that asks for more than the usual 30 s is meant for a longer grant.
 inline void fit_default_grace(worker_options& options, const container_info& info) {
-    const std::chrono::milliseconds fits = kubernetes_drain(options);
-    const bool unsaid =
-        options.container_grace_period.count() == 0 && options.shutdown_grace_period == kubernetes_grace;
-    if (unsaid && fits.count() > 0 && in_kubernetes(info)) options.shutdown_grace_period = fits;
+    const stop_platform* const platform = find_platform(info);
+    if (platform == nullptr || !platform->fits_drain || options.container_grace_period.count() > 0) return;
+    constexpr std::chrono::milliseconds min_tail{5000};
+    const auto tail = options.stop_timeout < min_tail ? min_tail : options.stop_timeout;
+    const auto fits = platform->grant - tail - options.prestop_delay;
+    auto& grace = options.shutdown_grace_period;
+    if (fits.count() > 0 && fits < grace && grace <= std::chrono::seconds(30)) grace = fits;
 }
 
 // ---- the environment ----
@@ -100,8 +85,9 @@ inline constexpr std::string_view known_variables =
     "OJS_SHUTDOWN_TIMEOUT OJS_HEARTBEAT_INTERVAL OJS_POLL_INTERVAL OJS_VISIBILITY_TIMEOUT "
     "OJS_REQUEST_TIMEOUT "
     "OJS_STOP_TIMEOUT OJS_CANCEL_WAIT OJS_CANCEL_LEAD OJS_RECLAIM_WAIT OJS_TERMINATION_TYPE_FILE "
-    "OJS_STUCK_AFTER OJS_REPEAT_SIGNAL_GAP OJS_PROGRESS_INTERVAL OJS_CONTAINER_GRACE_PERIOD "
+    "OJS_STUCK_AFTER OJS_REPEAT_SIGNAL_GAP OJS_STOP_SIGNALS OJS_PROGRESS_INTERVAL OJS_CONTAINER_GRACE_PERIOD "
     "OJS_PRESTOP_DELAY OJS_DIALECT OJS_HEALTH_ADDR OJS_HEALTH_CONTROL OJS_HEALTH_TOKEN OJS_LABELS "
+    "OJS_JOB_TYPES "
     "OJS_WORKER_ID OJS_AUTH_TOKEN OJS_REGISTRATION_PATH OJS_LOG_LEVEL OJS_LOG_FORMAT OJS_LIFECYCLE_ADDR "
     "OJS_PROCESS_ID OJS_LAUNCHER_ADDR OJS_CONTROLLER_CONFIG OJS_SERVER_SHUTDOWN_TIMEOUT";
 
@@ -109,10 +95,8 @@ inline std::vector<std::string> split_list(std::string_view text) {
     std::vector<std::string> out;
     for (std::size_t comma = 0; comma != std::string_view::npos;) {
         comma = text.find(',');
-        std::string_view item = text.substr(0, comma);
-        while (!item.empty() && item.front() == ' ') item.remove_prefix(1);
-        while (!item.empty() && item.back() == ' ') item.remove_suffix(1);
-        out.push_back(std::string(item));
+        const std::string_view item = text.substr(0, comma);
+        out.push_back(std::string(trim_blanks(item, " ")));
         if (comma != std::string_view::npos) text.remove_prefix(comma + 1);
     }
     return out;
@@ -153,11 +137,23 @@ class environment_reader {
         }
     }
 
+    void signals(std::vector<int>& out, const char* value) {
+        if (value == nullptr) return;
+        out.clear();
+        for (const std::string& name : split_list(value)) {
+            out.push_back(signal_number(name));
+            if (out.back() == 0) {
+                fail(value, cat({"'", printable(name, 40),
+                                 "' is no signal (write TERM, INT, HUP, QUIT, USR2, RTMIN+3 or a number)"}));
+            }
+        }
+    }
+
     void duration(std::chrono::milliseconds& out, const char* value, std::chrono::milliseconds least = {}) {
         if (value == nullptr) return;
         const result<std::chrono::milliseconds> parsed = parse_duration(value);
         if (!parsed) {
-            fail(value, "not a duration (write 500ms, 30s, 1m30s, 1h, or whole seconds)");
+            fail(cat({name_, "=", parsed.error().text}));
         } else if (*parsed < least) {
             fail(value, cat({"too short: at least ", format_duration(least)}));
         } else {
@@ -192,9 +188,12 @@ class environment_reader {
     result<void> done() const { return failed_ ? result<void>(failure_) : result<void>(); }
 
   private:
-    void fail(std::string_view value, std::string_view why, errc code = errc::invalid_argument) {
-        if (!failed_) failure_ = {code, 0, cat({name_, "='", printable(value, 120), "': ", why})};
+    void fail(std::string text, errc code = errc::invalid_argument) {
+        if (!failed_) failure_ = {code, 0, std::move(text)};
         failed_ = true;
+    }
+    void fail(std::string_view value, std::string_view why, errc code = errc::invalid_argument) {
+        fail(cat({name_, "='", printable(value, 120), "': ", why}), code);
     }
 
     const environment_lookup& lookup_;
@@ -238,19 +237,19 @@ inline result<void> check_durations(const worker_options& options) {
             each.value == no_limit && std::string_view(each.name) == "shutdown_grace_period";
         if (!unlimited &&
             (each.value < each.least || each.value > std::chrono::milliseconds(longest_duration_ms))) {
-            return error{errc::invalid_argument, 0,
-                         cat({each.name, " is ", each.value.count(), " ms; it must be ", each.least.count(),
-                              " ms to 24 days"})};
+            return invalid(cat({each.name, " is ", each.value.count(), " ms; it must be ", each.least.count(),
+                                " ms to 24 days"}));
         }
     }
     return {};
 }
 
+inline result<void> check_stops(const worker_options& options) {
+    return check_stop_signals(options.stop_signals, !options.termination_mode_file.empty());
+}
+
 // Why options cannot be used, if so; `has_https`: an https:// URL can.
 inline result<void> check_options(const worker_options& options, bool has_https) {
-    const auto invalid = [](std::string_view text) {
-        return error{errc::invalid_argument, 0, std::string(text)};
-    };
     if (options.concurrency < 1 || options.concurrency > 10000)
         return invalid("concurrency must be 1 to 10000");
     const result<backend_url> usable = parse_backend_url(options.url, has_https);
@@ -262,12 +261,10 @@ inline result<void> check_options(const worker_options& options, bool has_https)
     for (const std::string& queue : options.queues) {
         if (queue.empty()) return invalid("a queue's name must not be empty");
     }
-    const result<void> durations = check_durations(options);
-    if (!durations) return durations;
-    const result<void> health = check_health(options);
-    if (!health) return health;
-    const result<void> path = check_registration_path(options.registration_path);
-    if (!path) return path;
+    for (const auto check : {check_durations, check_health, check_stops, check_registration_path}) {
+        const result<void> valid = check(options);
+        if (!valid) return valid;
+    }
     if (options.heartbeat_interval >= options.visibility_timeout) {
         return invalid(
             cat({"heartbeat_interval (", format_duration(options.heartbeat_interval),
@@ -320,6 +317,7 @@ OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(cons
     read.duration(out.stuck_after, read.find("OJS_STUCK_AFTER"), detail::least_interval);
     read.text(out.termination_mode_file, read.find("OJS_TERMINATION_TYPE_FILE"));
     read.duration(out.repeat_signal_gap, read.find("OJS_REPEAT_SIGNAL_GAP"));
+    read.signals(out.stop_signals, read.find("OJS_STOP_SIGNALS"));
     read.duration(out.progress_interval, read.find("OJS_PROGRESS_INTERVAL"), detail::least_interval);
     read.duration(out.container_grace_period, read.find("OJS_CONTAINER_GRACE_PERIOD"));
     read.duration(out.prestop_delay, read.find("OJS_PRESTOP_DELAY"));
@@ -327,6 +325,9 @@ OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(cons
     read.choice(out.health_control, read.find("OJS_HEALTH_CONTROL"), switch_names);
     read.text(out.health_token, read.find("OJS_HEALTH_TOKEN"));
     read.list(out.labels, read.find("OJS_LABELS"));
+    const char* const types = read.find("OJS_JOB_TYPES");
+    if (types != nullptr && *types != '\0')
+        read.list(out.job_types, types);  // the operator's empty list says nothing
     read.text(out.worker_id, read.find("OJS_WORKER_ID"));
     read.text(out.auth_token, read.find("OJS_AUTH_TOKEN"));
     read.text(out.registration_path, read.find("OJS_REGISTRATION_PATH"));

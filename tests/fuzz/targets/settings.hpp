@@ -4,7 +4,7 @@
 
 namespace fuzz {
 
-// WIRE 1, by hand: 1h2m3s4ms, each unit at most once and in that order, or whole seconds, of a day at most; at most 2^31 - 1 ms.
+// WIRE 1, by hand: 1h2m3s4ms, each unit at most once and in that order, or whole seconds, up to 3600; at most 2^31 - 1 ms.
 // -1: not a duration.
 inline std::int64_t duration_by_hand(std::string_view text) {
     constexpr long double most = 2147483647;
@@ -27,7 +27,7 @@ inline std::int64_t duration_by_hand(std::string_view text) {
         long double number = 0;
         if (!take_number(number)) return -1;
         if (text.empty()) {  // whole seconds, alone
-            if (next > 0 || number > 86400) return -1;
+            if (next > 0 || number > 3600) return -1;
             return static_cast<std::int64_t>(number * 1000);
         }
         const std::string_view unit = text.substr(0, std::min(text.find_first_of("0123456789"), text.size()));

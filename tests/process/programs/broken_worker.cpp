@@ -69,6 +69,7 @@ constexpr breakage breakages[] = {
     {"SLOTS", "SLOTS", "concurrency"},
     {"DEAF", "DEAF", "deaf"},
     {"FROZEN", "FROZEN", "frozen"},
+    {"CANCELLED", "CANCELLED", "cancelled"},
 };
 
 std::string_view broken;  // the id, or empty
@@ -136,6 +137,10 @@ class wicked_transport final : public ojs::transport {
         ojs::result<ojs::heartbeat_answer> got = inner_.heartbeat(changed, deadline);
         if (got) twist(*got);
         return got;
+    }
+
+    ojs::result<bool> confirm_claim(const ojs::claim_query& query, ojs::time_point deadline) override {
+        return breaks("CANCELLED") ? ojs::result<bool>(true) : inner_.confirm_claim(query, deadline);
     }
 
   private:

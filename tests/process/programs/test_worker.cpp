@@ -19,6 +19,7 @@
 #include <ojs_shutdown.hpp>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 namespace {
 
@@ -136,6 +137,77 @@ int run_with_steps(const ojs::worker_options& options, std::chrono::milliseconds
     return added ? worker.run() : 98;
 }
 
+bool is_default(int number) {
+    struct sigaction found {};
+    ::sigaction(number, nullptr, &found);
+    return found.sa_handler == SIG_DFL;
+}
+
+// A main() that has something left to do when run() returns, and gets the stop signals again meanwhile, after `pause`.
+int run_and_flush(const ojs::worker_options& options, std::chrono::milliseconds pause) {
+    const int status = run(options);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::raise(SIGTERM);
+        ::_exit(0);
+    }
+    print("child: " + wait_text(child));
+    const ojs::time_point later = ojs::deadline_after(pause);
+    while (ojs::steady_clock::now() <= later) ::usleep(1000);
+    for (const int number : {SIGTERM, SIGINT, SIGHUP}) ::raise(number);
+    print("flushed");
+    ojs::lifecycle next;
+    const auto taken = ojs::signals::install(next);  // SIGTERM and SIGINT alone
+    ::raise(SIGTERM);
+    if (taken && next.phase() == ojs::phase::draining && is_default(SIGHUP)) print("taken anew");
+    return status;
+}
+
+// The host's guard and start(): what it has claimed is back when the guard goes, at once.
+int run_in_host(const ojs::worker_options& options) {
+    ojs::lifecycle lifecycle;
+    ojs::worker worker(options, lifecycle);
+    register_handlers(worker);
+    {
+        const auto taken = ojs::signals::install(lifecycle);
+        if (!taken || !worker.start()) return 98;
+        print("started");
+        worker.wait();
+    }
+    print(is_default(SIGTERM) ? "given back" : "kept");
+    return worker.exit_code();
+}
+
+// Two workers on one lifecycle. The second one takes jobs of the queue "second", and may drain for an hour.
+int run_two(const ojs::worker_options& options, bool hang) {
+    ojs::lifecycle lifecycle(options.repeat_signal_gap);
+    const auto taken = ojs::signals::install(lifecycle);
+    if (!taken) return 98;
+    ojs::worker_options patient = options;
+    patient.worker_id += "2";
+    patient.queues = {"second"};
+    patient.shutdown_grace_period = std::chrono::hours(1);
+    ojs::worker first(options, lifecycle);
+    ojs::worker second(patient, lifecycle);
+    register_handlers(first);
+    register_handlers(second);
+    const bool added = !hang || second.on_shutdown(
+                                    "hang",
+                                    [] {
+                                        print("step hang");
+                                        for (;;) ::pause();
+                                    },
+                                    ojs::no_limit);
+    std::thread beside([&first] { print("first returned " + std::to_string(first.run())); });
+    std::thread waiting([&first] {
+        if (first.wait(ojs::deadline_after(std::chrono::minutes(1)))) print("first ended");
+    });
+    waiting.detach();
+    const int status = added ? second.run() : 98;
+    beside.join();
+    return status;
+}
+
 int run_without_handler(const ojs::worker_options& options) {
     ojs::worker worker(options);
     return worker.run();
@@ -168,6 +240,7 @@ int run_foreign_handler(const ojs::worker_options& options) {
 }
 
 int signal_number(const std::string& name) {
+    if (name == "HUP") return SIGHUP;
     if (name == "INT") return SIGINT;
     if (name == "TSTP") return SIGTSTP;
     return SIGTERM;
@@ -211,6 +284,11 @@ int main(int argc, char** argv) {
     if (mode == "early_tstp") return run_claimed(*options, lifecycle, SIGTSTP);
     if (mode == "steps") return run_with_steps(*options, std::chrono::milliseconds(50));
     if (mode == "endless_step") return run_with_steps(*options, ojs::no_limit);
+    if (mode == "flush") return run_and_flush(*options, std::chrono::milliseconds(0));
+    if (mode == "late_flush") return run_and_flush(*options, options->repeat_signal_gap);
+    if (mode == "host") return run_in_host(*options);
+    if (mode == "two") return run_two(*options, false);
+    if (mode == "two_hang") return run_two(*options, true);
     if (mode == "no_handler") return run_without_handler(*options);
     if (mode == "second_installer") return run_second_installer(*options);
     if (mode == "foreign_handler") return run_foreign_handler(*options);

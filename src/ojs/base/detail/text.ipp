@@ -107,6 +107,12 @@ OJS_SHUTDOWN_INLINE std::string repair_utf8(std::string text) {
     return out;
 }
 
+OJS_SHUTDOWN_INLINE std::string_view trim_blanks(std::string_view text, const char* blanks) noexcept {
+    text.remove_suffix(text.size() - (text.find_last_not_of(blanks) + 1));
+    const std::size_t first = text.find_first_not_of(blanks);
+    return text.substr(first == std::string_view::npos ? 0 : first);
+}
+
 OJS_SHUTDOWN_INLINE std::string printable(std::string_view text, std::size_t max) {
     std::string out;
     for (std::string_view rest = text.substr(0, max); !rest.empty();) {

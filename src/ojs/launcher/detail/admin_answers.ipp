@@ -8,10 +8,13 @@
 
 #include "../../base/detail/atomic.hpp"
 #include "../../core/lifecycle.hpp"
-#include "../../net/detail/http_routes.hpp"
+#include "../../net/detail/http_routes.ipp"
+#include "../../net/detail/url.hpp"
+#include "../../net/http_server.hpp"
+#include "../coordinator.ipp"
 #include "launcher_metrics_page.ipp"
-#include "replacement_threads.ipp"
-#include "rpc.hpp"
+#include "rolling_replace.ipp"
+#include "rpc.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -50,7 +53,13 @@ class admin_answers : public ref_counted {
           events_(std::move(events)),
           guard_(guard),
           service_(manager_service, guard) {
-        add_methods();
+        service_.add("ShutdownProcess", *this, &admin_answers::shut_down_process);
+        service_.add("GetProcessStatus", *this, &admin_answers::get_process);
+        service_.add("ShutdownGroup", *this, &admin_answers::shut_down_group);
+        service_.add("GetGroupStatus", *this, &admin_answers::get_group);
+        service_.add("RollingReplace", *this, &admin_answers::replace);
+        service_.add("CancelReplace", *this, &admin_answers::cancel);
+        service_.add("ListGroups", *this, &admin_answers::list);
     }
 
     http_response answer(const http_request& request) {
@@ -78,21 +87,6 @@ class admin_answers : public ref_counted {
     static constexpr std::chrono::milliseconds preview_time{2000};
     // At a time: well below the connections, so that others always get one.
     static constexpr int most_waits = 8;
-
-    template <class Request, class Answer>
-    void add(const char* method, result<Answer> (admin_answers::*handler)(const Request&)) {
-        service_.add<Request, Answer>(
-            method, [this, handler](const Request& request) { return (this->*handler)(request); });
-    }
-    void add_methods() {
-        add("ShutdownProcess", &admin_answers::shut_down_process);
-        add("GetProcessStatus", &admin_answers::get_process);
-        add("ShutdownGroup", &admin_answers::shut_down_group);
-        add("GetGroupStatus", &admin_answers::get_group);
-        add("RollingReplace", &admin_answers::replace);
-        add("CancelReplace", &admin_answers::cancel);
-        add("ListGroups", &admin_answers::list);
-    }
 
     bool is_stopping() const noexcept { return life_.state().phase >= phase::draining; }
 
@@ -371,7 +365,7 @@ class admin_answers : public ref_counted {
             return "after is not the number of an event";
         if (!find_parameter(target, "wait", text)) return "";
         const result<std::chrono::milliseconds> read = parse_duration(text);
-        if (!read) return "wait is not a duration (write 500ms, 10s, or whole seconds)";
+        if (!read) return cat({"wait: ", read.error().text});
         wait = *read < longest_wait ? *read : longest_wait;
         return "";
     }
@@ -385,6 +379,72 @@ class admin_answers : public ref_counted {
     rpc_service service_;
     replacement_threads replacements_;
     atomic<int> waits_{0};
+};
+
+// Who may ask: whoever may open the socket, who is on this machine, or who has the token.
+inline result<http_guard> admin_guard(const launcher_options& options) {
+    const auto fault = [&](std::string_view why) {
+        return error{errc::invalid_argument, 0,
+                     cat({"admin_address '", printable(options.admin_address, 120), "': ", why})};
+    };
+    for (const char c : options.admin_token) {
+        if (c <= ' ' || c > '~')
+            return error{errc::invalid_argument, 0, "admin_token may hold visible ASCII characters only"};
+    }
+    const result<endpoint> where = parse_listen_address(options.admin_address);
+    if (!where) return fault(where.error().text);
+    if (options.admin_token.empty() && !is_local(*where))
+        return fault("is open to other machines, so set admin_token, or give unix:/PATH or 127.0.0.1:PORT");
+    if (!where->unix_path.empty()) {
+        const result<void> safe = check_folder(where->unix_path);
+        if (!safe) return fault(safe.error().text);
+    }
+    http_guard out;
+    out.on_loopback = where->unix_path.empty() && is_local(*where);
+    out.token = options.admin_token;
+    out.own_page = !options.status_page.empty();
+    return out;
+}
+
+class launcher_admin {
+  public:
+    ~launcher_admin() { stop(); }
+
+    // Does nothing without an address.
+    result<void> start(const process_groups& groups, const launcher_options& options, const lifecycle& life,
+                       const group_surroundings& around) {
+        if (options.admin_address.empty()) return {};
+        const result<http_guard> guard = admin_guard(options);
+        if (!guard) return guard.error();
+        answers_ = make_ref<admin_answers>(groups, options, life, around.events, *guard);
+        http_server_options limits;
+        limits.limits.head = 8 * 1024;
+        limits.limits.body = rpc_body_limit + 1;  // the service refuses what is larger
+        limits.max_connections = 16;
+        limits.idle_timeout = std::chrono::seconds(10);
+        limits.request_timeout = std::chrono::seconds(5);
+        server_ = http_server::start(
+            options.admin_address,
+            [answers = answers_](const http_request& request) { return answers->answer(request); }, limits);
+        if (!server_) {
+            return error{
+                server_.error().code, server_.error().sys_errno,
+                cat({"admin_address '", printable(options.admin_address, 120), "': ", server_.error().text})};
+        }
+        around.log.write(log_level::info, "launcher admin listening", {field("address", server_->address())});
+        return {};
+    }
+    // Empty: it does not serve, or does so no more.
+    std::string address() const { return server_ ? server_->address() : std::string(); }
+    // After the groups' stop_starting().
+    void stop() {
+        if (answers_) answers_->end();
+        if (server_) server_->stop(deadline_after(std::chrono::seconds(1)));
+    }
+
+  private:
+    ref<admin_answers> answers_;
+    result<http_server> server_ = error{};  // none: it does not serve
 };
 
 }  // namespace detail

@@ -1,15 +1,57 @@
-// group_member: one process of a group, as the group sees it.
+// group_member: one process of a group, its place there, and whether what ended is started again.
 #pragma once
 
 #include <string>
 
 #include "../../base/detail/array.hpp"
+#include "../../base/detail/backoff.hpp"
+#include "../../base/detail/ref.hpp"
+#include "../group_options.hpp"
 #include "instance.hpp"
-#include "restart_policy.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
+
+// ---- restarts: no clock and no thread of their own ----
+
+enum class how_ended {
+    asked_for,  // also where it took signals
+    by_itself,  // with status 0
+    failed      // anything else, and what could not be started
+};
+
+// Of one place in a group, which one process after the other takes. Its owner locks.
+struct restart_history : ref_counted {
+    explicit restart_history(const restart_options& options) : pauses(options.first, options.last) {}
+
+    backoff pauses;
+    int restarts = 0;      // since one lasted
+    time_point started{};  // the last one
+};
+
+struct restart_decision {
+    bool restart = false;
+    time_point when = time_point::max();
+    bool degraded = false;  // it would be restarted, but was too often
+};
+
+inline restart_decision restart_after(const restart_options& options, how_ended how, restart_history& history,
+                                      time_point now) {
+    const bool wanted = how == how_ended::failed
+                            ? options.policy != restart_policy::never
+                            : how == how_ended::by_itself && options.policy == restart_policy::always;
+    if (!wanted) return {};
+    if (now - history.started >= options.stable) {
+        history.restarts = 0;
+        history.pauses.reset();
+    }
+    if (options.limit > 0 && history.restarts >= options.limit) return {false, time_point::max(), true};
+    ++history.restarts;
+    return {true, now + history.pauses.next(), false};
+}
+
+// ---- the member ----
 
 // One process of a group. Its fields are under the group's mutex, but for `id` and what is const.
 struct member : ref_counted {

@@ -1,4 +1,4 @@
-// launcher_metrics: what a group counts for /metrics. launcher_metrics_page in launcher_admin shows it.
+// launcher_metrics: what a group counts for /metrics. launcher_metrics_page shows it.
 #pragma once
 
 #include "../../net/detail/prometheus.ipp"

@@ -1,7 +1,7 @@
 // launcher_metrics_page: what GET /metrics of a launcher shows.
 #pragma once
 
-#include "process_groups.ipp"
+#include "process_group.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -1,22 +1,47 @@
 // managed_instance: one child, from its start to its end. [RFC-041 "Process State Machine", "Handshake Flows"]
 #pragma once
 
+#include <poll.h>
+
 #include <initializer_list>
 #include <string>
 #include <string_view>
 
 #include "../../base/detail/sync.hpp"
 #include "../../core/detail/wake.hpp"
+#include "../../net/http_client.hpp"
 #include "instance.hpp"
-#include "instance_states.ipp"
-#include "lifecycle_client.ipp"
+#include "rpc.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-inline constexpr std::chrono::milliseconds longest_question{
-    1000};  // to a coordinator, while its process is watched
+enum class instance_event { runs, warms, is_ready, fails, is_asked, drains, ends_well, ends_badly, is_ended };
+
+// What becomes of a state. `same`: nothing. A process that is ended by us is what it was until it has ended.
+inline instance_state next_state(instance_state now, instance_event what) noexcept {
+    using s = instance_state;
+    constexpr s same = s(-1);
+    static constexpr s table[][9] = {
+        // clang-format off
+        //                        runs         warms       is_ready  fails         is_asked               drains       ends_well    ends_badly  is_ended
+        /* spawning           */ {s::starting, same,       same,     same,         s::shutdown_requested, same,        s::crashed,  s::crashed, s::forced},
+        /* starting           */ {same,        s::warming, s::ready, s::unhealthy, s::shutdown_requested, same,        s::crashed,  s::crashed, s::forced},
+        /* warming            */ {same,        same,       s::ready, s::unhealthy, s::shutdown_requested, same,        s::crashed,  s::crashed, s::forced},
+        /* ready              */ {same,        same,       same,     s::unhealthy, s::shutdown_requested, same,        s::crashed,  s::crashed, s::forced},
+        /* unhealthy          */ {same,        same,       s::ready, same,         s::shutdown_requested, same,        s::crashed,  s::crashed, s::forced},
+        /* shutdown_requested */ {same,        same,       same,     same,         same,                  s::draining, s::complete, s::crashed, s::forced},
+        /* draining           */ {same,        same,       same,     same,         same,                  same,        s::complete, s::crashed, s::forced},
+        // clang-format on
+    };
+    if (is_over(now)) return now;
+    const s next = table[static_cast<int>(now)][static_cast<int>(what)];
+    return next == same ? now : next;
+}
+
+// To a coordinator, while its process is watched.
+inline constexpr std::chrono::milliseconds longest_question{1000};
 inline constexpr std::chrono::milliseconds kill_patience{5000};  // a SIGKILL that takes longer is told
 inline constexpr unsigned told_failure = 10;                     // of questions in a row, each so many-th
 
@@ -66,8 +91,23 @@ class managed_instance final : public instance {
     void notified(const ready_notification&) override { wish(&wishes::look); }
     void notified(const shutdown_complete&) override { wish(&wishes::look); }
     instance_state await(bool (*holds)(instance_state), time_point deadline,
-                         const cancel_token& until) override;
-    result<shutdown_status> ask_status(time_point deadline) override;
+                         const cancel_token& until) override {
+        const cancel_registration told = until.on_cancel([this] {
+            const lock_guard held(mutex_);  // so that it does not come between a look and the sleep
+            changed_.notify_all();
+        });
+        lock_guard held(mutex_);
+        // What is over stays as it is.
+        while (!holds(info_.state) && !is_over(info_.state) && !until.cancelled() &&
+               changed_.wait_until(held, deadline)) {
+        }
+        return info_.state;
+    }
+    result<shutdown_status> ask_status(time_point deadline) override {
+        if (!client_)
+            return error{errc::unsupported, 0, cat({spec_.id, " does not take part in the protocol"})};
+        return ask<shutdown_status>("GetShutdownStatus", shutdown_status_request{spec_.id}, deadline, -1);
+    }
 
   private:
     struct wishes {
@@ -79,31 +119,170 @@ class managed_instance final : public instance {
     enum class manner { by_itself, asked, asked_by_signal, forced };
     using fields = std::initializer_list<log_field>;
 
-    void wish(bool wishes::*which);
-    wishes take_wishes();
-    child_options options_of_child() const;
+    void wish(bool wishes::*which) {
+        {
+            const lock_guard held(mutex_);
+            wishes_.*which = true;
+            if (which != &wishes::look) interrupt_.notify();  // with the mutex held, as where it is cleared
+        }
+        waker_.notify();
+    }
+    wishes take_wishes() {
+        const lock_guard held(mutex_);
+        interrupt_.clear();
+        const wishes out = wishes_;
+        wishes_.look = false;
+        return out;
+    }
+    // An outer launcher's variables are of this process, and not of its children.
+    child_options options_of_child() const {
+        child_options out = spec_.options.child;
+        const bool takes_part = spec_.options.participates;
+        out.environment.push_back(cat({"OJS_LIFECYCLE_ADDR=", takes_part ? spec_.address : std::string()}));
+        out.environment.push_back(cat({"OJS_PROCESS_ID=", spec_.id}));
+        out.environment.push_back(
+            cat({"OJS_LAUNCHER_ADDR=", takes_part ? spec_.launcher_address : std::string()}));
+        return out;
+    }
 
-    // Of the thread alone.
-    void work();
-    void begin();
-    bool sleep_until(time_point deadline);
-    void watch();
-    void act(const wishes& wanted, time_point limit);
+    // ---- its life, of the thread alone: one thing at a time, whatever is due first ----
+
+    void work() {
+        begin();
+        while (!is_over(state())) watch();
+    }
+    void begin() {
+        change(instance_event::runs, log_level::info, "process spawned", "");
+        next_look_ = steady_clock::now();
+        if (client_) {
+            ready_by_ = deadline_after(spec_.options.readiness_timeout);
+            return;
+        }
+        next_look_ = time_point::max();
+        readiness_response as_it_is;  // nothing else can be known
+        as_it_is.state = readiness_state::ready;
+        heard(as_it_is);
+    }
+    // False: the child has ended, and its status was taken.
+    bool sleep_until(time_point deadline) {
+        pollfd watched[] = {{child_.fd(), POLLIN, 0}, {waker_.fd(), POLLIN, 0}};
+        ::poll(watched, 2, poll_timeout(deadline));
+        if (watched[1].revents != 0) waker_.clear();
+        if (watched[0].revents == 0) return true;
+        over(child_.wait());
+        return false;
+    }
+    void watch() {
+        const time_point limit = end_of_patience();
+        if (!sleep_until(earlier(next_look_, limit))) return;
+        const wishes wanted = take_wishes();
+        if (wanted.abandoned) return kill_child();
+        if (wanted.force) {
+            return end_by_signal(manner::forced, deadline_after(spec_.options.shutdown.kill_delay),
+                                 "forcing shutdown with SIGTERM", "the launcher was told to");
+        }
+        act(wanted, limit);
+    }
+    void act(const wishes& wanted, time_point limit) {
+        const time_point now = steady_clock::now();
+        const bool look = now >= next_look_ || (wanted.look && client_);
+        if (manner_ == manner::asked) {
+            tell_grace_is_over();
+            if (now >= limit) {
+                return end_by_signal(manner::forced, deadline_after(spec_.options.shutdown.kill_delay),
+                                     "forcing shutdown with SIGTERM", why_no_longer());
+            }
+            if (look) return delivered_ ? look_at_status() : send_request();
+            return;
+        }
+        if (wanted.shut_down) return ask_to_shut_down();
+        if (look) look_at_readiness();
+        if (steady_clock::now() < ready_by_) return;
+        ready_by_ = time_point::max();
+        be_unhealthy(cat({"not ready within ", format_duration(spec_.options.readiness_timeout)}));
+    }
+    // Its coordinator. Everything may be asked twice: a repeated Shutdown changes nothing.
+    template <class Answer, class Request>
+    result<Answer> ask(const char* method, const Request& request, time_point deadline, int interrupt_fd) {
+        http_call call;
+        call.deadline = deadline;
+        call.interrupt_fd = interrupt_fd;
+        call.policy = resend::always;
+        return rpc_call<Answer>(*client_, lifecycle_service, method, request, call);
+    }
+    // By a wish: what was asked is asked again at once, if it still matters then.
     template <class Answer>
-    bool was_interrupted(const result<Answer>& answer) noexcept;
-    void look_at_readiness();
-    void heard(const readiness_response& answer);
-    void look_failed(const error& why);
-    void be_unhealthy(const std::string& why);
+    bool was_interrupted(const result<Answer>& answer) noexcept {
+        if (answer || answer.error().code != errc::cancelled) return false;
+        next_look_ = steady_clock::now();
+        return true;
+    }
+    void look_at_readiness() {
+        const time_point deadline = earlier(deadline_after(longest_question), ready_by_);
+        const result<readiness_response> answer = ask<readiness_response>(
+            "GetReadinessStatus", readiness_request{spec_.id}, deadline, interrupt_.fd());
+        if (was_interrupted(answer)) return;
+        if (answer) {
+            answered_ = true;
+            failed_looks_ = 0;
+            failed_questions_ = 0;
+            heard(*answer);
+        } else {
+            look_failed(answer.error());
+        }
+        const bool is_ready = state() == instance_state::ready;
+        const std::chrono::milliseconds pause =
+            is_ready ? spec_.options.health_interval : spec_.options.readiness_interval;
+        next_look_ = is_ready && pause.count() == 0 ? time_point::max() : deadline_after(pause);
+    }
+    void heard(const readiness_response& answer) {
+        const std::string said = printable(answer.message);
+        update([&](process_info& now) {
+            now.readiness = answer;
+            now.message = said;
+        });
+        if (answer.state == readiness_state::warming) {
+            change(instance_event::warms, log_level::info, "process warming", said);
+        } else if (answer.state == readiness_state::unhealthy) {
+            be_unhealthy(said);
+        } else if (answer.state == readiness_state::ready) {
+            ready_by_ = time_point::max();
+            change(instance_event::is_ready, log_level::info, "process ready", said);
+        }
+    }
+    void look_failed(const error& why) {
+        const bool is_ready = state() == instance_state::ready;
+        tell_failure("readiness not known", is_ready ? log_level::warn : log_level::debug, why);
+        if (is_ready && ++failed_looks_ >= spec_.options.unhealthy_after) be_unhealthy(why.text);
+    }
+    void be_unhealthy(const std::string& why) {
+        change(instance_event::fails, log_level::warn, "process unhealthy", why);
+    }
     void ask_to_shut_down();
     void send_request();
     void look_at_status();
     void tell_grace_is_over();
     void heard(const shutdown_status& answer);
     void grant_time(const shutdown_status& answer, bool is_new);
-    void tell_failure(const char* text, log_level level, const error& why);
-    time_point end_of_patience() const;
-    std::string why_no_longer() const;
+    // The first of a row, and then now and again.
+    void tell_failure(const char* text, log_level level, const error& why) {
+        if (failed_questions_++ % told_failure == 0)
+            say(level, text, state(), state(), why.text, {field("failures", failed_questions_)});
+    }
+    // When something else must happen, whatever the process says.
+    time_point end_of_patience() const {
+        if (manner_ != manner::asked) return ready_by_;
+        if (!delivered_) return earlier(grace_end_, hard_end_);
+        const bool only_granted = spec_.options.shutdown.force_without_request;
+        return earlier(complete_end_, only_granted ? earlier(granted_end_, hard_end_) : hard_end_);
+    }
+    std::string why_no_longer() const {
+        const time_point now = steady_clock::now();
+        if (!delivered_) return "the request could not be delivered";
+        if (now >= complete_end_) return "it said that it is complete, and runs on";
+        if (now >= hard_end_) return "it was not over at its hard deadline";
+        return "its grace period is over, and so is what time it asked for";
+    }
     void end_by_signal(manner how, time_point kill_at, const char* text, const std::string& why);
     void await_end(time_point kill_at);
     bool has_rest();
@@ -111,12 +290,61 @@ class managed_instance final : public instance {
     instance_event kind_of_end(const result<child_exit>& ended) const;
     void over(const result<child_exit>& ended);
 
-    instance_state state() const;
-    bool change(instance_event what, log_level level, const char* text, const std::string& message);
+    // ---- what others see of it ----
+
+    instance_state state() const {
+        const lock_guard held(mutex_);
+        return info_.state;
+    }
+    // False: the state stays. The log comes first, so that who acts on a change finds it there.
+    bool change(instance_event what, log_level level, const char* text, const std::string& message) {
+        const instance_state before = state();
+        const instance_state next = next_state(before, what);
+        if (next == before) return false;
+        say(level, text, before, next, message);
+        update([&](process_info& now) {
+            now.state = next;
+            now.changed = steady_clock::now();
+            if (!message.empty()) now.message = message;
+            const bool first = next == instance_state::ready && now.startup.count() == 0;
+            if (first) now.startup = took_since(now.started);
+        });
+        return true;
+    }
+    // What others may act on is told to them; the rest they see when they look.
     template <class How>
-    void update(How how);
+    void update(How how) {
+        lock_guard held(mutex_);
+        const instance_state before = info_.state;
+        const bool was_routable = info_.routable;
+        const bool wanted_time = info_.shutdown.need_more_time;
+        how(info_);
+        info_.routable =
+            info_.state == instance_state::ready && info_.readiness.state == readiness_state::ready;
+        const bool same = before == info_.state && was_routable == info_.routable &&
+                          wanted_time == info_.shutdown.need_more_time;
+        if (same) return;
+        const process_info now = info_;
+        changed_.notify_all();
+        held.unlock();
+        told_(now, before);
+    }
     void say(log_level level, const char* text, instance_state from, instance_state now,
-             std::string_view reason, fields more = {}) const;
+             std::string_view reason, fields more = {}) const {
+        if (!log_.enabled(level)) return;
+        log_record record;
+        record.level = level;
+        record.message = text;
+        record.fields = {field("process_id", spec_.id),
+                         field("group", spec_.group),
+                         field("state", to_string(now)),
+                         field("from", to_string(from)),
+                         field("pid", static_cast<long>(child_.pid())),
+                         field("elapsed_ms", milliseconds_since(started_))};
+        if (!reason.empty()) record.fields.push_back(field("reason", reason));
+        for (const log_field& each : more) record.fields.push_back(each);
+        log_.write(std::move(record));
+    }
 
     const instance_spec spec_;
     const instance_changed told_;
@@ -124,7 +352,7 @@ class managed_instance final : public instance {
     time_point started_{};
     wake waker_;
     wake interrupt_;  // of a question: something is wished for that does not wait for its answer
-    ref<lifecycle_client> client_;  // none: it does not take part
+    result<http_client> client_ = error{};  // none: it does not take part
     child_process child_;
     thread thread_;
 
@@ -150,32 +378,6 @@ class managed_instance final : public instance {
     time_point hard_end_ = time_point::max();
     time_point complete_end_ = time_point::max();  // when it must be gone that said it is complete
 };
-
-// By a wish: what was asked is asked again at once, if it still matters then.
-template <class Answer>
-bool managed_instance::was_interrupted(const result<Answer>& answer) noexcept {
-    if (answer || answer.error().code != errc::cancelled) return false;
-    next_look_ = steady_clock::now();
-    return true;
-}
-
-// What others may act on is told to them; the rest they see when they look.
-template <class How>
-void managed_instance::update(How how) {
-    lock_guard held(mutex_);
-    const instance_state before = info_.state;
-    const bool was_routable = info_.routable;
-    const bool wanted_time = info_.shutdown.need_more_time;
-    how(info_);
-    info_.routable = info_.state == instance_state::ready && info_.readiness.state == readiness_state::ready;
-    const bool same = before == info_.state && was_routable == info_.routable &&
-                      wanted_time == info_.shutdown.need_more_time;
-    if (same) return;
-    const process_info now = info_;
-    changed_.notify_all();
-    held.unlock();
-    told_(now, before);
-}
 
 }  // namespace detail
 }  // namespace v0_1_0

@@ -1,66 +1,14 @@
 #pragma once
 
 #include <poll.h>
+#include <signal.h>
 
-#include "instance_end.ipp"
-#include "instance_readiness.ipp"
-#include "instance_shutdown.ipp"
 #include "managed_instance.hpp"
+#include "message_fields.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
-// ---- what is wished for ----
-
-inline void managed_instance::wish(bool wishes::*which) {
-    {
-        const lock_guard held(mutex_);
-        wishes_.*which = true;
-        if (which != &wishes::look) interrupt_.notify();  // with the mutex held, as where it is cleared
-    }
-    waker_.notify();
-}
-
-inline managed_instance::wishes managed_instance::take_wishes() {
-    const lock_guard held(mutex_);
-    interrupt_.clear();
-    const wishes out = wishes_;
-    wishes_.look = false;
-    return out;
-}
-
-inline instance_state managed_instance::await(bool (*holds)(instance_state), time_point deadline,
-                                              const cancel_token& until) {
-    const cancel_registration told = until.on_cancel([this] {
-        const lock_guard held(mutex_);  // so that it does not come between a look and the sleep
-        changed_.notify_all();
-    });
-    lock_guard held(mutex_);
-    // What is over stays as it is.
-    while (!holds(info_.state) && !is_over(info_.state) && !until.cancelled() &&
-           changed_.wait_until(held, deadline)) {
-    }
-    return info_.state;
-}
-
-inline result<shutdown_status> managed_instance::ask_status(time_point deadline) {
-    if (!client_) return error{errc::unsupported, 0, cat({spec_.id, " does not take part in the protocol"})};
-    return client_->status_for_operator(spec_.id, deadline);
-}
-
-// ---- its start ----
-
-// An outer launcher's variables are of this process, and not of its children.
-inline child_options managed_instance::options_of_child() const {
-    child_options out = spec_.options.child;
-    const bool takes_part = spec_.options.participates;
-    out.environment.push_back(cat({"OJS_LIFECYCLE_ADDR=", takes_part ? spec_.address : std::string()}));
-    out.environment.push_back(cat({"OJS_PROCESS_ID=", spec_.id}));
-    out.environment.push_back(
-        cat({"OJS_LAUNCHER_ADDR=", takes_part ? spec_.launcher_address : std::string()}));
-    return out;
-}
 
 inline result<void> managed_instance::start() {
     result<wake> waker = wake::create();
@@ -70,9 +18,12 @@ inline result<void> managed_instance::start() {
     if (!waker) return waker.error();
     interrupt_ = std::move(*waker);
     if (spec_.options.participates) {
-        result<ref<lifecycle_client>> client = lifecycle_client::create(spec_.address, interrupt_.fd());
-        if (!client) return client.error();
-        client_ = *client;
+        http_client_options how;
+        how.limits.head = 8 * 1024;
+        how.limits.body = rpc_body_limit;
+        how.max_idle_connections = 2;  // our own thread, and an operator's question
+        client_ = http_client::create(url_of(spec_.address), std::move(how));
+        if (!client_) return client_.error();
     }
     started_ = info_.started = info_.changed = steady_clock::now();
     result<child_process> child = child_process::start(options_of_child());
@@ -89,128 +40,203 @@ inline result<void> managed_instance::start() {
     return {};
 }
 
-inline void managed_instance::work() {
-    begin();
-    while (!is_over(state())) watch();
+// ---- the handshake, from the request until it has drained, or its time is over ----
+
+// `wanted` where it says something and is not longer than what was granted.
+inline std::chrono::milliseconds within(std::chrono::milliseconds wanted,
+                                        std::chrono::milliseconds granted) noexcept {
+    return wanted.count() > 0 && wanted < granted ? wanted : granted;
 }
 
-inline void managed_instance::begin() {
-    change(instance_event::runs, log_level::info, "process spawned", "");
-    next_look_ = steady_clock::now();
-    if (client_) {
-        ready_by_ = deadline_after(spec_.options.readiness_timeout);
-        return;
+inline void managed_instance::ask_to_shut_down() {
+    const shutdown_timeouts& granted = spec_.options.shutdown;
+    lock_guard held(mutex_);
+    const shutdown_order order = order_;
+    held.unlock();
+    const std::chrono::milliseconds max = within(order.max, granted.max_duration);
+    std::chrono::milliseconds grace = within(order.grace, granted.grace_period);
+    if (max < grace) grace = max;
+    request_ = {spec_.id, order.reason, wire_seconds(grace), wire_seconds(max)};
+    asked_at_ = steady_clock::now();
+    grace_end_ = granted_end_ = deadline_after(grace);
+    hard_end_ = deadline_after(max);
+    failed_questions_ = 0;
+    manner_ = manner::asked;
+    change(instance_event::is_asked, log_level::info, "shutdown requested", order.reason);
+    if (client_) return send_request();
+    end_by_signal(manner::asked_by_signal, hard_end_, "asking with SIGTERM", "it does not take part");
+}
+
+inline bool takes_no_part(const error& why, bool ever_answered) noexcept {
+    const bool nobody = why.code == errc::unreachable && why.sys_errno != EAGAIN && !ever_answered;
+    return nobody || why.code == errc::unsupported || why.code == errc::rejected ||
+           why.code == errc::invalid_argument;
+}
+
+inline void managed_instance::send_request() {
+    const time_point deadline = earlier(deadline_after(longest_question), end_of_patience());
+    const result<shutdown_ack> ack = ask<shutdown_ack>("Shutdown", request_, deadline, interrupt_.fd());
+    if (was_interrupted(ack)) return;
+    if (!ack && takes_no_part(ack.error(), answered_)) {
+        return end_by_signal(manner::asked_by_signal, hard_end_, "asking with SIGTERM",
+                             cat({"it does not take part: ", ack.error().text}));
     }
-    next_look_ = time_point::max();
-    readiness_response as_it_is;  // nothing else can be known
-    as_it_is.state = readiness_state::ready;
-    heard(as_it_is);
-}
-
-// ---- its life: one thing at a time, whatever is due first ----
-
-// False: the child has ended, and its status was taken.
-inline bool managed_instance::sleep_until(time_point deadline) {
-    pollfd watched[] = {{child_.fd(), POLLIN, 0}, {waker_.fd(), POLLIN, 0}};
-    ::poll(watched, 2, poll_timeout(deadline));
-    if (watched[1].revents != 0) waker_.clear();
-    if (watched[0].revents == 0) return true;
-    over(child_.wait());
-    return false;
-}
-
-inline void managed_instance::watch() {
-    const time_point limit = end_of_patience();
-    if (!sleep_until(earlier(next_look_, limit))) return;
-    const wishes wanted = take_wishes();
-    if (wanted.abandoned) return kill_child();
-    if (wanted.force) {
-        return end_by_signal(manner::forced, deadline_after(spec_.options.shutdown.kill_delay),
-                             "forcing shutdown with SIGTERM", "the launcher was told to");
+    if (ack && ack->acknowledged) {
+        answered_ = delivered_ = true;
+        failed_questions_ = 0;
+    } else {
+        tell_failure("shutdown not delivered", log_level::warn,
+                     ack ? error{errc::rejected, 0, printable(ack->message)} : ack.error());
     }
-    act(wanted, limit);
+    next_look_ = deadline_after(spec_.options.shutdown.poll_interval);
 }
 
-inline void managed_instance::act(const wishes& wanted, time_point limit) {
-    const time_point now = steady_clock::now();
-    const bool look = now >= next_look_ || (wanted.look && client_);
-    if (manner_ == manner::asked) {
-        tell_grace_is_over();
-        if (now >= limit) {
-            return end_by_signal(manner::forced, deadline_after(spec_.options.shutdown.kill_delay),
-                                 "forcing shutdown with SIGTERM", why_no_longer());
-        }
-        if (look) return delivered_ ? look_at_status() : send_request();
-        return;
+inline void managed_instance::look_at_status() {
+    const time_point deadline = earlier(deadline_after(longest_question), end_of_patience());
+    const result<shutdown_status> answer = ask<shutdown_status>(
+        "GetShutdownStatus", shutdown_status_request{spec_.id}, deadline, interrupt_.fd());
+    if (was_interrupted(answer)) return;
+    if (answer) {
+        failed_questions_ = 0;
+        heard(*answer);
+    } else {  // the pid tells the rest; one that has drained serves no longer
+        const errc why = answer.error().code;
+        const bool gone = why == errc::unreachable || why == errc::disconnected;
+        tell_failure("shutdown status not known", gone ? log_level::info : log_level::warn, answer.error());
     }
-    if (wanted.shut_down) return ask_to_shut_down();
-    if (look) look_at_readiness();
-    if (steady_clock::now() < ready_by_) return;
-    ready_by_ = time_point::max();
-    be_unhealthy(cat({"not ready within ", format_duration(spec_.options.readiness_timeout)}));
+    next_look_ = deadline_after(spec_.options.shutdown.poll_interval);
 }
 
-// When something else must happen, whatever the process says.
-inline time_point managed_instance::end_of_patience() const {
-    if (manner_ != manner::asked) return ready_by_;
-    if (!delivered_) return earlier(grace_end_, hard_end_);
-    const bool only_granted = spec_.options.shutdown.force_without_request;
-    return earlier(complete_end_, only_granted ? earlier(granted_end_, hard_end_) : hard_end_);
+inline void managed_instance::tell_grace_is_over() {
+    if (past_grace_ || steady_clock::now() < grace_end_) return;
+    past_grace_ = true;
+    say(log_level::warn, "past its grace period", state(), state(), "");
 }
 
-inline std::string managed_instance::why_no_longer() const {
-    const time_point now = steady_clock::now();
-    if (!delivered_) return "the request could not be delivered";
-    if (now >= complete_end_) return "it said that it is complete, and runs on";
-    if (now >= hard_end_) return "it was not over at its hard deadline";
-    return "its grace period is over, and so is what time it asked for";
+inline bool same_progress(const shutdown_status& one, const shutdown_status& other) {
+    return one.state == other.state && one.metrics.in_flight_requests == other.metrics.in_flight_requests &&
+           one.metrics.open_connections == other.metrics.open_connections &&
+           one.metrics.buffered_bytes == other.metrics.buffered_bytes &&
+           one.metrics.blocking_operations == other.metrics.blocking_operations;
 }
 
-// ---- what others see of it ----
-
-inline instance_state managed_instance::state() const {
-    const lock_guard held(mutex_);
-    return info_.state;
-}
-
-// False: the state stays. The log comes first, so that who acts on a change finds it there.
-inline bool managed_instance::change(instance_event what, log_level level, const char* text,
-                                     const std::string& message) {
-    const instance_state before = state();
-    const instance_state next = next_state(before, what);
-    if (next == before) return false;
-    say(level, text, before, next, message);
+inline void managed_instance::heard(const shutdown_status& answer) {
+    const shutdown_status before = info().shutdown;
+    const std::string said = printable(answer.message);
     update([&](process_info& now) {
-        now.state = next;
-        now.changed = steady_clock::now();
-        if (!message.empty()) now.message = message;
-        const bool first = next == instance_state::ready && now.startup.count() == 0;
-        if (first) now.startup = took_since(now.started);
+        now.shutdown = answer;
+        now.message = said;
     });
-    return true;
+    if (answer.state == shutdown_state::draining || answer.state == shutdown_state::blocked)
+        change(instance_event::drains, log_level::info, "process draining", said);
+    if (answer.state == shutdown_state::complete && complete_end_ == time_point::max())
+        complete_end_ = deadline_after(spec_.options.shutdown.kill_delay);
+    std::string blocking;
+    for (const std::string& each : answer.metrics.blocking_operations)
+        append(blocking, {blocking.empty() ? "" : ", ", printable(each)});
+    say(same_progress(before, answer) ? log_level::debug : log_level::info, "shutdown progress", state(),
+        state(), said,
+        {field("in_flight", answer.metrics.in_flight_requests),
+         field("open_connections", answer.metrics.open_connections),
+         field("buffered_bytes", static_cast<long long>(answer.metrics.buffered_bytes)),
+         field("blocking", printable(blocking))});
+    if (answer.need_more_time)
+        grant_time(answer, !before.need_more_time || before.additional_seconds != answer.additional_seconds);
 }
 
-// The first of a row, and then now and again.
-inline void managed_instance::tell_failure(const char* text, log_level level, const error& why) {
-    if (failed_questions_++ % told_failure == 0)
-        say(level, text, state(), state(), why.text, {field("failures", failed_questions_)});
+// Up to the hard deadline, and never past it.
+inline void managed_instance::grant_time(const shutdown_status& answer, bool is_new) {
+    const time_point wanted = deadline_after(std::chrono::seconds(answer.additional_seconds));
+    if (wanted > granted_end_) granted_end_ = earlier(wanted, hard_end_);
+    if (!is_new) return;
+    say(log_level::warn, "more time asked for", state(), state(), printable(answer.message),
+        {field("additional_seconds", answer.additional_seconds)});
 }
 
-inline void managed_instance::say(log_level level, const char* text, instance_state from, instance_state now,
-                                  std::string_view reason, fields more) const {
-    if (!log_.enabled(level)) return;
-    log_record record;
-    record.level = level;
-    record.message = text;
-    record.fields = {field("process_id", spec_.id),
-                     field("group", spec_.group),
-                     field("state", to_string(now)),
-                     field("from", to_string(from)),
-                     field("pid", static_cast<long>(child_.pid())),
-                     field("elapsed_ms", milliseconds_since(started_))};
-    if (!reason.empty()) record.fields.push_back(field("reason", reason));
-    for (const log_field& each : more) record.fields.push_back(each);
-    log_.write(std::move(record));
+// ---- signals, and what it has become when it is over ----
+
+// SIGTERM, and SIGCONT for what is stopped, then SIGKILL, to the group. It leaves its state, whatever that was: nobody
+// may give it work any more.
+inline void managed_instance::end_by_signal(manner how, time_point kill_at, const char* text,
+                                            const std::string& why) {
+    manner_ = how;
+    if (asked_at_ == time_point{}) asked_at_ = steady_clock::now();
+    if (!change(instance_event::is_asked, log_level::warn, text, why)) {
+        say(log_level::warn, text, state(), state(), why);
+        update([&](process_info& now) { now.message = why; });
+    }
+    static_cast<void>(child_.signal(SIGTERM));  // that it has ended meanwhile is seen below
+    static_cast<void>(child_.signal(SIGCONT));
+    await_end(kill_at);
+}
+
+inline void managed_instance::await_end(time_point kill_at) {
+    bool ended = false;  // it, but not what it has started, which has the rest of the time
+    while (steady_clock::now() < kill_at) {
+        const time_point look_at = ended ? earlier(kill_at, deadline_after(between_looks)) : kill_at;
+        // A child that has ended stays readable.
+        pollfd watched[] = {{ended ? -1 : child_.fd(), POLLIN, 0}, {waker_.fd(), POLLIN, 0}};
+        ::poll(watched, 2, poll_timeout(look_at));
+        waker_.clear();
+        ended = ended || watched[0].revents != 0;
+        if (ended && !has_rest()) return over(child_.wait());
+        const wishes wanted = take_wishes();
+        if (wanted.abandoned) return kill_child();
+        if (!wanted.force || manner_ == manner::forced) continue;
+        manner_ = manner::forced;
+        kill_at = earlier(kill_at, deadline_after(spec_.options.shutdown.kill_delay));
+    }
+    say(log_level::warn, "SIGTERM timeout, sending SIGKILL", state(), state(), "");
+    if (!ended) return kill_child();
+    over(child_.terminate(std::chrono::milliseconds(0), kill_patience));
+}
+
+// Anyone but its leader is in the group; that signals still reach it says that its number is ours.
+inline bool managed_instance::has_rest() {
+    return spec_.options.child.own_group && child_.signal(0) && group_has_others(child_.pid());
+}
+
+// A process that the kernel holds is waited for as long as anyone keeps this.
+inline void managed_instance::kill_child() {
+    manner_ = manner::forced;
+    if (asked_at_ == time_point{}) asked_at_ = steady_clock::now();
+    result<child_exit> ended = child_.kill(kill_patience);
+    while (!ended && ended.error().code == errc::timed_out && !take_wishes().abandoned) {
+        tell_failure("SIGKILL did not end the process", log_level::error, ended.error());
+        update([&](process_info& now) { now.message = "SIGKILL did not end it"; });
+        ended = child_.wait(deadline_after(kill_patience));
+    }
+    over(ended);
+}
+
+inline instance_event managed_instance::kind_of_end(const result<child_exit>& ended) const {
+    if (manner_ == manner::forced) return instance_event::is_ended;
+    if (!ended) return instance_event::ends_badly;
+    if (ended->ok()) return instance_event::ends_well;
+    const bool by_ours = ended->signal == SIGTERM || ended->signal == SIGKILL || ended->code == 128 + SIGTERM;
+    return manner_ == manner::asked_by_signal && by_ours ? instance_event::is_ended
+                                                         : instance_event::ends_badly;
+}
+
+inline void managed_instance::over(const result<child_exit>& ended) {
+    const child_exit how = ended.value_or(child_exit());
+    const bool unasked = manner_ == manner::by_itself;
+    const instance_event what = kind_of_end(ended);
+    std::string message = ended ? how.describe() : ended.error().text;
+    if (unasked && ended && how.ok()) message = "exited by itself with status 0";
+    update([&](process_info& now) {
+        now.exit = how;
+        now.killed = !unasked && how.signal == SIGKILL;
+        if (!unasked) now.shutdown_took = took_since(asked_at_);
+    });
+    const instance_state next = next_state(state(), what);
+    if (next == instance_state::complete) {
+        change(what, log_level::info, "process complete", message);
+    } else if (next == instance_state::forced) {
+        change(what, log_level::warn, "process forced", message);
+    } else {
+        change(what, log_level::error, "process crashed", message);
+    }
 }
 
 OJS_SHUTDOWN_INLINE result<ref<instance>> start_instance(const instance_spec& spec, instance_changed changed,

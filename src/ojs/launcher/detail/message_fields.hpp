@@ -43,18 +43,26 @@ struct message_view;
 // no table can say it wrong.
 struct message_field {
     message_field() = default;
-    message_field(int number, const char* name, std::string& value);
-    message_field(int number, const char* name, bool& value);
-    message_field(int number, const char* name, std::int32_t& value);
-    message_field(int number, const char* name, std::int64_t& value);
-    message_field(int number, const char* name, std::vector<std::string>& value);
-    message_field(int number, const char* name, std::vector<readiness_check>& value);
-    message_field(int number, const char* name, std::vector<process_status>& value);
-    message_field(int number, const char* name, shutdown_state& value);
-    message_field(int number, const char* name, readiness_state& value);
-    message_field(int number, const char* name, instance_state& value);
-    message_field(int number, const char* name, retry_policy& value);
-    message_field(int number, const char* name, replacement_phase& value);
+    message_field(int no, const char* id, std::string& at) : message_field(no, id, &at, field_kind::text) {}
+    message_field(int no, const char* id, bool& at) : message_field(no, id, &at, field_kind::flag) {}
+    message_field(int no, const char* id, std::int32_t& at) : message_field(no, id, &at, field_kind::int32) {}
+    message_field(int no, const char* id, std::int64_t& at) : message_field(no, id, &at, field_kind::int64) {}
+    message_field(int no, const char* id, std::vector<std::string>& at)
+        : message_field(no, id, &at, field_kind::texts) {}
+    message_field(int no, const char* id, std::vector<readiness_check>& at)
+        : message_field(no, id, &at, field_kind::checks) {}
+    message_field(int no, const char* id, std::vector<process_status>& at)
+        : message_field(no, id, &at, field_kind::processes) {}
+    message_field(int no, const char* id, shutdown_state& at)
+        : message_field(no, id, &at, field_kind::shutdown_state) {}
+    message_field(int no, const char* id, readiness_state& at)
+        : message_field(no, id, &at, field_kind::readiness_state) {}
+    message_field(int no, const char* id, instance_state& at)
+        : message_field(no, id, &at, field_kind::instance_state) {}
+    message_field(int no, const char* id, retry_policy& at)
+        : message_field(no, id, &at, field_kind::retry_policy) {}
+    message_field(int no, const char* id, replacement_phase& at)
+        : message_field(no, id, &at, field_kind::replacement_phase) {}
     message_field(int number, const char* name, message_view value);
 
     int number = 0;         // from 1, as in the .proto
@@ -64,6 +72,9 @@ struct message_field {
     const enum_type* enumerated = nullptr;  // of an enumeration
     const char* message_name = "";          // of a message, as are its fields
     array<message_field> fields;
+
+  private:
+    message_field(int number, const char* name, void* value, field_kind kind);
 };
 
 // Good for as long as the message stays where it is.

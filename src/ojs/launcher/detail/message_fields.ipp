@@ -14,23 +14,18 @@ inline constexpr const char* shutdown_state_names[] = {"RUNNING",           "SHU
                                                        "SHUTDOWN_COMPLETE", "SHUTDOWN_FORCED"};
 inline constexpr const char* readiness_state_names[] = {"STARTING", "WARMING", "READY", "DRAINING",
                                                         "UNHEALTHY"};
-inline constexpr enum_type shutdown_state_type = {"ShutdownStatus.State", shutdown_state_names, 6};
-inline constexpr enum_type readiness_state_type = {"ReadinessResponse.ReadinessState", readiness_state_names,
-                                                   5};
 inline constexpr const char* instance_state_names[] = {
     "SPAWNING",           "STARTING", "WARMING",  "READY",  "UNHEALTHY",
     "SHUTDOWN_REQUESTED", "DRAINING", "COMPLETE", "FORCED", "CRASHED"};
-inline constexpr enum_type instance_state_type = {"ProcessStatus.State", instance_state_names, 10};
 inline constexpr const char* retry_policy_names[] = {"AS_CONFIGURED", "MANUAL", "IMMEDIATE", "BACKOFF"};
-inline constexpr enum_type retry_policy_type = {"RollingReplaceRequest.Retry", retry_policy_names, 4};
 inline constexpr const char* replacement_phase_names[] = {"NONE",     "STARTING",    "CANARIES",
                                                           "DRAINING", "PAUSING",     "ROLLING_BACK",
                                                           "DONE",     "ROLLED_BACK", "CANCELLED"};
-inline constexpr enum_type replacement_phase_type = {"ReplacementStatus.Phase", replacement_phase_names, 9};
 
-inline const char* value_name(const enum_type& type, std::int32_t value) noexcept {
-    const auto place = static_cast<std::size_t>(value);  // a negative one is beyond them all
-    return place < type.count ? type.values[place] : "UNKNOWN";
+template <class State, std::size_t Count>
+const char* name_in(const char* const (&names)[Count], State state) noexcept {
+    const auto place = static_cast<std::size_t>(state);  // a negative one is beyond them all
+    return place < Count ? names[place] : "UNKNOWN";
 }
 
 inline constexpr std::chrono::milliseconds longest_shutdown{std::chrono::hours(24)};
@@ -39,6 +34,12 @@ inline constexpr std::chrono::milliseconds longest_shutdown{std::chrono::hours(2
 inline std::int32_t wire_seconds(std::chrono::milliseconds time) noexcept {
     const std::chrono::milliseconds bounded = time < longest_shutdown ? time : longest_shutdown;
     return bounded.count() < 1 ? 1 : static_cast<std::int32_t>((bounded.count() + 999) / 1000);
+}
+
+// What a message says, or `fallback` where it says nothing.
+inline std::chrono::milliseconds said_or(std::int32_t seconds, std::chrono::milliseconds fallback) noexcept {
+    const std::chrono::milliseconds said = seconds == 0 ? fallback : std::chrono::seconds(seconds);
+    return said < longest_shutdown ? said : longest_shutdown;
 }
 
 // ---- the messages, as RFC-041 lists them ----
@@ -235,60 +236,20 @@ OJS_SHUTDOWN_INLINE message_view view_of(list_groups_response& message) {
 
 // ---- fields ----
 
-OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name, std::string& place)
-    : number(given_number), name(given_name), kind(field_kind::text), value(&place) {}
-OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name, bool& place)
-    : number(given_number), name(given_name), kind(field_kind::flag), value(&place) {}
-OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name,
-                                                 std::int32_t& place)
-    : number(given_number), name(given_name), kind(field_kind::int32), value(&place) {}
-OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name,
-                                                 std::int64_t& place)
-    : number(given_number), name(given_name), kind(field_kind::int64), value(&place) {}
-OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name,
-                                                 std::vector<std::string>& place)
-    : number(given_number), name(given_name), kind(field_kind::texts), value(&place) {}
-OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name,
-                                                 std::vector<readiness_check>& place)
-    : number(given_number), name(given_name), kind(field_kind::checks), value(&place) {}
-OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name,
-                                                 shutdown_state& place)
-    : number(given_number),
-      name(given_name),
-      kind(field_kind::shutdown_state),
-      value(&place),
-      enumerated(&shutdown_state_type) {}
-OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name,
-                                                 readiness_state& place)
-    : number(given_number),
-      name(given_name),
-      kind(field_kind::readiness_state),
-      value(&place),
-      enumerated(&readiness_state_type) {}
-OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name,
-                                                 instance_state& place)
-    : number(given_number),
-      name(given_name),
-      kind(field_kind::instance_state),
-      value(&place),
-      enumerated(&instance_state_type) {}
-OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name,
-                                                 retry_policy& place)
-    : number(given_number),
-      name(given_name),
-      kind(field_kind::retry_policy),
-      value(&place),
-      enumerated(&retry_policy_type) {}
-OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name,
-                                                 replacement_phase& place)
-    : number(given_number),
-      name(given_name),
-      kind(field_kind::replacement_phase),
-      value(&place),
-      enumerated(&replacement_phase_type) {}
-OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name,
-                                                 std::vector<process_status>& place)
-    : number(given_number), name(given_name), kind(field_kind::processes), value(&place) {}
+// In the order of field_kind, from shutdown_state on.
+inline constexpr enum_type enum_types[] = {{"ShutdownStatus.State", shutdown_state_names, 6},
+                                           {"ReadinessResponse.ReadinessState", readiness_state_names, 5},
+                                           {"ProcessStatus.State", instance_state_names, 10},
+                                           {"RollingReplaceRequest.Retry", retry_policy_names, 4},
+                                           {"ReplacementStatus.Phase", replacement_phase_names, 9}};
+
+OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name, void* place,
+                                                 field_kind given_kind)
+    : number(given_number), name(given_name), kind(given_kind), value(place) {
+    if (kind >= field_kind::shutdown_state && kind < field_kind::message)
+        enumerated = &enum_types[static_cast<int>(kind) - static_cast<int>(field_kind::shutdown_state)];
+}
+
 OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* given_name,
                                                  message_view message)
     : number(given_number), name(given_name), message_name(message.name), fields(std::move(message.fields)) {}
@@ -296,20 +257,19 @@ OJS_SHUTDOWN_INLINE message_field::message_field(int given_number, const char* g
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE const char* to_string(shutdown_state state) noexcept {
-    return detail::value_name(detail::shutdown_state_type, static_cast<std::int32_t>(state));
+    return detail::name_in(detail::shutdown_state_names, state);
 }
 OJS_SHUTDOWN_INLINE const char* to_string(readiness_state state) noexcept {
-    return detail::value_name(detail::readiness_state_type, static_cast<std::int32_t>(state));
+    return detail::name_in(detail::readiness_state_names, state);
 }
-
 OJS_SHUTDOWN_INLINE const char* to_string(instance_state state) noexcept {
-    return detail::value_name(detail::instance_state_type, static_cast<std::int32_t>(state));
+    return detail::name_in(detail::instance_state_names, state);
 }
 OJS_SHUTDOWN_INLINE const char* to_string(retry_policy policy) noexcept {
-    return detail::value_name(detail::retry_policy_type, static_cast<std::int32_t>(policy));
+    return detail::name_in(detail::retry_policy_names, policy);
 }
 OJS_SHUTDOWN_INLINE const char* to_string(replacement_phase phase) noexcept {
-    return detail::value_name(detail::replacement_phase_type, static_cast<std::int32_t>(phase));
+    return detail::name_in(detail::replacement_phase_names, phase);
 }
 
 }  // namespace v0_1_0

@@ -8,7 +8,7 @@
 #include "../../net/http_server.hpp"
 #include "../coordinator.ipp"
 #include "process_group.ipp"
-#include "rpc.hpp"
+#include "rpc.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -42,15 +42,13 @@ class notification_server {
         how.limits.body = rpc_body_limit;
         how.idle_timeout = std::chrono::seconds(5);
         how.request_timeout = std::chrono::seconds(2);  // a slow one has but its own connection
-        result<http_server> made = http_server::start(
+        server_ = http_server::start(
             cat({"unix:", folder, "/", notification_socket}),
             [groups = std::move(groups)](const http_request& asked) { return answer(groups, asked); }, how);
-        if (!made) return made.error();
-        server_ = make_ref<present<http_server>>(std::move(*made));
-        return {};
+        return server_ ? result<void>() : server_.error();
     }
-    std::string address() const { return server_ ? server_->value.address() : std::string(); }
-    void stop() { server_ = {}; }
+    std::string address() const { return server_ ? server_->address() : std::string(); }
+    void stop() { server_ = error{}; }
 
   private:
     static http_response answer(const array<ref<process_group>>& groups, const http_request& asked) {
@@ -78,7 +76,7 @@ class notification_server {
         return error{errc::rejected, 0, cat({"no such process of yours: ", printable(what.process_id, 60)})};
     }
 
-    ref<present<http_server>> server_;
+    result<http_server> server_ = error{};  // none: it does not serve
 };
 
 }  // namespace detail

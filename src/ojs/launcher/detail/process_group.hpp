@@ -4,15 +4,33 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <string>
+
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/sync.hpp"
+#include "../../base/log.hpp"
 #include "group_member.hpp"
-#include "group_surroundings.hpp"
+#include "instance.hpp"
+#include "launcher_events.ipp"
 #include "launcher_metrics.ipp"
+#include "routing.ipp"
+#include "state_file.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
+
+// What all groups of a launcher share.
+struct group_surroundings : ref_counted {
+    instance_starter starter;
+    ref<ojs::detail::routing> routing;
+    ref<launcher_events> events = make_ref<launcher_events>();
+    logger log;
+    ref<state_ledger> ledger;  // may be none
+    function<void()> wake;     // the supervisor: something is to be looked at
+    std::string socket_folder;
+    std::string launcher_address;
+};
 
 // Its own mutex is held for no call to a process, a hook or the log. Whatever a process says comes by told(), and that
 // alone counts: a thread that waits here has seen what the hooks were told.
@@ -28,21 +46,74 @@ class process_group : public ref_counted {
     // ---- for the supervisor ----
 
     // Starts what is due, gives up what is ill, forgets what is gone. When it wants to be called again.
-    time_point reconcile(time_point now);
+    time_point reconcile(time_point now) {
+        forget_gone();
+        group_options of;
+        // What fails at once has its turn the next time.
+        for (std::size_t left = count_due(now); left > 0; --left) {
+            const ref<member> added = admit_due(now, of);
+            if (!added) break;
+            static_cast<void>(launch(added, of));
+        }
+        for (const ref<member>& ill : take_ill()) force({ill});
+        return next_due();
+    }
     // No restarts and no replacement goes on, until it is false again.
-    void hold(bool yes);
+    void hold(bool yes) {
+        const lock_guard held(mutex_);
+        held_ = yes;
+        changed_.notify_all();
+    }
     // From here on nothing is started any more.
-    void stop_starting();
+    void stop_starting() {
+        const lock_guard held(mutex_);
+        stopping_ = true;
+        vacancies_.clear();
+        changed_.notify_all();
+    }
     // Waits for threads of processes that ended. Not from one of those.
-    void forget_gone();
+    void forget_gone() {
+        array<ref<instance>> gone;
+        const lock_guard held(mutex_);
+        gone.swap(gone_);  // the references go when the mutex is open again: `gone` is older
+    }
 
     // ---- for everybody ----
 
-    group_options options() const;
-    std::uint64_t generation() const;
-    members running() const;
-    group_info info() const;
-    bool find(const std::string& id, process_info& out) const;
+    group_options options() const {
+        const lock_guard held(mutex_);
+        return options_;
+    }
+    std::uint64_t generation() const {
+        const lock_guard held(mutex_);
+        return generation_;
+    }
+    members running() const {
+        const lock_guard held(mutex_);
+        return members_;
+    }
+    group_info info() const {
+        const lock_guard held(mutex_);
+        group_info out;
+        out.options = options_;
+        out.ready = count_ready();
+        out.replacing = replacing_;
+        out.degraded = degraded_;
+        out.generation = generation_;
+        out.message = message_;
+        out.replacement = replacement_;
+        for (const ref<member>& each : members_) out.processes.push_back(each->info);
+        for (const process_info& each : ended_) out.processes.push_back(each);
+        return out;
+    }
+    bool find(const std::string& id, process_info& out) const {
+        const lock_guard held(mutex_);
+        if (const ref<member> running = find_running(id)) return out = running->info, true;
+        for (const process_info& each : ended_) {
+            if (each.id == id) return out = each, true;
+        }
+        return false;
+    }
 
     // One says that it is `what.process_id`. `from`: its process group; 0: not to be known. False: it is none of ours.
     template <class Notification>
@@ -62,54 +133,222 @@ class process_group : public ref_counted {
     }
 
     // Takes them off the routing, and asks them to end. They are not restarted.
-    void drain(const members& all, const shutdown_order& order);
+    void drain(const members& all, const shutdown_order& order) {
+        leave(all, order);
+        around_->routing->await_told(deadline_after(std::chrono::seconds(1)));
+        ask_to_end(all);
+    }
     // The two halves of it, so that many groups wait for the hooks together.
-    void leave(const members& all, const shutdown_order& order);
-    void ask_to_end(const members& all);
-    void force(const members& all);
+    void leave(const members& all, const shutdown_order& order) {
+        const lock_guard held(mutex_);
+        mark_leaving(all, order);
+    }
+    void ask_to_end(const members& all) {
+        for (const ref<member>& each : all) {
+            lock_guard held(mutex_);
+            const ref<instance> target = each->process;
+            const shutdown_order order = each->order;
+            held.unlock();
+            if (target) target->shut_down(order);
+        }
+    }
+    void force(const members& all) {
+        for (const ref<member>& each : all) {
+            lock_guard held(mutex_);
+            each->forced = true;
+            const ref<instance> target = each->process;
+            held.unlock();
+            if (target) target->force();
+        }
+    }
 
     // All of them, and nothing is started for them until a replacement. errc::busy: one is under way.
-    result<void> shut_down(const shutdown_order& order);
+    result<void> shut_down(const shutdown_order& order) {
+        members all;
+        {
+            const lock_guard held(mutex_);
+            if (replacing_) return error{errc::busy, 0, "a replacement is under way in this group"};
+            vacancies_.clear();
+            all = members_;
+            mark_leaving(all, order);
+        }
+        around_->routing->await_told(deadline_after(std::chrono::seconds(1)));
+        ask_to_end(all);
+        return {};
+    }
 
     // ---- for a replacement: see rolling_replace ----
 
     // errc::busy: there is one, or the group stops.
-    result<std::uint64_t> begin_replacement();
+    result<std::uint64_t> begin_replacement() {
+        const lock_guard held(mutex_);
+        if (replacing_) return error{errc::busy, 0, "a replacement is under way in this group"};
+        if (stopping_) return error{errc::busy, 0, "the group is stopping"};
+        replacing_ = true;
+        replacement_ = replacement_status();
+        return ++last_generation_;
+    }
     // errc::busy: there is none, or it is taken back already.
-    result<void> cancel_replacement();
+    result<void> cancel_replacement() {
+        const lock_guard held(mutex_);
+        if (!replacing_ || replacement_.phase >= replacement_phase::done)
+            return error{errc::busy, 0, "no replacement is under way in this group"};
+        if (replacement_.phase == replacement_phase::rolling_back)
+            return error{errc::busy, 0, "the replacement is being rolled back already"};
+        replacement_.cancelling = true;
+        changed_.notify_all();
+        return {};
+    }
     // How far it has come. False: it was cancelled.
-    bool show_replacement(replacement_status now);
+    bool show_replacement(replacement_status now) {
+        const lock_guard held(mutex_);
+        now.cancelling = replacement_.cancelling;
+        if (now.cancelling && now.phase == replacement_phase::rolling_back) return false;
+        replacement_ = std::move(now);
+        return !replacement_.cancelling;
+    }
     // The group has what it wants: the new configuration and every place filled, or the old one, with what ended meanwhile.
-    void end_replacement(const group_options* wanted, std::uint64_t generation, std::string message);
+    void end_replacement(const group_options* wanted, std::uint64_t generation, std::string message) {
+        members surplus;
+        {
+            const lock_guard held(mutex_);
+            if (wanted != nullptr) {
+                const std::string prefix = options_.id_prefix;
+                options_ = *wanted;
+                options_.id_prefix = prefix;
+                if (options_.max_surge == 0) options_.max_surge = 1;
+                generation_ = generation;
+                degraded_ = false;
+                vacancies_.clear();
+            }
+            message_ = std::move(message);
+            replacement_.cancelling = false;
+            replacing_ = false;
+            fill_up();
+            surplus = find_surplus();
+        }
+        drain(surplus, {"more than desired", {}, {}});
+        around_->wake();
+    }
     // Those that stay, oldest first.
-    members staying() const;
-    result<ref<member>> start_one(const group_options& of, std::uint64_t generation);
+    members staying() const {
+        const lock_guard held(mutex_);
+        members out;
+        for (const ref<member>& each : members_) {
+            if (!each->leaving) out.push_back(each);
+        }
+        return out;
+    }
+    result<ref<member>> start_one(const group_options& of, std::uint64_t generation) {
+        ref<member> added;
+        {
+            const lock_guard held(mutex_);
+            if (stopping_) return error{errc::cancelled, 0, "the group is stopping"};
+            added = add(make_ref<restart_history>(of.restart), of, generation);
+        }
+        return launch(added, of);
+    }
     // Waits while the launcher is quiet. False where that was cut short.
-    bool await_resumed(const cancel_token& until);
+    bool await_resumed(const cancel_token& until) {
+        const cancel_registration woken = wake_when(until);
+        lock_guard held(mutex_);
+        await(held, time_point::max(), [&] { return !held_ || interrupted(until); });
+        return !interrupted(until);
+    }
     // Waits until so many more may be started.
-    bool await_room(int more, int most, time_point deadline, const cancel_token& until);
+    bool await_room(int more, int most, time_point deadline, const cancel_token& until) {
+        const cancel_registration woken = wake_when(until);
+        lock_guard held(mutex_);
+        await(held, deadline,
+              [&] { return interrupted(until) || static_cast<int>(members_.size()) + more <= most; });
+        return !interrupted(until) && static_cast<int>(members_.size()) + more <= most;
+    }
     enum class readiness { ready, failed, late, interrupted };
     // Until all of them are ready, or one cannot become it; which one is `failed`, if any.
     readiness await_ready(const members& all, time_point deadline, const cancel_token& until,
-                          ref<member>& failed);
+                          ref<member>& failed) {
+        const cancel_registration woken = wake_when(until);
+        lock_guard held(mutex_);
+        readiness out = readiness::late;
+        const bool decided = await(held, deadline, [&] {
+            out = interrupted(until) ? readiness::interrupted : readiness_of(all, failed);
+            return out != readiness::late;
+        });
+        if (!decided) out = readiness_of(all, failed);
+        return out;
+    }
     // Whether they stay ready for so long.
     readiness await_steady(const members& all, time_point end, const cancel_token& until,
-                           ref<member>& failed);
+                           ref<member>& failed) {
+        const cancel_registration woken = wake_when(until);
+        lock_guard held(mutex_);
+        const auto changed = [&] {
+            return interrupted(until) || readiness_of(all, failed) != readiness::ready;
+        };
+        if (!await(held, end, changed)) return readiness::ready;
+        return interrupted(until) ? readiness::interrupted : readiness::failed;
+    }
     // Waits until so many stay ready without `old`, and takes those off in the same moment. False: that never was so.
     bool retire(const members& old, int min_healthy, time_point deadline, const cancel_token& until,
-                const shutdown_order& order);
-    bool await_gone(const members& all, time_point deadline);
+                const shutdown_order& order) {
+        {
+            const cancel_registration woken = wake_when(until);
+            lock_guard held(mutex_);
+            const bool enough = await(held, deadline, [&] {
+                return interrupted(until) || count_ready() - ready_of(old) >= min_healthy;
+            });
+            if (!enough || interrupted(until)) return false;
+            mark_leaving(old, order);
+        }
+        around_->routing->await_told(deadline_after(std::chrono::seconds(1)));
+        ask_to_end(old);
+        return true;
+    }
+    bool await_gone(const members& all, time_point deadline) {
+        bool out = false;
+        {
+            lock_guard held(mutex_);
+            out = await(held, deadline, [&] {
+                for (const ref<member>& each : all) {
+                    if (is_here(*each)) return false;
+                }
+                return true;
+            });
+        }
+        forget_gone();
+        return out;
+    }
     // Waits; false where that was cut short.
-    bool pause(time_point until_then, const cancel_token& until);
-    bool was_interrupted(const cancel_token& until) const;
+    bool pause(time_point until_then, const cancel_token& until) {
+        const cancel_registration woken = wake_when(until);
+        lock_guard held(mutex_);
+        return !await(held, until_then, [&] { return interrupted(until); });
+    }
+    bool was_interrupted(const cancel_token& until) const {
+        const lock_guard held(mutex_);
+        return interrupted(until);
+    }
     // Of `all`, those that are ready, or those that are not.
-    members pick(const members& all, bool ready) const;
-    ref<instance> process_of(const member& of) const;
+    members pick(const members& all, bool ready) const {
+        const lock_guard held(mutex_);
+        members out;
+        for (const ref<member>& each : all) {
+            if (is_ready(*each) == ready) out.push_back(each);
+        }
+        return out;
+    }
+    ref<instance> process_of(const member& of) const {
+        const lock_guard held(mutex_);
+        return of.process;
+    }
     const logger& log() const noexcept { return around_->log; }
     group_metrics& metrics() noexcept { return metrics_; }
     launcher_events& events() noexcept { return *around_->events; }
     // It was not ready in time, or never will be.
-    void count_failed(const ref<member>& of);
+    void count_failed(const ref<member>& of) {
+        const lock_guard held(mutex_);
+        if (of && !of->was_ready) note_failed(*of);
+    }
 
   private:
     struct vacancy {
@@ -134,31 +373,82 @@ class process_group : public ref_counted {
 
     // ---- what is due ----
 
-    std::size_t count_due(time_point now) const;
+    std::size_t count_due(time_point now) const {
+        const lock_guard held(mutex_);
+        std::size_t out = 0;
+        for (const vacancy& each : vacancies_) out += each.due > now ? 0U : 1U;
+        return out;
+    }
     ref<member> admit_due(time_point now, group_options& of);
-    time_point next_due() const;
+    time_point next_due() const {
+        const lock_guard held(mutex_);
+        time_point out = time_point::max();
+        if (held_ || replacing_ || stopping_) return out;
+        for (const vacancy& each : vacancies_) {
+            if (each.due < out) out = each.due;
+        }
+        return out;
+    }
     members take_ill();
-    int least_ready() const noexcept;
+    int least_ready() const noexcept { return options_.min_healthy > 1 ? options_.min_healthy : 1; }
 
-    void fill_up();
+    // Every place that nobody has or will have.
+    void fill_up() {
+        int taken = static_cast<int>(vacancies_.size());
+        for (const ref<member>& each : members_) taken += each->leaving ? 0 : 1;
+        for (; taken < options_.desired && !stopping_; ++taken) {
+            vacancies_.push_back({make_ref<restart_history>(options_.restart), time_point::min()});
+        }
+    }
     members find_surplus() const;
 
     // ---- ending ----
 
-    void mark_leaving(const members& all, const shutdown_order& order);
-    shutdown_order order_of(const member& of) const;
-    ref<instance> mark_forced(member& of);
+    void mark_leaving(const members& all, const shutdown_order& order) {
+        for (const ref<member>& each : all) {
+            if (each->leaving) continue;
+            each->leaving = true;
+            each->order = order;
+            tell_routing(*each);
+        }
+        changed_.notify_all();
+    }
 
     // ---- counting, with the mutex held ----
 
     static bool is_ready(const member& of) noexcept {
         return of.info.state == instance_state::ready && of.info.routable && !of.leaving;
     }
-    ref<member> find_running(const std::string& id) const;
-    bool is_here(const member& of) const noexcept;
+    ref<member> find_running(const std::string& id) const {
+        for (const ref<member>& each : members_) {
+            if (each->id == id) return each;
+        }
+        return {};
+    }
+    bool is_here(const member& of) const noexcept {
+        for (const ref<member>& each : members_) {
+            if (each.get() == &of) return true;
+        }
+        return false;
+    }
     int count_ready() const noexcept { return ready_of(members_); }
-    int ready_of(const members& all) const noexcept;
-    readiness readiness_of(const members& all, ref<member>& failed) const;
+    int ready_of(const members& all) const noexcept {
+        int out = 0;
+        for (const ref<member>& each : all) out += is_ready(*each) ? 1 : 0;
+        return out;
+    }
+    readiness readiness_of(const members& all, ref<member>& failed) const {
+        readiness out = readiness::ready;
+        for (const ref<member>& each : all) {
+            if (is_ready(*each)) continue;
+            failed = each;
+            const bool lost =
+                !is_here(*each) || each->leaving || each->info.state == instance_state::unhealthy;
+            if (lost) return readiness::failed;
+            out = readiness::late;
+        }
+        return out;
+    }
     bool interrupted(const cancel_token& until) const noexcept {
         return stopping_ || replacement_.cancelling || until.cancelled();
     }
@@ -170,7 +460,12 @@ class process_group : public ref_counted {
             if (!changed_.wait_until(held, deadline)) return holds();
         }
     }
-    cancel_registration wake_when(const cancel_token& until);
+    cancel_registration wake_when(const cancel_token& until) {
+        return until.on_cancel([this] {
+            const lock_guard held(mutex_);
+            changed_.notify_all();
+        });
+    }
 
     void note_failed(member& of) noexcept {
         if (!of.failed_readiness) count_one(metrics_.readiness_failures);

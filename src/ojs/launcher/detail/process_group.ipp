@@ -1,170 +1,275 @@
 #pragma once
 
-#include "group_due.ipp"
-#include "group_replacement.ipp"
-#include "group_start.ipp"
-#include "group_told.ipp"
+#include <signal.h>
+
 #include "process_group.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-inline time_point process_group::reconcile(time_point now) {
-    forget_gone();
-    group_options of;
-    for (std::size_t left = count_due(now); left > 0;
-         --left) {  // what fails at once has its turn the next time
-        const ref<member> added = admit_due(now, of);
-        if (!added) break;
-        static_cast<void>(launch(added, of));
+// ---- starting ----
+
+inline result<ref<member>> process_group::launch(const ref<member>& added, const group_options& of) {
+    const ref<process_group> self(this);
+    instance_spec spec;
+    spec.id = added->id;
+    spec.group = of.name;
+    spec.options = of.process;
+    spec.options.readiness_timeout = of.health_check_timeout;
+    spec.generation = added->generation;
+    spec.address = cat({"unix:", around_->socket_folder, "/", added->id, ".sock"});
+    spec.launcher_address = around_->launcher_address;
+    if (!of.process.participates) spec.address.clear();
+#ifdef __linux__
+    // A launcher that is killed takes its children along.
+    if (spec.options.child.death_signal == 0) spec.options.child.death_signal = SIGTERM;
+#endif
+    if (around_->ledger) write_down(spec);
+    const result<ref<instance>> started = around_->starter(
+        spec, [self, added](const process_info& now, instance_state) { self->told(added, now); });
+    if (!started) {
+        around_->log.write(
+            log_level::error, "process not started",
+            {field("process_id", added->id), field("group", of.name), field("error", started.error().text)});
+        if (around_->ledger) around_->ledger->remove(added->id);
+        not_started(added, started.error());
+        return started.error();
     }
-    for (const ref<member>& ill : take_ill()) force({ill});
-    return next_due();
+    settle_in(*added, *started);
+    return added;
 }
 
-inline void process_group::hold(bool yes) {
+inline void process_group::write_down(instance_spec& spec) const {
+    const state_entry entry{spec.id, spec.group, spec.address, 0, 0, 0};
+    spec.options.child.before_exec = [ledger = around_->ledger, entry,
+                                      given = spec.options.child.before_exec](pid_t pid) {
+        state_entry now = entry;
+        now.pid = pid;
+        result<void> known = ledger->add(std::move(now));
+        return known && given ? given(pid) : known;
+    };
+}
+
+// With the mutex held.
+inline ref<member> process_group::add(ref<restart_history> place, const group_options& of,
+                                      std::uint64_t generation) {
+    place->started = steady_clock::now();
+    const ref<member> added =
+        make_ref<member>(cat({options_.id_prefix, "-", ++last_number_}), generation, std::move(place));
+    added->info.id = added->id;
+    added->info.group = of.name;
+    added->info.generation = generation;
+    members_.push_back(added);
+    return added;
+}
+
+// What was asked of it before it was there is said now.
+inline void process_group::settle_in(member& added, const ref<instance>& started) {
+    lock_guard held(mutex_);
+    if (!is_here(added)) {  // it has ended already
+        gone_.push_back(started);
+        return;
+    }
+    added.process = started;
+    added.leaving = added.leaving || stopping_;
+    const bool leaves = added.leaving;
+    const bool forced = added.forced;
+    const bool notified = added.notified;
+    const shutdown_order order = added.order;
+    held.unlock();
+    if (notified) started->notified(ready_notification{added.id, {}});
+    if (leaves) started->shut_down(order);
+    if (forced) started->force();
+}
+
+inline void process_group::not_started(const ref<member>& added, const error& why) {
     const lock_guard held(mutex_);
-    held_ = yes;
+    added->info.state = instance_state::crashed;
+    added->info.message = why.text;
+    note_failed(*added);
+    around_->events->tell(added->info, instance_state::spawning);
+    remove(added);
     changed_.notify_all();
 }
 
-inline void process_group::stop_starting() {
-    const lock_guard held(mutex_);
-    stopping_ = true;
-    vacancies_.clear();
-    changed_.notify_all();
+// ---- what processes say ----
+
+inline void process_group::told(const ref<member>& of, const process_info& now) {
+    bool degraded = false;
+    if (around_->ledger && is_over(now.state)) around_->ledger->remove(of->id);
+    {
+        const lock_guard held(mutex_);
+        if (!is_here(*of)) return;
+        metrics_.told(of->info, now, of->was_ready);
+        around_->events->tell(now, of->info.state);
+        const bool fails = now.state == instance_state::unhealthy || now.state == instance_state::crashed;
+        if (fails && !of->was_ready && !of->leaving) note_failed(*of);
+        of->info = now;
+        of->was_ready = of->was_ready || now.state == instance_state::ready;
+        tell_routing(*of);
+        around_->routing->post(routing::kind::changed, now);
+        if (is_over(now.state)) {
+            const bool was_degraded = degraded_;
+            remove(of);
+            degraded = degraded_ && !was_degraded;
+        }
+        changed_.notify_all();
+    }
+    if (degraded) {
+        around_->log.write(log_level::error, "group degraded, it goes on with fewer",
+                           {field("group", now.group), field("process_id", now.id)});
+        around_->events->tell(now.group, "group degraded", "");
+    }
+    around_->wake();
 }
 
-inline void process_group::forget_gone() {
-    array<ref<instance>> gone;
-    const lock_guard held(mutex_);
-    gone.swap(gone_);  // the references go when the mutex is open again: `gone` is older
+inline void process_group::tell_routing(member& of) {
+    const bool takes_work = is_ready(of);
+    if (takes_work == of.told_routable) return;
+    of.told_routable = takes_work;
+    around_->routing->post(takes_work ? routing::kind::routable : routing::kind::unroutable, of.info);
 }
 
-inline group_options process_group::options() const {
-    const lock_guard held(mutex_);
-    return options_;
+// It is over: what becomes of its place.
+inline void process_group::remove(const ref<member>& of) {
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+        if (members_[i] == of) members_.remove(i);
+    }
+    if (of->process) gone_.push_back(of->process);
+    of->process = {};  // it holds what holds us
+    if (ended_.size() == ended_kept) ended_.remove(0);
+    ended_.push_back(of->info);
+    if (replacing_ || stopping_) return;
+    const restart_decision next =
+        restart_after(options_.restart, how_it_ended(*of), *of->place, steady_clock::now());
+    vacancies_.push_back({of->place, next.when});
+    degraded_ = degraded_ || next.degraded;
 }
 
-inline std::uint64_t process_group::generation() const {
-    const lock_guard held(mutex_);
-    return generation_;
+inline how_ended process_group::how_it_ended(const member& of) {
+    if (of.leaving) return how_ended::asked_for;
+    const bool failed =
+        of.given_up || of.info.state == instance_state::forced || !of.info.exit.ok() || of.info.pid == 0;
+    return failed ? how_ended::failed : how_ended::by_itself;
 }
 
-inline members process_group::running() const {
+// ---- what is due ----
+
+// One place at a time: while a process is being started, others may shut the group down, hold it or replace it. In the
+// moment that a place is taken, its process is one of the group, with the configuration the group then has.
+inline ref<member> process_group::admit_due(time_point now, group_options& of) {
     const lock_guard held(mutex_);
-    return members_;
+    if (held_ || replacing_ || stopping_) return {};
+    for (std::size_t i = 0; i < vacancies_.size(); ++i) {
+        if (vacancies_[i].due > now) continue;
+        const ref<restart_history> place = vacancies_[i].place;
+        vacancies_.remove(i);
+        if (place->started != time_point()) count_one(metrics_.restarts);
+        of = options_;
+        return add(place, of, generation_);
+    }
+    return {};
 }
 
-inline group_info process_group::info() const {
+// Those that are unhealthy end by force, and the policy restarts them. While fewer than min_healthy are ready, one that
+// was ready once is given up only when no other is on its way: half a process beats none. [RFC-041 "Unhealthy at any
+// point"]
+inline members process_group::take_ill() {
     const lock_guard held(mutex_);
-    group_info out;
-    out.options = options_;
-    out.ready = count_ready();
-    out.replacing = replacing_;
-    out.degraded = degraded_;
-    out.generation = generation_;
-    out.message = message_;
-    out.replacement = replacement_;
-    for (const ref<member>& each : members_) out.processes.push_back(each->info);
-    for (const process_info& each : ended_) out.processes.push_back(each);
+    members out;
+    if (stopping_) return out;
+    bool one_on_its_way = false;
+    for (const ref<member>& each : members_) {
+        const bool waits = each->info.state < instance_state::ready || each->given_up || each->leaving;
+        one_on_its_way = one_on_its_way || waits;
+    }
+    for (const vacancy& each : vacancies_) one_on_its_way = one_on_its_way || each.due != time_point::max();
+    for (const ref<member>& each : members_) {
+        const bool ill = each->info.state == instance_state::unhealthy && !each->given_up && !each->leaving;
+        if (!ill) continue;
+        const bool may_go = !each->was_ready || count_ready() >= least_ready() || !one_on_its_way;
+        if (!may_go) continue;
+        one_on_its_way = true;
+        each->given_up = true;
+        out.push_back(each);
+    }
     return out;
 }
 
-inline bool process_group::find(const std::string& id, process_info& out) const {
-    const lock_guard held(mutex_);
+// Of another configuration first, the youngest of them first; then the oldest.
+inline members process_group::find_surplus() const {
+    members out;
+    int staying = 0;
+    for (const ref<member>& each : members_) staying += each->leaving ? 0 : 1;
+    for (std::size_t i = members_.size(); i > 0 && staying > options_.desired; --i) {
+        const ref<member>& each = members_[i - 1];
+        if (each->leaving || each->generation == generation_) continue;
+        out.push_back(each);
+        --staying;
+    }
     for (const ref<member>& each : members_) {
-        if (each->id == id) return out = each->info, true;
+        if (staying <= options_.desired) break;
+        if (each->leaving || each->generation != generation_) continue;
+        out.push_back(each);
+        --staying;
     }
-    for (const process_info& each : ended_) {
-        if (each.id == id) return out = each, true;
-    }
-    return false;
+    return out;
 }
 
-inline void process_group::drain(const members& all, const shutdown_order& order) {
-    leave(all, order);
-    around_->routing->await_told(deadline_after(std::chrono::seconds(1)));
-    ask_to_end(all);
+// ---- the groups of a launcher, and how one of them, or a process, is found ----
+
+using process_groups = array<ref<process_group>>;
+
+inline error no_such(const char* what, const std::string& name) {
+    return error{errc::rejected, 0, cat({"no such ", what, ": ", printable(name, 60)})};
 }
 
-inline void process_group::leave(const members& all, const shutdown_order& order) {
-    const lock_guard held(mutex_);
-    mark_leaving(all, order);
-}
-
-inline void process_group::ask_to_end(const members& all) {
-    for (const ref<member>& each : all) {
-        if (const ref<instance> target = process_of(*each)) target->shut_down(order_of(*each));
-    }
-}
-
-inline void process_group::force(const members& all) {
-    for (const ref<member>& each : all) {
-        if (const ref<instance> target = mark_forced(*each)) target->force();
-    }
-}
-
-inline result<void> process_group::shut_down(const shutdown_order& order) {
-    members all;
-    {
-        const lock_guard held(mutex_);
-        if (replacing_) return error{errc::busy, 0, "a replacement is under way in this group"};
-        vacancies_.clear();
-        all = members_;
-        mark_leaving(all, order);
-    }
-    around_->routing->await_told(deadline_after(std::chrono::seconds(1)));
-    ask_to_end(all);
-    return {};
-}
-
-inline ref<instance> process_group::process_of(const member& of) const {
-    const lock_guard held(mutex_);
-    return of.process;
-}
-
-inline void process_group::mark_leaving(const members& all, const shutdown_order& order) {
-    for (const ref<member>& each : all) {
-        if (each->leaving) continue;
-        each->leaving = true;
-        each->order = order;
-        tell_routing(*each);
-    }
-    changed_.notify_all();
-}
-
-inline shutdown_order process_group::order_of(const member& of) const {
-    const lock_guard held(mutex_);
-    return of.order;
-}
-
-inline ref<instance> process_group::mark_forced(member& of) {
-    const lock_guard held(mutex_);
-    of.forced = true;
-    return of.process;
-}
-
-inline ref<member> process_group::find_running(const std::string& id) const {
-    for (const ref<member>& each : members_) {
-        if (each->id == id) return each;
+// None: there is no such group.
+inline ref<process_group> find_group(const process_groups& groups, const std::string& name) {
+    for (const ref<process_group>& each : groups) {
+        if (each->options().name == name) return each;
     }
     return {};
 }
 
-inline bool process_group::is_here(const member& of) const noexcept {
-    for (const ref<member>& each : members_) {
-        if (each.get() == &of) return true;
-    }
-    return false;
+// Where it stands is what the group acts on; what it says while it stands there is newer in the process itself.
+inline void add_newest(const process_group& group, const member& running, process_info& known) {
+    const ref<instance> asked = group.process_of(running);
+    if (!asked) return;
+    process_info now = asked->info();
+    known.readiness = std::move(now.readiness);
+    known.shutdown = std::move(now.shutdown);
 }
 
-inline cancel_registration process_group::wake_when(const cancel_token& until) {
-    return until.on_cancel([this] {
-        const lock_guard held(mutex_);
-        changed_.notify_all();
-    });
+inline group_info newest_info(const process_group& group) {
+    const members running = group.running();
+    group_info out = group.info();
+    for (process_info& each : out.processes) {
+        for (const ref<member>& one : running) {
+            if (one->id == each.id) add_newest(group, *one, each);
+        }
+    }
+    return out;
+}
+
+struct found_process {
+    ref<process_group> group;  // none: there is no such process
+    ref<member> running;       // none: it has ended
+    process_info info;
+};
+
+inline found_process find_process(const process_groups& groups, const std::string& id) {
+    for (const ref<process_group>& each : groups) {
+        found_process out{each, {}, {}};
+        for (const ref<member>& one : each->running()) {
+            if (one->id == id) out.running = one;
+        }
+        if (!each->find(id, out.info)) continue;
+        if (out.running) add_newest(*each, *out.running, out.info);
+        return out;
+    }
+    return {};
 }
 
 }  // namespace detail

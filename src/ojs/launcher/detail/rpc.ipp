@@ -1,15 +1,43 @@
+// rpc: unary calls as the Connect protocol makes them, both ends. [WIRE 4]
 #pragma once
 
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "../../base/detail/array.hpp"
 #include "../../base/detail/clock.hpp"
 #include "../../base/detail/text.hpp"
-#include "../../net/detail/http_parser.hpp"
+#include "../../base/error.hpp"
+#include "../../base/function.hpp"
 #include "../../net/detail/http_routes.ipp"
+#include "../../net/http_client.hpp"
+#include "../../net/http_message.ipp"
 #include "../message_json.ipp"
-#include "rpc.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
+
+// Each errc of a failed call or handler, its Connect code and the status of that. Read in both directions, first match: an
+// unreadable body is invalid_argument when sent, which comes back as such.
+struct rpc_code {
+    errc code;
+    const char* name;
+    int status;
+};
+inline constexpr rpc_code rpc_codes[] = {{errc::invalid_argument, "invalid_argument", 400},
+                                         {errc::bad_answer, "invalid_argument", 400},
+                                         {errc::rejected, "not_found", 404},
+                                         {errc::unsupported, "unimplemented", 404},
+                                         {errc::busy, "failed_precondition", 400},
+                                         {errc::unavailable, "unavailable", 503},
+                                         {errc::timed_out, "deadline_exceeded", 504},
+                                         {errc::cancelled, "canceled", 499},
+                                         {errc::system, "internal", 500}};
+
+// More no message of ours needs.
+inline constexpr std::size_t rpc_body_limit = 64 * 1024;
 
 // What Connect sends for a call that failed. `details` it may have as well; nothing here reads them.
 struct connect_error {
@@ -63,50 +91,82 @@ inline const char* rpc_form_fault(const http_request& request, int& status, cons
     return request.body.size() > rpc_body_limit ? "the body is too large" : nullptr;
 }
 
-OJS_SHUTDOWN_INLINE bool rpc_service::is_for(std::string_view target) const noexcept {
-    const std::string_view service = service_;
-    return target.size() > service.size() + 1 && target[0] == '/' &&
-           target.substr(1, service.size()) == service && target[service.size() + 1] == '/';
-}
+// What one service answers. Built before its server starts, then only read: answer() is as thread-safe as the handlers. A
+// handler must not block: a connection's thread waits for it.
+class rpc_service {
+  public:
+    // `guard` as for routes: what it refuses is refused here, for every method.
+    rpc_service(const char* service, http_guard guard) : service_(service), guard_(std::move(guard)) {}
 
-OJS_SHUTDOWN_INLINE const rpc_service::served_method* rpc_service::find(
-    std::string_view target) const noexcept {
-    if (!is_for(target)) return nullptr;
-    const std::string_view path = target.substr(0, target.find('?'));
-    const std::string_view name = path.substr(path.rfind('/') + 1);
-    if (path.size() != std::string_view(service_).size() + 2 + name.size()) return nullptr;
-    for (const served_method& each : methods_) {
-        if (name == each.name) return &each;
+    template <class Request, class Answer>
+    void add(const char* method, function<result<Answer>(const Request&)> handler) {
+        methods_.push_back({method, [handler](std::string_view body) -> result<std::string> {
+                                const result<Request> request = read_message<Request>(body);
+                                if (!request) return request.error();
+                                const result<Answer> answer = handler(*request);
+                                if (!answer) return answer.error();
+                                return write_message(*answer);
+                            }});
     }
-    return nullptr;
-}
+    template <class Owner, class Request, class Answer>
+    void add(const char* method, Owner& owner, result<Answer> (Owner::*handler)(const Request&)) {
+        add<Request, Answer>(method,
+                             [&owner, handler](const Request& request) { return (owner.*handler)(request); });
+    }
+    // "/SERVICE/": so that one server can have two services, and /metrics.
+    bool is_for(std::string_view target) const noexcept {
+        const std::string_view service = service_;
+        return target.size() > service.size() + 1 && target[0] == '/' &&
+               target.substr(1, service.size()) == service && target[service.size() + 1] == '/';
+    }
+    http_response answer(const http_request& request) const {
+        if (!is_named_well(guard_, request)) {
+            return rpc_refusal(403, "permission_denied",
+                               "on loopback the Host must be an address or localhost");
+        }
+        const served_method* const asked = guard_.open ? find(request.target) : nullptr;
+        if (asked == nullptr) return rpc_refusal(404, "unimplemented", "no such method");
+        if (request.method != "POST") {
+            http_response out = rpc_refusal(405, "unimplemented", "a method is called by POST");
+            out.headers.push_back({"Allow", "POST"});
+            return out;
+        }
+        http_response refused;
+        if (!passes_guard(guard_, request, refused)) {
+            const bool unknown = refused.status == 401;
+            refused.body = rpc_refusal(refused.status, unknown ? "unauthenticated" : "permission_denied",
+                                       unknown ? "a bearer token is required" : "not for web pages")
+                               .body;
+            return refused;
+        }
+        int status = 0;
+        const char* code = "";
+        const char* const fault = rpc_form_fault(request, status, code);
+        if (fault != nullptr) return rpc_refusal(status, code, fault);
+        const result<std::string> answered = asked->call(request.body);
+        return answered ? json_answer(200, *answered) : rpc_failure(answered.error());
+    }
 
-OJS_SHUTDOWN_INLINE http_response rpc_service::answer(const http_request& request) const {
-    if (!is_named_well(guard_, request)) {
-        return rpc_refusal(403, "permission_denied", "on loopback the Host must be an address or localhost");
+  private:
+    struct served_method {
+        const char* name;
+        function<result<std::string>(std::string_view)> call;
+    };
+    const served_method* find(std::string_view target) const noexcept {
+        if (!is_for(target)) return nullptr;
+        const std::string_view path = target.substr(0, target.find('?'));
+        const std::string_view name = path.substr(path.rfind('/') + 1);
+        if (path.size() != std::string_view(service_).size() + 2 + name.size()) return nullptr;
+        for (const served_method& each : methods_) {
+            if (name == each.name) return &each;
+        }
+        return nullptr;
     }
-    const served_method* const asked = guard_.open ? find(request.target) : nullptr;
-    if (asked == nullptr) return rpc_refusal(404, "unimplemented", "no such method");
-    if (request.method != "POST") {
-        http_response out = rpc_refusal(405, "unimplemented", "a method is called by POST");
-        out.headers.push_back({"Allow", "POST"});
-        return out;
-    }
-    http_response refused;
-    if (!passes_guard(guard_, request, refused)) {
-        const bool unknown = refused.status == 401;
-        refused.body = rpc_refusal(refused.status, unknown ? "unauthenticated" : "permission_denied",
-                                   unknown ? "a bearer token is required" : "not for web pages")
-                           .body;
-        return refused;
-    }
-    int status = 0;
-    const char* code = "";
-    const char* const fault = rpc_form_fault(request, status, code);
-    if (fault != nullptr) return rpc_refusal(status, code, fault);
-    const result<std::string> answered = asked->call(request.body);
-    return answered ? json_answer(200, *answered) : rpc_failure(answered.error());
-}
+
+    const char* service_;
+    http_guard guard_;
+    array<served_method> methods_;
+};
 
 // ---- the calling end ----
 
@@ -130,8 +190,10 @@ inline error rpc_refused(const http_response& answer) {
     return out;
 }
 
-OJS_SHUTDOWN_INLINE result<std::string> rpc_send(http_client& peer, const char* service, const char* method,
-                                                 std::string body, http_call call) {
+// The body of the answer to a call that went well. Errors: those of send(); of the table, for what the peer refused, with
+// its message made printable; unsupported where there is no such method, or nothing of the kind at this path.
+inline result<std::string> rpc_send(http_client& peer, const char* service, const char* method,
+                                    std::string body, http_call call) {
     http_request request;
     request.method = "POST";
     request.target = cat({"/", service, "/", method});
@@ -145,6 +207,20 @@ OJS_SHUTDOWN_INLINE result<std::string> rpc_send(http_client& peer, const char* 
     if (!answer) return answer.error();
     if (answer->status != 200) return rpc_refused(*answer);
     return std::move(answer->body);
+}
+
+// The URL of what listens at an address: unix:/PATH or HOST:PORT.
+inline std::string url_of(const std::string& address) {
+    return address.compare(0, 5, "unix:") == 0 ? address : "http://" + address;
+}
+
+// Calls SERVICE/METHOD. Thread-safe, as the client is.
+template <class Answer, class Request>
+result<Answer> rpc_call(http_client& peer, const char* service, const char* method, const Request& request,
+                        http_call call) {
+    const result<std::string> body = rpc_send(peer, service, method, write_message(request), std::move(call));
+    if (!body) return body.error();
+    return read_message<Answer>(*body);
 }
 
 }  // namespace detail

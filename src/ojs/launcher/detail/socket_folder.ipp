@@ -1,4 +1,4 @@
-// socket_folder: where the children of a launcher listen.
+// socket_folder: where a launcher and its children listen.
 #pragma once
 
 #include <dirent.h>
@@ -15,6 +15,20 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
+
+// Who may write to the folder could put a socket of his own in the place of ours, unless it is sticky.
+inline result<void> check_folder(const std::string& socket_path) {
+    const std::size_t slash = socket_path.rfind('/');
+    const std::string folder = slash == 0 ? "/" : socket_path.substr(0, slash);
+    struct stat found {};
+    if (::stat(folder.c_str(), &found) != 0) {
+        return error{errc::system, errno, cat({"cannot look at ", folder, ": ", errno_text(errno)})};
+    }
+    const bool owned = found.st_uid == ::geteuid() || found.st_uid == 0;
+    const bool kept = (found.st_mode & (S_IWGRP | S_IWOTH)) == 0 || (found.st_mode & S_ISVTX) != 0;
+    if (owned && kept) return {};
+    return error{errc::invalid_argument, 0, cat({folder, " belongs to, or can be changed by, other users"})};
+}
 
 class socket_folder {
   public:

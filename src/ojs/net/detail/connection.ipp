@@ -1,20 +1,22 @@
+// connection: what a client sends a request on: a socket, and the stream over it where there is one.
 #pragma once
 
 #include <errno.h>
 #include <poll.h>
 
 #include "../../base/detail/text.hpp"
-#include "connection.hpp"
+#include "../byte_stream.hpp"
+#include "socket.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-OJS_SHUTDOWN_INLINE connection& connection::operator=(connection&& other) noexcept {
-    detail::swap(stream_, other.stream_);
-    socket_ = std::move(other.socket_);
-    return *this;
-}
+// How long something may wait: until the deadline, or until a descriptor (-1: none) is readable.
+struct io_limit {
+    time_point deadline;
+    int interrupt_fd = -1;
+};
 
 // Waits for the socket to be ready; ok, timed_out, interrupted, or failed with errno.
 inline io_status await_socket(int socket, short events, const io_limit& until) noexcept {
@@ -27,65 +29,89 @@ inline io_status await_socket(int socket, short events, const io_limit& until) n
     }
 }
 
-// One operation of the stream, however often it has to wait.
-template <class Operation>
-io_result connection::run(const Operation& operation, const io_limit& until) {
-    for (;;) {
-        const stream_result done = operation();
-        switch (done.status) {
-            case stream_status::ok: return {io_status::ok, done.bytes, 0};
-            case stream_status::closed: return {io_status::closed, 0, 0};
-            case stream_status::failed: return {io_status::failed, 0, 0};
-            case stream_status::wants_read:
-            case stream_status::wants_write: break;
+class connection {
+  public:
+    connection() = default;
+    explicit connection(unique_fd socket) noexcept : socket_(std::move(socket)) {}
+    connection(connection&& other) noexcept = default;
+    connection& operator=(connection&& other) noexcept {
+        detail::swap(stream_, other.stream_);
+        socket_ = std::move(other.socket_);
+        return *this;
+    }
+    ~connection() { end(); }
+
+    explicit operator bool() const noexcept { return static_cast<bool>(socket_); }
+
+    // Puts a stream over the socket, and shakes hands. What it returns says why where it is not ok.
+    result<void> secure(const stream_factory& make, const endpoint& target, const io_limit& until) {
+        set_nonblocking(socket_.get(), true);
+        result<byte_stream_ref> made = make({socket_.get(), target.host, target.name});
+        if (!made) return made.error();
+        stream_ = std::move(*made);
+        const io_result shaken = run([this] { return stream_->handshake(); }, until);
+        if (shaken.status == io_status::ok) return {};
+        if (shaken.status == io_status::interrupted)
+            return error{errc::cancelled, 0, "interrupted during the handshake"};
+        if (shaken.status == io_status::timed_out)
+            return error{errc::unreachable, ETIMEDOUT, "the deadline passed during the handshake"};
+        return error{errc::unreachable, shaken.sys_errno, "no handshake: " + stream_->failure()};
+    }
+
+    io_result send_all(std::string_view bytes, time_point deadline) {
+        if (!stream_) return detail::send_all(socket_.get(), bytes, deadline);
+        io_result out;
+        while (out.status == io_status::ok && out.bytes < bytes.size()) {
+            const std::size_t before = out.bytes;
+            out = run([&] { return stream_->write_some(bytes.substr(before)); }, {deadline, -1});
+            out.bytes += before;
         }
-        const short event = done.status == stream_status::wants_read ? POLLIN : POLLOUT;
-        const io_status ready = await_socket(socket_.get(), event, until);
-        if (ready != io_status::ok) return {ready, 0, ready == io_status::failed ? errno : 0};
+        return out;
     }
-}
-
-OJS_SHUTDOWN_INLINE result<void> connection::secure(const stream_factory& make, const endpoint& target,
-                                                    const io_limit& until) {
-    set_nonblocking(socket_.get(), true);
-    result<byte_stream_ref> made = make({socket_.get(), target.host, target.name});
-    if (!made) return made.error();
-    stream_ = std::move(*made);
-    const io_result shaken = run([this] { return stream_->handshake(); }, until);
-    if (shaken.status == io_status::ok) return {};
-    if (shaken.status == io_status::interrupted)
-        return error{errc::cancelled, 0, "interrupted during the handshake"};
-    if (shaken.status == io_status::timed_out)
-        return error{errc::unreachable, ETIMEDOUT, "the deadline passed during the handshake"};
-    return error{errc::unreachable, shaken.sys_errno, "no handshake: " + stream_->failure()};
-}
-
-OJS_SHUTDOWN_INLINE io_result connection::send_all(std::string_view bytes, time_point deadline) {
-    if (!stream_) return detail::send_all(socket_.get(), bytes, deadline);
-    io_result out;
-    while (out.status == io_status::ok && out.bytes < bytes.size()) {
-        const std::size_t before = out.bytes;
-        out = run([&] { return stream_->write_some(bytes.substr(before)); }, {deadline, -1});
-        out.bytes += before;
+    // At least one byte, or not ok.
+    io_result receive(char* buffer, std::size_t size, const io_limit& until) {
+        if (stream_) return run([&] { return stream_->read_some(buffer, size); }, until);
+        if (until.interrupt_fd >= 0) {
+            const io_status ready = await_socket(socket_.get(), POLLIN, until);
+            if (ready == io_status::interrupted) return {ready, 0, 0};
+        }
+        return await_some(socket_.get(), buffer, size, until.deadline);
     }
-    return out;
-}
-
-OJS_SHUTDOWN_INLINE io_result connection::receive(char* buffer, std::size_t size, const io_limit& until) {
-    if (stream_) return run([&] { return stream_->read_some(buffer, size); }, until);
-    if (until.interrupt_fd >= 0) {
-        const io_status ready = await_socket(socket_.get(), POLLIN, until);
-        if (ready == io_status::interrupted) return {ready, 0, 0};
+    // Whether it has been closed, or holds bytes nobody asked for.
+    bool is_stale() {
+        if (!stream_) return detail::is_stale(socket_.get());
+        char byte = 0;
+        const stream_status now = stream_->read_some(&byte, 1).status;
+        return now != stream_status::wants_read;
     }
-    return await_some(socket_.get(), buffer, size, until.deadline);
-}
+    // Why the last call has failed, where the stream knows more than errno.
+    std::string failure() const { return stream_ ? stream_->failure() : std::string(); }
 
-OJS_SHUTDOWN_INLINE bool connection::is_stale() {
-    if (!stream_) return detail::is_stale(socket_.get());
-    char byte = 0;
-    const stream_status now = stream_->read_some(&byte, 1).status;
-    return now != stream_status::wants_read;
-}
+  private:
+    // One operation of the stream, however often it has to wait.
+    template <class Operation>
+    io_result run(const Operation& operation, const io_limit& until) {
+        for (;;) {
+            const stream_result done = operation();
+            switch (done.status) {
+                case stream_status::ok: return {io_status::ok, done.bytes, 0};
+                case stream_status::closed: return {io_status::closed, 0, 0};
+                case stream_status::failed: return {io_status::failed, 0, 0};
+                case stream_status::wants_read:
+                case stream_status::wants_write: break;
+            }
+            const short event = done.status == stream_status::wants_read ? POLLIN : POLLOUT;
+            const io_status ready = await_socket(socket_.get(), event, until);
+            if (ready != io_status::ok) return {ready, 0, ready == io_status::failed ? errno : 0};
+        }
+    }
+    void end() noexcept {
+        if (stream_) stream_->end();
+    }
+
+    unique_fd socket_;
+    byte_stream_ref stream_;
+};
 
 }  // namespace detail
 }  // namespace v0_1_0

@@ -1,9 +1,12 @@
 // http_answer: what a server writes.
 #pragma once
 
+#include <errno.h>
+
+#include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
-#include "../http_message.hpp"
-#include "http_parser.hpp"
+#include "../http_message.ipp"
+#include "../http_server.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -53,6 +56,24 @@ inline bool can_be_sent(const http_response& answer) noexcept {
     }
     return true;
 }
+
+// What the handler makes of a request. What goes wrong there is the handler's to log, not a stranger's to read.
+inline http_response call_handler(const http_handler& handler, const http_request& request) {
+    try {
+        http_response made = handler(request);
+        if (made.drop || can_be_sent(made)) return made;
+    } catch (...) {
+        pass_on_thread_end();
+    }
+    return plain_answer(500, "internal error");
+}
+
+// Whether accept() failed for a reason that concerns that peer alone, or for a signal.
+inline bool peer_gave_up(int accept_errno) noexcept {
+    return accept_errno == ECONNABORTED || accept_errno == EINTR || accept_errno == EPROTO;
+}
+
+inline constexpr std::string_view continue_answer = "HTTP/1.1 100 Continue\r\n\r\n";
 
 inline std::string compose_answer(const http_response& answer, bool to_head, bool closes) {
     std::string text;

@@ -1,155 +1,16 @@
+// http_parser: takes HTTP/1.1 messages apart as their bytes arrive. Client and server share it.
 #pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
 
 #include "../../base/detail/text.hpp"
 #include "../http_message.ipp"
-#include "http_parser.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
-OJS_SHUTDOWN_INLINE void http_parser::begin(bool answers_head) {
-    if (!has_surplus() && input_.capacity() > 1024) {  // a connection that waits is to be small
-        std::string().swap(input_);                    // assigning an empty one would keep the room
-        at_ = scan_ = 0;
-    }
-    state_ = state::start_line;
-    answers_head_ = answers_head;
-    minor_version_ = 1;
-    authority_.clear();
-    head_bytes_ = 0;
-    body_left_ = 0;
-    const http_request past = std::move(message_);  // its room goes with it
-    message_ = http_request{"", "", {}, ""};
-    code_ = 0;
-    keeps_alive_ = expects_continue_ = false;
-}
-
-OJS_SHUTDOWN_INLINE void http_parser::fail(int code, const char* why) noexcept {
-    state_ = state::failed;
-    failure_code_ = code;
-    failure_ = why;
-}
-
-OJS_SHUTDOWN_INLINE http_parser::status http_parser::feed(std::string_view bytes) {
-    if (at_ > 0) {
-        input_.erase(0, at_);
-        scan_ -= at_;
-        at_ = 0;
-    }
-    append(input_, {bytes});
-    while (step()) {
-    }
-    if (state_ == state::complete) return status::complete;
-    return state_ == state::failed ? status::failed : status::need_more;
-}
-
-OJS_SHUTDOWN_INLINE http_parser::status http_parser::finish() {
-    if (state_ == state::rest_of_connection) {
-        state_ = state::complete;
-        return status::complete;
-    }
-    fail(400, "the message ends too early");
-    return status::failed;
-}
-
-// Handles one line or one run of body bytes; false when more bytes are needed or the message is at its end.
-OJS_SHUTDOWN_INLINE bool http_parser::step() {
-    if (state_ == state::complete || state_ == state::failed) return false;
-    if (in_body()) return take_body_bytes();
-    std::string_view line;
-    if (!take_line(line)) return false;
-    on_line(line);
-    return true;
-}
-
-OJS_SHUTDOWN_INLINE void http_parser::on_line(std::string_view line) {
-    switch (state_) {
-        case state::start_line: return on_start_line(line);
-        case state::header_line: return on_header_line(line);
-        case state::chunk_size: return on_chunk_size(line);
-        case state::chunk_end:
-            if (!line.empty()) return fail(400, "a chunk is longer than its size");
-            state_ = state::chunk_size;
-            return;
-        case state::trailer_line: return on_trailer_line(line);
-        case state::fixed_body:
-        case state::chunk_data:
-        case state::rest_of_connection:
-        case state::complete:
-        case state::failed: return;
-    }
-}
-
-// The next line without its CR LF. The head, each chunk's framing and the trailers all keep the head's limit.
-OJS_SHUTDOWN_INLINE bool http_parser::take_line(std::string_view& line) {
-    const bool in_head = state_ <= state::header_line;
-    const std::size_t end = input_.find('\n', scan_);
-    const std::size_t length = (end == std::string::npos ? input_.size() : end + 1) - at_;
-    if (head_bytes_ + length > limits_.head) {
-        fail(in_head ? 431 : 400, in_head ? "the head is too large" : "the chunk framing is too large");
-        return false;
-    }
-    if (end == std::string::npos) {
-        scan_ = input_.size();
-        return false;
-    }
-    if (length < 2 || input_[end - 1] != '\r') {
-        fail(400, "a line does not end in CR LF");
-        return false;
-    }
-    line = std::string_view(input_).substr(at_, length - 2);
-    head_bytes_ += length;
-    at_ = scan_ = end + 1;
-    return true;
-}
-
-OJS_SHUTDOWN_INLINE void http_parser::on_start_line(std::string_view line) {
-    if (role_ == role::answer) {
-        on_status_line(line);
-    } else if (!line.empty()) {  // empty lines before a request are left by old clients after a body
-        on_request_line(line);
-    }
-}
-
-OJS_SHUTDOWN_INLINE void http_parser::on_request_line(std::string_view line) {
-    const std::size_t first = line.find(' ');
-    const std::size_t last = line.rfind(' ');
-    if (first == std::string_view::npos || first == last) return fail(400, "the request line is not HTTP");
-    const std::string_view method = line.substr(0, first);
-    std::string_view target = line.substr(first + 1, last - first - 1);
-    if (!is_token(method) || !is_target(target)) return fail(400, "the request line is not HTTP");
-    if (same_word(target.substr(0, 7), "http://")) {  // as sent to a proxy
-        target.remove_prefix(7);
-        const std::size_t path = target.find_first_of("/?");
-        authority_ = std::string(target.substr(0, path));
-        if (authority_.empty()) return fail(400, "the request line names no host");
-        target.remove_prefix(path == std::string_view::npos ? target.size() : path);
-    }
-    message_.method = std::string(method);
-    message_.target = cat({target.empty() || target.front() == '?' ? "/" : "", target});
-    on_version(line.substr(last + 1));
-}
-
-OJS_SHUTDOWN_INLINE void http_parser::on_status_line(std::string_view line) {
-    std::uint64_t code = 0;
-    const bool shaped = line.size() >= 12 && line[8] == ' ' && (line.size() == 12 || line[12] == ' ');
-    if (!shaped || !parse_number(line.substr(9, 3), 599, code) || code < 100 || !is_field_value(line)) {
-        return fail(400, "the status line is not HTTP");
-    }
-    code_ = static_cast<int>(code);
-    on_version(line.substr(0, 8));
-}
-
-OJS_SHUTDOWN_INLINE void http_parser::on_version(std::string_view version) {
-    const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-    const bool shaped = version.size() == 8 && version.substr(0, 5) == "HTTP/" && is_digit(version[5]) &&
-                        version[6] == '.' && is_digit(version[7]);
-    if (!shaped) return fail(400, "the first line names no HTTP version");
-    if (version[5] != '1') return fail(505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
-    minor_version_ = version[7] - '0';
-    state_ = state::header_line;
-}
 
 // Null, or what is wrong with a header or trailer.
 inline const char* split_field(std::string_view line, std::string_view& name,
@@ -161,117 +22,6 @@ inline const char* split_field(std::string_view line, std::string_view& name,
     name = line.substr(0, colon);
     value = trim_blanks(line.substr(colon + 1));
     return is_field_value(value) ? nullptr : "a header holds a control character";
-}
-
-OJS_SHUTDOWN_INLINE void http_parser::on_header_line(std::string_view line) {
-    if (line.empty()) return on_head_end();
-    std::string_view name;
-    std::string_view value;
-    if (const char* wrong = split_field(line, name, value)) return fail(400, wrong);
-    message_.headers.push_back({std::string(name), std::string(value)});
-}
-
-// Nothing is made of a trailer, but what is none may be the next request to another reader.
-OJS_SHUTDOWN_INLINE void http_parser::on_trailer_line(std::string_view line) {
-    std::string_view name;
-    std::string_view value;
-    if (line.empty()) {
-        state_ = state::complete;
-    } else if (const char* wrong = split_field(line, name, value)) {
-        fail(400, wrong);
-    }
-}
-
-OJS_SHUTDOWN_INLINE void http_parser::on_head_end() {
-    http_headers& headers = message_.headers;
-    if (role_ == role::request) {
-        int hosts = 0;
-        for (http_header& header : headers) {
-            if (!same_word(header.name, "Host")) continue;
-            ++hosts;
-            if (!authority_.empty()) header.value = authority_;  // which goes before Host [RFC 9112 3.2.2]
-        }
-        if (hosts > 1 || (hosts == 0 && minor_version_ > 0))
-            return fail(400, "exactly one Host header is required");
-    }
-    keeps_alive_ = minor_version_ > 0 ? !has_list_word(headers, "Connection", "close")
-                                      : has_list_word(headers, "Connection", "keep-alive");
-    expects_continue_ = minor_version_ > 0 && has_list_word(headers, "Expect", "100-continue");
-    choose_framing();
-}
-
-// How the end of the body is found. Whatever two readers could understand differently is refused.
-OJS_SHUTDOWN_INLINE void http_parser::choose_framing() {
-    if (role_ == role::answer && (answers_head_ || code_ < 200 || code_ == 204 || code_ == 304)) {
-        state_ = state::complete;
-        return;
-    }
-    std::uint64_t length = 0;
-    const bool has_length = read_content_length(length);
-    if (state_ == state::failed) return;
-    std::string_view encoding;
-    int encodings = 0;
-    for (const http_header& header : message_.headers) {
-        if (!same_word(header.name, "Transfer-Encoding")) continue;
-        encoding = header.value;
-        ++encodings;
-    }
-    if (encodings > 0) {
-        if (has_length) return fail(400, "both Content-Length and Transfer-Encoding are given");
-        if (minor_version_ == 0) return fail(400, "HTTP/1.0 has no Transfer-Encoding");
-        if (encodings > 1 || !same_word(encoding, "chunked")) {
-            return fail(501, "the only Transfer-Encoding understood is chunked");
-        }
-        state_ = state::chunk_size;
-    } else if (has_length) {
-        body_left_ = length;
-        state_ = length > 0 ? state::fixed_body : state::complete;
-    } else {
-        state_ = role_ == role::answer ? state::rest_of_connection : state::complete;
-    }
-    if (state_ == state::rest_of_connection) keeps_alive_ = false;
-}
-
-// False without a Content-Length, or after fail().
-OJS_SHUTDOWN_INLINE bool http_parser::read_content_length(std::uint64_t& length) {
-    bool found = false;
-    for (const http_header& header : message_.headers) {
-        if (!same_word(header.name, "Content-Length")) continue;
-        std::uint64_t number = 0;
-        if (header.value.empty() || header.value.find_first_not_of("0123456789") != std::string::npos) {
-            fail(400, "Content-Length is not a number");
-            return false;
-        }
-        if (!parse_number(header.value, limits_.body, number)) {
-            fail(413, "the body is too large");
-            return false;
-        }
-        if (found && number != length) {
-            fail(400, "two values of Content-Length are given");
-            return false;
-        }
-        found = true;
-        length = number;
-    }
-    return found;
-}
-
-OJS_SHUTDOWN_INLINE bool http_parser::take_body_bytes() {
-    const bool endless = state_ == state::rest_of_connection;
-    std::string_view part = std::string_view(input_).substr(at_);
-    if (part.empty()) return false;
-    if (!endless && part.size() > body_left_) part = part.substr(0, static_cast<std::size_t>(body_left_));
-    if (endless && part.size() > limits_.body - message_.body.size()) {
-        fail(413, "the body is too large");
-        return false;
-    }
-    append(message_.body, {part});
-    at_ += part.size();
-    scan_ = at_;
-    if (endless) return false;
-    body_left_ -= part.size();
-    if (body_left_ == 0) state_ = state_ == state::chunk_data ? state::chunk_end : state::complete;
-    return true;
 }
 
 // The number written by hexadecimal digits, or false once it is above `max`.
@@ -321,17 +71,326 @@ inline bool is_chunk_extension(std::string_view text) noexcept {
     return true;
 }
 
-OJS_SHUTDOWN_INLINE void http_parser::on_chunk_size(std::string_view line) {
-    const std::size_t end = line.find_first_not_of("0123456789abcdefABCDEF");
-    const std::string_view digits = line.substr(0, end);
-    const std::string_view extension = line.substr(digits.size());
-    if (digits.empty() || !is_chunk_extension(extension)) return fail(400, "a chunk size is not a number");
-    if (!parse_hex(digits, limits_.body - message_.body.size(), body_left_)) {
-        return fail(413, "the body is too large");
+// Strict where leniency has been exploited: lines end in CR LF, no folded headers, one unambiguous length, chunk framing
+// and trailers by the letter.
+class http_parser {
+  public:
+    enum class role { request, answer };
+    enum class status { need_more, complete, failed };
+
+    http_parser(role what, http_limits limits) noexcept : role_(what), limits_(limits) {}
+
+    // Starts on the next message; bytes already fed that belong to it stay. `answers_head`: an answer to
+    // HEAD, which has no body whatever its headers say.
+    void begin(bool answers_head = false) {
+        if (!has_surplus() && input_.capacity() > 1024) {  // a connection that waits is to be small
+            std::string().swap(input_);                    // assigning an empty one would keep the room
+            at_ = scan_ = 0;
+        }
+        state_ = state::start_line;
+        answers_head_ = answers_head;
+        minor_version_ = 1;
+        authority_.clear();
+        head_bytes_ = 0;
+        body_left_ = 0;
+        const http_request past = std::move(message_);  // its room goes with it
+        message_ = http_request{"", "", {}, ""};
+        code_ = 0;
+        keeps_alive_ = expects_continue_ = false;
     }
-    head_bytes_ = 0;
-    state_ = body_left_ > 0 ? state::chunk_data : state::trailer_line;
-}
+    // Adds bytes and goes as far as they reach. Feeding nothing goes on with the bytes that stayed.
+    status feed(std::string_view bytes) {
+        if (at_ > 0) {
+            input_.erase(0, at_);
+            scan_ -= at_;
+            at_ = 0;
+        }
+        append(input_, {bytes});
+        while (step()) {
+        }
+        if (state_ == state::complete) return status::complete;
+        return state_ == state::failed ? status::failed : status::need_more;
+    }
+    // The peer closed: completes an answer whose body ends with the connection; anything else has failed.
+    status finish() {
+        if (state_ == state::rest_of_connection) {
+            state_ = state::complete;
+            return status::complete;
+        }
+        fail(400, "the message ends too early");
+        return status::failed;
+    }
+
+    // Nothing of the message is here yet, but perhaps empty lines before it.
+    bool untouched() const noexcept { return state_ == state::start_line && !has_surplus(); }
+    bool head_complete() const noexcept { return state_ > state::header_line && state_ != state::failed; }
+    bool has_surplus() const noexcept { return at_ < input_.size(); }  // bytes beyond the complete message
+
+    // Once the head is complete.
+    int code() const noexcept { return code_; }                 // of an answer
+    bool keeps_alive() const noexcept { return keeps_alive_; }  // the peer lets the connection live on
+    bool expects_continue() const noexcept { return expects_continue_; }
+    // Once the message is complete. `message` of an answer leaves method and target empty.
+    http_request& message() noexcept { return message_; }
+
+    // Once it failed: what a server answers with, and a line for a person.
+    int failure_code() const noexcept { return failure_code_; }
+    const char* failure() const noexcept { return failure_; }
+
+  private:
+    // In the order in which a message passes through them.
+    enum class state {
+        start_line,
+        header_line,
+        fixed_body,
+        chunk_size,
+        chunk_data,
+        chunk_end,
+        trailer_line,
+        rest_of_connection,
+        complete,
+        failed
+    };
+
+    bool in_body() const noexcept {
+        return state_ == state::fixed_body || state_ == state::chunk_data ||
+               state_ == state::rest_of_connection;
+    }
+    // Handles one line or one run of body bytes; false when more bytes are needed or the message is at its end.
+    bool step() {
+        if (state_ == state::complete || state_ == state::failed) return false;
+        if (in_body()) return take_body_bytes();
+        std::string_view line;
+        if (!take_line(line)) return false;
+        on_line(line);
+        return true;
+    }
+    void on_line(std::string_view line) {
+        switch (state_) {
+            case state::start_line: return on_start_line(line);
+            case state::header_line: return on_header_line(line);
+            case state::chunk_size: return on_chunk_size(line);
+            case state::chunk_end:
+                if (!line.empty()) return fail(400, "a chunk is longer than its size");
+                state_ = state::chunk_size;
+                return;
+            case state::trailer_line: return on_trailer_line(line);
+            case state::fixed_body:
+            case state::chunk_data:
+            case state::rest_of_connection:
+            case state::complete:
+            case state::failed: return;
+        }
+    }
+    // The next line without its CR LF. The head, each chunk's framing and the trailers all keep the head's limit.
+    bool take_line(std::string_view& line) {
+        const bool in_head = state_ <= state::header_line;
+        const std::size_t end = input_.find('\n', scan_);
+        const std::size_t length = (end == std::string::npos ? input_.size() : end + 1) - at_;
+        if (head_bytes_ + length > limits_.head) {
+            fail(in_head ? 431 : 400, in_head ? "the head is too large" : "the chunk framing is too large");
+            return false;
+        }
+        if (end == std::string::npos) {
+            scan_ = input_.size();
+            return false;
+        }
+        if (length < 2 || input_[end - 1] != '\r') {
+            fail(400, "a line does not end in CR LF");
+            return false;
+        }
+        line = std::string_view(input_).substr(at_, length - 2);
+        head_bytes_ += length;
+        at_ = scan_ = end + 1;
+        return true;
+    }
+    bool take_body_bytes() {
+        const bool endless = state_ == state::rest_of_connection;
+        std::string_view part = std::string_view(input_).substr(at_);
+        if (part.empty()) return false;
+        if (!endless && part.size() > body_left_) part = part.substr(0, static_cast<std::size_t>(body_left_));
+        if (endless && part.size() > limits_.body - message_.body.size()) {
+            fail(413, "the body is too large");
+            return false;
+        }
+        append(message_.body, {part});
+        at_ += part.size();
+        scan_ = at_;
+        if (endless) return false;
+        body_left_ -= part.size();
+        if (body_left_ == 0) state_ = state_ == state::chunk_data ? state::chunk_end : state::complete;
+        return true;
+    }
+    void on_start_line(std::string_view line) {
+        if (role_ == role::answer) {
+            on_status_line(line);
+        } else if (!line.empty()) {  // empty lines before a request are left by old clients after a body
+            on_request_line(line);
+        }
+    }
+    void on_request_line(std::string_view line) {
+        const std::size_t first = line.find(' ');
+        const std::size_t last = line.rfind(' ');
+        if (first == std::string_view::npos || first == last)
+            return fail(400, "the request line is not HTTP");
+        const std::string_view method = line.substr(0, first);
+        std::string_view target = line.substr(first + 1, last - first - 1);
+        if (!is_token(method) || !is_target(target)) return fail(400, "the request line is not HTTP");
+        if (same_word(target.substr(0, 7), "http://")) {  // as sent to a proxy
+            target.remove_prefix(7);
+            const std::size_t path = target.find_first_of("/?");
+            authority_ = std::string(target.substr(0, path));
+            if (authority_.empty()) return fail(400, "the request line names no host");
+            target.remove_prefix(path == std::string_view::npos ? target.size() : path);
+        }
+        message_.method = std::string(method);
+        message_.target = cat({target.empty() || target.front() == '?' ? "/" : "", target});
+        on_version(line.substr(last + 1));
+    }
+    void on_status_line(std::string_view line) {
+        std::uint64_t code = 0;
+        const bool shaped = line.size() >= 12 && line[8] == ' ' && (line.size() == 12 || line[12] == ' ');
+        if (!shaped || !parse_number(line.substr(9, 3), 599, code) || code < 100 || !is_field_value(line)) {
+            return fail(400, "the status line is not HTTP");
+        }
+        code_ = static_cast<int>(code);
+        on_version(line.substr(0, 8));
+    }
+    void on_version(std::string_view version) {
+        const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+        const bool shaped = version.size() == 8 && version.substr(0, 5) == "HTTP/" && is_digit(version[5]) &&
+                            version[6] == '.' && is_digit(version[7]);
+        if (!shaped) return fail(400, "the first line names no HTTP version");
+        if (version[5] != '1') return fail(505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+        minor_version_ = version[7] - '0';
+        state_ = state::header_line;
+    }
+    void on_header_line(std::string_view line) {
+        if (line.empty()) return on_head_end();
+        std::string_view name;
+        std::string_view value;
+        if (const char* wrong = split_field(line, name, value)) return fail(400, wrong);
+        message_.headers.push_back({std::string(name), std::string(value)});
+    }
+    // Nothing is made of a trailer, but what is none may be the next request to another reader.
+    void on_trailer_line(std::string_view line) {
+        std::string_view name;
+        std::string_view value;
+        if (line.empty()) {
+            state_ = state::complete;
+        } else if (const char* wrong = split_field(line, name, value)) {
+            fail(400, wrong);
+        }
+    }
+    void on_chunk_size(std::string_view line) {
+        const std::size_t end = line.find_first_not_of("0123456789abcdefABCDEF");
+        const std::string_view digits = line.substr(0, end);
+        const std::string_view extension = line.substr(digits.size());
+        if (digits.empty() || !is_chunk_extension(extension))
+            return fail(400, "a chunk size is not a number");
+        if (!parse_hex(digits, limits_.body - message_.body.size(), body_left_)) {
+            return fail(413, "the body is too large");
+        }
+        head_bytes_ = 0;
+        state_ = body_left_ > 0 ? state::chunk_data : state::trailer_line;
+    }
+    void on_head_end() {
+        http_headers& headers = message_.headers;
+        if (role_ == role::request) {
+            int hosts = 0;
+            for (http_header& header : headers) {
+                if (!same_word(header.name, "Host")) continue;
+                ++hosts;
+                if (!authority_.empty())
+                    header.value = authority_;  // which goes before Host [RFC 9112 3.2.2]
+            }
+            if (hosts > 1 || (hosts == 0 && minor_version_ > 0))
+                return fail(400, "exactly one Host header is required");
+        }
+        keeps_alive_ = minor_version_ > 0 ? !has_list_word(headers, "Connection", "close")
+                                          : has_list_word(headers, "Connection", "keep-alive");
+        expects_continue_ = minor_version_ > 0 && has_list_word(headers, "Expect", "100-continue");
+        choose_framing();
+    }
+    // How the end of the body is found. Whatever two readers could understand differently is refused.
+    void choose_framing() {
+        if (role_ == role::answer && (answers_head_ || code_ < 200 || code_ == 204 || code_ == 304)) {
+            state_ = state::complete;
+            return;
+        }
+        std::uint64_t length = 0;
+        const bool has_length = read_content_length(length);
+        if (state_ == state::failed) return;
+        std::string_view encoding;
+        int encodings = 0;
+        for (const http_header& header : message_.headers) {
+            if (!same_word(header.name, "Transfer-Encoding")) continue;
+            encoding = header.value;
+            ++encodings;
+        }
+        if (encodings > 0) {
+            if (has_length) return fail(400, "both Content-Length and Transfer-Encoding are given");
+            if (minor_version_ == 0) return fail(400, "HTTP/1.0 has no Transfer-Encoding");
+            if (encodings > 1 || !same_word(encoding, "chunked")) {
+                return fail(501, "the only Transfer-Encoding understood is chunked");
+            }
+            state_ = state::chunk_size;
+        } else if (has_length) {
+            body_left_ = length;
+            state_ = length > 0 ? state::fixed_body : state::complete;
+        } else {
+            state_ = role_ == role::answer ? state::rest_of_connection : state::complete;
+        }
+        if (state_ == state::rest_of_connection) keeps_alive_ = false;
+    }
+    // False without a Content-Length, or after fail().
+    bool read_content_length(std::uint64_t& length) {
+        bool found = false;
+        for (const http_header& header : message_.headers) {
+            if (!same_word(header.name, "Content-Length")) continue;
+            std::uint64_t number = 0;
+            if (header.value.empty() || header.value.find_first_not_of("0123456789") != std::string::npos) {
+                fail(400, "Content-Length is not a number");
+                return false;
+            }
+            if (!parse_number(header.value, limits_.body, number)) {
+                fail(413, "the body is too large");
+                return false;
+            }
+            if (found && number != length) {
+                fail(400, "two values of Content-Length are given");
+                return false;
+            }
+            found = true;
+            length = number;
+        }
+        return found;
+    }
+    void fail(int code, const char* why) noexcept {
+        state_ = state::failed;
+        failure_code_ = code;
+        failure_ = why;
+    }
+
+    role role_;
+    http_limits limits_;
+    std::string input_;
+    std::size_t at_ = 0;    // what is before it has been used
+    std::size_t scan_ = 0;  // no line end between at_ and here
+
+    state state_ = state::start_line;
+    bool answers_head_ = false;
+    int minor_version_ = 1;
+    std::string authority_;  // of a target that is a whole URL
+    std::size_t head_bytes_ = 0;
+    std::uint64_t body_left_ = 0;  // of the fixed body or the chunk
+    http_request message_;
+    int code_ = 0;
+    bool keeps_alive_ = false;
+    bool expects_continue_ = false;
+    int failure_code_ = 0;
+    const char* failure_ = "";
+};
 
 }  // namespace detail
 }  // namespace v0_1_0

@@ -1,13 +1,30 @@
+// http_routes: what a server of ours answers on which path, and whom it refuses: web pages, and who has no token.
 #pragma once
 
+#include <cstddef>
+#include <string>
+#include <string_view>
+
 #include "../../base/detail/text.hpp"
-#include "http_parser.hpp"
-#include "http_routes.hpp"
+#include "../http_message.ipp"
 #include "url.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
+
+struct http_route {
+    const char* path;
+    const char* methods[2];  // the second may be null
+    bool guarded;            // changes something: not for web pages, and only with the token
+};
+
+struct http_guard {
+    bool on_loopback = false;  // then the Host of a request must be an address or localhost
+    bool open = true;          // false: guarded routes are not there
+    std::string token;         // empty: guarded routes need none
+    bool own_page = false;     // a page of this server's own may ask, as whoever opened it
+};
 
 // Whether two secrets are the same, in a time that depends on their lengths alone.
 inline bool same_secret(std::string_view given, std::string_view expected) noexcept {
@@ -26,8 +43,8 @@ inline std::string_view bearer_token(std::string_view authorization) noexcept {
     return trim_blanks(authorization.substr(blank));
 }
 
-OJS_SHUTDOWN_INLINE bool find_parameter(std::string_view target, std::string_view name,
-                                        std::string_view& value) noexcept {
+// What `name` has in the query of a target, as it stands; false if it is not there.
+inline bool find_parameter(std::string_view target, std::string_view name, std::string_view& value) noexcept {
     std::size_t at = target.find('?');
     while (at != std::string_view::npos) {
         const std::string_view rest = target.substr(at + 1);
@@ -42,7 +59,7 @@ OJS_SHUTDOWN_INLINE bool find_parameter(std::string_view target, std::string_vie
     return false;
 }
 
-OJS_SHUTDOWN_INLINE http_response json_answer(int status, std::string body) {
+inline http_response json_answer(int status, std::string body) {
     http_response out;
     out.status = status;
     out.headers.push_back({"Content-Type", "application/json"});
@@ -52,7 +69,8 @@ OJS_SHUTDOWN_INLINE http_response json_answer(int status, std::string body) {
     return out;
 }
 
-OJS_SHUTDOWN_INLINE http_response json_problem(int status, std::string_view what) {
+// {"error":"..."}
+inline http_response json_problem(int status, std::string_view what) {
     return json_answer(status, cat({"{\"error\":", json_quote(what), "}"}));
 }
 
@@ -99,8 +117,9 @@ inline bool passes_guard(const http_guard& guard, const http_request& request, h
     return false;
 }
 
-OJS_SHUTDOWN_INLINE int choose_route(const http_route* routes, std::size_t count, const http_guard& guard,
-                                     const http_request& request, http_response& refused) {
+// Which of `routes` the request is for: its place. -1: none that it may have; `refused` is the answer then. Thread-safe.
+inline int choose_route(const http_route* routes, std::size_t count, const http_guard& guard,
+                        const http_request& request, http_response& refused) {
     if (!is_named_well(guard, request)) {
         refused = json_problem(403, "on loopback the Host must be an address or localhost");
         return -1;

@@ -16,7 +16,7 @@
 
 #include "../../base/detail/text.hpp"
 #include "../../core/detail/wake.hpp"
-#include "http_parser.hpp"
+#include "../http_message.ipp"
 #include "socket.hpp"
 
 namespace ojs {

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "../../base/detail/text.hpp"
-#include "http_parser.hpp"
+#include "../http_message.ipp"
 #include "url.hpp"
 
 namespace ojs {

@@ -10,7 +10,7 @@
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../net/detail/http_answer.ipp"
-#include "../../net/detail/http_parser.hpp"
+#include "../../net/detail/http_parser.ipp"
 #include "../../net/detail/socket.hpp"
 #include "../draining_server.hpp"
 
@@ -47,7 +47,13 @@ class server_connection final : public ref_counted {
     ~server_connection() override { forget_buffered(); }
 
     // By one thread at a time: the one that was told that the socket can be read or written.
-    next go_on();
+    next go_on() {
+        while (passing_.load()) sched_yield();
+        const state now = state_.load();
+        if (now == state::writing) return send_rest();
+        if (now == state::lingering) return linger();
+        return take_up() ? read_request() : next::close;
+    }
     // To the next such thread, which may be told before `watch` has returned, and waits for that. False where it says so.
     template <class Watch>
     bool pass_on(Watch watch) noexcept {
@@ -57,7 +63,11 @@ class server_connection final : public ref_counted {
         return watched;
     }
     // The last thing such a thread does with it, where that was `close`, or go_on() did not return.
-    void end() noexcept;
+    void end() noexcept {
+        forget_buffered();
+        if (state_.exchange(state::leaving) >= state::reading) leave_hand();
+        if (is_late_.exchange(false) && server_.late.fetch_sub(1) == 1) server_.on_fewer();
+    }
 
     // For the server, while its list holds the connection.
     int fd() const noexcept { return socket_.get(); }
@@ -69,10 +79,48 @@ class server_connection final : public ref_counted {
     bool has_asked() const noexcept { return !is_fresh_.load(); }
     bool is_idle() const noexcept { return state_.load() == state::idle; }
     time_point deadline() const noexcept { return time_point(steady_clock::duration(deadline_.load())); }
-    void end_if_overdue(time_point now) noexcept;
-    bool leave_if_idle() noexcept;  // true: it was, and it is being closed
-    void notice_drain() noexcept;
-    bool cut() noexcept;  // true: a request was in hand
+    void end_if_overdue(time_point now) noexcept {
+        if (deadline() > now) return;
+        switch (state_.load()) {
+            case state::idle:
+                if (!has_bytes()) leave_if_idle();
+                break;
+            case state::reading:
+                timed_out_.store(true);
+                ::shutdown(socket_.get(), SHUT_RD);  // which its thread is told of
+                break;
+            case state::writing:
+            case state::lingering: ::shutdown(socket_.get(), SHUT_RDWR); break;
+            case state::leaving:
+            case state::answering: break;
+        }
+    }
+    // True: it was, and it is being closed.
+    bool leave_if_idle() noexcept {
+        state now = state::idle;
+        if (!state_.compare_exchange_strong(now, state::leaving)) return false;
+        ::shutdown(socket_.get(), SHUT_RDWR);
+        return true;
+    }
+    // At the begin of a drain. Bytes that are here belong to a request that was sent before: it is in hand.
+    void notice_drain() noexcept {
+        if (!is_idle()) return;
+        if (has_bytes()) {
+            server_.in_hand.fetch_add(1);
+            state now = state::idle;
+            if (!state_.compare_exchange_strong(now, state::reading)) server_.in_hand.fetch_sub(1);
+        } else if (is_fresh_.load()) {
+            if (!is_late_.exchange(true)) server_.late.fetch_add(1);
+        } else {
+            leave_if_idle();
+        }
+    }
+    // True: a request was in hand.
+    bool cut() noexcept {
+        const state now = state_.load();
+        ::shutdown(socket_.get(), SHUT_RDWR);
+        return now == state::reading || now == state::answering || now == state::writing;
+    }
 
     std::size_t place = 0;  // in that list
 
@@ -87,25 +135,166 @@ class server_connection final : public ref_counted {
         lingering  // answered, and closed but for what the peer may still send
     };
 
-    bool take_up() noexcept;
-    next read_request();
-    void let_continue() noexcept;
-    next pause() noexcept;
-    next take(http_parser::status reached);
-    next answer();
-    next refuse(int status, std::string_view why, bool is_busy = false);
-    next send(std::string text, bool closes);
-    next send_rest();
-    next begin_next();
-    next linger() noexcept;
-    http_response call_handler(http_request&& message);
-    http_response busy() const;
-    bool is_readiness(std::string_view target) const noexcept;
-    void move_to(state now, std::chrono::milliseconds limit) noexcept;
+    // ---- reading ----
+
+    // Before a byte is read, so that nobody finds the connection idle whose request is on its way to the handler.
+    bool take_up() noexcept {
+        server_.in_hand.fetch_add(1);
+        state now = state::idle;
+        if (state_.compare_exchange_strong(now, state::reading)) {
+            set_deadline(deadline_after(server_.options.request_timeout));
+            return true;
+        }
+        leave_hand();
+        return now == state::reading;
+    }
+    next read_request() {
+        if (parser_.has_surplus()) {  // what came with the request before
+            const http_parser::status reached = parser_.feed({});
+            if (reached != http_parser::status::need_more) return take(reached);
+            let_continue();
+        }
+        char bytes[16 * 1024];
+        for (;;) {
+            const ssize_t got = ::recv(socket_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+            if (got < 0 && errno == EINTR) continue;
+            if (got < 0 && would_block(errno)) return pause();
+            if (got <= 0) {
+                const bool begun = !parser_.untouched();
+                return timed_out_.load() && begun
+                           ? refuse(plain_answer(408, "the request did not arrive in time"))
+                           : next::close;
+            }
+            is_fresh_.store(false);
+            buffer(static_cast<std::size_t>(got));
+            const http_parser::status reached = parser_.feed({bytes, static_cast<std::size_t>(got)});
+            if (reached != http_parser::status::need_more) return take(reached);
+            if (server_.buffered.load() > server_.options.max_buffered)
+                return refuse(busy("too much is under way"));
+            let_continue();
+        }
+    }
+    void let_continue() noexcept {
+        if (told_to_continue_ || !parser_.head_complete() || !parser_.expects_continue()) return;
+        told_to_continue_ = true;
+        ::send(socket_.get(), continue_answer.data(), continue_answer.size(), send_flags);
+    }
+    // There is no more for now.
+    next pause() noexcept {
+        if (!parser_.untouched()) return next::read;
+        set_deadline(idle_until_);  // which empty lines do not put off
+        state_.store(state::idle);
+        // A drain that began meanwhile may have found it busy. Before it leaves the hand, or the drain may be over in between.
+        if (server_.refusing.load() && !is_fresh_.load()) notice_drain();
+        leave_hand();
+        return next::read;
+    }
+    next take(http_parser::status reached) {
+        if (reached == http_parser::status::complete) return answer();
+        return refuse(plain_answer(parser_.failure_code(), parser_.failure()));
+    }
+
+    // ---- answering ----
+
+    next answer() {
+        move_to(state::answering, no_limit);
+        const bool is_head = parser_.message().method == "HEAD";
+        const bool keeps_alive = parser_.keeps_alive();
+        const bool is_late = is_late_.load();
+        const http_response made =
+            is_late ? busy("this server is going away") : call_handler(std::move(parser_.message()));
+        if (made.drop) return next::close;
+        if (server_.draining.load()) (is_late ? server_.refused : server_.answered).fetch_add(1);
+        const bool stays =
+            keeps_alive && !server_.draining.load() && !has_list_word(made.headers, "Connection", "close");
+        return send(compose_answer(made, is_head, !stays), !stays);
+    }
+    next refuse(const http_response& made) { return send(compose_answer(made, false, true), true); }
+
+    // ---- writing ----
+
+    next send(std::string text, bool closes) {
+        // Before the answer is on its way, which may take as long as the peer pleases. What follows on a connection that closes
+        // is not read.
+        if (closes) parser_ = http_parser(http_parser::role::request, server_.options.limits);
+        parser_.begin();
+        forget_buffered();
+        out_ = std::move(text);
+        sent_ = 0;
+        closes_ = closes;
+        move_to(state::writing, server_.options.request_timeout);
+        return send_rest();
+    }
+    next send_rest() {
+        while (sent_ < out_.size()) {
+            const ssize_t sent =
+                ::send(socket_.get(), out_.data() + sent_, out_.size() - sent_, send_flags | MSG_DONTWAIT);
+            if (sent >= 0) {
+                sent_ += static_cast<std::size_t>(sent);
+            } else if (would_block(errno)) {
+                if (buffered_ == 0) buffer(out_.size());
+                return next::write;
+            } else if (errno != EINTR) {
+                return next::close;
+            }
+        }
+        forget_buffered();
+        std::string().swap(out_);  // assigning an empty one would keep the room
+        sent_ = 0;
+        return begin_next();
+    }
+    // A request that is here already waits for its turn like those of other connections: that it can be written to is told at
+    // once.
+    next begin_next() {
+        if (closes_) {
+            // Closing while the peer still sends would reset the connection, and the peer could lose the answer unread.
+            ::shutdown(socket_.get(), SHUT_WR);
+            move_to(state::lingering, linger_time);
+            return linger();
+        }
+        told_to_continue_ = false;
+        idle_until_ = deadline_after(server_.options.idle_timeout);
+        if (!parser_.has_surplus()) return pause();
+        move_to(state::reading, server_.options.request_timeout);
+        return next::turn;
+    }
+    next linger() noexcept {
+        char discarded[16 * 1024];
+        for (int i = 0; i < 64; ++i) {
+            const ssize_t got = ::recv(socket_.get(), discarded, sizeof discarded, MSG_DONTWAIT);
+            if (got < 0 && would_block(errno)) return next::read;
+            if (got == 0 || (got < 0 && errno != EINTR)) return next::close;
+        }
+        return next::read;
+    }
+    http_response call_handler(http_request&& message) {
+        if (is_readiness(message.target)) {
+            return server_.draining.load() ? busy("this server is going away") : plain_answer(200, "ready");
+        }
+        return detail::call_handler(server_.handler, served_request{std::move(message), socket_.get()});
+    }
+    http_response busy(std::string_view why) const {
+        http_response out = plain_answer(503, why);
+        out.headers.push_back({"Retry-After", cat({server_.options.retry_after.count()})});
+        return out;
+    }
+    bool is_readiness(std::string_view target) const noexcept {
+        const std::string& path = server_.options.readiness_path;
+        return !path.empty() && target.substr(0, target.find('?')) == path;
+    }
+    void move_to(state now, std::chrono::milliseconds limit) noexcept {
+        set_deadline(deadline_after(limit));
+        state_.store(now);
+    }
     void set_deadline(time_point when) noexcept { deadline_.store(when.time_since_epoch().count()); }
-    void leave_hand() noexcept;
-    void buffer(std::size_t more) noexcept;
-    void forget_buffered() noexcept;
+    void leave_hand() noexcept {
+        if (server_.in_hand.fetch_sub(1) == 1 && server_.refusing.load()) server_.on_fewer();
+    }
+    void buffer(std::size_t more) noexcept {
+        buffered_ += more;
+        server_.buffered.fetch_add(more);
+    }
+    void forget_buffered() noexcept { server_.buffered.fetch_sub(exchange(buffered_, std::size_t{0})); }
 
     unique_fd socket_;
     draining_context& server_;
@@ -123,250 +312,6 @@ class server_connection final : public ref_counted {
     atomic<bool> timed_out_{false};
     atomic<steady_clock::rep> deadline_{0};
 };
-
-// ---- reading ----
-
-OJS_SHUTDOWN_INLINE server_connection::next server_connection::go_on() {
-    while (passing_.load()) sched_yield();
-    const state now = state_.load();
-    if (now == state::writing) return send_rest();
-    if (now == state::lingering) return linger();
-    return take_up() ? read_request() : next::close;
-}
-
-// Before a byte is read, so that nobody finds the connection idle whose request is on its way to the handler.
-OJS_SHUTDOWN_INLINE bool server_connection::take_up() noexcept {
-    server_.in_hand.fetch_add(1);
-    state now = state::idle;
-    if (state_.compare_exchange_strong(now, state::reading)) {
-        set_deadline(deadline_after(server_.options.request_timeout));
-        return true;
-    }
-    leave_hand();
-    return now == state::reading;
-}
-
-OJS_SHUTDOWN_INLINE server_connection::next server_connection::read_request() {
-    if (parser_.has_surplus()) {  // what came with the request before
-        const http_parser::status reached = parser_.feed({});
-        if (reached != http_parser::status::need_more) return take(reached);
-        let_continue();
-    }
-    char bytes[16 * 1024];
-    for (;;) {
-        const ssize_t got = ::recv(socket_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0 && would_block(errno)) return pause();
-        if (got <= 0) {
-            const bool begun = !parser_.untouched();
-            return timed_out_.load() && begun ? refuse(408, "the request did not arrive in time")
-                                              : next::close;
-        }
-        is_fresh_.store(false);
-        buffer(static_cast<std::size_t>(got));
-        const http_parser::status reached = parser_.feed({bytes, static_cast<std::size_t>(got)});
-        if (reached != http_parser::status::need_more) return take(reached);
-        if (server_.buffered.load() > server_.options.max_buffered)
-            return refuse(503, "too much is under way", true);
-        let_continue();
-    }
-}
-
-OJS_SHUTDOWN_INLINE void server_connection::let_continue() noexcept {
-    if (told_to_continue_ || !parser_.head_complete() || !parser_.expects_continue()) return;
-    told_to_continue_ = true;
-    ::send(socket_.get(), "HTTP/1.1 100 Continue\r\n\r\n", 25, send_flags);
-}
-
-// There is no more for now.
-OJS_SHUTDOWN_INLINE server_connection::next server_connection::pause() noexcept {
-    if (!parser_.untouched()) return next::read;
-    set_deadline(idle_until_);  // which empty lines do not put off
-    state_.store(state::idle);
-    // A drain that began meanwhile may have found it busy. Before it leaves the hand, or the drain may be over in between.
-    if (server_.refusing.load() && !is_fresh_.load()) notice_drain();
-    leave_hand();
-    return next::read;
-}
-
-OJS_SHUTDOWN_INLINE server_connection::next server_connection::take(http_parser::status reached) {
-    if (reached == http_parser::status::complete) return answer();
-    return refuse(parser_.failure_code(), parser_.failure());
-}
-
-// ---- answering ----
-
-OJS_SHUTDOWN_INLINE server_connection::next server_connection::answer() {
-    move_to(state::answering, no_limit);
-    const bool is_head = parser_.message().method == "HEAD";
-    const bool keeps_alive = parser_.keeps_alive();
-    const bool is_late = is_late_.load();
-    const http_response made = is_late ? busy() : call_handler(std::move(parser_.message()));
-    if (made.drop) return next::close;
-    if (server_.draining.load()) (is_late ? server_.refused : server_.answered).fetch_add(1);
-    const bool stays =
-        keeps_alive && !server_.draining.load() && !has_list_word(made.headers, "Connection", "close");
-    return send(compose_answer(made, is_head, !stays), !stays);
-}
-
-OJS_SHUTDOWN_INLINE http_response server_connection::busy() const {
-    http_response out = plain_answer(503, "this server is going away");
-    out.headers.push_back({"Retry-After", cat({server_.options.retry_after.count()})});
-    return out;
-}
-
-OJS_SHUTDOWN_INLINE bool server_connection::is_readiness(std::string_view target) const noexcept {
-    const std::string& path = server_.options.readiness_path;
-    return !path.empty() && target.substr(0, target.find('?')) == path;
-}
-
-OJS_SHUTDOWN_INLINE http_response server_connection::call_handler(http_request&& message) {
-    if (is_readiness(message.target)) return server_.draining.load() ? busy() : plain_answer(200, "ready");
-    const served_request request{std::move(message), socket_.get()};
-    try {
-        http_response made = server_.handler(request);
-        if (made.drop || can_be_sent(made)) return made;
-    } catch (...) {  // what went wrong is the handler's to log, not a stranger's to read
-        pass_on_thread_end();
-    }
-    return plain_answer(500, "internal error");
-}
-
-OJS_SHUTDOWN_INLINE server_connection::next server_connection::refuse(int status, std::string_view why,
-                                                                      bool is_busy) {
-    http_response made = plain_answer(status, why);
-    if (is_busy) made.headers.push_back({"Retry-After", cat({server_.options.retry_after.count()})});
-    return send(compose_answer(made, false, true), true);
-}
-
-// ---- writing ----
-
-OJS_SHUTDOWN_INLINE server_connection::next server_connection::send(std::string text, bool closes) {
-    // Before the answer is on its way, which may take as long as the peer pleases. What follows on a connection that closes
-    // is not read.
-    if (closes) parser_ = http_parser(http_parser::role::request, server_.options.limits);
-    parser_.begin();
-    forget_buffered();
-    out_ = std::move(text);
-    sent_ = 0;
-    closes_ = closes;
-    move_to(state::writing, server_.options.request_timeout);
-    return send_rest();
-}
-
-OJS_SHUTDOWN_INLINE server_connection::next server_connection::send_rest() {
-    while (sent_ < out_.size()) {
-        const ssize_t sent =
-            ::send(socket_.get(), out_.data() + sent_, out_.size() - sent_, send_flags | MSG_DONTWAIT);
-        if (sent >= 0) {
-            sent_ += static_cast<std::size_t>(sent);
-        } else if (would_block(errno)) {
-            if (buffered_ == 0) buffer(out_.size());
-            return next::write;
-        } else if (errno != EINTR) {
-            return next::close;
-        }
-    }
-    forget_buffered();
-    std::string().swap(out_);  // assigning an empty one would keep the room
-    sent_ = 0;
-    return begin_next();
-}
-
-// A request that is here already waits for its turn like those of other connections: that it can be written to is told at
-// once.
-OJS_SHUTDOWN_INLINE server_connection::next server_connection::begin_next() {
-    if (closes_) {
-        // Closing while the peer still sends would reset the connection, and the peer could lose the answer unread.
-        ::shutdown(socket_.get(), SHUT_WR);
-        move_to(state::lingering, linger_time);
-        return linger();
-    }
-    told_to_continue_ = false;
-    idle_until_ = deadline_after(server_.options.idle_timeout);
-    if (!parser_.has_surplus()) return pause();
-    move_to(state::reading, server_.options.request_timeout);
-    return next::turn;
-}
-
-OJS_SHUTDOWN_INLINE server_connection::next server_connection::linger() noexcept {
-    char discarded[16 * 1024];
-    for (int i = 0; i < 64; ++i) {
-        const ssize_t got = ::recv(socket_.get(), discarded, sizeof discarded, MSG_DONTWAIT);
-        if (got < 0 && would_block(errno)) return next::read;
-        if (got == 0 || (got < 0 && errno != EINTR)) return next::close;
-    }
-    return next::read;
-}
-
-// ---- for the server ----
-
-OJS_SHUTDOWN_INLINE void server_connection::move_to(state now, std::chrono::milliseconds limit) noexcept {
-    set_deadline(deadline_after(limit));
-    state_.store(now);
-}
-
-OJS_SHUTDOWN_INLINE void server_connection::leave_hand() noexcept {
-    if (server_.in_hand.fetch_sub(1) == 1 && server_.refusing.load()) server_.on_fewer();
-}
-
-OJS_SHUTDOWN_INLINE void server_connection::end() noexcept {
-    forget_buffered();
-    if (state_.exchange(state::leaving) >= state::reading) leave_hand();
-    if (is_late_.exchange(false) && server_.late.fetch_sub(1) == 1) server_.on_fewer();
-}
-
-OJS_SHUTDOWN_INLINE void server_connection::buffer(std::size_t more) noexcept {
-    buffered_ += more;
-    server_.buffered.fetch_add(more);
-}
-OJS_SHUTDOWN_INLINE void server_connection::forget_buffered() noexcept {
-    server_.buffered.fetch_sub(exchange(buffered_, std::size_t{0}));
-}
-
-OJS_SHUTDOWN_INLINE bool server_connection::leave_if_idle() noexcept {
-    state now = state::idle;
-    if (!state_.compare_exchange_strong(now, state::leaving)) return false;
-    ::shutdown(socket_.get(), SHUT_RDWR);
-    return true;
-}
-
-OJS_SHUTDOWN_INLINE void server_connection::end_if_overdue(time_point now) noexcept {
-    if (deadline() > now) return;
-    switch (state_.load()) {
-        case state::idle:
-            if (!has_bytes()) leave_if_idle();
-            break;
-        case state::reading:
-            timed_out_.store(true);
-            ::shutdown(socket_.get(), SHUT_RD);  // which its thread is told of
-            break;
-        case state::writing:
-        case state::lingering: ::shutdown(socket_.get(), SHUT_RDWR); break;
-        case state::leaving:
-        case state::answering: break;
-    }
-}
-
-// At the begin of a drain. Bytes that are here belong to a request that was sent before: it is in hand.
-OJS_SHUTDOWN_INLINE void server_connection::notice_drain() noexcept {
-    if (!is_idle()) return;
-    if (has_bytes()) {
-        server_.in_hand.fetch_add(1);
-        state now = state::idle;
-        if (!state_.compare_exchange_strong(now, state::reading)) server_.in_hand.fetch_sub(1);
-    } else if (is_fresh_.load()) {
-        if (!is_late_.exchange(true)) server_.late.fetch_add(1);
-    } else {
-        leave_if_idle();
-    }
-}
-
-OJS_SHUTDOWN_INLINE bool server_connection::cut() noexcept {
-    const state now = state_.load();
-    ::shutdown(socket_.get(), SHUT_RDWR);
-    return now == state::reading || now == state::answering || now == state::writing;
-}
 
 }  // namespace detail
 }  // namespace v0_1_0

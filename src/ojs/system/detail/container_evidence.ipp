@@ -6,6 +6,7 @@
 #include "../../base/detail/exchange.hpp"
 #include "../../base/detail/proc.hpp"
 #include "../../base/detail/small_file.hpp"
+#include "../../base/duration.hpp"
 #include "pid1.ipp"
 
 namespace ojs {
@@ -25,12 +26,24 @@ inline constexpr named_runtime marker_files[] = {
     {"/var/run/secrets/kubernetes.io/serviceaccount/namespace", "kubernetes"},
 };
 
+struct hint_variable {
+    const char* name;
+    const char* runtime;
+    const char* prefix = "";       // the value begins like this
+    const char* beside = nullptr;  // another variable that is set as well
+};
+
 // Variables that may also have been inherited, or set by hand.
-inline constexpr named_runtime hint_variables[] = {
+inline constexpr hint_variable hint_variables[] = {
     {"KUBERNETES_SERVICE_HOST", "kubernetes"},
     {"ECS_CONTAINER_METADATA_URI_V4", "ecs"},
     {"ECS_CONTAINER_METADATA_URI", "ecs"},
+    {"AWS_EXECUTION_ENV", "ecs", "AWS_ECS_"},
+    {"K_SERVICE", "cloud-run", "", "K_REVISION"},  // Knative's on Kubernetes too, which is found first
+    {"CLOUD_RUN_JOB", "cloud-run"},
+    {"CLOUD_RUN_WORKER_POOL", "cloud-run"},
     {"NOMAD_ALLOC_ID", "nomad"},
+    {"NOMAD_TASK_NAME", "nomad"},
 };
 
 // Values of `container=`. Others may come from a variable that means something else.
@@ -92,8 +105,28 @@ inline constexpr cgroup_rule cgroup_rules[] = {
     {"", cgroup_name::id_after, ""},
 };
 
-// What schedules containers says more about how they are stopped than what runs them.
-inline constexpr const char* orchestrators[] = {"kubernetes", "ecs", "nomad"};
+// How a platform stops a process.
+struct stop_platform {
+    const char* runtime;
+    const char* name;
+    std::chrono::milliseconds grant;  // between SIGTERM and SIGKILL, unless `setting` says otherwise
+    const char* setting;              // empty: nothing changes it
+    bool fits_drain = false;          // a grace period that nobody set is made to fit into the grant
+};
+
+// Where there is evidence of several, the first counts: what schedules containers stops them, not what runs them.
+inline constexpr stop_platform stop_platforms[] = {
+    {"kubernetes", "Kubernetes", std::chrono::seconds(30), "terminationGracePeriodSeconds", true},
+    {"ecs", "Amazon ECS", std::chrono::seconds(30), "stopTimeout", true},
+    {"cloud-run", "Cloud Run", std::chrono::seconds(10), "", true},
+    {"nomad", "Nomad", std::chrono::seconds(5), "kill_timeout"},
+    {"docker", "Docker", std::chrono::seconds(10), "stop_grace_period or docker stop -t"},
+    {"podman", "Podman", std::chrono::seconds(10), "--stop-timeout or podman stop -t"},
+};
+// All others, with the time of most.
+inline constexpr stop_platform any_platform = {
+    "container", "the container", std::chrono::seconds(10),
+    "terminationGracePeriodSeconds, stop_grace_period or docker stop -t"};
 
 // Exactly 64 hexadecimal digits, and then the end or a suffix such as ".scope".
 inline bool is_container_id(std::string_view text) {
@@ -101,28 +134,14 @@ inline bool is_container_id(std::string_view text) {
     return end == std::string_view::npos ? text.size() == 64 : end == 64 && text[end] == '.';
 }
 
-inline std::string_view trimmed(std::string_view text) {
-    while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.remove_suffix(1);
-    return text;
+// Conclusive evidence stands before hints.
+inline void add_evidence(std::vector<container_evidence>& list, bool conclusive, std::string_view source,
+                         std::string_view found, std::string_view runtime) {
+    std::size_t place = list.size();
+    list.push_back({std::string(source), printable(found, 100), std::string(runtime), conclusive});
+    for (; conclusive && place > 0 && !list[place - 1].conclusive; --place)
+        detail::swap(list[place], list[place - 1]);
 }
-
-class evidence_list {
-  public:
-    explicit evidence_list(std::vector<container_evidence>& list) : list_(list) {}
-
-    void add(bool conclusive, std::string_view source, std::string_view found, std::string_view runtime) {
-        std::size_t place = list_.size();
-        list_.push_back({std::string(source), printable(found, 100), std::string(runtime), conclusive});
-        if (!conclusive) return;
-        for (; place > conclusive_; --place) detail::swap(list_[place], list_[place - 1]);
-        ++conclusive_;
-    }
-    bool is_conclusive() const { return conclusive_ > 0; }
-
-  private:
-    std::vector<container_evidence>& list_;
-    std::size_t conclusive_ = 0;
-};
 
 inline const named_runtime* find_container_value(std::string_view value) {
     for (const named_runtime& known : container_values) {
@@ -131,45 +150,51 @@ inline const named_runtime* find_container_value(std::string_view value) {
     return nullptr;
 }
 
-inline void look_at_container_value(std::string_view value, std::string_view source, evidence_list& out) {
-    value = trimmed(value);
+inline void look_at_container_value(std::string_view value, std::string_view source,
+                                    std::vector<container_evidence>& out) {
+    value = trim_blanks(value, "\n ");
     const named_runtime* known = find_container_value(value);
-    if (!value.empty())
-        out.add(known != nullptr, source, cat({"container=", value}), known != nullptr ? known->runtime : "");
-}
-
-// engine="podman-4.3.1", or "buildah-1.28.2"
-inline const char* containerenv_runtime(std::string_view content, const char* usual) {
-    return holds(content, "engine=\"buildah") ? "buildah" : usual;
-}
-
-inline void look_at_files(const container_probe& where, evidence_list& out) {
-    for (const named_runtime& marker : marker_files) {
-        const small_file file = read_small_file(cat({where.root, marker.name}), longest_proc_file);
-        const bool is_there = file.status == file_status::read || file.sys_errno == EACCES;
-        if (!is_there) continue;
-        const std::string_view content = trimmed(file.text);
-        const named_runtime* known = find_container_value(content);
-        if (*marker.runtime == '\0') {
-            out.add(true, marker.name, content, known != nullptr ? known->runtime : "");
-        } else {
-            out.add(true, marker.name, "", containerenv_runtime(content, marker.runtime));
-        }
+    if (!value.empty()) {
+        add_evidence(out, known != nullptr, source, cat({"container=", value}),
+                     known != nullptr ? known->runtime : "");
     }
 }
 
-inline void look_at_variables(const container_probe& where, evidence_list& out) {
+inline void look_at_files(const container_probe& where, std::vector<container_evidence>& out) {
+    for (const named_runtime& marker : marker_files) {
+        const small_file file = read_small_file(cat({where.root, marker.name}), longest_proc_file);
+        if (file.status != file_status::read && file.sys_errno != EACCES) continue;
+        std::string_view found;
+        std::string_view runtime = marker.runtime;
+        if (runtime.empty()) {
+            found = trim_blanks(file.text, "\n ");
+            const named_runtime* known = find_container_value(found);
+            if (known != nullptr) runtime = known->runtime;
+        } else if (holds(file.text, "engine=\"buildah")) {  // "buildah-1.28.2", or "podman-4.3.1"
+            runtime = "buildah";
+        }
+        add_evidence(out, true, marker.name, found, runtime);
+    }
+}
+
+inline void look_at_variables(const container_probe& where, std::vector<container_evidence>& out) {
     const std::string first = proc_file(where.root, "1/environ");
     for (std::string_view rest = first; !rest.empty();) {
         const std::string_view variable = next_part(rest, std::string_view("\0", 1));
         if (starts_with(variable, "container="))
             look_at_container_value(variable.substr(10), "/proc/1/environ", out);
     }
-    const char* value = find_variable(where.environment, "container");
-    if (value != nullptr) look_at_container_value(value, "environment", out);
-    for (const named_runtime& hint : hint_variables) {
-        const char* set = find_variable(where.environment, hint.name);
-        if (set != nullptr && *set != '\0') out.add(false, hint.name, "", hint.runtime);
+    const auto find = [&](const char* name) {
+        const char* set = find_variable(where.environment, name);
+        return std::string_view(set == nullptr ? "" : set);
+    };
+    look_at_container_value(find("container"), "environment", out);
+    for (const hint_variable& hint : hint_variables) {
+        const std::string_view set = find(hint.name);
+        if (!set.empty() && starts_with(set, hint.prefix) &&
+            (hint.beside == nullptr || !find(hint.beside).empty())) {
+            add_evidence(out, false, hint.name, "", hint.runtime);
+        }
     }
 }
 
@@ -197,14 +222,15 @@ inline const cgroup_rule* find_cgroup_rule(std::string_view path) {
 }
 
 // Lines of "NUMBER:CONTROLLERS:PATH"; number 0 and no controllers in version 2.
-inline void look_at_cgroup(const container_probe& where, std::string_view name, evidence_list& out) {
+inline void look_at_cgroup(const container_probe& where, std::string_view name,
+                           std::vector<container_evidence>& out) {
     const std::string text = proc_file(where.root, name);
     for (std::string_view rest = text; !rest.empty();) {
         std::string_view path = next_part(rest, "\n");
         next_part(path, ":");
         next_part(path, ":");
         if (const cgroup_rule* rule = find_cgroup_rule(path))
-            return out.add(rule->conclusive, cat({"/proc/", name}), path, rule->runtime);
+            return add_evidence(out, rule->conclusive, cat({"/proc/", name}), path, rule->runtime);
     }
 }
 
@@ -223,7 +249,7 @@ inline bool is_given_file(std::string_view path) {
 
 // Lines of "ID PARENT DEVICE ROOT MOUNT_POINT OPTIONS [MORE...] - TYPE SOURCE SUPER_OPTIONS". On the host, mounts of
 // containers are elsewhere than at / and at the given files.
-inline void look_at_mounts(const container_probe& where, evidence_list& out) {
+inline void look_at_mounts(const container_probe& where, std::vector<container_evidence>& out) {
     constexpr const char* source = "/proc/self/mountinfo";
     const std::string text = proc_file(where.root, "self/mountinfo");
     for (std::string_view rest = text; !rest.empty();) {
@@ -234,37 +260,48 @@ inline void look_at_mounts(const container_probe& where, evidence_list& out) {
         const std::string_view point = next_part(fields, " ");
         if (is_given_file(point)) {
             const named_runtime* storage = find_storage(mounted);
-            if (storage != nullptr) out.add(true, source, cat({point, " is ", mounted}), storage->runtime);
+            if (storage != nullptr)
+                add_evidence(out, true, source, cat({point, " is ", mounted}), storage->runtime);
         } else if (point == "/") {
             const std::size_t dash = fields.find(" - ");
             fields.remove_prefix(dash == std::string_view::npos ? fields.size() : dash + 3);
             const bool is_overlay = holds(next_part(fields, " "), "overlay");
             const named_runtime* storage = find_storage(is_overlay ? fields : mounted);
             if (storage != nullptr || is_overlay) {
-                out.add(storage != nullptr, source,
-                        cat({"/ is ", is_overlay ? "an overlay of " : "", is_overlay ? fields : mounted}),
-                        storage != nullptr ? storage->runtime : "");
+                add_evidence(
+                    out, storage != nullptr, source,
+                    cat({"/ is ", is_overlay ? "an overlay of " : "", is_overlay ? fields : mounted}),
+                    storage != nullptr ? storage->runtime : "");
             }
         }
     }
 }
 
 // Linux gives the first PID namespace this number (PROC_PID_INIT_INO).
-inline void look_at_namespace(const container_probe& where, evidence_list& out) {
+inline void look_at_namespace(const container_probe& where, std::vector<container_evidence>& out) {
     const std::string link = proc_link(where.root, "self/ns/pid");
     if (starts_with(link, "pid:[") && link != "pid:[4026531836]")
-        out.add(false, "/proc/self/ns/pid", "a PID namespace of its own", "");
+        add_evidence(out, false, "/proc/self/ns/pid", "a PID namespace of its own", "");
 }
 
 inline std::string choose_runtime(const std::vector<container_evidence>& evidence) {
     std::string first;
-    for (const container_evidence& each : evidence) {
-        for (const char* orchestrator : orchestrators) {
-            if (each.runtime == orchestrator) return each.runtime;
+    for (const stop_platform& platform : stop_platforms) {
+        for (const container_evidence& each : evidence) {
+            if (each.runtime == platform.runtime) return each.runtime;
+            if (first.empty()) first = each.runtime;
         }
-        if (first.empty()) first = each.runtime;
     }
     return first;
+}
+
+// Null where nothing but the machine's init stops this process. A task of Nomad's raw_exec is in no container.
+inline const stop_platform* find_platform(const container_info& info) {
+    if (!info.in_container && info.runtime != "nomad") return nullptr;
+    for (const stop_platform& platform : stop_platforms) {
+        if (info.runtime == platform.runtime) return &platform;
+    }
+    return &any_platform;
 }
 
 // A machine that is no container has an init; hints count only where PID 1 is something else.

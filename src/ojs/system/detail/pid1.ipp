@@ -12,48 +12,21 @@ inline namespace v0_1_0 {
 namespace detail {
 
 struct program_rule {
-    const char* name;
+    const char* names;
     pid1_kind kind;
     sigtstp_fate sigtstp = sigtstp_fate::passed_on;
 };
 
 // By comm, or by the name the program was called by.
 inline constexpr program_rule program_rules[] = {
-    {"tini", pid1_kind::forwards},
-    {"tini-static", pid1_kind::forwards},
-    {"docker-init", pid1_kind::forwards},
-    {"ojs-init", pid1_kind::forwards},  // as_init()
+    {"tini tini-static docker-init ojs-init", pid1_kind::forwards},  // the last is as_init()
     {"dumb-init", pid1_kind::forwards, sigtstp_fate::stops_us},
-    {"catatonit", pid1_kind::forwards, sigtstp_fate::dropped},
-    {"podman-init", pid1_kind::forwards, sigtstp_fate::dropped},  // catatonit
+    {"catatonit podman-init", pid1_kind::forwards, sigtstp_fate::dropped},
     {"pause", pid1_kind::pause},
-    {"systemd", pid1_kind::init},
-    {"init", pid1_kind::init},
-    {"s6-svscan", pid1_kind::init},
-    {"s6-linux-init", pid1_kind::init},
-    {"runit", pid1_kind::init},
-    {"runit-init", pid1_kind::init},
-    {"runsvdir", pid1_kind::init},
-    {"my_init", pid1_kind::init},
-    {"supervisord", pid1_kind::init},
-    {"openrc-init", pid1_kind::init},
-    {"dinit", pid1_kind::init},
-    {"finit", pid1_kind::init},
-    {"procd", pid1_kind::init},
-    {"shepherd", pid1_kind::init},
-    {"launchd", pid1_kind::init},
-    {"sh", pid1_kind::shell},
-    {"bash", pid1_kind::shell},
-    {"dash", pid1_kind::shell},
-    {"ash", pid1_kind::shell},
-    {"zsh", pid1_kind::shell},
-    {"ksh", pid1_kind::shell},
-    {"ksh93", pid1_kind::shell},
-    {"mksh", pid1_kind::shell},
-    {"yash", pid1_kind::shell},
-    {"fish", pid1_kind::shell},
-    {"csh", pid1_kind::shell},
-    {"tcsh", pid1_kind::shell},
+    {"systemd init s6-svscan s6-linux-init runit runit-init runsvdir my_init supervisord openrc-init dinit "
+     "finit procd shepherd launchd",
+     pid1_kind::init},
+    {"sh bash dash ash zsh ksh ksh93 mksh yash fish csh tcsh", pid1_kind::shell},
 };
 
 inline std::string_view next_part(std::string_view& text, std::string_view separators) {
@@ -95,7 +68,9 @@ inline const program_rule* find_program_rule(const process_facts& facts) {
     // A script has its own name as comm, and its interpreter's as the name it was called by.
     for (const std::string& name : {facts.comm, called}) {
         for (const program_rule& rule : program_rules) {
-            if (name == rule.name) return &rule;
+            for (std::string_view names = rule.names; !names.empty();) {
+                if (name == next_part(names, " ")) return &rule;
+            }
         }
     }
     return nullptr;

@@ -205,6 +205,21 @@ class active_job : public ref_counted {
         revoked_.store(true);
         return true;
     }
+    // The same, and another may have it by now: nothing is reported for it.
+    bool lose() {
+        lost_.store(true);
+        return revoke();
+    }
+    bool lost() const noexcept { return lost_.load(); }
+
+    // The answer to a heartbeat sent then names it among those extended.
+    void note_listed(time_point sent) noexcept { listed_at_.store(sent.time_since_epoch().count()); }
+    // Whether the answer to a heartbeat sent then leaves it out, and the backend was not asked since it was last listed.
+    bool is_missing(time_point sent) const noexcept {
+        return !taken() && listed_at_.load() < sent.time_since_epoch().count();
+    }
+    void note_asked() noexcept { listed_at_.store(never); }
+
     // For the supervisor, true once.
     bool was_revoked() noexcept { return revoked_.load(memory_order::relaxed) && revoked_.exchange(false); }
     // When it was cancelled, alone or with all others; or never.
@@ -245,6 +260,8 @@ class active_job : public ref_counted {
     const ref<all_jobs_cancel> all_jobs_;
     atomic<steady_clock::rep> cancelled_alone_at_{never};
     atomic<bool> revoked_{false};  // and nobody was told
+    atomic<bool> lost_{false};
+    atomic<steady_clock::rep> listed_at_{0};  // or never: it was asked for
     atomic<settler> settler_{settler::nobody};
     atomic<bool> began_{false};
     atomic<steady_clock::rep> lease_until_{0};

@@ -65,7 +65,7 @@ class beat_schedule {
             const time_point next = next_turn(spare);
             const bool due = now >= due_ && (!finishing_ || asked_);
             if (due && now >= next) return begin(now);
-            if (finishing_ && !due && (on_their_way_ == 0 || now >= last_due_)) {
+            if (finishing_ && !due && (on_their_way_ + queries_ == 0 || now >= last_due_)) {
                 last_begun_ = true;
                 changed_.notify_all();
                 return {beat_turn::kind::last, 0};
@@ -104,7 +104,18 @@ class beat_schedule {
     }
     bool any_on_its_way() const {
         const lock_guard held(mutex_);
-        return on_their_way_ > 0;
+        return on_their_way_ + queries_ > 0;
+    }
+    // Around a question about a job, beside the beats. False: only the last beat may follow.
+    bool begin_query() {
+        const lock_guard held(mutex_);
+        queries_ += finishing_ ? 0 : 1;
+        return !finishing_;
+    }
+    void end_query() {
+        const lock_guard held(mutex_);
+        --queries_;
+        if (finishing_) changed_.notify_all();
     }
     // Whether no beat but the last may be sent any more.
     bool last_begun() const {
@@ -175,6 +186,7 @@ class beat_schedule {
     time_point last_due_ = time_point::max();
     std::uint64_t begun_ = 0;
     std::uint64_t ended_ = 0;  // the latest of those that have
+    int queries_ = 0;          // about jobs, on their way
     int on_their_way_ = 1;     // see note_registration_tried()
     std::string told_;         // the state in it
     result<void> answer_;      // to it

@@ -10,82 +10,103 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// Beside the caller, on threads of the pool: what is called is not ours to know. For want of threads the caller calls: a
-// job that is never told might wait for ever.
+// On threads of the pool, because user code may block. Without a thread the caller calls: a job that misses its
+// cancellation might wait for ever.
 class cancel_calls {
   public:
     cancel_calls(const worker_context& worker, pool_threads& threads) : worker_(worker), threads_(threads) {}
 
-    // After all jobs were cancelled by one store: ends their waits and calls their callbacks. Only a handler that has begun
-    // can wait or be called back; and those that waited first are woken first, which spares the system to search for each
-    // among all that wait.
-    void tell_all(function<array<ref<active_job>>()> jobs_in_handlers) {
-        const auto tell = [this, jobs_in_handlers] {
-            const array<ref<active_job>> jobs = jobs_in_handlers();
-            array<ref<active_job>> held_up;  // by a handler that may wait long for a processor
-            for (const ref<active_job>& job : jobs) {
-                if (!job->cancel.try_end_waits()) held_up.push_back(job);
-            }
-            const ref<callback_round> round = callbacks_of(jobs);
-            const bool beside_us = round->jobs.empty() || add_thread(round);
-            for (const ref<active_job>& job : held_up) job->cancel.end_waits();
-            if (!beside_us) call_back(*round);
-        };
-        if (!threads_.start_service(options(), tell)) tell();
+    // After all jobs were cancelled by one store: ends their waits and calls their callbacks, in the order they began, because
+    // the system finds those that waited first at once. Only a handler that has begun can wait or be called back.
+    void tell_all(array<ref<active_job>> jobs_in_handlers) {
+        const ref<cancel_round> round = make_ref<cancel_round>();
+        round->jobs = std::move(jobs_in_handlers);
+        round->threads_wanted = round->jobs.size() / jobs_per_thread;
+        {
+            const lock_guard held(mutex_);
+            to_all_ = round;
+        }
+        join(round);
+    }
+    // For a thread whose handler has returned. Among thousands of busy threads each has a small share of the processors;
+    // so each handler that returns gives its share to the others.
+    void help_tell_all() {
+        ref<cancel_round> round;
+        {
+            const lock_guard held(mutex_);
+            round = to_all_;
+        }
+        if (round) join(round);
     }
 
     void run(const array<ref<active_job>>& jobs) {
-        const ref<callback_round> round = callbacks_of(jobs);
-        if (round->jobs.empty() || add_thread(round)) return;
-        call_back(*round);
-    }
-
-  private:
-    // Jobs whose callbacks are to be called. One that takes its time holds up none but its thread.
-    struct callback_round : ref_counted {
-        array<ref<active_job>> jobs;
-        atomic<std::size_t> next{0};
-        atomic<int> free_threads{0};  // not in a callback
-    };
-
-    static ref<callback_round> callbacks_of(const array<ref<active_job>>& jobs) {
-        const ref<callback_round> round = make_ref<callback_round>();
+        const ref<cancel_round> round = make_ref<cancel_round>();
         for (const ref<active_job>& job : jobs) {
             if (job->cancel.callbacks_due()) round->jobs.push_back(job);
         }
-        return round;
+        if (!round->jobs.empty() && !add_thread(round)) join(round);
     }
 
-    thread_options options() const noexcept { return worker_.service_thread("ojs-cancel"); }
+  private:
+    static constexpr std::size_t jobs_per_thread = 128;
 
-    bool add_thread(const ref<callback_round>& round) {
+    // A callback that takes its time delays no other job's.
+    struct cancel_round : ref_counted {
+        array<ref<active_job>> jobs;
+        atomic<std::size_t> next{0};
+        atomic<std::size_t> threads_wanted{0};
+        atomic<int> free_threads{0};  // not in a callback
+    };
+
+    bool add_thread(const ref<cancel_round>& round) {
         round->free_threads.fetch_add(1);
-        const result<void> added = threads_.start_service(options(), [this, round] {
+        const result<void> added = threads_.start_service(worker_.service_thread("ojs-cancel"), [this,
+                                                                                                 round] {
             sched_yield();  // who started this is about to call one itself, and if that is quick, goes on with the others
-            call_back(*round);
+            start_wanted(round);
+            call_jobs(round);
         });
         if (!added) round->free_threads.fetch_sub(1);
         return added.has_value();
     }
+    // Each thread starts two more, so that none has to start them all.
+    void start_wanted(const ref<cancel_round>& round) {
+        for (int i = 0; i < 2; ++i) {
+            std::size_t wanted = round->threads_wanted.load();
+            while (wanted > 0 && !round->threads_wanted.compare_exchange_strong(wanted, wanted - 1)) {
+            }
+            if (wanted == 0 || !add_thread(round)) return;
+        }
+    }
 
-    void call_back(callback_round& round) {
-        for (std::size_t i; (i = round.next.fetch_add(1)) < round.jobs.size();) {
-            const ref<active_job> job = round.jobs[i];
-            const bool last_free = round.free_threads.fetch_sub(1) <= 1;
-            if (last_free && i + 1 < round.jobs.size()) add_thread(ref<callback_round>(&round));
-            // One that ends its thread must not keep the others from being called.
-            call_guarded([&] { job->cancel.run_callbacks(); },
-                         [&] {
-                             run({job});
-                             round.free_threads.fetch_add(1);
-                             call_back(round);
-                         });
-            round.free_threads.fetch_add(1);
+    void join(const ref<cancel_round>& round) {
+        round->free_threads.fetch_add(1);
+        start_wanted(round);
+        call_jobs(round);
+    }
+
+    void call_jobs(const ref<cancel_round>& round) {
+        for (std::size_t i; (i = round->next.fetch_add(1)) < round->jobs.size();) {
+            const ref<active_job> job = round->jobs[i];
+            const bool last_free = round->free_threads.fetch_sub(1) <= 1;
+            job->cancel.end_waits();
+            if (job->cancel.callbacks_due()) {
+                if (last_free && i + 1 < round->jobs.size()) add_thread(round);
+                // One that ends its thread must not keep the others from being called.
+                call_guarded([&] { job->cancel.run_callbacks(); },
+                             [&] {
+                                 run({job});
+                                 join(round);
+                             });
+            }
+            round->free_threads.fetch_add(1);
         }
     }
 
     const worker_context& worker_;
     pool_threads& threads_;
+    mutex mutex_;
+    ref<cancel_round> to_all_;
 };
 
 }  // namespace detail

@@ -7,7 +7,7 @@
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/clock.hpp"
 #include "../../base/detail/proc.hpp"
-#include "../../net/detail/http_routes.hpp"
+#include "../../net/detail/http_routes.ipp"
 #include "../../net/detail/url.hpp"
 #include "../../net/http_server.hpp"
 #include "../worker_options.ipp"
@@ -216,13 +216,10 @@ class health_answers : public ref_counted {
     bool drained() const noexcept { return !worker_.may_fetch() && worker_.claims.count() == 0; }
 
     http_response drain(const http_request& request) {
-        std::chrono::milliseconds timeout = default_drain;
-        if (!read_timeout(request.target, timeout)) {
-            return json_problem(400,
-                                "timeout is not a duration (write 500ms, 30s, 1m30s, 1h, or whole seconds)");
-        }
+        const result<std::chrono::milliseconds> timeout = read_timeout(request.target);
+        if (!timeout) return json_problem(400, cat({"timeout: ", timeout.error().text}));
         worker_.life.apply(event::quiet_request, {cause_kind::rpc, 0});
-        if (drains_.fetch_add(1) < most_drains) await_drain(request, deadline_after(timeout));
+        if (drains_.fetch_add(1) < most_drains) await_drain(request, deadline_after(*timeout));
         drains_.fetch_sub(1);
         const bool done = drained();
         return json_answer(done ? 200 : 503, cat({"{\"drained\":", done ? "true" : "false",
@@ -238,12 +235,11 @@ class health_answers : public ref_counted {
             if (steady_clock::now() >= deadline || is_abandoned(request)) return;
         }
     }
-    static bool read_timeout(std::string_view target, std::chrono::milliseconds& out) {
+    static result<std::chrono::milliseconds> read_timeout(std::string_view target) {
         std::string_view text;
-        if (!find_parameter(target, "timeout", text)) return true;
+        if (!find_parameter(target, "timeout", text)) return default_drain;
         const result<std::chrono::milliseconds> parsed = parse_duration(text);
-        if (parsed) out = *parsed < longest_drain ? *parsed : longest_drain;
-        return parsed.has_value();
+        return parsed && *parsed > longest_drain ? longest_drain : parsed;
     }
 
     const ref<worker_context> context_;

@@ -124,7 +124,10 @@ class heartbeat : public ref_counted {
     }
 
     result<void> beat(std::string state, bool matters, function<bool()> still_wanted) {
-        const array<ref<active_job>> jobs = worker_.jobs.snapshot();
+        array<ref<active_job>> jobs;
+        worker_.jobs.each([&](active_job& job) {
+            if (!job.lost()) jobs.push_back(ref<active_job>(&job));
+        });
         const time_point sent = steady_clock::now();
         const heartbeat_request request = {&worker_.identity, std::move(state), ids_of(jobs), matters,
                                            std::move(still_wanted)};
@@ -140,6 +143,8 @@ class heartbeat : public ref_counted {
         cover_leases(jobs, sent);
         if (!answer) return answer.error();
         renew_leases(jobs, *answer, sent);
+        if (!answer->jobs_extended.empty()) names_extended_ = true;
+        if (names_extended_) ask_for_missing(jobs, sent);
         obey(*answer);
         return {};
     }
@@ -158,8 +163,47 @@ class heartbeat : public ref_counted {
             if (!each->lease_expired(answered)) each->extend_lease(sent);
         }
         for (const std::string& id : answer.jobs_extended) {
-            worker_.jobs.each_of(id, [&](active_job& job) { job.extend_lease(sent); });
+            worker_.jobs.each_of(id, [&](active_job& job) {
+                job.extend_lease(sent);
+                job.note_listed(sent);
+            });
         }
+    }
+
+    // Jobs that a backend which names those it extends left out: perhaps it has cancelled them. Each is asked for once, on a
+    // thread of its own, so that no beat waits; those beyond max_queries are left to the next beat.
+    void ask_for_missing(const array<ref<active_job>>& jobs, time_point sent) {
+        if (asking_.exchange(true)) return;
+        array<ref<active_job>> missing;
+        for (const ref<active_job>& each : jobs) {
+            if (missing.size() < max_queries && each->is_missing(sent)) missing.push_back(each);
+        }
+        if (!missing.empty()) {
+            const ref<heartbeat> self(this);
+            const ref<worker_context> context(&worker_);
+            result<thread> started = thread::start([self, context, missing] { self->ask_for(missing); },
+                                                   worker_.service_thread("ojs-query"));
+            if (started) return started->detach();  // all_home() waits for its questions
+        }
+        asking_ = false;
+    }
+
+    void ask_for(const array<ref<active_job>>& jobs) {
+        const std::chrono::milliseconds request = worker_.options.request_timeout;
+        for (const ref<active_job>& each : jobs) {
+            if (!worker_.beats.begin_query()) break;
+            each->note_asked();
+            const time_point deadline = deadline_after(request < max_query_time ? request : max_query_time);
+            const result<bool> ours = worker_.call([&](ojs::transport& transport) {
+                return transport.confirm_claim(
+                    {&worker_.identity, each->job.id, [this] { return !worker_.beats.last_begun(); }},
+                    deadline);
+            });
+            worker_.beats.end_query();
+            if (ours && !*ours && each->lose()) worker_.supervisor.notify();
+        }
+        asking_ = false;
+        worker_.supervisor.notify();
     }
 
     // No answer ever un-quiets a worker: backends say "running" to every beat. [WIRE]
@@ -207,10 +251,14 @@ class heartbeat : public ref_counted {
     }
 
     static constexpr std::chrono::milliseconds last_beat_tries{500};
+    static constexpr std::chrono::milliseconds max_query_time{2000};
+    static constexpr std::size_t max_queries = 8;  // of one beat
 
     worker_context& worker_;
     beating_thread threads_[2];
     atomic<bool> finished_{false};
+    atomic<bool> names_extended_{false};  // the backend has named a job of ours that it extended
+    atomic<bool> asking_{false};
 };
 
 }  // namespace detail

@@ -64,15 +64,16 @@ class job_pool : public ref_counted {
         return slots_.retry_at();
     }
 
-    // Reports these as interrupted, on threads of their own, unless their handlers are faster.
-    void interrupt(const array<ref<active_job>>& jobs, cancel_reason why) {
+    // Reports all jobs as interrupted, on threads of their own, unless their handlers are faster.
+    void interrupt_all(cancel_reason why) {
         all_jobs_->abandon();
-        reports_.interrupt(jobs, why);
+        reports_.interrupt_all(why);
     }
+    void expect_reports() { reports_.expect(16); }
     // Cancels all jobs, by one store; false where they were before. And tells those who wait for that, beside the caller.
     bool cancel_all(cancel_reason why) { return all_jobs_->request(why, steady_clock::now()); }
     void tell_all_cancelled() {
-        cancels_.tell_all([this] { return jobs_in_handlers(); });
+        reports_.run_first([this] { cancels_.tell_all(jobs_in_handlers()); });
     }
     // The same for some.
     void run_cancel_callbacks(const array<ref<active_job>>& jobs) { cancels_.run(jobs); }
@@ -149,7 +150,10 @@ class job_pool : public ref_counted {
             lock_guard held(mutex_);
             if (job) job_left(*job);
             job = next_job(held);
-            if (!job) return;
+            if (!job) {
+                held.unlock();
+                return cancels_.help_tell_all();
+            }
             running_.add(job);
             pass_lead(held);
         }

@@ -1,4 +1,4 @@
-// report_limits: until when a stop lets jobs be reported.
+// report_limits: until when a stop lets jobs be reported, and when a failed report is tried again.
 #pragma once
 
 #include "../../base/detail/atomic.hpp"
@@ -17,23 +17,32 @@ class report_limits {
     void set(time_point when) {
         const lock_guard held(mutex_);
         deadline_.store(when, memory_order::release);
+        ++changes_;
         changed_.notify_all();
     }
+    // Ends every pause: what waits is tried at once.
+    void retry_now() {
+        const lock_guard held(mutex_);
+        ++changes_;
+        changed_.notify_all();
+    }
+    std::uint32_t changes() const noexcept { return changes_; }
     // No FAIL waits for a checkpoint under way after this moment: what it holds goes with the FAIL anyway.
     time_point saves() const noexcept { return saves_.load(memory_order::acquire); }
     void set_saves(time_point when) noexcept { saves_.store(when, memory_order::release); }
 
-    // Between two tries of a settling call. Ends early when the deadline changes.
-    void pause(time_point until) {
+    // Between two tries of a settling call. Ends early at set() and retry_now() since changes() was `seen`.
+    void pause(time_point until, std::uint32_t seen) {
         lock_guard held(mutex_);
-        const time_point before = deadline();
-        while (deadline() == before && changed_.wait_until(held, until < before ? until : before)) {
+        const time_point last = deadline();
+        while (changes_ == seen && changed_.wait_until(held, until < last ? until : last)) {
         }
     }
 
   private:
     atomic<time_point> deadline_{time_point::max()};
     atomic<time_point> saves_{time_point::max()};
+    atomic<std::uint32_t> changes_{0};
     mutex mutex_;
     condition changed_;
 };

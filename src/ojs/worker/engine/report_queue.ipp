@@ -25,13 +25,34 @@ class report_queue {
         start_wanted();
     }
 
-    // Jobs to be interrupted, unless their handlers are faster: each is taken when its turn comes.
-    void interrupt(array<ref<active_job>> jobs, cancel_reason why) {
+    // All jobs are to be interrupted, unless their handlers are faster: each is taken when its turn comes. Takes the same
+    // time however many they are.
+    void interrupt_all(cancel_reason why) {
         {
             const lock_guard held(mutex_);
-            open_ = std::move(jobs);
             why_ = why;
-            work_.notify_all();
+            expected_ = 1;
+            interrupt_due_ = true;
+            work_.notify_one();
+        }
+        start_wanted();
+    }
+
+    // Runs a task before the next report, beside the caller. It may block.
+    void run_first(function<void()> task) {
+        {
+            const lock_guard held(mutex_);
+            first_ = std::move(task);
+            work_.notify_one();
+        }
+        start_wanted();
+    }
+
+    // Starts threads for as many jobs ahead of time: a thread starts slowly while thousands of handlers are busy.
+    void expect(std::size_t jobs) {
+        {
+            const lock_guard held(mutex_);
+            expected_ = jobs;
         }
         start_wanted();
     }
@@ -54,7 +75,9 @@ class report_queue {
     // True if one more thread would have something to do; it counts as started.
     bool wants_thread() {
         const lock_guard held(mutex_);
-        if (running_ - busy_ >= taken_.size() + open_.size() || running_ >= most_threads) return false;
+        if (running_ - busy_ >= taken_.size() + open_.size() + expected_ + (first_ ? 1 : 0) ||
+            running_ >= most_threads)
+            return false;
         ++running_;
         return true;
     }
@@ -84,6 +107,13 @@ class report_queue {
     void work_off(lock_guard& held) {
         array<entry> settled;
         entry next;
+        if (first_) {
+            const function<void()> task = std::move(first_);
+            first_ = nullptr;
+            held.unlock();
+            task();
+            held.lock();
+        }
         while (take(next, held)) {
             next.end = conclude(worker_, *next.job, next.report);
             settled_one_();
@@ -106,6 +136,7 @@ class report_queue {
             held.unlock();
             return true;
         }
+        if (interrupt_due_) open_all(held);
         while (!open_.empty()) {
             next.job = std::move(open_.back());
             open_.pop_back();
@@ -115,6 +146,20 @@ class report_queue {
             return true;
         }
         return false;
+    }
+
+    // Returns with the mutex held, which it releases meanwhile.
+    void open_all(lock_guard& held) {
+        interrupt_due_ = false;
+        held.unlock();
+        array<ref<active_job>> jobs = worker_.jobs.snapshot();
+        held.lock();
+        expected_ = 0;
+        open_ = std::move(jobs);
+        work_.notify_all();
+        held.unlock();
+        for (int i = 0; i < 2; ++i) start_wanted();
+        held.lock();
     }
 
     verdict last_word(active_job& job) const {
@@ -133,8 +178,11 @@ class report_queue {
     array<entry> taken_;
     array<ref<active_job>> open_;
     cancel_reason why_ = cancel_reason::none;
-    std::size_t running_ = 0;  // threads
-    std::size_t busy_ = 0;     // of them
+    function<void()> first_;      // or none
+    bool interrupt_due_ = false;  // all jobs are to go into open_
+    std::size_t expected_ = 0;    // jobs yet to come
+    std::size_t running_ = 0;     // threads
+    std::size_t busy_ = 0;        // of them
     bool closed_ = false;
 };
 

@@ -165,12 +165,14 @@ inline result<settle_end> report_once(worker_context& worker, active_job& job, c
     return *answer == settled::accepted ? settle_end::accepted : settle_end::gone;
 }
 
-// When to try again. What the backend asks for counts, but in a stop for half of what is left: then it may be well again.
+// When to try again. What the backend asks for counts, but in a drain or stop for half of what is left: then it may be well
+// again.
 inline time_point next_try(const worker_context& worker, const error& failure,
                            std::chrono::milliseconds least) {
     time_point asked = deadline_after(failure.retry_after);
     const time_point now = steady_clock::now();
-    const time_point last = worker.reports.deadline();
+    const time_point stop = worker.reports.deadline();
+    const time_point last = stop == time_point::max() ? worker.drain_deadline() : stop;
     if (last != time_point::max() && asked > now + (last - now) / 2) asked = now + (last - now) / 2;
     return asked > now + least ? asked : now + least;
 }
@@ -178,19 +180,25 @@ inline time_point next_try(const worker_context& worker, const error& failure,
 // Tells the backend until it answers. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]
 inline settle_end report_until_answered(worker_context& worker, active_job& job, verdict& report) {
     backoff pauses(std::chrono::milliseconds(50), std::chrono::milliseconds(2000));
+    constexpr int max_stray_answers = 6;
+    int stray_answers = 0;
     while (steady_clock::now() < worker.reports.deadline()) {
+        if (job.lost()) return settle_end::gone;
+        const std::uint32_t seen = worker.reports.changes();
         const result<settle_end> end = report_once(worker, job, report);
         if (end) return *end;
         const error& failure = end.error();
         worker.log.write(log_level::warn, report.ack ? "ACK failed" : "FAIL failed",
                          {field("job_id", job.job.id), field("error", failure.text)});
-        if (failure.code == errc::rejected) {
+        // A 400 that is no error of the API may be a proxy's: only one that comes again and again is final.
+        const bool stray = failure.code == errc::bad_answer && failure.http_status / 100 == 4;
+        if (failure.code == errc::rejected || (stray && ++stray_answers >= max_stray_answers)) {
             // Perhaps it was too large. The work is done, or failed, all the same.
             std::string& load = report.ack ? report.result_json : report.checkpoint;
             if (load.empty()) return settle_end::rejected;
             load.clear();
         } else {
-            worker.reports.pause(next_try(worker, failure, pauses.next()));
+            worker.reports.pause(next_try(worker, failure, pauses.next()), seen);
         }
     }
     return settle_end::out_of_time;
@@ -257,6 +265,8 @@ inline void log_settled(const worker_context& worker, const active_job& job, con
         case settle_end::accepted: return log_job(worker, job, report.level, report.message, report);
         case settle_end::gone:
         case settle_end::lease_lost:
+            if (job.lost())
+                return log_job(worker, job, log_level::info, "job no longer this worker's; not reported");
             return log_job(worker, job, log_level::warn, "the job's reservation is gone; settled elsewhere");
         case settle_end::rejected:
         case settle_end::out_of_time:

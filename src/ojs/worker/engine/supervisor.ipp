@@ -17,6 +17,17 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
+// A run() has ended. One that leaves a thread behind ends the process, but never while another one has jobs to settle: the
+// last does it, with the worst status of all. True: the caller must not return.
+inline bool end_run(int status, bool leaves_threads) noexcept {
+    int worst = process.worst_status.load();
+    while (status > worst && !process.worst_status.compare_exchange_weak(worst, status)) {
+    }
+    if (leaves_threads) process.exits.store(true);
+    if (process.runs.fetch_sub(1) == 1 && process.exits.load()) _exit(process.worst_status.load());
+    return leaves_threads;
+}
+
 // Runs one worker from its first heartbeat to its last. Sleeps on one descriptor; makes no slow call itself,
 // so it notices every signal at once. Listeners are called from here.
 class supervisor {
@@ -60,6 +71,9 @@ class supervisor {
         stop();
         return end();
     }
+
+    // Once supervise() has returned: others still run in this process, and the last of them ends it.
+    bool must_exit() const noexcept { return must_exit_; }
 
   private:
     // The phase as noticed: what follows from it has been done. The lifecycle itself may be ahead.
@@ -197,6 +211,7 @@ class supervisor {
         next_progress_ = steady_clock::now() + worker_.options.progress_interval;
         worker_.claims.close();
         pool_->close();
+        if (worker_.jobs.size() > many_jobs) pool_->expect_reports();
     }
 
     // Who is behind the drain, as far as a signal is; it may have come to an outside lifecycle only.
@@ -281,7 +296,7 @@ class supervisor {
     void interrupt_jobs(time_point report_deadline) {
         const std::chrono::milliseconds wait = time_to_return();
         if (wait.count() > 0) await_cancelled(wait, report_deadline);
-        pool_->interrupt(worker_.jobs.snapshot(), stop_reason());
+        pool_->interrupt_all(stop_reason());
     }
 
     // For handlers that were cancelled, before they are reported.
@@ -347,7 +362,7 @@ class supervisor {
         stop_health();
         const bool all_ended = end_threads();
         log_.ended(status, draining_since_);
-        if (!(all_home && all_ended && all_steps_home_) && owns_process_) _exit(status);
+        if (owns_process_) must_exit_ = end_run(status, !(all_home && all_ended && all_steps_home_));
         return status;
     }
 
@@ -404,6 +419,7 @@ class supervisor {
 
     // What stop_and_cancel() leaves handlers where cancel_wait says nothing. [WIRE 2]
     static constexpr std::chrono::milliseconds hard_stop_wait{1000};
+    static constexpr std::size_t many_jobs = 64;  // their handlers may keep every processor busy
     static constexpr std::chrono::milliseconds saves_share{250};  // for checkpoints under way to be kept
     // How long handlers of reported jobs may take to come back before the process leaves without them.
     static constexpr std::chrono::milliseconds stuck_wait{100};
@@ -432,6 +448,7 @@ class supervisor {
     bool reclaim_named_ = false;  // by the termination-mode file
     bool all_steps_home_ = true;
     bool all_steps_ran_ = true;
+    bool must_exit_ = false;
     ojs::phase phase_seen_ = phase::running;
     time_point next_progress_ = time_point::max();
     time_point draining_since_ = steady_clock::now();

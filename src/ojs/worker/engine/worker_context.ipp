@@ -94,6 +94,7 @@ class worker_context : public ref_counted {
     void drain_began(time_point when) noexcept {
         steady_clock::rep unknown = never;
         drain_deadline_.compare_exchange_strong(unknown, end_of_drain(when).time_since_epoch().count());
+        reports.retry_now();  // no Retry-After from before the drain outlasts it
     }
 
     // Every call to the backend is made through here: none begins once `calls` is closed, so that nothing follows the

@@ -26,14 +26,11 @@ inline std::string path_segment(std::string_view text) {
     return out;
 }
 
-inline std::string checkpoint_route(const std::string& job_id) {
-    return cat({"/jobs/", path_segment(job_id), "/checkpoint"});
+inline std::string job_route(const std::string& job_id, std::string_view of_job = {}) {
+    return cat({"/jobs/", path_segment(job_id), of_job});
 }
+inline constexpr std::string_view fetch_route = "/workers/fetch";
 inline constexpr std::string_view checkpoint_route_name = "/jobs/{id}/checkpoint";  // for texts
-
-inline bool refuses_form(int status) noexcept {
-    return status == 400 || status == 422;
-}
 
 // What a form does not say, for the log.
 inline std::string_view dropped_of_beat(int form) noexcept {
@@ -78,7 +75,16 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(const char* metho
     request.method = method;
     request.target = detail::cat({"/ojs/v1", route});
     request.body = std::move(body);
-    return client_.send(request, call);
+    result<http_response> answer = client_.send(request, call);
+    // Of a FETCH each job is judged by itself: see read_jobs().
+    if (answer && detail::is_success(answer->status) && !answer->body.empty() &&
+        route != detail::fetch_route && !detail::is_json(answer->body)) {
+        return error{
+            errc::unavailable, 0,
+            detail::cat({method, " ", route, " answered ", answer->status, " with a body that is not JSON"}),
+            answer->status};
+    }
+    return answer;
 }
 
 // Whether it is time to try the forms from the full one on, although the backend has refused it. Of many calls, one does.
@@ -92,7 +98,7 @@ OJS_SHUTDOWN_INLINE bool http_transport::is_full_due(form_choice& form) noexcept
 // After an answer that is not a refusal. Only success shows that a better form is taken again.
 OJS_SHUTDOWN_INLINE void http_transport::keep_form(form_choice& form, int before, int taken, int status,
                                                    const error& why) {
-    const bool success = status >= 200 && status < 300;
+    const bool success = detail::is_success(status);
     const bool answers_request = success || status == 404 || status == 409;
     if (taken == before || !(taken < before ? success : answers_request)) return;
     if (!form.in_use.compare_exchange_strong(before, taken)) return;
@@ -115,7 +121,7 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_in_form(form_choi
     for (const int each : order) {
         if (each >= form.count || (tried >> each & 1U) != 0) continue;
         result<http_response> answer = post(route, body(each), call);
-        const bool refuses = answer && detail::refuses_form(answer->status);
+        const bool refuses = answer && detail::refuses_form(*answer);
         if (answer && !refuses) keep_form(form, in_use, each, answer->status, refused);
         if (!refuses) return answer;
         refused = detail::status_error(route, *answer, detail::quoting::no);
@@ -127,14 +133,14 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_in_form(form_choi
 
 OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_request& request,
                                                                    time_point deadline) {
-    constexpr std::string_view route = "/workers/fetch";
-    const result<http_response> answer =
-        post(route, detail::fetch_body(request), {deadline, resend::if_unsent, request.still_wanted});
+    const result<http_response> answer = post(detail::fetch_route, detail::fetch_body(request),
+                                              {deadline, resend::if_unsent, request.still_wanted});
     if (!answer && answer.error().code == errc::bad_answer)
         return detail::refused_answer(answer.error().text);
     if (!answer) return answer.error();
     if (answer->status == 204) return std::vector<job>();
-    if (answer->status != 200) return detail::status_error(route, *answer, detail::quoting::yes);
+    if (answer->status != 200)
+        return detail::status_error(detail::fetch_route, *answer, detail::quoting::yes);
     return detail::read_jobs(answer->body, request.count);
 }
 
@@ -148,15 +154,16 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::ack(const ack_request& reque
 OJS_SHUTDOWN_INLINE result<settled> http_transport::fail(const fail_request& request, time_point deadline) {
     constexpr std::string_view route = "/workers/nack";
     const http_call call = {deadline, resend::always, nullptr};
-    if (!request.checkpoint_json.empty() && fail_form_.in_use.load(detail::memory_order::relaxed) == 0) {
+    const bool in_full = request.requeue || fail_form_.in_use.load(detail::memory_order::relaxed) == 0;
+    if (!request.checkpoint_json.empty() && in_full) {
         const result<http_response> whole = post(route, detail::fail_body(request, true), call);
-        if (!whole || !detail::refuses_form(whole->status)) return detail::read_settled(route, whole);
+        if (!whole || !detail::refuses_form(*whole)) return detail::read_settled(route, whole);
         // It may be this one checkpoint that is refused: nothing follows for other FAILs.
     }
     const auto body = [&](int form) {
         return form == 0 ? detail::fail_body(request, false) : detail::schema_fail_body(request);
     };
-    return detail::read_settled(route, post_in_form(fail_form_, false, body, call));
+    return detail::read_settled(route, post_in_form(fail_form_, request.requeue, body, call));
 }
 
 OJS_SHUTDOWN_INLINE result<heartbeat_answer> http_transport::heartbeat(const heartbeat_request& request,
@@ -170,10 +177,20 @@ OJS_SHUTDOWN_INLINE result<heartbeat_answer> http_transport::heartbeat(const hea
                             request.still_wanted};
     const result<http_response> answer = post_in_form(beat_form_, request.matters, body, call);
     if (!answer) return answer.error();
-    if (answer->status == 204) return heartbeat_answer();
-    if (answer->status != 200)
+    if (!detail::is_success(answer->status))
         return detail::status_error("/workers/heartbeat", *answer, detail::quoting::yes);
+    if (answer->body.empty()) return heartbeat_answer();
     return detail::read_heartbeat(answer->body, request.active_jobs);
+}
+
+OJS_SHUTDOWN_INLINE result<bool> http_transport::confirm_claim(const claim_query& query,
+                                                               time_point deadline) {
+    const result<http_response> answer =
+        send("GET", detail::job_route(query.job_id), "", {deadline, resend::if_unsent, query.still_wanted});
+    if (!answer) return answer.error();
+    if (!detail::is_success(answer->status))
+        return detail::status_error("/jobs/{id}", *answer, detail::quoting::no, "GET");
+    return detail::is_held_by(answer->body, query.worker->worker_id);
 }
 
 OJS_SHUTDOWN_INLINE result<void> http_transport::register_worker(const worker_identity& worker,
@@ -196,7 +213,7 @@ OJS_SHUTDOWN_INLINE result<void> http_transport::tell_registrar(const char* meth
     const result<http_response> answer =
         send(method, path, std::move(body), {deadline, resend::always, nullptr});
     if (!answer) return answer.error();
-    const bool fine = answer->status < 300 || answer->status == 404 || answer->status == 405;
+    const bool fine = detail::is_success(answer->status) || answer->status == 404 || answer->status == 405;
     return fine ? result<void>()
                 : result<void>(detail::status_error(path, *answer, detail::quoting::yes, method));
 }
@@ -206,8 +223,7 @@ OJS_SHUTDOWN_INLINE result<void> http_transport::tell_registrar(const char* meth
 OJS_SHUTDOWN_INLINE result<settled> http_transport::read_missing(const std::string& job_id,
                                                                  const http_response& missing,
                                                                  const http_call& call) {
-    const std::string route = detail::cat({"/jobs/", detail::path_segment(job_id)});
-    const result<http_response> info = send("GET", route, "", call);
+    const result<http_response> info = send("GET", detail::job_route(job_id), "", call);
     if (!info) return info.error();
     if (detail::status_meaning(info->status) == errc::unavailable)
         return detail::status_error("/jobs/{id}", *info, detail::quoting::no, "GET");
@@ -223,14 +239,23 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::save_checkpoint(const checkp
                                                                     time_point deadline) {
     if (!keeps_checkpoints_.load(detail::memory_order::relaxed)) return detail::no_checkpoint_route();
     const http_call call = {deadline, resend::if_unsent, nullptr};
-    const result<http_response> answer = post(detail::checkpoint_route(request.job_id),
-                                              detail::cat({"{\"state\":", request.state_json, "}"}), call);
+    const auto send_by = [&](const char* method) {
+        return send(method, detail::job_route(request.job_id, "/checkpoint"),
+                    detail::cat({"{\"state\":", request.state_json, "}"}), call);
+    };
+    const bool puts = puts_checkpoints_.load(detail::memory_order::relaxed);
+    result<http_response> answer = send_by(puts ? "PUT" : "POST");
+    if (answer && answer->status == 405 && !puts) {
+        answer = send_by("PUT");
+        if (answer && detail::is_success(answer->status))
+            puts_checkpoints_.store(true, detail::memory_order::relaxed);
+    }
     if (answer && answer->status == 404) return read_missing(request.job_id, *answer, call);
     if (answer && (answer->status == 405 || answer->status == 501)) {
         keeps_checkpoints_.store(false, detail::memory_order::relaxed);
         return detail::no_checkpoint_route();
     }
-    if (answer && (answer->status < 300 || answer->status == 409))
+    if (answer && (detail::is_success(answer->status) || answer->status == 409))
         checkpoint_route_seen_.store(true, detail::memory_order::relaxed);
     return detail::read_settled(detail::checkpoint_route_name, answer);
 }
@@ -239,16 +264,16 @@ OJS_SHUTDOWN_INLINE result<std::string> http_transport::load_checkpoint(const st
                                                                         time_point deadline) {
     if (!keeps_checkpoints_.load(detail::memory_order::relaxed)) return std::string();
     const result<http_response> answer =
-        send("GET", detail::checkpoint_route(job_id), "", {deadline, resend::if_unsent, nullptr});
+        send("GET", detail::job_route(job_id, "/checkpoint"), "", {deadline, resend::if_unsent, nullptr});
     if (!answer) return answer.error();
     const int status = answer->status;
     if (status == 204 || status == 404 || status == 405 || status == 501) return std::string();
     if (status != 200)
         return detail::status_error(detail::checkpoint_route_name, *answer, detail::quoting::no, "GET");
     checkpoint_route_seen_.store(true, detail::memory_order::relaxed);
-    const result<void> valid = detail::check_json(answer->body);
-    if (!valid) return valid.error();
-    return std::string(detail::raw_member(answer->body, "state"));
+    const std::string_view nested =
+        detail::raw_member(detail::raw_member(answer->body, "checkpoint"), "state");
+    return std::string(nested.empty() ? detail::raw_member(answer->body, "state") : nested);
 }
 
 }  // namespace v0_1_0

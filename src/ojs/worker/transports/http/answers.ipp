@@ -42,6 +42,17 @@ inline std::string api_error_code(const http_response& answer) {
     return plain ? code : std::string();
 }
 
+inline bool is_success(int status) noexcept {
+    return status >= 200 && status < 300;
+}
+inline bool is_bad_request(int status) noexcept {
+    return status == 400 || status == 422;
+}
+// Whether the API itself refuses what a request says. Any other 400 may be a proxy's.
+inline bool refuses_form(const http_response& answer) {
+    return is_bad_request(answer.status) && !api_error_code(answer).empty();
+}
+
 // Whether a backend's answer may be quoted in an error text, and so be logged: it may echo what it was sent, which for
 // ACK and FAIL is what a job was about, and for 401 and 403 the token.
 enum class quoting { no, yes };
@@ -199,11 +210,24 @@ inline result<heartbeat_answer> read_heartbeat(std::string_view body,
     return out;
 }
 
+// False: by the answer to INFO, in or out of a member `job`, it is cancelled, or active at another worker.
+inline bool is_held_by(std::string_view body, std::string_view worker_id) {
+    const std::string_view nested = raw_member(body, "job");
+    const std::string_view job = nested.empty() ? body : nested;
+    std::string state;
+    std::string owner;
+    raw_string(raw_member(job, "state"), state);
+    raw_string(raw_member(job, "worker_id"), owner);
+    return state != "cancelled" && (state != "active" || owner.empty() || owner == worker_id);
+}
+
 inline result<settled> read_settled(std::string_view route, const result<http_response>& answer) {
     if (!answer) return answer.error();
-    if (answer->status >= 200 && answer->status < 300) return settled::accepted;
+    if (is_success(answer->status)) return settled::accepted;
     if (answer->status == 404 || answer->status == 409) return settled::gone;
-    return status_error(route, *answer, quoting::no);
+    error why = status_error(route, *answer, quoting::no);
+    if (is_bad_request(answer->status) && !refuses_form(*answer)) why.code = errc::bad_answer;
+    return why;
 }
 
 }  // namespace detail

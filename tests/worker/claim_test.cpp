@@ -1,0 +1,244 @@
+// Jobs that the answer to a heartbeat leaves out: when the backend is asked for them, and what its answer changes.
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "recorder.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
+using recorder::make_job;
+
+namespace {
+
+// A backend that extends what the test says, and notes what it is asked.
+class listing : public recorder::transport {
+  public:
+    using answer = std::function<result<bool>(const claim_query&)>;
+    listing() {
+        on.beat = [this](const heartbeat_request& request) {
+            heartbeat_answer out;
+            const std::lock_guard<std::mutex> held(mutex_);
+            for (const std::string& id : request.active_jobs) {
+                if (std::count(left_out_.begin(), left_out_.end(), id) == 0) out.jobs_extended.push_back(id);
+            }
+            return out;
+        };
+    }
+    void leave_out(std::vector<std::string> ids) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        left_out_ = std::move(ids);
+    }
+    void answer_with(answer given) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        answer_ = std::move(given);
+    }
+    std::vector<std::string> asked() const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return asked_;
+    }
+    result<bool> confirm_claim(const claim_query& query, time_point /*deadline*/) override {
+        answer given;
+        {
+            const std::lock_guard<std::mutex> held(mutex_);
+            asked_.push_back(query.job_id);
+            given = answer_;
+        }
+        questions.add();
+        return given ? given(query) : result<bool>(true);
+    }
+    recorder::counter questions;
+
+  private:
+    mutable std::mutex mutex_;
+    std::vector<std::string> left_out_;
+    std::vector<std::string> asked_;
+    answer answer_;
+};
+
+// A worker whose jobs end when the test says, or when they are cancelled; beats come as fast as they can.
+struct holding {
+    explicit holding(const std::vector<std::string>& ids) {
+        worker_options options = recorder::options(static_cast<std::int64_t>(ids.size()));
+        options.heartbeat_interval = 10ms;
+        for (const std::string& id : ids) wire.give(make_job(id));
+        body = std::make_unique<worker>(options, wire);
+        body->register_handler("work", [this](job_context& job) {
+            began.add();
+            while (!over.is_set() && job.sleep_for(1ms)) {
+            }
+            if (!job.cancel_requested()) return;
+            CHECK(job.token().reason() == cancel_reason::revoked);
+            cancelled.add();
+        });
+        REQUIRE(body->start());
+        REQUIRE(began.wait_for(static_cast<int>(ids.size())));
+    }
+    // The answers to two beats that begin from now on have been looked at.
+    void await_beats() {
+        const std::size_t before = wire.calls("beat").size();
+        REQUIRE(wire.wait_for("beat", before + 3));
+    }
+    void end() {
+        over.set();
+        REQUIRE(body->stop(recorder::guard));
+        recorder::check_last_word(wire);
+    }
+
+    listing wire;
+    recorder::counter began;
+    recorder::counter cancelled;
+    recorder::event over;
+    std::unique_ptr<worker> body;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "claim: a job that is cancelled at the backend, or another worker's, is cancelled and not reported") {
+    holding tested({"a", "b"});
+    tested.await_beats();
+    CHECK(tested.wire.questions.count() == 0);
+    tested.wire.answer_with([](const claim_query& query) {
+        CHECK(query.worker->worker_id.size() > 0);
+        return result<bool>(false);
+    });
+    tested.wire.leave_out({"a"});
+    REQUIRE(tested.cancelled.wait_for(1));
+    tested.await_beats();
+    const std::vector<std::string> active = tested.wire.calls("beat").back().active;
+    CHECK(active == std::vector<std::string>{"b"});  // nobody extends what may be another worker's
+    tested.end();
+    CHECK(tested.cancelled.count() == 1);
+    CHECK(tested.wire.asked() == std::vector<std::string>{"a"});
+    CHECK(tested.wire.settlements("a").empty());
+    CHECK(tested.wire.settlements("b").size() == 1);
+    CHECK(tested.body->report().gone == 1);
+    CHECK(tested.body->report().completed == 1);
+    CHECK(tested.body->exit_code() == 0);
+}
+
+TEST_CASE("claim: a stop does not report a job that is no longer this worker's") {
+    const auto over = std::make_shared<recorder::event>();
+    listing wire;
+    wire.answer_with([](const claim_query&) { return result<bool>(false); });
+    wire.give(make_job("a"));
+    worker_options options = recorder::options();
+    options.heartbeat_interval = 10ms;
+    worker body(options, wire);
+    recorder::event began;
+    recorder::event cancelled;
+    body.register_handler("work", [&, over](job_context& job) {
+        const cancel_registration told = job.on_cancel([&] { cancelled.set(); });
+        began.set();
+        over->wait();  // deaf to its cancellation
+    });
+    REQUIRE(body.start());
+    REQUIRE(began.wait());
+    REQUIRE(wire.wait_for("beat", wire.calls("beat").size() + 3));
+    wire.leave_out({"a"});
+    REQUIRE(cancelled.wait());
+    body.request_stop_and_cancel();
+    REQUIRE(wire.wait_for("beat", 1, "terminate"));
+    over->set();
+    REQUIRE(body.wait(deadline_after(recorder::guard)));
+    CHECK(wire.settlements("a").empty());
+    CHECK(body.report().gone == 1);
+    CHECK(body.exit_code() == 0);
+}
+
+TEST_CASE(
+    "claim: each job is asked for once while it is left out, and only a clear answer changes anything") {
+    const error unreachable{errc::unreachable, 0, "no"};
+    const error not_found{errc::rejected, 0, "GET /jobs/{id} answered 404", 404};
+    for (const result<bool>& answer :
+         {result<bool>(true), result<bool>(unreachable), result<bool>(not_found)}) {
+        holding tested({"a", "b"});
+        tested.await_beats();
+        tested.wire.answer_with([&](const claim_query&) { return answer; });
+        tested.wire.leave_out({"a"});
+        REQUIRE(tested.wire.questions.wait_for(1));
+        tested.await_beats();
+        tested.await_beats();
+        CHECK(tested.wire.questions.count() == 1);
+        tested.wire.leave_out({});
+        tested.await_beats();
+        tested.wire.leave_out({"a"});
+        REQUIRE(tested.wire.questions.wait_for(2));
+        tested.await_beats();
+        CHECK(tested.wire.questions.count() == 2);
+        tested.end();
+        CHECK(tested.cancelled.count() == 0);
+        CHECK(tested.wire.settlements("a").size() == 1);
+        CHECK(tested.body->report().completed == 2);
+    }
+}
+
+TEST_CASE(
+    "claim: a backend that names no extended job is asked for none, nor is one for a job being reported") {
+    SUBCASE("it never names one of ours") {
+        listing none;
+        none.leave_out({"a"});
+        none.give(make_job("a"));
+        worker_options options = recorder::options();
+        options.heartbeat_interval = 10ms;
+        worker body(options, none);
+        recorder::event over;
+        body.register_handler("work", [&](job_context&) { over.wait(); });
+        REQUIRE(body.start());
+        REQUIRE(none.wait_for("beat", 10));
+        over.set();
+        REQUIRE(body.stop(recorder::guard));
+        CHECK(none.asked().empty());
+    }
+    SUBCASE("its ACK is under way") {
+        holding tested({"a", "b"});
+        tested.await_beats();
+        recorder::event reported;
+        tested.wire.on.ack = [&](const ack_request&, time_point) {
+            reported.wait();
+            return recorder::transport::settling(settled::accepted);
+        };
+        tested.over.set();
+        REQUIRE(tested.wire.wait_for("ack", 2));
+        tested.wire.leave_out({"a", "b"});
+        tested.await_beats();
+        CHECK(tested.wire.asked().empty());
+        reported.set();
+        tested.end();
+    }
+}
+
+TEST_CASE("claim: questions hold up no beat, are few at a time, and none follows the last heartbeat") {
+    std::vector<std::string> ids;
+    for (char name = 'a'; name < 'u'; ++name) ids.push_back(std::string(1, name));
+    holding tested(ids);
+    tested.await_beats();
+    recorder::event answered;
+    tested.wire.answer_with([&](const claim_query&) {
+        answered.wait();
+        return result<bool>(true);
+    });
+    tested.wire.leave_out(ids);
+    REQUIRE(tested.wire.questions.wait_for(1));
+    tested.await_beats();
+    CHECK(tested.wire.questions.count() == 1);  // one at a time
+    SUBCASE("all are asked for in the end, each once") {
+        answered.set();
+        REQUIRE(tested.wire.questions.wait_for(20));
+        tested.await_beats();
+        std::vector<std::string> asked = tested.wire.asked();
+        std::sort(asked.begin(), asked.end());
+        CHECK(asked == ids);
+        tested.end();
+    }
+    SUBCASE("one that is unanswered when the worker stops") {
+        tested.over.set();
+        tested.body->request_stop();
+        REQUIRE(tested.wire.wait_for("beat", 1, "terminate"));
+        answered.set();
+        tested.end();
+        CHECK(tested.wire.asked().size() == 1);
+    }
+}
