@@ -354,9 +354,10 @@ $(RESULTS)/warnings/g++/c++17 $(RESULTS)/warnings/clang++/c++17: $(programs.g++/
 $(addprefix $(RESULTS)/,$(WARNED)): $(RESULTS)/warnings/%: FORCE
 	@$(YIELD) $(TALLY) run $@ sh -c '$(warned.$*) tests/link/first.cpp && \
 	    $(warned.$*) $(SEPARATE) tests/link/implementation.cpp $(programs.$*)'
-# Some warnings (null dereference, uninitialised values) come from the optimiser alone.
+# Some warnings (null dereference, uninitialised values, ignored results) come from the optimiser alone.
 $(RESULTS)/warnings/g++/optimised: FORCE
-	@$(YIELD) $(TALLY) run $@ g++ $(COMMON) -I. $(WARNINGS) -O2 $(SEPARATE) -c tests/link/implementation.cpp -o /dev/null
+	@$(YIELD) $(TALLY) run $@ g++ $(COMMON) -I. $(WARNINGS) -O2 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 $(SEPARATE) \
+	    -c tests/link/implementation.cpp -o /dev/null
 $(RESULTS)/format: FORCE
 	@$(YIELD) $(TALLY) run $@ $(CLANG_FORMAT) --dry-run -Werror $(HAND_WRITTEN)
 $(RESULTS)/variants: FORCE

@@ -445,10 +445,6 @@ class controller {
         };
         out.output = lines_as("stdout");
         out.errors = lines_as("stderr");
-#ifdef __linux__
-        // Should this process be killed, its jobs are another's soon: no child may still work on them.
-        out.death_signal = SIGKILL;
-#endif
         return out;
     }
 
@@ -561,7 +557,8 @@ class guarded_queue : public ojs::transport {
 void tell_spool_event(const ojs::spool_event& event) {
     constexpr const char* what[] = {"A file in the request folder is refused",
                                     "Job of a dead controller recovered",
-                                    "Jobs of a controller that may be dead are left alone"};
+                                    "Jobs of a controller that may be dead are left alone",
+                                    "A completed job is settled without its result"};
     say(event.what == ojs::spool_event::kind::recovered ? ojs::log_level::info : ojs::log_level::warn,
         what[static_cast<int>(event.what)], {{"name", event.name, false}, {"reason", event.text, false}});
 }

@@ -136,12 +136,6 @@ inline texts environment_with(texts added) {
     return added;
 }
 
-#ifdef __linux__
-inline constexpr int ends_with_us = SIGKILL;  // from the kernel, should the demo be killed
-#else
-inline constexpr int ends_with_us = 0;
-#endif
-
 // A process we started, in a group of its own, so that Ctrl-C reaches the demo alone; killed, if it still runs, when
 // this goes out of scope.
 class program {
@@ -153,7 +147,6 @@ class program {
         options.environment = environment_with(std::move(variables));
         options.inherit_environment = false;
         options.output = options.errors = ojs::child_stream::lines(line);
-        options.death_signal = ends_with_us;
         ojs::result<ojs::child_process> started = ojs::child_process::start(options);
         if (!started) throw failed{"cannot start " + name_ + ": " + started.error().text};
         process_ = std::move(*started);

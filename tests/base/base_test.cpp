@@ -286,6 +286,8 @@ TEST_CASE("parse_number takes whole decimal numbers up to its limit and nothing 
 TEST_CASE("printable shows control characters and cuts") {
     using ojs::detail::printable;
     CHECK(printable(std::string_view("a\0b\x1b[31m\n\x7f", 10), 100) == "a\\x00b\\x1b[31m\\x0a\\x7f");
+    CHECK(printable("a\xc2\x9b\x32Jb\xe2\x80\xae\x63\xd8\x9c") == "a\\xc2\\x9b2Jb\\xe2\\x80\\xaec\\xd8\\x9c");
+    CHECK(printable("\x9b\xc2\xa0\xe2\x80\xaf") == "\\x9b\xc2\xa0\xe2\x80\xaf");  // no character; no controls
     CHECK(printable("gr\xc3\xbc\xc3\x9f") == "gr\xc3\xbc\xc3\x9f");
     CHECK(printable("abcdef", 3) == "abc...");
     CHECK(printable("abc", 3) == "abc");

@@ -29,6 +29,41 @@ ojs::log_record nasty_record() {
          field("nul", std::string_view("a\0b", 3)), field("utf8", "gr\xc3\xbc\xc3\x9f")}};
 }
 
+// What a terminal obeys, or what turns the direction of writing: the first and the last of each kind, and their neighbours.
+const char* const controls[] = {"\xc2\x80",     "\xc2\x9b",     "\xc2\x9f",     "\xd8\x9c",
+                                "\xe2\x80\x8e", "\xe2\x80\x8f", "\xe2\x80\xa8", "\xe2\x80\xaa",
+                                "\xe2\x80\xae", "\xe2\x81\xa6", "\xe2\x81\xa9"};
+const char* const texts[] = {"\xc2\xa0",         "\xd8\x9b",        "\xd8\x9d",     "\xe2\x80\x8d",
+                             "\xe2\x80\x90",     "\xe2\x80\xa7",    "\xe2\x80\xaf", "\xe2\x81\xa5",
+                             "\xe2\x81\xaa",     "\xef\xbf\xbd",    "\xe4\xbd\xa0", "\xe3\x81\xa6",
+                             "\xf0\x92\x80\xae", "\xf0\x9f\x98\x80"};
+
+TEST_CASE("no format carries a control character of Unicode as it is, in message, field or worker id") {
+    for (const log_format format : {log_format::json, log_format::logfmt, log_format::text}) {
+        const auto line = [format](const std::string& what) {
+            return ojs::format_log_record({log_level::warn,
+                                           "m" + what + "m",
+                                           {field("bare", "b" + what), field("spaced", " " + what)},
+                                           "w" + what},
+                                          format);
+        };
+        for (const std::string control : controls) {
+            CAPTURE(control);
+            CHECK(line(control).find(control) == std::string::npos);
+        }
+        for (const std::string text : texts) {
+            CAPTURE(text);
+            CHECK(line(text).find("m" + text + "m") != std::string::npos);
+            CHECK(line(text).find("b" + text) != std::string::npos);
+        }
+    }
+}
+
+TEST_CASE("JSON escapes a control character of Unicode by its number") {
+    CHECK(ojs::detail::json_quote("\xc2\x9b|\xe2\x80\xae|\xd8\x9c|\x1f|\x7f|\"") ==
+          R"("\u009b|\u202e|\u061c|\u001f|\u007f|\"")");
+}
+
 bool has_raw_control_character(const std::string& line) {
     for (const char c : line) {
         if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return true;

@@ -25,11 +25,11 @@ inline ojs::time_point soon() {
     return ojs::steady_clock::now() + 20s;
 }
 
-inline sockaddr_in loopback(std::uint16_t port) {
+inline sockaddr_in loopback(std::uint16_t port, std::uint32_t host = INADDR_LOOPBACK) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_addr.s_addr = htonl(host);
     return address;
 }
 
@@ -122,9 +122,12 @@ class server {
   public:
     using script = std::function<void(int fd, int connection)>;
 
-    explicit server(script play) : play_(std::move(play)) {
+    explicit server(script play, std::uint16_t port = 0, std::uint32_t host = INADDR_LOOPBACK)
+        : play_(std::move(play)) {
         listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        sockaddr_in address = loopback(0);
+        const int yes = 1;
+        ::setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+        sockaddr_in address = loopback(port, host);
         socklen_t size = sizeof address;
         REQUIRE(::bind(listener_, reinterpret_cast<sockaddr*>(&address), size) == 0);
         REQUIRE(::listen(listener_, 16) == 0);
@@ -139,6 +142,7 @@ class server {
     }
 
     std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
+    std::uint16_t port() const { return port_; }
     int connections() const { return connections_; }
 
   private:

@@ -169,7 +169,7 @@ TEST_CASE("child_process: an exit status and a signal are told apart, and the od
     CHECK((ojs::child_exit{128, 0, false}).describe() == "exit status 128");
     CHECK((ojs::child_exit{255, 0, false}).describe() == "exit status 255");
     CHECK((ojs::child_exit{0, SIGSEGV, true}).describe() == "killed by SIGSEGV (core dumped)");
-    CHECK((ojs::child_exit{0, 60, false}).describe() == "killed by signal 60");
+    CHECK((ojs::child_exit{0, 99, false}).describe() == "killed by signal 99");
     ojs::child_process shell_says = started(shell("no-such-command-at-all 2>/dev/null"));
     CHECK(holds(ended(shell_says).describe(), "exit status 127: "));
 }
@@ -776,10 +776,6 @@ TEST_CASE("child_process: moving takes the child along") {
 TEST_CASE("child_process: in a process forked off, destroying it does nothing") {
     ojs::child_options options = shell("read -r line");
     options.input = stream::pipe();
-    options.death_signal = SIGKILL;  // so that there is a thread, which the fork has not
-#ifndef __linux__
-    options.death_signal = 0;
-#endif
     auto* child = new ojs::child_process(started(options));
     const pid_t other = forked([&] {
         const bool lost = !child->wait(soon()) && !child->signal(SIGTERM);
@@ -879,7 +875,7 @@ TEST_CASE("child_process: who is killed before it has let a child become the pro
 // ---- Linux ----
 
 #ifdef __linux__
-TEST_CASE("child_process: the death signal comes with the end of this process, not with that of a thread") {
+TEST_CASE("child_process: by default a child ends with this process, and not with a thread of it") {
     int ends[2];
     REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
     const pid_t parent = forked([&] {
@@ -887,7 +883,6 @@ TEST_CASE("child_process: the death signal comes with the end of this process, n
         options.input = stream::pipe();
         options.output = stream::pipe();
         options.keep_descriptors = {ends[1]};
-        options.death_signal = SIGKILL;
         ojs::result<ojs::child_process> child = ojs::error{};
         std::thread([&] { child = ojs::child_process::start(options); }).join();  // this thread has ended
         if (!child || read_line(child->output()) != "runs") return 1;
@@ -901,6 +896,26 @@ TEST_CASE("child_process: the death signal comes with the end of this process, n
     CHECK(status_of(parent) == -SIGKILL);
     CHECK(read_all(ends[0]).empty());  // its end: the child, which held the other one, is gone too
     ::close(ends[0]);
+}
+
+TEST_CASE("child_process: without a death signal a child outlives this process") {
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    int input[2];
+    REQUIRE(::pipe2(input, O_CLOEXEC) == 0);
+    const pid_t parent = forked([&] {
+        ojs::child_options options = shell("read -r line <&" + std::to_string(input[0]) +
+                                           "; echo read $line >&" + std::to_string(ends[1]));
+        options.keep_descriptors = {ends[1], input[0]};
+        options.death_signal = 0;
+        ojs::result<ojs::child_process> child = ojs::child_process::start(options);
+        return child ? ::raise(SIGKILL) : 1;
+    });
+    ::close(ends[1]);
+    CHECK(status_of(parent) == -SIGKILL);
+    REQUIRE(::write(input[1], "on\n", 3) == 3);
+    CHECK(read_line(ends[0]) == "read on");
+    for (const int each : {ends[0], input[0], input[1]}) ::close(each);
 }
 
 namespace {

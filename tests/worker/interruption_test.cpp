@@ -1,4 +1,5 @@
 // Interruptions that are not the plain drain: a job's own timeout, stuck jobs, the termination mode, River's stages.
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -352,6 +353,32 @@ TEST_CASE("stuck: the log says where the thread is, where the signals are ours")
     let_go->set();
     REQUIRE(busy.body->stop(recorder::guard));
     CHECK(unused.report_requests() == 0);  // our own SIGTTIN is nobody's wish for a report
+}
+
+TEST_CASE("stuck: looking where the thread is ends no read() of its handler") {
+    told log;
+    worker_options options = recorder::options();
+    options.stuck_after = 10ms;
+    log.listen(options);
+    lifecycle unused;
+    const result<signals> installed = signals::install(unused);
+    REQUIRE(installed);
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    std::atomic<ssize_t> got{-2};
+    busy_worker busy(
+        options,
+        [&](job_context&) {
+            char byte = 0;
+            got = ::read(ends[0], &byte, 1);
+        },
+        {}, with_timeout(5ms));
+    REQUIRE(log.all->stuck_calls.wait_for(1));
+    CHECK(log.has("stack program+0x"));
+    REQUIRE(::write(ends[1], "x", 1) == 1);
+    REQUIRE(busy.body->stop(recorder::guard));
+    CHECK(got == 1);
+    for (const int each : ends) ::close(each);
 }
 #endif
 

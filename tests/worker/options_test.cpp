@@ -264,6 +264,9 @@ TEST_CASE("options: out of range together or alone") {
         CHECK(holds(valid.error().text, part));
     };
     refused("concurrency", [](worker_options& o) { o.concurrency = 0; });
+    refused("thread_stack_size is 16384 bytes; it must be at least 65536",
+            [](worker_options& o) { o.thread_stack_size = 16384; });
+    refused("thread_stack_size", [](worker_options& o) { o.thread_stack_size = 65535; });
     refused("concurrency", [](worker_options& o) { o.concurrency = 10001; });
     refused("queues", [](worker_options& o) { o.queues.clear(); });
     refused("queue", [](worker_options& o) { o.queues = {"a", ""}; });

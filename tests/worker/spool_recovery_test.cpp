@@ -510,13 +510,14 @@ TEST_CASE("spool: on a full disk nothing is lost, the error says so, and it goes
     CHECK(refused.error().code == errc::unavailable);
     CHECK(refused.error().sys_errno == ENOSPC);
     CHECK(holds(refused.error().text, "No space left"));
-    CHECK(!transport->ack({"b", "\"result\""}, deadline_after(1s)));
     CHECK(!transport->save_checkpoint({"b", "1"}, deadline_after(1s)));
     CHECK(dir.names("request").empty());
     CHECK(dir.names("done").empty());
+    CHECK(dir.told(spool_event::kind::result_dropped) == 0);
     const auto answer = transport->heartbeat({&dir.worker, "running", {"a", "b", "c"}}, deadline_after(1s));
     CHECK(answer->jobs_extended.size() == 3);  // all still ours
     // What needs no room works.
+    CHECK(accept(transport->ack({"b", ""}, deadline_after(1s))) == settled::accepted);
     CHECK(accept(transport->fail(hand_back("c"), deadline_after(1s))) == settled::accepted);
     CHECK(dir.fetch_one(*transport).id == "c");
     CHECK(!spool_enqueue(dir.path.string(), {"noop", "[]", "default", 0, ""}));
@@ -525,12 +526,33 @@ TEST_CASE("spool: on a full disk nothing is lost, the error says so, and it goes
 
     disk.make_room();
     CHECK(accept(transport->fail({"a", boom(), false, ""}, deadline_after(1s))) == settled::accepted);
-    CHECK(accept(transport->ack({"b", "\"result\""}, deadline_after(1s))) == settled::accepted);
-    CHECK(accept(transport->ack({"c", ""}, deadline_after(1s))) == settled::accepted);
+    CHECK(accept(transport->ack({"c", "\"result\""}, deadline_after(1s))) == settled::accepted);
     CHECK(dir.names("request") == names{"a"});
     CHECK(member(dir.read("request/a"), "attempt") == "1");
     CHECK(dir.names("done") == names{"b", "c"});
-    CHECK(member(dir.read("done/b"), "result") == "\"result\"");
+    CHECK(member(dir.read("done/c"), "result") == "\"result\"");
+}
+
+TEST_CASE(
+    "spool: a completed job is settled without its result where there is no room for that, and it is said") {
+    const small_disk disk;
+    if (!disk) {
+        MESSAGE("skipped: no file system can be mounted here");
+        return;
+    }
+    spool dir(disk.path() / "spool");
+    const auto transport = dir.open();
+    dir.put("a", R"({"type":"noop","args":[]})");
+    dir.fetch_one(*transport);
+    disk.fill();
+    CHECK(accept(transport->ack({"a", "\"result\""}, deadline_after(1s))) == settled::accepted);
+    CHECK(dir.names("done") == names{"a"});
+    CHECK(member(dir.read("done/a"), "result").empty());
+    CHECK(dir.told(spool_event::kind::result_dropped) == 1);
+    CHECK(dir.hidden("done").empty());
+    disk.make_room();
+    CHECK(accept(transport->ack({"a", "\"result\""}, deadline_after(1s))) == settled::gone);
+    CHECK(dir.told(spool_event::kind::result_dropped) == 1);
 }
 
 TEST_CASE("spool: with any_file a full disk keeps a job from being claimed, which is then done later") {

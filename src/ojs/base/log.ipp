@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <new>
 
 #include "detail/atomic.hpp"
 #include "detail/clock.hpp"
@@ -192,7 +193,8 @@ struct log_outlet {
 // Never destroyed: threads may log while the process exits. A child made by fork() gets its own, as the mutex of the
 // parent's may be held for ever.
 inline log_outlet& outlet() {
-    static atomic<log_outlet*> shared{new log_outlet};
+    alignas(log_outlet) static unsigned char room[sizeof(log_outlet)];
+    static atomic<log_outlet*> shared{::new (room) log_outlet};
     log_outlet* found = shared.load();
     if (found->owner != getpid()) {
         auto* own = new log_outlet;
@@ -246,11 +248,13 @@ OJS_SHUTDOWN_INLINE logger::logger(log_options options, std::string worker_id,
 
 OJS_SHUTDOWN_INLINE void logger::write(log_level level, std::string_view message,
                                        std::initializer_list<log_field> fields) const {
-    if (enabled(level)) pass_on({level, std::string(message), fields, {}});
+    if (!enabled(level)) return;
+    if (!attempt([&] { pass_on({level, std::string(message), fields, {}}); })) outlet().lost.fetch_add(1);
 }
 
 OJS_SHUTDOWN_INLINE void logger::write(log_record record) const {
-    if (enabled(record.level)) pass_on(std::move(record));
+    if (!enabled(record.level)) return;
+    if (!attempt([&] { pass_on(std::move(record)); })) outlet().lost.fetch_add(1);
 }
 
 OJS_SHUTDOWN_INLINE void logger::answer(std::string_view message, std::vector<log_field> fields) const {

@@ -132,6 +132,7 @@ class sequence_run {
           end_(deadline_after(options.total)) {}
 
     std::vector<step_result> run() {
+        insist([this] { results_.reserve(steps_.size()); });
         lifecycle* const followed = board_->notify_fd() < 0 ? nullptr : options_.lifecycle;
         const bool follows = followed != nullptr && followed->subscribe(board_->notify_fd());
         looks_ = options_.lifecycle != nullptr && !follows;
@@ -158,6 +159,7 @@ class sequence_run {
     void run_together(std::size_t first, std::size_t last) {
         began_ = steady_clock::now();
         array<member> members;
+        insist([&] { members.reserve(last - first); });
         hurry_if_asked(members);
         for (std::size_t i = first; i < last; ++i) begin(steps_[i], members);
         while (!members.empty()) {
@@ -173,25 +175,22 @@ class sequence_run {
         results_.emplace_back();
         results_.back().name = std::move(each.name);
         tell(results_.back());
-        try {
-            start(each, members);
-        } catch (const std::exception& thrown) {
-            end(results_.back(), step_end::not_started, thrown.what());
-        }
-    }
-    void start(step& each, array<member>& members) {
         member begun;
         begun.place = results_.size() - 1;
         begun.deadline = deadline_of(each);
         begun.chance = each.limit < last_chance ? each.limit : last_chance;
-        begun.running = make_ref<running_step>(board_, std::move(each.call),
-                                               step_context{begun.deadline, hurry_.token()});
+        insist([&] {
+            begun.running = make_ref<running_step>(board_, std::move(each.call),
+                                                   step_context{begun.deadline, hurry_.token()});
+        });
+        if (!begun.running) return end(results_.back(), step_end::not_started, "out of memory");
         thread_options options;
         options.stack_size = options_.thread_stack_size;
         options.least_stack_size = 256 * 1024;
         options.name = "ojs-step";
         options.takes_signals = true;  // as what it starts does then
-        result<thread> started = thread::start([running = begun.running] { running->run(); }, options);
+        result<thread> started = error{errc::unavailable, ENOMEM, "out of memory"};
+        insist([&] { started = thread::start([running = begun.running] { running->run(); }, options); });
         if (started) begun.runner = std::move(*started);
         members.push_back(std::move(begun));
         if (!started) members.back().running->run();  // without a limit, which is better than not at all
@@ -261,8 +260,8 @@ class sequence_run {
         tell(each);
     }
     void tell(const step_result& each) {
-        log_step(log_, each);
-        options_.progress(each);
+        attempt([&] { log_step(log_, each); });
+        attempt([&] { options_.progress(each); });
     }
 
     array<step>& steps_;
@@ -316,8 +315,9 @@ OJS_SHUTDOWN_INLINE std::chrono::milliseconds shutdown_sequence::limit() const n
 
 OJS_SHUTDOWN_INLINE std::vector<step_result> shutdown_sequence::run(const sequence_options& options) {
     detail::array<entry> taken;  // what a step, or progress, adds is for the next run
+    detail::sequence_run all(taken, options);
     taken.swap(steps_);
-    return detail::sequence_run(taken, options).run();
+    return all.run();
 }
 
 }  // namespace v0_1_0

@@ -44,6 +44,11 @@ struct shutdown_timeouts {
 };
 
 struct process_options {
+#ifdef __linux__
+    process_options() {
+        child.death_signal = SIGTERM;
+    }  // it drains as well where the launcher was killed
+#endif
     child_options child;  // command, environment, streams, limits, ...
     // False: it does not speak the protocol, so it is ready once it runs, and is ended by signals. [RFC-041 goal 8]
     bool participates = true;

@@ -156,13 +156,8 @@ OJS_SHUTDOWN_INLINE void http_client::impl::keep(detail::connection connection) 
 }
 
 OJS_SHUTDOWN_INLINE result<detail::connection> http_client::impl::connect(const http_call& call) {
-    const result<detail::socket_addresses> addresses = resolver_.resolve(target_, call.deadline);
-    if (!addresses) return addresses.error();
-    result<detail::unique_fd> socket = detail::connect_socket(*addresses, call.deadline, target_.name);
-    if (!socket) {
-        resolver_.forget();
-        return socket.error();
-    }
+    result<detail::unique_fd> socket = resolver_.connect(target_, call.deadline);
+    if (!socket) return socket.error();
     detail::connection out(std::move(*socket));
     if (!target_.is_secure) return out;
     const result<void> secured =

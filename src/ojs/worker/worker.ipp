@@ -69,7 +69,8 @@ inline result<transport*> make_spool_transport(const worker_options& options, st
     wanted.on_event = [&log](const spool_event& event) {
         static constexpr const char* messages[] = {
             "a file in the spool is not run and stays where it is", "a dead worker's job was recovered",
-            "a folder of claimed jobs may be of a dead worker, and is left alone"};
+            "a folder of claimed jobs may be of a dead worker, and is left alone",
+            "a completed job is settled without its result"};
         const bool recovered = event.what == spool_event::kind::recovered;
         log.write(recovered ? log_level::info : log_level::warn, messages[static_cast<int>(event.what)],
                   {field("file", event.name), field("reason", event.text)});
@@ -169,7 +170,8 @@ class worker_body : public ref_counted {
         thread_options options;
         options.name = "ojs-worker";
         const ref<worker_body> self(this);
-        result<thread> started = thread::start([self] { self->supervise(); }, options);
+        result<thread> started =
+            unless_out_of_memory([&] { return thread::start([self] { self->supervise(); }, options); });
         if (!started) {  // what has begun is ended in order, here
             context_->life.apply(event::cancel_request, {cause_kind::api, 0});
             supervise();
@@ -185,9 +187,12 @@ class worker_body : public ref_counted {
     }
     stop_result await_end(time_point deadline, const cancel_token& until) {
         if (!started()) return {stop_end::never_started};
-        const cancel_registration told = until.on_cancel([this] {
-            const lock_guard held(mutex_);  // so that it does not come between a look and a sleep
-            changed_.notify_all();
+        cancel_registration told;
+        insist([&] {
+            told = until.on_cancel([this] {
+                const lock_guard held(mutex_);  // so that it does not come between a look and a sleep
+                changed_.notify_all();
+            });
         });
         lock_guard held(mutex_);
         bool in_time = true;
@@ -244,13 +249,14 @@ class worker_body : public ref_counted {
             if (started_) return error{errc::busy, 0, "this worker was started before"};
             started_ = true;
         }
-        return prepare_parts();
+        const result<void> prepared = unless_out_of_memory([this] { return prepare_parts(); });
+        return prepared ? prepared : not_started(prepared.error());
     }
 
     result<void> prepare_parts() {
         worker_context& worker = *context_;
         result<wake> waker = wake::create();
-        if (!waker) return not_started(waker.error());
+        if (!waker) return waker.error();
         worker.owner = getpid();
         worker.identity = make_identity(worker.options);
         worker.log = logger(worker.log_with_gate(), worker.identity.worker_id,
@@ -258,7 +264,7 @@ class worker_body : public ref_counted {
         if (worker.transport == nullptr) {
             const result<transport*> made =
                 make_transport(worker.options, worker.identity.worker_id, worker.log);
-            if (!made) return not_started(made.error());
+            if (!made) return made.error();
             worker.transport = *made;
             worker.owns_transport = true;
         }
@@ -303,17 +309,34 @@ class worker_body : public ref_counted {
         return context_->followed != nullptr ? *context_->followed : context_->life;
     }
 
+    void warn_of_missing_handlers() const {
+        std::string missing;
+        for (const std::string& type : context_->options.job_types) {
+            bool known = false;
+            for (const ref<registered_handler>& each : handlers_) known = known || each->type == type;
+            if (!known) append(missing, {missing.empty() ? "" : ",", printable(type)});
+        }
+        if (!missing.empty())
+            context_->log.write(log_level::warn, "no handler is registered for job types in OJS_JOB_TYPES",
+                                {field("job_types", missing)});
+    }
+
     result<void> begin(bool owns_process) {
+        const result<void> begun = unless_out_of_memory([&] { return begin_parts(owns_process); });
+        if (begun) return begun;
+        let_go();
+        return not_started(begun.error());
+    }
+
+    result<void> begin_parts(bool owns_process) {
         worker_context& worker = *context_;
         warn_of_missing_handlers();
         result<ref<health_server>> health = start_health();  // first, so that nothing runs where it fails
-        if (!health) return not_started(health.error());
+        if (!health) return health.error();
         const int notify_fd = worker.supervisor.notify_fd();
         worker.life.subscribe(notify_fd);  // its first subscriber: there is a place
-        if (worker.followed != nullptr && !worker.followed->subscribe(notify_fd)) {
-            worker.life.unsubscribe(notify_fd);
-            return not_started({errc::busy, 0, "too many workers follow one lifecycle (at most 16)"});
-        }
+        if (worker.followed != nullptr && !worker.followed->subscribe(notify_fd))
+            return error{errc::busy, 0, "too many workers follow one lifecycle (at most 16)"};
         const ref<job_pool> pool = make_ref<job_pool>(context_, handlers_);
         worker.transport->when_work_may_wait([pool] { pool->wake(); });
         const ref<worker_context> context = context_;
@@ -323,10 +346,7 @@ class worker_body : public ref_counted {
             });
         });
         supervisor_ = new supervisor(context_, pool, std::move(*health), at_shutdown_, owns_process);
-        const result<void> begun = supervisor_->start();
-        if (begun) return begun;
-        let_go();
-        return not_started(begun.error());
+        return supervisor_->start();
     }
 
     result<ref<health_server>> start_health() {

@@ -86,7 +86,7 @@ struct worker_options {
     std::string health_token;  // a bearer token that those four then require; never logged
     log_options log;
     // Bytes, of the threads that run jobs, and of those that call transports, hooks and callbacks, which have 256 KiB at
-    // least; 0: the platform's default.
+    // least; at least 64 KiB, or 0: the platform's default.
     std::size_t thread_stack_size = 0;
     // Called after every change of phase, from the supervising thread, in order.
     function<void(const lifecycle_state&)> on_transition;

@@ -1,5 +1,5 @@
-// A worker for which no thread can be created once its stop has begun; and with an argument, one allocation for its
-// shutdown step fails. Prints what became of the step.
+// A worker for which no thread can be created once its stop has begun; and with an argument, the allocations for its
+// shutdown step fail for as long as they are tried. Prints what became of the step.
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -15,7 +15,7 @@
 namespace {
 
 std::atomic<bool> no_threads{false};
-thread_local bool fails_once = false;
+thread_local int failures = 0;  // of the allocations to come
 
 }  // namespace
 
@@ -27,9 +27,7 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
 }
 
 void* operator new(std::size_t size) {
-    const bool fails = fails_once;
-    fails_once = false;
-    void* const out = fails ? nullptr : std::malloc(size);
+    void* const out = failures > 0 && failures-- > 0 ? nullptr : std::malloc(size);
     if (out == nullptr) throw std::bad_alloc();
     return out;
 }
@@ -50,7 +48,7 @@ int main(int argc, char**) {
     // The record of the step's begin is the last before its thread.
     options.log.level = ojs::log_level::debug;
     options.log.hook = [argc](const ojs::log_record& record) {
-        if (argc > 1 && record.message == "shutdown step begins") fails_once = true;
+        if (argc > 1 && record.message == "shutdown step begins") failures = 110;
         if (record.message == "worker started") ::kill(::getpid(), SIGTERM);
     };
     ojs::worker worker(options);

@@ -51,8 +51,12 @@ class array {
         delete[] detail::exchange(all_, grown);
         room_ = room;
     }
-    void push_back(T added) {
+    // The next push_back() needs no memory.
+    void reserve_one() {
         if (size_ == room_) reserve(room_ == 0 ? 4 : room_ * 2);
+    }
+    void push_back(T added) {
+        reserve_one();
         all_[size_++] = std::move(added);
     }
     void pop_back() { all_[--size_] = T(); }

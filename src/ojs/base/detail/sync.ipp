@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <exception>
+#include <new>
 
 #include "exchange.hpp"
 #include "sync.hpp"
@@ -15,6 +16,38 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
+
+// What `make` returns, or that memory ran out in it.
+template <class Make>
+auto unless_out_of_memory(Make make) -> decltype(make()) {
+    try {
+        return make();
+    } catch (const std::bad_alloc&) {
+        return error{errc::unavailable, ENOMEM, "out of memory"};  // short enough to need none
+    }
+}
+
+// Calls `body`; false where memory ran out in it.
+template <class Body>
+bool attempt(Body body) {
+    try {
+        body();
+        return true;
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
+}
+
+// For what must be done: attempts it until it is, for a second at most, in which others may give memory back.
+template <class Body>
+bool insist(Body body) {
+    for (int left = 100; !attempt(body); --left) {
+        if (left == 0) return false;
+        const timespec pause{0, 10 * 1000 * 1000};
+        ::nanosleep(&pause, nullptr);
+    }
+    return true;
+}
 
 inline timespec to_timespec(std::chrono::nanoseconds duration) noexcept {
     timespec out{};

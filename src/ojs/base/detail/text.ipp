@@ -107,6 +107,22 @@ OJS_SHUTDOWN_INLINE std::string repair_utf8(std::string text) {
     return out;
 }
 
+// The code of a character of one byte, or of two or three in UTF-8; of a longer one something above all controls.
+inline unsigned code_of(std::string_view character) noexcept {
+    const auto first = static_cast<unsigned char>(character.front());
+    unsigned code = character.size() == 1 ? first : first & (0x7fU >> character.size());
+    for (const char next : character.substr(1))
+        code = code << 6U | (static_cast<unsigned char>(next) & 0x3fU);
+    return code;
+}
+
+// What a terminal or a viewer obeys instead of showing it: C0, DEL, C1, line separators, and what turns the direction of
+// writing, with which a text can look like another.
+inline bool is_control(unsigned code) noexcept {
+    return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x61c || code == 0x200e ||
+           code == 0x200f || (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
+}
+
 OJS_SHUTDOWN_INLINE std::string_view trim_blanks(std::string_view text, const char* blanks) noexcept {
     text.remove_suffix(text.size() - (text.find_last_not_of(blanks) + 1));
     const std::size_t first = text.find_first_not_of(blanks);
@@ -117,7 +133,8 @@ OJS_SHUTDOWN_INLINE std::string printable(std::string_view text, std::size_t max
     std::string out;
     for (std::string_view rest = text.substr(0, max); !rest.empty();) {
         const auto byte = static_cast<unsigned char>(rest.front());
-        const std::size_t length = byte >= 0x20 && byte != 0x7f ? utf8_length(rest) : 0;
+        std::size_t length = utf8_length(rest);
+        if (is_control(code_of(rest.substr(0, length > 0 ? length : 1)))) length = 0;
         if (length > 0) {
             append(out, {rest.substr(0, length)});
         } else {
@@ -135,17 +152,14 @@ inline bool is_plain_in_json(char c) noexcept {
     return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
 }
 
-OJS_SHUTDOWN_INLINE void append_json_escape(std::string& out, char c) {
-    static const char digits[] = "0123456789abcdef";
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
+OJS_SHUTDOWN_INLINE void append_json_escape(std::string& out, unsigned code) {
+    if (code == '"' || code == '\\') {
         out += '\\';
-        out += c;
-    } else {
-        append(out, {"\\u00"});
-        out += digits[byte >> 4U];
-        out += digits[byte & 0xfU];
+        out += static_cast<char>(code);
+        return;
     }
+    append(out, {"\\u"});
+    for (unsigned shift = 16; shift != 0;) out += "0123456789abcdef"[code >> (shift -= 4) & 0xfU];
 }
 
 OJS_SHUTDOWN_INLINE std::string json_quote(std::string_view text) {
@@ -158,8 +172,9 @@ OJS_SHUTDOWN_INLINE std::string json_quote(std::string_view text) {
         text.remove_prefix(plain);
         if (text.empty()) break;
         const std::string_view character = take_utf8(text);
-        if (character.size() == 1) {
-            append_json_escape(out, character.front());
+        const unsigned code = code_of(character);
+        if (character.size() == 1 || is_control(code)) {
+            append_json_escape(out, code);
         } else {
             append(out, {character});
         }

@@ -21,10 +21,6 @@ inline result<ref<member>> process_group::launch(const ref<member>& added, const
     spec.address = cat({"unix:", around_->socket_folder, "/", added->id, ".sock"});
     spec.launcher_address = around_->launcher_address;
     if (!of.process.participates) spec.address.clear();
-#ifdef __linux__
-    // A launcher that is killed takes its children along.
-    if (spec.options.child.death_signal == 0) spec.options.child.death_signal = SIGTERM;
-#endif
     if (around_->ledger) write_down(spec);
     const result<ref<instance>> started = around_->starter(
         spec, [self, added](const process_info& now, instance_state) { self->told(added, now); });

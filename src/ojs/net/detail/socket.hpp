@@ -30,23 +30,24 @@ using socket_addresses = array<socket_address>;
 
 class address_lookup;
 
-// Finds the addresses of an endpoint. Numeric addresses, localhost and unix paths need no lookup, so no file.
-// Other names are looked up in a thread of their own, so that the deadline holds however long DNS takes;
-// there is at most one such thread a resolver. What was found is kept for 30 s.
+// Finds the addresses of an endpoint and connects to it. Numeric addresses, localhost and unix paths need no lookup, so no
+// file. Other names are looked up in a thread of their own, so that the deadline holds however long DNS takes; there is at
+// most one such thread a resolver. What was found is used for 30 s, and kept for when a later lookup fails or takes longer
+// than 200 ms: name servers may end before the backend does.
 class resolver {
   public:
     resolver() noexcept;
     ~resolver();  // a lookup under way ends by itself
 
-    // Errors: unreachable (also when the deadline passed). Thread-safe.
-    result<socket_addresses> resolve(const endpoint& target, time_point deadline);
-    void forget();  // look up afresh next time: what was found leads nowhere. Thread-safe.
+    // As connect_socket(). Errors: unreachable (also when the deadline passed). Thread-safe.
+    result<unique_fd> connect(const endpoint& target, time_point deadline);
 
   private:
     ref<address_lookup> current_lookup(const endpoint& target);
 
     mutex mutex_;
     ref<address_lookup> lookup_;
+    ref<address_lookup> last_good_;  // before that
 };
 
 // Tries each address in turn, with a fair share of the time left. Receiving from the socket blocks, for a second at most:

@@ -31,6 +31,7 @@ inline constexpr int send_flags = MSG_DONTWAIT;  // SO_NOSIGPIPE on every socket
 
 inline constexpr auto receive_limit = std::chrono::seconds(1);
 inline constexpr auto lookup_lifetime = std::chrono::seconds(30);
+inline constexpr auto lookup_patience = std::chrono::milliseconds(200);  // where there are older addresses
 
 // ---- sockets ----
 
@@ -253,6 +254,12 @@ OJS_SHUTDOWN_INLINE std::uint16_t local_port(int fd) noexcept {
 
 // ---- name resolution ----
 
+inline time_point fair_share(time_point deadline, std::size_t among) noexcept {
+    if (deadline == time_point::max()) return deadline;
+    const time_point now = steady_clock::now();
+    return now + (deadline - now) / static_cast<int>(among);
+}
+
 // One getaddrinfo() and what came of it. It runs in a thread that nobody waits for, and touches nothing else.
 class address_lookup final : public ref_counted {
   public:
@@ -264,29 +271,37 @@ class address_lookup final : public ref_counted {
         hints.ai_flags = AI_NUMERICSERV;
         addrinfo* list = nullptr;
         const int code = ::getaddrinfo(host_.c_str(), port_.c_str(), &hints, &list);
-        lock_guard held(mutex_);
-        code_ = code;
-        try {
-            if (code == 0) keep(list);
-        } catch (...) {
-            code_ = EAI_MEMORY;
-        }
+        finish(list, code != 0 ? ::gai_strerror(code) : "it has no IP address");
         if (code == 0) ::freeaddrinfo(list);
+    }
+
+    void finish(const addrinfo* list, const char* failure) noexcept {
+        const lock_guard held(mutex_);
+        failure_ = failure;
+        try {
+            keep(list);
+        } catch (...) {
+            failure_ = "out of memory";
+        }
         done_ = true;
-        done_at_ = steady_clock::now();
+        if (!found_.empty()) fresh_until_ = steady_clock::now() + lookup_lifetime;
         finished_.notify_all();
     }
 
     // Whether someone who needs the addresses now should use this lookup: it is under way, or fresh and good.
     bool usable() noexcept {
         const lock_guard held(mutex_);
-        return !done_ || (code_ == 0 && steady_clock::now() - done_at_ < lookup_lifetime);
+        return !done_ || steady_clock::now() < fresh_until_;
     }
-
-    bool done() noexcept {
+    bool good() noexcept {
         const lock_guard held(mutex_);
-        return done_;
+        return !found_.empty();
     }
+    void expire() noexcept {
+        const lock_guard held(mutex_);
+        fresh_until_ = time_point();
+    }
+    time_point began_at() const noexcept { return began_at_; }
 
     result<socket_addresses> wait_until(time_point deadline) {
         lock_guard held(mutex_);
@@ -295,9 +310,8 @@ class address_lookup final : public ref_counted {
                 return error{errc::unreachable, ETIMEDOUT, cat({"looking up '", host_, "' took too long"})};
             }
         }
-        if (code_ != 0 || found_.empty()) {
-            return error{errc::unreachable, 0, cat({"cannot look up '", host_, "': ", code_text()})};
-        }
+        if (found_.empty())
+            return error{errc::unreachable, 0, cat({"cannot look up '", host_, "': ", failure_})};
         return found_;
     }
 
@@ -311,52 +325,57 @@ class address_lookup final : public ref_counted {
             found_.push_back(address);
         }
     }
-    const char* code_text() const noexcept {
-        return code_ != 0 ? ::gai_strerror(code_) : "it has no IP address";
-    }
 
     const std::string host_;
     const std::string port_;
+    const time_point began_at_ = steady_clock::now();
     mutex mutex_;
     condition finished_;
     bool done_ = false;
-    int code_ = 0;
-    time_point done_at_;
+    const char* failure_ = "";  // why nothing is found
+    time_point fresh_until_;
     socket_addresses found_;
 };
 
 OJS_SHUTDOWN_INLINE resolver::resolver() noexcept = default;
 OJS_SHUTDOWN_INLINE resolver::~resolver() = default;
 
-OJS_SHUTDOWN_INLINE result<socket_addresses> resolver::resolve(const endpoint& target, time_point deadline) {
-    socket_addresses known = known_addresses(target);
-    if (!known.empty()) return known;
+OJS_SHUTDOWN_INLINE result<unique_fd> resolver::connect(const endpoint& target, time_point deadline) {
+    const socket_addresses known = known_addresses(target);
+    if (!known.empty()) return connect_socket(known, deadline, target.name);
+    lock_guard held(mutex_);
     const ref<address_lookup> lookup = current_lookup(target);
-    if (!lookup) {
-        return error{errc::unreachable, EAGAIN,
-                     cat({"cannot look up '", target.host, "': no thread to do it in"})};
+    const ref<address_lookup> older = last_good_;
+    held.unlock();
+    const time_point patience = lookup->began_at() + lookup_patience;
+    result<socket_addresses> found = lookup->wait_until(older && patience < deadline ? patience : deadline);
+    if (!found && older) {
+        const bool pending = found.error().sys_errno == ETIMEDOUT;
+        const time_point until = pending ? fair_share(deadline, 2) : deadline;
+        result<unique_fd> connected = connect_socket(*older->wait_until(until), until, target.name);
+        if (connected || !pending) return connected;
+        found = lookup->wait_until(deadline);
     }
-    return lookup->wait_until(deadline);
+    if (!found) return found.error();
+    result<unique_fd> connected = connect_socket(*found, deadline, target.name);
+    if (!connected) lookup->expire();  // what was found leads nowhere
+    return connected;
 }
 
+// With the mutex held.
 OJS_SHUTDOWN_INLINE ref<address_lookup> resolver::current_lookup(const endpoint& target) {
-    const lock_guard held(mutex_);
     if (lookup_ && lookup_->usable()) return lookup_;
-    lookup_ = make_ref<address_lookup>(target.host, target.port);
+    const ref<address_lookup> lookup = make_ref<address_lookup>(target.host, target.port);
     thread_options options;
     options.name = "ojs-lookup";
-    result<thread> started = thread::start([lookup = lookup_] { lookup->run(); }, options);
+    result<thread> started = thread::start([lookup] { lookup->run(); }, options);
     if (started) {
         started->detach();
     } else {
-        lookup_ = ref<address_lookup>();
+        lookup->finish(nullptr, "no thread to do it in");
     }
-    return lookup_;
-}
-
-OJS_SHUTDOWN_INLINE void resolver::forget() {
-    const lock_guard held(mutex_);
-    if (lookup_ && lookup_->done()) lookup_ = ref<address_lookup>();
+    if (lookup_ && lookup_->good()) last_good_ = lookup_;
+    return lookup_ = lookup;
 }
 
 // ---- connect ----
@@ -399,12 +418,6 @@ inline int connect_one(const socket_address& address, time_point deadline, uniqu
     if (!out) return errno;
     return address.storage.ss_family == AF_UNIX ? connect_unix(out.get(), address, deadline)
                                                 : connect_tcp(out.get(), address, deadline);
-}
-
-inline time_point fair_share(time_point deadline, std::size_t among) noexcept {
-    if (deadline == time_point::max()) return deadline;
-    const time_point now = steady_clock::now();
-    return now + (deadline - now) / static_cast<int>(among);
 }
 
 OJS_SHUTDOWN_INLINE result<unique_fd> connect_socket(const socket_addresses& addresses, time_point deadline,

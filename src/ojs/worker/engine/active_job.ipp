@@ -151,12 +151,12 @@ class handler_thread {
 class active_job : public ref_counted {
   public:
     // `usual_lease` is how long the claim holds, unless the job itself says.
-    active_job(ojs::job claimed, time_point when, std::chrono::milliseconds usual_lease,
+    active_job(ojs::job&& claimed, time_point when, std::chrono::milliseconds usual_lease,
                ref<all_jobs_cancel> all_jobs)
-        : job(std::move(claimed)),
+        : cancel(ref<cancel_group>(all_jobs.get())),
+          job(std::move(claimed)),
           claimed_at(when),
           lease(longer_than_least(job.visibility_timeout.count() > 0 ? job.visibility_timeout : usual_lease)),
-          cancel(ref<cancel_group>(all_jobs.get())),
           all_jobs_(std::move(all_jobs)) {
         extend_lease(when);
     }
@@ -229,11 +229,11 @@ class active_job : public ref_counted {
         return alone < with_all ? alone : with_all;
     }
 
+    cancel_source cancel;  // first: where there is no memory for it, the claimed job stays the caller's
     const ojs::job job;
     const time_point claimed_at;
     const std::chrono::milliseconds lease;  // how long the claim holds without a heartbeat
     ref<registered_handler> handler;        // none: no handler of that type
-    cancel_source cancel;
     saved_state saved;
     drain_barrier::ticket ticket;  // held until settled
 

@@ -84,7 +84,7 @@ class beat_schedule {
         changed_.notify_all();
     }
     // The answer to that beat, which said `state`; errc::cancelled: it was not sent, as another one is wanted.
-    void end(std::uint64_t number, result<void> answer, const std::string& state) {
+    void end(std::uint64_t number, result<void> answer, std::string state) noexcept {
         const lock_guard held(mutex_);
         --on_their_way_;
         if (asked_ || finishing_) changed_.notify_all();
@@ -92,7 +92,7 @@ class beat_schedule {
         // One that was overtaken may have come to the backend last: it hears once more what is true.
         if (sent && number < ended_ && state != told_) want(time_point::min());
         if (!sent || number <= ended_) return;  // a later one says more
-        if (answer) told_ = state;
+        if (answer) told_.swap(state);
         answer_ = std::move(answer);
         ended_ = number;
         answered_.notify_all();

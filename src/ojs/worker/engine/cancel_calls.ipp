@@ -18,9 +18,14 @@ class cancel_calls {
 
     // After all jobs were cancelled by one store: ends their waits and calls their callbacks, in the order they began, because
     // the system finds those that waited first at once. Only a handler that has begun can wait or be called back.
-    void tell_all(array<ref<active_job>> jobs_in_handlers) {
-        const ref<cancel_round> round = make_ref<cancel_round>();
-        round->jobs = std::move(jobs_in_handlers);
+    template <class Jobs>
+    void tell_all(const Jobs& jobs_in_handlers) {
+        ref<cancel_round> round;
+        const auto collect = [&] {
+            round = make_ref<cancel_round>();
+            round->jobs = jobs_in_handlers();
+        };
+        if (!insist(collect)) return;
         round->threads_wanted = round->jobs.size() / jobs_per_thread;
         {
             const lock_guard held(mutex_);
@@ -40,11 +45,15 @@ class cancel_calls {
     }
 
     void run(const array<ref<active_job>>& jobs) {
-        const ref<cancel_round> round = make_ref<cancel_round>();
-        for (const ref<active_job>& job : jobs) {
-            if (job->cancel.callbacks_due()) round->jobs.push_back(job);
-        }
-        if (!round->jobs.empty() && !add_thread(round)) join(round);
+        if (jobs.empty()) return;
+        ref<cancel_round> round;
+        const auto collect = [&] {
+            round = make_ref<cancel_round>();
+            for (const ref<active_job>& job : jobs) {
+                if (job->cancel.callbacks_due()) round->jobs.push_back(job);
+            }
+        };
+        if (insist(collect) && !round->jobs.empty() && !add_thread(round)) join(round);
     }
 
   private:
@@ -95,7 +104,7 @@ class cancel_calls {
                 // One that ends its thread must not keep the others from being called.
                 call_guarded([&] { job->cancel.run_callbacks(); },
                              [&] {
-                                 run({job});
+                                 insist([&] { run({job}); });
                                  join(round);
                              });
             }

@@ -20,8 +20,10 @@ class heartbeat : public ref_counted {
         const ref<worker_context> context(&worker_);
         for (beating_thread& each : threads_) {
             const bool spare = &each != &threads_[0];
-            result<thread> started = thread::start([self, context, &each, spare] { self->run(each, spare); },
-                                                   worker_.service_thread("ojs-heartbeat"));
+            result<thread> started = unless_out_of_memory([&] {
+                return thread::start([self, context, &each, spare] { self->run(each, spare); },
+                                     worker_.service_thread("ojs-heartbeat"));
+            });
             if (started) each.handle = std::move(*started);
             if (!started && !spare) return started.error();
         }
@@ -61,7 +63,7 @@ class heartbeat : public ref_counted {
             regular_beat(turn.number);
         }
         if (turn.what == beat_turn::kind::last) {
-            deregister_worker();
+            attempt([this] { deregister_worker(); });
             last_beat();  // the very last request
             finished_.store(true, memory_order::release);
         }
@@ -82,17 +84,21 @@ class heartbeat : public ref_counted {
     }
 
     void regular_beat(std::uint64_t number) {
-        const std::string state = current_state();
-        const bool matters = !worker_.may_fetch() && worker_.beats.is_news(state);
+        std::string state;
+        bool matters = false;
         const auto still_true = [&] { return !worker_.beats.last_begun() && state == current_state(); };
-        const result<void> sent = beat(state, matters, still_true);
-        worker_.beats.end(number, sent, state);
+        const result<void> sent = unless_out_of_memory([&] {
+            state = current_state();
+            matters = !worker_.may_fetch() && worker_.beats.is_news(state);
+            return beat(state, matters, still_true);
+        });
+        insist([&] { worker_.beats.end(number, sent, state); });
         if (worker_.has_answered() && worker_.answered.callbacks_due()) worker_.answered.run_callbacks();
         if (sent) return;
         const error& why = sent.error();
         if (why.code == errc::cancelled)
             return worker_.beats.soon();  // what is true now is to be said instead
-        worker_.log.write(log_level::warn, "heartbeat failed", {field("error", why.text)});
+        attempt([&] { worker_.log.write(log_level::warn, "heartbeat failed", {field("error", why.text)}); });
         // What the backend must know is not left to the next interval.
         if (!matters || why.code == errc::rejected) return;
         if (why.retry_after.count() > 0) return worker_.beats.by(deadline_after(why.retry_after));
@@ -108,15 +114,18 @@ class heartbeat : public ref_counted {
         const time_point give_up = worker_.beats.latest(deadline_after(last_beat_tries));
         backoff pauses(std::chrono::milliseconds(20), std::chrono::milliseconds(200));
         for (;;) {
-            const result<void> sent = beat(worker_.options.dialect.last_state, true, nullptr);
+            const result<void> sent =
+                unless_out_of_memory([&] { return beat(worker_.options.dialect.last_state, true, nullptr); });
             if (sent) return;
             const errc why = sent.error().code;
             const bool again =
                 why == errc::unavailable || why == errc::unreachable || why == errc::disconnected;
             const time_point next = steady_clock::now() + pauses.next();
             if (!again || next >= give_up) {
-                worker_.log.write(log_level::warn, "the last heartbeat could not be sent",
-                                  {field("error", sent.error().text)});
+                attempt([&] {
+                    worker_.log.write(log_level::warn, "the last heartbeat could not be sent",
+                                      {field("error", sent.error().text)});
+                });
                 return;
             }
             worker_.beats.pause(next);
@@ -232,11 +241,17 @@ class heartbeat : public ref_counted {
     }
 
     bool register_worker() {
-        const result<void> done = worker_.call([&](ojs::transport& transport) {
-            return transport.register_worker(worker_.identity, call_deadline());
+        const result<void> done = unless_out_of_memory([&] {
+            return worker_.call([&](ojs::transport& transport) {
+                return transport.register_worker(worker_.identity, call_deadline());
+            });
         });
-        if (!done)
-            worker_.log.write(log_level::warn, "registration failed", {field("error", done.error().text)});
+        if (!done) {
+            attempt([&] {
+                worker_.log.write(log_level::warn, "registration failed",
+                                  {field("error", done.error().text)});
+            });
+        }
         return done.has_value();
     }
 

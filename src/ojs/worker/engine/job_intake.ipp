@@ -23,7 +23,8 @@ class job_intake {
         if (!ticket) return error{errc::cancelled, 0, "the intake is closed"};
         const time_point sent = steady_clock::now();
         worker_.fetches.fetch_add(1);
-        result<std::vector<job>> answer = ask(count, sent);
+        result<std::vector<job>> answer = error{errc::unavailable, ENOMEM, "out of memory"};
+        insist([&] { answer = ask(count, sent); });
         const bool sent_at_all = answer || answer.error().code != errc::cancelled;
         const std::size_t came = answer ? accept(std::move(*answer), sent, ticket, runnable) : 0;
         worker_.fetches.fetch_sub(1);
@@ -67,29 +68,42 @@ class job_intake {
     std::size_t accept(std::vector<job> claimed, time_point sent, const drain_barrier::ticket& ticket,
                        array<ref<active_job>>& runnable) {
         array<ref<active_job>> came;
+        const auto make_room = [&] {
+            came.reserve(claimed.size());
+            runnable.reserve(claimed.size());
+        };
+        const bool has_room = insist(make_room);
         for (job& each : claimed) {
-            if (each.id.empty()) {
+            if (each.id.empty() || !has_room) {
                 name_unreportable(each);
             } else if (!renews_open_job(each, sent)) {
-                came.push_back(take_in(std::move(each), sent, ticket));
+                take_in(each, sent, ticket, came);
             }
         }
         for (const ref<active_job>& job : came) {
-            if (can_run(job)) runnable.push_back(job);
+            bool runs = false;
+            insist([&] { runs = can_run(job); });
+            if (runs) runnable.push_back(job);
         }
         return came.size();
     }
 
-    ref<active_job> take_in(job claimed, time_point sent, const drain_barrier::ticket& ticket) {
-        ref<active_job> job =
-            make_ref<active_job>(std::move(claimed), sent, worker_.options.visibility_timeout, all_jobs_);
+    void take_in(job& claimed, time_point sent, const drain_barrier::ticket& ticket,
+                 array<ref<active_job>>& came) {
+        ref<active_job> job;
+        const auto add = [&] {
+            if (!job)
+                job = make_ref<active_job>(std::move(claimed), sent, worker_.options.visibility_timeout,
+                                           all_jobs_);
+            worker_.jobs.add(job);
+        };
+        if (!insist(add)) return name_unreportable(job ? job->job : claimed);
         job->ticket = ticket.split();
         job->handler = find_handler(job->job.type);
-        worker_.jobs.add(job);
         worker_.beats.cover(sent, job->lease);
         worker_.tally.note_claimed();
-        log_job(worker_, *job, log_level::debug, "job fetched");
-        return job;
+        attempt([&] { log_job(worker_, *job, log_level::debug, "job fetched"); });
+        came.push_back(std::move(job));
     }
 
     // False: it is being reported.
@@ -125,10 +139,11 @@ class job_intake {
                    "long_running and save checkpoints")});
     }
 
-    // Without an id nobody can be told about it; it comes back after its visibility timeout.
+    // Without an id, or memory, nobody can be told about it; it comes back after its visibility timeout.
     void name_unreportable(const job& claimed) {
-        const std::string why = claimed.malformed.empty() ? "the job has no id" : claimed.malformed;
         worker_.tally.note_claimed();
+        if (!claimed.id.empty()) return worker_.tally.name_unreported(claimed.id);
+        const std::string why = claimed.malformed.empty() ? "the job has no id" : claimed.malformed;
         worker_.tally.name_unreported(cat({"(", why, ")"}));
         worker_.log.write(log_level::error, "job could not be reported",
                           {field("job_type", printable(claimed.type)), field("error", why)});
@@ -143,9 +158,12 @@ class job_intake {
             job.extend_lease(sent);
             known = true;
         });
-        if (known)
-            worker_.log.write(log_level::warn, "a job that runs here was claimed again",
-                              {field("job_id", claimed.id)});
+        if (known) {
+            attempt([&] {
+                worker_.log.write(log_level::warn, "a job that runs here was claimed again",
+                                  {field("job_id", claimed.id)});
+            });
+        }
         return known;
     }
 

@@ -21,12 +21,15 @@ class job_pool : public ref_counted {
     job_pool(ref<worker_context> context, array<ref<registered_handler>> handlers)
         : context_(std::move(context)),
           worker_(*context_),
+          running_(static_cast<std::size_t>(worker_.options.concurrency)),
           slots_(worker_),
           schedule_(worker_.options.poll_interval),
           threads_(*this, running_.count(), worker_.supervisor),
           cancels_(worker_, threads_),
           reports_(worker_, threads_, [this] { slot_came_free(); }),
-          intake_(worker_, std::move(handlers), all_jobs_, reports_) {}
+          intake_(worker_, std::move(handlers), all_jobs_, reports_) {
+        ready_.reserve(static_cast<std::size_t>(worker_.options.concurrency));
+    }
 
     result<void> start() {
         lock_guard held(mutex_);
@@ -57,10 +60,10 @@ class job_pool : public ref_counted {
     // For the supervisor: after a shortage of threads, tries for one more when it is time. Returns when to try again.
     time_point retry_threads(time_point now) {
         if (now < slots_.retry_at()) return slots_.retry_at();
+        const array<ref<active_job>> one = {ref<active_job>()};
         lock_guard held(mutex_);
         slots_.begin_retry();
-        if (!closed_ || !ready_.empty())
-            slots_.end_retry(start_job_threads(held, {ref<active_job>()}).has_value(), now);
+        if (!closed_ || !ready_.empty()) slots_.end_retry(start_job_threads(held, one).has_value(), now);
         return slots_.retry_at();
     }
 
@@ -73,7 +76,8 @@ class job_pool : public ref_counted {
     // Cancels all jobs, by one store; false where they were before. And tells those who wait for that, beside the caller.
     bool cancel_all(cancel_reason why) { return all_jobs_->request(why, steady_clock::now()); }
     void tell_all_cancelled() {
-        reports_.run_first([this] { cancels_.tell_all(jobs_in_handlers()); });
+        const auto tell = [this] { cancels_.tell_all([this] { return jobs_in_handlers(); }); };
+        insist([&] { reports_.run_first(tell); });
     }
     // The same for some.
     void run_cancel_callbacks(const array<ref<active_job>>& jobs) { cancels_.run(jobs); }
@@ -107,13 +111,14 @@ class job_pool : public ref_counted {
     // As many threads, each of which begins with its job, or with none. The mutex, which is held, is let go of meanwhile:
     // this takes its time among handlers that keep every processor busy. Jobs without a thread are ready for others.
     result<void> start_job_threads(lock_guard& held, const array<ref<active_job>>& jobs) {
+        ref<start_gate> gate;
+        if (jobs.size() > 1) attempt([&] { gate = make_ref<start_gate>(); });
         job_threads_ += jobs.size();
         for (const ref<active_job>& job : jobs) {
             if (job) running_.add(job);
         }
         held.unlock();
         threads_.join_ended();
-        const ref<start_gate> gate = jobs.size() > 1 ? make_ref<start_gate>() : ref<start_gate>();
         result<void> last;
         std::size_t started = 0;
         while (started < jobs.size() && (last = start_job_thread(jobs[started], gate))) ++started;
@@ -171,7 +176,8 @@ class job_pool : public ref_counted {
     // The handler ended its thread, by pthread_exit() or pthread_cancel(): its job and its part in the pool pass to others.
     void thread_lost(const ref<active_job>& job) {
         leave_forked_child(worker_);
-        verdict report = judge_exception(worker_, *job, "the handler ended its thread");
+        verdict report = failed({"handler_error", "thread ended", true, "{}"});
+        attempt([&] { report = judge_exception(worker_, *job, "the handler ended its thread"); });
         if (job->take(settler::handler)) reports_.add(job, std::move(report));
         lock_guard held(mutex_);
         job_left(*job);
@@ -245,12 +251,17 @@ class job_pool : public ref_counted {
         const result<std::size_t> got = intake_.fetch(count, runnable);
         held.lock();
         slots_.answered(count);
-        // Taken from the back, so that the backend's order is kept.
-        for (; !runnable.empty(); runnable.pop_back()) ready_.push_back(std::move(runnable.back()));
-        invite_helpers(held);
-        if (!schedule_.plan(got, news)) log_failure(got.error());
+        keep_ready(runnable);
+        attempt([&] { invite_helpers(held); });
+        if (!schedule_.plan(got, news)) attempt([&] { log_failure(got.error()); });
         if (leads) leading_ = false;
         if (!leads) lead_.notify_one();  // what the leader waits for may have changed
+    }
+    // Taken from the back, so that the backend's order is kept. With the mutex held.
+    void keep_ready(array<ref<active_job>>& runnable) {
+        if (!insist([&] { ready_.reserve(ready_.size() + runnable.size()); }))
+            return;  // the stop reports them
+        for (; !runnable.empty(); runnable.pop_back()) ready_.push_back(std::move(runnable.back()));
     }
     // An answer that was refused may have claimed jobs.
     void log_failure(const error& why) const {
@@ -265,7 +276,7 @@ class job_pool : public ref_counted {
         if (idle_ > 0) {
             work_.notify_one();
         } else if (job_threads_ < slots_.count()) {
-            add_helpers(held, {ref<active_job>()});
+            attempt([&] { add_helpers(held, {ref<active_job>()}); });
         }
     }
 
@@ -274,6 +285,7 @@ class job_pool : public ref_counted {
         std::size_t wanted = ready_.empty() ? 0 : ready_.size() - 1;
         for (std::size_t i = 0; i < idle_ && wanted > 0; ++i, --wanted) work_.notify_one();
         array<ref<active_job>> given;
+        given.reserve(wanted);
         for (; wanted > 0 && job_threads_ + given.size() < slots_.count(); --wanted)
             given.push_back(take_ready());
         if (!given.empty()) add_helpers(held, given);

@@ -17,10 +17,10 @@ class job_tally {
     void note(job_end how) noexcept { count_one(ends_[static_cast<std::size_t>(how)]); }
     // A job nobody could be told about, by its id or by why it has none. A backend that goes on like that must not grow the
     // worker: the log has them all.
-    void name_unreported(std::string name) {
+    void name_unreported(std::string_view name) {
         count_one(unreported_count_);
         const lock_guard held(mutex_);
-        if (unreported_.size() < most_unreported) unreported_.push_back(std::move(name));
+        if (unreported_.size() < most_unreported) attempt([&] { unreported_.emplace_back(name); });
     }
     void set_stuck(std::vector<std::string> ids) {
         const lock_guard held(mutex_);

@@ -11,6 +11,12 @@ namespace detail {
 template <class T>
 class placed_list {
   public:
+    // So many may be in it without need of memory.
+    void make_room(std::size_t members) {
+        std::size_t room = 16;
+        while (room < members) room *= 2;
+        all_.reserve(room);
+    }
     void add(const ref<T>& member) {
         member->place = all_.size();
         all_.push_back(member);

@@ -34,18 +34,23 @@ class pool_threads {
     pool_threads(ref_counted& pool, const atomic<std::size_t>& in_handlers, wake& supervisor)
         : pool_(pool), in_handlers_(in_handlers), supervisor_(supervisor) {}
 
-    result<void> start(const thread_options& options, function<void()> body) {
-        const ref<pool_thread> entry = make_ref<pool_thread>();
-        pool_thread* const own = entry.get();  // no reference: a thread cannot join itself
+    template <class Body>
+    result<void> start(const thread_options& options, const Body& body) {
+        ref<pool_thread> entry;
         const ref<ref_counted> pool(&pool_);
         live_.fetch_add(1);
-        result<thread> started = thread::start(
-            [this, pool, own, body] {
-                const auto over = [&] { ended(*own); };
-                call_guarded(body, over);
-                over();
-            },
-            options);
+        result<thread> started = unless_out_of_memory([&] {
+            entry = make_ref<pool_thread>();
+            pool_thread* const own = entry.get();  // no reference: a thread cannot join itself
+            make_room();
+            return thread::start(
+                [this, pool, own, body] {
+                    const auto over = [&] { ended(*own); };
+                    call_guarded(body, over);
+                    over();
+                },
+                options);
+        });
         if (!started) {
             live_.fetch_sub(1);
             return started.error();
@@ -54,7 +59,8 @@ class pool_threads {
         return {};
     }
     // One for which nobody waits: at its end it joins those that have ended before.
-    result<void> start_service(const thread_options& options, function<void()> body) {
+    template <class Body>
+    result<void> start_service(const thread_options& options, const Body& body) {
         return start(options, [this, body] {
             body();
             join_ended();
@@ -104,6 +110,10 @@ class pool_threads {
         ref<pool_thread> next_gone;
     };
 
+    void make_room() {
+        const lock_guard held(mutex_);
+        threads_.make_room(live_);
+    }
     // The thread may have ended meanwhile.
     void keep(const ref<pool_thread>& entry, thread handle) {
         const lock_guard held(mutex_);

@@ -15,14 +15,12 @@ class report_queue {
     report_queue(worker_context& worker, pool_threads& threads, function<void()> settled_one)
         : worker_(worker), threads_(threads), settled_one_(std::move(settled_one)) {}
 
-    // A job the caller has taken.
+    // A job the caller has taken, who reports it where there is no memory to keep it.
     void add(ref<active_job> job, verdict report) {
-        {
-            const lock_guard held(mutex_);
-            taken_.push_back({std::move(job), std::move(report)});
-            work_.notify_one();
-        }
-        start_wanted();
+        entry added{std::move(job), std::move(report)};
+        if (keep(added)) return start_wanted();
+        settle(worker_, *added.job, std::move(added.report));
+        settled_one_();
     }
 
     // All jobs are to be interrupted, unless their handlers are faster: each is taken when its turn comes. Takes the same
@@ -72,6 +70,14 @@ class report_queue {
     };
     static constexpr std::size_t most_threads = 128;
 
+    bool keep(entry& added) {
+        const lock_guard held(mutex_);
+        if (!attempt([&] { taken_.reserve_one(); })) return false;
+        taken_.push_back(std::move(added));
+        work_.notify_one();
+        return true;
+    }
+
     // True if one more thread would have something to do; it counts as started.
     bool wants_thread() {
         const lock_guard held(mutex_);
@@ -117,12 +123,13 @@ class report_queue {
         while (take(next, held)) {
             next.end = conclude(worker_, *next.job, next.report);
             settled_one_();
-            settled.push_back(std::move(next));
+            if (attempt([&] { settled.reserve_one(); })) settled.push_back(std::move(next));
             held.lock();
         }
         if (settled.empty()) return;
         held.unlock();
-        for (const entry& each : settled) log_settled(worker_, *each.job, each.report, each.end);
+        for (const entry& each : settled)
+            attempt([&] { log_settled(worker_, *each.job, each.report, each.end); });
         settled.clear();
         held.lock();
     }
@@ -142,8 +149,8 @@ class report_queue {
             open_.pop_back();
             if (!next.job->take(settler::stop)) continue;
             held.unlock();
-            next.report = last_word(*next.job);
-            return true;
+            if (insist([&] { next.report = last_word(*next.job); })) return true;
+            held.lock();  // unreported, and named as that
         }
         return false;
     }
@@ -152,7 +159,8 @@ class report_queue {
     void open_all(lock_guard& held) {
         interrupt_due_ = false;
         held.unlock();
-        array<ref<active_job>> jobs = worker_.jobs.snapshot();
+        array<ref<active_job>> jobs;
+        insist([&] { jobs = worker_.jobs.snapshot(); });
         held.lock();
         expected_ = 0;
         open_ = std::move(jobs);

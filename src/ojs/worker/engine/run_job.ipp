@@ -37,10 +37,14 @@ inline bool call_handler(worker_context& worker, active_job& job, verdict& repor
         if (job.taken()) return false;
         report = judge(worker, job, job.call_handler(worker));
     } catch (const std::exception& thrown) {
-        report = judge_exception(worker, job, printable(thrown.what(), 2000));
+        report = failed({"handler_error", "out of memory", true, "{}"});
+        insist([&] { report = judge_exception(worker, job, printable(thrown.what(), 2000)); });
     } catch (...) {
         pass_on_thread_end();
-        report = judge_exception(worker, job, "the handler threw something that is not a std::exception");
+        report = failed({"handler_error", "not an error", true, "{}"});
+        insist([&] {
+            report = judge_exception(worker, job, "the handler threw something that is not a std::exception");
+        });
     }
     return true;
 }

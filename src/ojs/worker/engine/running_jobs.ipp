@@ -29,7 +29,8 @@ class next_look {
 // The pool's mutex guards all but count().
 class running_jobs {
   public:
-    void add(const ref<active_job>& job) {
+    explicit running_jobs(std::size_t most) { jobs_.make_room(most); }
+    void add(const ref<active_job>& job) noexcept {
         jobs_.add(job);
         ++count_;
     }

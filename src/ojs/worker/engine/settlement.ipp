@@ -185,11 +185,13 @@ inline settle_end report_until_answered(worker_context& worker, active_job& job,
     while (steady_clock::now() < worker.reports.deadline()) {
         if (job.lost()) return settle_end::gone;
         const std::uint32_t seen = worker.reports.changes();
-        const result<settle_end> end = report_once(worker, job, report);
+        const result<settle_end> end = unless_out_of_memory([&] { return report_once(worker, job, report); });
         if (end) return *end;
         const error& failure = end.error();
-        worker.log.write(log_level::warn, report.ack ? "ACK failed" : "FAIL failed",
-                         {field("job_id", job.job.id), field("error", failure.text)});
+        attempt([&] {
+            worker.log.write(log_level::warn, report.ack ? "ACK failed" : "FAIL failed",
+                             {field("job_id", job.job.id), field("error", failure.text)});
+        });
         // A 400 that is no error of the API may be a proxy's: only one that comes again and again is final.
         const bool stray = failure.code == errc::bad_answer && failure.http_status / 100 == 4;
         if (failure.code == errc::rejected || (stray && ++stray_answers >= max_stray_answers)) {
@@ -242,13 +244,13 @@ inline settle_end conclude(worker_context& worker, active_job& job, verdict& rep
     const time_point soon = try_deadline(worker);
     const time_point stop_bound = worker.reports.saves();
     job.saved.close(soon < stop_bound ? soon : stop_bound);
-    if (!report.ack) report.checkpoint = job.saved.kept();
+    if (!report.ack) insist([&] { report.checkpoint = job.saved.kept(); });
     settle_end end = report_until_answered(worker, job, report);
     // Claimed a moment ago: a backend that does not know such an id has not understood it.
     if (end == settle_end::gone && !job.job.id_json.empty()) end = settle_end::rejected;
     if (end == settle_end::accepted) {
         worker.tally.note(report.end);
-        note_settled(worker, job, report);
+        attempt([&] { note_settled(worker, job, report); });
     } else if (end == settle_end::gone || end == settle_end::lease_lost) {
         worker.tally.note(job_end::gone);
     } else {
@@ -277,7 +279,7 @@ inline void log_settled(const worker_context& worker, const active_job& job, con
 // All of it, for a job this caller has taken.
 inline void settle(worker_context& worker, active_job& job, verdict report) {
     const settle_end end = conclude(worker, job, report);
-    log_settled(worker, job, report, end);
+    attempt([&] { log_settled(worker, job, report, end); });
 }
 
 }  // namespace detail

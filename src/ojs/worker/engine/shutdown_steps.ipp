@@ -16,7 +16,8 @@ class shutdown_steps : public ref_counted {
     // On a thread of its own, or, where there is none, here and now.
     thread start() {
         const ref<shutdown_steps> self(this);
-        result<thread> started = thread::start([self] { self->run(); }, worker_.service_thread("ojs-steps"));
+        result<thread> started = unless_out_of_memory(
+            [&] { return thread::start([self] { self->run(); }, worker_.service_thread("ojs-steps")); });
         if (started) return std::move(*started);
         worker_.log.write(log_level::warn, "cannot create a thread; shutdown steps run without a time limit",
                           {field("error", started.error().text)});
@@ -32,17 +33,23 @@ class shutdown_steps : public ref_counted {
         }
         return false;
     }
-    void publish() { worker_.tally.set_steps(results_); }  // to where report() finds them
+    void publish() { worker_.tally.set_steps(std::move(results_)); }  // to where report() finds them
 
   private:
     void run() {
+        insist([this] {
+            run_steps();
+        });  // once steps have begun, nothing in it asks for memory that must be there
+        ended_.store(true, memory_order::release);
+        worker_.supervisor.notify();
+    }
+
+    void run_steps() {
         sequence_options options;
         options.log.level = log_level::off;  // it is told by the worker's
         options.progress = [this](const step_result& each) { log_step(worker_.log, each); };
         options.thread_stack_size = worker_.options.thread_stack_size;
         results_ = steps_.run(options);
-        ended_.store(true, memory_order::release);
-        worker_.supervisor.notify();
     }
 
     worker_context& worker_;

@@ -99,7 +99,7 @@ class stuck_watch {
     }
 
     void call_listener(const active_job& job, bool abandoned) const {
-        worker_.call_back("on_stuck_job", [&] {
+        worker_.call_back("on_stuck_job threw; ignored", [&] {
             worker_.options.on_stuck_job({job.job.id, job.job.type,
                                           std::chrono::milliseconds(milliseconds_since(job.claimed_at)),
                                           std::chrono::milliseconds(cancelled_ms(job)), abandoned, count_});

@@ -48,9 +48,10 @@ class supervisor {
           resumes_seen_(worker_.followed != nullptr ? worker_.followed->resume_requests() : 0) {}
 
     result<void> start() {
-        result<void> started = heart_->start();
-        if (!started) return started;
-        started = pool_->start();
+        const result<void> started = unless_out_of_memory([this] {
+            result<void> begun = heart_->start();
+            return begun ? pool_->start() : begun;
+        });
         if (!started) {
             heart_->finish(steady_clock::now());
             heart_->join();
@@ -59,9 +60,11 @@ class supervisor {
     }
 
     int supervise() {
-        log_.started();
-        log_.findings(at_shutdown_.limit());
-        if (owns_process_) service_.start(steady_clock::now());
+        attempt([this] {
+            log_.started();
+            log_.findings(at_shutdown_.limit());
+        });
+        if (owns_process_) attempt([this] { service_.start(steady_clock::now()); });
         if (worker_.followed != nullptr) {
             followed_seen_ = worker_.followed->state();
             follow(phase::running, followed_seen_);
@@ -84,21 +87,32 @@ class supervisor {
     template <class Condition>
     bool await(time_point deadline, Condition holds) {
         for (;;) {
-            notice_changes();
+            const bool noticed = attempt([this] { notice_changes(); });
             if (worker_.metrics) worker_.metrics->note_turn();
             if (holds()) return true;
             const time_point now = steady_clock::now();
             if (now >= deadline) return false;
-            if (now >= next_progress_) tell_progress(now);
-            service_.tick(now, drain_deadline());
-            const time_point next_look = stuck_.look(now);
-            time_point wake_at = next_progress_ < deadline ? next_progress_ : deadline;
-            if (service_.next_due() < wake_at) wake_at = service_.next_due();
-            if (next_look < wake_at) wake_at = next_look;
-            const time_point next_thread = pool_->retry_threads(now);
-            if (next_thread < wake_at) wake_at = next_thread;
+            time_point wake_at = deadline;
+            const bool done = attempt([&] {
+                const time_point next = do_what_is_due(now);
+                if (next < wake_at) wake_at = next;
+            });
+            const time_point again = now + memory_pause;
+            if ((!noticed || !done) && again < wake_at) wake_at = again;
             worker_.supervisor.wait_until(wake_at);
         }
+    }
+
+    // Returns when there is more to do.
+    time_point do_what_is_due(time_point now) {
+        if (now >= next_progress_) tell_progress(now);
+        service_.tick(now, drain_deadline());
+        const time_point next_look = stuck_.look(now);
+        const time_point next_thread = pool_->retry_threads(now);
+        time_point out = next_progress_;
+        for (const time_point each : {service_.next_due(), next_look, next_thread})
+            out = each < out ? each : out;
+        return out;
     }
 
     void tell_progress(time_point now) {
@@ -187,11 +201,12 @@ class supervisor {
         const bool reclaims = moved && now.phase == phase::stopping && now.mode == stop_mode::reclaim;
         if (cancels && !reclaims)
             pool_->tell_all_cancelled();  // before what may have to wait for the log's reader
-        log_.change(before, now);
-        if (moved) decide_mode();
-        if (reclaims) log_.reclaim(reclaim_named_ || now.last_event == event::reclaim);
+        attempt([&] { log_.change(before, now); });
+        if (moved) attempt([this] { decide_mode(); });
+        if (reclaims) attempt([&] { log_.reclaim(reclaim_named_ || now.last_event == event::reclaim); });
         if (cancels && reclaims) pool_->tell_all_cancelled();  // what they log comes after, as in the guide
-        if (moved) worker_.call_back("on_transition", [&] { worker_.options.on_transition(now); });
+        if (moved)
+            worker_.call_back("on_transition threw; ignored", [&] { worker_.options.on_transition(now); });
         if (now.exit_now) give_up(now);
     }
 
@@ -200,7 +215,7 @@ class supervisor {
         if (before == phase::running || now.phase == phase::running) worker_.beats.now();
         if (now.phase >= phase::draining && before < phase::draining) close_intake(now);
         if (now.phase >= phase::stopping && before < phase::stopping) share_out_stop();
-        service_.phase_changed(before, now.phase);
+        attempt([&] { service_.phase_changed(before, now.phase); });
         pool_->wake();
     }
 
@@ -247,7 +262,7 @@ class supervisor {
         if (lead.count() > 0 && !await(drain_deadline() - lead, over)) cancel_jobs(stop_reason());
         const bool ended = await(drain_deadline(), over);
         worker_.life.apply(ended ? event::drained : event::grace_expired, {});
-        notice_changes();
+        insist([this] { notice_changes(); });
     }
 
     // What is bounded by stop_timeout, from here on.
@@ -272,7 +287,7 @@ class supervisor {
         await_handlers(signals);
         run_shutdown_steps();
         worker_.life.apply(event::finished, {});
-        notice_changes();
+        insist([this] { notice_changes(); });
     }
 
     // Lets a call that ends at its deadline say so.
@@ -333,14 +348,13 @@ class supervisor {
     }
 
     void name_unreported() {
-        const array<ref<active_job>> left = worker_.jobs.snapshot();
-        for (const ref<active_job>& job : left) mark_unreported(worker_, *job);
-        log_.unreported(left);
+        worker_.jobs.each([this](active_job& job) { mark_unreported(worker_, job); });
+        attempt([this] { log_.unreported(worker_.jobs.snapshot()); });
     }
 
     // A third stop signal: leave now. A worker that does not own its process at least stops waiting.
     void give_up(const lifecycle_state& now) {
-        log_.leaving_at_once(now.cause);
+        attempt([&] { log_.leaving_at_once(now.cause); });
         if (owns_process_) _exit(exit_status::signal_base + now.cause.signal);
         gave_up_ = true;
         cut_stop_short();
@@ -357,11 +371,11 @@ class supervisor {
         pool_->close_reports();
         await(soon < stop_end_ ? stop_end_ : soon, [this] { return pool_->threads_over(); });
         const bool all_home = pool_->all_threads_home();
-        if (!all_home) name_stuck();
+        if (!all_home) attempt([this] { name_stuck(); });
         const int status = end_status(all_home);
         stop_health();
         const bool all_ended = end_threads();
-        log_.ended(status, draining_since_);
+        attempt([&] { log_.ended(status, draining_since_); });
         if (owns_process_) must_exit_ = end_run(status, !(all_home && all_ended && all_steps_home_));
         return status;
     }
@@ -387,7 +401,9 @@ class supervisor {
     // What the application gave worker::on_shutdown(), beside this thread, which has signals to notice.
     void run_shutdown_steps() {
         if (at_shutdown_.size() == 0) return;
-        const ref<shutdown_steps> steps = make_ref<shutdown_steps>(worker_, at_shutdown_);
+        ref<shutdown_steps> steps;
+        all_steps_ran_ = insist([&] { steps = make_ref<shutdown_steps>(worker_, at_shutdown_); });
+        if (!all_steps_ran_) return;
         thread runner = steps->start();
         await(time_point::max(), [&] { return steps->ended(); });
         all_steps_home_ = runner.end_by(join_deadline()) && !steps->any(step_end::timed_out);
@@ -421,6 +437,7 @@ class supervisor {
     static constexpr std::chrono::milliseconds hard_stop_wait{1000};
     static constexpr std::size_t many_jobs = 64;  // their handlers may keep every processor busy
     static constexpr std::chrono::milliseconds saves_share{250};  // for checkpoints under way to be kept
+    static constexpr std::chrono::milliseconds memory_pause{10};  // where a turn ran out of memory
     // How long handlers of reported jobs may take to come back before the process leaves without them.
     static constexpr std::chrono::milliseconds stuck_wait{100};
     static constexpr std::chrono::milliseconds join_wait{500};  // also where stop_timeout is over

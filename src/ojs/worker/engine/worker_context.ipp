@@ -113,13 +113,13 @@ class worker_context : public ref_counted {
 
     // Calls on_transition or on_stuck_job; neither once the worker is destroyed.
     template <class Callback>
-    void call_back(const char* name, Callback call) {
+    void call_back(const char* if_thrown, Callback call) {
         const user_call here(callbacks);
         if (!here) return;
         try {
             call();
         } catch (...) {
-            log.write(log_level::error, cat({name, " threw; ignored"}));
+            log.write(log_level::error, if_thrown);
         }
     }
     // As the options have it. Once the worker is destroyed, records go to standard error instead of the hook.

@@ -63,10 +63,10 @@ class memory_queue : public ref_counted {
     void claim(const std::string& queue, std::size_t count, std::vector<job>& claimed) {
         memory_line* const waiting = find_line(queue);
         while (waiting != nullptr && waiting->first != nullptr && claimed.size() < count) {
+            if (!insist([&] { claimed.push_back(waiting->first->job.job); })) return;  // it stays
             memory_job& next = waiting->take_first()->job;
             next.state = "active";
-            ++next.job.attempt;
-            claimed.push_back(next.job);
+            claimed.back().attempt = ++next.job.attempt;
         }
     }
     memory_node* find_active(const std::string& id) {

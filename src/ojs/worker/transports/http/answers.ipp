@@ -74,7 +74,7 @@ inline std::string escape_controls(std::string_view source) {
     std::string out;
     for (const char c : source) {
         if (static_cast<unsigned char>(c) < 0x20) {
-            append_json_escape(out, c);
+            append_json_escape(out, static_cast<unsigned char>(c));
         } else {
             out += c;
         }

@@ -34,6 +34,10 @@ inline error spool_error(std::string_view doing, int failed, errc code = errc::u
     return {code, failed, cat({"spool: cannot ", doing, ": ", errno_text(failed)})};
 }
 
+inline bool is_out_of_room(const error& failure) noexcept {
+    return failure.sys_errno == ENOSPC || failure.sys_errno == EDQUOT;
+}
+
 // ---- names ----
 
 // Why a file of this name is not run; empty if it may be. What readdir() says holds no '/'.

@@ -1,0 +1,142 @@
+// Name servers that fail, hang and change their minds: getaddrinfo() is the test's own.
+#include <dlfcn.h>
+#include <netdb.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "events.hpp"
+#include "raw_peer.hpp"
+
+using namespace ojs;
+
+namespace {
+
+constexpr const char* backend_name = "backend.name-server-test";
+
+// What the name server does with the next lookup of the backend.
+std::atomic<const char*> answered_with{nullptr};  // the address; null: it fails
+std::atomic<test::event*> hangs_until{nullptr};
+test::counter lookups;  // that have ended
+
+void answer_and_close(int fd) {
+    if (peer::read_message(fd).empty()) return;
+    peer::send_text(fd, peer::ok("ok", "Connection: close\r\n"));
+    peer::read_to_end(fd);  // the client closes first
+}
+
+// A backend that is reached by name, at 127.0.0.1 and 127.0.0.2; a client has talked to the first.
+struct backend_by_name {
+    backend_by_name() {
+        hangs_until = nullptr;
+        answered_with = "127.0.0.1";
+        open_first();
+        port = first->port();
+        client = std::make_unique<http_client>(
+            peer::make_client(std::string("http://") + backend_name + ":" + std::to_string(port)));
+        REQUIRE(answers());
+    }
+    void open_first() {
+        first = std::make_unique<peer::server>([](int fd, int) { answer_and_close(fd); }, port);
+    }
+    void open_second() {
+        second = std::make_unique<peer::server>([](int fd, int) { answer_and_close(fd); }, port, 0x7f000002);
+    }
+    // The client finds nobody at the address it knows, so that its next request needs a lookup.
+    void restart_first() {
+        first.reset();
+        REQUIRE_FALSE(answers());
+        open_first();
+    }
+    bool answers(time_point deadline = peer::soon()) const {
+        return bool(client->send(peer::get(), peer::call(deadline)));
+    }
+
+    std::uint16_t port = 0;
+    std::unique_ptr<peer::server> first;
+    std::unique_ptr<peer::server> second;
+    std::unique_ptr<http_client> client;
+};
+
+}  // namespace
+
+extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo* hints, addrinfo** found) {
+    using signature = int(const char*, const char*, const addrinfo*, addrinfo**);
+    static auto* const real = reinterpret_cast<signature*>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+    if (host == nullptr || std::strcmp(host, backend_name) != 0) return real(host, service, hints, found);
+    const char* address = answered_with;
+    test::event* const hang = hangs_until;
+    if (hang != nullptr) hang->wait();
+    const int code = address != nullptr ? real(address, service, hints, found) : EAI_AGAIN;
+    lookups.add();
+    return code;
+}
+
+TEST_CASE("name server: the last good addresses are used when it fails") {
+    backend_by_name backend;
+    backend.restart_first();
+    answered_with = nullptr;
+    CHECK(backend.answers());
+    CHECK(backend.answers());
+    CHECK(backend.first->connections() == 2);
+}
+
+TEST_CASE("name server: the last good addresses are used while it hangs, and its late answer after that") {
+    backend_by_name backend;
+    backend.restart_first();
+    test::event answers_at_last;
+    const int before = lookups.count();
+    answered_with = "127.0.0.2";
+    hangs_until = &answers_at_last;
+    CHECK(backend.answers());
+    CHECK(backend.answers());
+    CHECK(lookups.count() == before);  // the lookup still hangs
+    CHECK(backend.first->connections() == 2);
+    backend.open_second();
+    hangs_until = nullptr;
+    answers_at_last.set();
+    REQUIRE(lookups.wait_for(before + 1));
+    // One request may come before the lookup's thread has told what it found.
+    while (backend.second->connections() == 0) REQUIRE(backend.answers());
+    CHECK(backend.answers());
+    CHECK(backend.second->connections() == 2);
+}
+
+TEST_CASE("name server: an answer in time wins over the last good addresses") {
+    backend_by_name backend;
+    backend.restart_first();
+    backend.open_second();
+    answered_with = "127.0.0.2";
+    CHECK(backend.answers());
+    CHECK(backend.first->connections() == 0);
+    CHECK(backend.second->connections() == 1);
+}
+
+TEST_CASE("name server: where the last good addresses lead nowhere, a slow answer is awaited") {
+    backend_by_name backend;
+    backend.first.reset();
+    REQUIRE_FALSE(backend.answers());
+    backend.open_second();
+    test::event answers_at_last;
+    answered_with = "127.0.0.2";
+    hangs_until = &answers_at_last;
+    std::thread name_server([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(400));  // longer than a lookup may take
+        answers_at_last.set();
+    });
+    CHECK(backend.answers());
+    name_server.join();
+    CHECK(backend.second->connections() == 1);
+}
+
+TEST_CASE("name server: with no older addresses its failure is the request's") {
+    backend_by_name backend;
+    answered_with = nullptr;
+    http_client other = peer::make_client(std::string("http://") + backend_name + ":1");
+    const result<http_response> got = other.send(peer::get(), peer::call());
+    REQUIRE_FALSE(got);
+    CHECK(got.error().code == errc::unreachable);
+    CHECK(got.error().text.find(backend_name) != std::string::npos);
+}

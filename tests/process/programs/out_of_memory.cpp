@@ -1,0 +1,140 @@
+// out_of_memory: a worker of two jobs in which one allocation fails, once for each that it makes from its start to its end,
+// each time in a process of its own. Exit status 0: every time it stopped by itself, and both jobs were reported or named.
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+
+#include "ojs_shutdown.hpp"
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int not_hit = 3;  // all that was allocated was fewer
+std::atomic<bool> armed{false};
+std::atomic<long> left{0};
+std::atomic<bool> hit{false};
+
+void* allocate(std::size_t size) {
+    if (armed && --left == 0) {
+        hit = true;
+        throw std::bad_alloc();
+    }
+    if (void* const out = std::malloc(size == 0 ? 1 : size)) return out;
+    throw std::bad_alloc();
+}
+
+struct recording : ojs::memory_transport {
+    ojs::result<ojs::settled> ack(const ojs::ack_request& request, ojs::time_point deadline) override {
+        return counted(memory_transport::ack(request, deadline));
+    }
+    ojs::result<ojs::settled> fail(const ojs::fail_request& request, ojs::time_point deadline) override {
+        return counted(memory_transport::fail(request, deadline));
+    }
+    ojs::result<ojs::settled> counted(ojs::result<ojs::settled> answer) {
+        if (answer && *answer == ojs::settled::accepted) ++settlements;
+        return answer;
+    }
+    std::atomic<int> settlements{0};
+};
+
+int stop_worker(long fail_at) {
+    ojs::worker_options options;
+    options.log.level = ojs::log_level::debug;
+    options.log.hook = [](const ojs::log_record&) {};
+    options.poll_interval = 10ms;
+    options.heartbeat_interval = 30ms;
+    options.shutdown_grace_period = 60ms;
+    options.stop_timeout = 5000ms;
+    recording transport;
+    ojs::worker worker(options, transport);
+    std::atomic<int> steps{0};
+    worker.register_handler("quick", [](ojs::job_context&) {});
+    worker.register_handler("long", [](ojs::job_context& job) { static_cast<void>(job.sleep_for(60s)); });
+    static_cast<void>(worker.on_shutdown("step", [&] { ++steps; }));
+    transport.push("quick", "[]");
+    transport.push("long", "[]");
+    left = fail_at;
+    armed = true;
+    const ojs::result<void> started = worker.start();
+    if (!started) return hit ? 0 : 1;
+    // Both are claimed however long that takes: the one is settled, the other runs.
+    const auto claimed = [&] { return worker.report().claimed == 2; };
+    for (bool all = false; !all;) {
+        ::usleep(1000);
+        try {
+            all = claimed();
+        } catch (const std::bad_alloc&) {  // the copy of the report is this thread's own
+        }
+    }
+    const ojs::stop_result stopped = worker.stop(20s);
+    armed = false;
+    const ojs::worker_report report = worker.report();
+    const std::size_t told = static_cast<std::size_t>(transport.settlements) + report.unreported.size();
+    const bool right = told == 2 && steps == 1 && worker.exit_code() == (report.unreported.empty() ? 0 : 75);
+    if (!right || stopped.how == ojs::stop_end::timed_out) {
+        std::fprintf(stderr, "allocation %ld: %s, %d settled, %zu unreported, %d steps, status %d\n", fail_at,
+                     ojs::to_string(stopped.how), transport.settlements.load(), report.unreported.size(),
+                     steps.load(), worker.exit_code());
+        return 1;
+    }
+    return hit ? 0 : not_hit;
+}
+
+pid_t begin(long fail_at) {
+    const pid_t child = ::fork();
+    if (child != 0) return child;
+    ::alarm(60);  // only a hang takes so long
+    ::_exit(stop_worker(fail_at));
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) {
+    return allocate(size);
+}
+void* operator new[](std::size_t size) {
+    return allocate(size);
+}
+void operator delete(void* memory) noexcept {
+    std::free(memory);
+}
+void operator delete[](void* memory) noexcept {
+    std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+    std::free(memory);
+}
+void operator delete[](void* memory, std::size_t) noexcept {
+    std::free(memory);
+}
+
+int main() {
+    constexpr int side_by_side = 8;
+    int failed = 0;
+    bool any_hit = true;
+    long next = 1;
+    while (any_hit) {
+        pid_t children[side_by_side];
+        for (pid_t& child : children) child = begin(next++);
+        any_hit = false;
+        for (int i = 0; i < side_by_side; ++i) {
+            int status = 0;
+            ::waitpid(children[i], &status, 0);
+            const bool ended = WIFEXITED(status);
+            if (!ended)
+                std::fprintf(stderr, "allocation %ld: signal %d\n", next - side_by_side + i,
+                             WTERMSIG(status));
+            const int code = ended ? WEXITSTATUS(status) : 1;
+            any_hit = any_hit || code != not_hit;
+            if (code != 0 && code != not_hit) ++failed;
+        }
+    }
+    std::fprintf(stderr, "%ld allocations, %d failed\n", next - side_by_side - 1, failed);
+    return failed == 0 ? 0 : 1;
+}
