@@ -311,3 +311,67 @@ TEST_CASE("shutdown sequence: the total that the environment asks for") {
         CHECK(refused.error().text.find(std::string("OJS_SERVER_SHUTDOWN_TIMEOUT='") + bad + "' ") == 0);
     }
 }
+
+namespace {
+
+// As a thread_local: its destructor, which runs at the thread's end, waits for the event.
+struct blocks_at_end {
+    std::shared_ptr<test::event> let_go;
+    std::shared_ptr<test::event> ended;
+    ~blocks_at_end() {
+        let_go->wait();
+        ended->set();
+    }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "shutdown sequence: a step whose thread does not end is left behind at its limit, and hurried by a "
+    "signal") {
+    const auto let_go = std::make_shared<test::event>();
+    const auto ended = std::make_shared<test::event>();
+    const auto step = [=] { thread_local const blocks_at_end blocked{let_go, ended}; };
+    shutdown_sequence tested;
+    std::atomic<bool> next_ran{false};
+    sequence_options options = silent();
+    lifecycle life(0ms);
+    step_end expected = step_end::timed_out;
+    SUBCASE("limit") {
+        tested.add("blocks", step, 100ms);
+    }
+    SUBCASE("second signal") {
+        tested.add("blocks", [&life, step] {
+            step();
+            for (int i = 0; i < 2; ++i) life.apply(event::stop_signal, {cause_kind::signal, SIGTERM});
+        });
+        options.lifecycle = &life;
+        expected = step_end::cut_short;
+    }
+    tested.add("next", [&] { next_ran = true; });
+    const std::vector<step_result> got = tested.run(options);
+    CHECK_FALSE(ended->is_set());
+    REQUIRE(got.size() == 2);
+    CHECK(got[0].how == expected);
+    CHECK(next_ran);
+    let_go->set();
+    CHECK(ended->wait());
+}
+
+TEST_CASE("shutdown sequence: without a thread, steps run on the calling one") {
+    const std::thread::id here = std::this_thread::get_id();
+    shutdown_sequence tested;
+    int ran = 0;
+    const auto step = [&] { ran += std::this_thread::get_id() == here ? 1 : 0; };
+    tested.add("first", step, 1min);
+    tested.add_beside(
+        "beside",
+        [&]() -> result<void> {
+            return step(), error{errc::system, 0, "is full"};
+        },
+        1min);
+    sequence_options options = silent();
+    options.thread_stack_size = std::size_t{1} << 46;  // more than any process has room for
+    CHECK(ends(tested.run(options)) == std::vector<step_end>{step_end::done, step_end::failed});
+    CHECK(ran == 2);
+}

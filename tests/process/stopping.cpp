@@ -58,6 +58,16 @@ TEST_CASE("what the application closes at the end is closed beside a deaf job an
     CHECK(worker.prints("steps=\"flush: done, hang: timed out, close: done\""));
 }
 
+TEST_CASE(
+    "shutdown steps run where no thread can be created; one that cannot run is reported, with status 71") {
+    process threadless({program("threadless_worker")}, {});
+    CHECK(threadless.wait() == 0);
+    CHECK(threadless.count("flush: done, ran: 1") == 1);
+    process starved({program("threadless_worker"), "starved"}, {});
+    CHECK(starved.wait() == 71);
+    CHECK(starved.count("flush: not started, ran: 0") == 1);
+}
+
 TEST_CASE("a third signal ends a program whose last step never does") {
     backend jobs;
     process worker =

@@ -27,7 +27,7 @@ enum class step_end {
     threw,
     timed_out,   // it was left behind, and its thread may still run
     cut_short,   // the same, because of a second stop signal
-    not_started  // no thread was to be had
+    not_started  // out of memory: it did not run
 };
 // "running", "done", "failed", "threw", "timed out", "cut short", "not started". Never null. Thread-safe.
 const char* to_string(step_end how) noexcept;
@@ -64,7 +64,8 @@ struct sequence_options {
 result<std::chrono::milliseconds> server_shutdown_timeout(const environment_lookup& lookup = nullptr);
 
 // Runs its steps in the order they were added, each on a thread of its own, until it returns, fails, throws or its time
-// is over; then comes the next, whatever became of that one. Of one thread at a time. [GS 9.1]
+// is over; then comes the next, whatever became of that one. The thread's thread_local objects have that time as well.
+// Without a thread, a step runs on the calling one, and nothing ends it at its limit. Of one thread at a time. [GS 9.1]
 //
 //     ojs::shutdown_sequence steps;
 //     steps.add("http", [&](const ojs::step_context& step) { server->stop(step.deadline); }, 20s);

@@ -172,17 +172,18 @@ class sequence_run {
     }
 
     void begin(step& each, array<member>& members) {
-        step_result told;
-        told.name = std::move(each.name);
-        tell(told);
+        results_.emplace_back();
+        results_.back().name = std::move(each.name);
+        tell(results_.back());
         member begun;
-        begun.place = results_.size();
+        begun.place = results_.size() - 1;
         begun.deadline = deadline_of(each);
         begun.chance = each.limit < last_chance ? each.limit : last_chance;
         insist([&] {
             begun.running = make_ref<running_step>(board_, std::move(each.call),
                                                    step_context{begun.deadline, hurry_.token()});
         });
+        if (!begun.running) return end(results_.back(), step_end::not_started, "out of memory");
         thread_options options;
         options.stack_size = options_.thread_stack_size;
         options.least_stack_size = 256 * 1024;
@@ -190,13 +191,9 @@ class sequence_run {
         options.takes_signals = true;  // as what it starts does then
         result<thread> started = error{errc::unavailable, ENOMEM, "out of memory"};
         insist([&] { started = thread::start([running = begun.running] { running->run(); }, options); });
-        results_.push_back(std::move(told));
-        if (!started) {
-            end(results_.back(), step_end::not_started, started.error().text);
-            return;
-        }
-        begun.runner = std::move(*started);
+        if (started) begun.runner = std::move(*started);
         members.push_back(std::move(begun));
+        if (!started) members.back().running->run();  // without a limit, which is better than not at all
     }
     time_point deadline_of(const step& each) const noexcept {
         const time_point least = began_ + last_chance;
@@ -231,12 +228,14 @@ class sequence_run {
     bool has_ended(member& each) {
         lock_guard held(board_->owner());
         step_end how = each.running->how();
-        if (how == step_end::running && has_time(each)) return false;
-        std::string error = std::move(each.running->error());
+        const bool returned = how != step_end::running;
+        if (!returned && has_time(each)) return false;
         held.unlock();
-        if (how != step_end::running) {
-            each.runner.join();
-        } else {
+        // Its thread_local objects have its time as well.
+        const bool ended = returned && each.runner.join_until(steady_clock::now() + last_chance);
+        if (returned && !ended && steady_clock::now() < each.deadline) return false;
+        std::string error = std::move(each.running->error());
+        if (!ended) {
             each.runner.detach();
             how = hurried_ ? step_end::cut_short : step_end::timed_out;
         }

@@ -95,7 +95,11 @@ class worker {
     worker(worker_options options, ojs::transport& outside, lifecycle& shared);
     worker(const worker&) = delete;
     worker& operator=(const worker&) = delete;
-    // A worker still running is stopped first, as by stop(). A handler that never returns keeps what it uses.
+    // A worker still running is stopped first, as by stop(). A handler that never returns keeps what it uses. Once this has
+    // returned, no thread left behind calls the transport, log.hook, on_transition or on_stuck_job: their calls fail, and
+    // what they log goes to standard error. Waits for calls under way for request_timeout and a second at most.
+    // A callback of stopped_token(), on_transition or on_stuck_job may destroy the worker: then the worker stops in the
+    // background, and jobs not reported by then come back after their visibility timeout. A log hook may not.
     ~worker();
 
     // Runs `handler(job_context&)` for jobs of this type, on several threads at once. It returns void, a

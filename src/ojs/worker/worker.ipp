@@ -212,6 +212,20 @@ class worker_body : public ref_counted {
     bool started() const noexcept { return started_.load(memory_order::acquire); }
     int exit_code() const noexcept { return exit_code_.load(memory_order::acquire); }
 
+    // For the destructor: ends all calls to transports, hooks and callbacks, and waits for those under way, each of which has
+    // its deadline.
+    void end_calls(bool in_callback, time_point deadline) {
+        worker_context& worker = *context_;
+        if (in_callback && !stopped()) leave_transport();
+        user_call::leave(worker.calls);
+        worker.calls.close();
+        const std::uint64_t calls = worker.calls.wait_until(deadline);
+        worker.callbacks.close();  // after what the calls have to log
+        if (worker.callbacks.wait_until(deadline) + calls > 0)
+            worker.log.write(log_level::error,
+                             "a transport, a hook or a callback has not returned; the worker is destroyed");
+    }
+
   private:
     const char* handler_fault(const std::string& type, const job_handler& handler) const {
         if (type.empty()) return "has no type";
@@ -244,7 +258,7 @@ class worker_body : public ref_counted {
         if (!waker) return waker.error();
         worker.owner = getpid();
         worker.identity = make_identity(worker.options);
-        worker.log = logger(worker.options.log, worker.identity.worker_id,
+        worker.log = logger(worker.log_with_gate(), worker.identity.worker_id,
                             {worker.options.auth_token, worker.options.health_token});
         if (worker.transport == nullptr) {
             const result<transport*> made =
@@ -344,6 +358,7 @@ class worker_body : public ref_counted {
 
     // True: run() must not return, see end_run().
     bool supervise() {
+        const user_call here(context_->callbacks);
         const int status = supervisor_->supervise();
         const bool must_exit = supervisor_->must_exit();
         let_go();
@@ -359,10 +374,13 @@ class worker_body : public ref_counted {
         return must_exit;
     }
 
+    void leave_transport() {
+        context_->transport->when_work_may_wait(nullptr);
+        context_->transport->when_jobs_are_revoked(nullptr);
+    }
     void let_go() {
         worker_context& worker = *context_;
-        worker.transport->when_work_may_wait(nullptr);
-        worker.transport->when_jobs_are_revoked(nullptr);
+        if (!worker.callbacks.closed()) leave_transport();
         if (worker.followed != nullptr) worker.followed->unsubscribe(worker.supervisor.notify_fd());
         worker.life.unsubscribe(worker.supervisor.notify_fd());
         delete detail::exchange(supervisor_, nullptr);
@@ -400,15 +418,21 @@ OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport& outsi
     : body_(detail::make_ref<detail::worker_body>(std::move(options), &outside, &shared)) {}
 
 OJS_SHUTDOWN_INLINE worker::~worker() {
-    if (body_->started() && getpid() != body_->context().owner) {
+    if (!body_->started()) return;
+    if (getpid() != body_->context().owner) {
         // A child made by fork(): the threads are the parent's.
         background_.detach();
         body_->retain();
         return;
     }
-    if (body_->started() && !body_->stopped()) stop();
-    // Threads left behind may still be in a call to the transport, which is about to go; each has its deadline.
-    if (body_->started()) body_->context().calls.wait_until(time_point::max());
+    // In a callback on the supervising thread nothing can be waited for: the stop goes on without calls.
+    const bool in_callback = detail::user_call::leave(body_->context().callbacks);
+    if (in_callback) request_stop_and_cancel();
+    if (!in_callback && !stopped()) stop();
+    const time_point deadline =
+        deadline_after(body_->context().options.request_timeout + std::chrono::seconds(1));
+    body_->end_calls(in_callback, deadline);
+    static_cast<void>(background_.end_by(in_callback ? time_point() : deadline));
 }
 
 OJS_SHUTDOWN_INLINE bool worker::add_handler(std::string type, job_handler handler, handler_options options) {

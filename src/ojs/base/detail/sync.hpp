@@ -125,7 +125,10 @@ class thread {
 
     static result<thread> start(function<void()> body, thread_options options = {});
     void join() noexcept;
-    bool join_until(time_point deadline) noexcept;  // false: not ended by then; or, except on Linux, always
+    // For a thread that has nothing left to do. False: its thread_local objects have not been destroyed by then. Where the
+    // platform has no timed join, that is everywhere but on Linux, it is detached instead.
+    bool join_until(time_point deadline) noexcept;
+    bool end_by(time_point deadline) noexcept;  // the same, but detaches it then
     void detach() noexcept;
     bool joinable() const noexcept { return joinable_; }
 

@@ -166,8 +166,15 @@ OJS_SHUTDOWN_INLINE bool thread::join_until(time_point deadline) noexcept {
     if (joinable_ && pthread_timedjoin_np(native_, nullptr, &until) == 0) joinable_ = false;
 #else
     static_cast<void>(deadline);
+    detach();
 #endif
     return !joinable_;
+}
+
+OJS_SHUTDOWN_INLINE bool thread::end_by(time_point deadline) noexcept {
+    const bool ended = join_until(deadline);
+    detach();
+    return ended;
 }
 
 OJS_SHUTDOWN_INLINE void thread::detach() noexcept {

@@ -37,16 +37,15 @@ class heartbeat : public ref_counted {
     void join() {
         for (beating_thread& each : threads_) each.handle.join();
     }
-    // Joins the threads, or leaves one to end by itself where a call to the backend still holds it.
-    void end() {
+    // Joins the threads, or leaves one to end by itself where a call to the backend still holds it. Returns how many.
+    std::size_t end(time_point deadline) {
         const bool soon = all_home();
+        std::size_t left = 0;
         for (beating_thread& each : threads_) {
-            if (soon || each.left.load(memory_order::acquire)) {
-                each.handle.join();
-            } else {
-                each.handle.detach();
-            }
+            const bool ends = soon || each.left.load(memory_order::acquire);
+            if (!each.handle.end_by(ends ? deadline : time_point())) ++left;
         }
+        return left;
     }
 
   private:

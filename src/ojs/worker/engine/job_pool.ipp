@@ -124,7 +124,8 @@ class job_pool : public ref_counted {
     void close_reports() { reports_.close(); }
     // See pool_threads. The supervisor is woken when they are over.
     bool threads_over() const noexcept { return threads_.over(); }
-    bool join_threads() { return threads_.join(); }
+    bool all_threads_home() const noexcept { return threads_.all_home(); }
+    std::size_t join_threads(time_point deadline) { return threads_.join(deadline); }
     void abandon_threads() { threads_.abandon(); }
 
     next_look& looks() noexcept { return looks_; }

@@ -67,25 +67,30 @@ class pool_threads {
         });
     }
 
-    // A thread nobody joins keeps its stack. These have nothing left to do but to end; what the C library does for that may
-    // still wait for a lock among thousands of busy threads, so nobody calls this who has to report something first.
-    void join_ended() {
+    // A thread nobody joins keeps its stack. These have nothing left to do but to destroy their thread_local objects, which
+    // may take for ever. Returns how many have not ended by `deadline`: they are joined later.
+    std::size_t join(time_point deadline) {
         ref<pool_thread> ended;
         {
             const lock_guard held(mutex_);
             ended = std::move(gone_);
         }
-        while (ended) ended = detail::exchange(ended->next_gone, {});
+        std::size_t left = 0;
+        for (ref<pool_thread> next; ended; ended = std::move(next)) {
+            next = detail::exchange(ended->next_gone, {});
+            if (ended->handle.join_until(deadline)) continue;
+            ++left;
+            const lock_guard held(mutex_);
+            if (abandoned_) ended->handle.detach();
+            if (!abandoned_) to_be_joined(*ended);
+        }
+        return left;
     }
+    void join_ended() { join({}); }  // without waiting
 
     // Whether only handlers keep threads from ending.
     bool over() const noexcept { return live_ <= in_handlers_; }
-    // True if every thread has ended; joins them.
-    bool join() {
-        if (live_ > 0) return false;
-        join_ended();
-        return true;
-    }
+    bool all_home() const noexcept { return live_ == 0; }
 
     // Leaves threads that do not end to themselves; each holds what it uses.
     void abandon() {

@@ -13,23 +13,27 @@ class shutdown_steps : public ref_counted {
   public:
     shutdown_steps(worker_context& worker, shutdown_sequence& steps) : worker_(worker), steps_(steps) {}
 
-    result<thread> start() {
+    // On a thread of its own, or, where there is none, here and now.
+    thread start() {
         const ref<shutdown_steps> self(this);
-        result<thread> started = thread::start([self] { self->run(); }, worker_.service_thread("ojs-steps"));
-        if (!started)
-            worker_.log.write(log_level::error, "shutdown steps were not run",
-                              {field("error", started.error().text)});
-        return started;
+        result<thread> started = unless_out_of_memory(
+            [&] { return thread::start([self] { self->run(); }, worker_.service_thread("ojs-steps")); });
+        if (started) return std::move(*started);
+        worker_.log.write(log_level::warn, "cannot create a thread; shutdown steps run without a time limit",
+                          {field("error", started.error().text)});
+        run();
+        return {};
     }
     bool ended() const noexcept { return ended_.load(memory_order::acquire); }
 
-    // Once ended: to where report() finds them. False where one of them is still running.
-    bool publish() {
-        bool all_home = true;
-        for (const step_result& each : results_) all_home = all_home && each.how != step_end::timed_out;
-        worker_.tally.set_steps(std::move(results_));
-        return all_home;
+    // Once ended: whether a step ended like this.
+    bool any(step_end how) const noexcept {
+        for (const step_result& each : results_) {
+            if (each.how == how) return true;
+        }
+        return false;
     }
+    void publish() { worker_.tally.set_steps(std::move(results_)); }  // to where report() finds them
 
   private:
     void run() {

@@ -101,7 +101,6 @@ class stop_log {
         }
     }
 
-    void listener_threw() const { worker_.log.write(log_level::error, "on_transition threw; ignored"); }
     void unreported(const array<ref<active_job>>& left) const {
         for (const ref<active_job>& job : left)
             log_job(worker_, *job, log_level::error, "job could not be reported in time");
@@ -121,6 +120,10 @@ class stop_log {
     void stuck(const std::vector<std::string>& ids) const {
         worker_.log.write(log_level::warn, "handlers have not returned; leaving without them",
                           {field("job_ids", join_ids(ids))});
+    }
+    void left_behind(std::size_t threads) const {
+        worker_.log.write(log_level::warn, "threads have not ended; leaving without them",
+                          {field("threads", threads)});
     }
     // Everything about a run in one line: what became of its jobs, how long it took, and why it ended.
     void ended(int status, time_point draining_since) const {

@@ -16,14 +16,10 @@ struct stuck_entry {
     stuck_job told;
 };
 
-inline stuck_action ask_listener(const worker_context& worker, const stuck_job& job) {
-    try {
-        return worker.options.on_stuck_job(job);
-    } catch (...) {
-        pass_on_thread_end();
-        worker.log.write(log_level::error, "on_stuck_job threw; ignored");
-        return job.usual;
-    }
+inline stuck_action ask_listener(worker_context& worker, const stuck_job& job) {
+    stuck_action answer = job.usual;
+    worker.call_back("on_stuck_job threw; ignored", [&] { answer = worker.options.on_stuck_job(job); });
+    return answer;
 }
 
 inline void act_on_stuck(worker_context& worker, job_pool& pool, const stuck_entry& stuck,

@@ -205,7 +205,8 @@ class supervisor {
         if (moved) attempt([this] { decide_mode(); });
         if (reclaims) attempt([&] { log_.reclaim(reclaim_named_ || now.last_event == event::reclaim); });
         if (cancels && reclaims) pool_->tell_all_cancelled();  // what they log comes after, as in the guide
-        if (moved) tell_listener(now);
+        if (moved)
+            worker_.call_back("on_transition threw; ignored", [&] { worker_.options.on_transition(now); });
         if (now.exit_now) give_up(now);
     }
 
@@ -216,15 +217,6 @@ class supervisor {
         if (now.phase >= phase::stopping && before < phase::stopping) share_out_stop();
         attempt([&] { service_.phase_changed(before, now.phase); });
         pool_->wake();
-    }
-
-    void tell_listener(const lifecycle_state& now) const {
-        if (!worker_.options.on_transition) return;
-        try {
-            worker_.options.on_transition(now);
-        } catch (...) {
-            log_.listener_threw();
-        }
     }
 
     // The clock of the grace period starts here, not at an earlier quiet. [WIRE]
@@ -377,15 +369,13 @@ class supervisor {
     int end() {
         pool_->close_reports();
         await_threads();
-        const bool all_home = pool_->join_threads();
+        const bool all_home = pool_->all_threads_home();
         if (!all_home) attempt([this] { name_stuck(); });
         const int status = end_status(all_home);
         stop_health();
+        const bool all_ended = end_threads();
         attempt([&] { log_.ended(status, draining_since_); });
-        const bool all_beats_home = heart_->all_home();
-        pool_->abandon_threads();
-        heart_->end();
-        if (owns_process_) must_exit_ = end_run(status, !(all_home && all_beats_home && all_steps_home_));
+        if (owns_process_) must_exit_ = end_run(status, !(all_home && all_ended && all_steps_home_));
         return status;
     }
 
@@ -393,20 +383,35 @@ class supervisor {
         const time_point soon = steady_clock::now() + stuck_wait;
         await(soon < stop_end_ ? stop_end_ : soon, [this] { return pool_->threads_over(); });
     }
+    // Until when threads that have done their work may take to end.
+    time_point join_deadline() const noexcept {
+        const time_point soon = steady_clock::now() + join_wait;
+        return soon < stop_end_ ? stop_end_ : soon;
+    }
+    // False where some do not end, as a destructor of a thread_local object of theirs blocks, or a call to the backend.
+    bool end_threads() {
+        const time_point deadline = join_deadline();
+        std::size_t left = 0;
+        while ((left = pool_->join_threads(steady_clock::now() + join_slice)) > 0 && !gave_up_ &&
+               steady_clock::now() < deadline)
+            notice_changes();
+        pool_->abandon_threads();
+        left += heart_->end(deadline);
+        if (left > 0) attempt([&] { log_.left_behind(left); });
+        return left == 0;
+    }
 
     // What the application gave worker::on_shutdown(), beside this thread, which has signals to notice.
     void run_shutdown_steps() {
         if (at_shutdown_.size() == 0) return;
         ref<shutdown_steps> steps;
-        result<thread> started = error{errc::unavailable, ENOMEM, "out of memory"};
-        insist([&] {
-            steps = make_ref<shutdown_steps>(worker_, at_shutdown_);
-            started = steps->start();
-        });
-        if (!started) return;
+        all_steps_ran_ = insist([&] { steps = make_ref<shutdown_steps>(worker_, at_shutdown_); });
+        if (!all_steps_ran_) return;
+        thread runner = steps->start();
         await(time_point::max(), [&] { return steps->ended(); });
-        started->join();
-        all_steps_home_ = steps->publish();
+        all_steps_home_ = runner.end_by(join_deadline()) && !steps->any(step_end::timed_out);
+        all_steps_ran_ = !steps->any(step_end::not_started);
+        steps->publish();
     }
 
     // Answers under way get a moment; the stop keeps its time.
@@ -419,6 +424,7 @@ class supervisor {
     // A job nobody could be told about says more than a handler that did not return.
     int end_status(bool all_home) const {
         if (worker_.tally.unreported() > 0 || worker_.stopped_stuck) return exit_status::unreported;
+        if (!all_steps_ran_) return exit_status::steps_not_run;
         return all_home ? exit_status::settled : worker_.options.dialect.stuck_status;
     }
 
@@ -436,6 +442,8 @@ class supervisor {
     static constexpr std::chrono::milliseconds memory_pause{10};  // where a turn ran out of memory
     // How long handlers of reported jobs may take to come back before the process leaves without them.
     static constexpr std::chrono::milliseconds stuck_wait{100};
+    static constexpr std::chrono::milliseconds join_wait{500};  // also where stop_timeout is over
+    static constexpr std::chrono::milliseconds join_slice{50};  // so that a signal is noticed meanwhile
 
     const ref<worker_context> context_;
     worker_context& worker_;
@@ -458,6 +466,7 @@ class supervisor {
     bool mode_decided_ = false;
     bool reclaim_named_ = false;  // by the termination-mode file
     bool all_steps_home_ = true;
+    bool all_steps_ran_ = true;
     bool must_exit_ = false;
     ojs::phase phase_seen_ = phase::running;
     time_point next_progress_ = time_point::max();

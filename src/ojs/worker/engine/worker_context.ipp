@@ -19,12 +19,44 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
+// The user's code that a thread is in, while it is: a ticket of the gate that the thread came through. On the stack.
+class user_call {
+  public:
+    explicit user_call(drain_barrier& gate) noexcept
+        : gate_(gate), ticket_(gate.enter()), outer_(detail::exchange(innermost(), this)) {}
+    user_call(const user_call&) = delete;
+    user_call& operator=(const user_call&) = delete;
+    ~user_call() { innermost() = outer_; }
+    explicit operator bool() const noexcept { return bool(ticket_); }
+
+    // Gives back the calling thread's own tickets of `gate`, so that it can wait for the others. True if it had any.
+    static bool leave(const drain_barrier& gate) noexcept {
+        bool had = false;
+        for (user_call* each = innermost(); each != nullptr; each = each->outer_) {
+            if (&each->gate_ != &gate || !each->ticket_) continue;
+            each->ticket_.leave();
+            had = true;
+        }
+        return had;
+    }
+
+  private:
+    static user_call*& innermost() noexcept {
+        thread_local user_call* of_this_thread = nullptr;
+        return of_this_thread;
+    }
+
+    const drain_barrier& gate_;
+    drain_barrier::ticket ticket_;
+    user_call* const outer_;
+};
+
 // What the parts of one worker share. It lives as long as the last thread that uses it.
 class worker_context : public ref_counted {
   public:
     explicit worker_context(worker_options given, ojs::transport* outside, lifecycle* shared)
         : options(std::move(given)),
-          log(options.log),
+          log(log_with_gate()),
           transport(outside),
           followed(shared),
           beats(options.heartbeat_interval),
@@ -69,14 +101,40 @@ class worker_context : public ref_counted {
     // last heartbeat, and whoever owns the transport can wait until nobody is in it.
     template <class Call>
     auto call(Call make) -> decltype(make(std::declval<ojs::transport&>())) {
-        const drain_barrier::ticket ticket = calls.enter();
-        if (!ticket) return error{errc::cancelled, 0, "the worker has stopped"};
+        const user_call here(calls);
+        if (!here) return error{errc::cancelled, 0, "the worker has stopped"};
         const cancellable off(false);
         try {
             return make(*transport);
         } catch (...) {
             return error{errc::disconnected, 0, "the transport threw an exception"};
         }
+    }
+
+    // Calls on_transition or on_stuck_job; neither once the worker is destroyed.
+    template <class Callback>
+    void call_back(const char* if_thrown, Callback call) {
+        const user_call here(callbacks);
+        if (!here) return;
+        try {
+            call();
+        } catch (...) {
+            pass_on_thread_end();
+            log.write(log_level::error, if_thrown);
+        }
+    }
+    // As the options have it. Once the worker is destroyed, records go to standard error instead of the hook.
+    log_options log_with_gate() {
+        log_options out = options.log;
+        if (!out.hook) return out;
+        out.hook = [this](const log_record& record) {
+            const user_call here(callbacks);
+            if (here) return options.log.hook(record);
+            log_options without_hook;
+            without_hook.format = options.log.format;
+            logger(without_hook, record.worker_id).write(record);
+        };
+        return out;
     }
 
     // Every ticket of `claims` is given back here: the last one ends the drain.
@@ -111,9 +169,10 @@ class worker_context : public ref_counted {
     lifecycle life;  // this worker's own
     queue_gate queues{options.queues, life};
     wake supervisor;
-    drain_barrier claims;    // every FETCH under way and every claimed job holds a ticket
-    atomic<int> fetches{0};  // under way, or their jobs not yet in the table
-    drain_barrier calls;     // see call()
+    drain_barrier claims;     // every FETCH under way and every claimed job holds a ticket
+    atomic<int> fetches{0};   // under way, or their jobs not yet in the table
+    drain_barrier calls;      // see call()
+    drain_barrier callbacks;  // the supervising thread's whole run, log hooks, and see call_back()
     job_table jobs;
     atomic<std::size_t> held_jobs{0};   // of them, those of unknown types that are yet to be handed back
     atomic<bool> stopped_stuck{false};  // stuck_action::stop has begun the stop

@@ -1,0 +1,201 @@
+// What a worker that is destroyed may still call: nothing, whichever of its threads are left behind.
+#include <unistd.h>
+
+#include <fstream>
+#include <thread>
+
+#include "busy_worker.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
+using recorder::busy_worker;
+using recorder::make_event;
+using recorder::make_job;
+using recorder::shared_event;
+
+namespace {
+
+// Counts calls that come once the worker is gone.
+struct late_calls {
+    void note() {
+        if (gone.is_set()) late.add();
+    }
+    recorder::event gone;
+    recorder::counter late;
+};
+
+// In KiB; 0 where the system does not tell.
+long address_space() {
+    std::ifstream status("/proc/self/status");
+    std::string key;
+    while (status >> key) {
+        long value = 0;
+        if (key == "VmSize:" && status >> value) return value;
+    }
+    return 0;
+}
+
+}  // namespace
+
+TEST_CASE("destruction: a handler left behind no longer reaches the log hook") {
+    const auto calls = std::make_shared<late_calls>();
+    const auto ended = std::make_shared<recorder::counter>();
+    const shared_event let_go = make_event();
+    worker_options options = recorder::options();
+    options.log.level = log_level::debug;
+    options.log.hook = [calls](const log_record&) { calls->note(); };
+    {
+        busy_worker busy(options, [=](job_context&) -> std::string {
+            thread_local const recorder::counts_at_end at_end(ended);
+            CHECK(let_go->wait());
+            return "not JSON, which is logged";
+        });
+        busy.signal();
+        busy.signal();
+        REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+        busy.body.reset();
+        calls->gone.set();
+    }
+    let_go->set();
+    REQUIRE(ended->wait_for(1));
+    CHECK(calls->late.count() == 0);
+}
+
+TEST_CASE("destruction: a log hook at work is waited for") {
+    recorder::event in_hook;
+    recorder::event gone;
+    recorder::event hook_returned;
+    recorder::event stopping;
+    worker_options options = recorder::options();
+    options.stop_timeout = 200ms;
+    options.log.level = log_level::warn;
+    options.log.hook = [&](const log_record& record) {
+        if (record.message != "heartbeat failed") return;
+        in_hook.set();
+        CHECK(!gone.wait_until(steady_clock::now() + 300ms));
+        hook_returned.set();
+    };
+    recorder::transport wire;
+    // Answered once the stop has gone on without it: what its thread logs comes late.
+    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_answer> {
+        if (request.state != "running") return heartbeat_answer();
+        CHECK(stopping.wait());
+        return error{errc::timed_out, 0, "no answer"};
+    };
+    {
+        worker worker(options, wire);
+        worker.register_handler("work", [](job_context&) {});
+        REQUIRE(worker.start());
+        REQUIRE(wire.wait_for("beat", 1));
+        REQUIRE(worker.stop(recorder::guard));
+        stopping.set();
+        REQUIRE(in_hook.wait());
+    }
+    gone.set();
+    CHECK(hook_returned.is_set());
+}
+
+TEST_CASE("destruction: a callback of stopped_token() may destroy its worker, and no thread is leaked") {
+    const long before = address_space();
+    for (int i = 0; i < 64; ++i) {
+        memory_transport wire;
+        auto body = std::make_unique<worker>(recorder::options(), wire);
+        body->register_handler("work", [](job_context&) {});
+        recorder::event destroyed;
+        const cancel_token stopped = body->stopped_token();
+        const cancel_registration told = stopped.on_cancel([&] {
+            body.reset();
+            destroyed.set();
+        });
+        REQUIRE(body->start());
+        body->request_stop();
+        REQUIRE(destroyed.wait());
+    }
+    CHECK(address_space() - before < 256L * 1024);  // 64 stacks are 512 MiB
+}
+
+TEST_CASE("destruction: on_transition may destroy its worker, which then calls nobody") {
+    const auto calls = std::make_shared<late_calls>();
+    const auto ended = std::make_shared<recorder::counter>();
+    const shared_event let_go = make_event();
+    recorder::event destroyed;
+    std::unique_ptr<worker> body;
+    auto wire = std::make_unique<recorder::transport>();
+    wire->give(make_job("a"));
+    worker_options options = recorder::options();
+    options.stop_timeout = 200ms;
+    options.log.level = log_level::debug;
+    options.log.hook = [calls](const log_record&) { calls->note(); };
+    options.on_stuck_job = [calls](const stuck_job&) { calls->note(); };
+    options.on_transition = [&, calls, ended](const lifecycle_state&) {
+        calls->note();
+        thread_local const recorder::counts_at_end at_end(ended);
+        body.reset();
+        wire.reset();  // AddressSanitizer sees who still uses it
+        calls->gone.set();
+        destroyed.set();
+    };
+    recorder::event began;
+    body = std::make_unique<worker>(options, *wire);
+    body->register_handler("work", [&began, let_go](job_context&) {
+        began.set();
+        CHECK(let_go->wait());
+    });
+    REQUIRE(body->start());
+    REQUIRE(began.wait());
+    body->request_stop();
+    REQUIRE(destroyed.wait());
+    REQUIRE(ended->wait_for(1));  // the stop went on, and left the handler behind
+    CHECK(calls->late.count() == 0);
+    let_go->set();
+}
+
+TEST_CASE("destruction: a thread that does not end holds up neither the stop nor the worker's end") {
+    const shared_event let_go = make_event();
+    const auto ended = std::make_shared<recorder::counter>();
+    struct blocks_at_end {
+        shared_event let_go;
+        std::shared_ptr<recorder::counter> ended;
+        ~blocks_at_end() {
+            let_go->wait();
+            ended->add();
+        }
+    };
+    recorder::event left;
+    worker_options options = recorder::options(1);
+    options.stop_timeout = 200ms;
+    options.log.level = log_level::warn;
+    options.log.hook = [&](const log_record& record) {
+        const bool told = record.message == "threads have not ended; leaving without them";
+        if (told && record.fields[0].value == "1") left.set();
+    };
+    const auto block = [=] { thread_local const blocks_at_end blocked{let_go, ended}; };
+    SUBCASE("a handler's") {
+        busy_worker busy(options, [=](job_context&) { block(); });
+        CHECK(busy.body->stop(recorder::guard));
+        CHECK(busy.body->exit_code() == 0);
+        CHECK(busy.settlement().what == "ack");
+        CHECK(left.is_set());
+    }
+    SUBCASE("a heartbeat's") {
+        recorder::transport wire;
+        wire.on.beat = [=](const heartbeat_request& request) -> result<heartbeat_answer> {
+            if (request.state == "terminate") block();
+            return heartbeat_answer();
+        };
+        worker worker(options, wire);
+        worker.register_handler("work", [](job_context&) {});
+        REQUIRE(worker.start());
+        CHECK(worker.stop(recorder::guard));
+        CHECK(left.is_set());
+    }
+    SUBCASE("the supervising one") {
+        options.request_timeout = 50ms;
+        options.on_transition = [=](const lifecycle_state&) { block(); };
+        busy_worker busy(options, [](job_context&) {});
+        CHECK(busy.body->stop(recorder::guard));
+    }
+    CHECK(ended->count() == 0);
+    let_go->set();
+    CHECK(ended->wait_for(1));
+}
