@@ -37,9 +37,7 @@ class shutdown_steps : public ref_counted {
 
   private:
     void run() {
-        insist([this] {
-            run_steps();
-        });  // once steps have begun, nothing in it asks for memory that must be there
+        insist([this] { run_steps(); });  // throws only before the first step
         ended_.store(true, memory_order::release);
         worker_.supervisor.notify();
     }
