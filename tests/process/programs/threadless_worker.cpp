@@ -56,6 +56,7 @@ int main(int argc, char**) {
     bool ran = false;
     worker.on_shutdown("flush", [&] { ran = true; });
     const int status = worker.run();
+    failures = 0;
     const std::vector<ojs::step_result> steps = worker.report().steps;
     for (const ojs::step_result& each : steps)
         std::printf("%s: %s, ran: %d\n", each.name.c_str(), ojs::to_string(each.how), ran);
