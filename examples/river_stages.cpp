@@ -74,12 +74,13 @@ void tell_stage(const ojs::lifecycle_state& now) {
         say("Soft stop timeout; initiating hard stop (cancel everything)");
 }
 
-void tell_stuck(const ojs::stuck_job& job) {
-    if (!job.abandoned) return;
+ojs::stuck_action tell_stuck(const ojs::stuck_job& job) {
+    if (!job.abandoned) return job.usual;
     std::printf(
         "Hard stop timeout; ignoring stop procedure and exiting unsafely\n  left behind: job %s (%s)\n",
         job.id.c_str(), job.type.c_str());
     std::fflush(stdout);
+    return job.usual;
 }
 
 }  // namespace

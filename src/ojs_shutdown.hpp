@@ -190,6 +190,7 @@
 #include "ojs/worker/engine/cancel_calls.ipp"
 #include "ojs/worker/engine/report_queue.ipp"
 #include "ojs/worker/engine/run_job.ipp"
+#include "ojs/worker/engine/unknown_types.ipp"
 #include "ojs/worker/engine/job_intake.ipp"
 #include "ojs/worker/engine/job_slots.ipp"
 #include "ojs/worker/engine/fetch_schedule.ipp"

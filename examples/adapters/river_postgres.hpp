@@ -406,11 +406,9 @@ class river_postgres : public ojs::transport {
     ojs::result<ojs::settled> fail(const ojs::fail_request& request, ojs::time_point deadline) override {
         const ojs::job_error& error = request.error;
         river_detail::settlement wanted;
-        // A kind that nobody here knows may be known elsewhere: River tries again, too.
-        const bool again = error.retryable || error.code == "unsupported";
         wanted.action = request.requeue             ? "requeue"
                         : error.code == "cancelled" ? "cancel"
-                        : again                     ? "fail"
+                        : error.retryable           ? "fail"
                                                     : "discard";
         const bool named = error.code == "handler_error" || error.message.rfind(error.code, 0) == 0;
         wanted.error = named ? error.message : error.code + ": " + error.message;

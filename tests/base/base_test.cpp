@@ -3,6 +3,9 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <functional>
 #include <memory>
@@ -224,6 +227,30 @@ TEST_CASE("result carries a move-only value in and out") {
     moved = some_error();
     REQUIRE_FALSE(moved);
     check_is_that_error(moved.error());
+}
+
+TEST_CASE("result: whoever reads the value of a failed one gets its error and SIGABRT, in every build") {
+    int line[2];
+    REQUIRE(::pipe(line) == 0);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        ::dup2(line[1], STDERR_FILENO);
+        const rlimit no_core{0, 0};
+        ::setrlimit(RLIMIT_CORE, &no_core);
+        const ojs::result<std::string> failed(ojs::error{ojs::errc::rejected, 0, "no such argument"});
+        ::_exit(static_cast<int>(failed->size()));
+    }
+    ::close(line[1]);
+    std::string said(200, '\0');
+    const ssize_t got = ::read(line[0], &said[0], said.size());
+    said.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+    ::close(line[0]);
+    int status = 0;
+    CHECK(::waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status));
+    CHECK(WTERMSIG(status) == SIGABRT);
+    CHECK(said == "error: the value of a failed result was read: no such argument\n");
 }
 
 TEST_CASE("result: value_or, and result<void>") {

@@ -166,9 +166,11 @@ TEST_CASE("jobs that cannot be run: unknown type, no id, bad args") {
     CHECK(by_id.size() == 6);
     CHECK(by_id["a"]["error"]["message"].text.find("'no.such'") != std::string::npos);
     for (const char* id : {"a", "b", "c", "e"}) {
+        const bool is_unknown = id == std::string("a");
         CHECK(by_id[id].has("error"));
         CHECK(by_id[id]["error"]["retryable"].what == json::kind::boolean);
-        CHECK_FALSE(by_id[id]["error"]["retryable"].flag);
+        CHECK(by_id[id]["error"]["retryable"].flag == is_unknown);
+        CHECK(by_id[id]["requeue"].flag == is_unknown);
     }
     CHECK_FALSE(by_id["d"].has("error"));
     CHECK(by_id["5"]["job_id"].what == json::kind::number);  // as it came

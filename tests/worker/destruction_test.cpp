@@ -126,7 +126,10 @@ TEST_CASE("destruction: on_transition may destroy its worker, which then calls n
     options.stop_timeout = 200ms;
     options.log.level = log_level::debug;
     options.log.hook = [calls](const log_record&) { calls->note(); };
-    options.on_stuck_job = [calls](const stuck_job&) { calls->note(); };
+    options.on_stuck_job = [calls](const stuck_job& job) {
+        calls->note();
+        return job.usual;
+    };
     options.on_transition = [&, calls, ended](const lifecycle_state&) {
         calls->note();
         thread_local const recorder::counts_at_end at_end(ended);

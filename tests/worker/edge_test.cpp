@@ -211,7 +211,7 @@ TEST_CASE("edge: hooks and callbacks that are empty std::functions are none") {
     settings.cancel_wait = guard;
     settings.stuck_after = 10ms;  // so that there is something to tell
     settings.on_transition = std::function<void(const ojs::lifecycle_state&)>();
-    settings.on_stuck_job = std::function<void(const ojs::stuck_job&)>();
+    settings.on_stuck_job = std::function<ojs::stuck_action(const ojs::stuck_job&)>();
     settings.log.hook = std::function<void(const ojs::log_record&)>();
     CHECK(settings.log.hook == nullptr);  // the ordinary log, then
     event told;

@@ -701,11 +701,44 @@ TEST_CASE("drain: the end of the worker releases who waits, drained or not") {
     CHECK(tested.body->exit_code() == exit_status::unreported);
 }
 
+TEST_CASE(
+    "health: a stuck job is counted, and named to whoever asks for readiness, until its handler returns") {
+    worker_options options = controlled();
+    options.concurrency = 2;
+    options.stuck_after = 10ms;
+    const shared_event asked = make_event();
+    options.on_stuck_job = [asked](const stuck_job& job) {
+        asked->set();
+        return job.usual;
+    };
+    const auto counted = [](const busy& of) {
+        return samples(of.get("/metrics").body).at("ojs_worker_stuck_jobs");
+    };
+    busy tested(options, nullptr, [](busy& me) {
+        me.body->register_handler("deaf", [let_go = me.let_go](job_context&) { let_go->wait(); });
+        job deaf = make_job("deaf \"one\"", "deaf");
+        deaf.timeout = 1ms;
+        me.wire.give(deaf);
+    });
+    REQUIRE(asked->wait());
+    CHECK(counted(tested) == "1");
+    const picojson::value shown = parse(tested.get("/readyz").body);
+    CHECK(shown.get("stuck_jobs").get(0).to_str() == "deaf \"one\"");
+    CHECK(tested.status("/readyz") == 200);
+    tested.let_go->set();
+    const time_point give_up = deadline_after(recorder::guard);
+    while (counted(tested) != "0" && steady_clock::now() < give_up) {
+    }
+    CHECK(counted(tested) == "0");
+    CHECK(!parse(tested.get("/readyz").body).contains("stuck_jobs"));
+}
+
 // ---- metrics ----
 
 TEST_CASE("metrics: what became of jobs, by the names of the observability specification") {
     worker_options options = recorder::options();
     options.queues = {"default", "we\"ird\\\nqueue"};
+    options.unknown_type = unknown_type_action::discard;
     served tested(options);
     const std::string odd_type = "odd \"type\" \\ \n";
     tested.body->register_handler(odd_type, [](job_context&) {});
@@ -805,7 +838,9 @@ TEST_CASE("metrics: a drain, and the stop after it") {
 }
 
 TEST_CASE("metrics: bounded, whatever types and queues the backend sends") {
-    served tested(recorder::options(4));
+    worker_options options = recorder::options(4);
+    options.unknown_type = unknown_type_action::discard;
+    served tested(options);
     tested.start();
     const auto send_strangers = [&](int from, int count, std::size_t expected) {
         for (int i = from; i < from + count; ++i) {

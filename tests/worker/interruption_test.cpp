@@ -57,6 +57,7 @@ struct told {
                 all->stuck.push_back(job);
             }
             all->stuck_calls.add();
+            return job.usual;
         };
     }
     bool has(const std::string& line) const { return count(line) > 0; }
@@ -315,7 +316,7 @@ TEST_CASE("stuck: a listener that throws harms nobody, and a job that returns in
     log.listen(options);
     const shared_event let_go = make_event();
     const shared_event thrown = make_event();
-    options.on_stuck_job = [thrown](const stuck_job&) {
+    options.on_stuck_job = [thrown](const stuck_job&) -> stuck_action {
         thrown->set();
         throw std::runtime_error("listener");
     };
@@ -332,6 +333,128 @@ TEST_CASE("stuck: a listener that throws harms nobody, and a job that returns in
     busy_worker prompt(patient, until_cancelled);
     REQUIRE(prompt.body->stop_and_cancel(recorder::guard));
     CHECK(quiet_log.stuck().empty());
+}
+
+namespace {
+
+worker_options for_stuck(std::int64_t concurrency, const told& log) {
+    worker_options out = recorder::options(concurrency);
+    out.stuck_after = 10ms;
+    out.poll_interval = 10ms;
+    out.heartbeat_interval = 10ms;
+    log.listen(out);
+    return out;
+}
+
+// A worker whose job "a" is deaf to its cancellation until `let_go`, and whose jobs of type "other" can be given later.
+struct deaf_worker {
+    deaf_worker(worker_options options, std::function<void(job_context&)> other)
+        : body(std::move(options), wire) {
+        body.register_handler("work", [this](job_context&) {
+            static_cast<void>(let_go->wait());
+            returned->set();
+        });
+        body.register_handler("other", std::move(other));
+        wire.give(with_timeout(1ms));
+        REQUIRE(body.start());
+    }
+    const shared_event let_go = make_event();
+    const shared_event returned = make_event();
+    recorder::transport wire;
+    worker body;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "stuck: a deaf job is reported after its timeout, a new thread has its slot, and its late result is "
+    "dropped") {
+    told log;
+    recorder::counter together;
+    deaf_worker deaf(for_stuck(2, log), [&](job_context&) {
+        together.add();
+        CHECK(together.wait_for(2));  // both slots are there, beside the deaf handler
+    });
+    REQUIRE(deaf.wire.wait_for("fail", 1));
+    deaf.wire.give(make_job("b", "other"));
+    deaf.wire.give(make_job("c", "other"));
+    REQUIRE(deaf.wire.wait_for("ack", 2));
+    const recorder::call report = deaf.wire.settlements("a").at(0);
+    CHECK(report.error.code == "timeout");
+    CHECK(report.error.retryable);
+    CHECK_FALSE(report.requeue);
+    CHECK(deaf.body.report().stuck == std::vector<std::string>{"a"});
+    const std::size_t beats = deaf.wire.calls("beat").size();
+    REQUIRE(deaf.wire.wait_for("beat", beats + 2));
+    CHECK(deaf.wire.calls("beat").back().active.empty());  // nobody renews its lease
+    CHECK_FALSE(deaf.returned->is_set());
+    deaf.let_go->set();
+    REQUIRE(log.waits_for("warn a stuck handler has returned; its result is dropped"));
+    REQUIRE(deaf.body.stop(recorder::guard));
+    CHECK(deaf.body.exit_code() == 0);
+    CHECK(deaf.wire.settlements("a").size() == 1);
+    CHECK(deaf.body.report().stuck.empty());
+    CHECK(deaf.body.report().failed == 1);
+    CHECK(deaf.body.report().completed == 2);
+}
+
+TEST_CASE("stuck: a slot that is to be kept takes no job until the handler returns") {
+    told log;
+    worker_options options = for_stuck(1, log);
+    const shared_event answered = make_event();
+    options.on_stuck_job = [answered](const stuck_job& job) {
+        CHECK(job.usual == stuck_action::stop);  // all are stuck
+        answered->set();
+        return stuck_action::keep;
+    };
+    deaf_worker deaf(std::move(options), [](job_context&) {});
+    REQUIRE(deaf.wire.wait_for("fail", 1));
+    REQUIRE(answered->wait());
+    deaf.wire.give(make_job("b", "other"));
+    const std::size_t fetches = deaf.wire.calls("fetch").size();
+    REQUIRE(deaf.wire.wait_for("beat", deaf.wire.calls("beat").size() + 5));
+    CHECK(deaf.wire.calls("fetch").size() == fetches);
+    deaf.let_go->set();
+    REQUIRE(deaf.wire.wait_for("ack", 1));
+    CHECK(deaf.returned->is_set());
+    CHECK(deaf.body.stop(recorder::guard));
+}
+
+TEST_CASE("stuck: a worker all of whose handlers are stuck drains, and ends with a status of its own") {
+    told log;
+    deaf_worker deaf(for_stuck(1, log), [](job_context&) {});
+    REQUIRE(deaf.body.wait(deadline_after(recorder::guard)));
+    CHECK(log.has("error handlers are stuck; the worker stops"));
+    CHECK(deaf.body.exit_code() == 75);
+    CHECK(deaf.body.report().stuck == std::vector<std::string>{"a"});
+    CHECK(deaf.body.report().unreported.empty());
+    CHECK(deaf.body.stop(recorder::guard).how == stop_end::ended);
+    deaf.let_go->set();
+    CHECK(deaf.returned->wait());
+}
+
+TEST_CASE("stuck: a callback that blocks holds up neither other jobs nor the stop") {
+    told log;
+    worker_options options = for_stuck(2, log);
+    options.stop_timeout = 500ms;
+    const shared_event asked = make_event();
+    const shared_event answer = make_event();
+    options.on_stuck_job = [=](const stuck_job&) {
+        asked->set();
+        static_cast<void>(answer->wait());
+        return stuck_action::replace;
+    };
+    deaf_worker deaf(std::move(options), [](job_context&) {});
+    REQUIRE(asked->wait());
+    deaf.wire.give(make_job("b", "other"));
+    REQUIRE(deaf.wire.wait_for("ack", 1));
+    REQUIRE(deaf.body.quiet());
+    REQUIRE(deaf.wire.wait_for("beat", 1, "quiet"));
+    CHECK(deaf.body.stop(recorder::guard));
+    CHECK(deaf.body.report().stuck == std::vector<std::string>{"a"});
+    answer->set();
+    deaf.let_go->set();
+    CHECK(deaf.returned->wait());
 }
 
 #if OJS_SHUTDOWN_USE_UNWIND

@@ -105,6 +105,11 @@ TEST_CASE("options: a dialect brings its grace period, and a variable of its own
     CHECK(spot.termination_mode_file == "/tmp/termination-type");
     CHECK(good({{"OJS_DIALECT", "worker_protocol"}, {"OJS_GRACE_PERIOD", "7s"}}).shutdown_grace_period == 7s);
     for (const char* value : {"", "Website", "tide"}) check_bad("OJS_DIALECT", value);
+    CHECK(good({}).unknown_type == unknown_type_action::requeue);
+    CHECK(good({{"OJS_UNKNOWN_TYPE", "requeue"}}).unknown_type == unknown_type_action::requeue);
+    CHECK(good({{"OJS_UNKNOWN_TYPE", "fail"}}).unknown_type == unknown_type_action::fail);
+    CHECK(good({{"OJS_UNKNOWN_TYPE", "discard"}}).unknown_type == unknown_type_action::discard);
+    for (const char* value : {"", "Requeue", "ignore"}) check_bad("OJS_UNKNOWN_TYPE", value);
     worker_options set;
     set.use(dialect::worker_protocol());
     CHECK(set.shutdown_grace_period == 25s);

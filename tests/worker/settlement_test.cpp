@@ -637,7 +637,7 @@ TEST_CASE("settlement: a transport that throws ends nobody") {
     REQUIRE(wire.wait_for("fail", 1));
     REQUIRE(worker.stop(recorder::guard));
     CHECK(worker.report().completed == 1);
-    CHECK(worker.report().failed == 1);
+    CHECK(worker.report().handed_back == 1);
     CHECK(worker.exit_code() == 0);
     for (const std::atomic<int>& each : wire.left) CHECK(each.load() <= 0);
     recorder::check_last_word(wire);

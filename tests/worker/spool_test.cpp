@@ -635,9 +635,9 @@ TEST_CASE(
         CHECK(report.interrupted == 1);
         CHECK(report.unreported.empty());
     }
-    CHECK(dir.names("request") == names{"w"});
+    CHECK(dir.names("request") == names{"u", "w"});  // a worker that knows "u" may come
     CHECK(dir.names("done").size() == 20);
-    CHECK(dir.names("failed") == names{"t", "u"});
+    CHECK(dir.names("failed") == names{"t"});
     CHECK(dir.owners() == 0);
 }
 

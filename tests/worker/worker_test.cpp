@@ -3,6 +3,7 @@
 #endif
 #include <picojson.h>
 
+#include <atomic>
 #include <limits>
 #include <memory>
 #include <stdexcept>
@@ -206,8 +207,8 @@ TEST_CASE("worker: jobs that cannot be run are failed for good, and none is skip
     const recorder::call unknown = wire.settlements("unknown")[0];
     CHECK(unknown.what == "fail");
     CHECK(unknown.error.code == "unsupported");
-    CHECK(!unknown.error.retryable);
-    CHECK(!unknown.requeue);
+    CHECK(unknown.error.retryable);
+    CHECK(unknown.requeue);
     CHECK(holds(unknown.error.message, "no.such"));
     CHECK(!holds(unknown.error.message, "\n"));
     REQUIRE(wire.settlements("bad").size() == 1);
@@ -218,10 +219,34 @@ TEST_CASE("worker: jobs that cannot be run are failed for good, and none is skip
     CHECK(wire.settlements("").empty());
     CHECK(ran.count() == 1);
     CHECK(worker.report().claimed == 4);
-    CHECK(worker.report().failed == 2);
+    CHECK(worker.report().failed == 1);
+    CHECK(worker.report().handed_back == 1);
     CHECK(worker.report().completed == 1);
     REQUIRE(worker.report().unreported.size() == 1);
     CHECK(holds(worker.report().unreported[0], "args is not an array"));
+}
+
+TEST_CASE(
+    "worker: a required argument that is not there fails its attempt with that text, and nothing else") {
+    recorder::transport wire;
+    wire.give(make_job("without"));
+    job with = make_job("with");
+    with.args_json = "[7]";
+    wire.give(with);
+    worker worker(recorder::options(2), wire);
+    std::atomic<int> seen{0};
+    worker.register_handler("work", [&](job_context& job) { seen = job.require<int>(0); });
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("fail", 1));
+    REQUIRE(wire.wait_for("ack", 1));
+    REQUIRE(worker.stop(recorder::guard));
+    REQUIRE(wire.settlements("without").size() == 1);
+    const recorder::call failed = wire.settlements("without")[0];
+    CHECK(failed.what == "fail");
+    CHECK(failed.error.code == "handler_error");
+    CHECK(failed.error.message == "the job has no argument 0");
+    CHECK(failed.error.retryable);
+    CHECK(seen == 7);
 }
 
 TEST_CASE(

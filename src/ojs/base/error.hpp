@@ -35,7 +35,13 @@ struct error {
     std::chrono::milliseconds retry_after{0};  // what the peer's Retry-After asked for; else 0
 };
 
-// Either a T or an error. Reading the wrong one is undefined, so test it first: `if (!r) use(r.error());`
+namespace detail {
+// Prints the error on standard error and aborts.
+[[noreturn]] void end_without_value(const error& failure) noexcept;
+}  // namespace detail
+
+// Either a T or an error. Test it first: `if (!r) use(r.error());`. Reading the value of an error prints that error and
+// aborts, in every build; reading the error of a value is undefined.
 template <class T>
 class [[nodiscard]] result {
   public:
@@ -63,15 +69,23 @@ class [[nodiscard]] result {
 
     bool has_value() const noexcept { return ok_; }
     explicit operator bool() const noexcept { return ok_; }
-    T& operator*() & noexcept { return value_; }
-    const T& operator*() const& noexcept { return value_; }
-    T&& operator*() && noexcept { return std::move(value_); }
-    T* operator->() noexcept { return &value_; }
-    const T* operator->() const noexcept { return &value_; }
+    T& operator*() & noexcept { return checked().value_; }
+    const T& operator*() const& noexcept { return checked().value_; }
+    T&& operator*() && noexcept { return std::move(checked().value_); }
+    T* operator->() noexcept { return &checked().value_; }
+    const T* operator->() const noexcept { return &checked().value_; }
     T value_or(T fallback) const { return ok_ ? value_ : std::move(fallback); }
     const ojs::error& error() const noexcept { return error_; }
 
   private:
+    const result& checked() const noexcept {
+        if (!ok_) detail::end_without_value(error_);
+        return *this;
+    }
+    result& checked() noexcept {
+        if (!ok_) detail::end_without_value(error_);
+        return *this;
+    }
     void adopt(result&& other) noexcept {
         if (ok_) {
             new (static_cast<void*>(&value_)) T(std::move(other.value_));

@@ -1,6 +1,12 @@
 #pragma once
 
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "detail/text.hpp"
 #include "error.hpp"
+#include "log.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -21,6 +27,13 @@ OJS_SHUTDOWN_INLINE const char* to_string(errc code) noexcept {
     }
     return "unknown";
 }
+
+namespace detail {
+[[noreturn]] OJS_SHUTDOWN_INLINE void end_without_value(const error& failure) noexcept {
+    write_line(STDERR_FILENO, cat({"error: the value of a failed result was read: ", failure.text}));
+    std::abort();
+}
+}  // namespace detail
 
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -11,8 +11,9 @@ inline constexpr int usage = 64;   // a bad option, no handler, no signals: noth
 inline constexpr int stuck =
     70;  // a handler did not return; only where dialect::stuck_status says so [River]
 inline constexpr int steps_not_run = 71;  // a step of worker::on_shutdown() did not run: out of memory
-inline constexpr int unreported = 75;     // some job could not be reported; the log names it
-inline constexpr int signal_base = 128;   // plus the number of the third stop signal
+inline constexpr int unreported =
+    75;  // some job could not be reported, or stuck handlers stopped the worker; the log names them
+inline constexpr int signal_base = 128;  // plus the number of the third stop signal
 }  // namespace exit_status
 
 }  // namespace v0_1_0

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -46,6 +47,16 @@ class [[nodiscard]] outcome {
     outcome(kind what, std::string text) : kind_(what), text_(std::move(text)) {}
 
     kind kind_ = kind::unspoken;
+    std::string text_;
+};
+
+// What job_context::require() throws.
+class bad_argument : public std::exception {
+  public:
+    explicit bad_argument(std::string text) : text_(std::move(text)) {}
+    const char* what() const noexcept override { return text_.c_str(); }
+
+  private:
     std::string text_;
 };
 
@@ -114,6 +125,18 @@ class job_context {
             static_assert(detail::same_type<T, std::string>,
                           "arg<T>: std::string, bool, or an integer or floating type");
         }
+    }
+    // The same, or it throws bad_argument. In a handler that fails the attempt, with the text of the error, as any other
+    // exception does. For code that is compiled with exceptions.
+    template <class T>
+    T require(std::size_t index) const {
+        result<T> found = arg<T>(index);
+#ifdef __cpp_exceptions
+        if (!found) throw bad_argument(found.error().text);
+#else
+        static_assert(!detail::same_type<T, T>, "require<T> throws: without exceptions, test arg<T>");
+#endif
+        return *std::move(found);
     }
     // A member of `meta`: a string as it is, anything else as JSON text, empty if absent.
     std::string meta(std::string_view key) const;

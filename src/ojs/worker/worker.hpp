@@ -22,9 +22,9 @@ inline namespace v0_1_0 {
 struct worker_report {
     std::uint64_t claimed = 0;
     std::uint64_t completed = 0;          // ACK
-    std::uint64_t failed = 0;             // FAIL: the handler's own verdict, an unknown type, a malformed job
+    std::uint64_t failed = 0;             // FAIL: the handler's own verdict, its timeout, a malformed job
     std::uint64_t interrupted = 0;        // FAIL because of the stop
-    std::uint64_t handed_back = 0;        // came too late and never started
+    std::uint64_t handed_back = 0;        // never started: came too late, or no handler has its type
     std::uint64_t gone = 0;               // the backend had taken it back already, or its lease ran out
     std::vector<std::string> unreported;  // ids nobody could be told about, the first 10,000
     std::vector<std::string> stuck;       // ids of reported jobs whose handler has not returned

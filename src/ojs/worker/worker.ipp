@@ -200,8 +200,7 @@ class worker_body : public ref_counted {
             in_time = changed_.wait_until(held, deadline);
         if (!started_) return {stop_end::never_started};
         if (!over_) return {until.cancelled() ? stop_end::cancelled : stop_end::timed_out};
-        const bool all = exit_code_.load(memory_order::acquire) != exit_status::unreported;
-        return {all ? stop_end::ended : stop_end::unreported};
+        return {context_->tally.unreported() == 0 ? stop_end::ended : stop_end::unreported};
     }
     cancel_token stopped_token() const { return stopped_.token(); }
     cancel_token answered_token() const { return context_->answered.token(); }

@@ -17,6 +17,20 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
+// What becomes of a job whose type has no handler.
+enum class unknown_type_action {
+    requeue,  // handed back, for a worker that has one: after 100 ms, and after up to 5 s where its type comes again
+    fail,    // its attempt fails, and is retried
+    discard  // its attempt fails, and is not retried
+};
+
+// What becomes of the slot of a stuck job.
+enum class stuck_action {
+    keep,     // it stays taken until the handler returns
+    replace,  // a new thread works in it
+    stop      // the worker drains, and ends with exit_status::unreported (75)
+};
+
 // A job whose handler goes on though it was cancelled.
 struct stuck_job {
     std::string id;
@@ -24,7 +38,9 @@ struct stuck_job {
     std::chrono::milliseconds age{0};        // since it was claimed
     std::chrono::milliseconds cancelled{0};  // since it was cancelled
     bool abandoned = false;                  // the stop has reported it, and leaves without it
-    std::size_t count = 0;  // jobs found stuck so far, this one and others found with it included
+    std::size_t count = 0;                   // stuck jobs whose handlers have not returned, this one included
+    // What happens without a callback: replace while fewer than `concurrency` are stuck, then stop.
+    stuck_action usual = stuck_action::keep;
 };
 
 struct worker_options {
@@ -52,7 +68,8 @@ struct worker_options {
     // The file that says whether SIGTERM or SIGINT is a normal stop or a reclaim, see read_termination_mode(); SIGUSR1 is
     // a reclaim whatever it says. Empty: neither is looked at. [Spot, WIRE 3]
     std::string termination_mode_file;
-    // A job that has not returned so long after it was cancelled is stuck: on_stuck_job is told.
+    // A job that has not returned so long after it was cancelled is stuck. After its own timeout, it is reported then,
+    // without its handler, whose result is dropped. [WIRE 5]
     std::chrono::milliseconds stuck_after{5000};
     // Two stop signals closer together are one stop event.
     std::chrono::milliseconds repeat_signal_gap{250};
@@ -84,15 +101,18 @@ struct worker_options {
     // 1h). Without a token the address must be loopback or unix:. Requests that a web page caused are refused.
     bool health_control = false;
     std::string health_token;  // a bearer token that those four then require; never logged
+    unknown_type_action unknown_type = unknown_type_action::requeue;
     log_options log;
     // Bytes, of the threads that run jobs, and of those that call transports, hooks and callbacks, which have 256 KiB at
     // least; at least 64 KiB, or 0: the platform's default.
     std::size_t thread_stack_size = 0;
     // Called after every change of phase, from the supervising thread, in order.
     function<void(const lifecycle_state&)> on_transition;
-    // Called for a job when it has been stuck for stuck_after, and again when the stop leaves without it, from the
-    // supervising thread. It must be short.
-    function<void(const stuck_job&)> on_stuck_job;
+    // Called for a job when it has been stuck for stuck_after, and again, `abandoned`, when the stop leaves without it: the
+    // answer counts the first time, for a job that was reported. On threads of its own, several at once perhaps. It may
+    // block: meanwhile the slot stays taken, and a stop waits for it until stop_timeout. What it throws is logged, and
+    // `usual` is done.
+    function<stuck_action(const stuck_job&)> on_stuck_job;
 
     // Takes the dialect, with the values it has for other options.
     void use(ojs::dialect wanted);

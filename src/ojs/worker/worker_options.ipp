@@ -85,7 +85,8 @@ inline constexpr std::string_view known_variables =
     "OJS_SHUTDOWN_TIMEOUT OJS_HEARTBEAT_INTERVAL OJS_POLL_INTERVAL OJS_VISIBILITY_TIMEOUT "
     "OJS_REQUEST_TIMEOUT "
     "OJS_STOP_TIMEOUT OJS_CANCEL_WAIT OJS_CANCEL_LEAD OJS_RECLAIM_WAIT OJS_TERMINATION_TYPE_FILE "
-    "OJS_STUCK_AFTER OJS_REPEAT_SIGNAL_GAP OJS_STOP_SIGNALS OJS_PROGRESS_INTERVAL OJS_CONTAINER_GRACE_PERIOD "
+    "OJS_STUCK_AFTER OJS_UNKNOWN_TYPE OJS_REPEAT_SIGNAL_GAP OJS_STOP_SIGNALS OJS_PROGRESS_INTERVAL "
+    "OJS_CONTAINER_GRACE_PERIOD "
     "OJS_PRESTOP_DELAY OJS_DIALECT OJS_HEALTH_ADDR OJS_HEALTH_CONTROL OJS_HEALTH_TOKEN OJS_LABELS "
     "OJS_JOB_TYPES "
     "OJS_WORKER_ID OJS_AUTH_TOKEN OJS_REGISTRATION_PATH OJS_LOG_LEVEL OJS_LOG_FORMAT OJS_LIFECYCLE_ADDR "
@@ -297,6 +298,7 @@ OJS_SHUTDOWN_INLINE void worker_options::use(ojs::dialect wanted) {
 OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(const environment_lookup& lookup,
                                                                             const std::string& root) {
     static constexpr const char* switch_names[] = {"off", "on"};
+    static constexpr const char* unknown_type_names[] = {"requeue", "fail", "discard"};
     static constexpr const char* dialect_names[] = {"graceful_shutdown", "website", "worker_protocol",
                                                     "river", "spot_controller"};
     static constexpr ojs::dialect (*dialects[])() = {dialect::graceful_shutdown, dialect::website,
@@ -323,6 +325,7 @@ OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(cons
     read.duration(out.reclaim_wait, read.find("OJS_RECLAIM_WAIT"));
     read.duration(out.cancel_lead, read.find("OJS_CANCEL_LEAD"));
     read.duration(out.stuck_after, read.find("OJS_STUCK_AFTER"), detail::least_interval);
+    read.choice(out.unknown_type, read.find("OJS_UNKNOWN_TYPE"), unknown_type_names);
     read.text(out.termination_mode_file, read.find("OJS_TERMINATION_TYPE_FILE"));
     read.duration(out.repeat_signal_gap, read.find("OJS_REPEAT_SIGNAL_GAP"));
     read.signals(out.stop_signals, read.find("OJS_STOP_SIGNALS"));

@@ -147,6 +147,9 @@ class handler_thread {
     bool inside_ = false;
 };
 
+// Whose slot the thread of a job has: its own, also after its job was reported, or none. `left`: it is out of the handler.
+enum class slot_state : std::uint8_t { own, kept, replaced, left };
+
 // A claimed job until it is settled, shared by the thread that runs it, the table and the stop.
 class active_job : public ref_counted {
   public:
@@ -222,6 +225,11 @@ class active_job : public ref_counted {
 
     // For the supervisor, true once.
     bool was_revoked() noexcept { return revoked_.load(memory_order::relaxed) && revoked_.exchange(false); }
+    // For its own timeout or by the backend, not by a stop.
+    bool cancelled_alone() const noexcept {
+        const cancel_reason why = cancel.reason();
+        return why == cancel_reason::timeout || why == cancel_reason::revoked;
+    }
     // When it was cancelled, alone or with all others; or never.
     steady_clock::rep cancelled_at() const noexcept {
         const steady_clock::rep alone = cancelled_alone_at_.load();
@@ -238,7 +246,9 @@ class active_job : public ref_counted {
     drain_barrier::ticket ticket;  // held until settled
 
     atomic<steady_clock::rep> timeout_at{never};  // a moment, or never
+    atomic<steady_clock::rep> held_until{never};  // the same; of a job without a handler
     atomic<bool> known_stuck{false};
+    slot_state slot = slot_state::own;  // the pool's mutex guards it
     atomic<bool> known_unreported{false};
     handler_thread runner;
     std::size_t place = 0;          // in the pool's list of running jobs

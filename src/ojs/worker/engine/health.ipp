@@ -54,6 +54,9 @@ inline void show_active_jobs(metrics_page& page, const worker_context& worker) {
     for (const ref<active_job>& job : jobs) ++busy[queues.place_of(job->job.queue)];
     page.family("ojs_workers_busy", "gauge", "Jobs claimed and not yet settled.");
     for (std::size_t i = 0; i < busy.size(); ++i) page.sample(busy[i], label("queue", queues[i]));
+    page.single("ojs_worker_stuck_jobs", "gauge",
+                "Cancelled jobs whose handlers have not returned for stuck_after.",
+                worker.tally.stuck().size());
     page.single("ojs_worker_concurrency", "gauge", "Jobs the worker takes at a time.",
                 worker.options.concurrency);
 }
@@ -169,8 +172,16 @@ class health_answers : public ref_counted {
 
     std::string status_text(phase now) const {
         return cat({"{\"phase\":\"", to_string(now), "\",\"ready\":", is_ready(now) ? "true" : "false",
-                    ",\"active_jobs\":", worker_.jobs.size(), ",\"since\":\"",
+                    ",\"active_jobs\":", worker_.jobs.size(), stuck_text(), ",\"since\":\"",
                     utc_text(wall_time(worker_.metrics->since(now))), "\"}"});
+    }
+    // The first 20; empty where there is none.
+    std::string stuck_text() const {
+        std::string ids;
+        const std::vector<std::string> stuck = worker_.tally.stuck();
+        for (std::size_t i = 0; i < stuck.size() && i < 20; ++i)
+            append(ids, {i == 0 ? ",\"stuck_jobs\":[" : ",", json_quote(stuck[i])});
+        return stuck.empty() ? ids : ids + "]";
     }
     // By one fixed pair of moments, so that the same one always gives the same text.
     std::int64_t wall_time(time_point when) const {

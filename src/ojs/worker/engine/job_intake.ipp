@@ -2,6 +2,7 @@
 #pragma once
 
 #include "report_queue.ipp"
+#include "unknown_types.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -37,6 +38,12 @@ class job_intake {
         worker_.leave(ticket);
         if (!answer) return answer.error();
         return came;
+    }
+
+    // A job that was held.
+    void hand_back(const ref<active_job>& job) {
+        worker_.held_jobs.fetch_sub(1);
+        report_unstarted(job, worker_.past_intake() ? handed_back(worker_) : of_unknown_type(worker_, *job));
     }
 
   private:
@@ -111,14 +118,28 @@ class job_intake {
         if (worker_.past_intake()) return report_unstarted(job, handed_back(worker_));
         if (!job->job.malformed.empty())
             return report_unstarted(job, failed({"invalid_payload", job->job.malformed, false, "{}"}));
-        if (!job->handler) {
-            return report_unstarted(
-                job, failed({"unsupported",
-                             cat({"no handler is registered for job type '", printable(job->job.type), "'"}),
-                             false, "{}"}));
-        }
+        if (!job->handler) return take_unknown(job);
         warn_if_too_long(*job);
         return true;
+    }
+    // It is held before it goes back: without a pause a worker alone would fetch it again and again. Its claim takes no slot
+    // meanwhile, see job_slots: so it keeps no other job waiting, as a pause between FETCHes would.
+    bool take_unknown(const ref<active_job>& job) {
+        if (worker_.options.unknown_type != unknown_type_action::requeue)
+            return report_unstarted(job, of_unknown_type(worker_, *job));
+        const unknown_types::turn turn = unknown_.next(job->job.type, steady_clock::now());
+        if (turn.is_first) {
+            worker_.log.write(
+                log_level::warn, "no handler for this job type; its jobs are handed back",
+                {field("job_type", printable(job->job.type)), field("job_id", job->job.id),
+                 field(
+                     "fix",
+                     "register a handler, serve the type from a queue of its own, or set OJS_UNKNOWN_TYPE")});
+        }
+        worker_.held_jobs.fetch_add(1);
+        job->held_until = turn.hand_back_at.time_since_epoch().count();
+        worker_.supervisor.notify();  // which hands it back; at once where a drain has begun meanwhile
+        return false;
     }
     bool report_unstarted(const ref<active_job>& job, verdict report) {
         if (job->take(settler::handler)) reports_.add(job, std::move(report));
@@ -178,6 +199,7 @@ class job_intake {
     const array<ref<registered_handler>> handlers_;
     const ref<all_jobs_cancel> all_jobs_;
     report_queue& reports_;
+    unknown_types unknown_;
 };
 
 }  // namespace detail

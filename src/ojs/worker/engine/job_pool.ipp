@@ -72,6 +72,44 @@ class job_pool : public ref_counted {
         all_jobs_->abandon();
         reports_.interrupt_all(why);
     }
+    // A job of an unknown type, which was held.
+    void hand_back(const ref<active_job>& job) { intake_.hand_back(job); }
+
+    // Reports a job whose handler outlives its cancellation; its slot stays taken. False: the handler was faster.
+    bool report_stuck(const ref<active_job>& job) {
+        if (!job->take(settler::stop)) return false;
+        {
+            const lock_guard held(mutex_);
+            if (job->slot == slot_state::own) {
+                job->slot = slot_state::kept;
+                slots_.keep();
+            }
+        }
+        reports_.add(job, cut_short(worker_, *job, job->cancel.reason(), ""));
+        return true;
+    }
+    // Counts it as stuck until its handler returns. False: it has.
+    bool mark_stuck(active_job& job) {
+        const lock_guard held(mutex_);
+        if (job.slot == slot_state::left) return false;
+        if (!job.known_stuck.exchange(true)) worker_.tally.add_stuck(job.job.id);
+        return true;
+    }
+    // Another thread works in its slot from now on.
+    void replace_thread(active_job& job) {
+        lock_guard held(mutex_);
+        if (job.slot != slot_state::kept) return;
+        job.slot = slot_state::replaced;
+        slots_.release();
+        --job_threads_;
+        schedule_.expect_work();
+        lead_.notify_one();
+        pass_lead(held);
+    }
+    result<void> start_service(const char* name, function<void()> body) {
+        return threads_.start_service(worker_.service_thread(name), std::move(body));
+    }
+
     void expect_reports() { reports_.expect(16); }
     // Cancels all jobs, by one store; false where they were before. And tells those who wait for that, beside the caller.
     bool cancel_all(cancel_reason why) { return all_jobs_->request(why, steady_clock::now()); }
@@ -153,7 +191,7 @@ class job_pool : public ref_counted {
         for (;;) {
             if (job) run_to_end(job);
             lock_guard held(mutex_);
-            if (job) job_left(*job);
+            if (job && !job_left(*job)) return;
             job = next_job(held);
             if (!job) {
                 held.unlock();
@@ -180,17 +218,20 @@ class job_pool : public ref_counted {
         attempt([&] { report = judge_exception(worker_, *job, "the handler ended its thread"); });
         if (job->take(settler::handler)) reports_.add(job, std::move(report));
         lock_guard held(mutex_);
-        job_left(*job);
-        --job_threads_;
+        if (job_left(*job)) --job_threads_;
         lead_.notify_one();
         pass_lead(held);
     }
 
-    // With the mutex held.
-    void job_left(const active_job& job) {
+    // With the mutex held. False: another thread has the slot.
+    bool job_left(active_job& job) {
+        const slot_state slot = detail::exchange(job.slot, slot_state::left);
+        if (slot == slot_state::kept) slots_.release();
+        if (job.known_stuck) worker_.tally.remove_stuck(job.job.id);
         running_.remove(job);
         if (running_.was_asked()) worker_.supervisor.notify();
         schedule_.expect_work();  // its slot is free
+        return slot != slot_state::replaced;
     }
 
     // A report thread settled a job. In a stop, when nobody FETCHes any more, it waits for no lock.

@@ -13,11 +13,16 @@ class job_slots {
     explicit job_slots(worker_context& worker) : worker_(worker), count_(concurrency()) {}
 
     std::size_t count() const noexcept { return count_; }
-    // Those without a job that nobody asks for.
+    // Those without a job that nobody asks for. Held jobs take none, up to 100 of them.
     std::size_t free() const noexcept {
-        const std::size_t taken = worker_.jobs.size() + asked_for_;
-        return taken < count_ ? count_ - taken : 0;
+        const std::size_t held = worker_.held_jobs;
+        const std::size_t room = count_ + (held < max_held ? held : max_held);
+        const std::size_t taken = worker_.jobs.size() + asked_for_ + kept_;
+        return taken >= room ? 0 : room - taken < count_ ? room - taken : count_;
     }
+    // For a stuck handler, after its job was reported, and after that.
+    void keep() noexcept { ++kept_; }
+    void release() noexcept { --kept_; }
     // For a FETCH under way, and after it.
     void ask_for(std::size_t more) noexcept { asked_for_ += more; }
     void answered(std::size_t fewer) noexcept { asked_for_ -= fewer; }
@@ -47,10 +52,12 @@ class job_slots {
     std::size_t concurrency() const noexcept { return static_cast<std::size_t>(worker_.options.concurrency); }
 
     static constexpr std::chrono::milliseconds pause{1000};
+    static constexpr std::size_t max_held = 100;
 
     worker_context& worker_;
     std::size_t count_;
     std::size_t asked_for_ = 0;  // by FETCHes under way
+    std::size_t kept_ = 0;       // by stuck handlers
     atomic<steady_clock::rep> retry_at_{never};
 };
 

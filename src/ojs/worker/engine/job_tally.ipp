@@ -22,9 +22,19 @@ class job_tally {
         const lock_guard held(mutex_);
         if (unreported_.size() < most_unreported) attempt([&] { unreported_.emplace_back(name); });
     }
-    void set_stuck(std::vector<std::string> ids) {
+    void add_stuck(const std::string& id) {
         const lock_guard held(mutex_);
-        stuck_.swap(ids);
+        stuck_.push_back(id);
+    }
+    void remove_stuck(const std::string& id) {
+        const lock_guard held(mutex_);
+        std::size_t i = 0;
+        while (stuck_[i] != id) ++i;
+        stuck_.erase(stuck_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    std::vector<std::string> stuck() const {
+        const lock_guard held(mutex_);
+        return stuck_;
     }
     void set_steps(std::vector<step_result> steps) {
         const lock_guard held(mutex_);

@@ -173,9 +173,7 @@ class report_queue {
     verdict last_word(active_job& job) const {
         if (!job.began()) return handed_back(worker_);
         // A job that took too long before the stop came: that was its fault. One that was cancelled stays so.
-        const cancel_reason before = job.cancel.reason();
-        const bool alone = before == cancel_reason::timeout || before == cancel_reason::revoked;
-        return cut_short(worker_, job, alone ? before : why_, "");
+        return cut_short(worker_, job, job.cancelled_alone() ? job.cancel.reason() : why_, "");
     }
 
     worker_context& worker_;

@@ -56,7 +56,9 @@ inline void run_job(worker_context& worker, active_job& job, next_look& looks) {
     verdict report;
     if (!call_handler(worker, job, report)) return;
     leave_forked_child(worker);
-    if (job.take(settler::handler)) settle(worker, job, std::move(report));
+    if (job.take(settler::handler)) return settle(worker, job, std::move(report));
+    if (job.known_stuck)
+        log_job(worker, job, log_level::warn, "a stuck handler has returned; its result is dropped", report);
 }
 
 }  // namespace detail

@@ -39,6 +39,20 @@ inline verdict handed_back(const worker_context& worker) {
     return out;
 }
 
+// A job of a type that has no handler here. Another worker may have one, as in the middle of a rollout. [WIRE 5]
+inline verdict of_unknown_type(const worker_context& worker, const active_job& job) {
+    const unknown_type_action action = worker.options.unknown_type;
+    verdict out =
+        failed({"unsupported", cat({"no handler is registered for job type '", printable(job.job.type), "'"}),
+                action != unknown_type_action::discard, "{}"});
+    if (action != unknown_type_action::requeue) return out;
+    out.requeue = true;
+    out.end = job_end::handed_back;
+    out.message = "job handed back";
+    out.level = log_level::debug;  // its type was named in a warning
+    return out;
+}
+
 // A job the stop interrupted. [GS-005, GS 7.2]
 inline verdict interrupted(const worker_context& worker, const active_job& job, cancel_reason why,
                            std::string_view message) {

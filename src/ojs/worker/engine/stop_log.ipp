@@ -88,7 +88,8 @@ class stop_log {
 
     void jobs_in_flight(stuck_watch& stuck) const {
         const time_point stacks_until = stuck_watch::stacks_deadline();
-        const array<ref<active_job>> jobs = worker_.jobs.snapshot();
+        array<ref<active_job>> jobs = worker_.jobs.snapshot();
+        stuck.add_reported(jobs);
         worker_.log.answer("jobs in flight", {field("phase", to_string(worker_.life.phase())),
                                               field("active_jobs", jobs.size())});
         for (const ref<active_job>& job : jobs) {

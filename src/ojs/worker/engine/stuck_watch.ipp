@@ -1,5 +1,5 @@
-// stuck_watch: cancels jobs that ran longer than they may, tells of those that the backend has cancelled, and of those that
-// outlive their cancellation.
+// stuck_watch: cancels jobs that ran longer than they may, tells of those that the backend has cancelled, reports those that
+// outlive their cancellation, and hands back held ones.
 #pragma once
 
 #include "../../base/detail/array.hpp"
@@ -9,6 +9,27 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
+
+// A stuck job, and what on_stuck_job is told of it.
+struct stuck_entry {
+    ref<active_job> job;
+    stuck_job told;
+};
+
+inline stuck_action ask_listener(worker_context& worker, const stuck_job& job) {
+    stuck_action answer = job.usual;
+    worker.call_back("on_stuck_job threw; ignored", [&] { answer = worker.options.on_stuck_job(job); });
+    return answer;
+}
+
+inline void act_on_stuck(worker_context& worker, job_pool& pool, const stuck_entry& stuck,
+                         stuck_action action) {
+    if (action == stuck_action::replace) pool.replace_thread(*stuck.job);
+    if (action != stuck_action::stop || !worker.life.apply(event::stop_request, {cause_kind::api, 0})) return;
+    worker.stopped_stuck = true;
+    worker.log.write(log_level::error, "handlers are stuck; the worker stops",
+                     {field("stuck_jobs", stuck.told.count)});
+}
 
 // For the supervising thread.
 class stuck_watch {
@@ -26,16 +47,30 @@ class stuck_watch {
         for (const ref<active_job>& job : found.revoked)
             log_job(worker_, *job, log_level::info, "job cancelled by its backend");
         pool_.run_cancel_callbacks(found.revoked);
-        tell_all(found.stuck, false);
+        for (const ref<active_job>& job : found.held) pool_.hand_back(job);
+        array<ref<active_job>> stuck;
+        for (const ref<active_job>& job : found.stuck) {
+            if (job->cancelled_alone() && !pool_.report_stuck(job)) continue;
+            if (pool_.mark_stuck(*job)) stuck.push_back(job);
+        }
+        tell_all(stuck, false);
         return time_point(steady_clock::duration(found.next));
     }
 
     // The stop leaves without these.
     void leave_behind(const array<ref<active_job>>& jobs) {
-        for (const ref<active_job>& job : jobs) {
-            if (!job->known_stuck.exchange(true)) ++count_;
-        }
+        for (const ref<active_job>& job : jobs) pool_.mark_stuck(*job);
         tell_all(jobs, true);
+    }
+
+    // Those that were reported are not among the claimed jobs any more.
+    void add_reported(array<ref<active_job>>& jobs) const {
+        const std::size_t claimed = jobs.size();
+        for (const ref<active_job>& each : pool_.jobs_in_handlers()) {
+            std::size_t i = each->known_stuck ? 0 : claimed;
+            while (i < claimed && jobs[i].get() != each.get()) ++i;
+            if (each->known_stuck && i == claimed) jobs.push_back(each);
+        }
     }
 
     // Threads that do not answer must not hold up the stop: all that are asked at a time share one deadline.
@@ -52,6 +87,7 @@ class stuck_watch {
         array<ref<active_job>> timed_out;  // cancelled just now; their callbacks have yet to be called
         array<ref<active_job>> revoked;    // the same
         array<ref<active_job>> stuck;      // not known before
+        array<ref<active_job>> held;       // of unknown types: their time has come, or the drain's
         steady_clock::rep next = never;
 
         void look_again(steady_clock::rep when) noexcept { next = when < next ? when : next; }
@@ -60,18 +96,23 @@ class stuck_watch {
     overdue find(time_point now) {
         overdue out;
         const steady_clock::rep patience = steady_clock::duration(worker_.options.stuck_after).count();
+        const bool draining = worker_.past_intake();
         worker_.jobs.each([&](active_job& job) {
             if (job.taken()) return;
             if (job.cancel_if_timed_out(now)) out.timed_out.push_back(ref<active_job>(&job));
             if (job.was_revoked()) out.revoked.push_back(ref<active_job>(&job));
             out.look_again(job.timeout_at);
+            const steady_clock::rep held = job.held_until;
+            if (held <= now.time_since_epoch().count() || (held != never && draining)) {
+                out.held.push_back(ref<active_job>(&job));
+            } else {
+                out.look_again(held);
+            }
             const steady_clock::rep cancelled = job.cancelled_at();
             if (cancelled == never || job.known_stuck) return;
             if (now.time_since_epoch().count() < cancelled + patience) {
                 out.look_again(cancelled + patience);
             } else {
-                job.known_stuck = true;
-                ++count_;
                 out.stuck.push_back(ref<active_job>(&job));
             }
         });
@@ -79,31 +120,42 @@ class stuck_watch {
     }
 
     void tell_all(const array<ref<active_job>>& jobs, bool abandoned) const {
+        if (jobs.empty()) return;
         const time_point deadline = stacks_deadline();
+        const std::size_t count = worker_.tally.stuck().size();
+        const bool all = count >= static_cast<std::size_t>(worker_.options.concurrency);
+        const stuck_action usual = abandoned ? stuck_action::keep
+                                   : all     ? stuck_action::stop
+                                             : stuck_action::replace;
+        array<stuck_entry> entries;
         for (const ref<active_job>& job : jobs) {
-            log(*job, abandoned, deadline);
-            call_listener(*job, abandoned);
+            log(*job, abandoned, count, deadline);
+            entries.push_back(
+                {job,
+                 {job->job.id, job->job.type, std::chrono::milliseconds(milliseconds_since(job->claimed_at)),
+                  std::chrono::milliseconds(cancelled_ms(*job)), abandoned, count, usual}});
         }
+        // On a thread of its own, which holds the pool and with it the context: the listener may block.
+        worker_context& worker = worker_;
+        job_pool& pool = pool_;
+        const auto ask = [&worker, &pool, entries] {
+            for (const stuck_entry& each : entries)
+                act_on_stuck(worker, pool, each, ask_listener(worker, each.told));
+        };
+        if (worker_.options.on_stuck_job && pool_.start_service("ojs-stuck", ask)) return;
+        for (const stuck_entry& each : entries) act_on_stuck(worker_, pool_, each, usual);
     }
 
-    void log(active_job& job, bool abandoned, time_point deadline) const {
+    void log(active_job& job, bool abandoned, std::size_t count, time_point deadline) const {
         std::vector<log_field> fields = job_fields(job);
         fields.push_back(field("cancelled_ms", cancelled_ms(job)));
-        fields.push_back(field("stuck_jobs", count_));
+        fields.push_back(field("stuck_jobs", count));
         add_stack(job, deadline, fields);
         worker_.log.write({log_level::warn,
                            abandoned ? "job left behind: its handler has not returned"
                                      : "job is stuck: cancelled, and its handler goes on",
                            std::move(fields),
                            {}});
-    }
-
-    void call_listener(const active_job& job, bool abandoned) const {
-        worker_.call_back("on_stuck_job threw; ignored", [&] {
-            worker_.options.on_stuck_job({job.job.id, job.job.type,
-                                          std::chrono::milliseconds(milliseconds_since(job.claimed_at)),
-                                          std::chrono::milliseconds(cancelled_ms(job)), abandoned, count_});
-        });
     }
 
     static long long cancelled_ms(const active_job& job) {
@@ -113,7 +165,6 @@ class stuck_watch {
 
     worker_context& worker_;
     job_pool& pool_;
-    std::size_t count_ = 0;  // jobs found stuck so far
 };
 
 }  // namespace detail

@@ -367,9 +367,8 @@ class supervisor {
 
     // Everything is reported; what remains is to get the threads home.
     int end() {
-        const time_point soon = steady_clock::now() + stuck_wait;
         pool_->close_reports();
-        await(soon < stop_end_ ? stop_end_ : soon, [this] { return pool_->threads_over(); });
+        await_threads();
         const bool all_home = pool_->all_threads_home();
         if (!all_home) attempt([this] { name_stuck(); });
         const int status = end_status(all_home);
@@ -380,6 +379,10 @@ class supervisor {
         return status;
     }
 
+    void await_threads() {
+        const time_point soon = steady_clock::now() + stuck_wait;
+        await(soon < stop_end_ ? stop_end_ : soon, [this] { return pool_->threads_over(); });
+    }
     // Until when threads that have done their work may take to end.
     time_point join_deadline() const noexcept {
         const time_point soon = steady_clock::now() + join_wait;
@@ -394,7 +397,7 @@ class supervisor {
             notice_changes();
         pool_->abandon_threads();
         left += heart_->end(deadline);
-        if (left > 0) log_.left_behind(left);
+        if (left > 0) attempt([&] { log_.left_behind(left); });
         return left == 0;
     }
 
@@ -420,17 +423,16 @@ class supervisor {
 
     // A job nobody could be told about says more than a handler that did not return.
     int end_status(bool all_home) const {
-        if (worker_.tally.unreported() > 0) return exit_status::unreported;
+        if (worker_.tally.unreported() > 0 || worker_.stopped_stuck) return exit_status::unreported;
         if (!all_steps_ran_) return exit_status::steps_not_run;
         return all_home ? exit_status::settled : worker_.options.dialect.stuck_status;
     }
 
     void name_stuck() {
         const array<ref<active_job>> jobs = pool_->jobs_in_handlers();
-        const std::vector<std::string> stuck = ids_of(jobs);
-        log_.stuck(stuck);
+        log_.stuck(ids_of(jobs));
         stuck_.leave_behind(jobs);
-        worker_.tally.set_stuck(stuck);
+        await_threads();  // for on_stuck_job
     }
 
     // What stop_and_cancel() leaves handlers where cancel_wait says nothing. [WIRE 2]

@@ -119,6 +119,7 @@ class worker_context : public ref_counted {
         try {
             call();
         } catch (...) {
+            pass_on_thread_end();
             log.write(log_level::error, if_thrown);
         }
     }
@@ -173,6 +174,8 @@ class worker_context : public ref_counted {
     drain_barrier calls;      // see call()
     drain_barrier callbacks;  // the supervising thread's whole run, log hooks, and see call_back()
     job_table jobs;
+    atomic<std::size_t> held_jobs{0};   // of them, those of unknown types that are yet to be handed back
+    atomic<bool> stopped_stuck{false};  // stuck_action::stop has begun the stop
     job_tally tally;
     report_limits reports;
     cancel_source answered;       // see note_answer()
