@@ -140,7 +140,9 @@ TEST_CASE("destruction: on_transition may destroy its worker, which then calls n
     };
     recorder::event began;
     body = std::make_unique<worker>(options, *wire);
-    body->register_handler("work", [&began, let_go](job_context&) {
+    const auto handler_ended = std::make_shared<recorder::counter>();
+    body->register_handler("work", [&began, let_go, handler_ended](job_context&) {
+        thread_local const recorder::counts_at_end at_end(handler_ended);
         began.set();
         CHECK(let_go->wait());
     });
@@ -149,8 +151,9 @@ TEST_CASE("destruction: on_transition may destroy its worker, which then calls n
     body->request_stop();
     REQUIRE(destroyed.wait());
     REQUIRE(ended->wait_for(1));  // the stop went on, and left the handler behind
-    CHECK(calls->late.count() == 0);
     let_go->set();
+    REQUIRE(handler_ended->wait_for(1));
+    CHECK(calls->late.count() == 0);
 }
 
 TEST_CASE("destruction: a thread that does not end holds up neither the stop nor the worker's end") {
