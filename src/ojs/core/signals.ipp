@@ -58,9 +58,8 @@ struct process_state {
     atomic<std::uint64_t> log[log_size] = {};             // the last of them, packed, with their lap_bit
     atomic<std::uint64_t> last_stop{0};      // when the last stop signal or reclaim came; 0: none did
     atomic<std::uint32_t> repeat_gap_ms{0};  // set by worker::run(), see outlasts_installer()
-    // The process and its calls to worker::run() under way, one that is to be left by _exit(), and the worst status of any;
-    // see begin_run() and end_run().
-    atomic<std::uint64_t> runs{0};
+    // The calls to worker::run() under way, one that is to be left by _exit(), and the worst status of any; see end_run().
+    atomic<int> runs{0};
     atomic<bool> exits{false};
     atomic<int> worst_status{0};
     // Written before the handler is installed, read by it and after fork.

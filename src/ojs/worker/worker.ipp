@@ -150,7 +150,7 @@ class worker_body : public ref_counted {
         result<void> begun = prepare();
         signals taken;
         if (begun) begun = take_signals(taken);
-        begin_run();
+        process.runs.fetch_add(1);
         if (begun) begun = begin(true);
         if (!begun) {
             context_->log.write(log_level::error, "worker not started", {field("error", begun.error().text)});

@@ -17,20 +17,6 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// A run() begins. A process made by fork() has none of its parent's.
-inline void begin_run() noexcept {
-    const std::uint64_t none = static_cast<std::uint64_t>(getpid()) << 32;
-    std::uint64_t before = process.runs.load();
-    std::uint64_t own = 0;
-    do {
-        own = before >> 32 == none >> 32 ? before : none;
-        if (own == none) {
-            process.exits.store(false);
-            process.worst_status.store(0);
-        }
-    } while (!process.runs.compare_exchange_weak(before, own + 1));
-}
-
 // A run() has ended. One that leaves a thread behind ends the process, but never while another one has jobs to settle: the
 // last does it, with the worst status of all. True: the caller must not return.
 inline bool end_run(int status, bool leaves_threads) noexcept {
@@ -38,8 +24,10 @@ inline bool end_run(int status, bool leaves_threads) noexcept {
     while (status > worst && !process.worst_status.compare_exchange_weak(worst, status)) {
     }
     if (leaves_threads) process.exits.store(true);
-    const auto left = static_cast<std::uint32_t>(process.runs.fetch_sub(1) - 1);
-    if (left == 0 && process.exits.load()) _exit(process.worst_status.load());
+    if (process.runs.fetch_sub(1) == 1) {
+        if (process.exits.load()) _exit(process.worst_status.load());
+        process.worst_status.store(0);  // of no later run()
+    }
     return leaves_threads;
 }
 
