@@ -722,7 +722,8 @@ TEST_CASE("signals: what cannot be a stop signal is refused with the reason, and
         {-1, "signal -1 is no signal"},         {SIGRTMAX + 1, "is no signal"},
         {1000, "signal 1000 is no signal"}};
     lifecycle target;
-    for (const auto& [number, reason] : refused) {
+    for (const auto& [refused_number, reason] : refused) {
+        const int number = refused_number;  // clang 14 captures no structured binding
         CAPTURE(number);
         for (const bool later : {false, true}) {
             const signals installed = later ? claim(target) : signals();
