@@ -82,14 +82,14 @@ TEST_CASE("signal_worker: each word is its signal") {
 TEST_CASE("signal_worker: a stop is the first of OJS_STOP_SIGNALS, where that can be read") {
     const std::pair<const char*, int> cases[] = {
         {"INT,TERM", SIGINT}, {"TERM", SIGTERM}, {"", SIGTERM}, {"nonsense", SIGTERM}, {"KILL", SIGTERM}};
-    for (const auto& [value, number] : cases) {
-        CAPTURE(value);
-        ::setenv("OJS_STOP_SIGNALS", value, 1);
+    for (const auto& each : cases) {
+        CAPTURE(each.first);
+        ::setenv("OJS_STOP_SIGNALS", each.first, 1);
         const target child;
         const result<pid_t> sent = signal_worker("stop", child.pid);
         ::unsetenv("OJS_STOP_SIGNALS");
         REQUIRE(sent);
-        CHECK(child.received() == number);
+        CHECK(child.received() == each.second);
     }
 }
 
