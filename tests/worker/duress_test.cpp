@@ -103,6 +103,27 @@ TEST_CASE("duress: stop() is true when handlers that know of it have returned") 
     CHECK(worker.stop());
 }
 
+TEST_CASE(
+    "duress: threads that the drain started ahead of time end with it, where no job is left to report") {
+    constexpr int jobs = 100;
+    transport wire;
+    for (int i = 0; i < jobs; ++i) wire.give(make_job(std::to_string(i)));
+    counter running;
+    ojs::worker_options settings = options(jobs);
+    settings.thread_stack_size = 256 * 1024;
+    settings.shutdown_grace_period = 1h;
+    settings.stop_timeout = 1h;  // one that went on would use it up
+    ojs::worker worker(settings, wire);
+    worker.register_handler("work", [&](ojs::job_context& job) {
+        running.add();
+        while (!job.stop_requested()) ::usleep(1000);
+    });
+    REQUIRE(worker.start());
+    REQUIRE(running.wait_for(jobs));
+    CHECK(worker.stop(guard));
+    CHECK(wire.calls("ack").size() == jobs);
+}
+
 TEST_CASE("duress: what a slow log takes comes after the reports") {
     transport wire;
     constexpr int jobs = 200;  // more than there are threads to report them

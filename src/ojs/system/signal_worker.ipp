@@ -29,7 +29,7 @@ inline constexpr worker_command worker_commands[] = {
 inline int signal_for(std::string_view word) {
     const char* const stops = word == "stop" ? std::getenv("OJS_STOP_SIGNALS") : nullptr;
     const std::string_view first = stops == nullptr ? "" : std::string_view(stops);
-    const int chosen = signal_number(first.substr(0, first.find(',')));
+    const int chosen = signal_number(trim_blanks(first.substr(0, first.find(',')), " "));
     if (stop_signal_fault(chosen, false) == nullptr) return chosen;
     for (const worker_command& command : worker_commands) {
         if (command.word == word) return command.number;

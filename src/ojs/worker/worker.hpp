@@ -99,7 +99,8 @@ class worker {
     // returned, no thread left behind calls the transport, log.hook, on_transition or on_stuck_job: their calls fail, and
     // what they log goes to standard error. Waits for calls under way for request_timeout and a second at most.
     // A callback of stopped_token(), on_transition or on_stuck_job may destroy the worker: then the worker stops in the
-    // background, and jobs not reported by then come back after their visibility timeout. A log hook may not.
+    // background, and jobs not reported by then come back after their visibility timeout. The shared lifecycle, and what
+    // shutdown steps use, must then live until stopped_token() is cancelled. A log hook may not destroy the worker.
     ~worker();
 
     // Runs `handler(job_context&)` for jobs of this type, on several threads at once. It returns void, a

@@ -43,7 +43,8 @@ class heartbeat : public ref_counted {
         std::size_t left = 0;
         for (beating_thread& each : threads_) {
             const bool ends = soon || each.left.load(memory_order::acquire);
-            if (!each.handle.end_by(ends ? deadline : time_point())) ++left;
+            if (each.handle.joinable() && !(ends && each.handle.end_by(deadline))) ++left;
+            each.handle.detach();
         }
         return left;
     }
@@ -183,18 +184,22 @@ class heartbeat : public ref_counted {
     // thread of its own, so that no beat waits; those beyond max_queries are left to the next beat.
     void ask_for_missing(const array<ref<active_job>>& jobs, time_point sent) {
         if (asking_.exchange(true)) return;
+        bool asks = false;
+        attempt([&] { asks = start_query(jobs, sent); });
+        if (!asks) asking_ = false;
+    }
+    bool start_query(const array<ref<active_job>>& jobs, time_point sent) {
         array<ref<active_job>> missing;
         for (const ref<active_job>& each : jobs) {
             if (missing.size() < max_queries && each->is_missing(sent)) missing.push_back(each);
         }
-        if (!missing.empty()) {
-            const ref<heartbeat> self(this);
-            const ref<worker_context> context(&worker_);
-            result<thread> started = thread::start([self, context, missing] { self->ask_for(missing); },
-                                                   worker_.service_thread("ojs-query"));
-            if (started) return started->detach();  // all_home() waits for its questions
-        }
-        asking_ = false;
+        if (missing.empty()) return false;
+        const ref<heartbeat> self(this);
+        const ref<worker_context> context(&worker_);
+        result<thread> started = thread::start([self, context, missing] { self->ask_for(missing); },
+                                               worker_.service_thread("ojs-query"));
+        if (started) started->detach();  // all_home() waits for its questions
+        return started.has_value();
     }
 
     void ask_for(const array<ref<active_job>>& jobs) {

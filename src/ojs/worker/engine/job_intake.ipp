@@ -42,8 +42,9 @@ class job_intake {
 
     // A job that was held.
     void hand_back(const ref<active_job>& job) {
+        verdict report = worker_.past_intake() ? handed_back(worker_) : of_unknown_type(worker_, *job);
         worker_.held_jobs.fetch_sub(1);
-        report_unstarted(job, worker_.past_intake() ? handed_back(worker_) : of_unknown_type(worker_, *job));
+        report_unstarted(job, std::move(report));
     }
 
   private:

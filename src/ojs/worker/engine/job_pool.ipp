@@ -63,7 +63,9 @@ class job_pool : public ref_counted {
         const array<ref<active_job>> one = {ref<active_job>()};
         lock_guard held(mutex_);
         slots_.begin_retry();
-        if (!closed_ || !ready_.empty()) slots_.end_retry(start_job_threads(held, one).has_value(), now);
+        if (closed_ && ready_.empty()) return slots_.retry_at();
+        if (slots_.end_retry(start_job_threads(held, one).has_value(), now))
+            log_unlocked(held, [this] { slots_.log_all_back(); });
         return slots_.retry_at();
     }
 
@@ -77,6 +79,7 @@ class job_pool : public ref_counted {
 
     // Reports a job whose handler outlives its cancellation; its slot stays taken. False: the handler was faster.
     bool report_stuck(const ref<active_job>& job) {
+        verdict report = cut_short(worker_, *job, job->cancel.reason(), "");  // may throw: before it is taken
         if (!job->take(settler::stop)) return false;
         {
             const lock_guard held(mutex_);
@@ -85,7 +88,7 @@ class job_pool : public ref_counted {
                 slots_.keep();
             }
         }
-        reports_.add(job, cut_short(worker_, *job, job->cancel.reason(), ""));
+        reports_.add(job, std::move(report));
         return true;
     }
     // Counts it as stuck until its handler returns. False: it has.
@@ -294,9 +297,17 @@ class job_pool : public ref_counted {
         slots_.answered(count);
         keep_ready(runnable);
         attempt([&] { invite_helpers(held); });
-        if (!schedule_.plan(got, news)) attempt([&] { log_failure(got.error()); });
+        const bool failed = !schedule_.plan(got, news);
         if (leads) leading_ = false;
         if (!leads) lead_.notify_one();  // what the leader waits for may have changed
+        if (failed) log_unlocked(held, [&] { log_failure(got.error()); });
+    }
+    // A log hook is the user's code.
+    template <class Log>
+    void log_unlocked(lock_guard& held, Log log) {
+        held.unlock();
+        attempt(log);
+        held.lock();
     }
     // Taken from the back, so that the backend's order is kept. With the mutex held.
     void keep_ready(array<ref<active_job>>& runnable) {
@@ -335,7 +346,9 @@ class job_pool : public ref_counted {
     // Where the system has no more threads, there are as many as it has for now.
     void add_helpers(lock_guard& held, const array<ref<active_job>>& jobs) {
         const result<void> added = start_job_threads(held, jobs);
-        if (!added) slots_.lower(job_threads_, added.error());
+        if (added) return;
+        slots_.lower(job_threads_);
+        log_unlocked(held, [&] { slots_.log_lowered(added.error()); });
     }
 
     const ref<worker_context> context_;

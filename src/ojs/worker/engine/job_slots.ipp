@@ -18,7 +18,7 @@ class job_slots {
         const std::size_t held = worker_.held_jobs;
         const std::size_t room = count_ + (held < max_held ? held : max_held);
         const std::size_t taken = worker_.jobs.size() + asked_for_ + kept_;
-        return taken >= room ? 0 : room - taken < count_ ? room - taken : count_;
+        return taken >= room ? 0 : room - taken < count() ? room - taken : count();
     }
     // For a stuck handler, after its job was reported, and after that.
     void keep() noexcept { ++kept_; }
@@ -28,24 +28,27 @@ class job_slots {
     void answered(std::size_t fewer) noexcept { asked_for_ -= fewer; }
 
     // The system has no more threads than these, for now.
-    void lower(std::size_t threads, const error& why) {
+    void lower(std::size_t threads) {
         count_ = threads;
         retry_at_ = (steady_clock::now() + pause).time_since_epoch().count();
         worker_.supervisor.notify();
-        worker_.log.write(log_level::warn, "no more threads to be had; concurrency lowered for now",
-                          {field("concurrency", count_), field("error", why.text)});
+    }
+    void log_lowered(const error& why) const {
+        worker_.log.write(log_level::warn, "cannot create threads; concurrency lowered for now",
+                          {field("concurrency", count_.load()), field("error", why.text)});
     }
     // When to try for one more; time_point::max() where none is missing.
     time_point retry_at() const noexcept { return time_point(steady_clock::duration(retry_at_.load())); }
     void begin_retry() noexcept { retry_at_ = never; }
-    void end_retry(bool got_one, time_point now) {
-        if (!got_one) {
-            retry_at_ = (now + pause).time_since_epoch().count();
-        } else if (++count_ < concurrency()) {
-            retry_at_ = now.time_since_epoch().count();
-        } else {
-            worker_.log.write(log_level::info, "threads are to be had again", {field("concurrency", count_)});
-        }
+    // True: all threads are there again.
+    bool end_retry(bool got_one, time_point now) {
+        const bool all = got_one && ++count_ >= concurrency();
+        if (!all) retry_at_ = (got_one ? now : now + pause).time_since_epoch().count();
+        return all;
+    }
+    void log_all_back() const {
+        worker_.log.write(log_level::info, "threads can be created again",
+                          {field("concurrency", count_.load())});
     }
 
   private:
@@ -55,7 +58,7 @@ class job_slots {
     static constexpr std::size_t max_held = 100;
 
     worker_context& worker_;
-    std::size_t count_;
+    atomic<std::size_t> count_;
     std::size_t asked_for_ = 0;  // by FETCHes under way
     std::size_t kept_ = 0;       // by stuck handlers
     atomic<steady_clock::rep> retry_at_{never};

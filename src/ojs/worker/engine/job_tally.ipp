@@ -24,13 +24,13 @@ class job_tally {
     }
     void add_stuck(const std::string& id) {
         const lock_guard held(mutex_);
-        stuck_.push_back(id);
+        attempt([&] { stuck_.push_back(id); });
     }
     void remove_stuck(const std::string& id) {
         const lock_guard held(mutex_);
         std::size_t i = 0;
-        while (stuck_[i] != id) ++i;
-        stuck_.erase(stuck_.begin() + static_cast<std::ptrdiff_t>(i));
+        while (i < stuck_.size() && stuck_[i] != id) ++i;
+        if (i < stuck_.size()) stuck_.erase(stuck_.begin() + static_cast<std::ptrdiff_t>(i));
     }
     std::vector<std::string> stuck() const {
         const lock_guard held(mutex_);

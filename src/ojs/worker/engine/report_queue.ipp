@@ -59,6 +59,7 @@ class report_queue {
     void close() {
         const lock_guard held(mutex_);
         closed_ = true;
+        expected_ = 0;
         work_.notify_all();
     }
 

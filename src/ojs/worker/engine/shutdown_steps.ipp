@@ -11,7 +11,8 @@ namespace detail {
 
 class shutdown_steps : public ref_counted {
   public:
-    shutdown_steps(worker_context& worker, shutdown_sequence& steps) : worker_(worker), steps_(steps) {}
+    shutdown_steps(worker_context& worker, shutdown_sequence& steps)
+        : context_(&worker), worker_(worker), steps_(steps) {}
 
     // On a thread of its own, or, where there is none, here and now.
     thread start() {
@@ -50,6 +51,7 @@ class shutdown_steps : public ref_counted {
         results_ = steps_.run(options);
     }
 
+    const ref<worker_context> context_;  // for a thread that is left behind
     worker_context& worker_;
     shutdown_sequence& steps_;
     std::vector<step_result> results_;  // of the thread, until it has ended

@@ -109,7 +109,7 @@ class stuck_watch {
                 out.look_again(held);
             }
             const steady_clock::rep cancelled = job.cancelled_at();
-            if (cancelled == never || job.known_stuck) return;
+            if (cancelled == never || job.known_stuck || held != never) return;  // a held job has no handler
             if (now.time_since_epoch().count() < cancelled + patience) {
                 out.look_again(cancelled + patience);
             } else {

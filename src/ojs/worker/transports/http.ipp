@@ -139,7 +139,7 @@ OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_r
         return detail::refused_answer(answer.error().text);
     if (!answer) return answer.error();
     if (answer->status == 204) return std::vector<job>();
-    if (answer->status != 200)
+    if (!detail::is_success(answer->status))
         return detail::status_error(detail::fetch_route, *answer, detail::quoting::yes);
     return detail::read_jobs(answer->body, request.count);
 }
@@ -268,7 +268,7 @@ OJS_SHUTDOWN_INLINE result<std::string> http_transport::load_checkpoint(const st
     if (!answer) return answer.error();
     const int status = answer->status;
     if (status == 204 || status == 404 || status == 405 || status == 501) return std::string();
-    if (status != 200)
+    if (!detail::is_success(status))
         return detail::status_error(detail::checkpoint_route_name, *answer, detail::quoting::no, "GET");
     checkpoint_route_seen_.store(true, detail::memory_order::relaxed);
     const std::string_view nested =

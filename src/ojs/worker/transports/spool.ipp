@@ -86,7 +86,8 @@ class spool_body : public ref_counted {
         // The work is done all the same, and a rename needs no room.
         if (done || !is_out_of_room(done.error()) || claim->stage != settle_stage::open) return done;
         done = settle(*claim, {});
-        if (done) teller_.tell(spool_event::kind::result_dropped, claim->name, "no space left on the disk");
+        if (done || claim->stage != settle_stage::open)
+            teller_.tell(spool_event::kind::result_dropped, claim->name, "no space left on the disk");
         return done;
     }
 
