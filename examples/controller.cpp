@@ -149,7 +149,7 @@ struct wrong_value : std::runtime_error {
 };
 
 milliseconds read_duration(const picojson::value& value) {
-    constexpr double max_bare_seconds = 3600;  // as parse_duration() has it
+    constexpr double max_bare_seconds = 3600;  // as in parse_duration()
     if (value.is<std::string>()) {
         const auto read = ojs::parse_duration(value.get<std::string>());
         if (!read) throw wrong_value(read.error().text);

@@ -1,6 +1,6 @@
 # The worker of examples/deploy/Dockerfile as a Nomad job: `nomad job run examples/deploy/ojs-worker.nomad.hcl`.
 #
-# Who may take how long, in seconds:
+# The time budget, in seconds:
 #      80  the grace period: the longest job (60), a heartbeat (10), and a margin (10)
 #   +   5  interrupting and reporting what is left (OJS_STOP_TIMEOUT)
 #   +  10  to spare
@@ -13,14 +13,14 @@ job "ojs-worker" {
       driver = "docker"
       config {
         image = "ojs-worker:0.1.0"
-        # Brackets here too, and no shell, which would keep the signal to itself.
+        # The exec form: a shell would not forward the signal.
         entrypoint = ["/worker"]
         readonly_rootfs = true
         cap_drop = ["all"]
       }
-      # The default is SIGINT, which the worker takes in the same way.
+      # The default is SIGINT, which has the same effect.
       kill_signal = "SIGTERM"
-      # The default is 5 s, in which nothing drains. A client cuts it to its own max_kill_timeout, 30 s unless set there.
+      # The default of 5 s is too short to drain. A client limits it to its max_kill_timeout (default: 30 s).
       kill_timeout = "95s"
       env {
         OJS_URL = "http://ojs-backend:8080"
@@ -28,11 +28,11 @@ job "ojs-worker" {
         OJS_HEARTBEAT_INTERVAL = "10s"
         OJS_SHUTDOWN_GRACE_PERIOD = "80s"
         OJS_STOP_TIMEOUT = "5s"
-        # The same as kill_timeout: the worker cannot see that one, and warns at its start where the sum is wrong.
+        # Equal to kill_timeout, which the worker cannot read: it warns at start if the sum does not fit.
         OJS_CONTAINER_GRACE_PERIOD = "95s"
         OJS_LOG_FORMAT = "json"
       }
-      # 32 MB and 8 MB for each job that may run are 112.
+      # 32 MB, and 8 MB for each of 10 concurrent jobs: 112 MB.
       resources {
         cpu = 100
         memory = 128

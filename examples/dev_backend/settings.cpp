@@ -51,7 +51,7 @@ bool read_duration(const std::string& text, milliseconds longest, milliseconds& 
     return true;
 }
 
-// False: the flag cannot have this value; `fault` says why.
+// False: invalid value; `fault` says why.
 bool set_flag(const std::string& flag, const std::string& value, settings& out, std::string& fault) {
     fault = "'" + value + "' is not a value for it";
     constexpr milliseconds day{86400000};

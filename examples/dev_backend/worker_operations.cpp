@@ -13,7 +13,7 @@ namespace dev_backend {
 
 namespace {
 
-// With the last checkpoint, as the durable-execution extension has it.
+// With the last checkpoint, in the form of the durable-execution extension.
 std::string claimed_envelope(const job& claimed, bool with_checkpoint) {
     if (!with_checkpoint || !claimed.has_checkpoint) return envelope(claimed);
     const std::string state = json_object().raw("state", checkpoint_of(claimed)).str();

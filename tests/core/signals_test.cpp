@@ -718,9 +718,9 @@ TEST_CASE("signals: what cannot be a stop signal is refused with the reason, and
         {SIGSEGV, "SIGSEGV reports a fault"},   {SIGTSTP, "SIGTSTP already means quiet"},
         {SIGCONT, "SIGCONT already means"},     {SIGTTIN, "SIGTTIN already asks for"},
         {SIGPIPE, "SIGPIPE is sent by"},        {SIGCHLD, "SIGCHLD is sent by"},
-        {SIGUSR1, "SIGUSR1 already means"},     {0, "signal 0 is no signal"},
-        {-1, "signal -1 is no signal"},         {SIGRTMAX + 1, "is no signal"},
-        {1000, "signal 1000 is no signal"}};
+        {SIGUSR1, "SIGUSR1 already means"},     {0, "signal 0 is not a signal"},
+        {-1, "signal -1 is not a signal"},      {SIGRTMAX + 1, "is not a signal"},
+        {1000, "signal 1000 is not a signal"}};
     lifecycle target;
     for (const auto& [refused_number, reason] : refused) {
         const int number = refused_number;  // clang 14 captures no structured binding

@@ -101,7 +101,7 @@ TEST_CASE("bad values in the environment: status 64, the variable and the value 
     refuses({{"OJS_QUEUES", "a,,b"}}, {"OJS_QUEUES", "'a,,b'"});
     refuses({{"OJS_QUEUES", ""}}, {"OJS_QUEUES"});
     refuses({{"OJS_URL", ""}}, {"OJS_URL"});
-    refuses({{"OJS_STOP_SIGNALS", "TERM,FOO"}}, {"OJS_STOP_SIGNALS='TERM,FOO'", "'FOO' is no signal"});
+    refuses({{"OJS_STOP_SIGNALS", "TERM,FOO"}}, {"OJS_STOP_SIGNALS='TERM,FOO'", "'FOO' is not a signal"});
     refuses({{"OJS_STOP_SIGNALS", "TERM,KILL"}}, {"OJS_STOP_SIGNALS", "SIGKILL cannot be handled"});
     refuses({{"OJS_HEARTBEAT_INTERVAL", "40s"}}, {"heartbeat_interval", "visibility_timeout"});
     refuses({{"OJS_AUTH_TOKEN", "two\nlines"}}, {"token"});

@@ -95,7 +95,7 @@ class cancel_state : public ref_counted {
         --sleepers_;
     }
 
-    // True as well where somebody has the mutex: on a crowded machine it may take long to get it.
+    // Also true while another thread holds the mutex, so that the caller never waits for it.
     bool callbacks_due() {
         if (!mutex_.try_lock()) return true;
         const bool due = callbacks_ != nullptr;

@@ -64,8 +64,8 @@ struct sequence_options {
 result<std::chrono::milliseconds> server_shutdown_timeout(const environment_lookup& lookup = nullptr);
 
 // Runs its steps in the order they were added, each on a thread of its own, until it returns, fails, throws or its time
-// is over; then comes the next, whatever became of that one. The thread's thread_local objects have that time as well.
-// Without a thread, a step runs on the calling one, and nothing ends it at its limit. Of one thread at a time. [GS 9.1]
+// is over; then comes the next, whatever became of that one. That time includes the destructors of the thread's thread_local
+// objects. If no thread can be created, a step runs on the calling thread, without a limit. Of one thread at a time. [GS 9.1]
 //
 //     ojs::shutdown_sequence steps;
 //     steps.add("http", [&](const ojs::step_context& step) { server->stop(step.deadline); }, 20s);

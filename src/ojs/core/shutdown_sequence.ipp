@@ -193,7 +193,7 @@ class sequence_run {
         insist([&] { started = thread::start([running = begun.running] { running->run(); }, options); });
         if (started) begun.runner = std::move(*started);
         members.push_back(std::move(begun));
-        if (!started) members.back().running->run();  // without a limit, which is better than not at all
+        if (!started) members.back().running->run();  // no thread: it runs here, without a limit
     }
     time_point deadline_of(const step& each) const noexcept {
         const time_point least = began_ + last_chance;
@@ -231,7 +231,7 @@ class sequence_run {
         const bool returned = how != step_end::running;
         if (!returned && has_time(each)) return false;
         held.unlock();
-        // Its thread_local objects have its time as well.
+        // The destructors of its thread_local objects count against its limit.
         const bool ended = returned && each.runner.join_until(steady_clock::now() + last_chance);
         if (returned && !ended && steady_clock::now() < each.deadline) return false;
         std::string error = std::move(each.running->error());

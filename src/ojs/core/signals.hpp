@@ -20,10 +20,9 @@ struct signal_options {
     bool chain_foreign = false;
     // SIGUSR1 is taken too, and means that the machine goes away: reclaim. [Spot, WIRE 2]
     bool reclaim = false;
-    // The signals that ask for a stop; they count alike. SIGHUP is left to a handler that it already has, unless
-    // chain_foreign is set. Refused with errc::invalid_argument: no signal at all, signals that no process can handle
-    // (SIGKILL, SIGSTOP) or that report a fault (SIGSEGV, ...), and those that mean something else (SIGTSTP, SIGCONT,
-    // SIGTTIN, SIGPIPE, SIGCHLD, SIGTTOU, SIGURG; with `reclaim` SIGUSR1).
+    // The signals that request a stop; all are equivalent. An existing handler for SIGHUP stays, unless chain_foreign is
+    // set. errc::invalid_argument: an empty list; SIGKILL and SIGSTOP; faults (SIGSEGV, ...); signals with another meaning
+    // (SIGTSTP, SIGCONT, SIGTTIN, SIGPIPE, SIGCHLD, SIGTTOU, SIGURG; with `reclaim` SIGUSR1).
     std::vector<int> stop_signals = {SIGTERM, SIGINT};
 };
 
@@ -58,17 +57,17 @@ class [[nodiscard]] signals {
     static result<signals> install(lifecycle& target, signal_options options = {});
     // True while an installer is active for this very lifecycle. Thread-safe.
     static bool installed_for(const lifecycle& target) noexcept;
-    // Takes those of the signals that the active installer of `target` lacks; it gives them back with its own. Returns the
-    // numbers of those that stay ignored. errc::busy: there is no such installer, or a signal has a foreign handler;
-    // errc::invalid_argument as for install(). Not to be called while that installer goes.
+    // Adds signals to the active installer of `target`, which restores them with its own. Returns the numbers of those that
+    // stay ignored. errc::busy: there is no such installer, or a signal has a foreign handler. errc::invalid_argument: as
+    // for install(). Do not call it while that installer is being destroyed.
     static result<std::vector<int>> add(const lifecycle& target, signal_options options);
 
     signals() = default;  // holds nothing
     signals(signals&& other) noexcept;
     signals& operator=(signals&& other) noexcept;
-    // Restores the previous dispositions, whole. After worker::run() a stop signal whose disposition was the default stays
-    // handled for `repeat_signal_gap` after the last one, so that its repetition does not end the process in what main() does
-    // after run(). The first stop signal after that gives it back, and does what it does by default.
+    // Restores the previous dispositions, whole. Exception: after worker::run() a stop signal with the default disposition
+    // stays handled for `repeat_signal_gap` after the last one, so that a repetition does not kill main() after run().
+    // The first stop signal after that has its default effect.
     ~signals();
 
     // -1 if this holds nothing. Readable while there are signals that wait() has not returned yet: for your own poll loop. Do not read it.
@@ -89,11 +88,11 @@ class [[nodiscard]] signals {
     std::vector<int> ignored_;
 };
 
-// "SIGTERM", "SIGRTMIN+3", ... or "signal 99" for what is none. Thread-safe.
+// "SIGTERM", "SIGRTMIN+3", ... or "signal 99" for an unknown number. Thread-safe.
 std::string signal_name(int number);
 
 namespace detail {
-// Why these cannot be the stop signals, if so.
+// errc::invalid_argument: these cannot be the stop signals.
 result<void> check_stop_signals(const std::vector<int>& numbers, bool reclaim);
 }  // namespace detail
 

@@ -29,17 +29,17 @@ struct signal_rule {
     event what;
 };
 
-// A signal that an installer has claimed, now or before.
+// A signal that an installer claims or has claimed.
 struct claimed_signal {
-    atomic<std::uint64_t> last{0};  // the last one, packed
+    atomic<std::uint64_t> last{0};  // the last received one, packed
     atomic<bool> installed{false};
-    atomic<bool> known{false};  // the rest has been written
+    atomic<bool> known{false};  // the other members are set
     atomic<event> what{};
     struct sigaction previous {};
 };
 
-// The process-wide state of the library, all of it. Constant-initialised, so a handler always finds it whole; to zero, so
-// that it takes no room in the program's file.
+// The whole process-wide state of the library. Constant initialisation: a handler never sees it half-built. All zero: it
+// adds nothing to the size of the executable.
 struct process_state {
     static constexpr std::uint32_t log_size = 16;
     static constexpr std::size_t chain_size = 16;
@@ -56,9 +56,9 @@ struct process_state {
     atomic<const thread_request*> asks_threads{nullptr};  // what else a SIGTTIN may be
     atomic<std::uint32_t> received{0};                    // signals so far
     atomic<std::uint64_t> log[log_size] = {};             // the last of them, packed, with their lap_bit
-    atomic<std::uint64_t> last_stop{0};      // when the last stop signal or reclaim came; 0: none did
-    atomic<std::uint32_t> repeat_gap_ms{0};  // set by worker::run(), see outlasts_installer()
-    // The calls to worker::run() under way, one that is to be left by _exit(), and the worst status of any; see end_run().
+    atomic<std::uint64_t> last_stop{0};                   // time of the last stop signal or reclaim; 0: none
+    atomic<std::uint32_t> repeat_gap_ms{0};               // set by worker::run(), see outlasts_installer()
+    // For end_run(): calls to worker::run() in flight, whether one must end by _exit(), and the highest status.
     atomic<int> runs{0};
     atomic<bool> exits{false};
     atomic<int> worst_status{0};
@@ -172,13 +172,13 @@ inline void handle_signal(claimed_signal& claimed, lifecycle& target, int number
     call_previous(claimed.previous, number, info, context);
 }
 
-// Whether a stop signal now is the last stop event once more, in a process that worker::run() has left.
+// Whether a stop signal now repeats the last stop event, after worker::run() has returned.
 inline bool repeats_stop(event what) noexcept {
     const std::uint64_t last = process.last_stop.load();
     return stops(what) && last != 0 && stop_time() - last < process.repeat_gap_ms.load();
 }
 
-// By default the repetition would end the process before its main() has done the rest.
+// With the default disposition, a repetition would kill the process before main() returns.
 inline bool outlasts_installer(const claimed_signal& claimed) noexcept {
     return !is_foreign(claimed.previous) && repeats_stop(claimed.what);
 }
@@ -245,7 +245,7 @@ inline bool has_foreign_handler(int number) {
     return ::sigaction(number, nullptr, &found) == 0 && is_foreign(found) && !is_ours(found);
 }
 
-// What each signal means. [GS 4.1]
+// [GS 4.1]
 inline array<signal_rule> rules_for(const signal_options& options) {
     array<signal_rule> out;
     for (const int number : options.stop_signals) {
@@ -271,7 +271,7 @@ inline struct sigaction our_action() {
     return ours;
 }
 
-// Signals that were ignored stay so, and are listed.
+// Ignored signals stay ignored, and are added to `ignored`.
 inline void install_handlers(const array<signal_rule>& rules, std::vector<int>& ignored) {
     const struct sigaction ours = our_action();
     sigset_t unblocked;
@@ -335,7 +335,7 @@ inline result<void> remember_previous(const signal_rule& rule, const signal_opti
     struct sigaction found {};
     ::sigaction(rule.number, nullptr, &found);
     claimed_signal& claimed = process.of[rule.number];
-    // Ours may have come back after its installer had gone, by a foreign handler that was set over it, or have outlasted it.
+    // Our own handler is never a previous one: it may have outlasted its installer, or a foreign handler restored it.
     if (!is_ours(found)) claimed.previous = found;
     claimed.what = rule.what;
     claimed.known = true;
@@ -393,7 +393,7 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
             "the signals of this process already have an installer; share its lifecycle");
     }
     const detail::array<detail::signal_rule> rules = detail::rules_for(options);
-    detail::restore_all_but(rules);  // what an earlier run() has left
+    detail::restore_all_but(rules);  // those that outlasted an earlier run()
     result<void> remembered = detail::remember_previous(rules, options);
     result<detail::wake> waker = detail::wake::create();
     if (!remembered || !waker) {

@@ -82,9 +82,9 @@ struct child_options {
     // Called with the child's number before it becomes the program, so that it can be written down first. An error is
     // start()'s, and there is no child then; should this process end meanwhile, the child ends too.
     function<result<void>(pid_t)> before_exec;
-    // Linux: the signal that the child gets when this process ends, however it ends; 0: none, and it may outlive us. Not
-    // passed on to what the child starts, and dropped by the kernel where the program is set-user-ID. The kernel means the
-    // thread that forked, so the child then has one here, which lasts as long as it does. Elsewhere errc::unsupported.
+    // Linux: the signal that the child gets when this process ends in any way; 0: none, and the child may outlive it.
+    // Grandchildren do not inherit it, and the kernel drops it for a set-user-ID program. The kernel ties it to the thread
+    // that forked: each child keeps such a thread here until it ends. Elsewhere errc::unsupported.
 #ifdef __linux__
     int death_signal = SIGKILL;
 #else

@@ -10,8 +10,8 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// Sends what `what` stands for: "quiet" (SIGTSTP), "resume" (SIGCONT) or "stop" (SIGTERM, or the first of
-// OJS_STOP_SIGNALS in our own environment) [GS 4.1], or "reclaim"
+// Sends the signal of the command `what`: "quiet" (SIGTSTP), "resume" (SIGCONT) or "stop" (SIGTERM, or the first of
+// OJS_STOP_SIGNALS in the caller's environment) [GS 4.1], or "reclaim"
 // (SIGUSR1), which is not sent to a process that has no use for it and would end. [Spot]
 //
 // To `pid`; or, where that is 0, to PID 1 if it runs the same program as we do, else to the one other process that

@@ -25,7 +25,7 @@ struct worker_command {
 inline constexpr worker_command worker_commands[] = {
     {"quiet", SIGTSTP}, {"resume", SIGCONT}, {"stop", SIGTERM}, {"reclaim", SIGUSR1}};
 
-// 0 for any other word. A worker with other stop signals has them in the environment, as we do in the same container.
+// 0 for any other word. OJS_STOP_SIGNALS is the worker's too: both have the container's environment.
 inline int signal_for(std::string_view word) {
     const char* const stops = word == "stop" ? std::getenv("OJS_STOP_SIGNALS") : nullptr;
     const std::string_view first = stops == nullptr ? "" : std::string_view(stops);

@@ -24,7 +24,7 @@ steady_clock::duration report_time(steady_clock::duration left) noexcept;
 // comes before the drain ends. "budget-tight" (warning): they fit, but not with the 5 s, or stop_timeout if that is
 // longer, that reporting and exiting may take; with exactly that they do. Both with the numbers and a value that works,
 // which has 10 s for it, as the specification recommends. Both count `closing`, which worker::on_shutdown() steps may
-// take. Where nobody said what the container grants, `info` names the platform, whose own time counts: "budget-unknown"
+// take. If container_grace_period is unset, the default of the platform in `info` counts: "budget-unknown"
 // (warning): they need more; "budget-PLATFORM" (info, such as "budget-kubernetes"): they fit. "grace-below-heartbeat"
 // (warning): the drain may end before one heartbeat is due. "cancel-wait-cut" (warning): cancel_wait or reclaim_wait is
 // longer than what stop_timeout leaves for it. Thread-safe. [GS 6.2, 6.3]

@@ -65,7 +65,7 @@ inline std::string budget_fix(const worker_options& options, const stop_platform
     return out;
 }
 
-// Where nobody said what the container grants, what the platform grants by itself counts. [GS 6.3]
+// If container_grace_period is unset, the platform's default counts. [GS 6.3]
 inline void check_container_grace(const worker_options& options, std::chrono::milliseconds closing,
                                   const stop_platform* known, std::vector<finding>& out) {
     const bool is_set = options.container_grace_period.count() > 0;

@@ -24,9 +24,8 @@ struct doctor_options {
 // the health address for a moment, and sends that one request. Ends within the timeout. [GS 4.3, 6.3]
 std::vector<finding> doctor(const worker_options& options, const doctor_options& how = {});
 
-// What doctor() finds at no cost: budgets, variables, PID 1, the termination-mode file, and in Kubernetes the probes; for
-// the log of a worker that starts. Thread-safe, if the environment does not change meanwhile. `closing` as in
-// check_budget().
+// The cheap checks of doctor(), which a worker logs at start: budgets, variables, PID 1, the termination-mode file, and in
+// Kubernetes the probes. `closing` as in check_budget(). Thread-safe if the environment does not change meanwhile.
 std::vector<finding> startup_findings(const worker_options& options, const container_probe& where = {},
                                       std::chrono::milliseconds closing = std::chrono::milliseconds(0));
 

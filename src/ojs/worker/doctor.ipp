@@ -106,7 +106,7 @@ inline void check_variables(const char* const* variables, std::vector<finding>& 
 
 // ---- signals ----
 
-// What is lost where the signal is ignored.
+// The effect of ignoring the signal.
 inline const char* cost_of(int number) {
     if (number == SIGTSTP) return "the worker cannot be made quiet";
     if (number == SIGCONT) return "a quiet worker cannot be resumed";
@@ -126,7 +126,7 @@ inline void check_signals(const worker_options& options, std::vector<finding>& o
         struct sigaction action {};
         ::sigaction(number, nullptr, &action);
         if ((action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_IGN) {
-            // The first is what the platform sends, and nohup means what it does to SIGHUP.
+            // The platform sends the first; nohup ignores SIGHUP on purpose.
             const bool is_main = number == handled.front();
             out.push_back({is_main            ? severity::error
                            : number == SIGHUP ? severity::info

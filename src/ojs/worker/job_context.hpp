@@ -126,8 +126,7 @@ class job_context {
                           "arg<T>: std::string, bool, or an integer or floating type");
         }
     }
-    // The same, or it throws bad_argument. In a handler that fails the attempt, with the text of the error, as any other
-    // exception does. For code that is compiled with exceptions.
+    // arg<T>(), but throws bad_argument on an error, which fails the attempt with the text of that error. Needs exceptions.
     template <class T>
     T require(std::size_t index) const {
         result<T> found = arg<T>(index);
@@ -165,7 +164,7 @@ class job_context {
     result<void> save_checkpoint(std::string_view state_json);
     // What was saved last, by this run or an earlier one; empty: nothing. The backend is asked, once; where it keeps
     // nothing, or cannot be asked (which is logged), it is what came with the job, in `checkpoint.state` or else in
-    // `meta.checkpoint`. Look whether you can use it: it comes from elsewhere.
+    // `meta.checkpoint`. Validate it: it comes from outside.
     std::string checkpoint() const;
 
     // When the drain will interrupt the job; time_point::max() while none is under way.

@@ -196,7 +196,7 @@ OJS_SHUTDOWN_INLINE std::string job_context::checkpoint() const {
     if (!state.empty()) return detail::usable_checkpoint(state);
     detail::find_checkpoint(worker_, job_);
     const std::string found = job_.saved.found();
-    // The newest first: what the backend says now, what it said with the claim, and what the last FAIL brought.
+    // In this order: the backend's answer, the claim, the last FAIL.
     const std::string_view claimed =
         detail::raw_member(detail::raw_member(job_.job.envelope_json, "checkpoint"), "state");
     const std::string_view failed = detail::raw_member(job_.job.meta_json, "checkpoint");

@@ -98,9 +98,9 @@ class transport {
     virtual result<settled> ack(const ack_request& request, time_point deadline) = 0;
     virtual result<settled> fail(const fail_request& request, time_point deadline) = 0;
     virtual result<heartbeat_answer> heartbeat(const heartbeat_request& request, time_point deadline) = 0;
-    // Whether a claimed job that the answer to a heartbeat left out is still this worker's. False: the backend has cancelled
-    // it, or another worker has it; its token is cancelled with cancel_reason::revoked, and nothing is reported for it. An
-    // error changes nothing. Called beside the heartbeats, on one thread. By default true.
+    // Whether a claimed job that the answer to a heartbeat omits is still this worker's. False: the backend has cancelled it,
+    // or another worker has it; its token is then cancelled (cancel_reason::revoked), and nothing is reported for it. An
+    // error changes nothing. Called on one thread, in parallel with heartbeats. Default: true.
     OJS_SHUTDOWN_INLINE virtual result<bool> confirm_claim(const claim_query& query, time_point deadline);
     // Before the first heartbeat, and before the last one, which is the last request of all. By default they do
     // nothing: the heartbeats say it all.

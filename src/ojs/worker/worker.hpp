@@ -95,12 +95,12 @@ class worker {
     worker(worker_options options, ojs::transport& outside, lifecycle& shared);
     worker(const worker&) = delete;
     worker& operator=(const worker&) = delete;
-    // A worker still running is stopped first, as by stop(). A handler that never returns keeps what it uses. Once this has
-    // returned, no thread left behind calls the transport, log.hook, on_transition or on_stuck_job: their calls fail, and
-    // what they log goes to standard error. Waits for calls under way for request_timeout and a second at most.
-    // A callback of stopped_token(), on_transition or on_stuck_job may destroy the worker: then the worker stops in the
-    // background, and jobs not reported by then come back after their visibility timeout. The shared lifecycle, and what
-    // shutdown steps use, must then live until stopped_token() is cancelled. A log hook may not destroy the worker.
+    // Stops a running worker first, as stop() does. Abandoned handlers keep what they use. Waits for calls in flight, at
+    // most request_timeout and a second. After that no thread calls the transport, log.hook, on_transition or on_stuck_job:
+    // abandoned threads get errors, and log to standard error.
+    // A callback of stopped_token(), on_transition or on_stuck_job may destroy the worker. It then stops in the background,
+    // and unreported jobs come back after their visibility timeout. The shared
+    // lifecycle, and what shutdown steps use, must then live until stopped_token() is cancelled. A log hook must not destroy it.
     ~worker();
 
     // Runs `handler(job_context&)` for jobs of this type, on several threads at once. It returns void, a
@@ -113,11 +113,10 @@ class worker {
     }
 
     // Works until stopped, in the calling thread, and returns main's exit status (see exit_status). Takes the
-    // signals for that long unless someone installed them for the shared lifecycle, which then takes those of `stop_signals`
-    // that it lacks. A signal that has a handler from elsewhere is refused: 64. Its repetition does not end the process,
-    // see ~signals(). Where a handler, a step or a call to the backend does not return, it ends the process with _exit(); if
-    // other calls to run() are under way in it, the last of them does that, with the highest status of all, and this one does
-    // not return. On a third stop signal it ends the process at once.
+    // signals for that long; an installer of the shared lifecycle gets the `stop_signals` that it lacks. 64: a signal has a
+    // foreign handler. A repeated stop signal does not end the process, see ~signals(). If a handler, a step or a call to
+    // the backend does not return, it calls _exit(). With other calls to run() in flight it blocks instead, and the last of
+    // them calls _exit() with the highest status of all. A third stop signal ends the process at once.
     [[nodiscard]] int run();
 
     // The same in the background, without signals and without ever ending the process.

@@ -187,10 +187,10 @@ class worker_body : public ref_counted {
     }
     stop_result await_end(time_point deadline, const cancel_token& until) {
         if (!started()) return {stop_end::never_started};
-        cancel_registration told;
+        cancel_registration registration;
         insist([&] {
-            told = until.on_cancel([this] {
-                const lock_guard held(mutex_);  // so that it does not come between a look and a sleep
+            registration = until.on_cancel([this] {
+                const lock_guard held(mutex_);  // or the wait could miss it
                 changed_.notify_all();
             });
         });
@@ -212,15 +212,14 @@ class worker_body : public ref_counted {
     bool started() const noexcept { return started_.load(memory_order::acquire); }
     int exit_code() const noexcept { return exit_code_.load(memory_order::acquire); }
 
-    // For the destructor: ends all calls to transports, hooks and callbacks, and waits for those under way, each of which has
-    // its deadline.
+    // For the destructor: refuses new calls to transports, hooks and callbacks, and waits for those in flight.
     void end_calls(bool in_callback, time_point deadline) {
         worker_context& worker = *context_;
         if (in_callback && !stopped()) leave_transport();
         user_call::leave(worker.calls);
         worker.calls.close();
         const std::uint64_t calls = worker.calls.wait_until(deadline);
-        worker.callbacks.close();  // after what the calls have to log
+        worker.callbacks.close();  // last: the calls may log
         if (worker.callbacks.wait_until(deadline) + calls > 0)
             worker.log.write(log_level::error,
                              "a transport, a hook or a callback has not returned; the worker is destroyed");
@@ -272,8 +271,7 @@ class worker_body : public ref_counted {
         return {};
     }
 
-    // By an installer of its own, or by the one that the lifecycle has. Where the spot policy is on, SIGUSR1 must not end the
-    // process.
+    // With its own installer, or that of the lifecycle. With the spot policy, SIGUSR1 must not end the process.
     result<void> take_signals(signals& own) {
         const worker_options& options = context_->options;
         signal_options wanted;
@@ -356,9 +354,9 @@ class worker_body : public ref_counted {
         return health_server::start(context_);
     }
 
-    // True: run() must not return, see end_run().
+    // True: run() must not return; see end_run().
     bool supervise() {
-        const user_call here(context_->callbacks);
+        const user_call entered(context_->callbacks);
         const int status = supervisor_->supervise();
         const bool must_exit = supervisor_->must_exit();
         let_go();
@@ -425,7 +423,7 @@ OJS_SHUTDOWN_INLINE worker::~worker() {
         body_->retain();
         return;
     }
-    // In a callback on the supervising thread nothing can be waited for: the stop goes on without calls.
+    // A callback on the supervising thread cannot wait for it: the stop continues without calls.
     const bool in_callback = detail::user_call::leave(body_->context().callbacks);
     if (in_callback) request_stop_and_cancel();
     if (!in_callback && !stopped()) stop();

@@ -17,14 +17,14 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// What becomes of a job whose type has no handler.
+// What happens to a job whose type has no handler.
 enum class unknown_type_action {
-    requeue,  // handed back, for a worker that has one: after 100 ms, and after up to 5 s where its type comes again
-    fail,    // its attempt fails, and is retried
-    discard  // its attempt fails, and is not retried
+    requeue,  // handed back to the queue, after a back-off of 100 ms to 5 s
+    fail,     // its attempt fails, and is retried
+    discard   // its attempt fails, and is not retried
 };
 
-// What becomes of the slot of a stuck job.
+// What happens to the slot of a stuck job.
 enum class stuck_action {
     keep,     // it stays taken until the handler returns
     replace,  // a new thread works in it
@@ -68,12 +68,12 @@ struct worker_options {
     // The file that says whether SIGTERM or SIGINT is a normal stop or a reclaim, see read_termination_mode(); SIGUSR1 is
     // a reclaim whatever it says. Empty: neither is looked at. [Spot, WIRE 3]
     std::string termination_mode_file;
-    // A job that has not returned so long after it was cancelled is stuck. After its own timeout, it is reported then,
-    // without its handler, whose result is dropped. [WIRE 5]
+    // A job that has not returned this long after its cancellation is stuck. If its own timeout cancelled it, it is
+    // reported then, and its later result is dropped. [WIRE 5]
     std::chrono::milliseconds stuck_after{5000};
     // Two stop signals closer together are one stop event.
     std::chrono::milliseconds repeat_signal_gap{250};
-    // What asks run() for a stop, as signal_options::stop_signals takes it. Those that came ignored stay so, as SIGHUP does
+    // The signals that stop run(), see signal_options::stop_signals. Those ignored at process start stay ignored, as SIGHUP
     // under nohup.
     std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP};
     std::chrono::milliseconds progress_interval{5000};  // between progress lines of the drain [GS 5.2]
@@ -82,12 +82,11 @@ struct worker_options {
     std::chrono::milliseconds container_grace_period{0};
     std::chrono::milliseconds prestop_delay{0};
     std::vector<std::string> labels;
-    std::vector<std::string>
-        job_types;                // that it is deployed for: those without a handler are named at start
-    std::string worker_id;        // empty: worker_ and a UUIDv7
-    std::string auth_token;       // sent as a bearer token; never logged
-    http_headers headers;         // sent with every request
-    stream_factory https_stream;  // what an https:// URL is spoken over; none: it is refused
+    std::vector<std::string> job_types;  // that it serves: one warning at start names those without a handler
+    std::string worker_id;               // empty: worker_ and a UUIDv7
+    std::string auth_token;              // sent as a bearer token; never logged
+    http_headers headers;                // sent with every request
+    stream_factory https_stream;         // what an https:// URL is spoken over; none: it is refused
     std::string
         registration_path;  // below /ojs/v1 ("/workers"), for backends that have one; empty: heartbeats register
     ojs::dialect dialect;
@@ -108,19 +107,19 @@ struct worker_options {
     std::size_t thread_stack_size = 0;
     // Called after every change of phase, from the supervising thread, in order.
     function<void(const lifecycle_state&)> on_transition;
-    // Called for a job when it has been stuck for stuck_after, and again, `abandoned`, when the stop leaves without it: the
-    // answer counts the first time, for a job that was reported. On threads of its own, several at once perhaps. It may
-    // block: meanwhile the slot stays taken, and a stop waits for it until stop_timeout. What it throws is logged, and
-    // `usual` is done.
+    // Called when a job becomes stuck, and again, with `abandoned` set, when a stop abandons it; that second answer is
+    // ignored. `replace` takes effect only for a job that was reported. Runs on threads of its own, several at once
+    // perhaps. It may block: the slot stays taken, and a stop waits for it until stop_timeout. Exceptions are logged, and
+    // `usual` applies.
     function<stuck_action(const stuck_job&)> on_stuck_job;
 
     // Takes the dialect, with the values it has for other options.
     void use(ojs::dialect wanted);
 
     // The defaults, overridden by the environment (docs/options.md has the table). The first error is returned, naming
-    // variable and value. In Kubernetes, Amazon ECS and Cloud Run, where neither the grace period nor the container's is
-    // set, it is what the platform grants (30 s, 30 s, 10 s) less what reporting (stop_timeout, at least 5 s) and the
-    // preStop hook take. `lookup` is for tests, as is `root`, which goes before the paths a container is recognised by;
+    // variable and value. In Kubernetes, Amazon ECS and Cloud Run, if neither the grace period nor the container's is
+    // set, it is the platform's default (30 s, 30 s, 10 s) minus reporting (stop_timeout, at least 5 s) and the preStop
+    // hook. `lookup` is for tests, as is `root`, which goes before the paths a container is recognised by;
     // empty: the process's environment and machine.
     static result<worker_options> from_environment(const environment_lookup& lookup = nullptr,
                                                    const std::string& root = "");

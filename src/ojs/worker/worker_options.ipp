@@ -65,8 +65,8 @@ inline result<void> check_health(const worker_options& options) {
     return {};
 }
 
-// Where neither the grace period nor the container's is set, the drain, the preStop hook and the reports must fit into
-// what the platform grants by itself. A dialect that asks for more than the usual 30 s is meant for a longer grant.
+// If neither the grace period nor the container's is set, drain, preStop hook and reports must fit into the platform's
+// default. A dialect with more than the usual 30 s expects a longer one.
 inline void fit_default_grace(worker_options& options, const container_info& info) {
     const stop_platform* const platform = find_platform(info);
     if (platform == nullptr || !platform->fits_drain || options.container_grace_period.count() > 0) return;
@@ -144,8 +144,9 @@ class environment_reader {
         for (const std::string& name : split_list(value)) {
             out.push_back(signal_number(name));
             if (out.back() == 0) {
-                fail(value, cat({"'", printable(name, 40),
-                                 "' is no signal (write TERM, INT, HUP, QUIT, USR2, RTMIN+3 or a number)"}));
+                fail(value,
+                     cat({"'", printable(name, 40),
+                          "' is not a signal (write TERM, INT, HUP, QUIT, USR2, RTMIN+3 or a number)"}));
             }
         }
     }
@@ -210,8 +211,8 @@ inline void read_log_options(environment_reader& read, log_options& out) {
     read.choice(out.format, read.find("OJS_LOG_FORMAT"), format_names);
 }
 
-// A job thread that speaks HTTP needs 28 KiB when optimised and 32 KiB when not (x86-64, glibc), and its handler some, too.
-inline constexpr std::size_t least_stack_size = 64 * 1024;
+// An HTTP call on a job's thread needs 28 KiB (optimised) to 32 KiB (x86-64, glibc), plus the handler's own.
+inline constexpr std::size_t min_stack_size = 64 * 1024;
 
 inline result<void> check_durations(const worker_options& options) {
     struct named_duration {
@@ -261,10 +262,10 @@ inline result<void> check_options(const worker_options& options, bool has_https)
         return error{usable.error().code, 0,
                      cat({"url '", shown_url(options.url), "': ", usable.error().text})};
     }
-    if (options.thread_stack_size != 0 && options.thread_stack_size < least_stack_size) {
+    if (options.thread_stack_size != 0 && options.thread_stack_size < min_stack_size) {
         return invalid(
             cat({"thread_stack_size is ", options.thread_stack_size, " bytes; it must be at least ",
-                 least_stack_size, ", or 0 for the platform's default"}));
+                 min_stack_size, ", or 0 for the platform's default"}));
     }
     if (options.queues.empty()) return invalid("queues must name at least one queue");
     for (const std::string& queue : options.queues) {
@@ -338,7 +339,7 @@ OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(cons
     read.list(out.labels, read.find("OJS_LABELS"));
     const char* const types = read.find("OJS_JOB_TYPES");
     if (types != nullptr && *types != '\0')
-        read.list(out.job_types, types);  // the operator's empty list says nothing
+        read.list(out.job_types, types);  // the operator sets an empty list for none
     read.text(out.worker_id, read.find("OJS_WORKER_ID"));
     read.text(out.auth_token, read.find("OJS_AUTH_TOKEN"));
     read.text(out.registration_path, read.find("OJS_REGISTRATION_PATH"));

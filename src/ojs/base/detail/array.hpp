@@ -51,7 +51,7 @@ class array {
         delete[] detail::exchange(all_, grown);
         room_ = room;
     }
-    // The next push_back() needs no memory.
+    // The next push_back() cannot throw bad_alloc.
     void reserve_one() {
         if (size_ == room_) reserve(room_ == 0 ? 4 : room_ * 2);
     }

@@ -101,7 +101,7 @@ OJS_SHUTDOWN_INLINE const char* stop_signal_fault(int number, bool reclaim) noex
         case SIGTTOU:
         case SIGURG: return "is sent by the kernel in normal operation";
         case SIGUSR1: return reclaim ? "already means reclaim (termination_mode_file)" : nullptr;
-        default: return find_signal(number) != nullptr || is_realtime(number) ? nullptr : "is no signal";
+        default: return find_signal(number) != nullptr || is_realtime(number) ? nullptr : "is not a signal";
     }
 }
 

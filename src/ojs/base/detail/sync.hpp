@@ -125,10 +125,10 @@ class thread {
 
     static result<thread> start(function<void()> body, thread_options options = {});
     void join() noexcept;
-    // For a thread that has nothing left to do. False: its thread_local objects have not been destroyed by then. Where the
-    // platform has no timed join, that is everywhere but on Linux, it is detached instead.
+    // For a thread whose work is done. False: destructors of its thread_local objects still run at the deadline. Platforms
+    // other than Linux have no timed join and detach the thread.
     bool join_until(time_point deadline) noexcept;
-    bool end_by(time_point deadline) noexcept;  // the same, but detaches it then
+    bool end_by(time_point deadline) noexcept;  // join_until(), then detach()
     void detach() noexcept;
     bool joinable() const noexcept { return joinable_; }
 

@@ -17,17 +17,17 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// What `make` returns, or that memory ran out in it.
+// What `make` returns, or the error "out of memory".
 template <class Make>
 auto unless_out_of_memory(Make make) -> decltype(make()) {
     try {
         return make();
     } catch (const std::bad_alloc&) {
-        return error{errc::unavailable, ENOMEM, "out of memory"};  // short enough to need none
+        return error{errc::unavailable, ENOMEM, "out of memory"};  // short enough to need no heap
     }
 }
 
-// Calls `body`; false where memory ran out in it.
+// Calls `body`; false: out of memory.
 template <class Body>
 bool attempt(Body body) {
     try {
@@ -38,7 +38,7 @@ bool attempt(Body body) {
     }
 }
 
-// For what must be done: attempts it until it is, for a second at most, in which others may give memory back.
+// Retries `body` for a second at most, in which other threads may free memory.
 template <class Body>
 bool insist(Body body) {
     for (int left = 100; !attempt(body); --left) {

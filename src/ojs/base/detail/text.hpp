@@ -53,7 +53,7 @@ std::string errno_text(int sys_errno);
 // line.
 std::string printable(std::string_view text, std::size_t max = 200);
 
-// Without these characters at both ends.
+// Without leading and trailing `blanks`.
 std::string_view trim_blanks(std::string_view text, const char* blanks = " \t") noexcept;
 
 // Takes one character off the front: itself, or U+FFFD for a byte that belongs to none.

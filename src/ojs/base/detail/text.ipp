@@ -107,7 +107,7 @@ OJS_SHUTDOWN_INLINE std::string repair_utf8(std::string text) {
     return out;
 }
 
-// The code of a character of one byte, or of two or three in UTF-8; of a longer one something above all controls.
+// The code point of a UTF-8 character of up to three bytes; for a longer one, a value above all controls.
 inline unsigned code_of(std::string_view character) noexcept {
     const auto first = static_cast<unsigned char>(character.front());
     unsigned code = character.size() == 1 ? first : first & (0x7fU >> character.size());
@@ -116,8 +116,8 @@ inline unsigned code_of(std::string_view character) noexcept {
     return code;
 }
 
-// What a terminal or a viewer obeys instead of showing it: C0, DEL, C1, line separators, and what turns the direction of
-// writing, with which a text can look like another.
+// Characters that a terminal or viewer interprets: C0, DEL, C1, line separators, and bidirectional controls, which can
+// disguise a text.
 inline bool is_control(unsigned code) noexcept {
     return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x61c || code == 0x200e ||
            code == 0x200f || (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);

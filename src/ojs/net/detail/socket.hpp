@@ -32,8 +32,8 @@ class address_lookup;
 
 // Finds the addresses of an endpoint and connects to it. Numeric addresses, localhost and unix paths need no lookup, so no
 // file. Other names are looked up in a thread of their own, so that the deadline holds however long DNS takes; there is at
-// most one such thread a resolver. What was found is used for 30 s, and kept for when a later lookup fails or takes longer
-// than 200 ms: name servers may end before the backend does.
+// most one such thread a resolver. Addresses are used for 30 s. Older ones are the fallback when a lookup fails or takes
+// longer than 200 ms: name servers may stop before the backend does.
 class resolver {
   public:
     resolver() noexcept;
@@ -47,7 +47,7 @@ class resolver {
 
     mutex mutex_;
     ref<address_lookup> lookup_;
-    ref<address_lookup> last_good_;  // before that
+    ref<address_lookup> last_good_;  // an earlier one that found addresses
 };
 
 // Tries each address in turn, with a fair share of the time left. Receiving from the socket blocks, for a second at most:

@@ -31,7 +31,8 @@ inline constexpr int send_flags = MSG_DONTWAIT;  // SO_NOSIGPIPE on every socket
 
 inline constexpr auto receive_limit = std::chrono::seconds(1);
 inline constexpr auto lookup_lifetime = std::chrono::seconds(30);
-inline constexpr auto lookup_patience = std::chrono::milliseconds(200);  // where there are older addresses
+inline constexpr auto lookup_fallback_delay =
+    std::chrono::milliseconds(200);  // then older addresses are tried
 
 // ---- sockets ----
 
@@ -347,8 +348,9 @@ OJS_SHUTDOWN_INLINE result<unique_fd> resolver::connect(const endpoint& target, 
     const ref<address_lookup> lookup = current_lookup(target);
     const ref<address_lookup> older = last_good_;
     held.unlock();
-    const time_point patience = lookup->began_at() + lookup_patience;
-    result<socket_addresses> found = lookup->wait_until(older && patience < deadline ? patience : deadline);
+    const time_point fall_back_at = lookup->began_at() + lookup_fallback_delay;
+    result<socket_addresses> found =
+        lookup->wait_until(older && fall_back_at < deadline ? fall_back_at : deadline);
     if (!found && older) {
         const bool pending = found.error().sys_errno == ETIMEDOUT;
         const time_point until = pending ? fair_share(deadline, 2) : deadline;
@@ -358,7 +360,7 @@ OJS_SHUTDOWN_INLINE result<unique_fd> resolver::connect(const endpoint& target, 
     }
     if (!found) return found.error();
     result<unique_fd> connected = connect_socket(*found, deadline, target.name);
-    if (!connected) lookup->expire();  // what was found leads nowhere
+    if (!connected) lookup->expire();  // none of these addresses accepts a connection
     return connected;
 }
 
@@ -372,7 +374,7 @@ OJS_SHUTDOWN_INLINE ref<address_lookup> resolver::current_lookup(const endpoint&
     if (started) {
         started->detach();
     } else {
-        lookup->finish(nullptr, "no thread to do it in");
+        lookup->finish(nullptr, "cannot create a thread");
     }
     if (lookup_ && lookup_->good()) last_good_ = lookup_;
     return lookup_ = lookup;

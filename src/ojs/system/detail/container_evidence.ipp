@@ -29,8 +29,8 @@ inline constexpr named_runtime marker_files[] = {
 struct hint_variable {
     const char* name;
     const char* runtime;
-    const char* prefix = "";       // the value begins like this
-    const char* beside = nullptr;  // another variable that is set as well
+    const char* prefix = "";          // of the value
+    const char* companion = nullptr;  // another variable that must be set too
 };
 
 // Variables that may also have been inherited, or set by hand.
@@ -39,7 +39,7 @@ inline constexpr hint_variable hint_variables[] = {
     {"ECS_CONTAINER_METADATA_URI_V4", "ecs"},
     {"ECS_CONTAINER_METADATA_URI", "ecs"},
     {"AWS_EXECUTION_ENV", "ecs", "AWS_ECS_"},
-    {"K_SERVICE", "cloud-run", "", "K_REVISION"},  // Knative's on Kubernetes too, which is found first
+    {"K_SERVICE", "cloud-run", "", "K_REVISION"},  // also Knative's; Kubernetes is found first
     {"CLOUD_RUN_JOB", "cloud-run"},
     {"CLOUD_RUN_WORKER_POOL", "cloud-run"},
     {"NOMAD_ALLOC_ID", "nomad"},
@@ -109,12 +109,12 @@ inline constexpr cgroup_rule cgroup_rules[] = {
 struct stop_platform {
     const char* runtime;
     const char* name;
-    std::chrono::milliseconds grant;  // between SIGTERM and SIGKILL, unless `setting` says otherwise
-    const char* setting;              // empty: nothing changes it
-    bool fits_drain = false;          // a grace period that nobody set is made to fit into the grant
+    std::chrono::milliseconds grant;  // default time from SIGTERM to SIGKILL
+    const char* setting;              // that changes it; empty: none
+    bool fits_drain = false;          // an unset grace period is shortened to fit
 };
 
-// Where there is evidence of several, the first counts: what schedules containers stops them, not what runs them.
+// With evidence of several, the first counts: the scheduler stops a container, not the runtime.
 inline constexpr stop_platform stop_platforms[] = {
     {"kubernetes", "Kubernetes", std::chrono::seconds(30), "terminationGracePeriodSeconds", true},
     {"ecs", "Amazon ECS", std::chrono::seconds(30), "stopTimeout", true},
@@ -123,7 +123,7 @@ inline constexpr stop_platform stop_platforms[] = {
     {"docker", "Docker", std::chrono::seconds(10), "stop_grace_period or docker stop -t"},
     {"podman", "Podman", std::chrono::seconds(10), "--stop-timeout or podman stop -t"},
 };
-// All others, with the time of most.
+// Any other platform, with the most common default.
 inline constexpr stop_platform any_platform = {
     "container", "the container", std::chrono::seconds(10),
     "terminationGracePeriodSeconds, stop_grace_period or docker stop -t"};
@@ -134,7 +134,7 @@ inline bool is_container_id(std::string_view text) {
     return end == std::string_view::npos ? text.size() == 64 : end == 64 && text[end] == '.';
 }
 
-// Conclusive evidence stands before hints.
+// Keeps conclusive evidence before hints.
 inline void add_evidence(std::vector<container_evidence>& list, bool conclusive, std::string_view source,
                          std::string_view found, std::string_view runtime) {
     std::size_t place = list.size();
@@ -192,7 +192,7 @@ inline void look_at_variables(const container_probe& where, std::vector<containe
     for (const hint_variable& hint : hint_variables) {
         const std::string_view set = find(hint.name);
         if (!set.empty() && starts_with(set, hint.prefix) &&
-            (hint.beside == nullptr || !find(hint.beside).empty())) {
+            (hint.companion == nullptr || !find(hint.companion).empty())) {
             add_evidence(out, false, hint.name, "", hint.runtime);
         }
     }
@@ -295,7 +295,7 @@ inline std::string choose_runtime(const std::vector<container_evidence>& evidenc
     return first;
 }
 
-// Null where nothing but the machine's init stops this process. A task of Nomad's raw_exec is in no container.
+// Null: only the machine's init stops this process. Nomad's raw_exec runs tasks without a container.
 inline const stop_platform* find_platform(const container_info& info) {
     if (!info.in_container && info.runtime != "nomad") return nullptr;
     for (const stop_platform& platform : stop_platforms) {

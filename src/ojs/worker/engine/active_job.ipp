@@ -147,7 +147,8 @@ class handler_thread {
     bool inside_ = false;
 };
 
-// Whose slot the thread of a job has: its own, also after its job was reported, or none. `left`: it is out of the handler.
+// The slot of a job's thread. `kept`: the job is reported, the handler runs on. `replaced`: another thread has the slot.
+// `left`: the handler has returned.
 enum class slot_state : std::uint8_t { own, kept, replaced, left };
 
 // A claimed job until it is settled, shared by the thread that runs it, the table and the stop.
@@ -208,16 +209,16 @@ class active_job : public ref_counted {
         revoked_.store(true);
         return true;
     }
-    // The same, and another may have it by now: nothing is reported for it.
+    // revoke(), and another worker may have the job: nothing is reported for it.
     bool lose() {
         lost_.store(true);
         return revoke();
     }
     bool lost() const noexcept { return lost_.load(); }
 
-    // The answer to a heartbeat sent then names it among those extended.
+    // The answer to a heartbeat sent at `sent` lists it in jobs_extended.
     void note_listed(time_point sent) noexcept { listed_at_.store(sent.time_since_epoch().count()); }
-    // Whether the answer to a heartbeat sent then leaves it out, and the backend was not asked since it was last listed.
+    // Whether that answer omits it, and the backend was not asked about it since it was last listed.
     bool is_missing(time_point sent) const noexcept {
         return !taken() && listed_at_.load() < sent.time_since_epoch().count();
     }
@@ -237,7 +238,7 @@ class active_job : public ref_counted {
         return alone < with_all ? alone : with_all;
     }
 
-    cancel_source cancel;  // first: where there is no memory for it, the claimed job stays the caller's
+    cancel_source cancel;  // first: if it throws, `claimed` is not moved from
     const ojs::job job;
     const time_point claimed_at;
     const std::chrono::milliseconds lease;  // how long the claim holds without a heartbeat
@@ -246,7 +247,7 @@ class active_job : public ref_counted {
     drain_barrier::ticket ticket;  // held until settled
 
     atomic<steady_clock::rep> timeout_at{never};  // a moment, or never
-    atomic<steady_clock::rep> held_until{never};  // the same; of a job without a handler
+    atomic<steady_clock::rep> held_until{never};  // when a job without a handler is handed back
     atomic<bool> known_stuck{false};
     slot_state slot = slot_state::own;  // the pool's mutex guards it
     atomic<bool> known_unreported{false};
@@ -271,7 +272,7 @@ class active_job : public ref_counted {
     atomic<steady_clock::rep> cancelled_alone_at_{never};
     atomic<bool> revoked_{false};  // and nobody was told
     atomic<bool> lost_{false};
-    atomic<steady_clock::rep> listed_at_{0};  // or never: it was asked for
+    atomic<steady_clock::rep> listed_at_{0};  // never: the backend was asked about it
     atomic<settler> settler_{settler::nobody};
     atomic<bool> began_{false};
     atomic<steady_clock::rep> lease_until_{0};

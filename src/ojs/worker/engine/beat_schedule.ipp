@@ -106,7 +106,7 @@ class beat_schedule {
         const lock_guard held(mutex_);
         return on_their_way_ + queries_ > 0;
     }
-    // Around a question about a job, beside the beats. False: only the last beat may follow.
+    // Around a query about a job, in parallel with the beats. False: only the last beat may follow.
     bool begin_query() {
         const lock_guard held(mutex_);
         queries_ += finishing_ ? 0 : 1;
@@ -186,7 +186,7 @@ class beat_schedule {
     time_point last_due_ = time_point::max();
     std::uint64_t begun_ = 0;
     std::uint64_t ended_ = 0;  // the latest of those that have
-    int queries_ = 0;          // about jobs, on their way
+    int queries_ = 0;          // about jobs, in flight
     int on_their_way_ = 1;     // see note_registration_tried()
     std::string told_;         // the state in it
     result<void> answer_;      // to it

@@ -10,16 +10,16 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// On threads of the pool, because user code may block. Without a thread the caller calls: a job that misses its
-// cancellation might wait for ever.
+// On threads of the pool, because user code may block. If none can be created, the caller's thread makes the calls: a job
+// that misses its cancellation might wait for ever.
 class cancel_calls {
   public:
     cancel_calls(const worker_context& worker, pool_threads& threads) : worker_(worker), threads_(threads) {}
 
-    // After all jobs were cancelled by one store: ends their waits and calls their callbacks, in the order they began, because
-    // the system finds those that waited first at once. Only a handler that has begun can wait or be called back.
+    // After one store has cancelled all jobs: ends their waits and runs their callbacks, in the order in which they began,
+    // because the kernel wakes the oldest waiter fastest. Only jobs whose handlers run can have either.
     template <class Jobs>
-    void tell_all(const Jobs& jobs_in_handlers) {
+    void notify_all(const Jobs& jobs_in_handlers) {
         ref<cancel_round> round;
         const auto collect = [&] {
             round = make_ref<cancel_round>();
@@ -29,17 +29,16 @@ class cancel_calls {
         round->threads_wanted = round->jobs.size() / jobs_per_thread;
         {
             const lock_guard held(mutex_);
-            to_all_ = round;
+            current_round_ = round;
         }
         join(round);
     }
-    // For a thread whose handler has returned. Among thousands of busy threads each has a small share of the processors;
-    // so each handler that returns gives its share to the others.
-    void help_tell_all() {
+    // For a thread whose handler has returned: among thousands of busy threads, one thread alone gets too little CPU time.
+    void help_notify_all() {
         ref<cancel_round> round;
         {
             const lock_guard held(mutex_);
-            round = to_all_;
+            round = current_round_;
         }
         if (round) join(round);
     }
@@ -59,7 +58,7 @@ class cancel_calls {
   private:
     static constexpr std::size_t jobs_per_thread = 128;
 
-    // A callback that takes its time delays no other job's.
+    // A slow callback delays no other job's.
     struct cancel_round : ref_counted {
         array<ref<active_job>> jobs;
         atomic<std::size_t> next{0};
@@ -78,7 +77,7 @@ class cancel_calls {
         if (!added) round->free_threads.fetch_sub(1);
         return added.has_value();
     }
-    // Each thread starts two more, so that none has to start them all.
+    // Each thread starts two more: faster than one thread that starts all.
     void start_wanted(const ref<cancel_round>& round) {
         for (int i = 0; i < 2; ++i) {
             std::size_t wanted = round->threads_wanted.load();
@@ -101,7 +100,7 @@ class cancel_calls {
             job->cancel.end_waits();
             if (job->cancel.callbacks_due()) {
                 if (last_free && i + 1 < round->jobs.size()) add_thread(round);
-                // One that ends its thread must not keep the others from being called.
+                // A callback may end its thread: another thread then calls the rest.
                 call_guarded([&] { job->cancel.run_callbacks(); },
                              [&] {
                                  insist([&] { run({job}); });
@@ -115,7 +114,7 @@ class cancel_calls {
     const worker_context& worker_;
     pool_threads& threads_;
     mutex mutex_;
-    ref<cancel_round> to_all_;
+    ref<cancel_round> current_round_;
 };
 
 }  // namespace detail

@@ -175,7 +175,7 @@ class health_answers : public ref_counted {
                     ",\"active_jobs\":", worker_.jobs.size(), stuck_text(), ",\"since\":\"",
                     utc_text(wall_time(worker_.metrics->since(now))), "\"}"});
     }
-    // The first 20; empty where there is none.
+    // The first 20; empty: none.
     std::string stuck_text() const {
         std::string ids;
         const std::vector<std::string> stuck = worker_.tally.stuck();

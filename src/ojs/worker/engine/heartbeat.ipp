@@ -37,7 +37,7 @@ class heartbeat : public ref_counted {
     void join() {
         for (beating_thread& each : threads_) each.handle.join();
     }
-    // Joins the threads, or leaves one to end by itself where a call to the backend still holds it. Returns how many.
+    // Joins the threads; detaches those that a call to the backend still holds, and returns their number.
     std::size_t end(time_point deadline) {
         const bool soon = all_home();
         std::size_t left = 0;
@@ -180,8 +180,8 @@ class heartbeat : public ref_counted {
         }
     }
 
-    // Jobs that a backend which names those it extends left out: perhaps it has cancelled them. Each is asked for once, on a
-    // thread of its own, so that no beat waits; those beyond max_queries are left to the next beat.
+    // Asks once about each job that `jobs_extended` omits: the backend may have cancelled it. On a thread of its own, so that
+    // no beat waits; jobs beyond max_queries wait for the next beat.
     void ask_for_missing(const array<ref<active_job>>& jobs, time_point sent) {
         if (asking_.exchange(true)) return;
         bool asks = false;
@@ -198,7 +198,7 @@ class heartbeat : public ref_counted {
         const ref<worker_context> context(&worker_);
         result<thread> started = thread::start([self, context, missing] { self->ask_for(missing); },
                                                worker_.service_thread("ojs-query"));
-        if (started) started->detach();  // all_home() waits for its questions
+        if (started) started->detach();  // all_home() waits for its queries
         return started.has_value();
     }
 
@@ -272,12 +272,12 @@ class heartbeat : public ref_counted {
 
     static constexpr std::chrono::milliseconds last_beat_tries{500};
     static constexpr std::chrono::milliseconds max_query_time{2000};
-    static constexpr std::size_t max_queries = 8;  // of one beat
+    static constexpr std::size_t max_queries = 8;  // per beat
 
     worker_context& worker_;
     beating_thread threads_[2];
     atomic<bool> finished_{false};
-    atomic<bool> names_extended_{false};  // the backend has named a job of ours that it extended
+    atomic<bool> names_extended_{false};  // the backend fills jobs_extended
     atomic<bool> asking_{false};
 };
 

@@ -40,7 +40,7 @@ class job_intake {
         return came;
     }
 
-    // A job that was held.
+    // For a held job.
     void hand_back(const ref<active_job>& job) {
         verdict report = worker_.past_intake() ? handed_back(worker_) : of_unknown_type(worker_, *job);
         worker_.held_jobs.fetch_sub(1);
@@ -123,8 +123,8 @@ class job_intake {
         warn_if_too_long(*job);
         return true;
     }
-    // It is held before it goes back: without a pause a worker alone would fetch it again and again. Its claim takes no slot
-    // meanwhile, see job_slots: so it keeps no other job waiting, as a pause between FETCHes would.
+    // Held before it goes back: a lone worker would fetch it again at once. A held job takes no slot (see job_slots), so that
+    // no other job waits, as it would during a pause between FETCHes.
     bool take_unknown(const ref<active_job>& job) {
         if (worker_.options.unknown_type != unknown_type_action::requeue)
             return report_unstarted(job, of_unknown_type(worker_, *job));
@@ -139,7 +139,7 @@ class job_intake {
         }
         worker_.held_jobs.fetch_add(1);
         job->held_until = turn.hand_back_at.time_since_epoch().count();
-        worker_.supervisor.notify();  // which hands it back; at once where a drain has begun meanwhile
+        worker_.supervisor.notify();  // which hands it back, in a drain at once
         return false;
     }
     bool report_unstarted(const ref<active_job>& job, verdict report) {
@@ -161,7 +161,7 @@ class job_intake {
                    "long_running and save checkpoints")});
     }
 
-    // Without an id, or memory, nobody can be told about it; it comes back after its visibility timeout.
+    // Without an id or memory it cannot be reported; it comes back after its visibility timeout.
     void name_unreportable(const job& claimed) {
         worker_.tally.note_claimed();
         if (!claimed.id.empty()) return worker_.tally.name_unreported(claimed.id);

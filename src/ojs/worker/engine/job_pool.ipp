@@ -69,15 +69,15 @@ class job_pool : public ref_counted {
         return slots_.retry_at();
     }
 
-    // Reports all jobs as interrupted, on threads of their own, unless their handlers are faster.
+    // Reports all jobs as interrupted, in the background, unless their handlers are faster.
     void interrupt_all(cancel_reason why) {
         all_jobs_->abandon();
         reports_.interrupt_all(why);
     }
-    // A job of an unknown type, which was held.
+    // A held job of an unknown type.
     void hand_back(const ref<active_job>& job) { intake_.hand_back(job); }
 
-    // Reports a job whose handler outlives its cancellation; its slot stays taken. False: the handler was faster.
+    // Reports a stuck job; its slot stays taken. False: the handler was faster.
     bool report_stuck(const ref<active_job>& job) {
         verdict report = cut_short(worker_, *job, job->cancel.reason(), "");  // may throw: before it is taken
         if (!job->take(settler::stop)) return false;
@@ -91,14 +91,14 @@ class job_pool : public ref_counted {
         reports_.add(job, std::move(report));
         return true;
     }
-    // Counts it as stuck until its handler returns. False: it has.
+    // Counts it as stuck until its handler returns. False: it has returned.
     bool mark_stuck(active_job& job) {
         const lock_guard held(mutex_);
         if (job.slot == slot_state::left) return false;
         if (!job.known_stuck.exchange(true)) worker_.tally.add_stuck(job.job.id);
         return true;
     }
-    // Another thread works in its slot from now on.
+    // Frees its slot for another thread.
     void replace_thread(active_job& job) {
         lock_guard held(mutex_);
         if (job.slot != slot_state::kept) return;
@@ -117,8 +117,8 @@ class job_pool : public ref_counted {
     // Cancels all jobs, by one store; false where they were before. And tells those who wait for that, beside the caller.
     bool cancel_all(cancel_reason why) { return all_jobs_->request(why, steady_clock::now()); }
     void tell_all_cancelled() {
-        const auto tell = [this] { cancels_.tell_all([this] { return jobs_in_handlers(); }); };
-        insist([&] { reports_.run_first(tell); });
+        const auto notify = [this] { cancels_.notify_all([this] { return jobs_in_handlers(); }); };
+        insist([&] { reports_.run_first(notify); });
     }
     // The same for some.
     void run_cancel_callbacks(const array<ref<active_job>>& jobs) { cancels_.run(jobs); }
@@ -127,7 +127,7 @@ class job_pool : public ref_counted {
     void close_reports() { reports_.close(); }
     // See pool_threads. The supervisor is woken when they are over.
     bool threads_over() const noexcept { return threads_.over(); }
-    bool all_threads_home() const noexcept { return threads_.all_home(); }
+    bool all_threads_finished() const noexcept { return threads_.all_finished(); }
     std::size_t join_threads(time_point deadline) { return threads_.join(deadline); }
     void abandon_threads() { threads_.abandon(); }
 
@@ -198,7 +198,7 @@ class job_pool : public ref_counted {
             job = next_job(held);
             if (!job) {
                 held.unlock();
-                return cancels_.help_tell_all();
+                return cancels_.help_notify_all();
             }
             running_.add(job);
             pass_lead(held);
@@ -309,7 +309,7 @@ class job_pool : public ref_counted {
         attempt(log);
         held.lock();
     }
-    // Taken from the back, so that the backend's order is kept. With the mutex held.
+    // In reverse: threads take from the back, in the backend's order. With the mutex held.
     void keep_ready(array<ref<active_job>>& runnable) {
         if (!insist([&] { ready_.reserve(ready_.size() + runnable.size()); }))
             return;  // the stop reports them

@@ -13,14 +13,14 @@ class job_slots {
     explicit job_slots(worker_context& worker) : worker_(worker), count_(concurrency()) {}
 
     std::size_t count() const noexcept { return count_; }
-    // Those without a job that nobody asks for. Held jobs take none, up to 100 of them.
+    // Slots without a job, for which no FETCH is in flight. Up to max_held held jobs take none.
     std::size_t free() const noexcept {
         const std::size_t held = worker_.held_jobs;
         const std::size_t room = count_ + (held < max_held ? held : max_held);
         const std::size_t taken = worker_.jobs.size() + asked_for_ + kept_;
         return taken >= room ? 0 : room - taken < count() ? room - taken : count();
     }
-    // For a stuck handler, after its job was reported, and after that.
+    // keep(): the job of a stuck handler is reported. release(): the handler has returned, or is replaced.
     void keep() noexcept { ++kept_; }
     void release() noexcept { --kept_; }
     // For a FETCH under way, and after it.
@@ -60,7 +60,7 @@ class job_slots {
     worker_context& worker_;
     atomic<std::size_t> count_;
     std::size_t asked_for_ = 0;  // by FETCHes under way
-    std::size_t kept_ = 0;       // by stuck handlers
+    std::size_t kept_ = 0;       // by stuck handlers whose jobs are reported
     atomic<steady_clock::rep> retry_at_{never};
 };
 

@@ -11,7 +11,7 @@ namespace detail {
 template <class T>
 class placed_list {
   public:
-    // So many may be in it without need of memory.
+    // Reserves memory for `members`.
     void make_room(std::size_t members) {
         std::size_t room = 16;
         while (room < members) room *= 2;

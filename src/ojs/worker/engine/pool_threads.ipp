@@ -67,8 +67,8 @@ class pool_threads {
         });
     }
 
-    // A thread nobody joins keeps its stack. These have nothing left to do but to destroy their thread_local objects, which
-    // may take for ever. Returns how many have not ended by `deadline`: they are joined later.
+    // Joins the ended threads, which else would keep their stacks; their thread_local destructors may block. Returns
+    // how many have not ended by `deadline`: they are joined later.
     std::size_t join(time_point deadline) {
         ref<pool_thread> ended;
         {
@@ -90,9 +90,9 @@ class pool_threads {
 
     // Whether only handlers keep threads from ending.
     bool over() const noexcept { return live_ <= in_handlers_; }
-    bool all_home() const noexcept { return live_ == 0; }
+    bool all_finished() const noexcept { return live_ == 0; }
 
-    // Leaves threads that do not end to themselves; each holds what it uses.
+    // Detaches threads that do not end; each holds what it uses.
     void abandon() {
         const lock_guard held(mutex_);
         abandoned_ = true;

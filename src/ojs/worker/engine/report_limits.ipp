@@ -20,7 +20,7 @@ class report_limits {
         ++changes_;
         changed_.notify_all();
     }
-    // Ends every pause: what waits is tried at once.
+    // Ends every pause.
     void retry_now() {
         const lock_guard held(mutex_);
         ++changes_;
@@ -31,7 +31,7 @@ class report_limits {
     time_point saves() const noexcept { return saves_.load(memory_order::acquire); }
     void set_saves(time_point when) noexcept { saves_.store(when, memory_order::release); }
 
-    // Between two tries of a settling call. Ends early at set() and retry_now() since changes() was `seen`.
+    // Between two attempts of a settling call. set() and retry_now() end it, also those since changes() was `seen`.
     void pause(time_point until, std::uint32_t seen) {
         lock_guard held(mutex_);
         const time_point last = deadline();

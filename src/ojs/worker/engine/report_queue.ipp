@@ -15,7 +15,7 @@ class report_queue {
     report_queue(worker_context& worker, pool_threads& threads, function<void()> settled_one)
         : worker_(worker), threads_(threads), settled_one_(std::move(settled_one)) {}
 
-    // A job the caller has taken, who reports it where there is no memory to keep it.
+    // A job that the caller has taken. Reports it on this thread if there is no memory to queue it.
     void add(ref<active_job> job, verdict report) {
         entry added{std::move(job), std::move(report)};
         if (keep(added)) return start_wanted();
@@ -23,8 +23,7 @@ class report_queue {
         settled_one_();
     }
 
-    // All jobs are to be interrupted, unless their handlers are faster: each is taken when its turn comes. Takes the same
-    // time however many they are.
+    // Reports all jobs as interrupted, unless their handlers are faster: each is taken in its turn. Constant time.
     void interrupt_all(cancel_reason why) {
         {
             const lock_guard held(mutex_);
@@ -36,7 +35,7 @@ class report_queue {
         start_wanted();
     }
 
-    // Runs a task before the next report, beside the caller. It may block.
+    // Runs a task before the next report, on another thread. It may block.
     void run_first(function<void()> task) {
         {
             const lock_guard held(mutex_);
@@ -46,7 +45,7 @@ class report_queue {
         start_wanted();
     }
 
-    // Starts threads for as many jobs ahead of time: a thread starts slowly while thousands of handlers are busy.
+    // Starts threads for this many jobs in advance: thread creation is slow while thousands of handlers are busy.
     void expect(std::size_t jobs) {
         {
             const lock_guard held(mutex_);
@@ -151,7 +150,7 @@ class report_queue {
             if (!next.job->take(settler::stop)) continue;
             held.unlock();
             if (insist([&] { next.report = last_word(*next.job); })) return true;
-            held.lock();  // unreported, and named as that
+            held.lock();  // unreported, and logged as such
         }
         return false;
     }
@@ -185,8 +184,8 @@ class report_queue {
     array<entry> taken_;
     array<ref<active_job>> open_;
     cancel_reason why_ = cancel_reason::none;
-    function<void()> first_;      // or none
-    bool interrupt_due_ = false;  // all jobs are to go into open_
+    function<void()> first_;
+    bool interrupt_due_ = false;  // open_all() is due
     std::size_t expected_ = 0;    // jobs yet to come
     std::size_t running_ = 0;     // threads
     std::size_t busy_ = 0;        // of them

@@ -39,7 +39,7 @@ inline verdict handed_back(const worker_context& worker) {
     return out;
 }
 
-// A job of a type that has no handler here. Another worker may have one, as in the middle of a rollout. [WIRE 5]
+// During a rollout, another worker may have a handler for its type. [WIRE 5]
 inline verdict of_unknown_type(const worker_context& worker, const active_job& job) {
     const unknown_type_action action = worker.options.unknown_type;
     verdict out =
@@ -179,8 +179,7 @@ inline result<settle_end> report_once(worker_context& worker, active_job& job, c
     return *answer == settled::accepted ? settle_end::accepted : settle_end::gone;
 }
 
-// When to try again. What the backend asks for counts, but in a drain or stop for half of what is left: then it may be well
-// again.
+// When to try again. Retry-After counts, in a drain or stop for at most half of the remaining time.
 inline time_point next_try(const worker_context& worker, const error& failure,
                            std::chrono::milliseconds least) {
     time_point asked = deadline_after(failure.retry_after);
@@ -206,7 +205,7 @@ inline settle_end report_until_answered(worker_context& worker, active_job& job,
             worker.log.write(log_level::warn, report.ack ? "ACK failed" : "FAIL failed",
                              {field("job_id", job.job.id), field("error", failure.text)});
         });
-        // A 400 that is no error of the API may be a proxy's: only one that comes again and again is final.
+        // A 400 without an API error may be a proxy's: only repetition makes it final.
         const bool stray = failure.code == errc::bad_answer && failure.http_status / 100 == 4;
         if (failure.code == errc::rejected || (stray && ++stray_answers >= max_stray_answers)) {
             // Perhaps it was too large. The work is done, or failed, all the same.

@@ -14,7 +14,7 @@ class shutdown_steps : public ref_counted {
     shutdown_steps(worker_context& worker, shutdown_sequence& steps)
         : context_(&worker), worker_(worker), steps_(steps) {}
 
-    // On a thread of its own, or, where there is none, here and now.
+    // On a thread of its own; if none can be created, on the calling one.
     thread start() {
         const ref<shutdown_steps> self(this);
         result<thread> started = unless_out_of_memory(
@@ -27,14 +27,14 @@ class shutdown_steps : public ref_counted {
     }
     bool ended() const noexcept { return ended_.load(memory_order::acquire); }
 
-    // Once ended: whether a step ended like this.
+    // Call it after the end: whether a step has this status.
     bool any(step_end how) const noexcept {
         for (const step_result& each : results_) {
             if (each.how == how) return true;
         }
         return false;
     }
-    void publish() { worker_.tally.set_steps(std::move(results_)); }  // to where report() finds them
+    void publish() { worker_.tally.set_steps(std::move(results_)); }  // for report()
 
   private:
     void run() {

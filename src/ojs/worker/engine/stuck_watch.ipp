@@ -1,5 +1,5 @@
-// stuck_watch: cancels jobs that ran longer than they may, tells of those that the backend has cancelled, reports those that
-// outlive their cancellation, and hands back held ones.
+// stuck_watch: cancels jobs at their timeout, logs those that the backend has cancelled, reports stuck ones, and hands back
+// held ones.
 #pragma once
 
 #include "../../base/detail/array.hpp"
@@ -10,10 +10,10 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// A stuck job, and what on_stuck_job is told of it.
+// A stuck job, and the argument of on_stuck_job.
 struct stuck_entry {
     ref<active_job> job;
-    stuck_job told;
+    stuck_job info;
 };
 
 inline stuck_action ask_listener(worker_context& worker, const stuck_job& job) {
@@ -28,7 +28,7 @@ inline void act_on_stuck(worker_context& worker, job_pool& pool, const stuck_ent
     if (action != stuck_action::stop || !worker.life.apply(event::stop_request, {cause_kind::api, 0})) return;
     worker.stopped_stuck = true;
     worker.log.write(log_level::error, "handlers are stuck; the worker stops",
-                     {field("stuck_jobs", stuck.told.count)});
+                     {field("stuck_jobs", stuck.info.count)});
 }
 
 // For the supervising thread.
@@ -63,7 +63,7 @@ class stuck_watch {
         tell_all(jobs, true);
     }
 
-    // Those that were reported are not among the claimed jobs any more.
+    // Reported jobs are no longer among the claimed ones.
     void add_reported(array<ref<active_job>>& jobs) const {
         const std::size_t claimed = jobs.size();
         for (const ref<active_job>& each : pool_.jobs_in_handlers()) {
@@ -87,7 +87,7 @@ class stuck_watch {
         array<ref<active_job>> timed_out;  // cancelled just now; their callbacks have yet to be called
         array<ref<active_job>> revoked;    // the same
         array<ref<active_job>> stuck;      // not known before
-        array<ref<active_job>> held;       // of unknown types: their time has come, or the drain's
+        array<ref<active_job>> held;       // of unknown types: their back-off is over, or the drain has begun
         steady_clock::rep next = never;
 
         void look_again(steady_clock::rep when) noexcept { next = when < next ? when : next; }
@@ -135,12 +135,12 @@ class stuck_watch {
                  {job->job.id, job->job.type, std::chrono::milliseconds(milliseconds_since(job->claimed_at)),
                   std::chrono::milliseconds(cancelled_ms(*job)), abandoned, count, usual}});
         }
-        // On a thread of its own, which holds the pool and with it the context: the listener may block.
+        // On a thread of its own, because the listener may block. That thread holds the pool, and with it the context.
         worker_context& worker = worker_;
         job_pool& pool = pool_;
         const auto ask = [&worker, &pool, entries] {
             for (const stuck_entry& each : entries)
-                act_on_stuck(worker, pool, each, ask_listener(worker, each.told));
+                act_on_stuck(worker, pool, each, ask_listener(worker, each.info));
         };
         if (worker_.options.on_stuck_job && pool_.start_service("ojs-stuck", ask)) return;
         for (const stuck_entry& each : entries) act_on_stuck(worker_, pool_, each, usual);

@@ -17,8 +17,8 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// A run() has ended. One that leaves a thread behind ends the process, but never while another one has jobs to settle: the
-// last does it, with the worst status of all. True: the caller must not return.
+// A run() has ended. If any of them abandoned a thread, the last to end calls _exit() with the highest status, so that the
+// others can settle their jobs. True: the caller must not return.
 inline bool end_run(int status, bool leaves_threads) noexcept {
     int worst = process.worst_status.load();
     while (status > worst && !process.worst_status.compare_exchange_weak(worst, status)) {
@@ -78,7 +78,7 @@ class supervisor {
         return end();
     }
 
-    // Once supervise() has returned: others still run in this process, and the last of them ends it.
+    // After supervise(): run() must not return; see end_run().
     bool must_exit() const noexcept { return must_exit_; }
 
   private:
@@ -106,7 +106,7 @@ class supervisor {
         }
     }
 
-    // Returns when there is more to do.
+    // Returns the time of the next due action.
     time_point do_what_is_due(time_point now) {
         if (now >= next_progress_) tell_progress(now);
         service_.tick(now, drain_deadline());
@@ -372,13 +372,13 @@ class supervisor {
     int end() {
         pool_->close_reports();
         await_threads();
-        const bool all_home = pool_->all_threads_home();
-        if (!all_home) attempt([this] { name_stuck(); });
-        const int status = end_status(all_home);
+        const bool all_finished = pool_->all_threads_finished();
+        if (!all_finished) attempt([this] { name_stuck(); });
+        const int status = end_status(all_finished);
         stop_health();
         const bool all_ended = end_threads();
         attempt([&] { log_.ended(status, draining_since_); });
-        if (owns_process_) must_exit_ = end_run(status, !(all_home && all_ended && all_steps_home_));
+        if (owns_process_) must_exit_ = end_run(status, !(all_finished && all_ended && all_steps_finished_));
         return status;
     }
 
@@ -386,12 +386,12 @@ class supervisor {
         const time_point soon = steady_clock::now() + stuck_wait;
         await(soon < stop_end_ ? stop_end_ : soon, [this] { return pool_->threads_over(); });
     }
-    // Until when threads that have done their work may take to end.
+    // The deadline for threads whose work is done.
     time_point join_deadline() const noexcept {
         const time_point soon = steady_clock::now() + join_wait;
         return soon < stop_end_ ? stop_end_ : soon;
     }
-    // False where some do not end, as a destructor of a thread_local object of theirs blocks, or a call to the backend.
+    // False: some do not end; a thread_local destructor or a call to the backend blocks.
     bool end_threads() {
         const time_point deadline = join_deadline();
         std::size_t left = 0;
@@ -412,7 +412,7 @@ class supervisor {
         if (!all_steps_ran_) return;
         thread runner = steps->start();
         await(time_point::max(), [&] { return steps->ended(); });
-        all_steps_home_ = runner.end_by(join_deadline()) && !steps->any(step_end::timed_out);
+        all_steps_finished_ = runner.end_by(join_deadline()) && !steps->any(step_end::timed_out);
         all_steps_ran_ = !steps->any(step_end::not_started);
         steps->publish();
     }
@@ -425,10 +425,10 @@ class supervisor {
     }
 
     // A job nobody could be told about says more than a handler that did not return.
-    int end_status(bool all_home) const {
+    int end_status(bool all_finished) const {
         if (worker_.tally.unreported() > 0 || worker_.stopped_stuck) return exit_status::unreported;
         if (!all_steps_ran_) return exit_status::steps_not_run;
-        return all_home ? exit_status::settled : worker_.options.dialect.stuck_status;
+        return all_finished ? exit_status::settled : worker_.options.dialect.stuck_status;
     }
 
     void name_stuck() {
@@ -440,13 +440,13 @@ class supervisor {
 
     // What stop_and_cancel() leaves handlers where cancel_wait says nothing. [WIRE 2]
     static constexpr std::chrono::milliseconds hard_stop_wait{1000};
-    static constexpr std::size_t many_jobs = 64;  // their handlers may keep every processor busy
+    static constexpr std::size_t many_jobs = 64;                  // their handlers may keep all CPUs busy
     static constexpr std::chrono::milliseconds saves_share{250};  // for checkpoints under way to be kept
-    static constexpr std::chrono::milliseconds memory_pause{10};  // where a turn ran out of memory
+    static constexpr std::chrono::milliseconds memory_pause{10};  // after a turn that ran out of memory
     // How long handlers of reported jobs may take to come back before the process leaves without them.
     static constexpr std::chrono::milliseconds stuck_wait{100};
-    static constexpr std::chrono::milliseconds join_wait{500};  // also where stop_timeout is over
-    static constexpr std::chrono::milliseconds join_slice{50};  // so that a signal is noticed meanwhile
+    static constexpr std::chrono::milliseconds join_wait{500};  // at least, even if stop_timeout is over
+    static constexpr std::chrono::milliseconds join_slice{50};  // between two looks for signals
 
     const ref<worker_context> context_;
     worker_context& worker_;
@@ -468,7 +468,7 @@ class supervisor {
     bool gave_up_ = false;
     bool mode_decided_ = false;
     bool reclaim_named_ = false;  // by the termination-mode file
-    bool all_steps_home_ = true;
+    bool all_steps_finished_ = true;
     bool all_steps_ran_ = true;
     bool must_exit_ = false;
     ojs::phase phase_seen_ = phase::running;

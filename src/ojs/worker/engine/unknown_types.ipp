@@ -8,8 +8,8 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// Thread-safe. All jobs of a type go back at the same moments, the pauses between which double from 100 ms to 5 s: however
-// many there are, no FETCH brings them again sooner. Remembers 64 types; those beyond share the pauses of the last.
+// Thread-safe. All jobs of a type go back together, after a back-off that doubles from 100 ms to 5 s: their number does not
+// make FETCHes more frequent. Remembers 64 types; all others share the back-off of the last.
 class unknown_types {
   public:
     struct turn {

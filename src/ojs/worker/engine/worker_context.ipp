@@ -19,7 +19,7 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// The user's code that a thread is in, while it is: a ticket of the gate that the thread came through. On the stack.
+// Holds a ticket of `gate` while a thread is in user code. On the stack.
 class user_call {
   public:
     explicit user_call(drain_barrier& gate) noexcept
@@ -29,7 +29,7 @@ class user_call {
     ~user_call() { innermost() = outer_; }
     explicit operator bool() const noexcept { return bool(ticket_); }
 
-    // Gives back the calling thread's own tickets of `gate`, so that it can wait for the others. True if it had any.
+    // Returns the calling thread's own tickets of `gate`, so that it can wait for the others. True if it had any.
     static bool leave(const drain_barrier& gate) noexcept {
         bool had = false;
         for (user_call* each = innermost(); each != nullptr; each = each->outer_) {
@@ -101,8 +101,8 @@ class worker_context : public ref_counted {
     // last heartbeat, and whoever owns the transport can wait until nobody is in it.
     template <class Call>
     auto call(Call make) -> decltype(make(std::declval<ojs::transport&>())) {
-        const user_call here(calls);
-        if (!here) return error{errc::cancelled, 0, "the worker has stopped"};
+        const user_call entered(calls);
+        if (!entered) return error{errc::cancelled, 0, "the worker has stopped"};
         const cancellable off(false);
         try {
             return make(*transport);
@@ -114,8 +114,8 @@ class worker_context : public ref_counted {
     // Calls on_transition or on_stuck_job; neither once the worker is destroyed.
     template <class Callback>
     void call_back(const char* if_thrown, Callback call) {
-        const user_call here(callbacks);
-        if (!here) return;
+        const user_call entered(callbacks);
+        if (!entered) return;
         try {
             call();
         } catch (...) {
@@ -123,13 +123,13 @@ class worker_context : public ref_counted {
             log.write(log_level::error, if_thrown);
         }
     }
-    // As the options have it. Once the worker is destroyed, records go to standard error instead of the hook.
+    // options.log, except that records go to standard error instead of the hook once the worker is destroyed.
     log_options log_with_gate() {
         log_options out = options.log;
         if (!out.hook) return out;
         out.hook = [this](const log_record& record) {
-            const user_call here(callbacks);
-            if (here) return options.log.hook(record);
+            const user_call entered(callbacks);
+            if (entered) return options.log.hook(record);
             log_options without_hook;
             without_hook.format = options.log.format;
             logger(without_hook, record.worker_id).write(record);
@@ -170,12 +170,12 @@ class worker_context : public ref_counted {
     queue_gate queues{options.queues, life};
     wake supervisor;
     drain_barrier claims;     // every FETCH under way and every claimed job holds a ticket
-    atomic<int> fetches{0};   // under way, or their jobs not yet in the table
+    atomic<int> fetches{0};   // in flight, or their jobs not yet in the table
     drain_barrier calls;      // see call()
     drain_barrier callbacks;  // the supervising thread's whole run, log hooks, and see call_back()
     job_table jobs;
-    atomic<std::size_t> held_jobs{0};   // of them, those of unknown types that are yet to be handed back
-    atomic<bool> stopped_stuck{false};  // stuck_action::stop has begun the stop
+    atomic<std::size_t> held_jobs{0};   // of them, those of unknown types
+    atomic<bool> stopped_stuck{false};  // by stuck_action::stop
     job_tally tally;
     report_limits reports;
     cancel_source answered;       // see note_answer()

@@ -25,13 +25,13 @@ struct http_transport_options {
 // limits where they do. An answer to FETCH that is larger is refused, and its jobs come back after their visibility timeout.
 inline constexpr http_limits worker_answer_limits = {16 * 1024, 4 * 1024 * 1024};
 
-// A heartbeat or FAIL answered 400 or 422 with an error of the API is sent again, at once, in another form: a heartbeat
+// A heartbeat or FAIL that gets an API error (400 or 422) is sent again, at once, in another form: a heartbeat
 // with the other form of `active_jobs`, then with only what the published schema knows; a FAIL with a checkpoint without
 // it, then in the schema's form. The form the backend takes is kept for that operation (but a checkpoint is left out of
 // that one FAIL). The full one is tried again after form_retry, with every heartbeat that matters, and with every FAIL that
 // says `requeue`. If the backend takes none, the first answer stands and nothing changes. ACK and FETCH have only the
-// schema's fields to begin with. An answer 2xx with a body that is not JSON is errc::unavailable; a 400 or 422 without an
-// error of the API, to ACK or FAIL, is errc::bad_answer.
+// schema's fields to begin with. An answer 2xx with a body that is not JSON is errc::unavailable; a 400 or 422 without
+// `error.code`, to ACK or FAIL, is errc::bad_answer.
 class http_transport : public transport {
   public:
     // A client for the protocol: http_client::create(), with the headers every OJS request has.
@@ -47,14 +47,14 @@ class http_transport : public transport {
     OJS_SHUTDOWN_INLINE result<settled> fail(const fail_request& request, time_point deadline) override;
     OJS_SHUTDOWN_INLINE result<heartbeat_answer> heartbeat(const heartbeat_request& request,
                                                            time_point deadline) override;
-    // By `GET /jobs/{id}`: its `state`, and its `worker_id` where the backend says it.
+    // By `GET /jobs/{id}`: its `state`, and its `worker_id` if present.
     OJS_SHUTDOWN_INLINE result<bool> confirm_claim(const claim_query& query, time_point deadline) override;
     OJS_SHUTDOWN_INLINE result<void> register_worker(const worker_identity& worker,
                                                      time_point deadline) override;
     OJS_SHUTDOWN_INLINE result<void> deregister_worker(const worker_identity& worker,
                                                        time_point deadline) override;
-    // By POST, or PUT where the backend answers 405 to that. errc::unsupported, from then on without asking, where the
-    // backend has no route for checkpoints.
+    // By POST, or PUT if the answer to POST is 405. errc::unsupported, from then on without a request: the backend has no
+    // route for checkpoints.
     OJS_SHUTDOWN_INLINE result<settled> save_checkpoint(const checkpoint_request& request,
                                                         time_point deadline) override;
     OJS_SHUTDOWN_INLINE result<std::string> load_checkpoint(const std::string& job_id,

@@ -76,7 +76,7 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(const char* metho
     request.target = detail::cat({"/ojs/v1", route});
     request.body = std::move(body);
     result<http_response> answer = client_.send(request, call);
-    // Of a FETCH each job is judged by itself: see read_jobs().
+    // read_jobs() checks each job of a FETCH.
     if (answer && detail::is_success(answer->status) && !answer->body.empty() &&
         route != detail::fetch_route && !detail::is_json(answer->body)) {
         return error{

@@ -63,7 +63,8 @@ class memory_queue : public ref_counted {
     void claim(const std::string& queue, std::size_t count, std::vector<job>& claimed) {
         memory_line* const waiting = find_line(queue);
         while (waiting != nullptr && waiting->first != nullptr && claimed.size() < count) {
-            if (!insist([&] { claimed.push_back(waiting->first->job.job); })) return;  // it stays
+            if (!insist([&] { claimed.push_back(waiting->first->job.job); }))
+                return;  // the job stays pending
             memory_job& next = waiting->take_first()->job;
             next.state = "active";
             claimed.back().attempt = ++next.job.attempt;

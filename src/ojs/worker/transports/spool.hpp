@@ -12,7 +12,7 @@ struct spool_event {
         refused,    // a file in request/ that is not run and stays there: `text` says why
         recovered,  // a dead worker's job was taken from it
         unjudged,  // a worker's folder in processing/ that may be of a dead one, and is left alone: `text` says why
-        result_dropped  // a completed job's file is in done/ without the result, for which there was no room
+        result_dropped  // a completed job's file is in done/ without its result: no room
     };
     kind what = kind::refused;
     std::string name;  // of the file, or of the folder

@@ -83,7 +83,7 @@ class spool_body : public ref_counted {
         if (!claim) return settled::gone;
         const lock_guard held(claim->settling);
         result<settled> done = settle(*claim, completed_run(*claim, request.result_json));
-        // The work is done all the same, and a rename needs no room.
+        // The work is done, and a rename needs no room.
         if (done || !is_out_of_room(done.error()) || claim->stage != settle_stage::open) return done;
         done = settle(*claim, {});
         if (done || claim->stage != settle_stage::open)

@@ -48,7 +48,7 @@ inline bool is_success(int status) noexcept {
 inline bool is_bad_request(int status) noexcept {
     return status == 400 || status == 422;
 }
-// Whether the API itself refuses what a request says. Any other 400 may be a proxy's.
+// Whether the API itself refuses the request. Any other 400 may be a proxy's.
 inline bool refuses_form(const http_response& answer) {
     return is_bad_request(answer.status) && !api_error_code(answer).empty();
 }
@@ -210,7 +210,7 @@ inline result<heartbeat_answer> read_heartbeat(std::string_view body,
     return out;
 }
 
-// False: by the answer to INFO, in or out of a member `job`, it is cancelled, or active at another worker.
+// Reads the answer to INFO, with or without a member `job`. False: cancelled, or active at another worker.
 inline bool is_held_by(std::string_view body, std::string_view worker_id) {
     const std::string_view nested = raw_member(body, "job");
     const std::string_view job = nested.empty() ? body : nested;
