@@ -10,6 +10,7 @@
 #include "events.hpp"
 #include "raw_peer.hpp"
 
+#ifdef __GLIBC__  // elsewhere the tests are static, and there is no other getaddrinfo() to call
 using namespace ojs;
 
 namespace {
@@ -140,3 +141,4 @@ TEST_CASE("name server: with no older addresses its failure is the request's") {
     CHECK(got.error().code == errc::unreachable);
     CHECK(got.error().text.find(backend_name) != std::string::npos);
 }
+#endif

@@ -497,7 +497,9 @@ TEST_CASE("stuck: looking where the thread is ends no read() of its handler") {
         },
         {}, with_timeout(5ms));
     REQUIRE(log.all->stuck_calls.wait_for(1));
+#ifndef __SANITIZE_THREAD__  // which keeps the signal until the read() is over
     CHECK(log.has("stack program+0x"));
+#endif
     REQUIRE(::write(ends[1], "x", 1) == 1);
     REQUIRE(busy.body->stop(recorder::guard));
     CHECK(got == 1);
