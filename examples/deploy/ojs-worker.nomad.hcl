@@ -32,7 +32,7 @@ job "ojs-worker" {
         OJS_CONTAINER_GRACE_PERIOD = "95s"
         OJS_LOG_FORMAT = "json"
       }
-      # 32 MB, and 8 MB for each of 10 concurrent jobs: 112 MB.
+      # 32 MB and 8 MB for each job, of which 10 run at a time, are 112.
       resources {
         cpu = 100
         memory = 128
