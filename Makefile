@@ -279,6 +279,8 @@ longest_first = $(foreach each,$(LONGEST),$(filter $(each),$(1))) $(filter-out $
 
 # ThreadSanitizer of GCC before 14 does not start where addresses are strongly randomised. A worker whose handler never
 # returns exits with that thread still there; that is its task, not a leak.
+# 600 seconds are few for it on two busy processors.
+limit.tsan := --limit 1500
 run.tsan := env TSAN_OPTIONS=report_thread_leaks=0 $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 # --duration: after a crash, the last case named is the last one that came to its end.
@@ -356,7 +358,7 @@ $(addprefix $(RESULTS)/,$(WARNED)): $(RESULTS)/warnings/%: FORCE
 	    $(warned.$*) $(SEPARATE) tests/link/implementation.cpp $(programs.$*)'
 # Some warnings (null dereference, uninitialised values, ignored results) come from the optimiser alone.
 $(RESULTS)/warnings/g++/optimised: FORCE
-	@$(YIELD) $(TALLY) run $@ g++ $(COMMON) -I. $(WARNINGS) -O2 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 $(SEPARATE) \
+	@$(YIELD) $(TALLY) run --limit 2400 $@ g++ $(COMMON) -I. $(WARNINGS) -O2 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 $(SEPARATE) \
 	    -c tests/link/implementation.cpp -o /dev/null
 $(RESULTS)/format: FORCE
 	@$(YIELD) $(TALLY) run $@ $(CLANG_FORMAT) --dry-run -Werror $(HAND_WRITTEN)
