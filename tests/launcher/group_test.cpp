@@ -133,6 +133,7 @@ TEST_CASE("process_group: one that is ill before it was ready is forced and rest
     };
     fake_group kv(fleet, restarted_at_once(1));
     kv.turn();
+    kv.turn();
     CHECK(fleet.said() == texts{"start kv-1", "force kv-1"});
     kv.turn();
     CHECK(fleet.running() == texts{"kv-2"});
@@ -232,11 +233,7 @@ TEST_CASE(
         CHECK(fleet.said() == texts{"start kv-1"});
     }
     SUBCASE("another configuration: it is replaced") {
-        meanwhile = [&] { CHECK(made->group->begin_replacement()); };
-        kv.turn();
-        CHECK(fleet.said() == texts{"start kv-1"});
-        group_options wanted = kv_group(2, 0, 1);
-        kv.group->end_replacement(&wanted, 2, "replaced");
+        meanwhile = [&] { CHECK(made->group->begin_rollout(kv_group(2, 0, 1), {})); };
         kv.turn();
         CHECK(fleet.generations() == std::vector<std::uint64_t>{1, 2});
     }

@@ -114,8 +114,8 @@ class launcher_body : public ref_counted {
         result<detail::wake> made = detail::wake::create();
         if (!made) return made.error();
         wake_->it = std::move(*made);
-        around_->routing =
-            make_ref<routing>(options_.on_routable, options_.on_unroutable, options_.on_change, around_->log);
+        around_->routing = make_ref<routing>(options_.on_routable, options_.on_unroutable, options_.on_change,
+                                             around_->log, around_->wake);
         around_->events = make_ref<launcher_events>();
         const result<void> opened = open_all(groups);
         if (opened) return opened;
@@ -370,7 +370,7 @@ OJS_SHUTDOWN_INLINE result<rolling_report> launcher::rolling_replace(const std::
     const detail::ref<detail::process_group> found = detail::find_group(body_->groups(), name);
     if (!found) return detail::no_such("group", name);
     if (!body_->runs()) return error{errc::busy, 0, "the launcher does not run"};
-    return detail::rolling_replacement(*found, wanted, how, until).run();
+    return detail::roll(*found, wanted, how, until);
 }
 
 }  // namespace v0_1_0
