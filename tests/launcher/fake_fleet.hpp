@@ -231,7 +231,8 @@ struct fake_group {
         around->starter = fleet.starter();
         around->routing = ojs::detail::make_ref<ojs::detail::routing>(
             [&fleet](const ojs::process_info& of) { fleet.note("on " + of.id); },
-            [&fleet](const ojs::process_info& of) { fleet.note("off " + of.id); }, nullptr, around->log);
+            [&fleet](const ojs::process_info& of) { fleet.note("off " + of.id); }, nullptr, around->log,
+            [this] { around->wake(); });
         around->socket_folder = "/nowhere";
         around->wake = [this] {
             const std::lock_guard<std::mutex> held(mutex_);

@@ -53,7 +53,7 @@ class group_model {
             now_ += 1ms;
             reconcile();
         }
-        REQUIRE(is_at_rest());
+        REQUIRE_MESSAGE(is_at_rest(), describe());
     }
     void check() {
         const group_info info = kv_.group->info();
@@ -124,10 +124,12 @@ class group_model {
         options.canary_wait = std::chrono::milliseconds(below(3));
         options.retries = below(2);
         options.retry_first = options.retry_last = 1ms;
+        const int bad = below(2) == 0 ? 1 + below(3) : 0;
+        const auto begun = kv_.group->begin_rollout(to, options);
+        if (!begun) return;
+        rollout_ = *begun;
         last_before_ = last_number();
-        bad_ = below(2) == 0 ? 1 + below(3) : 0;
-        auto begun = kv_.group->begin_rollout(to, options);
-        if (begun) rollout_ = *begun;
+        bad_ = bad;
     }
     void settle_some() {
         for (const std::string& id : fleet_.running()) {
@@ -155,7 +157,7 @@ class group_model {
         if (of.fails == 1) return process->becomes(instance_state::crashed, 1);
         if (of.fails == 3) return;
         if (!info.routable) process->becomes(instance_state::ready);
-        if (of.fails == 2 && info.routable) process->becomes(instance_state::crashed, 0);
+        if (of.fails == 2 && info.routable) process->becomes(instance_state::crashed, 3);
     }
     bool was_asked(const std::string& id) const {
         for (const std::string& each : fleet_.said()) {
@@ -166,9 +168,10 @@ class group_model {
     void reconcile() {
         for (int i = 0; i < 200; ++i) {
             for (const std::string& id : fleet_.running()) advance(id, false);
-            if (kv_.group->reconcile(now_) > now_) break;
+            const time_point due = kv_.group->reconcile(now_);
+            see_rollout();
+            if (due > now_) break;
         }
-        see_rollout();
     }
     void see_rollout() {
         if (!rollout_ || kv_.group->info().replacing) return;
@@ -205,6 +208,15 @@ class group_model {
         const group_info info = kv_.group->info();
         return !info.replacing && info.ready == wanted() &&
                static_cast<int>(fleet_.running().size()) == wanted();
+    }
+
+    std::string describe() const {
+        const group_info info = kv_.group->info();
+        std::string out = std::to_string(info.ready) + " ready of " + std::to_string(wanted()) + ", " +
+                          info.message + (info.replacing ? ", replacing: " : ": ");
+        for (const std::string& id : fleet_.running())
+            out += id + " " + to_string(fleet_.get(id)->info().state) + (was_asked(id) ? " asked, " : ", ");
+        return out;
     }
 
     std::mt19937 random_;

@@ -151,6 +151,15 @@ TEST_CASE("rolling_replace: one that ends within min_ready_time was never ready,
     CHECK(fleet.broken() == texts{});
 }
 
+TEST_CASE("rolling_replace: how long a process must be ready, where nothing else is given") {
+    group_options options;
+    CHECK(detail::min_ready_time(options) == 5s);
+    options.process.participates = false;  // it is ready once it runs
+    CHECK(detail::min_ready_time(options) == 1s);
+    options.min_ready_time = 0s;
+    CHECK(detail::min_ready_time(options) == 0s);
+}
+
 TEST_CASE("rolling_replace: an empty group has canaries, and is done when all of it is ready") {
     fake_fleet fleet;
     fake_group kv(fleet, kv_group(2, 2, 1));
@@ -460,11 +469,9 @@ TEST_CASE("rolling_replace: of a group that was shut down, those that still drai
     kv.turn();
     REQUIRE(kv.group->shut_down({"over for today", {}, {}}));
     std::thread roller([&] { CHECK(kv.roll(kv_group(2, 2, 1))); });
-    replacement_phase phase = replacement_phase::none;
-    while ((phase = kv.group->info().replacement.phase) == replacement_phase::none) std::this_thread::yield();
-    CHECK(phase == replacement_phase::draining);
-    kv.turn();
-    CHECK(fleet.running() == texts{"kv-1", "kv-2"});
+    REQUIRE(fleet.notes().wait_for(5));  // two started and stopped, and one more started
+    CHECK(kv.group->info().replacement.phase == replacement_phase::draining);
+    CHECK(fleet.running() == texts{"kv-1", "kv-2", "kv-3"});
     fleet.get("kv-1")->becomes(instance_state::complete);  // two would be more than three with the other
     fleet.get("kv-2")->becomes(instance_state::complete);
     roller.join();

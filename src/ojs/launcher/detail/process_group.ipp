@@ -224,10 +224,6 @@ inline void process_group::judge_ended(time_point now, todo& left) {
 
 inline void process_group::look_at_members(time_point now) {
     for (const ref<member>& each : members_) {
-        if (each->leaving && each->gone_by == time_point()) {
-            each->ask_by = now + max_hook_time;
-            each->gone_by = now + stop_time(options_of(each->generation).process.shutdown);
-        }
         const bool ready = is_ready(*each);
         if (ready && each->ready_since == time_point()) each->ready_since = now;
         const bool proven = ready && now >= proven_at(*each);
@@ -273,7 +269,12 @@ inline void process_group::take_ill(todo& left) {
 // Those that no hook routes to any more, or whose hook takes too long.
 inline void process_group::pick_asked(time_point now, todo& left) {
     for (const ref<member>& each : members_) {
-        if (!each->leaving || each->asked || each->forced || !each->process) continue;
+        if (!each->leaving) continue;
+        if (each->gone_by == time_point()) {
+            each->ask_by = now + max_hook_time;
+            each->gone_by = now + stop_time(options_of(each->generation).process.shutdown);
+        }
+        if (each->asked || each->forced || !each->process) continue;
         if (around_->routing->was_told(each->unrouted) || now >= each->ask_by) left.ask.push_back(each);
     }
 }

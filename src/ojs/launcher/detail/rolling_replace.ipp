@@ -30,8 +30,9 @@ inline void process_group::advance(time_point now, todo& left) {
     if (r.failed) retry_or_roll_back(now, left);
     drop_unready(left);
     if (goes_forward()) watch_canaries(now, left);
-    if (replacing() && is_complete(now))
-        conclude(goes_forward() ? replacement_end::done : replacement_end::rolled_back);
+    if (!replacing() || !is_complete(now)) return;
+    conclude(goes_forward() ? replacement_end::done : replacement_end::rolled_back);
+    if (r.result == replacement_end::done) finish(left);  // while all of it is ready
 }
 
 // Of the processes that it has started.
@@ -99,8 +100,9 @@ inline void process_group::watch_canaries(time_point now, todo& left) {
         r.watched_until = now + r.options.canary_wait;
         tell(left, log_level::info, "canaries are watched");
     }
-    if (r.canaries == step::watched && now >= r.watched_until)
-        r.canaries = r.options.canary_check ? step::check_due : step::passed;
+    if (r.canaries != step::watched || now < r.watched_until) return;
+    r.canaries = r.options.canary_check ? step::check_due : step::passed;
+    touch();
 }
 
 inline bool process_group::all_replaced() const {
