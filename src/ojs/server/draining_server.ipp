@@ -59,21 +59,24 @@ class draining_server::impl final : public detail::ref_counted {
     }
 
     result<void> start(std::string_view address) {
-        result<detail::array<detail::listener>> opened =
-            detail::open_listeners(address, context_.options.reuse_port);
-        if (!opened) return opened.error();
-        listeners_ = std::move(*opened);
-        for (const detail::listener& each : listeners_)
+        result<void> started = detail::open_listeners(address, context_.options.reuse_port, listeners_);
+        if (started) started = start_threads();
+        for (detail::listener& each : listeners_) {
+            if (!started) each.give_back();
             detail::append(address_, {address_.empty() ? "" : ",", each.where().name});
-        result<detail::event_queue> queue = detail::event_queue::create();
-        if (!queue) return queue.error();
-        queue_ = std::move(*queue);
-        result<detail::wake> waker = detail::wake::create();
-        if (!waker) return waker.error();
-        wake_ = std::move(*waker);
-        return start_threads();
+        }
+        return started;
+    }
+    // In a child made by fork() the threads are the parent's, one of which may hold a lock here for ever.
+    void leave_to_parent() noexcept {
+        if (!is_forked()) return;
+        retain();  // never destroyed: a condition waits for its waiters
+        if (!mutex_.try_lock()) return;
+        for (detail::listener& each : listeners_) each.leave();
+        for (const detail::ref<connection>& each : connections_) each->close();
     }
     drain_result drain(const drain_options& options) {
+        if (is_forked()) return {};
         const detail::lock_guard alone(drain_mutex_);
         if (drained_) return result_;
         drained_ = true;
@@ -103,10 +106,18 @@ class draining_server::impl final : public detail::ref_counted {
     using connection = detail::server_connection;
     enum class accepting { no, yes, last_time };
 
+    bool is_forked() const noexcept { return ::getpid() != owner_; }
+
     // ---- starting ----
 
     // The first accepts, the last is for the drain alone.
     result<void> start_threads() {
+        result<detail::event_queue> queue = detail::event_queue::create();
+        if (!queue) return queue.error();
+        queue_ = std::move(*queue);
+        result<detail::wake> waker = detail::wake::create();
+        if (!waker) return waker.error();
+        wake_ = std::move(*waker);
         const std::size_t count = detail::thread_count(context_.options.threads);
         threads_ = detail::array<detail::thread>(count + 2);
         for (std::size_t i = 1; i <= count; ++i) {
@@ -231,11 +242,12 @@ class draining_server::impl final : public detail::ref_counted {
             if (each->has_asked()) each->notice_drain();
         }
     }
-    // Who waits in the queue would see a reset.
+    // A closed queue is reset. A successor accepts from the same one, unless each process has its own (SO_REUSEPORT).
     void end_accepting() noexcept {
+        const bool leaves_queue = has_successor_ && !context_.options.reuse_port;
         for (detail::listener& each : listeners_) {
             // Without descriptors for them, the idle ones go first, and a moment later there are some.
-            for (int tries = detail::tries_for_queue; !has_successor_ && tries > 0 && !is_over();) {
+            for (int tries = detail::tries_for_queue; !leaves_queue && tries > 0 && !is_over();) {
                 if (accept_one(each)) {
                     tries = detail::tries_for_queue;
                     continue;
@@ -353,6 +365,7 @@ class draining_server::impl final : public detail::ref_counted {
         changed_.notify_all();
     }
 
+    const pid_t owner_ = ::getpid();
     detail::draining_context context_;
     std::string address_;
     detail::event_queue queue_;
@@ -377,8 +390,15 @@ class draining_server::impl final : public detail::ref_counted {
 OJS_SHUTDOWN_INLINE draining_server::draining_server(detail::ref<impl> body) noexcept
     : impl_(std::move(body)) {}
 OJS_SHUTDOWN_INLINE draining_server::draining_server(draining_server&& other) noexcept = default;
-OJS_SHUTDOWN_INLINE draining_server& draining_server::operator=(draining_server&& other) noexcept = default;
-OJS_SHUTDOWN_INLINE draining_server::~draining_server() = default;
+OJS_SHUTDOWN_INLINE draining_server& draining_server::operator=(draining_server&& other) noexcept {
+    detail::ref<impl> taken = std::move(other.impl_);
+    const draining_server ended(std::move(*this));
+    impl_ = std::move(taken);
+    return *this;
+}
+OJS_SHUTDOWN_INLINE draining_server::~draining_server() {
+    if (impl_) impl_->leave_to_parent();
+}
 
 OJS_SHUTDOWN_INLINE result<draining_server> draining_server::start(std::string_view address,
                                                                    http_handler handler,
