@@ -497,6 +497,8 @@ deps-adapters:  ## the same for `make adapters-test`: OpenSSL, nginx, libpq and 
 	@CXX='$(CXX)' tools/deps.sh adapters
 
 # Not part of `make check`: it wants the suites, and a runner that you have built.
+RUNNER ?=
+SUITE_DIR ?= ../ojs-conformance/suites
 conformance: deps  ## dev_backend against the published suites: make conformance RUNNER='COMMAND' SUITE_DIR=DIR
 	@$(MAKE) -s $(JOBS) $(BUILD)/dev_backend
 	@tests/conformance/run.sh $(BUILD) '$(SUITE_DIR)' '$(RUNNER)'
