@@ -11,6 +11,7 @@
 #include "../base/detail/text.hpp"
 #include "../core/detail/wake.hpp"
 #include "../net/detail/listener.ipp"
+#include "detail/active_threads.ipp"
 #include "detail/event_queue.ipp"
 #include "detail/listeners.ipp"
 #include "detail/server_connection.ipp"
@@ -30,11 +31,10 @@ inline constexpr auto time_for_late = std::chrono::milliseconds(100);
 // on which the next is on its way.
 inline constexpr auto time_to_hand_over = std::chrono::milliseconds(100);
 
-inline std::size_t thread_count(std::size_t wanted) noexcept {
+inline std::size_t thread_count(std::size_t wanted, std::size_t processors) noexcept {
     constexpr std::size_t most = 1024;
     if (wanted > 0) return wanted < most ? wanted : most;
-    const long processors = ::sysconf(_SC_NPROCESSORS_ONLN);
-    return processors < 4 ? 8 : static_cast<std::size_t>(processors) * 2;
+    return processors < 4 ? 8 : processors * 2;
 }
 
 }  // namespace detail
@@ -118,7 +118,10 @@ class draining_server::impl final : public detail::ref_counted {
         result<detail::wake> waker = detail::wake::create();
         if (!waker) return waker.error();
         wake_ = std::move(*waker);
-        const std::size_t count = detail::thread_count(context_.options.threads);
+        const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
+        const std::size_t processors = online > 1 ? static_cast<std::size_t>(online) : 1;
+        const std::size_t count = detail::thread_count(context_.options.threads, processors);
+        active_.begin(static_cast<int>(count < processors ? count : processors), static_cast<int>(count + 1));
         threads_ = detail::array<detail::thread>(count + 2);
         for (std::size_t i = 1; i <= count; ++i) {
             const result<void> started = start_thread(i, "ojs-serve", [this, i] { serve_until_stopped(i); });
@@ -159,6 +162,7 @@ class draining_server::impl final : public detail::ref_counted {
         for (;;) {
             await_peers(waiting);
             if (waiting[0].revents != 0) wake_.clear();
+            active_.adjust();
             detail::lock_guard held(mutex_);
             if (stopping_) return;
             const accepting now = accepting_;
@@ -178,7 +182,8 @@ class draining_server::impl final : public detail::ref_counted {
     int await_peers(detail::array<pollfd>& waiting) noexcept {
         detail::lock_guard held(mutex_);
         const bool accepts = accepting_ == accepting::yes && !full_;
-        const int timeout = connections_.empty() ? -1 : static_cast<int>(detail::sweep_interval.count());
+        const auto interval = active_.needs_adjusting() ? detail::activity_interval : detail::sweep_interval;
+        const int timeout = connections_.empty() ? -1 : static_cast<int>(interval.count());
         held.unlock();
         waiting[0] = {wake_.fd(), POLLIN, 0};
         for (std::size_t i = 0; i < listeners_.size(); ++i)
@@ -267,10 +272,12 @@ class draining_server::impl final : public detail::ref_counted {
     // ---- serving ----
 
     void serve_until_stopped(std::size_t place) {
-        while (void* const found = queue_.wait()) {
+        active_.enter();
+        while (void* const found = active_.next([&] { return queue_.wait(); }, [&] { wake_.notify(); })) {
             connection& which = *static_cast<connection*>(found);
             detail::call_guarded([&] { serve(which); },
                                  [&] {  // the handler ended this thread
+                                     active_.leave();
                                      remove(which);
                                      replace_thread(place);
                                  });
@@ -305,7 +312,12 @@ class draining_server::impl final : public detail::ref_counted {
         const bool was_last = stopping_ && connections_.empty();
         held.unlock();
         if (was_full) wake_.notify();
-        if (was_last) queue_.stop();
+        if (was_last) stop_serving();
+    }
+
+    void stop_serving() noexcept {
+        queue_.stop();
+        active_.stop();
     }
 
     // ---- ending ----
@@ -357,7 +369,7 @@ class draining_server::impl final : public detail::ref_counted {
         const bool none_left = connections_.empty();  // else whoever removes the last one stops the queue
         held.unlock();
         wake_.notify();
-        if (none_left) queue_.stop();
+        if (none_left) stop_serving();
         return out;
     }
     void tell_changed() noexcept {
@@ -369,6 +381,7 @@ class draining_server::impl final : public detail::ref_counted {
     detail::draining_context context_;
     std::string address_;
     detail::event_queue queue_;
+    detail::active_threads active_;
     detail::wake wake_;  // of the thread that accepts
 
     detail::mutex drain_mutex_;  // one drain() at a time
