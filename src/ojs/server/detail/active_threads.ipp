@@ -44,12 +44,11 @@ class active_threads {
         const auto computed = std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
         const unsigned events = events_.load();
         const lock_guard held(mutex_);
-        const bool is_first = now - adjusted_at_ > 10 * activity_interval;
         const bool stands_still = detail::exchange(seen_events_, events) == events;
         const bool is_idle = (computed - computed_) * 4 < (now - adjusted_at_) * active_.load();
         computed_ = computed;
         adjusted_at_ = now;
-        if (is_first) return;
+        if (detail::exchange(is_first_, false)) return;
         if (waiting_.load() == 0) {
             if (!stands_still && !is_idle) return;
             needed_at_ = now;
@@ -60,9 +59,10 @@ class active_threads {
             needed_at_ = now;
             --allowed_;
         } else {
+            is_first_ = true;
             is_adjusting_ = false;
-            if (waiting_.load() == 0)
-                is_adjusting_ = true;  // whoever took the last event saw that it was set
+            // A thread that took the last waiting place meanwhile saw it set.
+            if (waiting_.load() == 0) is_adjusting_ = true;
         }
     }
     void stop() noexcept {
@@ -89,6 +89,7 @@ class active_threads {
     atomic<bool> is_adjusting_{false};
     mutex mutex_;  // guards what follows, and the first two where threads park
     condition unparked_;
+    bool is_first_ = true;  // there is nothing to compare with yet
     unsigned seen_events_ = 0;
     std::chrono::nanoseconds computed_{0};
     time_point adjusted_at_;

@@ -108,11 +108,9 @@ class server_connection final : public ref_counted {
         if (has_bytes()) {
             server_.in_hand.fetch_add(1);
             state now = state::idle;
-            if (!state_.compare_exchange_strong(now, state::reading)) {
-                server_.in_hand.fetch_sub(1);
-            } else {
-                set_deadline(deadline_after(server_.options.request_timeout));
-            }
+            const bool begun = state_.compare_exchange_strong(now, state::reading);
+            if (begun) set_deadline(deadline_after(server_.options.request_timeout));
+            if (!begun) server_.in_hand.fetch_sub(1);
         } else if (is_fresh_.load()) {
             if (!is_late_.exchange(true)) server_.late.fetch_add(1);
         } else {
