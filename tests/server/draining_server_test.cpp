@@ -205,6 +205,22 @@ TEST_CASE("draining server: handlers that throw, end their thread, or drop the c
     CHECK(server.drain(in_time()).cut == 0);
 }
 
+TEST_CASE("draining server: while handlers wait, as many run as there are threads, and then each answers") {
+    gate held;
+    draining_server_options options;
+    options.threads = 24;
+    draining_server server = start(held.handler(), options);
+    std::vector<std::unique_ptr<peer::client>> clients;
+    for (int i = 0; i < 24; ++i) {
+        clients.push_back(std::make_unique<peer::client>(server.port()));
+        clients.back()->send(get("/held"));
+    }
+    REQUIRE(held.entered.wait_for(24));
+    held.may_go.set();
+    for (const auto& each : clients) CHECK(status_of(each->answer()) == "200");
+    server.drain(until(steady_clock::now()));  // which ends the threads that are parked by now as well
+}
+
 // ---- bounds ----
 
 TEST_CASE("draining server: connections that wait, send slowly or do not read hold up no thread") {

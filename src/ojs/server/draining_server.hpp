@@ -17,7 +17,8 @@ inline namespace v0_1_0 {
 
 struct draining_server_options {
     http_limits limits;
-    // Requests answered at the same time, a thread each, 1024 at most. 0: two for each processor, and 8 at least.
+    // Requests answered at the same time, a thread each, 1024 at most. 0: two for each processor, and 8 at least. Beyond one
+    // for each processor they join while handlers wait: twice as many each millisecond.
     std::size_t threads = 0;
     // More wait in the listen queue; for them the connection that has been idle longest is closed.
     std::size_t max_connections = 16384;

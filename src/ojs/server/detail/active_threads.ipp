@@ -67,7 +67,7 @@ class active_threads {
     }
     void stop() noexcept {
         const lock_guard held(mutex_);
-        allowed_ = all_ + 1;
+        stopped_ = true;
         unparked_.notify_all();
     }
 
@@ -76,7 +76,7 @@ class active_threads {
         lock_guard held(mutex_);
         if (active_ <= allowed_) return;
         --active_;
-        while (active_ >= allowed_) unparked_.wait(held);
+        while (active_ >= allowed_ && !stopped_) unparked_.wait(held);
         ++active_;
     }
 
@@ -89,6 +89,7 @@ class active_threads {
     atomic<bool> is_adjusting_{false};
     mutex mutex_;  // guards what follows, and the first two where threads park
     condition unparked_;
+    bool stopped_ = false;
     bool is_first_ = true;  // there is nothing to compare with yet
     unsigned seen_events_ = 0;
     std::chrono::nanoseconds computed_{0};
