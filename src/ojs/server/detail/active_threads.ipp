@@ -52,7 +52,8 @@ class active_threads {
         if (waiting_.load() == 0) {
             if (!stands_still && !is_idle) return;
             needed_at_ = now;
-            allowed_ = active_ * 2 < all_ ? active_ * 2 : all_;
+            const int twice = active_ * 2;  // 0 while the only thread is replaced by another
+            allowed_ = twice < base_ ? base_ : twice < all_ ? twice : all_;
             unparked_.notify_all();
         } else if (allowed_ > base_) {
             if (now - needed_at_ < 10 * activity_interval) return;
