@@ -204,6 +204,7 @@
 #include "ojs/worker/worker.ipp"
 
 #if OJS_SHUTDOWN_SERVER
+#include "ojs/server/detail/active_threads.ipp"
 #include "ojs/server/detail/event_queue.ipp"
 #include "ojs/server/detail/listeners.ipp"
 #include "ojs/server/detail/server_connection.ipp"
