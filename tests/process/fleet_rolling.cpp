@@ -280,7 +280,8 @@ class restless_group {
   private:
     std::vector<ojs::process_info> running() const {
         std::vector<ojs::process_info> out;
-        for (const ojs::process_info& each : of_.group(name_)->processes) {
+        const auto now = of_.group(name_);
+        for (const ojs::process_info& each : now->processes) {
             if (each.pid > 0 && !ojs::is_stopping(each.state)) out.push_back(each);
         }
         return out;
