@@ -692,7 +692,7 @@ TEST_CASE("rfc_041: a coordinator that answers a Shutdown badly is ended in boun
         CHECK(fleet.reaches(id, instance_state::forced));
         CHECK(fleet.path(id) == words{"STARTING", "READY", "SHUTDOWN_REQUESTED", "FORCED"});
         CHECK(fleet.info(id).exit.signal == SIGTERM);
-        CHECK((fleet.at("shutdown not delivered", id) >= 0 || fleet.at("asking with SIGTERM", id) >= 0));
+        CHECK((fleet.at("shutdown not acknowledged", id) >= 0 || fleet.at("asking with SIGTERM", id) >= 0));
     }
     fleet.end();
 }

@@ -31,6 +31,7 @@ inline std::string fault_in_process(const process_options& of) {
     constexpr std::chrono::milliseconds zero{0};
     const shutdown_timeouts& times = of.shutdown;
     if (of.child.command.empty()) return "command: is empty";
+    if (of.rpc_timeout <= zero) return "rpc_timeout: is not above 0";
     if (of.readiness_interval <= zero) return "readiness_interval: is not above 0";
     if (of.health_interval < zero) return "health_interval: is negative";
     if (of.unhealthy_after < 1) return "unhealthy_after: is not above 0";
@@ -38,6 +39,7 @@ inline std::string fault_in_process(const process_options& of) {
     if (times.max_duration < times.grace_period)
         return cat({"shutdown.max_duration (", format_duration(times.max_duration),
                     ") < shutdown.grace_period (", format_duration(times.grace_period), ")"});
+    if (times.report_time < zero) return "shutdown.report_time: is negative";
     if (times.poll_interval <= zero) return "shutdown.poll_interval: is not above 0";
     return times.kill_delay < zero ? "shutdown.kill_delay: is negative" : "";
 }

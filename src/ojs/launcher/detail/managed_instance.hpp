@@ -40,8 +40,6 @@ inline instance_state next_state(instance_state now, instance_event what) noexce
     return next == same ? now : next;
 }
 
-// To a coordinator, while its process is watched.
-inline constexpr std::chrono::milliseconds longest_question{1000};
 inline constexpr std::chrono::milliseconds kill_patience{5000};  // a SIGKILL that takes longer is told
 inline constexpr unsigned told_failure = 10;                     // of questions in a row, each so many-th
 
@@ -187,12 +185,12 @@ class managed_instance final : public instance {
         const time_point now = steady_clock::now();
         const bool look = now >= next_look_ || (wanted.look && client_);
         if (manner_ == manner::asked) {
-            tell_grace_is_over();
+            say_overdue();
             if (now >= limit) {
                 return end_by_signal(manner::forced, deadline_after(spec_.options.shutdown.kill_delay),
                                      "forcing shutdown with SIGTERM", why_no_longer());
             }
-            if (look) return delivered_ ? look_at_status() : send_request();
+            if (look) return request_due_ ? send_request() : look_at_status();
             return;
         }
         if (wanted.shut_down) return ask_to_shut_down();
@@ -218,12 +216,11 @@ class managed_instance final : public instance {
         return true;
     }
     void look_at_readiness() {
-        const time_point deadline = earlier(deadline_after(longest_question), ready_by_);
+        const time_point deadline = earlier(deadline_after(spec_.options.rpc_timeout), ready_by_);
         const result<readiness_response> answer = ask<readiness_response>(
             "GetReadinessStatus", readiness_request{spec_.id}, deadline, interrupt_.fd());
         if (was_interrupted(answer)) return;
         if (answer) {
-            answered_ = true;
             failed_looks_ = 0;
             failed_questions_ = 0;
             heard(*answer);
@@ -261,7 +258,7 @@ class managed_instance final : public instance {
     void ask_to_shut_down();
     void send_request();
     void look_at_status();
-    void tell_grace_is_over();
+    void say_overdue();
     void heard(const shutdown_status& answer);
     void grant_time(const shutdown_status& answer, bool is_new);
     // The first of a row, and then now and again.
@@ -272,13 +269,11 @@ class managed_instance final : public instance {
     // When something else must happen, whatever the process says.
     time_point end_of_patience() const {
         if (manner_ != manner::asked) return ready_by_;
-        if (!delivered_) return earlier(grace_end_, hard_end_);
-        const bool only_granted = spec_.options.shutdown.force_without_request;
-        return earlier(complete_end_, only_granted ? earlier(granted_end_, hard_end_) : hard_end_);
+        return earlier(complete_end_,
+                       spec_.options.shutdown.force_without_request ? granted_end_ : report_end_);
     }
     std::string why_no_longer() const {
         const time_point now = steady_clock::now();
-        if (!delivered_) return "the request could not be delivered";
         if (now >= complete_end_) return "it said that it is complete, and runs on";
         if (now >= hard_end_) return "it was not over at its hard deadline";
         return "its grace period is over, and so is what time it asked for";
@@ -365,17 +360,19 @@ class managed_instance final : public instance {
     // Of the thread alone.
     time_point next_look_{};
     time_point ready_by_ = time_point::max();
-    bool answered_ = false;  // its coordinator, ever
     int failed_looks_ = 0;
     unsigned failed_questions_ = 0;
     manner manner_ = manner::by_itself;
-    bool delivered_ = false;
+    bool request_due_ = true;    // not sent, or a status says that it has not arrived
+    bool acknowledged_ = false;  // the request
     bool past_grace_ = false;
+    bool past_max_ = false;
     shutdown_request request_;
     time_point asked_at_{};
     time_point grace_end_ = time_point::max();
     time_point granted_end_ = time_point::max();  // where only what is asked for is granted
-    time_point hard_end_ = time_point::max();
+    time_point hard_end_ = time_point::max();    // of the drain
+    time_point report_end_ = time_point::max();  // of what reports it
     time_point complete_end_ = time_point::max();  // when it must be gone that said it is complete
 };
 
