@@ -210,4 +210,13 @@ TEST_CASE("launcher_config: contradictions are named") {
     CHECK(fault_of_file(R"({"process_groups": [)" + one +
                         R"(,{"name": "b", "command": ["x"], "id_prefix": "a"}]})") ==
           "process_groups[1].id_prefix: as that of [0]");
+    const auto named = [&](const std::string& name, const std::string& prefix) {
+        return fault_of_file(R"({"process_groups": [)" + one + R"(,{"name": ")" + name +
+                             R"(", "command": ["x"], "id_prefix": ")" + prefix + R"("}]})");
+    };
+    CHECK(named("a-1", "b") == "process_groups[1].name: could also be a process of [0]");
+    CHECK(named("b-20", "b") == "process_groups[1].name: could also be a process of [1]");
+    CHECK(named("a-b", "a-1") == "");  // whose first process is a-1-1
+    CHECK(named("a-", "b") == "");
+    CHECK(named("ab-1", "b") == "");
 }

@@ -126,6 +126,7 @@ class launcher_body : public ref_counted {
     result<void> open_all(const process_groups& groups) {
         result<void> opened = open_ledger();
         if (opened) opened = folder_.open(options_.socket_folder);
+        if (opened && around_->ledger && folder_.is_own()) opened = around_->ledger->add_folder(folder_.path());
         if (!opened) return opened;
         constexpr std::size_t number_and_end = 20;
         for (const group_options& each : options_.groups) {

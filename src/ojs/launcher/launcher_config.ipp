@@ -246,12 +246,22 @@ inline const std::string& prefix_of(const group_options& group) noexcept {
     return group.id_prefix.empty() ? group.name : group.id_prefix;
 }
 
-// Names and ids are not shared.
+// PREFIX-N, as the group numbers its processes.
+inline bool is_id_of(const group_options& group, std::string_view name) noexcept {
+    const std::string& prefix = prefix_of(group);
+    std::uint64_t number = 0;
+    return name.size() > prefix.size() && name.substr(0, prefix.size()) == prefix &&
+           name[prefix.size()] == '-' && parse_number(name.substr(prefix.size() + 1), UINT64_MAX, number);
+}
+
+// Names and ids are not shared, and no name is an id as well: `stop kv-1` has one meaning.
 inline std::string clash_in(const std::vector<group_options>& groups) {
     for (std::size_t i = 0; i < groups.size(); ++i) {
-        for (std::size_t other = 0; other < i; ++other) {
+        for (std::size_t other = 0; other < groups.size(); ++other) {
+            if (is_id_of(groups[other], groups[i].name))
+                return cat({"[", i, "].name: could also be a process of [", other, "]"});
             const bool same_name = groups[i].name == groups[other].name;
-            if (!same_name && prefix_of(groups[i]) != prefix_of(groups[other])) continue;
+            if (other >= i || (!same_name && prefix_of(groups[i]) != prefix_of(groups[other]))) continue;
             return cat({"[", i, "].", same_name ? "name" : "id_prefix", ": as that of [", other, "]"});
         }
     }

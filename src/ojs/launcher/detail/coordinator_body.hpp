@@ -202,7 +202,7 @@ class coordinator_body final : public ref_counted {
         const result<endpoint> where = parse_listen_address(options_.address);
         if (!where) return where.error();
         if (!where->unix_path.empty()) {
-            const result<void> safe = check_folder(where->unix_path);
+            const result<void> safe = check_folder_of(where->unix_path);
             if (!safe) return safe;
         }
         http_server_options limits;
