@@ -392,8 +392,8 @@ TEST_CASE("launcher: options that cannot be meant are said, and nothing is start
     options.socket_folder = sockets.path();
     for (const mode_t mode : {0777, 0770, 01777}) {  // a sticky one keeps no stranger's socket out
         REQUIRE(::chmod(sockets.path().c_str(), mode) == 0);
-        CHECK(fault_of(options, fleet) == "socket_folder: " + options.socket_folder +
-                                              " belongs to, or can be changed by, other users");
+        CHECK(fault_of(options, fleet) ==
+              "socket_folder: " + options.socket_folder + " belongs to, or can be changed by, other users");
     }
     options = two_groups();
     options.state_file = "/nowhere/at/all";

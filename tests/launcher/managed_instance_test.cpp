@@ -431,9 +431,10 @@ TEST_SUITE("managed_instance") {
     TEST_CASE("what max_duration cut short may still be reported before SIGTERM") {
         fixture* self = nullptr;
         fixture f({{"Shutdown", always(ack)}, {"GetShutdownStatus", [&](const std::string&) {
-                        if (self->logged("past its maximum, it may still report")) self->end_child("0");
-                        return answer(says(shutdown_state::draining));
-                    }}});
+                                                   if (self->logged("past its maximum, it may still report"))
+                                                       self->end_child("0");
+                                                   return answer(says(shutdown_state::draining));
+                                               }}});
         self = &f;
         f.spec.options.shutdown.grace_period = f.spec.options.shutdown.max_duration = 50ms;
         f.spec.options.shutdown.report_time = 1h;

@@ -180,8 +180,10 @@ inline config_key object_key(const char* name, config_keys keys) {
 }
 
 inline config_keys shutdown_keys(shutdown_timeouts& into) {
-    return {duration_key("grace_period", into.grace_period), duration_key("max_duration", into.max_duration),
-            duration_key("report_time", into.report_time), duration_key("poll_interval", into.poll_interval),
+    return {duration_key("grace_period", into.grace_period),
+            duration_key("max_duration", into.max_duration),
+            duration_key("report_time", into.report_time),
+            duration_key("poll_interval", into.poll_interval),
             duration_key("kill_delay", into.kill_delay),
             flag_key("force_without_request", into.force_without_request)};
 }
@@ -219,6 +221,7 @@ inline std::string read_config_group(std::string_view source, group_options& out
                            environment_key(child.environment),
                            text_key("working_directory", child.working_directory),
                            flag_key("participates", out.process.participates),
+                           text_key("ready_url", out.process.ready_url),
                            duration_key("rpc_timeout", out.process.rpc_timeout),
                            number_key("desired_instances", out.desired),
                            number_key("min_healthy_instances", out.min_healthy),

@@ -55,7 +55,9 @@ class http_connection final : public ref_counted {
 
     // For the server, from another thread, while its list holds the connection.
     std::uint64_t idle_since() const noexcept { return idle_since_.load(); }  // lower: longer; 0: not idle
-    time_point waits_since() const noexcept { return waits_since_.load(); }   // for its client; max(): it does not
+    time_point waits_since() const noexcept {
+        return waits_since_.load();
+    }  // for its client; max(): it does not
     bool leaves() const noexcept { return leaves_.load(); }
     void close_if_idle() noexcept {
         if (idle_since() == 0) return;
@@ -255,7 +257,8 @@ class http_server::impl final : public detail::ref_counted {
         }
         if (oldest != nullptr && !oldest->leaves()) {
             oldest->close_if_idle();
-        } else if (detail::milliseconds_since(slowest->waits_since()) >= context_.options.crowded_timeout.count()) {
+        } else if (detail::milliseconds_since(slowest->waits_since()) >=
+                   context_.options.crowded_timeout.count()) {
             static_cast<void>(slowest->cut());
         }
         return false;

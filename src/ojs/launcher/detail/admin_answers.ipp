@@ -421,7 +421,8 @@ class launcher_admin {
         limits.limits.head = 8 * 1024;
         limits.limits.body = rpc_body_limit + 1;  // the service refuses what is larger
         limits.max_connections = 32;
-        limits.crowded_timeout = std::chrono::milliseconds(100);  // so that an operator is answered beside slow clients
+        limits.crowded_timeout =
+            std::chrono::milliseconds(100);  // so that an operator is answered beside slow clients
         limits.idle_timeout = std::chrono::seconds(10);
         limits.request_timeout = std::chrono::seconds(5);
         server_ = http_server::start(

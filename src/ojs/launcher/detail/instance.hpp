@@ -23,7 +23,8 @@ inline std::chrono::milliseconds summable(std::chrono::milliseconds time) noexce
 
 // From the order to the end, SIGKILL included.
 inline std::chrono::milliseconds stop_time(const shutdown_timeouts& of) noexcept {
-    return summable(of.max_duration) + summable(of.report_time) + 2 * summable(of.kill_delay) + std::chrono::seconds(5);
+    return summable(of.max_duration) + summable(of.report_time) + 2 * summable(of.kill_delay) +
+           std::chrono::seconds(5);
 }
 
 // One process, from its start to its end. Every member is thread-safe.

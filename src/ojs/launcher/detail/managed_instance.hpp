@@ -10,6 +10,7 @@
 #include "../../base/detail/sync.hpp"
 #include "../../core/detail/wake.hpp"
 #include "../../net/http_client.hpp"
+#include "../group_options.ipp"
 #include "instance.hpp"
 #include "rpc.ipp"
 
@@ -61,6 +62,7 @@ class managed_instance final : public instance {
         info_.id = spec.id;
         info_.group = spec.group;
         info_.address = spec.options.participates ? spec.address : std::string();
+        ready_ = address_of_ready_url(spec.options.ready_url, spec.id);
         info_.generation = spec.generation;
     }
     // Kills what still runs, and joins. Not from the own thread, that is, not from `changed`.
@@ -102,7 +104,7 @@ class managed_instance final : public instance {
         return info_.state;
     }
     result<shutdown_status> ask_status(time_point deadline) override {
-        if (!client_)
+        if (!spec_.options.participates)
             return error{errc::unsupported, 0, cat({spec_.id, " does not take part in the protocol"})};
         return ask<shutdown_status>("GetShutdownStatus", shutdown_status_request{spec_.id}, deadline, -1);
     }
@@ -208,6 +210,20 @@ class managed_instance final : public instance {
         call.policy = resend::always;
         return rpc_call<Answer>(*client_, lifecycle_service, method, request, call);
     }
+    result<readiness_response> ask_ready_url(time_point deadline) {
+        http_request request;
+        request.target = ready_.target;
+        http_call call;
+        call.deadline = deadline;
+        call.interrupt_fd = interrupt_.fd();
+        const result<http_response> answer = client_->send(request, call);
+        if (!answer) return answer.error();
+        if (answer->status != 200)
+            return error{errc::unavailable, 0, cat({"ready_url answered with status ", answer->status})};
+        readiness_response out;
+        out.state = readiness_state::ready;
+        return out;
+    }
     // By a wish: what was asked is asked again at once, if it still matters then.
     template <class Answer>
     bool was_interrupted(const result<Answer>& answer) noexcept {
@@ -217,8 +233,11 @@ class managed_instance final : public instance {
     }
     void look_at_readiness() {
         const time_point deadline = earlier(deadline_after(spec_.options.rpc_timeout), ready_by_);
-        const result<readiness_response> answer = ask<readiness_response>(
-            "GetReadinessStatus", readiness_request{spec_.id}, deadline, interrupt_.fd());
+        const result<readiness_response> answer =
+            spec_.options.participates
+                ? ask<readiness_response>("GetReadinessStatus", readiness_request{spec_.id}, deadline,
+                                          interrupt_.fd())
+                : ask_ready_url(deadline);
         if (was_interrupted(answer)) return;
         if (answer) {
             failed_looks_ = 0;
@@ -250,6 +269,7 @@ class managed_instance final : public instance {
     void look_failed(const error& why) {
         const bool is_ready = state() == instance_state::ready;
         tell_failure("readiness not known", is_ready ? log_level::warn : log_level::debug, why);
+        if (!is_ready) update([&](process_info& now) { now.message = printable(why.text); });
         if (is_ready && ++failed_looks_ >= spec_.options.unhealthy_after) be_unhealthy(why.text);
     }
     void be_unhealthy(const std::string& why) {
@@ -347,7 +367,8 @@ class managed_instance final : public instance {
     time_point started_{};
     wake waker_;
     wake interrupt_;  // of a question: something is wished for that does not wait for its answer
-    result<http_client> client_ = error{};  // none: it does not take part
+    result<http_client> client_ = error{};  // of its coordinator, or its ready_url; none: nothing is asked
+    ready_address ready_;
     child_process child_;
     thread thread_;
 
@@ -370,9 +391,9 @@ class managed_instance final : public instance {
     shutdown_request request_;
     time_point asked_at_{};
     time_point grace_end_ = time_point::max();
-    time_point granted_end_ = time_point::max();  // where only what is asked for is granted
-    time_point hard_end_ = time_point::max();    // of the drain
-    time_point report_end_ = time_point::max();  // of what reports it
+    time_point granted_end_ = time_point::max();   // where only what is asked for is granted
+    time_point hard_end_ = time_point::max();      // of the drain
+    time_point report_end_ = time_point::max();    // of what reports it
     time_point complete_end_ = time_point::max();  // when it must be gone that said it is complete
 };
 

@@ -17,12 +17,13 @@ inline result<void> managed_instance::start() {
     waker = wake::create();
     if (!waker) return waker.error();
     interrupt_ = std::move(*waker);
-    if (spec_.options.participates) {
+    if (spec_.options.participates || !spec_.options.ready_url.empty()) {
         http_client_options how;
         how.limits.head = 8 * 1024;
         how.limits.body = rpc_body_limit;
         how.max_idle_connections = 2;  // our own thread, and an operator's question
-        client_ = http_client::create(url_of(spec_.address), std::move(how));
+        client_ = http_client::create(spec_.options.participates ? url_of(spec_.address) : ready_.url,
+                                      std::move(how));
         if (!client_) return client_.error();
     }
     started_ = info_.started = info_.changed = steady_clock::now();
@@ -64,7 +65,7 @@ inline void managed_instance::ask_to_shut_down() {
     failed_questions_ = 0;
     manner_ = manner::asked;
     change(instance_event::is_asked, log_level::info, "shutdown requested", order.reason);
-    if (client_) return send_request();
+    if (spec_.options.participates) return send_request();
     end_by_signal(manner::asked_by_signal, hard_end_, "asking with SIGTERM", "it does not take part");
 }
 

@@ -38,7 +38,8 @@ inline constexpr const char* own_folder_name = "/ojs-launcher-";
 // With the sockets in it. What is not a launcher's own folder, of ours and 0700, stays.
 inline void remove_own_folder(const std::string& path) {
     struct stat found {};
-    const bool ours = ::lstat(path.c_str(), &found) == 0 && (found.st_mode | S_ISGID) == (S_IFDIR | S_ISGID | 0700) &&
+    const bool ours = ::lstat(path.c_str(), &found) == 0 &&
+                      (found.st_mode | S_ISGID) == (S_IFDIR | S_ISGID | 0700) &&
                       found.st_uid == ::geteuid() && path.find(own_folder_name) != std::string::npos;
     DIR* const listing = ours ? ::opendir(path.c_str()) : nullptr;
     if (listing == nullptr) return;
