@@ -581,6 +581,44 @@ TEST_SUITE("managed_instance") {
         CHECK(it->await(is<state::unhealthy>, soon(), {}) == state::unhealthy);
     }
 
+    TEST_CASE("a program that does not take part is ready when its ready_url is answered with 200") {
+        fixture f;
+        f.spec.options.participates = false;
+        f.spec.options.rpc_timeout = 20ms;
+        std::atomic<int> status{503};
+        std::atomic<bool> as_said{true};
+        test::event release;
+        test::counter asked;
+        const auto serve = [&](const http_request& request) {
+            if (request.method != "GET" || request.target != "/ready?all") as_said = false;
+            asked.add();
+            if (status == 0) release.wait();  // silent
+            http_response out;
+            out.status = status;
+            return out;
+        };
+        result<http_server> server = http_server::start("unix:" + f.folder.file("kv-1.web"), serve);
+        REQUIRE(server);
+        f.spec.options.ready_url = "unix:" + f.folder.file("{id}.web") + ":/ready?all";
+        const ref<instance> it = f.start();
+        REQUIRE(asked.wait_for(2));
+        CHECK(it->info().state == state::starting);
+        CHECK(it->info().message == "ready_url answered with status 503");
+        status = 200;
+        CHECK(it->await(is<state::ready>, soon(), {}) == state::ready);
+        CHECK(as_said);
+        SUBCASE("and unhealthy when it is not any more") {
+            status = 404;
+        }
+        SUBCASE("and unhealthy when nothing is answered") {
+            status = 0;
+        }
+        CHECK(it->await(is<state::unhealthy>, soon(), {}) == state::unhealthy);
+        it->force();
+        CHECK(it->await(over, soon(), {}) == state::forced);
+        release.set();
+    }
+
     TEST_CASE("a wait ends with its token, and a process with the last who knows it") {
         fixture f;
         f.spec.options.participates = false;
