@@ -408,7 +408,7 @@ class Systemd(unittest.TestCase):
     """The launcher under a real systemd, by the unit of examples/deploy. Its programs are this machine's own."""
 
     PROGRAMS = ["/lib/systemd/systemd", "/usr/bin/systemctl", "/lib/systemd/systemd-shutdown"]
-    UNITS = ["basic", "sysinit", "shutdown", "sockets", "timers", "paths", "slices", "multi-user", "umount", "final"]
+    UNITS = ["basic", "sysinit", "shutdown", "sockets", "timers", "paths", "slices", "umount", "final"]
     FLEET = {
         "state_file": "/run/ojs-launcher/state",
         "process_groups": [{
@@ -432,7 +432,7 @@ class Systemd(unittest.TestCase):
             self.skipTest(f"podman runs no systemd here: {started.stderr.strip()}")
         self.id = started.stdout.strip()
         storage.containers.append(self.id)
-        eventually(lambda: self.run_in("/usr/bin/systemctl", "is-active", "multi-user.target", check=False)
+        eventually(lambda: self.run_in("/usr/bin/systemctl", "is-active", "default.target", check=False)
                    .stdout.strip() == "active", lambda: storage.podman("logs", self.id).stdout)
 
     def files(self, folder):
@@ -446,7 +446,7 @@ class Systemd(unittest.TestCase):
             files["/" + inside] = folder / inside
         units = "/lib/systemd/system"
         files.update({f"{units}/{name}.target": f"{units}/{name}.target" for name in self.UNITS})
-        files[f"{units}/default.target"] = f"{units}/multi-user.target"
+        files[f"{units}/default.target"] = f"{units}/basic.target"
         files["/etc/systemd/system/ojs-launcher.service"] = MANIFESTS.parent / "ojs-launcher.service"
         programs = {each: each for each in self.PROGRAMS}
         programs.update({f"/usr/local/bin/{each}": BUILD / each for each in ["launcher", "lifecycle_runner"]})
