@@ -210,7 +210,8 @@ TEST_CASE("launcher_config: contradictions are named") {
     const auto ready_url = [](const std::string& url) {
         return fault("\"participates\": false, \"ready_url\": \"" + url + "\"");
     };
-    for (const char* url : {"http://127.0.0.1:80", "http://[::1]:8080/ready?all", "unix:/run/{id}.sock:/ready"})
+    for (const char* url :
+         {"http://127.0.0.1:80", "http://[::1]:8080/ready?all", "unix:/run/{id}.sock:/ready"})
         CHECK(ready_url(url) == "");
     for (const char* url : {"127.0.0.1:80", "http://", "http://a/b c", "unix:", "ftp://a/"})
         CHECK(ready_url(url).compare(0, 11, "ready_url: ") == 0);

@@ -77,7 +77,8 @@ TEST_CASE(
     CHECK(manager.count("WATCHDOG=1") == 0);
 }
 
-TEST_CASE("service manager: a launcher is ready once every group has min_healthy, and asks for time to drain") {
+TEST_CASE(
+    "service manager: a launcher is ready once every group has min_healthy, and asks for time to drain") {
     notify_socket manager;
     const std::string gate = scratch_file("gate");
     const std::string config = scratch_file("launcher.json");
