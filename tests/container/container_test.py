@@ -407,7 +407,7 @@ class ScratchImage(ContainerTest):
 class Systemd(unittest.TestCase):
     """The launcher under a real systemd, by the unit of examples/deploy. Its programs are this machine's own."""
 
-    PROGRAMS = ["/lib/systemd/systemd", "/usr/bin/systemctl", "/lib/systemd/systemd-shutdown"]
+    PROGRAMS = ["/lib/systemd/systemd", "/usr/bin/systemctl"]
     UNITS = ["basic", "sysinit", "shutdown", "sockets", "timers", "paths", "slices", "umount", "final"]
     FLEET = {
         "state_file": "/run/ojs-launcher/state",
@@ -425,6 +425,7 @@ class Systemd(unittest.TestCase):
             self.skipTest(obstacle.splitlines()[0] if obstacle else f"there is no {missing[0]}")
         with tempfile.TemporaryDirectory(prefix="ojs-systemd-") as folder:
             storage.image("systemd", self.files(Path(folder)))
+        # SYS_ADMIN: for the unit's ProtectSystem and PrivateTmp.
         started = storage.podman(
             "run", "-d", "--systemd=always", "--network", "none", "--user", "0", "--cap-add", "SYS_ADMIN",
             *storage.way, "--entrypoint", json.dumps(["/lib/systemd/systemd"]), "systemd", check=False)
