@@ -407,7 +407,7 @@ class ScratchImage(ContainerTest):
 class Systemd(unittest.TestCase):
     """The launcher under a real systemd, by the unit of examples/deploy. Its programs are this machine's own."""
 
-    PROGRAMS = ["/lib/systemd/systemd", "/usr/bin/systemctl"]
+    PROGRAMS = ["/lib/systemd/systemd", "/usr/bin/systemctl", "/lib/systemd/systemd-shutdown"]
     UNITS = ["basic", "sysinit", "shutdown", "sockets", "timers", "paths", "slices", "umount", "final"]
     FLEET = {
         "state_file": "/run/ojs-launcher/state",
