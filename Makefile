@@ -382,8 +382,8 @@ $(addprefix $(RESULTS)/,$(DURESS)): FORCE
 # ---- make container-test ---------------------------------------------------------------------------------------------
 
 # And the static workers, see packaging.mk.
-IN_CONTAINER := dev_backend static_controller
-container-test: deps deps-container  ## the worker in an image made FROM scratch, run by podman; and under PID 1 wrappers
+IN_CONTAINER := dev_backend static_controller launcher lifecycle_runner
+container-test: deps deps-container  ## the worker in an image made FROM scratch, run by podman, and under PID 1 wrappers; the launcher under systemd
 	@rm -rf $(RESULTS)/container
 	@$(MAKE) -s $(JOBS) $(RESULTS)/container
 	@$(TALLY) sum $(RESULTS)/container

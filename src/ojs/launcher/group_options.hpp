@@ -53,7 +53,7 @@ struct group_options {
     int max_surge = 1;    // and never makes more than so many above `desired`; 0: 1
     std::chrono::milliseconds health_check_timeout{30000};  // for a new one to be ready
     // Only a process that has been ready so long counts as a new one that is; one that fails before fails the replacement.
-    // -1: 5 s, and 1 s where it does not take part, for it is ready once it runs.
+    // -1: 5 s, and 1 s where it neither takes part nor has a ready_url, for it is ready once it runs.
     std::chrono::milliseconds min_ready_time{-1};
     restart_options restart;
     retry_options retry;  // of a replacement by this configuration
@@ -117,7 +117,9 @@ struct launcher_options {
     std::string status_page;
     // Asked, by the threads of that server, for the configuration a group is to be replaced with. Empty: the one it has.
     function<result<group_options>(const std::string& name)> reload;
-    std::string socket_folder;  // where children listen; empty: a new folder of 0700, removed at the end
+    // Where children listen: ours or root's, and not writable by others. Empty: a new folder of 0700, removed at the end, or, where
+    // there is a state_file, by the next launcher.
+    std::string socket_folder;
     // Holds what runs, so that the next launcher finds what one that was killed has left; its folder must be there, and is
     // best in memory (/run). One launcher at a time has it, and no process is started that cannot be written there. Empty:
     // none. Without /proc nobody can tell one process from a later one of its number, and nothing is found.

@@ -88,6 +88,13 @@ class process_group : public ref_counted {
         const lock_guard held(mutex_);
         return members_;
     }
+    // Adds its ready ones. False: they are fewer than min_healthy.
+    bool count_ready_into(int& sum) const {
+        const lock_guard held(mutex_);
+        const int ready = count(is_ready);
+        sum += ready;
+        return ready >= options_.min_healthy;
+    }
     group_info info() const {
         const lock_guard held(mutex_);
         group_info out;
