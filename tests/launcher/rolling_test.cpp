@@ -134,11 +134,13 @@ TEST_CASE("rolling_replace: one that ends within min_ready_time was never ready,
     fake_fleet fleet;
     fleet.least_ready = 2;
     fake_group kv(fleet, kv_group(2, 2, 1));
+    kv.with_hooks();
     kv.turn();
+    CHECK(fleet.notes().wait_for(4));  // two are started and routable
     group_options wanted = kv_group(2, 2, 1);
     wanted.min_ready_time = 1h;
     std::thread crash([&] {
-        CHECK(fleet.notes().wait_for(3));  // kv-3 is ready
+        CHECK(fleet.notes().wait_for(5));  // kv-3 is ready
         fleet.get("kv-3")->becomes(instance_state::crashed, 0);
     });
     const result<rolling_report> done = kv.roll(wanted);
@@ -147,6 +149,7 @@ TEST_CASE("rolling_replace: one that ends within min_ready_time was never ready,
     CHECK(done->rolled_back);
     CHECK(done->failed_id == "kv-3");
     CHECK(done->why == "did not stay ready");
+    CHECK(fleet.said().back() == "start kv-3");  // it was given no work
     CHECK(fleet.running() == texts{"kv-1", "kv-2"});
     CHECK(fleet.broken() == texts{});
 }

@@ -97,8 +97,9 @@ inline void process_group::told(const ref<member>& of, const process_info& now) 
     around_->wake();
 }
 
+// A new one of a rollout is given work once it has proven itself: until then the others do it.
 inline void process_group::tell_routing(member& of) {
-    const bool takes_work = is_ready(of);
+    const bool takes_work = is_ready(of) && (!of.fresh || of.proven);
     if (takes_work == of.told_routable) return;
     of.told_routable = takes_work;
     of.unrouted =
@@ -229,6 +230,7 @@ inline void process_group::look_at_members(time_point now) {
         const bool proven = ready && now >= proven_at(*each);
         if (each->proven && !proven && !each->leaving) note_fault(*each, "did not stay ready");
         each->proven = proven;
+        tell_routing(*each);
     }
 }
 

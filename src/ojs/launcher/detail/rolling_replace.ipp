@@ -127,7 +127,10 @@ inline void process_group::conclude(replacement_end result) {
     rollout& r = *rollout_;
     r.at = rollout::stage::ending;
     r.result = result;
-    for (const ref<member>& each : members_) each->fresh = false;
+    for (const ref<member>& each : members_) {
+        each->fresh = false;
+        tell_routing(*each);
+    }
     touch();
     if (result != replacement_end::done) return;
     std::string prefix = std::move(options_.id_prefix);
