@@ -773,12 +773,9 @@ class river_postgres : public ojs::transport {
             std::clamp(quarter, std::chrono::milliseconds(50), std::chrono::milliseconds(5000)));
         const std::string queues = river_detail::array_of(all_queues_).text();
         look_for_lost_owners(queues);
+        const values due = {queues, insert_channel_};
         check(run_by_halves(
-                  session_, schedule_,
-                  [&] {
-                      return values{queues, insert_channel_};
-                  },
-                  [](const postgres_rows&) {}, call_deadline()),
+                  session_, schedule_, [&] { return due; }, [](const postgres_rows&) {}, call_deadline()),
               "jobs whose time has come");
         if (ojs::steady_clock::now() >= next_queues_) {
             next_queues_ = ojs::deadline_after(std::chrono::minutes(1));
@@ -848,13 +845,11 @@ class river_postgres : public ojs::transport {
     }
     void rescue(const std::string& name, const std::string& queues) {
         int rescued = 0;
-        const ojs::result<void> done = run_by_halves(
-            session_, rescue_,
-            [&] {
-                return values{name, queues};
-            },
-            [&](const postgres_rows& rows) { rescued += rows.size(); }, call_deadline());
-        check(done, "rescue");
+        const values lost = {name, queues};
+        const auto count = [&](const postgres_rows& rows) { rescued += rows.size(); };
+        check(run_by_halves(
+                  session_, rescue_, [&] { return lost; }, count, call_deadline()),
+              "rescue");
         if (rescued > 0)
             notice("rescued " + std::to_string(rescued) + " jobs of " + name + ", which is gone");
     }
@@ -979,8 +974,8 @@ class river_postgres : public ojs::transport {
         const std::lock_guard<std::mutex> held(wishes_mutex_);
         bool out = true;
         for (const auto& each : all) {
-            const auto& wanted = each->request->still_wanted;
-            if (each->count == 0 || (!each->left && (!wanted || wanted()))) continue;
+            if (each->count == 0) continue;
+            if (!each->left && (!each->request->still_wanted || each->request->still_wanted())) continue;
             if (!has_jobs) each->count = 0;
             out = false;
         }
@@ -994,15 +989,14 @@ class river_postgres : public ojs::transport {
             left_out_.clear();
             left_out_until_ = ojs::deadline_after(std::chrono::minutes(1));
         }
+        const auto most_bytes = static_cast<long long>(options_.most_bytes);
+        const postgres_value kinds =
+            options_.kinds.empty() ? postgres_value(nullptr) : river_detail::array_of(options_.kinds).text();
         const auto values_now = [&] {
             postgres_array left_out;
             for (const long long each : left_out_) left_out.add(each);
-            const postgres_value kinds = options_.kinds.empty()
-                                             ? postgres_value(nullptr)
-                                             : river_detail::array_of(options_.kinds).text();
-            return values{queue,   static_cast<long long>(wanted_by(for_whom) - out.size()),
-                          owner(), static_cast<long long>(options_.most_bytes),
-                          kinds,   left_out.text()};
+            const auto count = static_cast<long long>(wanted_by(for_whom) - out.size());
+            return values{queue, count, owner(), most_bytes, kinds, left_out.text()};
         };
         ojs::result<void> done;
         std::size_t known = 0;
@@ -1089,15 +1083,12 @@ class river_postgres : public ojs::transport {
             channel = insert_channel_;
         }
         int given = 0, locked = 0;
+        const values lost = {owner(), ids.text(), channel};
+        const auto count = [&](const postgres_rows& rows) {
+            for (int row = 0; row < rows.size(); ++row) ++(rows.text(row, 0) == "t" ? given : locked);
+        };
         const ojs::result<void> done = run_by_halves(
-            claiming_, give_back_lost_,
-            [&] {
-                return values{owner(), ids.text(), channel};
-            },
-            [&](const postgres_rows& rows) {
-                for (int row = 0; row < rows.size(); ++row) ++(rows.text(row, 0) == "t" ? given : locked);
-            },
-            deadline);
+            claiming_, give_back_lost_, [&] { return lost; }, count, deadline);
         if (!done) return done;
         claims_lost_ = locked > 0;
         if (given > 0)
@@ -1186,7 +1177,7 @@ class river_postgres : public ojs::transport {
              pause = std::min(pause * 2, std::chrono::milliseconds(300))) {
             if (!settle_with_others(shared, deadline))
                 return river_detail::failure(ojs::errc::timed_out, "the database did not answer in time");
-            if (!shared->locked || ojs::steady_clock::now() + pause >= deadline) break;
+            if (!shared->locked || ojs::steady_clock::now() + 2 * pause >= deadline) break;
             std::this_thread::sleep_for(pause);
         }
         if (shared->locked)
