@@ -1074,7 +1074,7 @@ class river_postgres : public ojs::transport {
 
     // With the turn to claim, so that no claim is under way: what is ours and not in hand came with an answer that was lost.
     ojs::result<void> give_back_lost(ojs::time_point deadline) {
-        if (!claims_lost_) return {};
+        if (!claims_lost_.exchange(false)) return {};
         postgres_array ids;
         std::string channel;
         {
@@ -1089,11 +1089,10 @@ class river_postgres : public ojs::transport {
         };
         const ojs::result<void> done = run_by_halves(
             claiming_, give_back_lost_, [&] { return lost; }, count, deadline);
-        if (!done) return done;
-        claims_lost_ = locked > 0;
+        if (!done || locked > 0) claims_lost_ = true;
         if (given > 0)
             notice("gave back " + std::to_string(given) + " jobs whose claim was answered to nobody");
-        return {};
+        return done;
     }
 
     // ---- beating ----
