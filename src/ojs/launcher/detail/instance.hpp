@@ -16,6 +16,9 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
+// To a coordinator, while its process is watched.
+inline constexpr std::chrono::milliseconds longest_question{1000};
+
 // From the order to the end, SIGKILL included.
 inline std::chrono::milliseconds stop_time(const shutdown_timeouts& of) noexcept {
     const auto bounded = [](std::chrono::milliseconds time) {
@@ -56,8 +59,8 @@ struct instance_spec {
 
 using instance_starter = function<result<ref<instance>>(const instance_spec&, instance_changed)>;
 
-// A real process. Returns once it runs, or with why it does not. Where the last reference goes before it is over, it is
-// killed.
+// A real process. Returns before it runs; `changed` says that it does, or why it does not. An error: out of threads,
+// descriptors or memory. Where the last reference goes before it is over, it is killed.
 result<ref<instance>> start_instance(const instance_spec& spec, instance_changed changed, const logger& log);
 
 }  // namespace detail
