@@ -41,15 +41,20 @@ inline machine_limits limits_here() {
 // What the smallest programs need; empty: there is enough.
 inline std::string fault_in_capacity(const std::vector<group_options>& groups, const machine_limits& limits) {
     std::uint64_t instances = 0;
-    for (const group_options& each : groups)
-        instances += static_cast<std::uint64_t>(each.desired) + static_cast<std::uint64_t>(each.max_surge);
+    std::uint64_t descriptors = 128;  // for everything else
+    for (const group_options& each : groups) {
+        const auto count =
+            static_cast<std::uint64_t>(each.desired) + static_cast<std::uint64_t>(each.max_surge);
+        instances += count;
+        descriptors += count * (each.process.participates ? 5 : 3);
+    }
     const struct {
         std::uint64_t needed;
         std::uint64_t limit;
         const char* of;
         const char* fix;
     } needs[] = {
-        {64 + instances * 6, limits.descriptors, "descriptors", "raise LimitNOFILE= (ulimit -n)"},
+        {descriptors, limits.descriptors, "descriptors", "raise LimitNOFILE= (ulimit -n)"},
         {16 + instances * 2, limits.processes, "processes and threads", "raise LimitNPROC= (ulimit -u)"},
         {instances * 320 / 1024, limits.address_space / 1048576, "MiB of address space",
          "raise LimitAS= (ulimit -v)"},

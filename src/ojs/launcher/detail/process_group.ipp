@@ -1,6 +1,8 @@
 #pragma once
 
+#include <errno.h>
 #include <signal.h>
+#include <sys/mman.h>
 
 #include "process_group.hpp"
 
@@ -9,6 +11,23 @@ inline namespace v0_1_0 {
 namespace detail {
 
 // ---- starting ----
+
+// Address space that must be left during a start: one that takes the last leaves none for those that run. Not of the heap,
+// which threads that found no arena cannot share.
+class spare_memory {
+  public:
+    spare_memory() = default;
+    spare_memory(const spare_memory&) = delete;
+    spare_memory& operator=(const spare_memory&) = delete;
+    ~spare_memory() {
+        if (is_there()) ::munmap(at_, size);
+    }
+    bool is_there() const noexcept { return at_ != MAP_FAILED; }
+
+  private:
+    static constexpr std::size_t size = 8 * 1024 * 1024;
+    void* const at_ = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+};
 
 inline result<ref<member>> process_group::launch(const ref<member>& added, const group_options& of) {
     const result<void> started = unless_out_of_memory([&] { return start_process(added, of); });
@@ -22,6 +41,8 @@ inline result<ref<member>> process_group::launch(const ref<member>& added, const
 
 inline result<void> process_group::start_process(const ref<member>& added, const group_options& of) {
     const ref<process_group> self(this);
+    const spare_memory spare;
+    if (!spare.is_there()) return error{errc::unavailable, ENOMEM, "out of memory"};
     instance_spec spec;
     spec.id = added->id;
     spec.group = of.name;
