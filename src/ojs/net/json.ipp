@@ -399,9 +399,13 @@ class json_walk {
         at_ = end;
     }
 
-    // In a string: neither its end nor an escape nor what must be one.
-    static bool is_plain(char c) noexcept {
-        return c != '"' && c != '\\' && static_cast<unsigned char>(c) >= 0x20;
+    // The next quote, escape or control character of a string.
+    std::size_t plain_end(std::size_t at) const noexcept {
+        const auto is_plain = [](char c) {
+            return c != '"' && c != '\\' && static_cast<unsigned char>(c) >= 0x20;
+        };
+        while (at < text_.size() && is_plain(text_[at])) ++at;
+        return at;
     }
 
     void take_string() noexcept {
@@ -411,7 +415,7 @@ class json_walk {
         }
         ++at_;
         for (;;) {
-            while (at_ < text_.size() && is_plain(text_[at_])) ++at_;
+            at_ = plain_end(at_);
             if (next() == '"') break;
             if (static_cast<unsigned char>(next()) < 0x20) {  // also at the end of the text
                 fault_ = syntax;

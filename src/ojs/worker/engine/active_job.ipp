@@ -313,10 +313,14 @@ class job_table {
             for (active_job* job = first.get(); job != nullptr; job = job->next_in_table.get()) look(*job);
         }
     }
-    array<ref<active_job>> snapshot() const {
-        array<ref<active_job>> out;
+    // Allocates nothing under the mutex but for jobs that are claimed meanwhile, and nothing at all if `out` has room.
+    void append_to(array<ref<active_job>>& out) const {
         out.reserve(size());
         each([&](active_job& job) { out.push_back(ref<active_job>(&job)); });
+    }
+    array<ref<active_job>> snapshot() const {
+        array<ref<active_job>> out;
+        append_to(out);
         return out;
     }
 

@@ -135,6 +135,7 @@ class heartbeat : public ref_counted {
 
     result<void> beat(std::string state, bool matters, function<bool()> still_wanted) {
         array<ref<active_job>> jobs;
+        jobs.reserve(worker_.jobs.size());  // not under the table's mutex
         worker_.jobs.each([&](active_job& job) {
             if (!job.lost()) jobs.push_back(ref<active_job>(&job));
         });

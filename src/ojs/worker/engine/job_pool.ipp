@@ -26,7 +26,9 @@ class job_pool : public ref_counted {
           schedule_(worker_.options.poll_interval),
           threads_(*this, running_.count(), worker_.supervisor),
           cancels_(worker_, threads_),
-          reports_(worker_, threads_, [this] { slot_came_free(); }),
+          reports_(
+              worker_, threads_, [this] { slot_came_free(); },
+              [this] { cancels_.notify_all([this] { return jobs_in_handlers(); }); }),
           intake_(worker_, std::move(handlers), all_jobs_, reports_) {
         ready_.reserve(static_cast<std::size_t>(worker_.options.concurrency));
     }
@@ -113,13 +115,10 @@ class job_pool : public ref_counted {
         return threads_.start_service(worker_.service_thread(name), std::move(body));
     }
 
-    void expect_reports() { reports_.expect(16); }
+    void expect_reports(std::size_t threads) { reports_.expect(threads); }
     // Cancels all jobs, by one store; false where they were before. And tells those who wait for that, beside the caller.
     bool cancel_all(cancel_reason why) { return all_jobs_->request(why, steady_clock::now()); }
-    void tell_all_cancelled() {
-        const auto notify = [this] { cancels_.notify_all([this] { return jobs_in_handlers(); }); };
-        insist([&] { reports_.run_first(notify); });
-    }
+    void tell_all_cancelled() { reports_.run_first(); }
     // The same for some.
     void run_cancel_callbacks(const array<ref<active_job>>& jobs) { cancels_.run(jobs); }
 

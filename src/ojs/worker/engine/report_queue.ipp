@@ -11,9 +11,13 @@ namespace detail {
 // Many round trips at once, each on a thread of the pool, because a stop has little time. Thread-safe.
 class report_queue {
   public:
-    // `settled_one` is called after each.
-    report_queue(worker_context& worker, pool_threads& threads, function<void()> settled_one)
-        : worker_(worker), threads_(threads), settled_one_(std::move(settled_one)) {}
+    // `settled_one` is called after each. `first_task` may block.
+    report_queue(worker_context& worker, pool_threads& threads, function<void()> settled_one,
+                 function<void()> first_task)
+        : worker_(worker),
+          threads_(threads),
+          settled_one_(std::move(settled_one)),
+          first_task_(std::move(first_task)) {}
 
     // A job that the caller has taken. Reports it on this thread if there is no memory to queue it.
     void add(ref<active_job> job, verdict report) {
@@ -23,7 +27,8 @@ class report_queue {
         settled_one_();
     }
 
-    // Reports all jobs as interrupted, unless their handlers are faster: each is taken in its turn. Constant time.
+    // Reports all jobs as interrupted, unless their handlers are faster: each is taken in its turn. Allocates nothing if a
+    // thread waits: busy handlers may hold up each malloc().
     void interrupt_all(cancel_reason why) {
         {
             const lock_guard held(mutex_);
@@ -35,21 +40,23 @@ class report_queue {
         start_wanted();
     }
 
-    // Runs a task before the next report, on another thread. It may block.
-    void run_first(function<void()> task) {
+    // Runs the first task before the next report, on another thread. The same holds.
+    void run_first() {
         {
             const lock_guard held(mutex_);
-            first_ = std::move(task);
+            first_due_ = true;
+            if (expected_ > 0) --expected_;
             work_.notify_one();
         }
         start_wanted();
     }
 
-    // Starts threads for this many jobs in advance: thread creation is slow while thousands of handlers are busy.
-    void expect(std::size_t jobs) {
+    // Starts this many threads and allocates what interrupt_all() needs: both are slow while handlers are busy.
+    void expect(std::size_t threads) {
         {
             const lock_guard held(mutex_);
-            expected_ = jobs;
+            attempt([this] { room_.reserve(worker_.jobs.size()); });
+            expected_ = threads;
         }
         start_wanted();
     }
@@ -81,7 +88,7 @@ class report_queue {
     // True if one more thread would have something to do; it counts as started.
     bool wants_thread() {
         const lock_guard held(mutex_);
-        if (running_ - busy_ >= taken_.size() + open_.size() + expected_ + (first_ ? 1 : 0) ||
+        if (running_ - busy_ >= taken_.size() + open_.size() + expected_ + (first_due_ ? 1 : 0) ||
             running_ >= most_threads)
             return false;
         ++running_;
@@ -113,11 +120,10 @@ class report_queue {
     void work_off(lock_guard& held) {
         array<entry> settled;
         entry next;
-        if (first_) {
-            const function<void()> task = std::move(first_);
-            first_ = nullptr;
+        if (first_due_) {
+            first_due_ = false;
             held.unlock();
-            task();
+            first_task_();
             held.lock();
         }
         while (take(next, held)) {
@@ -158,9 +164,9 @@ class report_queue {
     // Returns with the mutex held, which it releases meanwhile.
     void open_all(lock_guard& held) {
         interrupt_due_ = false;
+        array<ref<active_job>> jobs = std::move(room_);
         held.unlock();
-        array<ref<active_job>> jobs;
-        insist([&] { jobs = worker_.jobs.snapshot(); });
+        insist([&] { worker_.jobs.append_to(jobs); });
         held.lock();
         expected_ = 0;
         open_ = std::move(jobs);
@@ -179,14 +185,16 @@ class report_queue {
     worker_context& worker_;
     pool_threads& threads_;
     const function<void()> settled_one_;
+    const function<void()> first_task_;
     mutex mutex_;
     condition work_;
     array<entry> taken_;
     array<ref<active_job>> open_;
+    array<ref<active_job>> room_;  // what open_ will be
     cancel_reason why_ = cancel_reason::none;
-    function<void()> first_;
+    bool first_due_ = false;
     bool interrupt_due_ = false;  // open_all() is due
-    std::size_t expected_ = 0;    // jobs yet to come
+    std::size_t expected_ = 0;    // jobs and tasks yet to come
     std::size_t running_ = 0;     // threads
     std::size_t busy_ = 0;        // of them
     bool closed_ = false;

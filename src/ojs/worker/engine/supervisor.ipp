@@ -229,7 +229,7 @@ class supervisor {
         next_progress_ = steady_clock::now() + worker_.options.progress_interval;
         worker_.claims.close();
         pool_->close();
-        if (worker_.jobs.size() > many_jobs) pool_->expect_reports();
+        if (const std::size_t jobs = worker_.jobs.size()) pool_->expect_reports(jobs > many_jobs ? 16 : 2);
     }
 
     // Who is behind the drain, as far as a signal is; it may have come to an outside lifecycle only.
