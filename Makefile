@@ -382,8 +382,8 @@ $(addprefix $(RESULTS)/,$(DURESS)): FORCE
 # ---- make container-test ---------------------------------------------------------------------------------------------
 
 # And the static workers, see packaging.mk.
-IN_CONTAINER := dev_backend static_controller
-container-test: deps deps-container  ## the worker in an image made FROM scratch, run by podman; and under PID 1 wrappers
+IN_CONTAINER := dev_backend static_controller launcher lifecycle_runner
+container-test: deps deps-container  ## the worker in an image made FROM scratch, run by podman, and under PID 1 wrappers; the launcher under systemd
 	@rm -rf $(RESULTS)/container
 	@$(MAKE) -s $(JOBS) $(RESULTS)/container
 	@$(TALLY) sum $(RESULTS)/container
@@ -496,11 +496,12 @@ $(addprefix $(BUILD)/,$(ON_OPENSSL) $(ON_LIBPQ)): $(BUILD)/%: $(OBJ)/adapters/%.
 deps-adapters:  ## the same for `make adapters-test`: OpenSSL, nginx, libpq and PostgreSQL
 	@CXX='$(CXX)' tools/deps.sh adapters
 
-# Not part of `make check`: it wants Go, and the suites.
-CHECKOUT ?= ../ojs-conformance
-conformance: deps  ## dev_backend against the published suites: make conformance CHECKOUT=DIR, of ojs-conformance
+# Not part of `make check`: it wants the suites, and a runner that you have built.
+RUNNER ?=
+SUITE_DIR ?= ../ojs-conformance/suites
+conformance: deps  ## dev_backend against the published suites: make conformance RUNNER='COMMAND' SUITE_DIR=DIR
 	@$(MAKE) -s $(JOBS) $(BUILD)/dev_backend
-	@tests/conformance/run.sh $(BUILD) $(CHECKOUT)
+	@tests/conformance/run.sh $(BUILD) '$(SUITE_DIR)' '$(RUNNER)'
 
 # ---- the rest --------------------------------------------------------------------------------------------------------
 

@@ -2,8 +2,9 @@
 // returns, link with -lssl -lcrypto. examples/tls_worker.cpp is a whole worker.
 //
 // The certificate's chain and the host's name are always verified; there is no switch for it. TLS 1.2 at least, no
-// renegotiation, sessions resumed. Nothing waits in here: handshake, reads and writes have the request's one deadline.
-// A connection that ends without close_notify has failed, so that nobody can cut an answer short unnoticed.
+// renegotiation. A session is resumed until a certificate of its chain expires or ca_file or crl_file changes.
+// Nothing waits in here: handshake, reads and writes have the request's one deadline. A connection that ends without
+// close_notify has failed, so that nobody can cut an answer short unnoticed.
 #pragma once
 
 #include <arpa/inet.h>
@@ -12,8 +13,13 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <ctime>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,11 +29,12 @@
 
 namespace ojs_adapters {
 
-// Files are PEM; all are read once, by tls_openssl().
+// Files are PEM and read by tls_openssl(); ca_file and crl_file again by the first connection after they have changed.
 struct tls_options {
     std::string
         ca_file;  // whom to trust instead of the system's roots (SSL_CERT_FILE and SSL_CERT_DIR move those)
-    std::string crl_file;  // revocation lists, one for each authority of a chain; empty: nothing is looked up
+    std::string
+        crl_file;  // revocation lists, one for each authority of a chain; empty: revocation is not checked
     std::string certificate_file;  // the client's own chain; empty: none
     std::string key_file;          // and its key, without a passphrase
     std::string server_name;       // what the certificate must name; empty: the URL's host
@@ -43,6 +50,7 @@ struct free_with {
     }
 };
 using context_ptr = std::unique_ptr<SSL_CTX, free_with<SSL_CTX_free>>;
+using store_ptr = std::unique_ptr<X509_STORE, free_with<X509_STORE_free>>;
 using ssl_ptr = std::unique_ptr<SSL, free_with<SSL_free>>;
 using session_ptr = std::unique_ptr<SSL_SESSION, free_with<SSL_SESSION_free>>;
 
@@ -95,7 +103,60 @@ inline BIO_METHOD* socket_method() {
 
 // ---- what all connections share ----
 
-// The context, and the last session of each server.
+// What a file is known by: one that was written to, or another in its place, differs. Nothing where there is none.
+inline std::array<long long, 5> identity_of(const std::string& path) {
+    struct stat found {};
+    if (path.empty() || ::stat(path.c_str(), &found) != 0) return {};
+#ifdef __APPLE__
+    const timespec changed = found.st_ctimespec;
+#else
+    const timespec changed = found.st_ctim;
+#endif
+    return {static_cast<long long>(found.st_dev), static_cast<long long>(found.st_ino),
+            static_cast<long long>(found.st_size), changed.tv_sec, changed.tv_nsec};
+}
+
+// Whether a file has changed since it was last asked. One that is gone has not: whoever replaces it may be at it.
+class watched_file {
+  public:
+    bool has_changed(const std::string& path) {
+        const auto found = identity_of(path);
+        if (found == decltype(found){} || found == last_) return false;
+        last_ = found;
+        return true;
+    }
+
+  private:
+    std::array<long long, 5> last_{};
+};
+
+// When the first certificate of a chain expires; 0 where there is none.
+inline std::time_t end_of(const STACK_OF(X509) * chain) {
+    const std::time_t now = std::time(nullptr);
+    std::time_t out = 0;
+    for (int i = 0; i < sk_X509_num(chain); ++i) {
+        int days = 0;
+        int seconds = 0;
+        ASN1_TIME_diff(&days, &seconds, nullptr, X509_get0_notAfter(sk_X509_value(chain, i)));
+        const std::time_t end = now + static_cast<std::time_t>(days) * 86400 + seconds;
+        out = i == 0 ? end : std::min(out, end);
+    }
+    return out;
+}
+
+// A session and the end of the chain that was verified when it began.
+struct kept_session {
+    session_ptr session;
+    std::time_t expires_at = 0;
+};
+
+// What a connection is known by to the context that it shares.
+struct peer {
+    std::string server;          // host and port
+    std::time_t expires_at = 0;  // of the session that it resumes
+};
+
+// The context, whom to trust, and the last session of each server.
 class shared_context {
   public:
     explicit shared_context(tls_options options)
@@ -113,40 +174,61 @@ class shared_context {
         SSL_CTX_set_session_cache_mode(to, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
         SSL_CTX_sess_set_new_cb(to, keep_session);
         SSL_CTX_set_app_data(to, this);
-        return load_trust() ? load_own() : wrong_;
+        const std::lock_guard<std::mutex> held(mutex_);
+        if (const char* const wrong = follow_files()) return wrong;
+        SSL_CTX_set1_cert_store(to, store_.get());
+        return load_own();
+    }
+    // The same. Says whom `ssl` trusts, and has it resume the last session with that server, if both are still good.
+    const char* prepare(SSL* ssl, peer& with) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        if (const char* const wrong = follow_files()) return wrong;
+        SSL_set1_verify_cert_store(ssl, store_.get());
+        const kept_session last = take_session(with.server);
+        with.expires_at = last.expires_at;
+        if (last.session) SSL_set_session(ssl, last.session.get());
+        return nullptr;
     }
 
     SSL_CTX* get() const { return context_.get(); }
     const tls_options& options() const { return options_; }
 
-    // The session to resume: one of TLS 1.3 is used once [RFC 8446 C.4], an older one as long as the server takes it.
-    session_ptr take_session(const std::string& server) {
-        const std::lock_guard<std::mutex> held(mutex_);
+  private:
+    // One of TLS 1.3 is used once [RFC 8446 C.4], an older one as long as the server takes it.
+    kept_session take_session(const std::string& server) {
         const auto found = sessions_.find(server);
-        if (found == sessions_.end()) return nullptr;
-        if (SSL_SESSION_get_protocol_version(found->second.get()) >= TLS1_3_VERSION) {
-            session_ptr out = std::move(found->second);
-            sessions_.erase(found);
+        if (found == sessions_.end()) return {};
+        kept_session out = std::move(found->second);
+        if (out.expires_at > std::time(nullptr) &&
+            SSL_SESSION_get_protocol_version(out.session.get()) < TLS1_3_VERSION) {
+            SSL_SESSION_up_ref(out.session.get());
+            found->second = {session_ptr(out.session.get()), out.expires_at};
             return out;
         }
-        SSL_SESSION_up_ref(found->second.get());
-        return session_ptr(found->second.get());
+        sessions_.erase(found);
+        return out.expires_at > std::time(nullptr) ? std::move(out) : kept_session();
     }
-
-  private:
-    bool load_trust() {
-        SSL_CTX* const to = context_.get();
-        wrong_ = options_.ca_file.empty() ? "the system's roots" : options_.ca_file.c_str();
-        const int loaded = options_.ca_file.empty() ? SSL_CTX_set_default_verify_paths(to)
-                                                    : SSL_CTX_load_verify_file(to, options_.ca_file.c_str());
-        if (loaded != 1) return false;
-        if (options_.crl_file.empty()) return true;
-        wrong_ = options_.crl_file.c_str();
-        X509_STORE* const store = SSL_CTX_get_cert_store(to);
+    // Who was believed because of a file before it changed is believed no longer.
+    const char* follow_files() {
+        const bool is_new_ca = ca_.has_changed(options_.ca_file);
+        const bool is_new_crl = crl_.has_changed(options_.crl_file);
+        if (store_ && !is_new_ca && !is_new_crl) return nullptr;
+        sessions_.clear();
+        store_.reset(X509_STORE_new());
+        const char* const wrong = store_ ? load_trust(store_.get()) : "OpenSSL";
+        if (wrong != nullptr) store_.reset();
+        return wrong;
+    }
+    const char* load_trust(X509_STORE* store) {
+        const char* const ca = options_.ca_file.empty() ? nullptr : options_.ca_file.c_str();
+        const int loaded =
+            ca == nullptr ? X509_STORE_set_default_paths(store) : X509_STORE_load_file(store, ca);
+        if (loaded != 1) return ca == nullptr ? "the system's roots" : ca;
+        if (options_.crl_file.empty()) return nullptr;
+        const char* const crl = options_.crl_file.c_str();
         X509_STORE_set_flags(store, X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL);
         X509_LOOKUP* const lists = X509_STORE_add_lookup(store, X509_LOOKUP_file());
-        return lists != nullptr &&
-               X509_load_crl_file(lists, options_.crl_file.c_str(), X509_FILETYPE_PEM) > 0;
+        return lists != nullptr && X509_load_crl_file(lists, crl, X509_FILETYPE_PEM) > 0 ? nullptr : crl;
     }
     const char* load_own() {
         SSL_CTX* const to = context_.get();
@@ -162,17 +244,25 @@ class shared_context {
 
     static int keep_session(SSL* of, SSL_SESSION* session) {
         auto* const self = static_cast<shared_context*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(of)));
-        const auto* const server = static_cast<const std::string*>(SSL_get_ex_data(of, 0));
+        const auto* const with = static_cast<const peer*>(SSL_get_ex_data(of, 0));
+        // A session that goes on from another was not verified anew.
+        const std::time_t end =
+            SSL_session_reused(of) != 0 ? with->expires_at : end_of(SSL_get0_verified_chain(of));
+        X509_STORE* trusted = nullptr;
+        SSL_get0_verify_cert_store(of, &trusted);
         const std::lock_guard<std::mutex> held(self->mutex_);
-        self->sessions_[*server].reset(session);
+        if (trusted != self->store_.get()) return 0;  // a file has changed since it began
+        self->sessions_[with->server] = {session_ptr(session), end};
         return 1;  // it is ours now
     }
 
     const tls_options options_;
-    const char* wrong_ = nullptr;
     const context_ptr context_;
-    std::mutex mutex_;
-    std::map<std::string, session_ptr> sessions_;  // by host and port
+    std::mutex mutex_;  // guards what follows
+    watched_file ca_;
+    watched_file crl_;
+    store_ptr store_;                               // null: what is trusted could not be read
+    std::map<std::string, kept_session> sessions_;  // by peer::server
 };
 
 // ---- one connection ----
@@ -180,30 +270,13 @@ class shared_context {
 class stream : public ojs::byte_stream {
   public:
     stream(std::shared_ptr<shared_context> context, std::string server)
-        : context_(std::move(context)), server_(std::move(server)), ssl_(SSL_new(context_->get())) {}
+        : context_(std::move(context)), peer_{std::move(server)}, ssl_(SSL_new(context_->get())) {}
 
-    // Whether the connection will be verified to be with `host`, and with nobody else.
-    bool prepare(int socket, std::string host) {
-        if (!ssl_) return false;
-        BIO* const bio = BIO_new(socket_method());
-        if (bio == nullptr) return false;
-        BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(socket)));
-        BIO_set_init(bio, 1);
-        SSL_set_bio(ssl_.get(), bio, bio);
-        SSL_set_ex_data(ssl_.get(), 0, &server_);  // for keep_session()
-        if (const session_ptr session = context_->take_session(server_))
-            SSL_set_session(ssl_.get(), session.get());
-        if (!host.empty() && host.back() == '.') host.pop_back();
-        unsigned char address[16];
-        const bool is_address = ::inet_pton(AF_INET, host.c_str(), address) == 1 ||
-                                ::inet_pton(AF_INET6, host.c_str(), address) == 1;
-        X509_VERIFY_PARAM* const verify = SSL_get0_param(ssl_.get());
-        X509_VERIFY_PARAM_set_hostflags(
-            verify, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
-        if (is_address) return X509_VERIFY_PARAM_set1_ip_asc(verify, host.c_str()) == 1;
-        return !host.empty() && SSL_set1_host(ssl_.get(), host.c_str()) == 1 &&
-               SSL_ctrl(ssl_.get(), SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, host.data()) ==
-                   1;
+    // Null where the connection will be verified to be with `host`, and with nobody else; or what cannot be used.
+    const char* prepare(int socket, const std::string& host) {
+        if (!ssl_ || !set_socket(socket) || !set_host(host)) return "OpenSSL";
+        SSL_set_ex_data(ssl_.get(), 0, &peer_);  // for keep_session()
+        return context_->prepare(ssl_.get(), peer_);
     }
 
     ojs::stream_result handshake() override {
@@ -227,6 +300,7 @@ class stream : public ojs::byte_stream {
         return outcome(done, written);
     }
     void end() noexcept override {
+        if (::getpid() != owner_) return;  // a child made by fork(): the connection is the parent's
         if (broken_ || SSL_is_init_finished(ssl_.get()) == 0) return;
         ERR_clear_error();
         SSL_shutdown(ssl_.get());
@@ -235,6 +309,27 @@ class stream : public ojs::byte_stream {
     std::string failure() const override { return failure_; }
 
   private:
+    bool set_socket(int socket) {
+        BIO* const bio = BIO_new(socket_method());
+        if (bio == nullptr) return false;
+        BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(socket)));
+        BIO_set_init(bio, 1);
+        SSL_set_bio(ssl_.get(), bio, bio);
+        return true;
+    }
+    bool set_host(std::string host) {
+        if (!host.empty() && host.back() == '.') host.pop_back();
+        unsigned char address[16];
+        const bool is_address = ::inet_pton(AF_INET, host.c_str(), address) == 1 ||
+                                ::inet_pton(AF_INET6, host.c_str(), address) == 1;
+        X509_VERIFY_PARAM* const verify = SSL_get0_param(ssl_.get());
+        X509_VERIFY_PARAM_set_hostflags(
+            verify, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
+        if (is_address) return X509_VERIFY_PARAM_set1_ip_asc(verify, host.c_str()) == 1;
+        return !host.empty() && SSL_set1_host(ssl_.get(), host.c_str()) == 1 &&
+               SSL_ctrl(ssl_.get(), SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, host.data()) ==
+                   1;
+    }
     ojs::stream_result outcome(int returned, std::size_t bytes) {
         const int system = errno;
         switch (SSL_get_error(ssl_.get(), returned)) {
@@ -256,8 +351,9 @@ class stream : public ojs::byte_stream {
     }
 
     const std::shared_ptr<shared_context> context_;
-    std::string server_;
+    peer peer_;
     const ssl_ptr ssl_;
+    const pid_t owner_ = ::getpid();
     bool broken_ = false;
     std::string failure_;
 };
@@ -266,21 +362,24 @@ class stream : public ojs::byte_stream {
 
 // What https:// is spoken over. Errors: invalid_argument, with the file that cannot be used. Thread-safe.
 inline ojs::result<ojs::stream_factory> tls_openssl(tls_options options = {}) {
-    ERR_clear_error();
-    const auto context = std::make_shared<tls_detail::shared_context>(std::move(options));
-    if (const char* const wrong = context->prepare()) {
-        return ojs::error{ojs::errc::invalid_argument, 0,
+    const auto fault = [](ojs::errc code, const char* wrong) {
+        return ojs::error{code, 0,
                           "TLS cannot use " + std::string(*wrong == '\0' ? "an empty file name" : wrong) +
                               ": " + tls_detail::queued_error()};
-    }
-    return ojs::stream_factory([context](const ojs::stream_request& on) -> ojs::result<ojs::byte_stream_ref> {
-        const std::string& host =
-            context->options().server_name.empty() ? on.host : context->options().server_name;
-        auto* const made = new tls_detail::stream(context, on.name);
-        ojs::byte_stream_ref out(made);
-        if (made->prepare(on.socket, host)) return out;
-        return ojs::error{ojs::errc::system, 0, "TLS cannot be set up: " + tls_detail::queued_error()};
-    });
+    };
+    ERR_clear_error();
+    const auto context = std::make_shared<tls_detail::shared_context>(std::move(options));
+    if (const char* const wrong = context->prepare()) return fault(ojs::errc::invalid_argument, wrong);
+    return ojs::stream_factory(
+        [context, fault](const ojs::stream_request& on) -> ojs::result<ojs::byte_stream_ref> {
+            const std::string& name = context->options().server_name;
+            auto* const made = new tls_detail::stream(context, on.name);
+            ojs::byte_stream_ref out(made);
+            ERR_clear_error();
+            if (const char* const wrong = made->prepare(on.socket, name.empty() ? on.host : name))
+                return fault(ojs::errc::unreachable, wrong);
+            return out;
+        });
 }
 
 }  // namespace ojs_adapters

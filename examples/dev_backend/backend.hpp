@@ -30,7 +30,8 @@ struct backend {
     ledger events;
     store jobs;
     std::optional<committer> disk;  // none: the jobs are in memory alone
-    std::int64_t conflicts = 0;     // answers 409 to ACK and FAIL; with the store locked
+    std::atomic<bool> is_ending{false};
+    std::int64_t conflicts = 0;  // answers 409 to ACK and FAIL; with the store locked
     const ojs::time_point started = ojs::steady_clock::now();
 };
 

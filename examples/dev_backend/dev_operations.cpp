@@ -44,6 +44,13 @@ ojs::http_response manifest(backend& on, const incoming&) {
                        out.texts("protocols", {"http"}).text("backend", on.disk ? "sqlite" : "memory").str());
 }
 
+ojs::http_response readiness(backend& on, const incoming&) {
+    if (on.is_ending) throw refusal{503, "backend_error", "this server is going away"};
+    if (on.disk && on.disk->is_failing())
+        throw refusal{503, "backend_error", "not stored: " + on.disk->fault()};
+    return json_answer(200, "{\"status\":\"ready\"}");
+}
+
 ojs::http_response show_summary(backend& on, const incoming&) {
     return json_answer(200, summary(on));
 }

@@ -73,6 +73,7 @@ struct worker {
     std::string directive = "running";
     std::vector<std::string> directive_queues;  // that `quiet` is for; empty: all
     std::string registration = "{}";            // the whole of its last BEAT
+    std::uint64_t heard = 0;                    // higher: later
     std::int64_t beats = 0;
     std::int64_t last_beat_ms = 0;  // since the epoch
     std::vector<std::string> last_active;

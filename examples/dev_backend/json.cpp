@@ -122,9 +122,6 @@ bool has_bad_number(const std::string& text) {
 
 // Whether the whole of `text` is one JSON value that picojson can hold.
 bool parse_whole(const std::string& text, picojson::value& out) {
-    if (is_too_deep(text)) refuse_shape("the body is nested deeper than 100");
-    if (disguises_a_name(text)) refuse_shape("a member's name has an escape for a character that needs none");
-    if (!is_utf8(text)) refuse_shape("the body is not UTF-8");
     if (has_bad_number(text)) return false;
     std::string why;
     try {
@@ -149,8 +146,15 @@ bool is_utf8(std::string_view text) {
     return true;
 }
 
+bool is_json(const std::string& text, picojson::value& out) {
+    return !is_too_deep(text) && !disguises_a_name(text) && is_utf8(text) && parse_whole(text, out);
+}
+
 picojson::value parse_object(const std::string& body) {
     picojson::value out;
+    if (is_too_deep(body)) refuse_shape("the body is nested deeper than 100");
+    if (disguises_a_name(body)) refuse_shape("a member's name has an escape for a character that needs none");
+    if (!is_utf8(body)) refuse_shape("the body is not UTF-8");
     if (!parse_whole(body, out)) refuse_shape("the body is not JSON, or has a number that no double holds");
     if (!out.is<picojson::object>()) refuse_shape("the body is not a JSON object");
     return out;

@@ -57,6 +57,7 @@ class json_object {
 // ---- reading: each refuses what is not of its type ----
 
 bool is_utf8(std::string_view text);
+bool is_json(const std::string& text, picojson::value& out);  // one value, of which nothing here goes wrong
 picojson::value parse_object(const std::string& body);
 const picojson::value* member(const picojson::value& object, const char* key);  // null: not there
 std::string text_or(const picojson::value& object, const char* key, const std::string& fallback);

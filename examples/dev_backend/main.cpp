@@ -13,7 +13,7 @@
 //   GET    /ojs/v1/queues, /ojs/v1/events, /ojs/v1/health, /ojs/manifest
 //   GET    /ojs/v1/admin/jobs, /ojs/v1/admin/workers, /ojs/v1/admin/workers/{id}
 //   POST   /ojs/v1/admin/workers/{id}/quiet
-//   GET    /readyz                     200, and 503 from the begin of the end
+//   GET    /readyz                     200; 503 while nothing can be stored, and from the begin of the end
 //
 // For development only:
 //   GET  /dev/summary                          how many jobs are in which state, and what each worker last said
@@ -72,17 +72,8 @@ constexpr int exit_no_store = 74;    // EX_IOERR
 ojs::result<void> open_store(dev_backend::backend& on) {
     auto opened = dev_backend::storage::open(on.options.store_path, on.options.full_sync);
     if (!opened) return opened.error();
-    std::string read;
-    try {
-        const auto loaded = opened->load([&](const dev_backend::row& each) {
-            read = each.id;
-            on.jobs.restore(each);
-        });
-        if (!loaded) return loaded;
-    } catch (const dev_backend::refusal& why) {
-        return ojs::error{ojs::errc::system, 0,
-                          on.options.store_path + ": job " + read + " cannot be read: " + why.message};
-    }
+    const auto loaded = opened->load([&](const dev_backend::row& each) { on.jobs.restore(each); });
+    if (!loaded) return loaded;
     on.disk.emplace(on.jobs, std::move(*opened));
     on.disk->start();
     return {};
@@ -92,7 +83,6 @@ ojs::draining_server_options server_options(const dev_backend::settings& chosen)
     ojs::draining_server_options out;
     out.max_connections = chosen.max_connections;
     out.lame_duck = chosen.lame_duck;
-    out.readiness_path = "/readyz";
     out.threads = 256;                        // most wait: for a commit, or as --delay says
     out.thread_stack_size = 2 * 1024 * 1024;  // for a hundred levels of JSON, unoptimised as well
     return out;
@@ -110,6 +100,7 @@ void print_step(const ojs::step_result& each) {
 
 // [GS 9.1]
 bool end_in_order(dev_backend::backend& on, ojs::draining_server& server, ojs::lifecycle& lifecycle) {
+    on.is_ending = true;
     ojs::shutdown_sequence steps;
     steps.add("requests", [&](const ojs::step_context& step) -> ojs::result<void> {
         on.sleeps.stop();
@@ -122,8 +113,10 @@ bool end_in_order(dev_backend::backend& on, ojs::draining_server& server, ojs::l
         if (!on.disk || on.disk->stop()) return {};
         return ojs::error{ojs::errc::system, 0, on.disk->fault()};
     });
-    // A step as well, as who does not read it would hold up the end.
-    if (!on.options.quiet) steps.add("summary", [&] { print_line("summary " + dev_backend::summary(on)); });
+    // A reader that has stopped reading holds up the end no longer than this.
+    if (!on.options.quiet)
+        steps.add(
+            "summary", [&] { print_line("summary " + dev_backend::summary(on)); }, std::chrono::seconds(1));
     ojs::sequence_options options;
     options.total = on.options.shutdown_timeout;
     options.lifecycle = &lifecycle;

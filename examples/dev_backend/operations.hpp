@@ -41,6 +41,7 @@ ojs::http_response worker_health(backend& on, const incoming& in);
 // dev_operations.cpp
 ojs::http_response health(backend& on, const incoming& in);
 ojs::http_response manifest(backend& on, const incoming& in);
+ojs::http_response readiness(backend& on, const incoming& in);
 ojs::http_response show_summary(backend& on, const incoming& in);
 ojs::http_response set_directive(backend& on, const incoming& in);
 ojs::http_response set_faults(backend& on, const incoming& in);

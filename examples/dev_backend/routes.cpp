@@ -50,6 +50,7 @@ constexpr route routes[] = {
     {"POST", "/ojs/v1/admin/workers/:id/quiet", &quiet_worker},
     {"GET", "/ojs/v1/health", &health},
     {"GET", "/ojs/manifest", &manifest},
+    {"GET", "/readyz", &readiness},
     {"GET", "/dev/summary", &show_summary},
     {"POST", "/dev/directive", &set_directive},
     {"POST", "/dev/faults", &set_faults},

@@ -33,12 +33,25 @@ void require_within(std::int64_t value, std::int64_t most, const char* name) {
 void require_own_numbers(const row& kept) {
     constexpr std::int64_t ten_years = 315576000000;       // in ms
     constexpr std::int64_t end_of_time = 253402300800000;  // the year 10000
+    require_within(kept.turn, INT64_MAX, "turn");
     require_within(kept.attempt, INT32_MAX, "attempt");
     require_within(kept.lease_ms, ten_years, "lease_ms");
     require_within(kept.retry_delay_ms, end_of_time, "retry_delay_ms");
     require_within(kept.due_ms, INT64_MAX, "due_ms");
     require_within(kept.started_ms, end_of_time, "started_ms");
     require_within(kept.ended_ms, end_of_time, "ended_ms");
+}
+
+// Whoever slices JSON further on takes it for valid.
+template <class Kind>
+picojson::value require_json(const std::string& text, const char* column) {
+    picojson::value out;
+    if (!is_json(text, out) || !out.is<Kind>()) refuse_shape(std::string(column) + " is damaged");
+    return out;
+}
+void require_json_or_nothing(const std::string& text, const char* column) {
+    picojson::value parsed;
+    if (!text.empty() && !is_json(text, parsed)) refuse_shape(std::string(column) + " is damaged");
 }
 
 std::string array_of(const std::vector<std::string>& jsons) {
@@ -73,8 +86,14 @@ row row_of(const job& kept) {
 
 std::unique_ptr<job> job_of(const row& kept) {
     require_own_numbers(kept);
+    require_json<picojson::object>(kept.meta, "meta");
+    require_json<picojson::array>(kept.errors, "errors");
+    require_json_or_nothing(kept.result, "result");
+    require_json_or_nothing(kept.error, "error");
     auto out = std::make_unique<job>();
-    static_cast<job_terms&>(*out) = read_push(parse_object(kept.fixed), kept.fixed, true);
+    const new_job read = read_push(require_json<picojson::object>(kept.fixed, "fixed"), kept.fixed, true);
+    if (read.id != kept.id) refuse_shape("fixed is that of another job");
+    static_cast<job_terms&>(*out) = read;
     out->id = kept.id;
     out->fixed = kept.fixed.substr(0, kept.fixed.size() - 1);
     out->meta = kept.meta;

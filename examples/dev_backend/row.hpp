@@ -30,7 +30,7 @@ struct row {
 };
 
 row row_of(const job& kept);
-// All but what joins it to workers, queues and timers. Throws a refusal where `fixed` is none of ours.
+// All but what joins it to workers, queues and timers. Throws a refusal where a column is none of ours.
 std::unique_ptr<job> job_of(const row& kept);
 
 // What happened since it was last asked for.

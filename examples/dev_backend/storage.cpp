@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "refusal.hpp"
+
 namespace dev_backend {
 
 namespace sqlite {
@@ -80,24 +82,30 @@ std::string text_at(sqlite3_stmt* from, int column) {
                            : std::string(text, static_cast<std::size_t>(sqlite3_column_bytes(from, column)));
 }
 
+std::int64_t number_at(sqlite3_stmt* from, int column) {
+    if (sqlite3_column_type(from, column) != SQLITE_INTEGER)
+        refuse_shape(std::string(sqlite3_column_name(from, column)) + " is not a number");
+    return sqlite3_column_int64(from, column);
+}
+
 row row_at(sqlite3_stmt* from) {
     row out;
     int at = 0;
     out.id = text_at(from, at);
-    out.turn = sqlite3_column_int64(from, ++at);
+    out.turn = number_at(from, ++at);
     out.fixed = text_at(from, ++at);
     out.meta = text_at(from, ++at);
     out.state = text_at(from, ++at);
-    out.attempt = sqlite3_column_int64(from, ++at);
+    out.attempt = number_at(from, ++at);
     out.worker = text_at(from, ++at);
     for (std::int64_t* number :
          {&out.lease_ms, &out.due_ms, &out.started_ms, &out.ended_ms, &out.retry_delay_ms}) {
-        *number = sqlite3_column_int64(from, ++at);
+        *number = number_at(from, ++at);
     }
     out.result = text_at(from, ++at);
     out.error = text_at(from, ++at);
     out.errors = text_at(from, ++at);
-    out.is_dead_letter = sqlite3_column_int(from, ++at) != 0;
+    out.is_dead_letter = number_at(from, ++at) != 0;
     return out;
 }
 
@@ -141,7 +149,15 @@ class storage::impl {
         sqlite::statement all = compile(all_rows);
         if (!all) return fault();
         int code = sqlite3_step(all.get());
-        for (; code == SQLITE_ROW; code = sqlite3_step(all.get())) take(row_at(all.get()));
+        for (; code == SQLITE_ROW; code = sqlite3_step(all.get())) {
+            try {
+                take(row_at(all.get()));
+            } catch (const refusal& why) {
+                return ojs::error{
+                    ojs::errc::system, 0,
+                    path_ + ": job " + text_at(all.get(), 0) + " cannot be read: " + why.message};
+            }
+        }
         if (code != SQLITE_DONE) return fault();
         return {};
     }

@@ -20,7 +20,7 @@ class storage {
     storage& operator=(storage&&) noexcept;
     ~storage();
 
-    // In the order of their turns.
+    // In the order of their turns. A row that `take` refuses is an error that names its job.
     ojs::result<void> load(const std::function<void(const row&)>& take);
     // All of it or nothing.
     ojs::result<void> commit(const std::vector<changed_rows>& batches);

@@ -277,13 +277,27 @@ void store::forget_checkpoint(const std::string& id) {
 // ---- workers ----
 
 worker& store::own_worker(const std::string& id) {
-    std::unique_ptr<worker>& found = workers_[id];
-    if (!found) {
-        found = std::make_unique<worker>();
-        found->id = id;
-        found->directive = directive_for_new_;
+    auto found = workers_.find(id);
+    if (found == workers_.end()) {
+        if (id.size() > max_worker_id) refuse_shape("worker_id is longer than 256 bytes");
+        if (workers_.size() >= max_workers) forget_a_worker();
+        found = workers_.emplace(id, std::make_unique<worker>()).first;
+        found->second->id = id;
+        found->second->directive = directive_for_new_;
     }
-    return *found;
+    found->second->heard = ++last_heard_;
+    return *found->second;
+}
+
+void store::forget_a_worker() {
+    auto oldest = workers_.end();
+    for (auto at = workers_.begin(); at != workers_.end(); ++at) {
+        if (!at->second->jobs.empty()) continue;
+        if (oldest == workers_.end() || at->second->heard < oldest->second->heard) oldest = at;
+    }
+    if (oldest == workers_.end()) throw refusal{503, "backend_error", "too many workers hold jobs"};
+    timers_.set(*oldest->second, ojs::time_point::max());
+    workers_.erase(oldest);
 }
 
 const worker& store::note(beat said) {
@@ -454,9 +468,10 @@ changed_rows store::take_changes() {
 void store::restore(const row& kept) {
     const lock held(mutex_);
     std::unique_ptr<job> restored = job_of(kept);
+    if (restored->turn <= last_turn_) refuse_shape("turn is that of another job");
     const bool was_active = restored->state == job_state::active;
     job& out = insert(std::move(restored));
-    last_turn_ = std::max(last_turn_, out.turn);
+    last_turn_ = out.turn;
     if (was_active) {  // its worker had nobody to tell that it is alive: it has the whole lease again
         out.owner = &own_worker(kept.worker);
         out.owner->jobs.insert(&out);

@@ -55,6 +55,9 @@ struct store_options {
     bool is_kept = false;                     // what changes is asked for by take_changes()
 };
 
+constexpr std::size_t max_workers = 4096;
+constexpr std::size_t max_worker_id = 256;  // bytes
+
 class store {
   public:
     using lock = std::unique_lock<std::mutex>;
@@ -87,7 +90,8 @@ class store {
     void retry_dead_letter(const std::string& id);
     void remove_dead_letter(const std::string& id);
 
-    // A worker is known from its first request on.
+    // A worker is known from its first request on. Of more than max_workers the one without jobs that was silent for longest
+    // is forgotten. A longer id, and a worker too many where all hold jobs, is refused.
     const worker& find_worker(const std::string& id) { return own_worker(id); }
     const worker& note(beat said);
     // Those of the jobs that are this worker's; a lease of 0 is as long again as the last.
@@ -113,6 +117,7 @@ class store {
     job& own_job(const std::string& id) const;
     job& own_dead_letter(const std::string& id) const;
     worker& own_worker(const std::string& id);
+    void forget_a_worker();
     job& insert(std::unique_ptr<job> added);
     void move(job& moved, job_state next);
     void end(job& ended, job_state how);
@@ -143,6 +148,7 @@ class store {
     counts counts_;
     std::string directive_for_new_ = "running";
     std::uint64_t last_turn_ = 0;
+    std::uint64_t last_heard_ = 0;
     id_maker ids_;
     event_feed feed_;
     std::mt19937_64 random_{std::random_device{}()};

@@ -25,6 +25,7 @@ basicConstraints = critical,CA:true
 keyUsage = keyCertSign,cRLSign
 subjectKeyIdentifier = hash
 authorityKeyIdentifier = keyid
+{constraints}
 [leaf]
 basicConstraints = CA:false
 subjectKeyIdentifier = hash
@@ -44,7 +45,7 @@ def openssl(*arguments):
 class Authority:
     """Issues certificates below itself; all its files are in one folder."""
 
-    def __init__(self, folder, name, by=None):
+    def __init__(self, folder, name, by=None, constraints=None, **how):
         self.folder, self.name = Path(folder), name
         for kind, text in (("index", ""), ("serial", "1000\n"), ("crlnumber", "1000\n")):
             self.file(kind).write_text(text)
@@ -54,7 +55,8 @@ class Authority:
             openssl("req", "-x509", "-new", "-key", self.key, "-subj", f"/CN={name}", "-days", 30, "-out", self.certificate,
                     "-config", self.file("conf"), "-extensions", "authority")
         else:
-            by.sign(name, extensions="authority")
+            by.configure("DNS:unused", constraints)
+            by.sign(name, extensions="authority", **how)
 
     def file(self, kind):
         return self.folder / f"{self.name}.{kind}"
@@ -62,8 +64,9 @@ class Authority:
     key = property(lambda self: self.file("key"))
     certificate = property(lambda self: self.file("pem"))
 
-    def configure(self, names):
-        text = CONFIG.format(folder=self.folder, name=self.name, names=names)
+    def configure(self, names, constraints=None):
+        constraints = f"nameConstraints = critical,{constraints}" if constraints else ""
+        text = CONFIG.format(folder=self.folder, name=self.name, names=names, constraints=constraints)
         self.file("conf").write_text(text + "[req]\ndistinguished_name = nothing\n[nothing]\n")
 
     def new_key(self, name):

@@ -1,9 +1,13 @@
 // Requests over examples/adapters/tls_openssl.hpp, for tls_test.py: says what came of each on a line of its own.
 //
 //     https_client [--ca F] [--crl F] [--certificate F] [--key F] [--name HOST] [--timeout D] [--token T]
-//                  [--requests N] [--new-connections] [--rate SECONDS THREADS] URL
+//                  [--requests N] [--new-connections] [--stepwise] [--fork] [--rate SECONDS THREADS] URL
 //
-// "ok STATUS BODY" with the body's line ends as blanks, or "error CODE TEXT". --rate: instead, how many a second.
+// "ok STATUS BODY" with the body's line ends as blanks, or "error CODE TEXT". --stepwise: a request for each line of its
+// input. --fork: the second request is a child's, made by fork(). --rate: instead, how many a second.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -22,6 +26,8 @@ struct settings {
     std::chrono::milliseconds timeout{20000};
     int requests = 1;
     bool keeps = true;
+    bool stepwise = false;
+    bool forks = false;
     int seconds = 0;
     int threads = 1;
 };
@@ -49,6 +55,10 @@ settings read_flags(int argc, char** argv) {
             out.requests = std::atoi(value());
         } else if (flag == "--new-connections") {
             out.keeps = false;
+        } else if (flag == "--stepwise") {
+            out.stepwise = true;
+        } else if (flag == "--fork") {
+            out.forks = true;
         } else if (flag == "--rate") {
             out.seconds = std::atoi(value());
             out.threads = std::atoi(value());
@@ -107,6 +117,16 @@ int main(int argc, char** argv) {
     if (!client) return failed(client.error());
     if (how.seconds > 0) return rate(*client, how);
     int status = 0;
-    for (int i = 0; i < how.requests; ++i) status |= tell(ask(*client, how));
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);
+    for (int i = 0; i < how.requests || how.stepwise; ++i) {
+        if (how.stepwise && std::getchar() == EOF) break;
+        const pid_t child = how.forks && i == 1 ? ::fork() : -1;
+        if (child > 0) {
+            ::waitpid(child, nullptr, 0);
+        } else {
+            status |= tell(ask(*client, how));
+            if (child == 0) return status;
+        }
+    }
     return status;
 }

@@ -11,14 +11,17 @@ Without nginx what needs it is skipped.
 
 import json
 import os
+import itertools
 import random
 import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import threading
+import time
 import unittest
 import urllib.request
 from pathlib import Path
@@ -151,6 +154,21 @@ class Certificates(Tls):
         self.refused(self.s_server(), "self-signed certificate in certificate chain|unable to get (local )?issuer certificate",
                      ca=self.stranger.certificate)
 
+    def test_an_authority_vouches_only_for_the_names_that_it_is_allowed(self):
+        for name, constraints, why in (
+            ("of-example", "permitted;DNS:example.org", "permitted subtree violation"),
+            ("of-others", "excluded;DNS:localhost", "excluded subtree violation"),
+            ("of-network", "permitted;IP:10.0.0.0/255.0.0.0", "permitted subtree violation"),
+            ("of-localhost", "permitted;DNS:localhost", None),
+        ):
+            with self.subTest(constraints):
+                limited = Authority(self.folder, name, by=self.root, constraints=constraints)
+                port = self.s_server(limited.issue(f"leaf-{name}"), chain=limited.certificate)
+                if why:
+                    self.refused(port, why)
+                else:
+                    self.assertRegex(self.ask(port), r"\Aok 200 ")
+
     def test_a_leaf_issues_nothing(self):
         leaf = self.middle.issue("leaf")
         below = Authority(self.folder, "below", by=self.middle)
@@ -224,6 +242,74 @@ class Connections(Tls):
         for version in ("-tls1_2", "-tls1_3"):
             said = self.ask(self.s_server(None, version), "--requests", 3).rstrip("\n").split("\n")  # it closes after each answer
             self.assertEqual([bool(re.search("Reused, TLSv1", each)) for each in said], [False, True, True], said)
+
+    def stepwise(self, port, ca):
+        """Makes one request at a time, and says what came of it."""
+        client = Program(self, BUILD / "https_client", "--ca", ca, "--stepwise", f"https://localhost:{port}", stdin=subprocess.PIPE)
+        self.addCleanup(client.process.stdin.close)
+        lines = []
+
+        def request():
+            client.process.stdin.write(b"\n")
+            client.process.stdin.flush()
+            lines.append(None)
+            said = client.prints(r"\A(?:.*\n){%d}(.*)\n" % (len(lines) - 1))[1]
+            return said if said.startswith("error ") else re.search("(New|Reused), TLSv1", said)[1]
+
+        return request
+
+    def test_no_session_is_resumed_once_a_certificate_of_its_chain_has_expired(self):
+        for seconds in (6, 30, 120):  # a machine that stood still may need more until the first two requests
+            end = int(time.time()) + seconds
+            how = {"end": time.strftime("%Y%m%d%H%M%SZ", time.gmtime(end))}
+            short = Authority(self.folder, f"short-{seconds}", by=self.root, **how)
+            pairs = ((self.middle.issue(f"short-leaf-{seconds}", **how), None),
+                     (short.issue(f"of-short-{seconds}"), short.certificate))
+            ports = [self.s_server(pair, version, chain=chain) for version in ("-tls1_2", "-tls1_3") for pair, chain in pairs]
+            requests = [self.stepwise(port, self.root.certificate) for port in ports]
+            before = [[each() for each in requests] for _ in range(3)]
+            if time.time() < end - 1:
+                break
+        self.assertEqual(before, [["New"] * 4, ["Reused"] * 4, ["Reused"] * 4])
+        self.assertTrue(eventually(lambda: time.time() > end + 1, seconds + GUARD))
+        for each in requests:
+            self.assertRegex(each(), r"\Aerror unreachable localhost:\d+: no handshake: TLS: certificate has expired\Z")
+
+    def test_no_session_is_resumed_once_the_file_of_authorities_has_changed(self):
+        root, stranger = (each.certificate.read_text() for each in (self.root, self.stranger))
+        for version in ("-tls1_2", "-tls1_3"):
+            ca = self.folder / f"changing{version}.pem"
+            ca.write_text(root)
+            request = self.stepwise(self.s_server(None, version), ca)
+            self.assertEqual([request(), request()], ["New", "Reused"])
+            ca.write_text(stranger + root)
+            self.assertEqual([request(), request()], ["New", "Reused"])
+            replacement = self.folder / "replacement.pem"
+            replacement.write_text(stranger)
+            replacement.rename(ca)
+            self.assertRegex(request(), r"\Aerror unreachable .*no handshake: TLS: ")
+            ca.write_text("no certificate")
+            self.assertIn(f"TLS cannot use {ca}: ", request())
+            ca.write_text(root)
+            self.assertEqual([request(), request()], ["New", "Reused"])
+            ca.unlink()  # whoever replaces it may be at it
+            self.assertEqual(request(), "Reused")
+
+    def test_a_child_made_by_fork_has_a_connection_of_its_own(self):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        chain = self.folder / "chain.pem"
+        chain.write_text(self.good[0].read_text() + self.middle.certificate.read_text())
+        context.load_cert_chain(chain, self.good[1])
+        places = itertools.count(1)
+
+        def serve(connection):
+            place = next(places)
+            with context.wrap_socket(connection, server_side=True) as line:
+                while line.recv(65536):
+                    line.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n%d" % place)
+
+        port = Peer(self, serve).port
+        self.assertEqual(self.ask(port, "--fork", "--requests", 3).split("\n"), ["ok 200 1", "ok 200 2", "ok 200 1", ""])
 
     def test_no_byte_of_a_request_goes_out_before_the_handshake(self):
         sent = bytearray()

@@ -172,7 +172,11 @@ std::string new_worker_id();
 
 std::vector<std::string> self_as(const std::string& role, const std::vector<std::string>& arguments = {});
 int run_as(const std::string& role, const std::vector<std::string>& arguments);
-// Of them, those in launcher.cpp.
+// Of them, those in server.cpp.
+int draining_server_role(const std::vector<std::string>& arguments);
+int epoll_server_role(const std::vector<std::string>& arguments);
+int load_client_role(const std::vector<std::string>& arguments);
+// Those in launcher.cpp.
 int trivial_child(const std::vector<std::string>& arguments);
 int launcher_role(const std::vector<std::string>& arguments);
 
@@ -189,6 +193,7 @@ void signal_to_awake(table& out);
 void barrier(table& out);
 void throughput(table& out);
 void backend_rate(table& out);
+void server_rate(table& out);
 void spool(table& out);
 void settled_to_gone(table& out);
 void term_to_gone(table& out);

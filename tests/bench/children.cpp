@@ -224,10 +224,17 @@ struct role {
     int (*run)(const std::vector<std::string>&);
 };
 constexpr role roles[] = {
-    {"noop_worker", noop_worker},         {"draining_worker", draining_worker},
-    {"sleeping_worker", sleeping_worker}, {"bare_process", bare_process},
-    {"bare_client", bare_client},         {"trivial_child", trivial_child},
-    {"launcher", launcher_role},          {"bare_server", bare_server},
+    {"noop_worker", noop_worker},
+    {"draining_worker", draining_worker},
+    {"sleeping_worker", sleeping_worker},
+    {"bare_process", bare_process},
+    {"bare_client", bare_client},
+    {"trivial_child", trivial_child},
+    {"launcher", launcher_role},
+    {"bare_server", bare_server},
+    {"draining_server", draining_server_role},
+    {"epoll_server", epoll_server_role},
+    {"load_client", load_client_role},
 };
 
 }  // namespace

@@ -44,6 +44,11 @@ constexpr measurement measurements[] = {
      "same\n"
      "socket code whose handler does nothing, with answers of the same size.",
      backend_rate},
+    {"server_rate",
+     "requests a second that a draining_server answers, on connections of which each sends its next request "
+     "with the\n"
+     "answer to the last. Floor: one thread that reads and writes in a loop on epoll, and parses nothing.",
+     server_rate},
     {"spool",
      "one job of a spool directory: FETCH (the file is examined, read and claimed) and ACK, on one thread, "
      "100 files\n"

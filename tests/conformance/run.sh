@@ -1,24 +1,25 @@
 #!/bin/sh
-# dev_backend against the published conformance suites, by their own runner. `make conformance CHECKOUT=DIR` runs this:
+# dev_backend against conformance suites, by a runner that its user has built. `make conformance` runs this:
 #
-#     run.sh BUILD DIR    the folder with dev_backend, and a checkout of openjobspec/ojs-conformance
+#     run.sh BUILD SUITES RUNNER    the folder with dev_backend; a folder with a folder for each suite; and the command
 #
-# Each case begins with a backend that knows no job. Ends with "N passed, N failed"; of those that fail, the ones in
-# contradictions.txt, which also says why, do not count. Types with hyphens are taken, as the suites have them.
+# RUNNER is called for each suite as `RUNNER -url URL -reset-url URL -suites SUITES/SUITE -verbose`, and prints a line for each
+# case: "  L0-ENV-001     Valid minimal job     PASS     3ms", or FAIL, ERR or SKIP. That is how the runner of
+# openjobspec/ojs-conformance (runner/http) works. Each case begins with a backend that knows no job. Ends with "N passed, N
+# failed"; of those that fail, the ones in contradictions.txt, which also says why, do not count. Types with hyphens are taken,
+# as the suites have them.
 set -eu
 BUILD=$(realpath "$1")
-SUITES=$(realpath "$2")
+SUITES=$2 RUNNER=$3
 HERE=$(dirname "$(realpath "$0")")
 INTO=$BUILD/conformance
 PASSED=0 FAILED=0
 
-command -v go >/dev/null || { echo "error: go is missing: apt-get install golang" >&2; exit 1; }
+[ -n "$RUNNER" ] && [ -d "$SUITES" ] || {
+    echo "usage: make conformance RUNNER='COMMAND' SUITE_DIR=DIR: the runner of ojs-conformance and its folder suites/" >&2
+    exit 64
+}
 mkdir -p "$INTO"
-# Beside the runner's own files, without writing into the checkout.
-cp "$SUITES/go.mod" "$SUITES/go.sum" "$INTO"
-printf '{"Replace":{"%s":"%s"}}' "$SUITES/lib/zz_report.go" "$HERE/report.go" >"$INTO/overlay.json"
-(cd "$SUITES" && go build -mod=mod -modfile="$INTO/go.mod" -overlay "$INTO/overlay.json" -o "$INTO/runner" ./runner/http)
-
 "$BUILD/dev_backend" --port 0 --quiet --hyphens >"$INTO/backend.log" 2>&1 &
 BACKEND=$!
 trap 'kill $BACKEND; wait $BACKEND 2>/dev/null || true' EXIT
@@ -27,10 +28,12 @@ until URL=http://$(sed -n 's/^listening on //p' "$INTO/backend.log" | grep .); d
 done
 
 for suite in level-0-core level-1-reliable ext-graceful-shutdown; do
-    "$INTO/runner" -url "$URL" -reset-url "$URL/dev/reset" -suites "$SUITES/suites/$suite" -verbose \
-        >"$INTO/$suite.log" || true
-    # "  L0-ENV-001     Valid minimal job     PASS     3ms"
-    grep -E '^  [A-Z0-9-]+ .* (PASS|FAIL|ERR|SKIP) +[0-9]+ms$' "$INTO/$suite.log" >"$INTO/$suite.cases"
+    # Not "$RUNNER": it may have arguments.
+    $RUNNER -url "$URL" -reset-url "$URL/dev/reset" -suites "$SUITES/$suite" -verbose >"$INTO/$suite.log" || true
+    grep -E '^  [A-Z0-9-]+ .* (PASS|FAIL|ERR|SKIP) +[0-9]+ms$' "$INTO/$suite.log" >"$INTO/$suite.cases" || {
+        echo "FAILED: $suite: the runner printed no case, see $INTO/$suite.log"
+        FAILED=$((FAILED + 1))
+    }
     FAILED_HERE=0
     while read -r id rest; do
         case $rest in

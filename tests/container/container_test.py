@@ -404,6 +404,78 @@ class ScratchImage(ContainerTest):
         self.assert_stops_well(container)
 
 
+class Systemd(unittest.TestCase):
+    """The launcher under a real systemd, by the unit of examples/deploy. Its programs are this machine's own."""
+
+    PROGRAMS = ["/lib/systemd/systemd", "/usr/bin/systemctl", "/lib/systemd/systemd-shutdown"]
+    UNITS = ["basic", "sysinit", "shutdown", "sockets", "timers", "paths", "slices", "umount", "final"]
+    FLEET = {
+        "state_file": "/run/ojs-launcher/state",
+        "process_groups": [{
+            "name": "kv", "desired_instances": 2, "min_healthy_instances": 2,
+            "command": ["/usr/local/bin/lifecycle_runner", "--behavior", "slow-drain", "--drain-duration", "2500ms"],
+        }],
+    }
+    # Shorter than a drain and than a roll: without EXTEND_TIMEOUT_USEC and WATCHDOG=1 it would be killed.
+    SHORT = "[Service]\nTimeoutStopSec=1s\nWatchdogSec=3s\n"
+
+    def setUp(self):
+        missing = [each for each in [*self.PROGRAMS, BUILD / "launcher"] if not os.path.exists(each)]
+        if obstacle or missing:
+            self.skipTest(obstacle.splitlines()[0] if obstacle else f"there is no {missing[0]}")
+        with tempfile.TemporaryDirectory(prefix="ojs-systemd-") as folder:
+            storage.image("systemd", self.files(Path(folder)))
+        # SYS_ADMIN: for the unit's ProtectSystem and PrivateTmp.
+        started = storage.podman(
+            "run", "-d", "--systemd=always", "--network", "none", "--user", "0", "--cap-add", "SYS_ADMIN",
+            *storage.way, "--entrypoint", json.dumps(["/lib/systemd/systemd"]), "systemd", check=False)
+        if started.returncode != 0:
+            self.skipTest(f"podman runs no systemd here: {started.stderr.strip()}")
+        self.id = started.stdout.strip()
+        storage.containers.append(self.id)
+        eventually(lambda: self.run_in("/usr/bin/systemctl", "is-active", "default.target", check=False)
+                   .stdout.strip() == "active", lambda: storage.podman("logs", self.id).stdout)
+
+    def files(self, folder):
+        made = {"etc/ojs-launcher.json": json.dumps(self.FLEET), "etc/passwd": "root:x:0:0::/:/\n",
+                "etc/group": "root:x:0:\n", "etc/machine-id": "",
+                "etc/systemd/system/ojs-launcher.service.d/short.conf": self.SHORT}
+        files = {}
+        for inside, text in made.items():
+            (folder / inside).parent.mkdir(parents=True, exist_ok=True)
+            (folder / inside).write_text(text)
+            files["/" + inside] = folder / inside
+        units = "/lib/systemd/system"
+        files.update({f"{units}/{name}.target": f"{units}/{name}.target" for name in self.UNITS})
+        files[f"{units}/default.target"] = f"{units}/basic.target"
+        files["/etc/systemd/system/ojs-launcher.service"] = MANIFESTS.parent / "ojs-launcher.service"
+        programs = {each: each for each in self.PROGRAMS}
+        programs.update({f"/usr/local/bin/{each}": BUILD / each for each in ["launcher", "lifecycle_runner"]})
+        for inside, outside in programs.items():
+            files.update({inside: outside, **libraries_of(outside)})
+        return files
+
+    def run_in(self, *words, **how):
+        return storage.podman("exec", "--env", "LAUNCHER_ADMIN=unix:/run/ojs-launcher/admin.sock", self.id, *words, **how)
+
+    def show(self, name):
+        return self.run_in("/usr/bin/systemctl", "show", "--value", "-p", name, "ojs-launcher").stdout.strip()
+
+    def test_starts_rolls_and_stops(self):
+        self.run_in("/usr/bin/systemctl", "start", "ojs-launcher")
+        self.assertEqual(self.show("StatusText"), "running, 2 processes ready")
+        main = self.show("MainPID")
+        rolled = self.run_in("/usr/local/bin/launcher", "roll", "kv", check=False)
+        self.assertEqual(rolled.returncode, 0, rolled.stdout + rolled.stderr)
+        self.assertEqual((self.show("ActiveState"), self.show("MainPID"), self.show("NRestarts")), ("active", main, "0"))
+        self.assertGreater(int(self.show("WatchdogTimestampMonotonic")), 0)
+        began = time.monotonic()
+        self.run_in("/usr/bin/systemctl", "stop", "ojs-launcher")
+        self.assertGreater(time.monotonic() - began, 2)  # longer than TimeoutStopSec
+        self.assertEqual((self.show("Result"), self.show("ExecMainStatus"), self.show("ActiveState")),
+                         ("success", "0", "inactive"))
+
+
 class Wrappers(ContainerTest):
     def test_a_shell_as_pid_1_eats_sigterm_and_the_worker_warned(self):
         container = self.start("/bin/sh", "-c", "/worker; exit $?", needs="busybox")

@@ -53,8 +53,8 @@ TEST_CASE("launcher_config: every other key") {
       "admin": "unix:/run/kv/admin.sock", "socket_folder": "/run/kv", "state_file": "/run/kv.state", "end_left_behind": false, "left_behind_grace": "2s",
       "process_groups": [{"name": "kv", "command": ["kv"], "environment": {"A": "1", "B": ""},
         "working_directory": "/srv", "id_prefix": "k", "participates": false, "health_interval": 7,
-        "unhealthy_after": 2, "restart_policy": "always",
-        "shutdown": {"poll_interval": "100ms", "kill_delay": "1s", "force_without_request": true},
+        "unhealthy_after": 2, "restart_policy": "always", "rpc_timeout": "3s", "ready_url": "http://localhost/ready",
+        "shutdown": {"report_time": "4s", "poll_interval": "100ms", "kill_delay": "1s", "force_without_request": true},
         "restart": {"first_pause": "2s", "last_pause": "4s", "stable": "1m30s", "limit": 0}}]} )");
     REQUIRE(read);
     CHECK(read->admin_address == "unix:/run/kv/admin.sock");
@@ -69,6 +69,9 @@ TEST_CASE("launcher_config: every other key") {
     CHECK_FALSE(kv.process.participates);
     CHECK(kv.process.health_interval == 7s);
     CHECK(kv.process.unhealthy_after == 2);
+    CHECK(kv.process.rpc_timeout == 3s);
+    CHECK(kv.process.ready_url == "http://localhost/ready");
+    CHECK(kv.process.shutdown.report_time == 4s);
     CHECK(kv.process.shutdown.poll_interval == 100ms);
     CHECK(kv.process.shutdown.kill_delay == 1s);
     CHECK(kv.process.shutdown.force_without_request);
@@ -204,10 +207,29 @@ TEST_CASE("launcher_config: contradictions are named") {
     CHECK(fault(R"("restart": {"first_pause": "1m"})") == "restart: last pause < first pause");
     CHECK(fault(R"("restart_policy": "never", "restart": {})") ==
           "restart: restart_policy is never, so it has no meaning");
+    const auto ready_url = [](const std::string& url) {
+        return fault("\"participates\": false, \"ready_url\": \"" + url + "\"");
+    };
+    for (const char* url :
+         {"http://127.0.0.1:80", "http://[::1]:8080/ready?all", "unix:/run/{id}.sock:/ready"})
+        CHECK(ready_url(url) == "");
+    for (const char* url : {"127.0.0.1:80", "http://", "http://a/b c", "unix:", "ftp://a/"})
+        CHECK(ready_url(url).compare(0, 11, "ready_url: ") == 0);
+    CHECK(fault(R"("ready_url": "http://127.0.0.1:80")") ==
+          "ready_url: participates is true, so its coordinator is asked");
     const std::string one = R"({"name": "a", "command": ["x"]})";
     CHECK(fault_of_file(R"({"process_groups": [)" + one + "," + one + "]}") ==
           "process_groups[1].name: as that of [0]");
     CHECK(fault_of_file(R"({"process_groups": [)" + one +
                         R"(,{"name": "b", "command": ["x"], "id_prefix": "a"}]})") ==
           "process_groups[1].id_prefix: as that of [0]");
+    const auto named = [&](const std::string& name, const std::string& prefix) {
+        return fault_of_file(R"({"process_groups": [)" + one + R"(,{"name": ")" + name +
+                             R"(", "command": ["x"], "id_prefix": ")" + prefix + R"("}]})");
+    };
+    CHECK(named("a-1", "b") == "process_groups[1].name: could also be a process of [0]");
+    CHECK(named("b-20", "b") == "process_groups[1].name: could also be a process of [1]");
+    CHECK(named("a-b", "a-1") == "");  // whose first process is a-1-1
+    CHECK(named("a-", "b") == "");
+    CHECK(named("ab-1", "b") == "");
 }

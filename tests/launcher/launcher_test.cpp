@@ -458,6 +458,13 @@ TEST_CASE("launcher: options that cannot be meant are said, and nothing is start
     options.socket_folder = "/tmp/" + std::string(90, 'x');
     CHECK(fault_of(options, fleet).find("too long") != std::string::npos);
     ::rmdir(options.socket_folder.c_str());
+    const test::temporary_folder sockets;
+    options.socket_folder = sockets.path();
+    for (const mode_t mode : {0777, 0770, 01777}) {  // a sticky one keeps no stranger's socket out
+        REQUIRE(::chmod(sockets.path().c_str(), mode) == 0);
+        CHECK(fault_of(options, fleet) ==
+              "socket_folder: " + options.socket_folder + " belongs to, or can be changed by, other users");
+    }
     options = two_groups();
     options.state_file = "/nowhere/at/all";
     launcher nowhere(options, fleet.starter());

@@ -88,6 +88,7 @@ class fixture {
         server_ = std::make_unique<http_server>(std::move(*made));
     }
 
+    void listens_no_more() { server_.reset(); }
     void runs(std::vector<std::string> command) { spec.options.child.command = std::move(command); }
     ref<instance> launch() {
         log_options log;
@@ -368,11 +369,89 @@ TEST_SUITE("managed_instance") {
 
     TEST_CASE("a coordinator that answers rubbish does not hold up the end") {
         fixture f({{"GetReadinessStatus", always("[[[")}, {"Shutdown", always("\xff{")}});
-        f.spec.options.shutdown.grace_period = 100ms;
+        f.spec.options.shutdown.grace_period = f.spec.options.shutdown.max_duration = 100ms;
         const ref<instance> it = f.start();
         it->shut_down({});
         CHECK(it->await(over, soon(), {}) == state::forced);
-        CHECK(f.logged("shutdown not delivered"));
+        CHECK(f.logged("shutdown not acknowledged"));
+    }
+
+    TEST_CASE("a Shutdown whose answer is late has arrived: the process has all of its time") {
+        fixture* self = nullptr;
+        test::event drained;
+        std::atomic<int> asked{0};
+        fixture f({{"Shutdown",
+                    [&](const std::string&) {
+                        ++asked;
+                        drained.wait();
+                        return answer(ack);
+                    }},
+                   {"GetShutdownStatus", [&](const std::string&) {
+                        const bool late = self->logged("past its grace period");
+                        if (!late) drained.wait_until(steady_clock::now() + 50ms);  // as late
+                        if (late) self->end_child("0");
+                        return answer(says(shutdown_state::draining));
+                    }}});
+        self = &f;
+        f.spec.options.rpc_timeout = 20ms;
+        f.spec.options.shutdown.grace_period = 100ms;
+        f.spec.options.shutdown.max_duration = 1h;
+        const ref<instance> it = f.start();
+        it->shut_down({});
+        CHECK(it->await(over, soon(), {}) == state::complete);
+        CHECK(it->info().exit.ok());
+        CHECK(asked == 1);
+        CHECK_FALSE(f.logged("forcing shutdown with SIGTERM"));
+        drained.set();
+    }
+
+    TEST_CASE("a Shutdown that got lost is sent again, once the process says that it runs") {
+        fixture* self = nullptr;
+        std::atomic<int> asked{0};
+        fixture f({{"Shutdown",
+                    [&](const std::string&) {
+                        http_response out = answer(ack);
+                        out.drop = asked++ < 2;  // one call tries twice
+                        return out;
+                    }},
+                   {"GetShutdownStatus", [&](const std::string&) {
+                        if (asked < 3) return answer(says(shutdown_state::running));
+                        self->end_child("0");
+                        return answer(says(shutdown_state::draining));
+                    }}});
+        self = &f;
+        f.spec.options.shutdown.max_duration = 1h;
+        const ref<instance> it = f.start();
+        it->shut_down({});
+        CHECK(it->await(over, soon(), {}) == state::complete);
+        CHECK(asked == 3);
+    }
+
+    TEST_CASE("who answered before and listens no more is asked with SIGTERM at once") {
+        fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))}});
+        f.runs({"sh", "-c", "trap 'exit 0' TERM; sh -c 'echo up; exec sleep 1000' & wait"});
+        f.spec.options.shutdown.max_duration = 1h;
+        const ref<instance> it = f.start();
+        it->await(is<state::ready>, soon(), {});
+        f.listens_no_more();
+        it->shut_down({});
+        CHECK(it->await(over, soon(), {}) == state::complete);
+        CHECK(f.logged("asking with SIGTERM"));
+    }
+
+    TEST_CASE("what max_duration cut short may still be reported before SIGTERM") {
+        fixture* self = nullptr;
+        fixture f({{"Shutdown", always(ack)}, {"GetShutdownStatus", [&](const std::string&) {
+                                                   if (self->logged("past its maximum, it may still report"))
+                                                       self->end_child("0");
+                                                   return answer(says(shutdown_state::draining));
+                                               }}});
+        self = &f;
+        f.spec.options.shutdown.grace_period = f.spec.options.shutdown.max_duration = 50ms;
+        f.spec.options.shutdown.report_time = 1h;
+        const ref<instance> it = f.start();
+        it->shut_down({});
+        CHECK(it->await(over, soon(), {}) == state::complete);
     }
 
     TEST_CASE("a stopped process whose coordinator never answers is ended, without SIGKILL") {
@@ -382,7 +461,7 @@ TEST_SUITE("managed_instance") {
                         release.wait();
                         return answer(ack);
                     }}});
-        f.spec.options.shutdown.grace_period = 100ms;
+        f.spec.options.shutdown.grace_period = f.spec.options.shutdown.max_duration = 100ms;
         f.spec.options.shutdown.kill_delay = 20s;
         const ref<instance> it = f.start();
         it->await(is<state::ready>, soon(), {});
@@ -511,6 +590,44 @@ TEST_SUITE("managed_instance") {
         CHECK(it->await(is<state::ready>, soon(), {}) == state::ready);
         answers = false;
         CHECK(it->await(is<state::unhealthy>, soon(), {}) == state::unhealthy);
+    }
+
+    TEST_CASE("a program that does not take part is ready when its ready_url is answered with 200") {
+        fixture f;
+        f.spec.options.participates = false;
+        f.spec.options.rpc_timeout = 20ms;
+        std::atomic<int> status{503};
+        std::atomic<bool> as_said{true};
+        test::event release;
+        test::counter asked;
+        const auto serve = [&](const http_request& request) {
+            if (request.method != "GET" || request.target != "/ready?all") as_said = false;
+            asked.add();
+            if (status == 0) release.wait();  // silent
+            http_response out;
+            out.status = status;
+            return out;
+        };
+        result<http_server> server = http_server::start("unix:" + f.folder.file("kv-1.web"), serve);
+        REQUIRE(server);
+        f.spec.options.ready_url = "unix:" + f.folder.file("{id}.web") + ":/ready?all";
+        const ref<instance> it = f.start();
+        REQUIRE(asked.wait_for(2));
+        CHECK(it->info().state == state::starting);
+        CHECK(it->info().message == "ready_url answered with status 503");
+        status = 200;
+        CHECK(it->await(is<state::ready>, soon(), {}) == state::ready);
+        CHECK(as_said);
+        SUBCASE("and unhealthy when it is not any more") {
+            status = 404;
+        }
+        SUBCASE("and unhealthy when nothing is answered") {
+            status = 0;
+        }
+        CHECK(it->await(is<state::unhealthy>, soon(), {}) == state::unhealthy);
+        it->force();
+        CHECK(it->await(over, soon(), {}) == state::forced);
+        release.set();
     }
 
     TEST_CASE("a wait ends with its token, and a process with the last who knows it") {

@@ -179,6 +179,38 @@ TEST_SUITE("state_file") {
         CHECK(opened(path).end_left_behind(20s, 5s, logger()) == 2);
     }
 
+    TEST_CASE("a socket folder that was left is removed, once nobody left behind may listen there") {
+        const test::temporary_folder folder;
+        const std::string path = folder.file("state");
+        const std::string own = folder.file("ojs-launcher-abcdef");
+        const std::string open = folder.file("ojs-launcher-others");  // somebody has changed it
+        const std::string given = folder.file("sockets");
+        for (const std::string& each : {own, open, given}) {
+            REQUIRE(::mkdir(each.c_str(), 0700) == 0);
+            test::write_file(each + "/kv-1.sock", "");
+        }
+        REQUIRE(::chmod(open.c_str(), 0755) == 0);
+        const sleeper left;
+        {
+            state_file killed = opened(path);
+            for (const std::string& each : {own, open, given}) killed.add_folder(each);
+            REQUIRE(killed.write({left.entry()}));
+        }
+        const auto successor = [&](bool ends) {
+            state_file next = opened(path);
+            if (ends) CHECK(next.end_left_behind(20s, 5s, logger()) == 1);
+            next.remove_folders();
+            REQUIRE(next.write({}));
+        };
+        successor(false);
+        CHECK(std::filesystem::exists(own));
+        successor(true);
+        CHECK_FALSE(std::filesystem::exists(own));
+        CHECK(std::filesystem::exists(open + "/kv-1.sock"));
+        CHECK(std::filesystem::exists(given + "/kv-1.sock"));
+        CHECK(test::read_file(path).find("ojs-launcher") == std::string::npos);
+    }
+
     TEST_CASE("two launchers at once: the second one is told") {
         const test::temporary_folder folder;
         const std::string path = folder.file("state");

@@ -1,3 +1,5 @@
+#include <sys/wait.h>
+
 #include <atomic>
 #include <stdexcept>
 #include <string>
@@ -377,6 +379,35 @@ TEST_CASE("client: an early refusal of a large body is read") {
     const result<http_response> got = client.send(peer::post("/", std::string(4000000, 'x')), peer::call());
     REQUIRE(got);
     CHECK(got->status == 413);
+}
+
+TEST_CASE("client: a child made by fork() leaves the parent's connection to it") {
+    std::atomic<int> kept{-1};
+    peer::server server([&](int fd, int connection) {
+        if (connection == 0) kept = ::dup(fd);  // goes on when this returns
+        std::string request;
+        peer::read_some(fd, request);
+        peer::send_text(fd, peer::ok(std::to_string(connection)));
+    });
+    http_client client = peer::make_client(server.url());
+    CHECK(client.send(peer::get(), peer::call())->body == "0");
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::alarm(20);  // ends one that waits for an answer on the other connection
+        const result<http_response> answer = client.send(peer::get(), peer::call());
+        ::_exit(answer && answer->body == "1" ? 0 : 1);
+    }
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    std::thread answers([&] {
+        std::string request;
+        peer::read_some(kept, request);
+        peer::send_text(kept, peer::ok("0 again"));
+    });
+    CHECK(client.send(peer::get(), peer::call())->body == "0 again");
+    answers.join();
+    ::close(kept);
 }
 
 TEST_CASE("client: calls of many threads each have a connection of their own") {

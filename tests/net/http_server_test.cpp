@@ -306,6 +306,27 @@ TEST_CASE(
     CHECK(asks(probe) == "200");
 }
 
+TEST_CASE("server: for who finds no place the slowest client is cut, where none is idle") {
+    http_server_options options;
+    options.max_connections = 2;
+    options.idle_timeout = options.request_timeout = 1h;
+    options.crowded_timeout = 50ms;
+    const http_server server = start(&echo, options);
+    const std::string half = "GET / HTTP/1.1\r\n" + host;
+    for (const std::string& text : {half, std::string()}) {  // one that says nothing is slow as well
+        peer::client slowest(server.port());
+        peer::send_text(slowest.fd, text);
+        peer::client slow(server.port());
+        peer::send_text(slow.fd, half);
+        peer::client probe(server.port());
+        probe.send("GET / HTTP/1.1\r\n" + host + "\r\n");
+        CHECK(status_of(probe.answer()) == "200");
+        CHECK(slowest.closed());
+        peer::send_text(slow.fd, "\r\n");  // younger, and still has its place
+        CHECK(status_of(slow.answer()) == "200");
+    }
+}
+
 TEST_CASE("server: empty lines keep no place from others") {
     http_server_options options;
     options.max_connections = 1;

@@ -130,6 +130,32 @@ TEST_CASE(
     CHECK(jobs.summary()["pushed"].number == 7);
 }
 
+TEST_CASE("dev_backend: no more workers are known than 4096, and those that hold jobs are kept") {
+    backend jobs;
+    jobs.push("a", "[]", 1);
+    jobs.post("/ojs/v1/workers/fetch", R"({"queues":["default"],"worker_id":"holder"})");
+    auto client = ojs::http_client::create(jobs.url());
+    REQUIRE(client);
+    const auto beat = [&](const std::string& id) {
+        ojs::http_request request{
+            "POST", "/ojs/v1/workers/heartbeat", {{"Content-Type", "application/json"}}, ""};
+        request.body = R"({"worker_id":")" + id + "\"}";
+        const auto got = client->send(request, {clock::now() + guard, ojs::resend::if_unsent, nullptr});
+        REQUIRE(got);
+        return got->status;
+    };
+    CHECK(beat(std::string(257, 'w')) == 400);
+    CHECK(beat(std::string(256, 'w')) == 200);
+    for (int i = 0; i < 4096; ++i) REQUIRE(beat(std::to_string(i)) == 200);
+    const json workers = jobs.summary()["workers"];
+    CHECK(workers.members.size() == 4096);
+    CHECK(workers.has("holder"));
+    CHECK(workers.has("4095"));
+    CHECK_FALSE(workers.has(std::string(256, 'w').c_str()));
+    CHECK_FALSE(workers.has("0"));
+    CHECK(workers.has("1"));
+}
+
 TEST_CASE("dev_backend: declares the extension, and tries an interrupted job again whatever is said of it") {
     backend jobs;
     const json manifest = ask(jobs, "GET /ojs/manifest HTTP/1.1\r\nHost: localhost\r\n", "").body;

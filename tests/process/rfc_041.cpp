@@ -690,9 +690,12 @@ TEST_CASE("rfc_041: a coordinator that answers a Shutdown badly is ended in boun
         const std::string id = id_of(fault);
         CAPTURE(id);
         CHECK(fleet.reaches(id, instance_state::forced));
-        CHECK(fleet.path(id) == words{"STARTING", "READY", "SHUTDOWN_REQUESTED", "FORCED"});
+        words path = fleet.path(id);
+        path.erase(std::remove(path.begin(), path.end(), "DRAINING"),
+                   path.end());  // a status may say that it arrived
+        CHECK(path == words{"STARTING", "READY", "SHUTDOWN_REQUESTED", "FORCED"});
         CHECK(fleet.info(id).exit.signal == SIGTERM);
-        CHECK((fleet.at("shutdown not delivered", id) >= 0 || fleet.at("asking with SIGTERM", id) >= 0));
+        CHECK((fleet.at("shutdown not acknowledged", id) >= 0 || fleet.at("asking with SIGTERM", id) >= 0));
     }
     fleet.end();
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 
 #include "harness.hpp"
 
@@ -74,6 +75,34 @@ TEST_CASE(
     CHECK(manager.count("READY=1") == 1);
     CHECK(manager.count("STOPPING=1") == 1);
     CHECK(manager.count("WATCHDOG=1") == 0);
+}
+
+TEST_CASE(
+    "service manager: a launcher is ready once every group has min_healthy, and asks for time to drain") {
+    notify_socket manager;
+    const std::string gate = scratch_file("gate");
+    const std::string config = scratch_file("launcher.json");
+    const std::string runner = program("lifecycle_runner");
+    std::ofstream(config)
+        << R"({"process_groups":[{"name":"first","min_healthy_instances":1,"command":[")" << runner
+        << R"(","--behavior","slow-drain","--drain-duration","1500ms"]},)"
+        << R"({"name":"second","min_healthy_instances":1,"command":["sh","-c","while [ ! -e )" << gate
+        << R"( ]; do sleep 0.01; done; exec )" << runner << R"("]}]})";
+    process launcher({program("config_launcher"), config},
+                     {{"NOTIFY_SOCKET", manager.path()}, {"WATCHDOG_USEC", "100000"}});
+    REQUIRE(launcher.prints("ready first-1"));
+    const int fed = manager.count("WATCHDOG=1");
+    REQUIRE(eventually([&] { return manager.count("WATCHDOG=1") >= fed + 3; }));
+    CHECK(manager.count("READY=1") == 0);
+    std::ofstream(gate) << "open";
+    REQUIRE(manager.hears("READY=1\nSTATUS=running, 2 processes ready"));
+    CHECK(manager.count("EXTEND_TIMEOUT_USEC") == 0);
+    launcher.signal(SIGTERM);
+    REQUIRE(manager.hears("STOPPING=1"));
+    CHECK(eventually([&] { return manager.count("EXTEND_TIMEOUT_USEC=5000000") >= 2; }));
+    CHECK(launcher.wait() == 0);
+    CHECK(manager.count("READY=1") == 1);
+    CHECK(manager.count("STOPPING=1") == 1);
 }
 
 TEST_CASE("service manager: a worker that may change no priority, policy or limit runs, drains and stops") {

@@ -205,6 +205,22 @@ TEST_CASE("draining server: handlers that throw, end their thread, or drop the c
     CHECK(server.drain(in_time()).cut == 0);
 }
 
+TEST_CASE("draining server: while handlers wait, as many run as there are threads, and then each answers") {
+    gate held;
+    draining_server_options options;
+    options.threads = 24;
+    draining_server server = start(held.handler(), options);
+    std::vector<std::unique_ptr<peer::client>> clients;
+    for (int i = 0; i < 24; ++i) {
+        clients.push_back(std::make_unique<peer::client>(server.port()));
+        clients.back()->send(get("/held"));
+    }
+    REQUIRE(held.entered.wait_for(24));
+    held.may_go.set();
+    for (const auto& each : clients) CHECK(status_of(each->answer()) == "200");
+    server.drain(until(steady_clock::now()));  // which ends the threads that are parked by now as well
+}
+
 // ---- bounds ----
 
 TEST_CASE("draining server: connections that wait, send slowly or do not read hold up no thread") {
@@ -409,6 +425,28 @@ TEST_CASE("draining server: what all connections together may hold is bounded, a
     CHECK(status_of(first.answer()) == "200");
 }
 
+TEST_CASE("draining server: answers that nobody reads are bounded, before a handler makes another one") {
+    std::atomic<int> made{0};
+    draining_server_options options;
+    options.max_buffered = 1000000;
+    options.threads = 1;  // which is through with one before it begins with the next
+    options.readiness_path = "/readyz";
+    const draining_server server = start(
+        [&](const http_request&) {
+            ++made;
+            return http_response{200, {}, std::string(30000000, 'x'), false};
+        },
+        options);
+    peer::client deaf(server.port());
+    deaf.send(get("/", "Connection: close\r\n"));
+    REQUIRE(peer::readable(deaf.fd));
+    for (int i = 0; i < 3; ++i) CHECK(verdict(server, get("/", "Connection: close\r\n")) == "503");
+    CHECK(verdict(server, get("/readyz", "Connection: close\r\n")) == "200");
+    CHECK(made == 1);
+    CHECK(deaf.rest().size() > 30000000);
+    CHECK(verdict(server, get("/", "Connection: close\r\n")) == "200");
+}
+
 TEST_CASE("draining server: a thousand idle connections, and one that asks") {
     rlimit limit{};
     REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
@@ -495,6 +533,30 @@ TEST_CASE("draining server: requests that are here when the drain begins are ans
     CHECK(first.rest().find("GET /held") != std::string::npos);
     drains.join();
     CHECK(drained.answered == 3);
+    CHECK(drained.cut == 0);
+}
+
+TEST_CASE("draining server: half a request that is here when the drain begins has the time of a request") {
+    gate held;
+    draining_server_options options;
+    options.threads = 1;
+    options.request_timeout = 50ms;
+    options.idle_timeout = 1h;
+    draining_server server = start(held.handler(), options);
+    peer::client first(server.port());
+    first.send(get("/held"));
+    REQUIRE(held.entered.wait_for(1));
+    peer::client half(server.port());  // which the one thread has not read
+    half.send("GET / HT");
+    await_connections(server, 2);
+    drain_result drained;
+    std::thread drains([&] { drained = server.drain(in_time()); });
+    CHECK(status_of(half.rest()) == "408");
+    ::shutdown(half.fd, SHUT_RDWR);  // else it is waited for
+    held.may_go.set();
+    CHECK(status_of(first.answer()) == "200");
+    ::shutdown(first.fd, SHUT_RDWR);
+    drains.join();
     CHECK(drained.cut == 0);
 }
 
@@ -590,6 +652,26 @@ TEST_CASE("draining server: a successor takes over the socket, and whoever waits
     CHECK(second.port() == port);
     CHECK(second.address() == "127.0.0.1:" + std::to_string(port));
     CHECK(waits.answer().find("second") != std::string::npos);
+}
+
+TEST_CASE(
+    "draining server: with a successor on a socket of its own, the queue of this one is still answered") {
+    gate held;
+    draining_server_options options;
+    options.reuse_port = true;
+    options.max_connections = 1;
+    draining_server server = start(held.handler(), options);
+    peer::client first(server.port());
+    first.send(get("/held"));
+    REQUIRE(held.entered.wait_for(1));
+    peer::client waits(server.port());  // for a place
+    waits.send(get("/waits"));
+    drain_options how = in_time();
+    how.has_successor = true;
+    std::thread drains([&] { server.drain(how); });
+    CHECK(waits.answer().find("GET /waits") != std::string::npos);
+    held.may_go.set();
+    drains.join();
 }
 
 TEST_CASE("draining server: with a successor, who is between two requests has a moment to send the next") {
@@ -758,20 +840,56 @@ bool still_listens(int fd) {
 TEST_CASE("draining server: a socket that others have as well goes on, however the server ends") {
     const int listener = a_listener();
     const auto passed = [listener] { return "fd:" + std::to_string(::dup(listener)); };
-    CHECK_FALSE(draining_server::start(passed() + ",host:80", &echo));
-    CHECK(still_listens(listener));
     start(&echo, {}, passed());
     CHECK(still_listens(listener));
     draining_server drained = start(&echo, {}, passed());
     drained.drain({});
     CHECK(still_listens(listener));
-    const std::string twice = passed();
-    CHECK_FALSE(draining_server::start(twice + "," + twice, &echo));
     peer::client waits(drained.port());  // nobody accepts
     waits.send(get("/next"));
     const draining_server next = start(&echo, {}, passed());
     CHECK(waits.answer().find("GET /next") != std::string::npos);
     ::close(listener);
+}
+
+TEST_CASE("draining server: a socket that was given to no server stays open for its owner") {
+    const int listener = a_listener();
+    const std::string given = "fd:" + std::to_string(listener);
+    for (const std::string& bad : {given + ",host:80", given + "," + given, given + ",systemd:"}) {
+        CAPTURE(bad);
+        CHECK_FALSE(draining_server::start(bad, &echo));
+        CHECK(still_listens(listener));
+    }
+    ::close(listener);
+}
+
+TEST_CASE("draining server: a child made by fork() may end its copy, and the parent's goes on") {
+    const test::temporary_folder folder;
+    const std::string path = folder.path().string() + "/socket";
+    draining_server server = start(&echo, {}, "0,unix:" + path);
+    peer::client kept(server.port());
+    kept.send(get("/1"));
+    CHECK(status_of(kept.answer()) == "200");
+    const std::vector<int> listeners = server.listeners();
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::alarm(20);  // ends one that hangs
+        {
+            draining_server moved = std::move(server);
+            if (moved.drain().answered != 0) ::_exit(1);
+        }
+        for (const int each : listeners) {
+            if (still_listens(each)) ::_exit(2);
+        }
+        ::_exit(0);
+    }
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    kept.send(get("/2"));
+    CHECK(status_of(kept.answer()) == "200");
+    CHECK(verdict(server, get("/", "Connection: close\r\n")) == "200");
+    CHECK(::access(path.c_str(), F_OK) == 0);
 }
 
 TEST_CASE("draining server: the sockets that socket activation passes") {
@@ -786,6 +904,9 @@ TEST_CASE("draining server: the sockets that socket activation passes") {
         ::dup2(listener, 3);
         ::setenv("LISTEN_FDS", "1", 1);
         ::setenv("LISTEN_PID", std::to_string(::getpid()).c_str(), 1);
+        for (const char* twice : {"systemd:,systemd:", "fd:3,systemd:"}) {
+            if (draining_server::start(twice, &echo) || !still_listens(3)) ::_exit(2);
+        }
         const result<draining_server> server = draining_server::start("systemd:", &echo);
         if (!server || server->port() != ntohs(address.sin_port)) ::_exit(1);
         for (;;) ::pause();

@@ -477,6 +477,8 @@ class Yaml(unittest.TestCase):
 
 class Systemd(unittest.TestCase):
     NAME = "ojs-worker.service"
+    OWN = {"TasksMax": "256"}
+    IN_ORDER = "\nSystemCallFilter=@system-service\nSystemCallFilter=~@resources\n"
 
     def test_what_it_must_say(self):
         wanted = {
@@ -488,13 +490,13 @@ class Systemd(unittest.TestCase):
             "Restart": "on-failure",
             "RestartPreventExitStatus": "64",
             "LimitCORE": "0",
-            "TasksMax": "256",
+            **self.OWN,
         }
         service = without_comments(read(self.NAME)).split("[Service]")[1].split("[Install]")[0]
-        self.assertIn("\nSystemCallFilter=@system-service\nSystemCallFilter=~@resources\n", service)  # in this order
         said = dict(line.split("=", 1) for line in service.split("\n") if line)
         self.assertEqual({key: said.get(key) for key in wanted}, wanted)
         self.assertGreater(seconds(said["WatchdogSec"]), 0)
+        self.assertIn(self.IN_ORDER, service)
 
     def test_every_line_is_a_section_or_an_assignment(self):
         for line in without_comments(read(self.NAME)).splitlines():
@@ -511,6 +513,13 @@ class Systemd(unittest.TestCase):
             )
         own = [line for line in done.stderr.splitlines() if self.NAME in line]
         self.assertEqual((done.returncode, own), (0, []), done.stderr)
+
+
+class SystemdLauncher(Systemd):
+    NAME = "ojs-launcher.service"
+    # A process that the kernel ends for its memory is restarted by the launcher; the next launcher reads the state file.
+    OWN = {"OOMPolicy": "continue", "RuntimeDirectoryMode": "0700", "RuntimeDirectoryPreserve": "restart"}
+    IN_ORDER = "\nNotifyAccess=main\n"
 
 
 if __name__ == "__main__":

@@ -520,7 +520,7 @@ class Launcher(unittest.TestCase):
         self.assertEqual(metrics, set(re.findall(r'"(ojs_launcher_\w+)"', source)) - {"ojs_launcher_build_info"})
         messages = {
             "shutdown progress", "more time asked for", "past its grace period", "forcing shutdown with SIGTERM",
-            "shutdown not delivered", "process could not be ended", "process not started",
+            "shutdown not acknowledged", "process could not be ended", "process not started",
             "group degraded, it goes on with fewer", "too few are ready to let one go",
             "a replacement is under way in this group",
         }

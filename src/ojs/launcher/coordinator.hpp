@@ -36,9 +36,7 @@ struct coordinator_options {
     std::chrono::milliseconds grace_period{
         3000};  // until more time must be asked for, where a request says 0
     std::chrono::milliseconds max_shutdown{
-        10000};  // until the launcher sends SIGTERM, likewise; a day at most
-    // The end of max_shutdown that is kept for reporting, at most its half: what is still at work then is cancelled.
-    std::chrono::milliseconds report_time{2000};
+        10000};  // until what is still at work is cancelled, likewise; a day at most
     // Asked at every status, from several threads; must be short, and not throw. Empty: what set_metrics() said.
     function<shutdown_metrics()> metrics;
     log_options log;
@@ -59,7 +57,7 @@ class shutdown_coordinator {
     // Errors: invalid_argument, busy (a live socket or somebody's file is at the path), system.
     static result<shutdown_coordinator> start(coordinator_options options, lifecycle& life);
     // For a worker, with options from the environment, and the worker's log: ready() is said once the backend has
-    // answered, in_flight_requests are its active jobs, the end is the worker's. `life` is the lifecycle the worker was given. Of a Shutdown, jobs are cancelled report_time before the
+    // answered, in_flight_requests are its active jobs, the end is the worker's. `life` is the lifecycle the worker was given. Of a Shutdown, jobs are cancelled at the
     // launcher's maximum, if the worker's own grace period is longer. Declare it after the worker. Errors: as start(),
     // and from_environment().
     static result<shutdown_coordinator> start_for(worker& of, lifecycle& life);
@@ -101,7 +99,7 @@ class shutdown_coordinator {
     bool on_shutdown(std::string name, function<void()> step, std::chrono::milliseconds limit);
 
     // For programs without a worker, once: waits until `life` drains (RPC, signal or call), drains, tells the launcher, and
-    // returns. The token is cancelled report_time before the maximum, by a second stop signal, and with `until`. What
+    // returns. The token is cancelled at the maximum, by a second stop signal, and with `until`. What
     // `drain` returns as an error is BLOCKED, and returned; the launcher will end the process. Works without a launcher
     // too. errc::cancelled: `until` was cancelled before anybody asked for the end.
     result<void> run(const function<result<void>(const cancel_token&)>& drain,

@@ -114,7 +114,9 @@ struct launcher_options {
     std::string status_page;
     // Asked, by the threads of that server, for the configuration a group is to be replaced with. Empty: the one it has.
     function<result<group_options>(const std::string& name)> reload;
-    std::string socket_folder;  // where children listen; empty: a new folder of 0700, removed at the end
+    // Where children listen: ours or root's, and not writable by others. Empty: a new folder of 0700, removed at the end, or, where
+    // there is a state_file, by the next launcher.
+    std::string socket_folder;
     // Holds what runs, so that the next launcher finds what one that was killed has left; its folder must be there, and is
     // best in memory (/run). One launcher at a time has it, and no process is started that cannot be written there. Empty:
     // none. Without /proc nobody can tell one process from a later one of its number, and nothing is found.

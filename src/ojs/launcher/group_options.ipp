@@ -1,6 +1,7 @@
 #pragma once
 
 #include "../base/detail/text.hpp"
+#include "../net/http_client.ipp"
 #include "group_options.hpp"
 
 namespace ojs {
@@ -27,10 +28,36 @@ inline bool is_plain_name(std::string_view text) noexcept {
 // Of restarts and retries: they are doubled, and cut by fractions.
 inline constexpr std::chrono::milliseconds longest_pause{longest_duration_ms};
 
+// A ready_url, as an http_client takes it.
+struct ready_address {
+    std::string url;
+    std::string target;
+};
+
+inline ready_address address_of_ready_url(std::string url, const std::string& id) {
+    for (std::size_t at = 0; (at = url.find("{id}", at)) != std::string::npos;) url.replace(at, 4, id);
+    const bool is_unix = url.compare(0, 5, "unix:") == 0;
+    const std::size_t end = is_unix ? url.find(":/", 5) : url.find('/', url.find("//") + 2);
+    if (end == std::string::npos) return {url, "/"};
+    return {url.substr(0, end), url.substr(is_unix ? end + 1 : end)};
+}
+
+inline std::string fault_in_ready_url(const process_options& of) {
+    if (of.ready_url.empty()) return "";
+    if (of.participates) return "ready_url: participates is true, so its coordinator is asked";
+    const ready_address address = address_of_ready_url(of.ready_url, "id-1");
+    if (!is_target(address.target)) return "ready_url: holds a blank or a control character";
+    const result<http_client> client = http_client::create(address.url);
+    return client ? "" : cat({"ready_url: ", client.error().text});
+}
+
 inline std::string fault_in_process(const process_options& of) {
     constexpr std::chrono::milliseconds zero{0};
     const shutdown_timeouts& times = of.shutdown;
     if (of.child.command.empty()) return "command: is empty";
+    const std::string url_fault = fault_in_ready_url(of);
+    if (!url_fault.empty()) return url_fault;
+    if (of.rpc_timeout <= zero) return "rpc_timeout: is not above 0";
     if (of.readiness_interval <= zero) return "readiness_interval: is not above 0";
     if (of.health_interval < zero) return "health_interval: is negative";
     if (of.unhealthy_after < 1) return "unhealthy_after: is not above 0";
@@ -38,6 +65,7 @@ inline std::string fault_in_process(const process_options& of) {
     if (times.max_duration < times.grace_period)
         return cat({"shutdown.max_duration (", format_duration(times.max_duration),
                     ") < shutdown.grace_period (", format_duration(times.grace_period), ")"});
+    if (times.report_time < zero) return "shutdown.report_time: is negative";
     if (times.poll_interval <= zero) return "shutdown.poll_interval: is not above 0";
     return times.kill_delay < zero ? "shutdown.kill_delay: is negative" : "";
 }

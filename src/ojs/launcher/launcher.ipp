@@ -6,6 +6,7 @@
 
 #include "../core/detail/wake.hpp"
 #include "../core/signals.hpp"
+#include "../system/detail/service_report.ipp"
 #include "../worker/exit_status.hpp"
 #include "detail/admin_answers.ipp"
 #include "detail/capacity.ipp"
@@ -28,7 +29,8 @@ class launcher_body : public ref_counted {
         : options_(std::move(options)),
           life_(shared != nullptr ? *shared : own_life_),
           around_(make_ref<group_surroundings>()),
-          wake_(make_ref<shared_wake>()) {
+          wake_(make_ref<shared_wake>()),
+          service_(around_->log) {
         around_->log = logger(options_.log);
         around_->starter = std::move(starter);
         around_->wake = [woken = wake_] { woken->it.notify(); };
@@ -131,6 +133,8 @@ class launcher_body : public ref_counted {
     result<void> open_all(const process_groups& groups) {
         result<void> opened = open_ledger();
         if (opened) opened = folder_.open(options_.socket_folder);
+        if (opened && around_->ledger && folder_.is_own())
+            opened = around_->ledger->add_folder(folder_.path());
         if (!opened) return opened;
         constexpr std::size_t number_and_end = 20;
         for (const group_options& each : options_.groups) {
@@ -167,6 +171,7 @@ class launcher_body : public ref_counted {
         attempt([&] {
             around_->log.write(log_level::info, "launcher started", {field("groups", groups_.size())});
         });
+        if (owns_process) service_.start(steady_clock::now());
         for (;;) {
             time_point next = deadline_after(std::chrono::milliseconds(memory_pause));
             attempt([&] { next = take_turn(owns_process); });
@@ -188,13 +193,26 @@ class launcher_body : public ref_counted {
             next = earlier(next, each->reconcile(steady_clock::now()));
             follow(owns_process);
         }
-        return next;
+        report_service();
+        return earlier(next, service_.next_due());
     }
     bool all_empty() const noexcept {
         for (const ref<process_group>& each : groups_) {
             if (!each->empty()) return false;
         }
         return true;
+    }
+
+    // Ready is what has min_healthy everywhere, once. [sd_notify]
+    void report_service() {
+        if (!service_.active()) return;
+        int ready = 0;
+        bool enough = true;
+        for (const ref<process_group>& each : groups_) enough = each->count_ready_into(ready) && enough;
+        const std::string text = cat({to_string(life_.state().phase), ", ", ready, " processes ready"});
+        if (draining_ && !exchange(stopping_told_, true)) service_.stopping(text);
+        const bool extended = service_.tick(steady_clock::now(), give_up_at_);
+        if (extended || !draining_) service_.report(enough && !draining_, text);
     }
 
     // By where the lifecycle stands, not by its events.
@@ -294,7 +312,9 @@ class launcher_body : public ref_counted {
     // Of the supervisor:
     time_point give_up_at_ = time_point::max();
     bool held_ = false;
+    service_report service_;
     bool draining_ = false;
+    bool stopping_told_ = false;
     bool forced_ = false;
 };
 

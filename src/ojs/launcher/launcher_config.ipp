@@ -180,8 +180,11 @@ inline config_key object_key(const char* name, config_keys keys) {
 }
 
 inline config_keys shutdown_keys(shutdown_timeouts& into) {
-    return {duration_key("grace_period", into.grace_period), duration_key("max_duration", into.max_duration),
-            duration_key("poll_interval", into.poll_interval), duration_key("kill_delay", into.kill_delay),
+    return {duration_key("grace_period", into.grace_period),
+            duration_key("max_duration", into.max_duration),
+            duration_key("report_time", into.report_time),
+            duration_key("poll_interval", into.poll_interval),
+            duration_key("kill_delay", into.kill_delay),
             flag_key("force_without_request", into.force_without_request)};
 }
 
@@ -218,6 +221,8 @@ inline std::string read_config_group(std::string_view source, group_options& out
                            environment_key(child.environment),
                            text_key("working_directory", child.working_directory),
                            flag_key("participates", out.process.participates),
+                           text_key("ready_url", out.process.ready_url),
+                           duration_key("rpc_timeout", out.process.rpc_timeout),
                            number_key("desired_instances", out.desired),
                            number_key("min_healthy_instances", out.min_healthy),
                            number_key("max_surge", out.max_surge),
@@ -244,12 +249,22 @@ inline const std::string& prefix_of(const group_options& group) noexcept {
     return group.id_prefix.empty() ? group.name : group.id_prefix;
 }
 
-// Names and ids are not shared.
+// PREFIX-N, as the group numbers its processes.
+inline bool is_id_of(const group_options& group, std::string_view name) noexcept {
+    const std::string& prefix = prefix_of(group);
+    std::uint64_t number = 0;
+    return name.size() > prefix.size() && name.substr(0, prefix.size()) == prefix &&
+           name[prefix.size()] == '-' && parse_number(name.substr(prefix.size() + 1), UINT64_MAX, number);
+}
+
+// Names and ids are not shared, and no name is an id as well: `stop kv-1` has one meaning.
 inline std::string clash_in(const std::vector<group_options>& groups) {
     for (std::size_t i = 0; i < groups.size(); ++i) {
-        for (std::size_t other = 0; other < i; ++other) {
+        for (std::size_t other = 0; other < groups.size(); ++other) {
+            if (is_id_of(groups[other], groups[i].name))
+                return cat({"[", i, "].name: could also be a process of [", other, "]"});
             const bool same_name = groups[i].name == groups[other].name;
-            if (!same_name && prefix_of(groups[i]) != prefix_of(groups[other])) continue;
+            if (other >= i || (!same_name && prefix_of(groups[i]) != prefix_of(groups[other]))) continue;
             return cat({"[", i, "].", same_name ? "name" : "id_prefix", ": as that of [", other, "]"});
         }
     }

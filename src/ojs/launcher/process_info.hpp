@@ -36,9 +36,10 @@ struct shutdown_order {
 // The protocol's defaults. [WIRE 4]
 struct shutdown_timeouts {
     std::chrono::milliseconds grace_period{3000};   // from the request on, until more time must be asked for
-    std::chrono::milliseconds max_duration{10000};  // from the request to SIGTERM, whatever was asked for
-    std::chrono::milliseconds poll_interval{500};   // between two questions for its status
-    std::chrono::milliseconds kill_delay{2000};     // from SIGTERM to SIGKILL
+    std::chrono::milliseconds max_duration{10000};  // from the request on, all of it for the drain
+    std::chrono::milliseconds report_time{0};  // from max_duration to SIGTERM, to report what was cut short
+    std::chrono::milliseconds poll_interval{500};  // between two questions for its status
+    std::chrono::milliseconds kill_delay{2000};    // from SIGTERM to SIGKILL
     // SIGTERM after the grace period already, where no more time was asked for, and after that time where it was.
     bool force_without_request = false;
 };
@@ -52,6 +53,10 @@ struct process_options {
     child_options child;  // command, environment, streams, limits, ...
     // False: it does not speak the protocol, so it is ready once it runs, and is ended by signals. [RFC-041 goal 8]
     bool participates = true;
+    // For one that does not: http://HOST[:PORT][/TARGET] or unix:/PATH[:/TARGET], in which {id} is its id. It is ready once a GET
+    // is answered with 200, and unhealthy after `unhealthy_after` other answers, or none, in a row. Empty: ready once it runs.
+    std::string ready_url;
+    std::chrono::milliseconds rpc_timeout{1000};         // of one request to it; what that began may go on
     std::chrono::milliseconds readiness_timeout{30000};  // from its start until it must have been ready
     std::chrono::milliseconds readiness_interval{500};   // between two looks until then
     std::chrono::milliseconds health_interval{5000};     // and afterwards; 0: not looked at any more

@@ -80,6 +80,7 @@ class http_client::impl final : public detail::ref_counted {
     std::string fixed_head_;  // the header lines that every request has
     detail::resolver resolver_;
     detail::mutex mutex_;
+    pid_t owner_ = ::getpid();
     detail::array<kept_connection> kept_;  // the last one is the most recently used
 };
 
@@ -136,6 +137,8 @@ OJS_SHUTDOWN_INLINE detail::connection http_client::impl::take_kept() {
         detail::connection candidate;
         {
             const detail::lock_guard held(mutex_);
+            // In a child made by fork(): the parent goes on with its own.
+            if (detail::exchange(owner_, ::getpid()) != ::getpid()) kept_.clear();
             if (kept_.empty()) return candidate;
             // A thread's own last one, if it is there: the system has that and its peer side by side.
             std::size_t at = kept_.size() - 1;

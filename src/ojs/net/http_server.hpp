@@ -20,6 +20,8 @@ struct http_server_options {
     std::chrono::milliseconds idle_timeout{60000};  // a kept connection without a request
     // From a request's first byte, or that of empty lines before it, to its last; and to write the answer.
     std::chrono::milliseconds request_timeout{10000};
+    // While others wait: with no connection idle, the client that has kept its thread waiting longest, and so long, is cut.
+    std::chrono::milliseconds crowded_timeout{10000};
     std::size_t thread_stack_size = 256 * 1024;  // bytes
 };
 

@@ -30,7 +30,7 @@ struct http_server_context {
     atomic<std::uint64_t> idle_count{0};
 };
 
-// What idle_since() is before the first byte has come, which may be about to come: such a connection does not yield.
+// What idle_since() is before the first byte has come, which may be about to come.
 inline constexpr std::uint64_t newcomer = ~std::uint64_t{0};
 
 // One accepted connection, served by a thread of its own.
@@ -55,6 +55,9 @@ class http_connection final : public ref_counted {
 
     // For the server, from another thread, while its list holds the connection.
     std::uint64_t idle_since() const noexcept { return idle_since_.load(); }  // lower: longer; 0: not idle
+    time_point waits_since() const noexcept {
+        return waits_since_.load();
+    }  // for its client; max(): it does not
     bool leaves() const noexcept { return leaves_.load(); }
     void close_if_idle() noexcept {
         if (idle_since() == 0) return;
@@ -91,7 +94,7 @@ class http_connection final : public ref_counted {
         time_point deadline = deadline_after(server_.options.request_timeout);
         if (parser_.untouched() && !await_request(reached, deadline)) return false;
         busy_.store(true);
-        idle_since_.store(0);
+        if (idle_since_.exchange(0) != newcomer) waits_since_.store(steady_clock::now());
         const io_status read = read_request(reached, deadline);
         if (reached == http_parser::status::complete) return answer(std::move(parser_.message()));
         if (reached == http_parser::status::failed) return refuse(parser_.failure_code(), parser_.failure());
@@ -129,7 +132,9 @@ class http_connection final : public ref_counted {
     }
     bool answer(http_request&& message) {
         const served_request request{std::move(message), socket_.get()};
+        waits_since_.store(time_point::max());
         const http_response made = call_handler(server_.handler, request);
+        waits_since_.store(steady_clock::now());
         if (made.drop) return false;
         const bool stays = may_stay() && !server_.stopping.load() && !leaves() && parser_.keeps_alive() &&
                            !has_list_word(made.headers, "Connection", "close");
@@ -165,6 +170,7 @@ class http_connection final : public ref_counted {
     // 0 until a request that is under way has its answer: whoever has read that is idle, as far as he can tell. Set here before `stopping` and `crowded` are read; the server does it the other
     // way round, so that one of the two always sees the other.
     atomic<std::uint64_t> idle_since_{newcomer};
+    atomic<time_point> waits_since_{steady_clock::now()};
 };
 
 OJS_SHUTDOWN_INLINE bool is_abandoned(const http_request& request) noexcept {
@@ -221,8 +227,8 @@ class http_server::impl final : public detail::ref_counted {
             if (!await_peer()) continue;
             if (make_room()) {
                 accept_one();
-            } else {
-                wake_.wait_until(time_point::max());  // who waits stays in the listen queue meanwhile
+            } else {  // who waits stays in the listen queue meanwhile
+                wake_.wait_until(deadline_after(context_.options.crowded_timeout));
             }
         }
     }
@@ -232,23 +238,29 @@ class http_server::impl final : public detail::ref_counted {
         if (waiting[1].revents != 0) wake_.clear();
         return waiting[0].revents != 0;
     }
-    // For a peer that waits. False: there is no place yet; the connection that has been idle longest is told to go, and
-    // those that are busy go with their answers.
+    // For a peer that waits. False: there is no place yet; the connection that has been idle longest is told to go, or the
+    // slowest is cut, and those that are busy go with their answers.
     bool make_room() noexcept {
         const detail::lock_guard held(mutex_);
         const bool full = connections_.size() >= context_.options.max_connections;
         context_.crowded.store(full);
         if (!full) return true;
         detail::http_connection* oldest = nullptr;
+        detail::http_connection* slowest = connections_[0].get();
         std::uint64_t least = detail::newcomer;
         for (const auto& each : connections_) {
+            if (each->waits_since() < slowest->waits_since()) slowest = each.get();
             const std::uint64_t since = each->idle_since();
             if (since == 0 || since >= least) continue;
-            if (each->leaves()) return false;
             oldest = each.get();
             least = since;
         }
-        if (oldest != nullptr) oldest->close_if_idle();
+        if (oldest != nullptr && !oldest->leaves()) {
+            oldest->close_if_idle();
+        } else if (detail::milliseconds_since(slowest->waits_since()) >=
+                   context_.options.crowded_timeout.count()) {
+            static_cast<void>(slowest->cut());
+        }
         return false;
     }
     void accept_one() noexcept {

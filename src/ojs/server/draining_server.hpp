@@ -17,12 +17,14 @@ inline namespace v0_1_0 {
 
 struct draining_server_options {
     http_limits limits;
-    // Requests answered at the same time, a thread each, 1024 at most. 0: two for each processor, and 8 at least.
+    // Requests answered at the same time, a thread each, 1024 at most. 0: two for each processor, and 8 at least. Beyond one
+    // for each processor they join while handlers wait: twice as many each millisecond.
     std::size_t threads = 0;
     // More wait in the listen queue; for them the connection that has been idle longest is closed.
     std::size_t max_connections = 16384;
-    // Bytes of requests that are not complete and of answers that are not sent, in all connections together. A request that
-    // goes beyond is refused with 503. What follows a request on the same connection, 16 KiB at most, is not counted.
+    // Bytes of requests that are not complete and of answers that are not sent, in all connections together. While there are
+    // more, requests are refused with 503 and no handler is called; handlers that run already add an answer each at most.
+    // What follows a request on the same connection, 16 KiB at most, is not counted.
     std::size_t max_buffered = 64 * 1024 * 1024;
     std::chrono::milliseconds idle_timeout{60000};  // a connection without a request
     // From a request's first byte to its last; and to write the answer.
@@ -40,8 +42,9 @@ struct draining_server_options {
 struct drain_options {
     time_point deadline = time_point::max();  // what is not answered by then is cut
     cancel_token hurry;                       // cancelled: it is cut now
-    // Somebody else accepts from the listening socket by now, and goes on: what waits in its queue is left to him. The lame
-    // duck is 100 ms at least, so that a connection with request upon request is closed by an answer.
+    // Another process accepts on the same address by now. What waits in the queue of a shared socket is left to it; with
+    // reuse_port the queue is this process's own, and accepted a last time. The lame duck is 100 ms at least, so that a
+    // connection with request upon request is closed by an answer.
     bool has_successor = false;
 };
 
@@ -65,14 +68,15 @@ class draining_server {
   public:
     // Listens when this returns. `address`: one or several, with commas between them, of those http_server takes, of
     // "fd:N", a listening socket that this process was given, and of "systemd:", those of LISTEN_FDS. These are closed in the
-    // end, and go on elsewhere where others have them. `handler` is called from several threads at once. Errors:
+    // end, and go on elsewhere where others have them; after an error they are the caller's still. `handler` is called from several threads at once. Errors:
     // invalid_argument, busy, system.
     static result<draining_server> start(std::string_view address, http_handler handler,
                                          draining_server_options options = {});
 
     draining_server(draining_server&& other) noexcept;
     draining_server& operator=(draining_server&& other) noexcept;
-    // As drain() with a deadline that has passed; and waits for the handlers.
+    // As drain() with a deadline that has passed; and waits for the handlers. In a child made by fork(), which has the memory
+    // but not the threads, it closes the child's sockets and nothing else, and drain() does nothing.
     ~draining_server();
 
     // Where it listens, as http_server::address() says it; several with commas between them.

@@ -11,6 +11,7 @@
 #include "../base/detail/text.hpp"
 #include "../core/detail/wake.hpp"
 #include "../net/detail/listener.ipp"
+#include "detail/active_threads.ipp"
 #include "detail/event_queue.ipp"
 #include "detail/listeners.ipp"
 #include "detail/server_connection.ipp"
@@ -30,11 +31,10 @@ inline constexpr auto time_for_late = std::chrono::milliseconds(100);
 // on which the next is on its way.
 inline constexpr auto time_to_hand_over = std::chrono::milliseconds(100);
 
-inline std::size_t thread_count(std::size_t wanted) noexcept {
+inline std::size_t thread_count(std::size_t wanted, std::size_t processors) noexcept {
     constexpr std::size_t most = 1024;
     if (wanted > 0) return wanted < most ? wanted : most;
-    const long processors = ::sysconf(_SC_NPROCESSORS_ONLN);
-    return processors < 4 ? 8 : static_cast<std::size_t>(processors) * 2;
+    return processors < 4 ? 8 : processors * 2;
 }
 
 }  // namespace detail
@@ -59,21 +59,24 @@ class draining_server::impl final : public detail::ref_counted {
     }
 
     result<void> start(std::string_view address) {
-        result<detail::array<detail::listener>> opened =
-            detail::open_listeners(address, context_.options.reuse_port);
-        if (!opened) return opened.error();
-        listeners_ = std::move(*opened);
-        for (const detail::listener& each : listeners_)
+        result<void> started = detail::open_listeners(address, context_.options.reuse_port, listeners_);
+        if (started) started = start_threads();
+        for (detail::listener& each : listeners_) {
+            if (!started) each.give_back();
             detail::append(address_, {address_.empty() ? "" : ",", each.where().name});
-        result<detail::event_queue> queue = detail::event_queue::create();
-        if (!queue) return queue.error();
-        queue_ = std::move(*queue);
-        result<detail::wake> waker = detail::wake::create();
-        if (!waker) return waker.error();
-        wake_ = std::move(*waker);
-        return start_threads();
+        }
+        return started;
+    }
+    // In a child made by fork() the threads are the parent's, one of which may hold a lock here for ever.
+    void leave_to_parent() noexcept {
+        if (!is_forked()) return;
+        retain();  // never destroyed: a condition waits for its waiters
+        if (!mutex_.try_lock()) return;
+        for (detail::listener& each : listeners_) each.leave();
+        for (const detail::ref<connection>& each : connections_) each->close();
     }
     drain_result drain(const drain_options& options) {
+        if (is_forked()) return {};
         const detail::lock_guard alone(drain_mutex_);
         if (drained_) return result_;
         drained_ = true;
@@ -103,11 +106,22 @@ class draining_server::impl final : public detail::ref_counted {
     using connection = detail::server_connection;
     enum class accepting { no, yes, last_time };
 
+    bool is_forked() const noexcept { return ::getpid() != owner_; }
+
     // ---- starting ----
 
     // The first accepts, the last is for the drain alone.
     result<void> start_threads() {
-        const std::size_t count = detail::thread_count(context_.options.threads);
+        result<detail::event_queue> queue = detail::event_queue::create();
+        if (!queue) return queue.error();
+        queue_ = std::move(*queue);
+        result<detail::wake> waker = detail::wake::create();
+        if (!waker) return waker.error();
+        wake_ = std::move(*waker);
+        const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
+        const std::size_t processors = online > 1 ? static_cast<std::size_t>(online) : 1;
+        const std::size_t count = detail::thread_count(context_.options.threads, processors);
+        active_.begin(static_cast<int>(count < processors ? count : processors), static_cast<int>(count + 1));
         threads_ = detail::array<detail::thread>(count + 2);
         for (std::size_t i = 1; i <= count; ++i) {
             const result<void> started = start_thread(i, "ojs-serve", [this, i] { serve_until_stopped(i); });
@@ -148,6 +162,7 @@ class draining_server::impl final : public detail::ref_counted {
         for (;;) {
             await_peers(waiting);
             if (waiting[0].revents != 0) wake_.clear();
+            active_.adjust();
             detail::lock_guard held(mutex_);
             if (stopping_) return;
             const accepting now = accepting_;
@@ -167,7 +182,8 @@ class draining_server::impl final : public detail::ref_counted {
     int await_peers(detail::array<pollfd>& waiting) noexcept {
         detail::lock_guard held(mutex_);
         const bool accepts = accepting_ == accepting::yes && !full_;
-        const int timeout = connections_.empty() ? -1 : static_cast<int>(detail::sweep_interval.count());
+        const auto interval = active_.needs_adjusting() ? detail::activity_interval : detail::sweep_interval;
+        const int timeout = connections_.empty() ? -1 : static_cast<int>(interval.count());
         held.unlock();
         waiting[0] = {wake_.fd(), POLLIN, 0};
         for (std::size_t i = 0; i < listeners_.size(); ++i)
@@ -231,11 +247,12 @@ class draining_server::impl final : public detail::ref_counted {
             if (each->has_asked()) each->notice_drain();
         }
     }
-    // Who waits in the queue would see a reset.
+    // A closed queue is reset. A successor accepts from the same one, unless each process has its own (SO_REUSEPORT).
     void end_accepting() noexcept {
+        const bool leaves_queue = has_successor_ && !context_.options.reuse_port;
         for (detail::listener& each : listeners_) {
             // Without descriptors for them, the idle ones go first, and a moment later there are some.
-            for (int tries = detail::tries_for_queue; !has_successor_ && tries > 0 && !is_over();) {
+            for (int tries = detail::tries_for_queue; !leaves_queue && tries > 0 && !is_over();) {
                 if (accept_one(each)) {
                     tries = detail::tries_for_queue;
                     continue;
@@ -255,10 +272,12 @@ class draining_server::impl final : public detail::ref_counted {
     // ---- serving ----
 
     void serve_until_stopped(std::size_t place) {
-        while (void* const found = queue_.wait()) {
+        active_.enter();
+        while (void* const found = active_.next([&] { return queue_.wait(); }, [&] { wake_.notify(); })) {
             connection& which = *static_cast<connection*>(found);
             detail::call_guarded([&] { serve(which); },
                                  [&] {  // the handler ended this thread
+                                     active_.leave();
                                      remove(which);
                                      replace_thread(place);
                                  });
@@ -293,7 +312,12 @@ class draining_server::impl final : public detail::ref_counted {
         const bool was_last = stopping_ && connections_.empty();
         held.unlock();
         if (was_full) wake_.notify();
-        if (was_last) queue_.stop();
+        if (was_last) stop_serving();
+    }
+
+    void stop_serving() noexcept {
+        queue_.stop();
+        active_.stop();
     }
 
     // ---- ending ----
@@ -345,7 +369,7 @@ class draining_server::impl final : public detail::ref_counted {
         const bool none_left = connections_.empty();  // else whoever removes the last one stops the queue
         held.unlock();
         wake_.notify();
-        if (none_left) queue_.stop();
+        if (none_left) stop_serving();
         return out;
     }
     void tell_changed() noexcept {
@@ -353,9 +377,11 @@ class draining_server::impl final : public detail::ref_counted {
         changed_.notify_all();
     }
 
+    const pid_t owner_ = ::getpid();
     detail::draining_context context_;
     std::string address_;
     detail::event_queue queue_;
+    detail::active_threads active_;
     detail::wake wake_;  // of the thread that accepts
 
     detail::mutex drain_mutex_;  // one drain() at a time
@@ -377,8 +403,15 @@ class draining_server::impl final : public detail::ref_counted {
 OJS_SHUTDOWN_INLINE draining_server::draining_server(detail::ref<impl> body) noexcept
     : impl_(std::move(body)) {}
 OJS_SHUTDOWN_INLINE draining_server::draining_server(draining_server&& other) noexcept = default;
-OJS_SHUTDOWN_INLINE draining_server& draining_server::operator=(draining_server&& other) noexcept = default;
-OJS_SHUTDOWN_INLINE draining_server::~draining_server() = default;
+OJS_SHUTDOWN_INLINE draining_server& draining_server::operator=(draining_server&& other) noexcept {
+    detail::ref<impl> taken = std::move(other.impl_);
+    const draining_server ended(std::move(*this));
+    impl_ = std::move(taken);
+    return *this;
+}
+OJS_SHUTDOWN_INLINE draining_server::~draining_server() {
+    if (impl_) impl_->leave_to_parent();
+}
 
 OJS_SHUTDOWN_INLINE result<draining_server> draining_server::start(std::string_view address,
                                                                    http_handler handler,

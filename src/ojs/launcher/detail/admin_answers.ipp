@@ -399,7 +399,7 @@ inline result<http_guard> admin_guard(const launcher_options& options) {
     if (options.admin_token.empty() && !is_local(*where))
         return fault("is open to other machines, so set admin_token, or give unix:/PATH or 127.0.0.1:PORT");
     if (!where->unix_path.empty()) {
-        const result<void> safe = check_folder(where->unix_path);
+        const result<void> safe = check_folder_of(where->unix_path);
         if (!safe) return fault(safe.error().text);
     }
     http_guard out;
@@ -423,7 +423,9 @@ class launcher_admin {
         http_server_options limits;
         limits.limits.head = 8 * 1024;
         limits.limits.body = rpc_body_limit + 1;  // the service refuses what is larger
-        limits.max_connections = 16;
+        limits.max_connections = 32;
+        limits.crowded_timeout =
+            std::chrono::milliseconds(100);  // so that an operator is answered beside slow clients
         limits.idle_timeout = std::chrono::seconds(10);
         limits.request_timeout = std::chrono::seconds(5);
         server_ = http_server::start(

@@ -202,7 +202,7 @@ class coordinator_body final : public ref_counted {
         const result<endpoint> where = parse_listen_address(options_.address);
         if (!where) return where.error();
         if (!where->unix_path.empty()) {
-            const result<void> safe = check_folder(where->unix_path);
+            const result<void> safe = check_folder_of(where->unix_path);
             if (!safe) return safe;
         }
         http_server_options limits;
@@ -324,9 +324,8 @@ class coordinator_body final : public ref_counted {
         if (!blocking_.empty()) move(drain_event::blocked);
     }
     void set_times(time_point from, std::chrono::milliseconds grace, std::chrono::milliseconds max) {
-        const auto report = options_.report_time < max / 2 ? options_.report_time : max / 2;
         ask_more_at_ = from + grace * 4 / 5;
-        cancel_at_ = from + max - report;
+        cancel_at_ = from + max;
     }
     void move(drain_event what) { state_ = drain_move(what, state_); }
     bool under_way() const noexcept {
@@ -362,8 +361,7 @@ class coordinator_body final : public ref_counted {
             wake_.wait_until(next);
         }
     }
-    // What would not be done when the launcher sends SIGTERM is told now, so that there is time to report it; and at once after
-    // a second stop signal. True: done.
+    // All of the maximum is for the drain; what reports comes after it. At once after a second stop signal. True: done.
     bool cancel_late() {
         const bool forced = life_.phase() >= phase::stopping;
         {

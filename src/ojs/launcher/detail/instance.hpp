@@ -16,15 +16,15 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// To a coordinator, while its process is watched.
-inline constexpr std::chrono::milliseconds longest_question{1000};
+// So that a few of them can be added.
+inline std::chrono::milliseconds summable(std::chrono::milliseconds time) noexcept {
+    return time < no_limit / 8 ? time : no_limit / 8;
+}
 
 // From the order to the end, SIGKILL included.
 inline std::chrono::milliseconds stop_time(const shutdown_timeouts& of) noexcept {
-    const auto bounded = [](std::chrono::milliseconds time) {
-        return time < no_limit / 4 ? time : no_limit / 4;
-    };
-    return bounded(of.max_duration) + 2 * bounded(of.kill_delay) + std::chrono::seconds(5);
+    return summable(of.max_duration) + summable(of.report_time) + 2 * summable(of.kill_delay) +
+           std::chrono::seconds(5);
 }
 
 // One process, from its start to its end. Every member is thread-safe.

@@ -10,6 +10,7 @@
 #include "../../base/detail/sync.hpp"
 #include "../../core/detail/wake.hpp"
 #include "../../net/http_client.hpp"
+#include "../group_options.ipp"
 #include "instance.hpp"
 #include "rpc.ipp"
 
@@ -62,6 +63,7 @@ class managed_instance final : public instance {
         info_.id = spec.id;
         info_.group = spec.group;
         info_.address = spec.options.participates ? spec.address : std::string();
+        ready_ = address_of_ready_url(spec.options.ready_url, spec.id);
         info_.generation = spec.generation;
     }
     // Kills what still runs, and joins. Not from the own thread, that is, not from `changed`.
@@ -103,7 +105,7 @@ class managed_instance final : public instance {
         return info_.state;
     }
     result<shutdown_status> ask_status(time_point deadline) override {
-        if (!client_)
+        if (!spec_.options.participates)
             return error{errc::unsupported, 0, cat({spec_.id, " does not take part in the protocol"})};
         return ask<shutdown_status>("GetShutdownStatus", shutdown_status_request{spec_.id}, deadline, -1);
     }
@@ -183,12 +185,12 @@ class managed_instance final : public instance {
         const time_point now = steady_clock::now();
         const bool look = now >= next_look_ || (wanted.look && client_);
         if (manner_ == manner::asked) {
-            tell_grace_is_over();
+            say_overdue();
             if (now >= limit) {
                 return end_by_signal(manner::forced, deadline_after(spec_.options.shutdown.kill_delay),
                                      "forcing shutdown with SIGTERM", why_no_longer());
             }
-            if (look) return delivered_ ? look_at_status() : send_request();
+            if (look) return request_due_ ? send_request() : look_at_status();
             return;
         }
         if (wanted.shut_down) return ask_to_shut_down();
@@ -208,6 +210,20 @@ class managed_instance final : public instance {
         call.policy = resend::always;
         return rpc_call<Answer>(*client_, lifecycle_service, method, request, call);
     }
+    result<readiness_response> ask_ready_url(time_point deadline) {
+        http_request request;
+        request.target = ready_.target;
+        http_call call;
+        call.deadline = deadline;
+        call.interrupt_fd = interrupt_.fd();
+        const result<http_response> answer = client_->send(request, call);
+        if (!answer) return answer.error();
+        if (answer->status != 200)
+            return error{errc::unavailable, 0, cat({"ready_url answered with status ", answer->status})};
+        readiness_response out;
+        out.state = readiness_state::ready;
+        return out;
+    }
     // By a wish: what was asked is asked again at once, if it still matters then.
     template <class Answer>
     bool was_interrupted(const result<Answer>& answer) noexcept {
@@ -223,12 +239,14 @@ class managed_instance final : public instance {
             next_look_ = time_point::max();
             return;
         }
-        const time_point deadline = earlier(deadline_after(longest_question), latest);
-        const result<readiness_response> answer = ask<readiness_response>(
-            "GetReadinessStatus", readiness_request{spec_.id}, deadline, interrupt_.fd());
+        const time_point deadline = earlier(deadline_after(spec_.options.rpc_timeout), latest);
+        const result<readiness_response> answer =
+            spec_.options.participates
+                ? ask<readiness_response>("GetReadinessStatus", readiness_request{spec_.id}, deadline,
+                                          interrupt_.fd())
+                : ask_ready_url(deadline);
         if (was_interrupted(answer)) return;
         if (answer) {
-            answered_ = true;
             failed_looks_ = 0;
             failed_questions_ = 0;
             heard(*answer);
@@ -258,6 +276,7 @@ class managed_instance final : public instance {
     void look_failed(const error& why) {
         const bool is_ready = state() == instance_state::ready;
         tell_failure("readiness not known", is_ready ? log_level::warn : log_level::debug, why);
+        if (!is_ready) update([&](process_info& now) { now.message = printable(why.text); });
         if (is_ready && ++failed_looks_ >= spec_.options.unhealthy_after) be_unhealthy(why.text);
     }
     void be_unhealthy(const std::string& why) {
@@ -266,7 +285,7 @@ class managed_instance final : public instance {
     void ask_to_shut_down();
     void send_request();
     void look_at_status();
-    void tell_grace_is_over();
+    void say_overdue();
     void heard(const shutdown_status& answer);
     void grant_time(const shutdown_status& answer, bool is_new);
     // The first of a row, and then now and again.
@@ -277,13 +296,11 @@ class managed_instance final : public instance {
     // When something else must happen, whatever the process says.
     time_point end_of_patience() const {
         if (manner_ != manner::asked) return ready_by_;
-        if (!delivered_) return earlier(grace_end_, hard_end_);
-        const bool only_granted = spec_.options.shutdown.force_without_request;
-        return earlier(complete_end_, only_granted ? earlier(granted_end_, hard_end_) : hard_end_);
+        return earlier(complete_end_,
+                       spec_.options.shutdown.force_without_request ? granted_end_ : report_end_);
     }
     std::string why_no_longer() const {
         const time_point now = steady_clock::now();
-        if (!delivered_) return "the request could not be delivered";
         if (now >= complete_end_) return "it said that it is complete, and runs on";
         if (now >= hard_end_) return "it was not over at its hard deadline";
         return "its grace period is over, and so is what time it asked for";
@@ -365,7 +382,8 @@ class managed_instance final : public instance {
     time_point started_{};
     wake waker_;
     wake interrupt_;  // of a question: something is wished for that does not wait for its answer
-    result<http_client> client_ = error{};  // none: it does not take part
+    result<http_client> client_ = error{};  // of its coordinator, or its ready_url; none: nothing is asked
+    ready_address ready_;
     child_process child_;
     thread thread_;
 
@@ -380,17 +398,19 @@ class managed_instance final : public instance {
     instance_state told_state_ = instance_state::spawning;
     time_point next_look_{};
     time_point ready_by_ = time_point::max();
-    bool answered_ = false;  // its coordinator, ever
     int failed_looks_ = 0;
     unsigned failed_questions_ = 0;
     manner manner_ = manner::by_itself;
-    bool delivered_ = false;
+    bool request_due_ = true;    // not sent, or a status says that it has not arrived
+    bool acknowledged_ = false;  // the request
     bool past_grace_ = false;
+    bool past_max_ = false;
     shutdown_request request_;
     time_point asked_at_{};
     time_point grace_end_ = time_point::max();
-    time_point granted_end_ = time_point::max();  // where only what is asked for is granted
-    time_point hard_end_ = time_point::max();
+    time_point granted_end_ = time_point::max();   // where only what is asked for is granted
+    time_point hard_end_ = time_point::max();      // of the drain
+    time_point report_end_ = time_point::max();    // of what reports it
     time_point complete_end_ = time_point::max();  // when it must be gone that said it is complete
 };
 

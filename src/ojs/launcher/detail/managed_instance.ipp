@@ -17,12 +17,13 @@ inline result<void> managed_instance::start() {
     waker = wake::create();
     if (!waker) return waker.error();
     interrupt_ = std::move(*waker);
-    if (spec_.options.participates) {
+    if (spec_.options.participates || !spec_.options.ready_url.empty()) {
         http_client_options how;
         how.limits.head = 8 * 1024;
         how.limits.body = rpc_body_limit;
         how.max_idle_connections = 2;  // our own thread, and an operator's question
-        client_ = http_client::create(url_of(spec_.address), std::move(how));
+        client_ = http_client::create(spec_.options.participates ? url_of(spec_.address) : ready_.url,
+                                      std::move(how));
         if (!client_) return client_.error();
     }
     started_ = info_.started = info_.changed = steady_clock::now();
@@ -78,44 +79,48 @@ inline void managed_instance::ask_to_shut_down() {
     asked_at_ = steady_clock::now();
     grace_end_ = granted_end_ = deadline_after(grace);
     hard_end_ = deadline_after(max);
+    report_end_ = deadline_after(summable(max) + summable(granted.report_time));
     failed_questions_ = 0;
     change(instance_event::is_asked, log_level::info, "shutdown requested", order.reason);
     manner_ = manner::asked;
-    if (client_) return send_request();
+    if (spec_.options.participates) return send_request();
     end_by_signal(manner::asked_by_signal, hard_end_, "asking with SIGTERM", "it does not take part");
 }
 
-inline bool takes_no_part(const error& why, bool ever_answered) noexcept {
-    const bool nobody = why.code == errc::unreachable && why.sys_errno != EAGAIN && !ever_answered;
+// Nobody listens, or who listens refuses. What timed out may have arrived. [WIRE 4]
+inline bool takes_no_part(const error& why) noexcept {
+    const bool nobody = why.code == errc::unreachable && why.sys_errno != EAGAIN;
     return nobody || why.code == errc::unsupported || why.code == errc::rejected ||
            why.code == errc::invalid_argument;
 }
 
 inline void managed_instance::send_request() {
-    const time_point deadline = earlier(deadline_after(longest_question), end_of_patience());
+    const time_point deadline = earlier(deadline_after(spec_.options.rpc_timeout), end_of_patience());
     const result<shutdown_ack> ack = ask<shutdown_ack>("Shutdown", request_, deadline, interrupt_.fd());
     if (was_interrupted(ack)) return;
-    if (!ack && takes_no_part(ack.error(), answered_)) {
+    if (!ack && takes_no_part(ack.error())) {
         return end_by_signal(manner::asked_by_signal, hard_end_, "asking with SIGTERM",
                              cat({"it does not take part: ", ack.error().text}));
     }
-    if (ack && ack->acknowledged) {
-        answered_ = delivered_ = true;
+    request_due_ = false;
+    acknowledged_ = ack && ack->acknowledged;
+    if (acknowledged_) {
         failed_questions_ = 0;
     } else {
-        tell_failure("shutdown not delivered", log_level::warn,
+        tell_failure("shutdown not acknowledged", log_level::warn,
                      ack ? error{errc::rejected, 0, printable(ack->message)} : ack.error());
     }
     next_look_ = deadline_after(spec_.options.shutdown.poll_interval);
 }
 
 inline void managed_instance::look_at_status() {
-    const time_point deadline = earlier(deadline_after(longest_question), end_of_patience());
+    const time_point deadline = earlier(deadline_after(spec_.options.rpc_timeout), end_of_patience());
     const result<shutdown_status> answer = ask<shutdown_status>(
         "GetShutdownStatus", shutdown_status_request{spec_.id}, deadline, interrupt_.fd());
     if (was_interrupted(answer)) return;
     if (answer) {
         failed_questions_ = 0;
+        request_due_ = !acknowledged_ && answer->state == shutdown_state::running;
         heard(*answer);
     } else {  // the pid tells the rest; one that has drained serves no longer
         const errc why = answer.error().code;
@@ -125,10 +130,13 @@ inline void managed_instance::look_at_status() {
     next_look_ = deadline_after(spec_.options.shutdown.poll_interval);
 }
 
-inline void managed_instance::tell_grace_is_over() {
-    if (past_grace_ || steady_clock::now() < grace_end_) return;
-    past_grace_ = true;
-    say(log_level::warn, "past its grace period", state(), state(), "");
+inline void managed_instance::say_overdue() {
+    const time_point now = steady_clock::now();
+    if (now >= grace_end_ && !exchange(past_grace_, true))
+        say(log_level::warn, "past its grace period", state(), state(), "");
+    if (now >= hard_end_ && now < report_end_ && !exchange(past_max_, true))
+        say(log_level::warn, "past its maximum, it may still report", state(), state(), "",
+            {field("report_time_ms", spec_.options.shutdown.report_time.count())});
 }
 
 inline bool same_progress(const shutdown_status& one, const shutdown_status& other) {

@@ -101,6 +101,13 @@ class process_group : public ref_counted {
         const lock_guard held(mutex_);
         return members_;
     }
+    // Adds its ready ones. False: they are fewer than min_healthy.
+    bool count_ready_into(int& sum) const {
+        const lock_guard held(mutex_);
+        const int ready = count_ready();
+        sum += ready;
+        return ready >= options_.min_healthy;
+    }
     group_info info() const {
         const lock_guard held(mutex_);
         group_info out;
@@ -288,7 +295,7 @@ class process_group : public ref_counted {
         });
         if (decided) return out;
         held.unlock();
-        const time_point answer_by = deadline_after(longest_question);
+        const time_point answer_by = deadline_after(options().process.rpc_timeout);
         const bool are_ready = ask_once_more(all, answer_by, until);
         held.lock();
         if (are_ready) await(held, answer_by, [&] { return readiness_of(all, failed) != readiness::late; });

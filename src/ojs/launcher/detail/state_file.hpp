@@ -37,6 +37,10 @@ class state_file {
     // Of a predecessor on this boot of the machine, and still the same processes; also where only the rest of a group is left,
     // and its leader is not.
     const std::vector<state_entry>& left_behind() const noexcept { return left_behind_; }
+    // Where sockets are, to be removed by a successor: written down with the next write().
+    void add_folder(const std::string& path) { folders_.push_back(path); }
+    // Those of predecessors, unless somebody left behind may listen there.
+    void remove_folders();
     // All of it, and what is left behind, so that a reader finds the old or the new, whenever we or the machine end.
     result<void> write(const std::vector<state_entry>& now);
     // SIGTERM to the groups of those left behind, SIGKILL after `grace`. How many there were. What even that does not end
@@ -50,6 +54,7 @@ class state_file {
     std::string path_;
     unique_fd lock_;
     std::vector<state_entry> left_behind_;
+    std::vector<std::string> folders_;
 };
 
 // Of a process that runs; 0: there is none, or /proc does not tell.

@@ -14,6 +14,7 @@
 #include "../../base/detail/small_file.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../net/json.hpp"
+#include "socket_folder.ipp"
 #include "state_file.hpp"
 
 namespace ojs {
@@ -111,6 +112,12 @@ OJS_SHUTDOWN_INLINE result<void> state_file::read() {
     if (file.status != file_status::read || file.is_cut) return bad_state(path_, "it is no state file");
     if (file.owner != ::geteuid()) return bad_state(path_, "it is another user's");
     if (!is_json_object(file.text)) return bad_state(path_, "it is no JSON object");
+    std::string_view folders = raw_member(file.text, "socket_folders");
+    std::string_view each;
+    while (next_raw_element(folders, each)) {
+        folders_.emplace_back();
+        static_cast<void>(raw_string(each, folders_.back()));
+    }
     std::string boot;
     if (!raw_string(raw_member(file.text, "boot_id"), boot)) return bad_state(path_, "it names no boot");
     std::string numbers;
@@ -119,7 +126,6 @@ OJS_SHUTDOWN_INLINE result<void> state_file::read() {
     if (boot != boot_id() || numbers != pid_namespace()) return {};
     const std::string_view all = raw_member(file.text, "processes");
     std::string_view rest = all;
-    std::string_view each;
     while (next_raw_element(rest, each)) {
         state_entry entry;
         if (!read_entry(each, entry)) return bad_state(path_, "an entry is not whole");
@@ -142,6 +148,12 @@ OJS_SHUTDOWN_INLINE result<void> state_file::write(const std::vector<state_entry
             before = ",\n";
         }
     }
+    text += "],\"socket_folders\":[";
+    before = "";
+    for (const std::string& each : folders_) {
+        append(text, {before, json_quote(each)});
+        before = ",";
+    }
     text += "]}\n";
     const std::string fresh = path_ + ".new";
     if (::unlink(fresh.c_str()) != 0 && errno != ENOENT) return state_error(path_, "replace it", errno);
@@ -149,6 +161,12 @@ OJS_SHUTDOWN_INLINE result<void> state_file::write(const std::vector<state_entry
     if (failed != 0) return state_error(path_, "write it", failed);
     return ::rename(fresh.c_str(), path_.c_str()) == 0 ? result<void>()
                                                        : state_error(path_, "replace it", errno);
+}
+
+OJS_SHUTDOWN_INLINE void state_file::remove_folders() {
+    if (!left_behind_.empty()) return;
+    for (const std::string& each : folders_) remove_own_folder(each);
+    folders_.clear();
 }
 
 // It may have moved to another group of its session.
@@ -219,9 +237,16 @@ class state_ledger : public ref_counted {
         for (const state_entry& each : file_.left_behind())
             tell_left_behind(log_, log_level::warn, "process left behind by an earlier launcher still runs",
                              each);
+        file_.remove_folders();
         const result<void> written = file_.write(entries_);
         is_open_ = static_cast<bool>(written);
         return written;
+    }
+    // For a successor, where we are killed.
+    result<void> add_folder(const std::string& path) {
+        const lock_guard held(mutex_);
+        file_.add_folder(path);
+        return file_.write(entries_);
     }
     // Before it becomes its program: whenever we are killed, it stands there or ends by itself.
     result<void> add(state_entry of) {

@@ -53,6 +53,10 @@ class listener {
     }
     // For others that have it as well, who go on with it.
     void leave() noexcept { socket_.reset(); }
+    // One that was given stays open for its giver.
+    void give_back() noexcept {
+        if (is_shared_) socket_.release();
+    }
 
   private:
     endpoint where_;

@@ -38,7 +38,11 @@ inline std::string name_of_socket(int fd) {
 }
 
 // One that somebody else made, and may have as well: its file is his to remove.
-inline result<listener> adopt_socket(int fd) {
+inline result<void> adopt_socket(int fd, array<listener>& out) {
+    for (const listener& each : out) {
+        if (each.fd() == fd)
+            return error{errc::invalid_argument, 0, cat({"descriptor ", fd, " is named twice"})};
+    }
     int listens = 0;
     socklen_t size = sizeof listens;
     if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0)
@@ -48,7 +52,8 @@ inline result<listener> adopt_socket(int fd) {
     endpoint where;
     where.port = local_port(fd);
     where.name = name_of_socket(fd);
-    return listener(std::move(where), unique_fd(fd), true);
+    out.push_back(listener(std::move(where), unique_fd(fd), true));
+    return {};
 }
 
 // How many sockets an init system has passed to this very process.
@@ -65,18 +70,13 @@ inline int activated_count() noexcept {
 }
 
 inline result<void> open_one(std::string_view address, bool reuse_port, array<listener>& out) {
-    const auto add = [&out](result<listener> opened) -> result<void> {
-        if (!opened) return opened.error();
-        out.push_back(std::move(*opened));
-        return {};
-    };
     if (address == "systemd:") {
         const int count = activated_count();
         if (count == 0)
             return error{errc::invalid_argument, 0, "systemd: this process was passed no sockets"};
         for (int i = 0; i < count; ++i) {
-            const result<void> added = add(adopt_socket(first_activated + i));
-            if (!added) return added;
+            const result<void> adopted = adopt_socket(first_activated + i, out);
+            if (!adopted) return adopted;
         }
         return {};
     }
@@ -84,24 +84,21 @@ inline result<void> open_one(std::string_view address, bool reuse_port, array<li
     if (address.substr(0, 3) == "fd:") {
         if (!parse_number(address.substr(3), 0x7fffffff, fd))
             return error{errc::invalid_argument, 0, cat({"'", address, "' is no descriptor"})};
-        for (const listener& each : out) {
-            if (each.fd() == static_cast<int>(fd))
-                return error{errc::invalid_argument, 0, cat({"'", address, "' is there twice"})};
-        }
-        return add(adopt_socket(static_cast<int>(fd)));
+        return adopt_socket(static_cast<int>(fd), out);
     }
     result<endpoint> where = parse_listen_address(address);
     if (!where) return where.error();
-    return add(listener::open(std::move(*where), reuse_port));
+    result<listener> opened = listener::open(std::move(*where), reuse_port);
+    if (!opened) return opened.error();
+    out.push_back(std::move(*opened));
+    return {};
 }
 
-inline result<array<listener>> open_listeners(std::string_view addresses, bool reuse_port) {
-    array<listener> out;
+inline result<void> open_listeners(std::string_view addresses, bool reuse_port, array<listener>& out) {
     for (;;) {
         const std::size_t comma = addresses.find(',');
         const result<void> opened = open_one(addresses.substr(0, comma), reuse_port, out);
-        if (!opened) return opened.error();
-        if (comma == std::string_view::npos) return out;
+        if (!opened || comma == std::string_view::npos) return opened;
         addresses.remove_prefix(comma + 1);
     }
 }

@@ -108,7 +108,9 @@ class server_connection final : public ref_counted {
         if (has_bytes()) {
             server_.in_hand.fetch_add(1);
             state now = state::idle;
-            if (!state_.compare_exchange_strong(now, state::reading)) server_.in_hand.fetch_sub(1);
+            const bool begun = state_.compare_exchange_strong(now, state::reading);
+            if (begun) set_deadline(deadline_after(server_.options.request_timeout));
+            if (!begun) server_.in_hand.fetch_sub(1);
         } else if (is_fresh_.load()) {
             if (!is_late_.exchange(true)) server_.late.fetch_add(1);
         } else {
@@ -169,8 +171,7 @@ class server_connection final : public ref_counted {
             buffer(static_cast<std::size_t>(got));
             const http_parser::status reached = parser_.feed({bytes, static_cast<std::size_t>(got)});
             if (reached != http_parser::status::need_more) return take(reached);
-            if (server_.buffered.load() > server_.options.max_buffered)
-                return refuse(busy("too much is under way"));
+            if (is_full()) return refuse(busy("too much is under way"));
             let_continue();
         }
     }
@@ -271,6 +272,7 @@ class server_connection final : public ref_counted {
         if (is_readiness(message.target)) {
             return server_.draining.load() ? busy("this server is going away") : plain_answer(200, "ready");
         }
+        if (is_full()) return busy("too much is under way");
         return detail::call_handler(server_.handler, served_request{std::move(message), socket_.get()});
     }
     http_response busy(std::string_view why) const {
@@ -278,6 +280,7 @@ class server_connection final : public ref_counted {
         out.headers.push_back({"Retry-After", cat({server_.options.retry_after.count()})});
         return out;
     }
+    bool is_full() const noexcept { return server_.buffered.load() > server_.options.max_buffered; }
     bool is_readiness(std::string_view target) const noexcept {
         const std::string& path = server_.options.readiness_path;
         return !path.empty() && target.substr(0, target.find('?')) == path;

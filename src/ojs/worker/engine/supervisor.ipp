@@ -3,13 +3,13 @@
 
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/exchange.hpp"
+#include "../../system/detail/service_report.ipp"
 #include "../../system/termination_mode.hpp"
 #include "../budget.hpp"
 #include "../exit_status.hpp"
 #include "health.ipp"
 #include "heartbeat.ipp"
 #include "job_pool.ipp"
-#include "service_report.ipp"
 #include "shutdown_steps.ipp"
 #include "stop_log.ipp"
 
@@ -44,7 +44,7 @@ class supervisor {
           heart_(make_ref<heartbeat>(worker_)),
           stuck_(worker_, *pool_),
           log_(worker_),
-          service_(worker_, at_shutdown.limit()),
+          service_(worker_.log),
           health_(std::move(health)),
           at_shutdown_(at_shutdown),
           owns_process_(owns_process),
@@ -67,7 +67,12 @@ class supervisor {
             log_.started();
             log_.findings(at_shutdown_.limit());
         });
-        if (owns_process_) attempt([this] { service_.start(steady_clock::now()); });
+        if (owns_process_) {
+            attempt([this] {
+                service_.start(steady_clock::now());
+                report_service();
+            });
+        }
         if (worker_.followed != nullptr) {
             followed_seen_ = worker_.followed->state();
             follow(phase::running, followed_seen_);
@@ -109,13 +114,28 @@ class supervisor {
     // Returns the time of the next due action.
     time_point do_what_is_due(time_point now) {
         if (now >= next_progress_) tell_progress(now);
-        service_.tick(now, drain_deadline());
+        if (service_.active() && service_.tick(now, end_of_stop())) report_service();
         const time_point next_look = stuck_.look(now);
         const time_point next_thread = pool_->retry_threads(now);
         time_point out = next_progress_;
         for (const time_point each : {service_.next_due(), next_look, next_thread})
             out = each < out ? each : out;
         return out;
+    }
+
+    void report_service() {
+        if (service_.active()) service_.report(true, service_text());
+    }
+    std::string service_text() const {
+        return cat({to_string(worker_.life.phase()), ", ", worker_.jobs.size(), " jobs in flight"});
+    }
+    // The drain, the stop, and what the application then closes; never where one of them has no limit.
+    time_point end_of_stop() const {
+        constexpr time_point latest = time_point::max();
+        if (at_shutdown_.limit() == no_limit) return latest;
+        const time_point drained = drain_deadline();
+        const steady_clock::duration tail = worker_.options.stop_timeout + at_shutdown_.limit();
+        return drained < latest - tail ? drained + tail : latest;
     }
 
     void tell_progress(time_point now) {
@@ -218,7 +238,12 @@ class supervisor {
         if (before == phase::running || now.phase == phase::running) worker_.beats.now();
         if (now.phase >= phase::draining && before < phase::draining) close_intake(now);
         if (now.phase >= phase::stopping && before < phase::stopping) share_out_stop();
-        attempt([&] { service_.phase_changed(before, now.phase); });
+        attempt([&] {
+            if (before < phase::draining && now.phase >= phase::draining)
+                service_.stopping(service_text());
+            else
+                report_service();
+        });
         pool_->wake();
     }
 
