@@ -40,6 +40,7 @@ class process_group : public ref_counted {
         : around_(std::move(around)), options_(std::move(options)) {
         if (options_.id_prefix.empty()) options_.id_prefix = options_.name;
         if (options_.max_surge == 0) options_.max_surge = 1;  // [RFC-041 "maxSurge == 0"]
+        ended_.reserve(ended_kept);
         fill_up();
     }
 
@@ -50,15 +51,15 @@ class process_group : public ref_counted {
         forget_gone();
         group_options of;
         // What fails at once has its turn the next time.
-        for (std::size_t left = count_due(now); left > 0; --left) {
+        for (int left = max_starting; left > 0; --left) {
             const ref<member> added = admit_due(now, of);
             if (!added) break;
             static_cast<void>(launch(added, of));
         }
-        for (const ref<member>& ill : take_ill()) force({ill});
+        force(take_ill());
         return next_due();
     }
-    // No restarts and no replacement goes on, until it is false again.
+    // Nothing is started, given up or replaced, until it is false again.
     void hold(bool yes) {
         const lock_guard held(mutex_);
         held_ = yes;
@@ -73,9 +74,17 @@ class process_group : public ref_counted {
     }
     // Waits for threads of processes that ended. Not from one of those.
     void forget_gone() {
-        array<ref<instance>> gone;
+        for (;;) {
+            ref<instance> gone;  // ends when the mutex is open again
+            const lock_guard held(mutex_);
+            if (gone_.empty()) return;
+            gone = std::move(gone_.back());
+            gone_.pop_back();
+        }
+    }
+    bool empty() const {
         const lock_guard held(mutex_);
-        gone.swap(gone_);  // the references go when the mutex is open again: `gone` is older
+        return members_.empty();
     }
 
     // ---- for everybody ----
@@ -106,6 +115,7 @@ class process_group : public ref_counted {
         out.ready = count_ready();
         out.replacing = replacing_;
         out.degraded = degraded_;
+        out.quiet = held_;
         out.generation = generation_;
         out.message = message_;
         out.replacement = replacement_;
@@ -191,6 +201,7 @@ class process_group : public ref_counted {
         const lock_guard held(mutex_);
         if (replacing_) return error{errc::busy, 0, "a replacement is under way in this group"};
         if (stopping_) return error{errc::busy, 0, "the group is stopping"};
+        if (held_) return error{errc::busy, 0, "the launcher is quiet: SIGCONT or resume() ends that"};
         replacing_ = true;
         replacement_ = replacement_status();
         return ++last_generation_;
@@ -249,7 +260,8 @@ class process_group : public ref_counted {
     result<ref<member>> start_one(const group_options& of, std::uint64_t generation) {
         ref<member> added;
         {
-            const lock_guard held(mutex_);
+            lock_guard held(mutex_);
+            await(held, time_point::max(), [&] { return stopping_ || starting_ < max_starting; });
             if (stopping_) return error{errc::cancelled, 0, "the group is stopping"};
             added = add(make_ref<restart_history>(of.restart), of, generation);
         }
@@ -281,7 +293,23 @@ class process_group : public ref_counted {
             out = interrupted(until) ? readiness::interrupted : readiness_of(all, failed);
             return out != readiness::late;
         });
-        if (!decided) out = readiness_of(all, failed);
+        if (decided) return out;
+        held.unlock();
+        const time_point answer_by = deadline_after(options().process.rpc_timeout);
+        const bool are_ready = ask_once_more(all, answer_by, until);
+        held.lock();
+        if (are_ready) await(held, answer_by, [&] { return readiness_of(all, failed) != readiness::late; });
+        return readiness_of(all, failed) == readiness::ready ? readiness::ready : readiness::late;
+    }
+    // Where this process stood still, nobody was asked meanwhile.
+    bool ask_once_more(const members& all, time_point deadline, const cancel_token& until) const {
+        const auto decided = [](instance_state now) { return now >= instance_state::ready; };
+        bool out = true;
+        for (const ref<member>& each : all) {
+            const ref<instance> asked = process_of(*each);
+            if (asked) asked->notified(ready_notification{each->id, {}});
+            out = out && asked && asked->await(decided, deadline, until) == instance_state::ready;
+        }
         return out;
     }
     // Whether they stay ready for so long.
@@ -366,6 +394,7 @@ class process_group : public ref_counted {
     // ---- starting ----
 
     result<ref<member>> launch(const ref<member>& added, const group_options& of);
+    result<void> start_process(const ref<member>& added, const group_options& of);
     void write_down(instance_spec& spec) const;
     ref<member> add(ref<restart_history> place, const group_options& of, std::uint64_t generation);
     void settle_in(member& added, const ref<instance>& started);
@@ -375,26 +404,24 @@ class process_group : public ref_counted {
 
     void told(const ref<member>& of, const process_info& now);
     void tell_routing(member& of);
-    void remove(const ref<member>& of);
+    void remove(const ref<member>& of) noexcept;
     static how_ended how_it_ended(const member& of);
 
     // ---- what is due ----
 
-    std::size_t count_due(time_point now) const {
-        const lock_guard held(mutex_);
-        std::size_t out = 0;
-        for (const vacancy& each : vacancies_) out += each.due > now ? 0U : 1U;
-        return out;
+    // Those that are due last come first.
+    void add_vacancy(ref<restart_history> place, time_point due) {
+        vacancies_.push_back({std::move(place), due});
+        for (std::size_t i = vacancies_.size() - 1; i > 0 && vacancies_[i - 1].due < due; --i)
+            swap(vacancies_[i - 1], vacancies_[i]);
     }
     ref<member> admit_due(time_point now, group_options& of);
     time_point next_due() const {
         const lock_guard held(mutex_);
-        time_point out = time_point::max();
-        if (held_ || replacing_ || stopping_) return out;
-        for (const vacancy& each : vacancies_) {
-            if (each.due < out) out = each.due;
-        }
-        return out;
+        return may_start() ? vacancies_[vacancies_.size() - 1].due : time_point::max();
+    }
+    bool may_start() const noexcept {
+        return !held_ && !replacing_ && !stopping_ && starting_ < max_starting && !vacancies_.empty();
     }
     members take_ill();
     int least_ready() const noexcept { return options_.min_healthy > 1 ? options_.min_healthy : 1; }
@@ -404,7 +431,7 @@ class process_group : public ref_counted {
         int taken = static_cast<int>(vacancies_.size());
         for (const ref<member>& each : members_) taken += each->leaving ? 0 : 1;
         for (; taken < options_.desired && !stopping_; ++taken) {
-            vacancies_.push_back({make_ref<restart_history>(options_.restart), time_point::min()});
+            add_vacancy(make_ref<restart_history>(options_.restart), time_point::min());
         }
     }
     members find_surplus() const;
@@ -413,9 +440,8 @@ class process_group : public ref_counted {
 
     void mark_leaving(const members& all, const shutdown_order& order) {
         for (const ref<member>& each : all) {
-            if (each->leaving) continue;
+            if (!each->leaving) each->order = order;
             each->leaving = true;
-            each->order = order;
             tell_routing(*each);
         }
         changed_.notify_all();
@@ -480,13 +506,16 @@ class process_group : public ref_counted {
     }
 
     static constexpr std::size_t ended_kept = 32;  // for whoever asks how one ended
+    // At a time: more only wait for each other, and all of them may hang in exec().
+    static constexpr int max_starting = 8;
 
     const ref<group_surroundings> around_;
     group_metrics metrics_;
     mutable mutex mutex_;
     condition changed_;
     group_options options_;
-    members members_;  // by age; each is here from before its start until it is over
+    members members_;   // by age; each is here from before its start until it is over
+    int starting_ = 0;  // of those: have neither run nor failed
     array<vacancy> vacancies_;
     array<process_info> ended_;
     array<ref<instance>> gone_;

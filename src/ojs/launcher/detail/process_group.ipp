@@ -1,6 +1,8 @@
 #pragma once
 
+#include <errno.h>
 #include <signal.h>
+#include <sys/mman.h>
 
 #include "process_group.hpp"
 
@@ -10,8 +12,37 @@ namespace detail {
 
 // ---- starting ----
 
+// Address space that must be left during a start: one that takes the last leaves none for those that run. Not of the heap,
+// which threads that found no arena cannot share.
+class spare_memory {
+  public:
+    spare_memory() = default;
+    spare_memory(const spare_memory&) = delete;
+    spare_memory& operator=(const spare_memory&) = delete;
+    ~spare_memory() {
+        if (is_there()) ::munmap(at_, size);
+    }
+    bool is_there() const noexcept { return at_ != MAP_FAILED; }
+
+  private:
+    static constexpr std::size_t size = 8 * 1024 * 1024;
+    void* const at_ = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+};
+
 inline result<ref<member>> process_group::launch(const ref<member>& added, const group_options& of) {
+    const result<void> started = unless_out_of_memory([&] { return start_process(added, of); });
+    if (started) return added;
+    not_started(added, started.error());
+    around_->log.write(
+        log_level::error, "process not started",
+        {field("process_id", added->id), field("group", of.name), field("error", started.error().text)});
+    return started.error();
+}
+
+inline result<void> process_group::start_process(const ref<member>& added, const group_options& of) {
     const ref<process_group> self(this);
+    const spare_memory spare;
+    if (!spare.is_there()) return error{errc::unavailable, ENOMEM, "out of memory"};
     instance_spec spec;
     spec.id = added->id;
     spec.group = of.name;
@@ -24,16 +55,9 @@ inline result<ref<member>> process_group::launch(const ref<member>& added, const
     if (around_->ledger) write_down(spec);
     const result<ref<instance>> started = around_->starter(
         spec, [self, added](const process_info& now, instance_state) { self->told(added, now); });
-    if (!started) {
-        around_->log.write(
-            log_level::error, "process not started",
-            {field("process_id", added->id), field("group", of.name), field("error", started.error().text)});
-        if (around_->ledger) around_->ledger->remove(added->id);
-        not_started(added, started.error());
-        return started.error();
-    }
+    if (!started) return started.error();
     settle_in(*added, *started);
-    return added;
+    return {};
 }
 
 inline void process_group::write_down(instance_spec& spec) const {
@@ -50,13 +74,18 @@ inline void process_group::write_down(instance_spec& spec) const {
 // With the mutex held.
 inline ref<member> process_group::add(ref<restart_history> place, const group_options& of,
                                       std::uint64_t generation) {
-    place->started = steady_clock::now();
     const ref<member> added =
-        make_ref<member>(cat({options_.id_prefix, "-", ++last_number_}), generation, std::move(place));
+        make_ref<member>(cat({options_.id_prefix, "-", last_number_ + 1}), generation, std::move(place));
     added->info.id = added->id;
     added->info.group = of.name;
     added->info.generation = generation;
+    // What fails for want of memory shall fail here: its end then needs none.
+    vacancies_.reserve(vacancies_.size() + members_.size() + 1);
+    gone_.reserve(gone_.size() + members_.size() + 1);
     members_.push_back(added);
+    added->place->started = steady_clock::now();
+    ++last_number_;
+    ++starting_;
     return added;
 }
 
@@ -81,10 +110,14 @@ inline void process_group::settle_in(member& added, const ref<instance>& started
 
 inline void process_group::not_started(const ref<member>& added, const error& why) {
     const lock_guard held(mutex_);
+    if (!is_here(*added)) return;
+    if (added->info.state == instance_state::spawning) --starting_;
     added->info.state = instance_state::crashed;
-    added->info.message = why.text;
+    attempt([&] {
+        added->info.message = why.text;
+        around_->events->tell(added->info, instance_state::spawning);
+    });
     note_failed(*added);
-    around_->events->tell(added->info, instance_state::spawning);
     remove(added);
     changed_.notify_all();
 }
@@ -97,11 +130,13 @@ inline void process_group::told(const ref<member>& of, const process_info& now) 
     {
         const lock_guard held(mutex_);
         if (!is_here(*of)) return;
-        metrics_.told(of->info, now, of->was_ready);
+        process_info next = now;
         around_->events->tell(now, of->info.state);
+        metrics_.told(of->info, now, of->was_ready);
+        if (of->info.state == instance_state::spawning && now.state != instance_state::spawning) --starting_;
         const bool fails = now.state == instance_state::unhealthy || now.state == instance_state::crashed;
         if (fails && !of->was_ready && !of->leaving) note_failed(*of);
-        of->info = now;
+        of->info = std::move(next);
         of->was_ready = of->was_ready || now.state == instance_state::ready;
         tell_routing(*of);
         around_->routing->post(routing::kind::changed, now);
@@ -123,23 +158,23 @@ inline void process_group::told(const ref<member>& of, const process_info& now) 
 inline void process_group::tell_routing(member& of) {
     const bool takes_work = is_ready(of);
     if (takes_work == of.told_routable) return;
-    of.told_routable = takes_work;
     around_->routing->post(takes_work ? routing::kind::routable : routing::kind::unroutable, of.info);
+    of.told_routable = takes_work;
 }
 
-// It is over: what becomes of its place.
-inline void process_group::remove(const ref<member>& of) {
+// It is over: what becomes of its place. Needs no memory.
+inline void process_group::remove(const ref<member>& of) noexcept {
     for (std::size_t i = 0; i < members_.size(); ++i) {
         if (members_[i] == of) members_.remove(i);
     }
     if (of->process) gone_.push_back(of->process);
     of->process = {};  // it holds what holds us
     if (ended_.size() == ended_kept) ended_.remove(0);
-    ended_.push_back(of->info);
+    const how_ended how = how_it_ended(*of);
+    ended_.push_back(std::move(of->info));
     if (replacing_ || stopping_) return;
-    const restart_decision next =
-        restart_after(options_.restart, how_it_ended(*of), *of->place, steady_clock::now());
-    vacancies_.push_back({of->place, next.when});
+    const restart_decision next = restart_after(options_.restart, how, *of->place, steady_clock::now());
+    add_vacancy(of->place, next.when);
     degraded_ = degraded_ || next.degraded;
 }
 
@@ -156,16 +191,14 @@ inline how_ended process_group::how_it_ended(const member& of) {
 // moment that a place is taken, its process is one of the group, with the configuration the group then has.
 inline ref<member> process_group::admit_due(time_point now, group_options& of) {
     const lock_guard held(mutex_);
-    if (held_ || replacing_ || stopping_) return {};
-    for (std::size_t i = 0; i < vacancies_.size(); ++i) {
-        if (vacancies_[i].due > now) continue;
-        const ref<restart_history> place = vacancies_[i].place;
-        vacancies_.remove(i);
-        if (place->started != time_point()) count_one(metrics_.restarts);
-        of = options_;
-        return add(place, of, generation_);
-    }
-    return {};
+    if (!may_start() || vacancies_.back().due > now) return {};
+    const ref<restart_history> place = vacancies_.back().place;
+    const bool restarts = place->started != time_point();
+    of = options_;
+    const ref<member> added = add(place, of, generation_);
+    vacancies_.pop_back();
+    if (restarts) count_one(metrics_.restarts);
+    return added;
 }
 
 // Those that are unhealthy end by force, and the policy restarts them. While fewer than min_healthy are ready, one that
@@ -174,7 +207,7 @@ inline ref<member> process_group::admit_due(time_point now, group_options& of) {
 inline members process_group::take_ill() {
     const lock_guard held(mutex_);
     members out;
-    if (stopping_) return out;
+    if (stopping_ || held_) return out;
     bool one_on_its_way = false;
     for (const ref<member>& each : members_) {
         const bool waits = each->info.state < instance_state::ready || each->given_up || each->leaving;
@@ -186,9 +219,8 @@ inline members process_group::take_ill() {
         if (!ill) continue;
         const bool may_go = !each->was_ready || count_ready() >= least_ready() || !one_on_its_way;
         if (!may_go) continue;
-        one_on_its_way = true;
-        each->given_up = true;
         out.push_back(each);
+        one_on_its_way = each->given_up = true;
     }
     return out;
 }

@@ -185,7 +185,10 @@ class rolling_replacement {
         const process_group::readiness end = group_.await_ready(out, ready_by, until_, failed);
         if (end == process_group::readiness::ready) return outcome::done;
         if (end == process_group::readiness::late) group_.count_failed(failed);
+        process_info known;
+        const bool never_ran = failed && group_.find(failed->id, known) && known.pid == 0;
         return not_done(id_of(failed), end == process_group::readiness::late ? "was not ready in time"
+                                       : never_ran                           ? known.message
                                                                              : "failed before it was ready");
     }
     // The old ones that they are to replace still run.
