@@ -231,6 +231,7 @@
 #include "ojs/launcher/detail/rollout.hpp"
 #include "ojs/launcher/detail/process_group.hpp"
 #include "ojs/launcher/detail/process_group.ipp"
+#include "ojs/launcher/detail/capacity.ipp"
 #include "ojs/launcher/detail/rolling_replace.ipp"
 #include "ojs/launcher/detail/launcher_metrics_page.ipp"
 #include "ojs/launcher/detail/admin_answers.ipp"

@@ -50,6 +50,7 @@ missing() {
         has_header libpq-fe.h || has_header postgresql/libpq-fe.h || echo "libpq-dev <libpq-fe.h>"
         has_program psql || echo "postgresql-client psql"
         has_program initdb || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || echo "postgresql initdb"
+        has_program pgbouncer || [ -x /usr/sbin/pgbouncer ] || echo "pgbouncer pgbouncer"
         has_program faketime || echo "faketime faketime"
     fi
     if [ "${1:-}" = portability ]; then

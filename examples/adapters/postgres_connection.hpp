@@ -11,6 +11,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
@@ -44,7 +45,7 @@ class postgres_rows {
     std::unique_ptr<PGresult, clear> rows_;
 };
 
-// A statement, prepared once on each connection, under its name.
+// A statement, prepared once on each connection under its name, or sent as it is where that is empty.
 struct postgres_statement {
     const char* name;
     std::string sql;
@@ -114,9 +115,24 @@ class postgres_connection {
         return send(what, values, deadline);
     }
 
+    // Connects where there is no connection, and prepares the statement. Errors as those of run().
+    ojs::result<void> prepare(const postgres_statement& what, ojs::time_point deadline) {
+        if (connected() && has_ended()) close();
+        if (!connected() && only_this_one_) return failure(ojs::errc::unreachable, "the connection ended");
+        if (!connected()) {
+            const ojs::result<void> made = connect(deadline);
+            if (!made) return made;
+        }
+        return prepare_on(what, deadline);
+    }
+
     bool connected() const noexcept { return connection_ != nullptr; }
-    // The server's process behind it, which holds the locks that are taken over it.
+    // The server's process behind it, which holds the locks that are taken over it; 0: there is no connection. From any thread.
     long long server_process() const noexcept { return process_; }
+    // A pooler stands between: it invents the process that it names when it connects.
+    bool pooled() const noexcept {
+        return connected() && process_ != 0 && PQbackendPID(connection_.get()) != process_;
+    }
     int socket() const noexcept { return connected() ? PQsocket(connection_.get()) : -1; }
     // From now on run() makes no new connection: what this one holds, locks and LISTEN, would be gone with it.
     void keep_to_this_one() noexcept { only_this_one_ = true; }
@@ -154,7 +170,10 @@ class postgres_connection {
     }
 
   private:
-    void close() noexcept { connection_.reset(); }
+    void close() noexcept {
+        connection_.reset();
+        process_ = 0;
+    }
 
     struct finish {
         void operator()(PGconn* target) const noexcept { PQfinish(target); }
@@ -174,16 +193,6 @@ class postgres_connection {
 
     // ---- connecting ----
 
-    ojs::result<void> prepare(const postgres_statement& what, ojs::time_point deadline) {
-        if (connected() && has_ended()) close();
-        if (!connected() && only_this_one_) return failure(ojs::errc::unreachable, "the connection ended");
-        if (!connected()) {
-            const ojs::result<void> made = connect(deadline);
-            if (!made) return made;
-        }
-        return prepare_on(what, deadline);
-    }
-
     // An idle connection that the server has ended, as it does when it restarts.
     bool has_ended() {
         pollfd look = {PQsocket(connection_.get()), POLLIN, 0};
@@ -193,7 +202,6 @@ class postgres_connection {
 
     ojs::result<void> connect(ojs::time_point deadline) {
         prepared_.clear();
-        process_ = 0;
         // The first ones are for what the URL does not say: a peer that is gone is noticed within half a minute.
         const char* const names[] = {
             "fallback_application_name", "keepalives_idle", "keepalives_interval", "keepalives_count",
@@ -226,18 +234,16 @@ class postgres_connection {
 
     // Who serves us; and waits for the end of who served us before, should it still be at our statement.
     ojs::result<void> get_acquainted(ojs::time_point deadline) {
-        // Statements are planned once: each time anew would take as long as the statement.
-        static const postgres_statement who = {"who",
-                                               "SELECT pid, extract(epoch FROM backend_start)::text,"
-                                               " (SELECT set_config(name, 'force_generic_plan', false) FROM "
-                                               "pg_settings WHERE name = 'plan_cache_mode')"
-                                               " FROM pg_stat_activity WHERE pid = pg_backend_pid()"};
+        static const postgres_statement who = {
+            "",
+            "SELECT pid, extract(epoch FROM backend_start)::text FROM pg_stat_activity"
+            " WHERE pid = pg_backend_pid()"};
         static const postgres_statement end = {
-            "end",
+            "",
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE pid = $1 AND extract(epoch FROM backend_start)::text = $2"};
+            " WHERE pid = $1 AND extract(epoch FROM backend_start)::text = $2 AND pid <> pg_backend_pid()"};
         while (lost_process_ != 0) {
-            const ojs::result<postgres_rows> found = at_once(end, {lost_process_, lost_since_}, deadline);
+            const ojs::result<postgres_rows> found = send(end, {lost_process_, lost_since_}, deadline);
             if (!found) return found.error();
             if (found->size() == 0) lost_process_ = 0;
             if (lost_process_ != 0 && ojs::steady_clock::now() >= deadline)
@@ -245,7 +251,7 @@ class postgres_connection {
                                "the server is still at a statement whose answer was lost");
             if (lost_process_ != 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
         }
-        const ojs::result<postgres_rows> us = at_once(who, {}, deadline);
+        const ojs::result<postgres_rows> us = send(who, {}, deadline);
         if (!us) return us.error();
         if (us->size() != 1)
             return failure(ojs::errc::unavailable, "pg_stat_activity does not show this connection");
@@ -254,26 +260,23 @@ class postgres_connection {
         return {};
     }
 
-    ojs::result<postgres_rows> at_once(const postgres_statement& what,
-                                       const std::vector<postgres_value>& values, ojs::time_point deadline) {
-        const ojs::result<void> ready = prepare_on(what, deadline);
-        if (!ready) return ready.error();
-        return send(what, values, deadline);
-    }
-
     // ---- a statement ----
 
     ojs::result<void> prepare_on(const postgres_statement& what, ojs::time_point deadline) {
-        if (!connected()) return failure(ojs::errc::unreachable, "the connection ended");
-        if (prepared_.count(what.name) != 0) return {};
-        const long long lost_before = lost_process_;
-        if (PQsendPrepare(connection_.get(), what.name, what.sql.c_str(), 0, nullptr) == 0)
+        if (what.name[0] == '\0' || prepared_.count(what.name) != 0) return {};
+        // Statements are planned once: each time anew would take as long as the statement. A lock that others keep ends
+        // the statement and not, after the deadline, the connection.
+        static const postgres_statement settings = {
+            "",
+            "SELECT set_config('plan_cache_mode', 'force_generic_plan', false),"
+            " set_config('lock_timeout', '2s', false)"};
+        ojs::result<postgres_rows> done = postgres_rows();
+        if (prepared_.empty()) done = send(settings, {}, deadline);
+        if (done && PQsendPrepare(connection_.get(), what.name, what.sql.c_str(), 0, nullptr) == 0)
             return give_up_unsent();
-        const ojs::result<postgres_rows> answer = await_answer(deadline);
-        if (!answer) {
-            lost_process_ = lost_before;  // this one was not at anything
-            return failure(connected() ? answer.error().code : ojs::errc::unreachable, answer.error().text);
-        }
+        if (done) done = await_answer(deadline);
+        if (!done)
+            return failure(connected() ? done.error().code : ojs::errc::unreachable, done.error().text);
         prepared_.insert(what.name);
         return {};
     }
@@ -282,10 +285,13 @@ class postgres_connection {
                                     ojs::time_point deadline) {
         std::vector<const char*> texts;
         for (const postgres_value& each : values) texts.push_back(each.is_null ? nullptr : each.text.c_str());
-        if (PQsendQueryPrepared(connection_.get(), what.name, static_cast<int>(texts.size()), texts.data(),
-                                nullptr, nullptr, 0) == 0)
-            return give_up_unsent();
-        return await_answer(deadline);
+        PGconn* const to = connection_.get();
+        const int count = static_cast<int>(texts.size());
+        const int sent =
+            what.name[0] == '\0'
+                ? PQsendQueryParams(to, what.sql.c_str(), count, nullptr, texts.data(), nullptr, nullptr, 0)
+                : PQsendQueryPrepared(to, what.name, count, texts.data(), nullptr, nullptr, 0);
+        return sent == 0 ? give_up_unsent() : await_answer(deadline);
     }
 
     ojs::error give_up_unsent() {
@@ -363,7 +369,7 @@ class postgres_connection {
     bool only_this_one_ = false;
     int interrupt_ = -1;
     std::set<std::string> prepared_;
-    long long process_ = 0;  // and since when, which tells it from a later one of that number
+    std::atomic<long long> process_{0};  // and since when, which tells it from a later one of that number
     std::string since_;
     long long lost_process_ = 0;  // that may still be at a statement of ours
     std::string lost_since_;

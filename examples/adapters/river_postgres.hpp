@@ -19,6 +19,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -51,13 +52,14 @@ inline constexpr const char* version =
 
 inline constexpr const char* lock = "SELECT pg_advisory_lock(hashtextextended($1, 0))";
 
-// $1 queue, $2 how many, $3 owner, $4 most bytes, $5 kinds or NULL.
+// $1 queue, $2 how many, $3 owner, $4 most bytes, $5 kinds or NULL, $6 ids to leave out, $7 and $8 the first and last id.
+// A job that weighs too much, or lacks what a job has, is not claimed: it comes back without a kind.
 inline constexpr const char* claim = R"(
 WITH picked AS MATERIALIZED (
-    SELECT id FROM @river_job
-    WHERE state = 'available' AND queue = $1 AND scheduled_at <= now() AND attempt < 32767
-        AND pg_column_size(args) <= $4::bigint AND pg_column_size(metadata) <= $4::bigint
+    SELECT id, attempt, args, metadata FROM @river_job
+    WHERE state = 'available' AND queue = $1 AND scheduled_at <= now()
         AND ($5::text[] IS NULL OR kind = ANY ($5::text[]))
+        AND CASE WHEN id BETWEEN $7::bigint AND $8::bigint THEN NOT id = ANY ($6::bigint[]) END
         AND NOT EXISTS (SELECT FROM @river_queue WHERE name = $1 AND paused_at IS NOT NULL)
     ORDER BY priority, scheduled_at, id
     LIMIT $2::bigint
@@ -65,31 +67,40 @@ WITH picked AS MATERIALIZED (
 ), claimed AS (
     UPDATE @river_job AS job
     SET state = 'running', attempt = job.attempt + 1, attempted_at = now(),
-        attempted_by = array_append(
-            job.attempted_by[greatest(cardinality(job.attempted_by) - 98, 1):], $3::text)
-    FROM picked WHERE job.id = picked.id
+        attempted_by = array_append(CASE WHEN array_ndims(job.attempted_by) = 1
+            THEN job.attempted_by[greatest(cardinality(job.attempted_by) - 98, 1):] END, $3::text)
+    FROM picked WHERE job.id = picked.id AND picked.attempt < 32767
+        AND octet_length(picked.args::text) <= $4::bigint AND octet_length(picked.metadata::text) <= $4::bigint
     RETURNING job.*
 )
-SELECT id, kind, queue, attempt, max_attempts,
-    CASE WHEN octet_length(args::text) <= $4::bigint THEN args::text END,
-    CASE WHEN octet_length(metadata::text) <= $4::bigint THEN metadata::text END,
-    coalesce(metadata ->> 'cancel_attempted_at', '')
-FROM claimed ORDER BY priority, scheduled_at, id)";
+SELECT picked.id, kind, queue, claimed.attempt, max_attempts, claimed.args::text, claimed.metadata::text,
+    coalesce(claimed.metadata ->> 'cancel_attempted_at', '')
+FROM picked LEFT JOIN claimed ON claimed.id = picked.id ORDER BY priority, scheduled_at, picked.id)";
 
-// What a FETCH has claimed whose answer was lost. $1 owner, $2 the ids in hand, $3 channel.
+// What a FETCH has claimed whose answer was lost. $1 owner, $2 the claimed ids that are known, $3 channel, $4 and $5 the
+// first and last id. Comes back with whether it was given back: others may have locked it.
 inline constexpr const char* give_back_lost = R"(
-WITH given_back AS (
+WITH lost AS MATERIALIZED (
+    SELECT id FROM @river_job
+    WHERE state = 'running' AND attempted_by[cardinality(attempted_by)] = $1 AND NOT id = ANY ($2::bigint[])
+        AND id BETWEEN $4::bigint AND $5::bigint
+), unlocked AS MATERIALIZED (
+    SELECT id FROM @river_job WHERE id IN (SELECT id FROM lost)
+    FOR UPDATE SKIP LOCKED
+), given_back AS (
     UPDATE @river_job AS job
     SET state = CASE WHEN metadata ? 'cancel_attempted_at' THEN 'cancelled'::@river_job_state ELSE 'available' END,
         finalized_at = CASE WHEN metadata ? 'cancel_attempted_at' THEN now() END,
         attempt = attempt - 1
-    WHERE state = 'running' AND attempted_by[cardinality(attempted_by)] = $1 AND NOT id = ANY ($2::bigint[])
-    RETURNING id, queue
+    FROM unlocked WHERE job.id = unlocked.id AND state = 'running' AND attempted_by[cardinality(attempted_by)] = $1
+    RETURNING job.id, queue
 )
-SELECT id, pg_notify($3, json_build_object('queue', queue)::text) FROM given_back)";
+SELECT given_back.id IS NOT NULL,
+    CASE WHEN given_back.id IS NOT NULL THEN pg_notify($3, json_build_object('queue', queue)::text) END
+FROM lost LEFT JOIN given_back ON given_back.id = lost.id)";
 
 // Many jobs at a time. $1 ids, $2 attempts, $3 actions, $4 errors, $5 delays in milliseconds, $6 what metadata gets, $7 owner,
-// $8 channel. The ids that come back are settled; the others were not ours any more.
+// $8 channel. The ids that come back are settled; others are locked, or not ours any more.
 //   complete   it is done                     discard, cancel   it is over, for the error
 //   fail       River's back-off, or `delay`   requeue, snooze   again at once, or after `delay`; the attempt does not count
 // A job that somebody asked to cancel does not come again, whatever its worker says but that it is done.
@@ -116,7 +127,7 @@ WITH asked AS (
     WHERE job.state = 'running' AND job.attempt = asked.attempt
         AND job.attempted_by[cardinality(job.attempted_by)] = $7
     ORDER BY job.id
-    FOR UPDATE OF job
+    FOR UPDATE OF job SKIP LOCKED
 ), settled AS (
     UPDATE @river_job AS job
     SET state = (CASE
@@ -144,17 +155,15 @@ WITH asked AS (
 )
 SELECT id, CASE WHEN waits THEN pg_notify($8, json_build_object('queue', queue)::text) END FROM settled)";
 
-// Of settlements whose first answer was lost: those that the row shows to be done. As above, $5 owner.
-inline constexpr const char* was_settled = R"(
-SELECT job.id
-FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[]) AS asked (id, attempt, action, error)
-    JOIN @river_job AS job ON job.id = asked.id
-WHERE job.attempted_by[cardinality(job.attempted_by)] = $5 AND job.state <> 'running'
-    AND CASE
-        WHEN asked.action = 'complete' THEN job.state = 'completed' AND job.attempt = asked.attempt
-        WHEN asked.action IN ('requeue', 'snooze') AND job.state <> 'cancelled' THEN job.attempt = asked.attempt - 1
-        ELSE job.attempt = asked.attempt AND job.errors[cardinality(job.errors)] ->> 'error' = asked.error
-    END)";
+// Of jobs that a settlement did not find: whether one is still ours, so that others have locked it, and whether its run
+// ended without us, which leaves an error of that attempt. $1 ids, $2 attempts, $3 errors, $4 owner.
+inline constexpr const char* unsettled = R"(
+SELECT asked.id,
+    EXISTS (SELECT FROM @river_job AS job WHERE job.id = asked.id AND state = 'running'
+        AND job.attempt = asked.attempt AND attempted_by[cardinality(attempted_by)] = $4) AS is_ours,
+    EXISTS (SELECT FROM @river_job AS job, unnest(job.errors) AS told WHERE job.id = asked.id
+        AND told ->> 'attempt' = asked.attempt::text AND told ->> 'error' IS DISTINCT FROM asked.error) AS is_rescued
+FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS asked (id, attempt, error))";
 
 // What is still ours, as long as the session that says so holds our lock, and when somebody wanted it cancelled.
 // $1 ids, $2 owner, $3 the session's process.
@@ -171,7 +180,8 @@ WHERE locktype = 'advisory' AND granted AND pid = $2 AND objsubid = 1
 // River's rescuer takes a job that has run for an hour for a stuck one. $1 ids, $2 owner.
 inline constexpr const char* keep_from_rescuer = R"(
 UPDATE @river_job SET attempted_at = now()
-WHERE id = ANY ($1::bigint[]) AND state = 'running' AND attempted_by[cardinality(attempted_by)] = $2)";
+WHERE id IN (SELECT id FROM @river_job WHERE id = ANY ($1::bigint[]) FOR UPDATE SKIP LOCKED)
+    AND state = 'running' AND attempted_by[cardinality(attempted_by)] = $2)";
 
 // Running jobs' owners of our kind whose lock nobody holds. $1 queues, $2 owner.
 inline constexpr const char* owners_without_lock = R"(
@@ -187,14 +197,15 @@ SELECT name FROM owners
 WHERE name ~ '^ojs:[0-9]{1,9}:.*:[0-9a-f]{16}$' AND name <> $2
     AND NOT EXISTS (SELECT FROM locks WHERE key = hashtextextended(name, 0)))";
 
-// $1 the owner that is gone, $2 queues, $3 channel. The attempt counts: a job that ends its workers comes to an end itself.
+// $1 the owner that is gone, $2 queues, $3 and $4 the first and last id. The attempt counts: a job that ends its workers
+// comes to an end itself. The others are due, and `schedule` makes them available.
 inline constexpr const char* rescue = R"(
 WITH owner AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0)) AS is_gone
 ), lost AS MATERIALIZED (
     SELECT job.id FROM owner JOIN @river_job AS job ON owner.is_gone
     WHERE job.state = 'running' AND job.queue = ANY ($2::text[])
-        AND job.attempted_by[cardinality(job.attempted_by)] = $1
+        AND job.attempted_by[cardinality(job.attempted_by)] = $1 AND job.id BETWEEN $3::bigint AND $4::bigint
     ORDER BY job.id LIMIT 1000
     FOR UPDATE OF job SKIP LOCKED
 ), rescued AS (
@@ -202,7 +213,7 @@ WITH owner AS MATERIALIZED (
     SET state = (CASE
             WHEN metadata ? 'cancel_attempted_at' THEN 'cancelled'
             WHEN attempt >= max_attempts THEN 'discarded'
-            ELSE 'available' END)::@river_job_state,
+            ELSE 'retryable' END)::@river_job_state,
         finalized_at = CASE
             WHEN metadata ? 'cancel_attempted_at' OR attempt >= max_attempts THEN now() END,
         errors = CASE WHEN array_ndims(errors) > 1 THEN errors ELSE array_append(errors, jsonb_build_object(
@@ -211,16 +222,17 @@ WITH owner AS MATERIALIZED (
             'river:rescue_count', CASE WHEN jsonb_typeof(metadata -> 'river:rescue_count') = 'number'
                 THEN (metadata ->> 'river:rescue_count')::numeric ELSE 0 END + 1) END
     FROM lost WHERE job.id = lost.id
-    RETURNING job.id, queue, state
+    RETURNING job.id
 )
-SELECT id, CASE WHEN state = 'available' THEN pg_notify($3, json_build_object('queue', queue)::text) END FROM rescued)";
+SELECT id FROM rescued)";
 
 // Jobs whose time has come: what River's leader does, where there is one. Of unique ones only one may wait.
-// $1 queues, $2 channel.
+// $1 queues, $2 channel, $3 and $4 the first and last id.
 inline constexpr const char* schedule = R"(
 WITH due AS MATERIALIZED (
     SELECT id, priority, scheduled_at, unique_key, unique_states IS NOT NULL AS is_unique FROM @river_job
     WHERE state IN ('retryable', 'scheduled') AND queue = ANY ($1::text[]) AND scheduled_at <= now()
+        AND id BETWEEN $3::bigint AND $4::bigint
     ORDER BY priority, scheduled_at, id LIMIT 1000
     FOR UPDATE SKIP LOCKED
 ), ranked AS (
@@ -250,14 +262,6 @@ inline constexpr const char* keep_queues = R"(
 INSERT INTO @river_queue (name, created_at, metadata, updated_at)
 SELECT name, now(), '{}', now() FROM unnest($1::text[]) AS names (name) ORDER BY name
 ON CONFLICT (name) DO UPDATE SET updated_at = now())";
-
-// $1 queues, $2 most bytes.
-inline constexpr const char* left_alone = R"(
-SELECT queue, min(id), count(*) FROM @river_job
-WHERE state = 'available' AND queue = ANY ($1::text[]) AND scheduled_at <= now()
-    AND (pg_column_size(args) > $2::bigint OR pg_column_size(metadata) > $2::bigint OR attempt = 32767
-        OR args IS NULL OR metadata IS NULL OR attempt IS NULL)
-GROUP BY queue ORDER BY queue)";
 
 // $1 id, $2 attempt, $3 owner, $4 the checkpoint.
 inline constexpr const char* save = R"(
@@ -305,6 +309,7 @@ struct held_job {
     long long attempt = 0;
     bool reported = false;     // it was tried: until that is answered, this stays
     bool lost_answer = false;  // of a settlement: it may have been made
+    bool settled = false;      // whoever reports it is still to hear of it
     bool came_again = false;   // it was claimed once more before that was clear: that claim is nobody's
     std::string cancelled_at;  // what metadata said at the claim: of an earlier run
     const char* action =
@@ -317,8 +322,8 @@ struct held_job {
 // A FETCH that waits for its jobs.
 struct wish {
     const ojs::fetch_request* request = nullptr;  // as long as whoever asks waits
-    std::size_t count = 0;
-    bool left = false;  // nobody waits any more: what comes is nobody's
+    std::size_t count = 0;                        // 0: it is not wanted any more
+    bool left = false;                            // nobody waits any more: what comes is nobody's
 
     bool over = false;
     std::vector<ojs::job> jobs;  // once it is over
@@ -335,7 +340,8 @@ struct settlement {
     std::string merged;  // JSON object; empty: none
 
     bool over = false;
-    bool done = false;  // once it is over: the database took it
+    bool done = false;    // once it is over: the database took it
+    bool locked = false;  // the same: another transaction has locked the row
     std::optional<ojs::error> failed;
 };
 
@@ -553,7 +559,30 @@ class river_postgres : public ojs::transport {
 
     // ---- the schema ----
 
+    // Each transaction of a pooled connection may have another session: then two connections have the same, or one has two.
+    ojs::result<void> look_for_pooler(ojs::time_point deadline) {
+        static const postgres_statement ask = {"", "SELECT pg_backend_pid()"};
+        std::set<std::pair<line*, long long>> seen;
+        std::set<long long> sessions;
+        for (line* const each : {&session_, &session_, &claiming_, &claiming_, &session_, &claiming_}) {
+            const line::turn turn(*each, deadline);
+            if (!turn) return river_detail::failure(ojs::errc::timed_out, "the connection is in use");
+            const ojs::result<postgres_rows> found = each->run(ask, {}, deadline);
+            if (!found) return found.error();
+            if (!session_.pooled()) return {};
+            seen.emplace(each, found->number(0, 0));
+            sessions.insert(found->number(0, 0));
+        }
+        if (seen.size() == 2 && sessions.size() == 2) return {};
+        return river_detail::failure(ojs::errc::unsupported,
+                                     "the pooler before the database shares sessions between transactions, "
+                                     "which loses locks and LISTEN; "
+                                     "set its pool_mode to session, or connect to PostgreSQL itself");
+    }
+
     ojs::result<void> look_at_schema(ojs::time_point deadline) {
+        const ojs::result<void> pooler = look_for_pooler(deadline);
+        if (!pooler) return pooler;
         const ojs::result<postgres_rows> found = session_.run(version_, {}, deadline);
         const std::string known =
             std::to_string(least_river_version) + " to " + std::to_string(last_river_version);
@@ -668,7 +697,7 @@ class river_postgres : public ojs::transport {
     }
 
     ojs::result<void> take_lock() {
-        const ojs::time_point deadline = ojs::deadline_after(call_time());
+        const ojs::time_point deadline = call_deadline();
         const ojs::result<void> known = look_at_schema(deadline);
         if (!known) return known;
         const ojs::result<postgres_rows> locked = session_.run(lock_, {owner()}, deadline);
@@ -694,7 +723,7 @@ class river_postgres : public ojs::transport {
         session_trouble_ = std::move(trouble);
         changed_.notify_all();
     }
-    std::chrono::milliseconds call_time() const { return std::chrono::seconds(5); }
+    static ojs::time_point call_deadline() { return ojs::deadline_after(std::chrono::seconds(5)); }
 
     // Until the connection ends, or the worker leaves.
     void serve_session() {
@@ -739,30 +768,65 @@ class river_postgres : public ojs::transport {
 
     // Every few seconds. False: the connection is gone.
     bool make_round() {
-        const ojs::time_point deadline = ojs::deadline_after(call_time());
         const std::chrono::milliseconds quarter = lease_ / 4;
         next_round_ = ojs::deadline_after(
             std::clamp(quarter, std::chrono::milliseconds(50), std::chrono::milliseconds(5000)));
-        const postgres_value queues(river_detail::array_of(all_queues_).text());
-        check(session_.run(schedule_, {queues, insert_channel_}, deadline), "jobs whose time has come");
-        look_for_lost_owners(queues, deadline);
+        const std::string queues = river_detail::array_of(all_queues_).text();
+        look_for_lost_owners(queues);
+        const values due = {queues, insert_channel_};
+        check(run_by_halves(
+                  session_, schedule_, [&] { return due; }, [](const postgres_rows&) {}, call_deadline()),
+              "jobs whose time has come");
         if (ojs::steady_clock::now() >= next_queues_) {
             next_queues_ = ojs::deadline_after(std::chrono::minutes(1));
-            check(session_.run(keep_queues_, {queues}, deadline), "the rows of the queues");
-            tell_left_alone(queues, deadline);
-            keep_from_rescuer(deadline);
+            check(session_.run(keep_queues_, {queues}, call_deadline()), "the rows of the queues");
+            keep_from_rescuer();
         }
         return session_.connected();
     }
-    bool check(const ojs::result<postgres_rows>& done, const char* what) const {
+    template <class Value>
+    bool check(const ojs::result<Value>& done, const char* what) const {
         if (!done) notice(std::string(what) + ": " + done.error().text);
         return bool(done);
     }
 
+    using values = std::vector<postgres_value>;
+
+    // For a statement whose last two values are the first and the last id. Where the tables refuse one row, and with it the
+    // statement, each half is done by itself, until that row is alone: it is told, and left out.
+    ojs::result<void> run_by_halves(line& on, const postgres_statement& what,
+                                    const std::function<values()>& others,
+                                    const std::function<void(const postgres_rows&)>& take,
+                                    ojs::time_point deadline,
+                                    const ojs::function<bool()>& still_wanted = nullptr,
+                                    std::set<long long>* refused = nullptr) {
+        using ids = std::numeric_limits<long long>;
+        std::vector<std::pair<long long, long long>> ranges = {{ids::min(), ids::max()}};
+        while (!ranges.empty()) {
+            const auto [from, to] = ranges.back();
+            ranges.pop_back();
+            values all = others();
+            all.insert(all.end(), {from, to});
+            const ojs::result<postgres_rows> rows = on.run(what, all, deadline, still_wanted);
+            if (rows) {
+                take(*rows);
+            } else if (rows.error().code != ojs::errc::rejected) {
+                return rows.error();
+            } else if (from == to) {
+                notice(std::string(what.name) + " of job " + std::to_string(from) + ": " + rows.error().text);
+                if (refused != nullptr) refused->insert(from);
+            } else {
+                const long long middle = (from >> 1) + (to >> 1) + (from & to & 1);
+                ranges.insert(ranges.end(), {{middle + 1, to}, {from, middle}});
+            }
+        }
+        return {};
+    }
+
     // An owner whose lock is seen free for its whole lease is gone: one that lives takes it again long before.
-    void look_for_lost_owners(const postgres_value& queues, ojs::time_point deadline) {
+    void look_for_lost_owners(const std::string& queues) {
         const ojs::result<postgres_rows> found =
-            session_.run(owners_without_lock_, {queues, owner()}, deadline);
+            session_.run(owners_without_lock_, {queues, owner()}, call_deadline());
         if (!check(found, "owners without a lock")) return free_since_.clear();
         std::map<std::string, ojs::time_point> still;
         const ojs::time_point now = ojs::steady_clock::now();
@@ -770,9 +834,7 @@ class river_postgres : public ojs::transport {
             const std::string name = found->text(row, 0);
             const auto before = free_since_.find(name);
             const ojs::time_point since = before == free_since_.end() ? now : before->second;
-            if (now - since >= lease_of(name)) {
-                rescue(name, queues, deadline);
-            }
+            if (now - since >= lease_of(name)) rescue(name, queues);
             still[name] = since;
         }
         free_since_.swap(still);
@@ -781,25 +843,18 @@ class river_postgres : public ojs::transport {
     static std::chrono::milliseconds lease_of(const std::string& name) {
         return std::chrono::milliseconds(std::atoll(name.c_str() + 4));
     }
-    void rescue(const std::string& name, const postgres_value& queues, ojs::time_point deadline) {
-        const ojs::result<postgres_rows> rescued =
-            session_.run(rescue_, {name, queues, insert_channel_}, deadline);
-        if (!check(rescued, "rescue") || rescued->size() == 0) return;
-        notice("rescued " + std::to_string(rescued->size()) + " jobs of " + name + ", which is gone");
-        tell_work();
+    void rescue(const std::string& name, const std::string& queues) {
+        int rescued = 0;
+        const values lost = {name, queues};
+        const auto count = [&](const postgres_rows& rows) { rescued += rows.size(); };
+        check(run_by_halves(
+                  session_, rescue_, [&] { return lost; }, count, call_deadline()),
+              "rescue");
+        if (rescued > 0)
+            notice("rescued " + std::to_string(rescued) + " jobs of " + name + ", which is gone");
     }
 
-    void tell_left_alone(const postgres_value& queues, ojs::time_point deadline) {
-        const postgres_value most(static_cast<long long>(options_.most_bytes));
-        const ojs::result<postgres_rows> left = session_.run(left_alone_, {queues, most}, deadline);
-        if (!check(left, "jobs that are left alone")) return;
-        for (int row = 0; row < left->size(); ++row) {
-            notice("left alone in queue " + left->text(row, 0) + ": " + left->text(row, 2) +
-                   " jobs that weigh too much or have no args, the first of them " + left->text(row, 1));
-        }
-    }
-
-    void keep_from_rescuer(ojs::time_point deadline) {
+    void keep_from_rescuer() {
         postgres_array ids;
         bool any = false;
         const ojs::time_point now = ojs::steady_clock::now();
@@ -813,7 +868,7 @@ class river_postgres : public ojs::transport {
             }
         }
         if (any)
-            check(session_.run(keep_from_rescuer_, {ids.text(), owner()}, deadline),
+            check(session_.run(keep_from_rescuer_, {ids.text(), owner()}, call_deadline()),
                   "jobs that run for long");
     }
 
@@ -869,6 +924,8 @@ class river_postgres : public ojs::transport {
         for (const auto& each : to) {
             each->over = true;
             if (!done && jobs.empty()) each->failed = done.error();
+            if (each->count == 0)
+                each->failed = river_detail::failure(ojs::errc::cancelled, "not wanted any more");
             for (; each->jobs.size() < each->count && next < jobs.size(); ++next)
                 each->jobs.push_back(std::move(jobs[next]));
             if (each->left && !each->jobs.empty()) drop(each->jobs);
@@ -886,51 +943,96 @@ class river_postgres : public ojs::transport {
                                  ojs::time_point deadline, std::vector<ojs::job>& out) {
         const line::turn turn(claiming_, deadline);
         if (!turn) return river_detail::failure(ojs::errc::unreachable, "the connection is in use");
-        const ojs::result<void> found = give_back_lost(deadline);
-        if (!found) return found;
-        const ojs::function<bool()> still_wanted = [this, &for_whom] { return all_still_wanted(for_whom); };
-        const std::size_t count = wanted_by(for_whom);
+        ojs::result<void> done = connect_others(deadline);
+        if (done) done = give_back_lost(deadline);
         const std::size_t first = next_queue_++;
-        for (std::size_t i = 0; i < queues.size() && out.size() < count; ++i) {
+        for (std::size_t i = 0; done && i < queues.size() && out.size() < wanted_by(for_whom); ++i) {
             const std::string& queue = queues[(first + i) % queues.size()];
-            const ojs::result<void> claimed = claim(queue, count - out.size(), still_wanted, deadline, out);
-            if (!claimed) return claimed;
+            do {
+                done = claim(queue, for_whom, deadline, out);
+            } while (!done && done.error().code == ojs::errc::cancelled && out.empty() &&
+                     wanted_by(for_whom) > 0);
+        }
+        return done;
+    }
+    // Nothing is claimed that could not be reported, or whose lease could not be renewed. What is in use stands.
+    ojs::result<void> connect_others(ojs::time_point deadline) {
+        const std::pair<line*, const postgres_statement*> others[] = {{&settling_, &settle_},
+                                                                      {&beating_, &confirm_}};
+        for (const auto& [each, what] : others) {
+            const bool stands = each->server_process() != 0;
+            const line::turn turn(*each, stands ? ojs::steady_clock::now() : deadline);
+            if (!turn && !stands)
+                return river_detail::failure(ojs::errc::unreachable, "the connection is in use");
+            const ojs::result<void> ready = turn ? each->prepare(*what, deadline) : ojs::result<void>();
+            if (!ready) return ready;
         }
         return {};
     }
-    bool all_still_wanted(const wishes& all) {
+    // False: one is not wanted any more. Before there are jobs, the others go on without it.
+    bool all_still_wanted(const wishes& all, bool has_jobs) {
         const std::lock_guard<std::mutex> held(wishes_mutex_);
-        return std::all_of(all.begin(), all.end(), [](const auto& each) {
-            return !each->left && (!each->request->still_wanted || each->request->still_wanted());
-        });
+        bool out = true;
+        for (const auto& each : all) {
+            if (each->count == 0) continue;
+            if (!each->left && (!each->request->still_wanted || each->request->still_wanted())) continue;
+            if (!has_jobs) each->count = 0;
+            out = false;
+        }
+        return out;
     }
 
-    ojs::result<void> claim(const std::string& queue, std::size_t count,
-                            const ojs::function<bool()>& still_wanted, ojs::time_point deadline,
+    // Jobs that cannot be claimed are told, and left out for a minute, so that not each claim looks at them again.
+    ojs::result<void> claim(const std::string& queue, const wishes& for_whom, ojs::time_point deadline,
                             std::vector<ojs::job>& out) {
+        if (ojs::steady_clock::now() >= left_out_until_) {
+            left_out_.clear();
+            left_out_until_ = ojs::deadline_after(std::chrono::minutes(1));
+        }
+        const auto most_bytes = static_cast<long long>(options_.most_bytes);
         const postgres_value kinds =
             options_.kinds.empty() ? postgres_value(nullptr) : river_detail::array_of(options_.kinds).text();
-        const ojs::result<postgres_rows> rows =
-            claiming_.run(claim_,
-                          {queue, static_cast<long long>(count), owner(),
-                           static_cast<long long>(options_.most_bytes), kinds},
-                          deadline, still_wanted);
-        if (!rows) {
-            if (is_lost(rows.error())) claims_lost_ = true;
-            return rows.error();
-        }
-        out.reserve(out.size() + static_cast<std::size_t>(rows->size()));
-        const std::lock_guard<std::mutex> held(mutex_);
-        for (int row = 0; row < rows->size(); ++row) {
-            const auto known = held_.find(rows->number(row, 0));
-            if (known == held_.end()) {
-                out.push_back(take_in(*rows, row));
-            } else {
-                known->second.came_again = true;
+        const auto values_now = [&] {
+            postgres_array left_out;
+            for (const long long each : left_out_) left_out.add(each);
+            const auto count = static_cast<long long>(wanted_by(for_whom) - out.size());
+            return values{queue, count, owner(), most_bytes, kinds, left_out.text()};
+        };
+        ojs::result<void> done;
+        std::size_t known = 0;
+        do {
+            known = left_out_.size();
+            done = run_by_halves(
+                claiming_, claim_, values_now,
+                [&](const postgres_rows& rows) { take_in_all(queue, rows, out); }, deadline,
+                [&] { return all_still_wanted(for_whom, !out.empty()); }, &left_out_);
+        } while (done && left_out_.size() > known && out.size() < wanted_by(for_whom));
+        if (!done && is_lost(done.error())) claims_lost_ = true;
+        return done;
+    }
+
+    void take_in_all(const std::string& queue, const postgres_rows& rows, std::vector<ojs::job>& out) {
+        out.reserve(out.size() + static_cast<std::size_t>(rows.size()));
+        std::vector<long long> unfit;
+        {
+            const std::lock_guard<std::mutex> held(mutex_);
+            for (int row = 0; row < rows.size(); ++row) {
+                const auto known = held_.find(rows.number(row, 0));
+                if (rows.is_null(row, 1)) {
+                    unfit.push_back(rows.number(row, 0));
+                } else if (known == held_.end()) {
+                    out.push_back(take_in(rows, row));
+                } else {
+                    known->second.came_again = true;
+                }
             }
+            in_hand_ = held_.size();
         }
-        in_hand_ = held_.size();
-        return {};
+        if (unfit.empty()) return;
+        left_out_.insert(unfit.begin(), unfit.end());
+        notice("left alone in queue " + queue + ": " + std::to_string(unfit.size()) +
+               " jobs that weigh too much or have no args, the first of them " +
+               std::to_string(unfit.front()));
     }
 
     // With the mutex held.
@@ -945,14 +1047,9 @@ class river_postgres : public ojs::transport {
         out.queue = rows.text(row, 2);
         out.attempt = held.attempt;
         out.max_attempts = rows.number(row, 4);
-        if (rows.is_null(row, 5) || rows.is_null(row, 6)) {
-            out.malformed =
-                "its args or metadata weigh more than " + std::to_string(options_.most_bytes) + " bytes";
-        } else {
-            const std::string args = rows.text(row, 5);
-            out.args_json = args.rfind('[', 0) == 0 ? args : "[" + args + "]";
-            out.meta_json = rows.text(row, 6);
-        }
+        const std::string args = rows.text(row, 5);
+        out.args_json = args.rfind('[', 0) == 0 ? args : "[" + args + "]";
+        out.meta_json = rows.text(row, 6);
         held_[rows.number(row, 0)] = std::move(held);  // the last: now it is in hand
         return out;
     }
@@ -963,21 +1060,21 @@ class river_postgres : public ojs::transport {
         held_.erase(which);
         in_hand_ = held_.size();
     }
-    // What is not ours any more is not reported either: the worker only names it.
-    void forget_others(const std::vector<std::string>& asked, const postgres_rows& ours) {
-        std::set<std::string> still;
-        for (int row = 0; row < ours.size(); ++row) still.insert(ours.text(row, 0));
+    // What is not ours any more is not reported either: the worker only names it. Where a report is under way, it will say.
+    void forget_others(const std::vector<std::string>& asked, std::vector<std::string>& ours) {
+        const std::set<std::string> still(ours.begin(), ours.end());
         const std::lock_guard<std::mutex> held(mutex_);
         for (const std::string& each : asked) {
             const std::optional<long long> id = river_detail::read_id(each);
             const auto found = id && still.count(each) == 0 ? held_.find(*id) : held_.end();
-            if (found != held_.end() && !found->second.reported) forget(found);
+            if (found == held_.end()) continue;
+            found->second.reported ? ours.push_back(each) : forget(found);
         }
     }
 
     // With the turn to claim, so that no claim is under way: what is ours and not in hand came with an answer that was lost.
     ojs::result<void> give_back_lost(ojs::time_point deadline) {
-        if (!claims_lost_) return {};
+        if (!claims_lost_.exchange(false)) return {};
         postgres_array ids;
         std::string channel;
         {
@@ -985,14 +1082,17 @@ class river_postgres : public ojs::transport {
             for (const auto& each : held_) ids.add(each.first);
             channel = insert_channel_;
         }
-        const ojs::result<postgres_rows> given =
-            claiming_.run(give_back_lost_, {owner(), ids.text(), channel}, deadline);
-        if (!given && given.error().code != ojs::errc::rejected) return given.error();
-        claims_lost_ = false;
-        if (!check(given, "jobs whose claim was answered to nobody")) return {};
-        if (given->size() > 0)
-            notice("gave back " + std::to_string(given->size()) + " jobs whose claim was answered to nobody");
-        return {};
+        int given = 0, locked = 0;
+        const values lost = {owner(), ids.text(), channel};
+        const auto count = [&](const postgres_rows& rows) {
+            for (int row = 0; row < rows.size(); ++row) ++(rows.text(row, 0) == "t" ? given : locked);
+        };
+        const ojs::result<void> done = run_by_halves(
+            claiming_, give_back_lost_, [&] { return lost; }, count, deadline);
+        if (!done || locked > 0) claims_lost_ = true;
+        if (given > 0)
+            notice("gave back " + std::to_string(given) + " jobs whose claim was answered to nobody");
+        return done;
     }
 
     // ---- beating ----
@@ -1023,7 +1123,7 @@ class river_postgres : public ojs::transport {
             const std::optional<river_detail::held_job> held = find_held(ours->number(row, 0));
             if (held && held->cancelled_at != ours->text(row, 1)) tell_revoked(ours->text(row, 0));
         }
-        forget_others(request.active_jobs, *ours);
+        forget_others(request.active_jobs, out.jobs_extended);
         return out;
     }
 
@@ -1071,21 +1171,40 @@ class river_postgres : public ojs::transport {
         wanted.attempt = held->attempt;
         wanted.error = river_detail::storable(std::move(wanted.error), false);
         const auto shared = std::make_shared<river_detail::settlement>(std::move(wanted));
+        // One whose row others have locked holds up no other: it is tried again, until its time is over.
+        for (std::chrono::milliseconds pause(5);;
+             pause = std::min(pause * 2, std::chrono::milliseconds(300))) {
+            if (!settle_with_others(shared, deadline))
+                return river_detail::failure(ojs::errc::timed_out, "the database did not answer in time");
+            if (!shared->locked || ojs::steady_clock::now() + 2 * pause >= deadline) break;
+            std::this_thread::sleep_for(pause);
+        }
+        if (shared->locked)
+            return river_detail::failure(ojs::errc::unavailable,
+                                         "another transaction has locked the job's row");
+        // The worker gives up on one that is rejected and has nothing more to leave out.
+        if (!shared->failed || (shared->failed->code == ojs::errc::rejected && shared->merged.empty()))
+            let_go(*id);
+        if (shared->failed) return *shared->failed;
+        return shared->done ? ojs::settled::accepted : ojs::settled::gone;
+    }
+    // False: its time is over, and others may still settle it.
+    bool settle_with_others(const std::shared_ptr<river_detail::settlement>& own, ojs::time_point deadline) {
         std::unique_lock<std::mutex> lock(batch_mutex_);
-        waiting_.push_back(shared);
+        own->over = own->locked = false;
+        waiting_.push_back(own);
         end_together_.notify_one();
-        while (!shared->over) {
+        while (!own->over) {
             if (!settling_now_) {
                 settle_waiting(lock, deadline);
             } else if (batch_changed_.wait_until(lock, river_detail::within_an_hour(deadline)) ==
                            std::cv_status::timeout &&
-                       !shared->over) {
-                waiting_.erase(std::remove(waiting_.begin(), waiting_.end(), shared), waiting_.end());
-                return river_detail::failure(ojs::errc::timed_out, "the database did not answer in time");
+                       !own->over) {
+                waiting_.erase(std::remove(waiting_.begin(), waiting_.end(), own), waiting_.end());
+                return false;
             }
         }
-        if (shared->failed) return *shared->failed;
-        return shared->done ? ojs::settled::accepted : ojs::settled::gone;
+        return true;
     }
 
     using batch = std::vector<std::shared_ptr<river_detail::settlement>>;
@@ -1101,6 +1220,7 @@ class river_postgres : public ojs::transport {
         try {
             settle_all(all, deadline);
         } catch (...) {
+            note_lost(all);
             for (const auto& each : all) {
                 if (!each->done) each->failed = river_detail::failure(ojs::errc::unavailable, "no memory");
             }
@@ -1121,20 +1241,14 @@ class river_postgres : public ojs::transport {
 
     // A value that is refused must not keep the others from being settled.
     void settle_all(const batch& all, ojs::time_point deadline) {
-        ojs::result<void> done = try_settle(all, deadline, false);
-        if (!done && done.error().code == ojs::errc::rejected) {
-            for (const auto& each : all) {
-                done = try_settle({each}, deadline, false);
-                if (!done && done.error().code == ojs::errc::rejected)
-                    done = try_settle({each}, deadline, true);
-                if (!done && !each->done) each->failed = done.error();
-                // The worker gives up on one that has nothing more to leave out.
-                if (!done && done.error().code == ojs::errc::rejected && each->merged.empty())
-                    let_go({each}, true);
-            }
-            return;
-        }
+        const line::turn turn(settling_, deadline);
+        ojs::result<void> done = river_detail::failure(ojs::errc::timed_out, "the connection is in use");
+        if (turn) done = try_settle(all, deadline, false);
+        const bool alone = !done && done.error().code == ojs::errc::rejected;
         for (const auto& each : all) {
+            if (alone) done = try_settle({each}, deadline, false);
+            if (alone && !done && done.error().code == ojs::errc::rejected)
+                done = try_settle({each}, deadline, true);
             if (!done && !each->done) each->failed = done.error();
         }
     }
@@ -1165,9 +1279,7 @@ class river_postgres : public ojs::transport {
             return rows.error();
         }
         note_settled(all, *rows);
-        const ojs::result<void> looked = look_at_lost(all, deadline);
-        let_go(all, bool(looked));
-        return looked;
+        return look_at_rest(all, errors, deadline);
     }
 
     void note_lost(const batch& all) {
@@ -1177,40 +1289,44 @@ class river_postgres : public ojs::transport {
             if (found != held_.end()) found->second.lost_answer = true;
         }
     }
-    static void note_settled(const batch& all, const postgres_rows& rows) {
+    void note_settled(const batch& all, const postgres_rows& rows) {
         std::set<long long> ids;
         for (int row = 0; row < rows.size(); ++row) ids.insert(rows.number(row, 0));
-        for (const auto& each : all) each->done |= ids.count(each->id) != 0;
-    }
-    // Those of a lost answer may have been settled by what it answered.
-    ojs::result<void> look_at_lost(const batch& all, ojs::time_point deadline) {
-        batch lost;
-        for (const auto& each : all) {
-            const std::optional<river_detail::held_job> held = find_held(each->id);
-            if (!each->done && held && held->lost_answer) lost.push_back(each);
-        }
-        if (lost.empty()) return {};
-        postgres_array ids, attempts, actions, errors;
-        for (const auto& each : lost) {
-            ids.add(each->id);
-            attempts.add(each->attempt);
-            actions.add(each->action);
-            errors.add(each->error);
-        }
-        const ojs::result<postgres_rows> rows = settling_.run(
-            was_settled_, {ids.text(), attempts.text(), actions.text(), errors.text(), owner()}, deadline);
-        if (!rows) return rows.error();
-        note_settled(lost, *rows);
-        return {};
-    }
-    // Those that are done, or all.
-    void let_go(const batch& all, bool not_done_too) {
         const std::lock_guard<std::mutex> held(mutex_);
         for (const auto& each : all) {
-            if (!each->done && !not_done_too) continue;
             const auto found = held_.find(each->id);
-            if (found != held_.end() && found->second.attempt == each->attempt) forget(found);
+            if (found == held_.end()) continue;
+            found->second.settled |= ids.count(each->id) != 0;
+            each->done = found->second.settled;
         }
+    }
+    // Those that were not found: others have locked them, an answer that was lost has settled them, or they are gone.
+    ojs::result<void> look_at_rest(const batch& all, const postgres_array& errors, ojs::time_point deadline) {
+        postgres_array ids, attempts;
+        bool any = false;
+        for (const auto& each : all) {
+            ids.add(each->id);
+            attempts.add(each->attempt);
+            any |= !each->done;
+        }
+        if (!any) return {};
+        const ojs::result<postgres_rows> rows =
+            settling_.run(unsettled_, {ids.text(), attempts.text(), errors.text(), owner()}, deadline);
+        if (!rows) return rows.error();
+        for (int row = 0; row < rows->size(); ++row) {
+            const long long id = rows->number(row, 0);
+            river_detail::settlement& rest =
+                **std::find_if(all.begin(), all.end(), [id](const auto& each) { return each->id == id; });
+            const std::optional<river_detail::held_job> held = find_held(id);
+            rest.locked = !rest.done && rows->text(row, 1) == "t";
+            rest.done |= held && held->lost_answer && !rest.locked && rows->text(row, 2) != "t";
+        }
+        return {};
+    }
+    void let_go(long long id) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        const auto found = held_.find(id);
+        if (found != held_.end()) forget(found);
     }
 
     const river_options options_;
@@ -1219,7 +1335,7 @@ class river_postgres : public ojs::transport {
     const postgres_statement claim_ = statement("claim", river_detail::claim);
     const postgres_statement give_back_lost_ = statement("give_back_lost", river_detail::give_back_lost);
     const postgres_statement settle_ = statement("settle", river_detail::settle);
-    const postgres_statement was_settled_ = statement("was_settled", river_detail::was_settled);
+    const postgres_statement unsettled_ = statement("unsettled", river_detail::unsettled);
     const postgres_statement confirm_ = statement("confirm", river_detail::confirm);
     const postgres_statement lock_is_held_ = statement("lock_is_held", river_detail::lock_is_held);
     const postgres_statement keep_from_rescuer_ =
@@ -1228,14 +1344,15 @@ class river_postgres : public ojs::transport {
     const postgres_statement rescue_ = statement("rescue", river_detail::rescue);
     const postgres_statement schedule_ = statement("schedule", river_detail::schedule);
     const postgres_statement keep_queues_ = statement("keep_queues", river_detail::keep_queues);
-    const postgres_statement left_alone_ = statement("left_alone", river_detail::left_alone);
     const postgres_statement save_ = statement("save", river_detail::save);
     const postgres_statement load_ = statement("load", river_detail::load);
 
     line claiming_;
     std::size_t next_queue_ = 0;            // with the turn to claim
     std::atomic<bool> claims_lost_{false};  // the same
-    line settling_;                         // of who settles for all
+    std::set<long long> left_out_;          // the same: jobs that no claim is to look at, and until when
+    ojs::time_point left_out_until_;
+    line settling_;  // of who settles for all
     line beating_;
     line saving_;
 

@@ -118,6 +118,7 @@ std::string draw(const ojs::group_status& of, bool all, bool coloured) {
     std::string out = shown(of.group) + "  ready " + std::to_string(of.ready) + " of " +
                       std::to_string(of.desired) + ", at least " + std::to_string(of.min_healthy);
     if (of.replacing) out += "  being replaced: " + progress_of(of.replacement);
+    if (of.quiet) out += "  QUIET: nothing is started, replaced or given up";
     if (of.degraded) out += "  DEGRADED: some failed too often";
     if (!of.message.empty()) out += "  (last replacement: " + shown(of.message) + ")";
     out += "\n";

@@ -37,6 +37,11 @@ def missing():
     return "" if shutil.which("psql") else "no psql (Debian package postgresql-client)"
 
 
+def pooler():
+    """PgBouncer's program, or None."""
+    return shutil.which("pgbouncer", path=os.environ.get("PATH", "") + ":/usr/sbin")
+
+
 def unprivileged():
     """The server refuses to run as root: who runs it instead, or None where we are nobody special."""
     if os.geteuid() != 0:
@@ -139,11 +144,38 @@ class Database:
             self.session = None
 
 
+class Pooler:
+    """A PgBouncer before a server."""
+
+    def __init__(self, clean_up, server, mode):
+        self.folder = Path(tempfile.mkdtemp(prefix="ojs-pool-"))
+        clean_up(shutil.rmtree, self.folder, ignore_errors=True)
+        settings = self.folder / "ini"
+        settings.write_text(f"[databases]\n* = host={server.folder} port={server.port} user=postgres\n[pgbouncer]\n"
+                            f"auth_type = any\nlisten_port = 6432\nunix_socket_dir = {self.folder}\npool_mode = {mode}\n")
+        if server.as_user:
+            os.chown(self.folder, server.as_user["user"], server.as_user["group"])
+        self.log = open(self.folder / "log", "wb")
+        self.process = subprocess.Popen([pooler(), settings], stdout=self.log, stderr=self.log, **server.as_user)
+        clean_up(self.end)
+        if not eventually((self.folder / ".s.PGSQL.6432").exists):
+            raise RuntimeError((self.folder / "log").read_text())
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
+
+    def url(self, database):
+        return database.url(host=self.folder, port=6432)
+
+
 class Postgres:
     """clean_up(function): how to be told of the end, such as a test's addCleanup. durable: fsync; without, a
-    server that is killed keeps everything all the same, as long as the machine goes on. tcp: a port on loopback as well."""
+    server that is killed keeps everything all the same, as long as the machine goes on. tcp: a port on loopback as well.
+    standby_of: another, which this one follows until pg_promote()."""
 
-    def __init__(self, clean_up, durable=False, tcp=False, **settings):
+    def __init__(self, clean_up, durable=False, tcp=False, standby_of=None, **settings):
         self.bin = tools()
         self.folder = Path(tempfile.mkdtemp(prefix="ojs-pg-"))
         clean_up(shutil.rmtree, self.folder, ignore_errors=True)
@@ -159,8 +191,11 @@ class Postgres:
         self.databases = []
         self.made = 0
         self.lock = threading.Lock()
-        subprocess.run([self.bin / "initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C",
-                        "--no-sync"], check=True, capture_output=True, cwd=self.folder, **self.as_user)
+        made_by = ["initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"]
+        if standby_of:
+            made_by = ["pg_basebackup", "-R", "-c", "fast", "-d", standby_of.url()]
+        subprocess.run([self.bin / made_by[0], *made_by[1:], "-D", self.data, "--no-sync"], check=True, capture_output=True,
+                       cwd=self.folder, **self.as_user)
         clean_up(self.end)
         self.start()
 

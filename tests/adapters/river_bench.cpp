@@ -58,7 +58,8 @@ void work(const char* url, const char* batch) {
     prepare(connection.get(), "settle", ojs_adapters::river_detail::settle);
     for (;;) {
         const rows claimed =
-            execute(connection.get(), "claim", {"default", batch, "bench", "4194304", nullptr});
+            execute(connection.get(), "claim",
+                    {"default", batch, "bench", "4194304", nullptr, "{}", "0", "9223372036854775807"});
         if (PQntuples(claimed.get()) == 0) return;
         const std::string ids = array_of(claimed, 0), attempts = array_of(claimed, 3);
         const std::string actions = array_of(claimed, "complete"), nulls = array_of(claimed, "NULL");

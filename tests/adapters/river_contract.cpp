@@ -4,8 +4,9 @@
 #define DOCTEST_CONFIG_NO_POSIX_SIGNALS
 #include <signal.h>
 
+#include <atomic>
 #include <cstdlib>
-#include <mutex>
+#include <thread>
 
 #include "contract/doctest.hpp"
 #include "contract/relay.hpp"
@@ -129,7 +130,104 @@ class river_subject : public transport_contract::subject {
     std::vector<pid_t> frozen_;
 };
 
+struct connection : ojs_adapters::postgres_connection {
+    connection() : postgres_connection(variable("DATABASE_URL"), "test") {}
+
+    postgres_rows ask(const char* sql, const std::vector<postgres_value>& values = {}) {
+        ojs::result<postgres_rows> found =
+            run(postgres_statement{"", sql}, values, transport_contract::soon());
+        if (!found) throw std::runtime_error(found.error().text);
+        return std::move(*found);
+    }
+};
+
+struct lone_worker {
+    explicit lone_worker(const char* queue) {
+        identity.worker_id = "alone";
+        identity.queues = {queue};
+        identity.visibility_timeout = std::chrono::seconds(30);
+    }
+    ojs::result<std::vector<ojs::job>> fetch(std::size_t count,
+                                             ojs::function<bool()> still_wanted = nullptr) {
+        ojs::fetch_request request;
+        request.worker = &identity;
+        request.count = count;
+        request.still_wanted = std::move(still_wanted);
+        return river->fetch(request, transport_contract::soon());
+    }
+
+    ojs::worker_identity identity;
+    std::unique_ptr<ojs::transport> river =
+        std::move(*ojs_adapters::river_postgres::create(variable("DATABASE_URL")));
+};
+
 }  // namespace
+
+TEST_CASE("postgres_connection: a PREPARE that a lock holds up leaves no process behind") {
+    connection holder, held_up, looks;
+    holder.ask("BEGIN");
+    holder.ask("LOCK TABLE river_queue IN ACCESS EXCLUSIVE MODE");
+    const long long process = held_up.ask("SELECT pg_backend_pid()").number(0, 0);
+    const auto late = held_up.run({"late", "SELECT FROM river_queue"}, {},
+                                  ojs::deadline_after(std::chrono::milliseconds(100)));
+    REQUIRE_FALSE(late);
+    CHECK(late.error().code == ojs::errc::unreachable);
+    CHECK(held_up.ask("SELECT pg_backend_pid()").number(0, 0) != process);
+    CHECK(looks.ask("SELECT FROM pg_stat_activity WHERE pid = $1", {process}).size() == 0);
+    holder.ask("ROLLBACK");
+}
+
+TEST_CASE("river_postgres: a FETCH that is not wanted any more takes no other with it") {
+    lone_worker worker("nobody pushes here either");
+    std::atomic<int> fetching{2};
+    std::atomic<int> failed{0};
+    const auto fetch = [&] {
+        for (int i = 0; i < 50; ++i) failed += worker.fetch(1) ? 0 : 1;
+        --fetching;
+    };
+    std::thread first(fetch), second(fetch);
+    while (fetching > 0) {
+        const auto unwanted = worker.fetch(1, [] { return false; });
+        REQUIRE_FALSE(unwanted);
+        CHECK(unwanted.error().code == ojs::errc::cancelled);
+    }
+    first.join();
+    second.join();
+    CHECK(failed == 0);
+}
+
+TEST_CASE("river_postgres: what others have settled for a report that left is its own settlement") {
+    connection holder;
+    lone_worker worker("late");
+    for (int round = 0; round < 5; ++round) {
+        holder.ask(
+            "INSERT INTO river_job (kind, args, queue, max_attempts) SELECT 'any', '{}', 'late', 1"
+            " FROM generate_series(1, 2)");
+        const auto jobs = worker.fetch(2);
+        REQUIRE(jobs);
+        REQUIRE(jobs->size() == 2);
+        holder.ask("BEGIN");
+        holder.ask("LOCK TABLE river_job IN EXCLUSIVE MODE");
+        const auto report = [&](int which, std::chrono::milliseconds patience) {
+            return worker.river->ack({(*jobs)[static_cast<std::size_t>(which)].id, ""},
+                                     ojs::deadline_after(patience));
+        };
+        std::atomic<bool> begun{false};
+        std::thread patient([&] {
+            begun = true;
+            const auto answer = report(0, std::chrono::seconds(2));
+            CHECK((!answer || *answer == ojs::settled::accepted));
+        });
+        while (!begun) {
+        }
+        CHECK_FALSE(report(1, std::chrono::milliseconds(100)));  // in one statement with the other, or not
+        holder.ask("ROLLBACK");
+        patient.join();
+        const auto again = report(1, std::chrono::seconds(10));
+        REQUIRE(again);
+        CHECK(*again == ojs::settled::accepted);
+    }
+}
 
 TEST_CASE("contract: river_postgres") {
     const auto on = std::make_shared<river_subject>();

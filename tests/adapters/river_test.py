@@ -24,7 +24,7 @@ import postgres
 import river_chaos
 from postgres import SqlError
 from programs import BUILD, GUARD, Program, eventually
-from river import FINAL, new_river, with_river
+from river import FINAL, River, new_river, with_river
 from trace import Trace, note_kill
 from wire import Relay
 
@@ -292,6 +292,16 @@ class Notices(Adapter):
         for job in waiting:
             self.becomes(job, "completed", worker)
 
+    def test_a_queue_that_others_lock_ends_no_session(self):
+        self.db.ask("INSERT INTO river_queue (name) VALUES ('default')")
+        other = postgres.Session(self.db.url())
+        self.addCleanup(other.close)
+        other.ask("BEGIN")
+        other.ask("SELECT FROM river_queue FOR UPDATE")
+        worker = self.worker()
+        worker.prints(r"the rows of the queues: .*55P03")
+        self.becomes(self.db.one("noop"), "completed", worker)
+
     def test_the_rows_of_its_queues_are_kept_alive(self):
         self.db.ask("INSERT INTO river_queue (name, metadata, updated_at) VALUES ('mine', '{\"theirs\": 1}', "
                     "now() - interval '1 day'), ('other', '{}', now() - interval '1 day')")
@@ -495,6 +505,10 @@ class Stops(Adapter):
         self.assertEqual(self.trace().counts()[held], 1)
 
 
+def settles(statement):
+    return "AS fate" in statement
+
+
 class Withholding(Relay):
     """Does not pass on the first answer to a report until the worker has long given it up."""
 
@@ -506,7 +520,7 @@ class Withholding(Relay):
     def decide(self, statements, tag):
         with self.lock:
             statement = statements.answered()
-        if "finalized_at" in statement and "SKIP LOCKED" not in statement and re.search(r" [1-9]", tag):
+        if settles(statement) and re.search(r" [1-9]", tag):
             if not self.withheld.is_set():
                 self.withheld.set()
                 self.over.wait(GUARD * 3)
@@ -553,8 +567,57 @@ class Crashes(Adapter):
         self.assertTrue(relay.withheld.is_set())
         self.assertEqual([each["attempt"] for each in row["errors"]], [1, 2])
         self.assertEqual(self.trace().counts()[job], 2)
-        said = [json.loads(line) for line in worker.said().splitlines() if "settled elsewhere" in line]
-        self.assertNotIn(2, [each["ojs"]["attempt"] for each in said], worker.said())
+        self.assertNotIn("settled elsewhere", worker.said())
+
+    def test_its_own_report_is_known_again_when_the_lease_is_over(self):
+        stopped = threading.Event()
+
+        def stop(statement, tag):
+            if not settles(statement) or not self.changes_rows(tag) or stopped.is_set():
+                return False
+            self.server.stop("immediate")  # no heartbeat comes through, and the report is not tried again
+            stopped.set()
+            return True
+
+        relay = Relay(self, self.server, stop)
+        worker = self.worker(OJS_VISIBILITY_TIMEOUT="1s", DATABASE_URL=relay.url(self.db))
+        job = self.db.one("noop")
+        self.assertTrue(stopped.wait(GUARD), worker.said())
+        time.sleep(1.5)  # longer than the lease: what is tested is that time
+        self.server.start()
+        self.accounted_for([job], worker)
+
+    def test_a_row_that_others_lock_holds_up_no_other(self):
+        worker = self.worker(OJS_CONCURRENCY="4", OJS_REQUEST_TIMEOUT="60s")
+        locked = self.db.one("sleep", {"ms": 300})
+        self.begun(locked)
+        other = postgres.Session(self.db.url())
+        self.addCleanup(other.close)
+        other.ask("BEGIN")
+        other.ask(f"SELECT FROM river_job WHERE id = {locked} FOR UPDATE")
+        self.assertTrue(eventually(lambda: not self.trace().unended()))
+        jobs = self.load(60)
+        self.assertTrue(eventually(lambda: self.db.states().get("completed") == len(jobs)), self.db.states())
+        self.assertEqual(self.db.state(locked), "running")
+        other.ask("ROLLBACK")
+        self.accounted_for([locked, *jobs], worker)
+        self.assertNotIn("ACK failed", worker.said())
+
+    def test_a_standby_takes_over(self):
+        self.server = with_river(self.addCleanup)
+        self.db = new_river(self.server)
+        standby = postgres.Postgres(self.addCleanup, standby_of=self.server)
+        self.db.ask("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        self.db.ask("SELECT pg_reload_conf()")
+        url = self.db.url(host=f"{self.server.folder},{standby.folder}", target_session_attrs="read-write")
+        worker = self.worker(OJS_CONCURRENCY="4", OJS_VISIBILITY_TIMEOUT="10s", DATABASE_URL=url)
+        jobs = self.load(200)
+        self.assertTrue(eventually(lambda: self.trace().counts().total() >= 100))
+        self.server.stop("immediate")
+        self.db = standby.database(self.db.name, River)
+        self.db.ask("SELECT pg_promote()")
+        jobs += self.load(100)
+        self.accounted_for(jobs, worker)
 
     def load(self, count=300):
         return self.db.insert("noop", count=count // 2) + self.db.insert("sleep", {"ms": 20}, count=count // 2)
@@ -631,13 +694,10 @@ class Crashes(Adapter):
         return re.fullmatch(r"(UPDATE|SELECT) [1-9]\d*", tag)
 
     def test_the_answer_to_a_claim_is_lost(self):
-        self.cut_answers(lambda statement, tag: "SKIP LOCKED" in statement.upper() and self.changes_rows(tag))
+        self.cut_answers(lambda statement, tag: "attempt = job.attempt + 1" in statement and self.changes_rows(tag))
 
     def test_the_answer_to_a_settlement_is_lost(self):
-        def settles(statement, tag):
-            return "finalized_at" in statement and "SKIP LOCKED" not in statement.upper() and self.changes_rows(tag)
-
-        self.cut_answers(settles)
+        self.cut_answers(lambda statement, tag: settles(statement) and self.changes_rows(tag))
 
     def test_any_answer_is_lost(self):
         self.cut_answers(lambda statement, tag: True)
@@ -645,6 +705,62 @@ class Crashes(Adapter):
 
 class BadInput(Adapter):
     """Databases that refuse, and rows that nobody expects."""
+
+    def refuse(self, state, kind="odd"):
+        """From now on no job of that kind comes into that state."""
+        self.db.ask(f"ALTER TABLE river_job ADD CHECK (kind <> {postgres.literal(kind)} OR state <> {postgres.literal(state)})")
+
+    def test_a_row_that_cannot_be_claimed_keeps_no_other_from_it(self):
+        self.refuse("running")
+        odd = self.db.one("odd", notify=False)
+        jobs = [self.db.one("noop", attempted_by=(by,), notify=False)
+                for by in ("ARRAY[ARRAY['a','b']]", "'[5:6]={a,b}'", "'{}'")] + self.db.insert("noop", count=20)
+        worker = self.worker()
+        for job in jobs:
+            self.assertRegex(self.becomes(job, "completed", worker)["attempted_by"][-1], r"\Aojs:")
+        self.assertEqual((self.db.state(odd), self.db.job(odd)["attempt"]), ("available", 0))
+        self.assertEqual(len(re.findall(rf"claim of job {odd}: .*23514", worker.said())), 1, worker.said())
+
+    def test_rows_that_the_tables_refuse_keep_no_other_from_being_rescued(self):
+        self.refuse("retryable")
+        self.refuse("available", kind="stuck")
+        unique = {"unique_key": ("'\\x01'::bytea",), "unique_states": ("B'00000001'",), "notify": False}
+        self.db.one("noop", scheduled_at=("now() + interval '1 h'",), **unique)
+        dead = {"state": "running", "attempt": 1, "attempted_at": ("now()",), "notify": False,
+                "attempted_by": ("ARRAY['ojs:1000:x:0123456789abcdef']",)}
+        odd, stuck, second = self.db.one("odd", **dead), self.db.one("stuck", **dead), self.db.one("noop", **{**dead, **unique})
+        jobs = self.db.insert("noop", count=5, **dead)
+        worker = self.worker()
+        for job in jobs:
+            self.becomes(job, "completed", worker)
+        row = self.becomes(second, "discarded", worker)
+        self.assertEqual(row["metadata"].get("unique_key_conflict"), "scheduler_discarded")
+        self.assertEqual((self.db.state(odd), self.db.state(stuck)), ("running", "retryable"))
+        worker.prints(rf"rescue of job {odd}: .*23514")
+        worker.prints(rf"schedule of job {stuck}: .*23514")
+
+    def test_nothing_is_claimed_that_cannot_be_reported(self):
+        self.db.ask("DROP ROLE IF EXISTS three")
+        self.db.script("CREATE ROLE three LOGIN CONNECTION LIMIT 3; GRANT ALL ON ALL TABLES IN SCHEMA public TO three;")
+        job = self.db.one("noop")
+        worker = self.worker(DATABASE_URL=self.db.url(user="three"))
+        self.assertTrue(eventually(lambda: worker.said().count("too many connections") > 5), worker.said())
+        self.assertEqual((self.db.state(job), self.db.job(job)["attempt"]), ("available", 0))
+        self.db.ask("ALTER ROLE three CONNECTION LIMIT 4")
+        self.becomes(job, "completed", worker)
+
+    @unittest.skipUnless(postgres.pooler(), "no pgbouncer")
+    def test_a_pooler_that_keeps_sessions_and_those_that_do_not(self):
+        job = self.db.one("noop")
+        for mode in ("transaction", "statement"):
+            with self.subTest(mode=mode):
+                self.refused(r"\Aerror: .*pool_mode.*\n\Z", DATABASE_URL=postgres.Pooler(self.addCleanup, self.server, mode).url(self.db))
+        self.assertEqual(self.db.job(job)["attempt"], 0)
+        worker = self.worker(DATABASE_URL=postgres.Pooler(self.addCleanup, self.server, "session").url(self.db))
+        self.becomes(job, "completed", worker)
+        self.still_works(worker)
+        self.signal(worker, signal.SIGTERM)
+        self.ends(worker)
 
     def test_a_row_with_errors_nobody_can_add_to_keeps_no_other_from_being_rescued(self):
         dead = ("ARRAY['ojs:1000:x:0123456789abcdef']",)
@@ -805,6 +921,18 @@ class BadInput(Adapter):
     def test_arguments_of_twenty_megabytes(self):
         huge = "jsonb_build_object('text', repeat('x', 20 * 1024 * 1024))"
         self.odd(args=(huge,))
+
+    def test_what_weighs_too_much_is_left_as_it_is_however_small_it_is_stored(self):
+        for column in ("args", "metadata"):
+            with self.subTest(column=column):
+                self.db = new_river(self.server)
+                job = self.db.one("noop", **{column: ("jsonb_build_object('a', repeat('a', 5000000))",)})
+                fits = self.db.one("noop", priority=4, **{column: ("jsonb_build_object('a', repeat('a', 4000000))",)})
+                worker = self.worker(OJS_CONCURRENCY="1")
+                self.becomes(fits, "completed", worker)
+                row = self.db.job(job)
+                self.assertEqual((row["state"], row["attempt"], row["errors"]), ("available", 0, None))
+                worker.prints(rf"left alone in queue default: 1 jobs .* {job}\b")
 
     def test_a_state_that_nobody_knows(self):
         self.db.ask("ALTER TYPE river_job_state ADD VALUE 'puzzled'")

@@ -16,7 +16,7 @@
 namespace test {
 
 // What becomes of one that is started.
-enum class fate { ready, late, ill, crashes, not_started };
+enum class fate { ready, late, ill, crashes, not_started, hangs };
 
 class fake_fleet;
 
@@ -82,8 +82,9 @@ class fake_fleet {
     std::function<fate(const ojs::detail::instance_spec&)> decide = [](const auto&) { return fate::ready; };
     std::atomic<bool> drains_at_once{true};  // else a test says when one is complete
     std::atomic<bool> dies{true};            // when it is forced
-    int most = 1000000;                      // processes at any moment
-    int least_ready = 0;                     // after each order to end
+    std::atomic<bool> ready_if_asked{false};
+    int most = 1000000;   // processes at any moment
+    int least_ready = 0;  // after each order to end
 
     process get(const std::string& id) const {
         const std::lock_guard<std::mutex> held(mutex_);
@@ -142,7 +143,7 @@ class fake_fleet {
             for (const auto& each : all_) count += ojs::is_over(each.second->info().state) ? 0 : 1;
             if (count > most) broken_.push_back("too many with " + spec.id);
         }
-        made->becomes(instance_state::starting);
+        if (fate_of != fate::hangs) made->becomes(instance_state::starting);
         if (fate_of == fate::ready) made->becomes(instance_state::ready);
         if (fate_of == fate::ill) made->becomes(instance_state::unhealthy);
         if (fate_of == fate::crashes) made->becomes(instance_state::crashed, 3);
@@ -189,6 +190,7 @@ inline void fake_process::has_pid(pid_t pid) {
 
 inline void fake_process::notified(const ojs::ready_notification& what) {
     fleet_.note("ready " + what.process_id);
+    if (fleet_.ready_if_asked) becomes(ojs::instance_state::ready);
 }
 inline void fake_process::notified(const ojs::shutdown_complete& what) {
     fleet_.note("complete " + what.process_id);
@@ -305,6 +307,7 @@ inline ojs::group_options kv_group(int desired, int min_healthy, int max_surge) 
     out.min_healthy = min_healthy;
     out.max_surge = max_surge;
     out.min_ready_time = std::chrono::milliseconds(0);
+    out.process.rpc_timeout = std::chrono::milliseconds(10);
     return out;
 }
 

@@ -1,4 +1,5 @@
 #include <functional>
+#include <new>
 #include <thread>
 
 #include "fake_fleet.hpp"
@@ -171,6 +172,82 @@ TEST_CASE("process_group: while it is held nothing is restarted") {
     CHECK(kv.turn() == time_point::max());
     CHECK(fleet.running() == texts{"kv-2"});
     kv.group->hold(false);
+    kv.turn();
+    CHECK(fleet.running() == texts{"kv-2", "kv-3"});
+}
+
+TEST_CASE("process_group: while it is held nothing is given up or replaced, and that is said") {
+    fake_fleet fleet;
+    fake_group kv(fleet, restarted_at_once(2));
+    kv.turn();
+    kv.group->hold(true);
+    CHECK(kv.group->info().quiet);
+    for (const char* id : {"kv-1", "kv-2"}) fleet.get(id)->becomes(instance_state::unhealthy);
+    kv.turn();
+    CHECK(fleet.said() == texts{"start kv-1", "start kv-2"});
+    const error refused = kv.roll(restarted_at_once(2)).error();
+    CHECK(refused.code == errc::busy);
+    CHECK(refused.text == "the launcher is quiet: SIGCONT or resume() ends that");
+    kv.group->hold(false);
+    CHECK_FALSE(kv.group->info().quiet);
+    kv.turn();
+    CHECK(fleet.said().back() == "force kv-1");
+}
+
+TEST_CASE("process_group: of many that are due, a few start at a time, and the rest as those run") {
+    fake_fleet fleet;
+    fleet.decide = [](const detail::instance_spec&) { return fate::hangs; };
+    fake_group kv(fleet, restarted_at_once(100));
+    CHECK(kv.turn() == time_point::max());
+    CHECK(kv.turn() == time_point::max());
+    const std::size_t at_once = fleet.running().size();
+    CHECK(at_once < 20);
+    fleet.get("kv-1")->becomes(instance_state::starting);
+    fleet.get("kv-2")->becomes(instance_state::crashed, 3);
+    kv.turn();
+    CHECK(fleet.running().size() == at_once + 1);
+    kv.group->stop_starting();
+    kv.group->drain(kv.group->running(), {"stop", {}, {}});
+    CHECK(kv.turn() == time_point::max());
+    CHECK(kv.group->running().empty());
+    CHECK(fleet.running() == texts{});
+}
+
+TEST_CASE("process_group: places are filled in the order in which they are due") {
+    fake_fleet fleet;
+    group_options options = kv_group(3, 0, 1);
+    options.restart.first = 1min;
+    options.restart.last = 100min;
+    options.restart.limit = 0;
+    fake_group kv(fleet, options);
+    kv.turn();
+    fleet.decide = [](const detail::instance_spec&) { return fate::crashes; };
+    fleet.get("kv-2")->becomes(instance_state::crashed, 3);
+    const time_point first = kv.turn();
+    CHECK(kv.group->reconcile(first) == first);            // it fails at once
+    const time_point second = kv.group->reconcile(first);  // the same place, after a longer pause
+    CHECK(second > first);
+    fleet.decide = [](const detail::instance_spec&) { return fate::ready; };
+    fleet.get("kv-1")->becomes(instance_state::crashed, 3);
+    const time_point third = kv.turn();
+    CHECK(third < second);
+    CHECK(kv.group->reconcile(third) == second);
+    CHECK(kv.group->reconcile(second) == time_point::max());
+    CHECK(fleet.running() == texts{"kv-3", "kv-5", "kv-6"});
+}
+
+TEST_CASE("process_group: where there is no memory a start has failed, and is tried again") {
+    fake_fleet fleet;
+    fleet.decide = [](const detail::instance_spec& spec) {
+        if (spec.id == "kv-1") throw std::bad_alloc();
+        return fate::ready;
+    };
+    fake_group kv(fleet, restarted_at_once(2));
+    kv.turn();
+    process_info ended;
+    REQUIRE(kv.group->find("kv-1", ended));
+    CHECK(ended.state == instance_state::crashed);
+    CHECK(ended.message == "out of memory");
     kv.turn();
     CHECK(fleet.running() == texts{"kv-2", "kv-3"});
 }

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <new>
 #include <thread>
 
 #include "environment.hpp"
@@ -103,6 +104,75 @@ TEST_CASE("launcher: a stop asks all processes before the first of them has ende
     for (const char* id : {"kv-1", "kv-2", "ps-1"}) fleet.get(id)->becomes(instance_state::complete);
     REQUIRE(kept.wait(steady_clock::now() + test::hang_guard));
     CHECK(kept.exit_code() == 0);
+}
+
+TEST_CASE("launcher: a stop does not wait for the starts that hang, nor for those that are still due") {
+    fake_fleet fleet;
+    fleet.decide = [](const detail::instance_spec& spec) {
+        return spec.group == "kv" ? fate::hangs : fate::ready;
+    };
+    launcher_options options = two_groups();
+    options.groups[0].desired = 1000;
+    launcher kept(options, fleet.starter());
+    REQUIRE(kept.start());
+    REQUIRE(fleet.notes().wait_for(3));
+    kept.request_stop();
+    REQUIRE(kept.wait(steady_clock::now() + test::hang_guard));
+    CHECK(kept.exit_code() == exit_status::settled);
+    CHECK(fleet.said().size() < 50);
+}
+
+TEST_CASE("launcher: it outlives what finds no memory") {
+    fake_fleet fleet;
+    std::atomic<int> starts{0};
+    fleet.decide = [&](const detail::instance_spec&) {
+        if (++starts % 2 == 1) throw std::bad_alloc();
+        return fate::ready;
+    };
+    launcher_options options = two_groups();
+    for (group_options& each : options.groups) each.restart.first = each.restart.last = 0ms;
+    launcher kept(options, fleet.starter());
+    REQUIRE(kept.start());
+    CHECK(fleet.notes().wait_for(3));
+    CHECK(fleet.ready() == 3);
+}
+
+TEST_CASE("launcher: SIGHUP shuts it down as SIGTERM does") {
+    fake_fleet fleet;
+    launcher kept(two_groups(), fleet.starter());
+    std::thread sender([&] {
+        CHECK(fleet.notes().wait_for(3));
+        ::kill(::getpid(), SIGHUP);
+    });
+    CHECK(kept.run() == exit_status::settled);
+    sender.join();
+    CHECK(fleet.running() == texts{});
+}
+
+TEST_CASE("launcher: more than the machine can hold is refused, with what it needs and what to do") {
+    fake_fleet fleet;
+    launcher_options options = two_groups();
+    options.groups[0].desired = 1000000;
+    options.groups[0].max_surge = 0;
+    const std::string fault = fault_of(options, fleet);
+    CHECK(fault.find("1000002 instances") == 0);
+    const auto of = [&](std::uint64_t detail::machine_limits::*which, std::uint64_t limit) {
+        options.groups[0].desired = 997;
+        detail::machine_limits limits;
+        limits.*which = limit;
+        return detail::fault_in_capacity(options.groups, limits);
+    };
+    using detail::machine_limits;
+    CHECK(of(&machine_limits::descriptors, 5123).empty());
+    CHECK(of(&machine_limits::descriptors, 1024) ==
+          "999 instances (desired_instances and max_surge) need 5123 descriptors, and there are 1024: raise "
+          "LimitNOFILE= (ulimit -n) or lower desired_instances");
+    CHECK(of(&machine_limits::processes, 2014).empty());
+    CHECK(of(&machine_limits::processes, 2013).find("raise LimitNPROC= (ulimit -u)") != std::string::npos);
+    CHECK(of(&machine_limits::address_space, 313 << 20).empty());
+    CHECK(of(&machine_limits::address_space, 311 << 20).find("raise LimitAS=") != std::string::npos);
+    CHECK(of(&machine_limits::memory, 249 << 20).empty());
+    CHECK(of(&machine_limits::memory, 248 << 20).find("use a larger machine") != std::string::npos);
 }
 
 TEST_CASE("launcher: a second stop signal forces, a third one gives up what does not end") {

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -89,7 +90,7 @@ class fixture {
 
     void listens_no_more() { server_.reset(); }
     void runs(std::vector<std::string> command) { spec.options.child.command = std::move(command); }
-    ref<instance> start() {
+    ref<instance> launch() {
         log_options log;
         log.level = log_level::debug;
         log.hook = [this](const log_record& record) {
@@ -99,16 +100,23 @@ class fixture {
         const result<ref<instance>> made = start_instance(
             spec,
             [this](const process_info& now, state before) {
+                if (memory_fails > 0 && memory_fails-- > 0) throw std::bad_alloc();
                 const std::lock_guard<std::mutex> held(mutex);
                 if (now.state != before) seen.push_back(now.state);
                 if (now.state == before) ++other_changes;
                 pid = now.pid;
+                if (is_over(now.state)) told_over.set();
             },
             logger(log));
         REQUIRE(made);
-        pid = (*made)->info().pid;
-        REQUIRE(up.wait());
         return *made;
+    }
+    ref<instance> start() {
+        const ref<instance> made = launch();
+        REQUIRE(up.wait());
+        made->await([](state now) { return now != state::spawning; }, soon(), {});
+        pid = made->info().pid;
+        return made;
     }
     // Waits for nobody: it may be said once more, by a handler that is asked again before the child's end is seen.
     void end_child(const std::string& status) const {
@@ -127,6 +135,8 @@ class fixture {
     const std::string fifo = folder.file("fifo");
     instance_spec spec;
     test::event up;
+    test::event told_over;
+    std::atomic<int> memory_fails{0};  // calls that find none
     std::mutex mutex;
     states seen;
     std::vector<std::string> texts;
@@ -188,7 +198,8 @@ TEST_CASE("managed_instance: TestShutdownStateMachine: every event in every stat
         if (is_over(from)) continue;
         CHECK(next_state(from, event::is_ended) == state::forced);
         CHECK(next_state(from, event::ends_badly) == state::crashed);
-        CHECK(next_state(from, event::ends_well) == (is_stopping(from) ? state::complete : state::crashed));
+        const bool may_end = is_stopping(from) || from == state::spawning;  // before it ran
+        CHECK(next_state(from, event::ends_well) == (may_end ? state::complete : state::crashed));
         CHECK(next_state(from, event::is_asked) == (is_stopping(from) ? from : state::shutdown_requested));
         CHECK(next_state(from, event::drains) == (is_stopping(from) ? state::draining : from));
     }
@@ -632,13 +643,62 @@ TEST_SUITE("managed_instance") {
         CHECK(f.seen_states().back() == state::forced);
     }
 
-    TEST_CASE("a program that is not there is an error, and no process") {
+    TEST_CASE("a program that is not there has crashed, and was no process") {
         fixture f;
         f.runs({"/nowhere/at/all"});
-        const result<ref<instance>> made = start_instance(f.spec, {}, logger());
-        REQUIRE_FALSE(made);
-        CHECK(made.error().sys_errno == ENOENT);
+        const ref<instance> it = f.launch();
+        CHECK(it->await(over, soon(), {}) == state::crashed);
+        CHECK(it->info().pid == 0);
+        CHECK(it->info().message.find("No such file") != std::string::npos);
+        CHECK(f.logged("process not started"));
     }
+
+    TEST_CASE("one that is late is asked once more, as the launcher may have stood still") {
+        fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))}});
+        f.spec.options.readiness_timeout = 0ms;  // over before the first look
+        const ref<instance> it = f.start();
+        CHECK(it->await(is<state::ready>, soon(), {}) == state::ready);
+        f.end_child("0");
+        REQUIRE(f.told_over.wait());
+        CHECK(f.seen_states() == states{state::starting, state::ready, state::crashed});
+    }
+
+    TEST_CASE("what is told is told again where there was no memory for it") {
+        fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))}});
+        f.memory_fails = 3;
+        const ref<instance> it = f.start();
+        CHECK(it->await(is<state::ready>, soon(), {}) == state::ready);
+        f.memory_fails = 3;
+        f.end_child("0");
+        REQUIRE(f.told_over.wait());
+        CHECK(f.seen_states().back() == state::crashed);
+    }
+
+#ifdef __linux__
+    TEST_CASE("a program whose exec() hangs holds up nobody, and is ended at once") {
+        fixture f;
+        const std::string program = f.folder.file("program");
+        const unique_fd file(::open(program.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0755));
+        REQUIRE(::write(file.get(), "#!/bin/sh\n", 10) == 10);
+        // Whoever opens the file, as exec() does, waits until the lease is given back, which this process never does.
+        ::signal(SIGIO, SIG_IGN);
+        if (::fcntl(file.get(), F_SETLEASE, F_WRLCK) != 0) {
+            MESSAGE("skipped: no lease on a file here");
+        } else {
+            f.runs({program});
+            f.spec.options.child.start_timeout = 10 * test::hang_guard;
+            const ref<instance> asked = f.launch();
+            const ref<instance> forced = f.launch();
+            CHECK(asked->info().state == state::spawning);
+            asked->shut_down({});
+            CHECK(asked->await(over, soon(), {}) == state::complete);
+            forced->force();
+            CHECK(forced->await(over, soon(), {}) == state::forced);
+            static_cast<void>(f.launch());  // is ended by the last who knows it
+        }
+        ::signal(SIGIO, SIG_DFL);
+    }
+#endif
 
 #ifdef __linux__
     TEST_CASE("cycles leave no descriptor, thread or process behind") {

@@ -415,10 +415,11 @@ TEST_CASE("launcher messages: what an administrator sees as JSON") {
     group.degraded = true;
     group.message = "rolled back";
     group.processes = {process, {}};
+    group.quiet = true;
     CHECK(write_message(group) ==
           R"({"group":"keyvalue-runner","desired":2,"minHealthy":1,"ready":3,"replacing":true,)"
           R"("degraded":true,"message":"rolled back","processes":[)" +
-              seen + ",{}]}");
+              seen + R"(,{}],"quiet":true})");
     CHECK(fault_of<group_status>(R"({"processes":[{},{"shutdown":{"state":9}}]})") ==
           "GroupStatus.processes.shutdown.state: not a ShutdownStatus.State known here");
 

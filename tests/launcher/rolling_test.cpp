@@ -232,6 +232,22 @@ TEST_CASE("rolling_replace: one that does not become ready leaves the old ones u
     }
 }
 
+TEST_CASE("rolling_replace: one that is late is asked once more, as the launcher may have stood still") {
+    fake_fleet fleet;
+    fleet.ready_if_asked = true;
+    fleet.decide = [](const detail::instance_spec& spec) {
+        return spec.generation == 1 ? fate::ready : fate::late;
+    };
+    fake_group kv(fleet, kv_group(2, 1, 1));
+    kv.turn();
+    group_options wanted = kv_group(2, 1, 1);
+    wanted.health_check_timeout = 1ms;
+    const result<rolling_report> done = kv.roll(wanted);
+    REQUIRE(done);
+    CHECK_FALSE(done->rolled_back);
+    CHECK(done->replaced == 2);
+}
+
 TEST_CASE("rolling_replace: a failure in the middle leaves no two configurations") {
     fake_fleet fleet;
     fleet.most = 4;

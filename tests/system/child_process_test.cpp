@@ -341,6 +341,23 @@ TEST_CASE("child_process: a program whose file does not open holds up no start b
     ::close(file);
     ::signal(SIGIO, SIG_DFL);
 }
+
+TEST_CASE("child_process: one that has yet to become its program holds no descriptor of others") {
+    int ends[2] = {-1, -1};
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    const ojs::detail::unique_fd reader(ends[0]);
+    ojs::detail::unique_fd writer(ends[1]);
+    ojs::child_options options = shell("exit 0");
+    // Forked, and held before its exec(): it has copied what there was, and so the pipe ends only if it let go of that.
+    options.before_exec = [&](pid_t) {
+        writer.reset();
+        pollfd ended{reader.get(), POLLIN, 0};
+        CHECK(::poll(&ended, 1, static_cast<int>(guard.count()) * 1000) == 1);
+        return ojs::result<void>();
+    };
+    ojs::child_process child = started(options);
+    CHECK(ended(child).ok());
+}
 #endif
 
 TEST_CASE("child_process: working directory, limits") {

@@ -8,7 +8,7 @@
 //   OJS_SHUTDOWN_USE_EVENTFD     1, Linux  0: wake-ups go through a pipe (a kernel or sandbox without eventfd)
 //   OJS_SHUTDOWN_USE_PROC        1, Linux  0: /proc is not read (who sent a signal, what PID 1 is)
 //   OJS_SHUTDOWN_USE_PIDFD       1, Linux  0: a thread waits for each child (found out at run time as well)
-//   OJS_SHUTDOWN_USE_CLOSE_RANGE 1, Linux  0: a child marks its descriptors one by one (found out as well)
+//   OJS_SHUTDOWN_USE_CLOSE_RANGE 1, Linux  0: a child closes its descriptors one by one (found out as well)
 //   OJS_SHUTDOWN_USE_UNWIND      1, Linux  0: no stacks of stuck jobs' threads (a toolchain without <unwind.h>)
 //   OJS_SHUTDOWN_USE_EPOLL       1, Linux  0: a server waits for its connections with poll()
 //   OJS_SHUTDOWN_USE_INOTIFY     1, Linux  0: a spool directory is looked through every poll interval

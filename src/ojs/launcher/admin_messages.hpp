@@ -135,6 +135,7 @@ struct group_status {
     std::string message;     // how the last replacement ended
     std::vector<process_status> processes;
     replacement_status replacement;  // that is under way, or the last one
+    bool quiet = false;              // the launcher is: nothing is started, replaced or given up
 };
 
 // ---- RollingReplace ----

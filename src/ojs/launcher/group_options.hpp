@@ -100,6 +100,7 @@ struct group_info {
     int ready = 0;
     bool replacing = false;
     bool degraded = false;  // goes on with fewer: some failed too often. A replacement that succeeds ends it
+    bool quiet = false;     // the launcher is: nothing is started, replaced or given up
     std::uint64_t generation = 0;    // of the configuration; a replacement counts it up
     std::string message;             // how the last replacement ended
     replacement_status replacement;  // how far it came, or the one under way has

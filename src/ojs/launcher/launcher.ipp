@@ -9,6 +9,7 @@
 #include "../system/detail/service_report.ipp"
 #include "../worker/exit_status.hpp"
 #include "detail/admin_answers.ipp"
+#include "detail/capacity.ipp"
 #include "detail/notification_server.ipp"
 #include "detail/rolling_replace.ipp"
 #include "detail/socket_folder.ipp"
@@ -42,7 +43,9 @@ class launcher_body : public ref_counted {
         result<void> begun = prepare();
         signals taken;
         if (begun && !signals::installed_for(life_)) {
-            result<signals> installed = signals::install(life_);
+            signal_options wanted;
+            wanted.stop_signals.push_back(SIGHUP);
+            result<signals> installed = signals::install(life_, std::move(wanted));
             if (installed) taken = std::move(*installed);
             if (!installed) begun = abandon(installed.error());
         }
@@ -101,6 +104,8 @@ class launcher_body : public ref_counted {
         }
         const std::string clash = clash_in(options_.groups);
         if (!clash.empty()) return error{errc::invalid_argument, 0, cat({"groups", clash})};
+        const std::string fault = fault_in_capacity(options_.groups, limits_here());
+        if (!fault.empty()) return error{errc::invalid_argument, 0, fault};
         if (!around_->starter)
             return error{errc::invalid_argument, 0, "there is nothing that starts processes"};
         process_groups made;
@@ -163,26 +168,39 @@ class launcher_body : public ref_counted {
     // ---- the supervisor ----
 
     int supervise(bool owns_process) {
-        around_->log.write(log_level::info, "launcher started", {field("groups", groups_.size())});
+        attempt([&] {
+            around_->log.write(log_level::info, "launcher started", {field("groups", groups_.size())});
+        });
         if (owns_process) service_.start(steady_clock::now());
         for (;;) {
-            follow(owns_process);
-            time_point next = give_up_at_;
-            bool empty = true;
-            for (const ref<process_group>& each : groups_) {
-                const time_point due = each->reconcile(steady_clock::now());
-                if (due < next) next = due;
-                empty = empty && each->running().empty();
-            }
-            report_service();
-            if (service_.next_due() < next) next = service_.next_due();
-            if (draining_ && (empty || steady_clock::now() >= give_up_at_)) break;
-            wake_->it.wait_until(next);
+            time_point next = deadline_after(std::chrono::milliseconds(memory_pause));
+            attempt([&] { next = take_turn(owns_process); });
+            if (draining_ && (all_empty() || steady_clock::now() >= give_up_at_)) break;
+            wake_->it.wait_until(earlier(next, give_up_at_));
         }
-        const int status = name_left();
-        around_->log.write(log_level::info, "launcher ended", {field("exit_status", status)});
+        int status = exit_status::unreported;
+        insist([&] { status = name_left(); });
+        attempt(
+            [&] { around_->log.write(log_level::info, "launcher ended", {field("exit_status", status)}); });
         end(status);
         return status;
+    }
+    // What is due in each group. A stop waits for the starts of one group at most, and those wait for nothing.
+    time_point take_turn(bool owns_process) {
+        time_point next = time_point::max();
+        follow(owns_process);
+        for (const ref<process_group>& each : groups_) {
+            next = earlier(next, each->reconcile(steady_clock::now()));
+            follow(owns_process);
+        }
+        report_service();
+        return earlier(next, service_.next_due());
+    }
+    bool all_empty() const noexcept {
+        for (const ref<process_group>& each : groups_) {
+            if (!each->empty()) return false;
+        }
+        return true;
     }
 
     // Ready is what has min_healthy everywhere, once. [sd_notify]
@@ -202,21 +220,23 @@ class launcher_body : public ref_counted {
         const lifecycle_state now = life_.state();
         const bool holds = now.phase == phase::quiet;
         if (holds != held_) {
+            for (const ref<process_group>& each : groups_) each->hold(holds);
             held_ = holds;
             around_->log.write(log_level::info, holds ? "launcher quiet" : "launcher resumed");
-            for (const ref<process_group>& each : groups_) each->hold(holds);
         }
         if (now.phase >= phase::draining && !draining_) drain(now);
         if ((now.phase >= phase::stopping || now.cancel_requested) && !forced_) force();
         if (!now.exit_now) return;
-        around_->log.write(log_level::error, "launcher leaves at once", {field("signal", now.cause.signal)});
+        attempt([&] {
+            around_->log.write(log_level::error, "launcher leaves at once",
+                               {field("signal", now.cause.signal)});
+        });
         if (owns_process) _exit(exit_status::signal_base + now.cause.signal);
         give_up_at_ = steady_clock::now();
     }
 
     // All groups together: none waits for another's hooks or processes.
     void drain(const lifecycle_state& why) {
-        draining_ = true;
         around_->log.write(log_level::info, "launcher draining",
                            {field("cause", to_string(why.cause.kind)), field("signal", why.cause.signal)});
         give_up_at_ = deadline_after(std::chrono::seconds(1));
@@ -230,11 +250,12 @@ class launcher_body : public ref_counted {
         }
         around_->routing->await_told(deadline_after(std::chrono::seconds(1)));
         for (const ref<process_group>& each : groups_) each->ask_to_end(each->running());
+        draining_ = true;
     }
     void force() {
-        forced_ = true;
         around_->log.write(log_level::warn, "launcher forces its processes");
         for (const ref<process_group>& each : groups_) each->force(each->running());
+        forced_ = true;
     }
 
     // ---- the end ----
@@ -253,9 +274,11 @@ class launcher_body : public ref_counted {
     void end(int status) {
         life_.unsubscribe(wake_->it.notify_fd());
         for (const ref<process_group>& each : groups_) each->stop_starting();
-        admin_.stop();
-        forget_gone();
-        close();
+        insist([this] {
+            admin_.stop();
+            forget_gone();
+            close();
+        });
         if (&life_ == &own_life_) {
             life_.apply(event::drained, {});
             life_.apply(event::finished, {});
@@ -391,6 +414,8 @@ OJS_SHUTDOWN_INLINE result<rolling_report> launcher::rolling_replace(const std::
     const detail::ref<detail::process_group> found = detail::find_group(body_->groups(), name);
     if (!found) return detail::no_such("group", name);
     if (!body_->runs()) return error{errc::busy, 0, "the launcher does not run"};
+    const result<void> fits = detail::check_capacity(body_->groups(), wanted);
+    if (!fits) return fits.error();
     return detail::roll(*found, wanted, how, until);
 }
 

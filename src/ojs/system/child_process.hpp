@@ -105,7 +105,8 @@ struct child_exit {
 
 namespace detail {
 class child_state;
-}
+class managed_instance;
+}  // namespace detail
 
 // A program that was started, with its process group. It has clean signals: an empty mask and default dispositions.
 //
@@ -160,6 +161,11 @@ class child_process {
     result<child_exit> kill(std::chrono::milliseconds patience = std::chrono::milliseconds(5000));
 
   private:
+    friend class detail::managed_instance;
+    // errc::cancelled: `interrupt_fd` became readable before the program ran; then as for errc::timed_out. `thread_stays`:
+    // the calling thread lives as long as the child, so that death_signal needs no other.
+    static result<child_process> start(const child_options& options, int interrupt_fd, bool thread_stays);
+
     detail::ref<detail::child_state> state_;
 };
 

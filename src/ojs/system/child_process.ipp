@@ -99,18 +99,20 @@ class end_watch {
 
 class child_state : public ref_counted {
   public:
-    child_state(pid_t pid, const child_options& options, ref<child_thread> thread)
-        : pid_(pid),
-          owner_(::getpid()),
+    explicit child_state(const child_options& options)
+        : owner_(::getpid()),
           own_group_(options.own_group),
-          kill_rest_(options.own_group && !options.leave_orphans),
-          thread_(std::move(thread)) {}
+          kill_rest_(options.own_group && !options.leave_orphans) {}
     ~child_state() override {
         watch_.end(over());
         if (thread_) thread_->end();
     }
 
-    result<void> watch() { return watch_.start(pid_); }
+    result<void> watch(pid_t pid, ref<child_thread> thread) {
+        pid_ = pid;
+        thread_ = std::move(thread);
+        return watch_.start(pid_);
+    }
     pid_t pid() const noexcept { return pid_; }
     int fd() const noexcept { return watch_.fd(); }
     bool forked_off() const noexcept { return ::getpid() != owner_; }
@@ -251,11 +253,11 @@ class child_state : public ref_counted {
             cat({"cannot send ", signal_name(number), " to process ", pid_, ": ", errno_text(failed)})};
     }
 
-    const pid_t pid_;
+    pid_t pid_ = 0;
     const pid_t owner_;
     const bool own_group_;
     bool kill_rest_;  // of the group, when its leader has ended
-    const ref<child_thread> thread_;
+    ref<child_thread> thread_;
     end_watch watch_;
     mutex mutex_;
     standing standing_ = standing::running;
@@ -295,21 +297,29 @@ OJS_SHUTDOWN_INLINE std::string child_exit::describe() const {
 }
 
 OJS_SHUTDOWN_INLINE result<child_process> child_process::start(const child_options& options) {
+    return start(options, -1, false);
+}
+
+OJS_SHUTDOWN_INLINE result<child_process> child_process::start(const child_options& options, int interrupt_fd,
+                                                               bool thread_stays) {
     const detail::cancellable off(false);
     detail::child_launch launch;
     const result<void> prepared = launch.prepare(options);
     if (!prepared) return prepared.error();
-    const bool needs_thread = options.death_signal != 0 ||
+    launch.interrupt_fd = interrupt_fd;
+    const bool needs_thread = (options.death_signal != 0 && !thread_stays) ||
                               options.output.what() == child_stream::kind::lines ||
                               options.errors.what() == child_stream::kind::lines;
+    // Before the fork: a child whose state finds no memory would be nobody's.
+    detail::ref<detail::child_state> state = detail::make_ref<detail::child_state>(options);
     detail::ref<detail::child_thread> thread;
     const result<pid_t> pid =
         needs_thread ? detail::child_thread::launch(launch, options, thread) : launch.run();
     if (!pid) return pid.error();
     child_process out;
-    out.state_ = detail::make_ref<detail::child_state>(*pid, options, std::move(thread));
+    out.state_ = std::move(state);
     for (int i = 0; i < 3; ++i) out.state_->our_ends[i] = std::move(launch.our_ends[i]);
-    const result<void> watched = out.state_->watch();
+    const result<void> watched = out.state_->watch(*pid, std::move(thread));
     if (!watched) return watched.error();  // and the child is killed
     return result<child_process>(std::move(out));
 }

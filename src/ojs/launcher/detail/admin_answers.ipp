@@ -12,6 +12,7 @@
 #include "../../net/detail/url.hpp"
 #include "../../net/http_server.hpp"
 #include "../coordinator.ipp"
+#include "capacity.ipp"
 #include "launcher_metrics_page.ipp"
 #include "rolling_replace.ipp"
 #include "rpc.ipp"
@@ -110,6 +111,7 @@ class admin_answers : public ref_counted {
         out.ready = info.ready;
         out.replacing = info.replacing;
         out.degraded = info.degraded;
+        out.quiet = info.quiet;
         out.message = info.message;
         out.replacement = info.replacement;
         for (const process_info& each : info.processes) out.processes.push_back(status_of(each));
@@ -247,7 +249,8 @@ class admin_answers : public ref_counted {
         result<group_options> read = reload_(now.name);
         if (!read) return error{errc::invalid_argument, 0, cat({"reload: ", read.error().text})};
         if (read->name != now.name) return error{errc::invalid_argument, 0, "reload: a group keeps its name"};
-        const result<void> sound = check_group(*read);
+        result<void> sound = check_group(*read);
+        if (sound) sound = check_capacity(groups_, *read);
         if (!sound) return error{errc::invalid_argument, 0, cat({"reload: ", sound.error().text})};
         return read;
     }

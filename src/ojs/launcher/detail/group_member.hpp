@@ -78,6 +78,7 @@ struct member : ref_counted {
     time_point ready_since{};
     std::uint64_t unrouted = 0;  // the routing's number for that it takes no more work
     time_point ask_by{};         // though a hook has not returned
+    time_point answer_by{};      // asked once more whether it is ready
     time_point gone_by{};        // or nobody waits for its end any more
 };
 

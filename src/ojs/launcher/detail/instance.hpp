@@ -59,8 +59,8 @@ struct instance_spec {
 
 using instance_starter = function<result<ref<instance>>(const instance_spec&, instance_changed)>;
 
-// A real process. Returns once it runs, or with why it does not. Where the last reference goes before it is over, it is
-// killed.
+// A real process. Returns before it runs; `changed` says that it does, or why it does not. An error: out of threads,
+// descriptors or memory. Where the last reference goes before it is over, it is killed.
 result<ref<instance>> start_instance(const instance_spec& spec, instance_changed changed, const logger& log);
 
 }  // namespace detail

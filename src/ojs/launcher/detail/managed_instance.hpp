@@ -27,7 +27,7 @@ inline instance_state next_state(instance_state now, instance_event what) noexce
     static constexpr s table[][9] = {
         // clang-format off
         //                        runs         warms       is_ready  fails         is_asked               drains       ends_well    ends_badly  is_ended
-        /* spawning           */ {s::starting, same,       same,     same,         s::shutdown_requested, same,        s::crashed,  s::crashed, s::forced},
+        /* spawning           */ {s::starting, same,       same,     same,         s::shutdown_requested, same,        s::complete, s::crashed, s::forced},
         /* starting           */ {same,        s::warming, s::ready, s::unhealthy, s::shutdown_requested, same,        s::crashed,  s::crashed, s::forced},
         /* warming            */ {same,        same,       s::ready, s::unhealthy, s::shutdown_requested, same,        s::crashed,  s::crashed, s::forced},
         /* ready              */ {same,        same,       same,     s::unhealthy, s::shutdown_requested, same,        s::crashed,  s::crashed, s::forced},
@@ -42,7 +42,8 @@ inline instance_state next_state(instance_state now, instance_event what) noexce
 }
 
 inline constexpr std::chrono::milliseconds kill_patience{5000};  // a SIGKILL that takes longer is told
-inline constexpr unsigned told_failure = 10;                     // of questions in a row, each so many-th
+inline constexpr int memory_pause = 100;      // ms, until what found no memory is tried again
+inline constexpr unsigned told_failure = 10;  // of questions in a row, each so many-th
 
 // In process_info 0 is "not yet".
 inline std::chrono::milliseconds took_since(time_point then) noexcept {
@@ -147,22 +148,19 @@ class managed_instance final : public instance {
 
     // ---- its life, of the thread alone: one thing at a time, whatever is due first ----
 
+    // A step for which there is no memory is done once more.
     void work() {
-        begin();
-        while (!is_over(state())) watch();
-    }
-    void begin() {
-        change(instance_event::runs, log_level::info, "process spawned", "");
-        next_look_ = steady_clock::now();
-        if (client_) {
-            ready_by_ = deadline_after(spec_.options.readiness_timeout);
-            return;
+        while (!is_over(state()) || untold_) {
+            const bool done = attempt([this] {
+                if (untold_) return update([](process_info&) {});
+                if (state() == instance_state::spawning) return begin();
+                watch();
+            });
+            if (!done) ::poll(nullptr, 0, memory_pause);
         }
-        next_look_ = time_point::max();
-        readiness_response as_it_is;  // nothing else can be known
-        as_it_is.state = readiness_state::ready;
-        heard(as_it_is);
     }
+    void begin();
+    void not_started(const error& why);
     // False: the child has ended, and its status was taken.
     bool sleep_until(time_point deadline) {
         pollfd watched[] = {{child_.fd(), POLLIN, 0}, {waker_.fd(), POLLIN, 0}};
@@ -196,8 +194,10 @@ class managed_instance final : public instance {
             return;
         }
         if (wanted.shut_down) return ask_to_shut_down();
-        if (look) look_at_readiness();
-        if (steady_clock::now() < ready_by_) return;
+        const bool too_late =
+            now >= ready_by_;  // or this process stood still meanwhile: it is asked once more
+        if (look || too_late) look_at_readiness(too_late ? time_point::max() : ready_by_);
+        if (!too_late || ready_by_ == time_point::max()) return;
         ready_by_ = time_point::max();
         be_unhealthy(cat({"not ready within ", format_duration(spec_.options.readiness_timeout)}));
     }
@@ -231,8 +231,15 @@ class managed_instance final : public instance {
         next_look_ = steady_clock::now();
         return true;
     }
-    void look_at_readiness() {
-        const time_point deadline = earlier(deadline_after(spec_.options.rpc_timeout), ready_by_);
+    void look_at_readiness(time_point latest) {
+        if (!client_) {
+            readiness_response as_it_is;  // nothing else can be known
+            as_it_is.state = readiness_state::ready;
+            heard(as_it_is);
+            next_look_ = time_point::max();
+            return;
+        }
+        const time_point deadline = earlier(deadline_after(spec_.options.rpc_timeout), latest);
         const result<readiness_response> answer =
             spec_.options.participates
                 ? ask<readiness_response>("GetReadinessStatus", readiness_request{spec_.id}, deadline,
@@ -333,20 +340,28 @@ class managed_instance final : public instance {
         const instance_state before = info_.state;
         const bool was_routable = info_.routable;
         const bool wanted_time = info_.shutdown.need_more_time;
-        how(info_);
-        info_.routable =
-            info_.state == instance_state::ready && info_.readiness.state == readiness_state::ready;
-        const bool same = before == info_.state && was_routable == info_.routable &&
-                          wanted_time == info_.shutdown.need_more_time;
+        process_info next = info_;
+        how(next);
+        next.routable = next.state == instance_state::ready && next.readiness.state == readiness_state::ready;
+        const bool same = before == next.state && was_routable == next.routable &&
+                          wanted_time == next.shutdown.need_more_time && !untold_;
+        const process_info now = same ? process_info() : next;
+        info_ = std::move(next);
         if (same) return;
-        const process_info now = info_;
+        untold_ = true;
         changed_.notify_all();
         held.unlock();
-        told_(now, before);
+        told_(now, told_state_);
+        told_state_ = now.state;
+        untold_ = false;
     }
     void say(log_level level, const char* text, instance_state from, instance_state now,
              std::string_view reason, fields more = {}) const {
         if (!log_.enabled(level)) return;
+        attempt([&] { log_.write(record_of(level, text, from, now, reason, more)); });
+    }
+    log_record record_of(log_level level, const char* text, instance_state from, instance_state now,
+                         std::string_view reason, const fields& more) const {
         log_record record;
         record.level = level;
         record.message = text;
@@ -358,7 +373,7 @@ class managed_instance final : public instance {
                          field("elapsed_ms", milliseconds_since(started_))};
         if (!reason.empty()) record.fields.push_back(field("reason", reason));
         for (const log_field& each : more) record.fields.push_back(each);
-        log_.write(std::move(record));
+        return record;
     }
 
     const instance_spec spec_;
@@ -379,6 +394,8 @@ class managed_instance final : public instance {
     shutdown_order order_;
 
     // Of the thread alone.
+    bool untold_ = false;  // a change
+    instance_state told_state_ = instance_state::spawning;
     time_point next_look_{};
     time_point ready_by_ = time_point::max();
     int failed_looks_ = 0;

@@ -27,18 +27,36 @@ inline result<void> managed_instance::start() {
         if (!client_) return client_.error();
     }
     started_ = info_.started = info_.changed = steady_clock::now();
-    result<child_process> child = child_process::start(options_of_child());
-    if (!child) return child.error();
-    child_ = std::move(*child);
-    info_.pid = child_.pid();
     const std::string name = cat({"ojs-", spec_.id}).substr(0, 15);
     thread_options how;
     how.stack_size = 256 * 1024;
     how.name = name.c_str();
     result<thread> started = thread::start([this] { work(); }, how);
-    if (!started) return started.error();  // and the child is killed
+    if (!started) return started.error();
     thread_ = std::move(*started);
     return {};
+}
+
+// exec() may hang, and that holds up nobody else: any wish interrupts it.
+inline void managed_instance::begin() {
+    if (child_.pid() == 0) {
+        result<child_process> child = unless_out_of_memory(
+            [this] { return child_process::start(options_of_child(), interrupt_.fd(), true); });
+        if (!child) return not_started(child.error());
+        child_ = std::move(*child);
+    }
+    next_look_ = steady_clock::now();
+    if (client_) ready_by_ = deadline_after(spec_.options.readiness_timeout);
+    update([this](process_info& now) { now.pid = child_.pid(); });
+    change(instance_event::runs, log_level::info, "process spawned", "");
+}
+
+inline void managed_instance::not_started(const error& why) {
+    const instance_event end = why.code != errc::cancelled ? instance_event::ends_badly
+                               : take_wishes().force       ? instance_event::is_ended
+                                                           : instance_event::ends_well;
+    change(end, end == instance_event::ends_badly ? log_level::error : log_level::info, "process not started",
+           why.text);
 }
 
 // ---- the handshake, from the request until it has drained, or its time is over ----
@@ -63,8 +81,8 @@ inline void managed_instance::ask_to_shut_down() {
     hard_end_ = deadline_after(max);
     report_end_ = deadline_after(summable(max) + summable(granted.report_time));
     failed_questions_ = 0;
-    manner_ = manner::asked;
     change(instance_event::is_asked, log_level::info, "shutdown requested", order.reason);
+    manner_ = manner::asked;
     if (spec_.options.participates) return send_request();
     end_by_signal(manner::asked_by_signal, hard_end_, "asking with SIGTERM", "it does not take part");
 }
@@ -167,12 +185,12 @@ inline void managed_instance::grant_time(const shutdown_status& answer, bool is_
 // may give it work any more.
 inline void managed_instance::end_by_signal(manner how, time_point kill_at, const char* text,
                                             const std::string& why) {
-    manner_ = how;
     if (asked_at_ == time_point{}) asked_at_ = steady_clock::now();
     if (!change(instance_event::is_asked, log_level::warn, text, why)) {
         say(log_level::warn, text, state(), state(), why);
         update([&](process_info& now) { now.message = why; });
     }
+    manner_ = how;
     static_cast<void>(child_.signal(SIGTERM));  // that it has ended meanwhile is seen below
     static_cast<void>(child_.signal(SIGCONT));
     await_end(kill_at);

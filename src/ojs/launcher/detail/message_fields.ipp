@@ -194,7 +194,8 @@ OJS_SHUTDOWN_INLINE message_view view_of(group_status& message) {
              {6, "degraded", message.degraded},
              {7, "message", message.message},
              {8, "processes", message.processes},
-             {9, "replacement", view_of(message.replacement)}}};
+             {9, "replacement", view_of(message.replacement)},
+             {10, "quiet", message.quiet}}};
 }
 
 OJS_SHUTDOWN_INLINE message_view view_of(rolling_replace_request& message) {

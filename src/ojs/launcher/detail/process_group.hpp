@@ -42,6 +42,7 @@ class process_group : public ref_counted {
         : around_(std::move(around)), options_(std::move(options)) {
         if (options_.id_prefix.empty()) options_.id_prefix = options_.name;
         if (options_.max_surge == 0) options_.max_surge = 1;  // [RFC-041 "maxSurge == 0"]
+        ended_.reserve(ended_kept);
         fill_places();
     }
 
@@ -59,7 +60,7 @@ class process_group : public ref_counted {
         }
         return next_due(now);
     }
-    // No restarts and no replacement goes on, until it is false again.
+    // Nothing is started, given up or replaced, until it is false again.
     void hold(bool yes) {
         const lock_guard held(mutex_);
         held_ = yes;
@@ -69,9 +70,17 @@ class process_group : public ref_counted {
     void stop_starting();
     // Waits for threads of processes that ended. Not from one of those.
     void forget_gone() {
-        array<ref<instance>> gone;
+        for (;;) {
+            ref<instance> gone;  // ends when the mutex is open again
+            const lock_guard held(mutex_);
+            if (gone_.empty()) return;
+            gone = std::move(gone_.back());
+            gone_.pop_back();
+        }
+    }
+    bool empty() const {
         const lock_guard held(mutex_);
-        gone.swap(gone_);  // the references go when the mutex is open again: `gone` is older
+        return members_.empty();
     }
 
     // ---- for everybody ----
@@ -101,6 +110,7 @@ class process_group : public ref_counted {
         out.options = options_;
         out.replacing = static_cast<bool>(rollout_);
         out.degraded = is_degraded();
+        out.quiet = held_;
         out.generation = generation_;
         out.message = message_;
         out.replacement = replacement_;
@@ -227,11 +237,13 @@ class process_group : public ref_counted {
         array<log_record> records;
         members force;
         members ask;
+        members ask_ready;  // once more
     };
 
     // ---- starting ----
 
     result<ref<member>> launch(const ref<member>& added, const group_options& of);
+    result<void> start_process(const ref<member>& added, const group_options& of);
     void write_down(instance_spec& spec) const;
     void settle_in(member& added, const ref<instance>& started);
     void not_started(const ref<member>& added, const error& why);
@@ -240,7 +252,7 @@ class process_group : public ref_counted {
 
     void told(const ref<member>& of, const process_info& now);
     void tell_routing(member& of);
-    void remove(const ref<member>& of);
+    void remove(const ref<member>& of) noexcept;
     static how_ended how_it_ended(const member& of);
 
     // ---- what is decided, with the mutex held but for the first three ----
@@ -299,9 +311,8 @@ class process_group : public ref_counted {
 
     void mark_leaving(const members& all, const shutdown_order& order) {
         for (const ref<member>& each : all) {
-            if (each->leaving) continue;
+            if (!each->leaving) each->order = order;
             each->leaving = true;
-            each->order = order;
             tell_routing(*each);
         }
         touch();
@@ -360,14 +371,17 @@ class process_group : public ref_counted {
     }
 
     static constexpr std::size_t ended_kept = 32;  // for whoever asks how one ended
+    // At a time: more only wait for each other, and all of them may hang in exec().
+    static constexpr int max_starting = 8;
 
     const ref<group_surroundings> around_;
     group_metrics metrics_;
     mutable mutex mutex_;
     condition changed_;
     group_options options_;
-    members members_;  // by age; each is here from before its start until it is over
-    members over_;     // since the last reconciliation
+    members members_;   // by age; each is here from before its start until it is over
+    members over_;      // since the last reconciliation
+    int starting_ = 0;  // of those that are here: have neither run nor failed
     array<vacancy> vacancies_;
     array<process_info> ended_;
     array<ref<instance>> gone_;

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <errno.h>
 #include <signal.h>
+#include <sys/mman.h>
 
 #include "process_group.hpp"
 
@@ -10,8 +12,37 @@ namespace detail {
 
 // ---- starting ----
 
+// Address space that must be left during a start: one that takes the last leaves none for those that run. Not of the heap,
+// which threads that found no arena cannot share.
+class spare_memory {
+  public:
+    spare_memory() = default;
+    spare_memory(const spare_memory&) = delete;
+    spare_memory& operator=(const spare_memory&) = delete;
+    ~spare_memory() {
+        if (is_there()) ::munmap(at_, size);
+    }
+    bool is_there() const noexcept { return at_ != MAP_FAILED; }
+
+  private:
+    static constexpr std::size_t size = 8 * 1024 * 1024;
+    void* const at_ = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+};
+
 inline result<ref<member>> process_group::launch(const ref<member>& added, const group_options& of) {
+    const result<void> started = unless_out_of_memory([&] { return start_process(added, of); });
+    if (started) return added;
+    not_started(added, started.error());
+    around_->log.write(
+        log_level::error, "process not started",
+        {field("process_id", added->id), field("group", of.name), field("error", started.error().text)});
+    return started.error();
+}
+
+inline result<void> process_group::start_process(const ref<member>& added, const group_options& of) {
     const ref<process_group> self(this);
+    const spare_memory spare;
+    if (!spare.is_there()) return error{errc::unavailable, ENOMEM, "out of memory"};
     instance_spec spec;
     spec.id = added->id;
     spec.group = of.name;
@@ -24,16 +55,9 @@ inline result<ref<member>> process_group::launch(const ref<member>& added, const
     if (around_->ledger) write_down(spec);
     const result<ref<instance>> started = around_->starter(
         spec, [self, added](const process_info& now, instance_state) { self->told(added, now); });
-    if (!started) {
-        around_->log.write(
-            log_level::error, "process not started",
-            {field("process_id", added->id), field("group", of.name), field("error", started.error().text)});
-        if (around_->ledger) around_->ledger->remove(added->id);
-        not_started(added, started.error());
-        return started.error();
-    }
+    if (!started) return started.error();
     settle_in(*added, *started);
-    return added;
+    return {};
 }
 
 inline void process_group::write_down(instance_spec& spec) const {
@@ -67,10 +91,14 @@ inline void process_group::settle_in(member& added, const ref<instance>& started
 
 inline void process_group::not_started(const ref<member>& added, const error& why) {
     const lock_guard held(mutex_);
+    if (!is_here(*added)) return;
+    if (added->info.state == instance_state::spawning) --starting_;
     added->info.state = instance_state::crashed;
-    added->info.message = why.text;
+    attempt([&] {
+        added->info.message = why.text;
+        around_->events->tell(added->info, instance_state::spawning);
+    });
     note_failed(*added);
-    around_->events->tell(added->info, instance_state::spawning);
     remove(added);
     touch();
 }
@@ -82,11 +110,13 @@ inline void process_group::told(const ref<member>& of, const process_info& now) 
     {
         const lock_guard held(mutex_);
         if (!is_here(*of)) return;
-        metrics_.told(of->info, now, of->was_ready);
+        process_info next = now;
         around_->events->tell(now, of->info.state);
+        metrics_.told(of->info, now, of->was_ready);
+        if (of->info.state == instance_state::spawning && now.state != instance_state::spawning) --starting_;
         const bool fails = now.state == instance_state::unhealthy || now.state == instance_state::crashed;
         if (fails && !of->was_ready && !of->leaving) note_failed(*of);
-        of->info = now;
+        of->info = std::move(next);
         of->was_ready = of->was_ready || now.state == instance_state::ready;
         if (!is_ready(*of)) of->ready_since = {};
         tell_routing(*of);
@@ -101,20 +131,20 @@ inline void process_group::told(const ref<member>& of, const process_info& now) 
 inline void process_group::tell_routing(member& of) {
     const bool takes_work = is_ready(of) && (!of.fresh || of.proven);
     if (takes_work == of.told_routable) return;
-    of.told_routable = takes_work;
     of.unrouted =
         around_->routing->post(takes_work ? routing::kind::routable : routing::kind::unroutable, of.info);
+    of.told_routable = takes_work;
 }
 
-// It is over: the next reconciliation decides what becomes of its place.
-inline void process_group::remove(const ref<member>& of) {
+// It is over: the next reconciliation decides what becomes of its place. Needs no memory.
+inline void process_group::remove(const ref<member>& of) noexcept {
     for (std::size_t i = 0; i < members_.size(); ++i) {
         if (members_[i] == of) members_.remove(i);
     }
     if (of->process) gone_.push_back(of->process);
     of->process = {};  // it holds what holds us
     if (ended_.size() == ended_kept) ended_.remove(0);
-    ended_.push_back(of->info);
+    attempt([&] { ended_.push_back(of->info); });
     if (!of->leaving && !stopping_) over_.push_back(of);
 }
 
@@ -150,6 +180,10 @@ inline int process_group::decide(time_point now) {
     write(left.records);
     force(left.force);
     ask_to_end(left.ask);
+    for (const ref<member>& each : left.ask_ready) {
+        if (const ref<instance> target = process_of(*each))
+            target->notified(ready_notification{each->id, {}});
+    }
     return starts;
 }
 
@@ -168,14 +202,18 @@ inline ref<member> process_group::admit(time_point now, group_options& options) 
         vacancies_.remove(i);
         if (place->started != time_point()) count_one(metrics_.restarts);
     }
-    place->started = now;
     const ref<member> added = make_ref<member>(cat({options_.id_prefix, "-", ++last_number_}),
                                                wanted_generation(), std::move(place));
     added->info.id = added->id;
     added->info.group = options.name;
     added->info.generation = added->generation;
     added->fresh = replacing();
+    added->place->started = now;
+    // What fails for want of memory shall fail here: its end then needs none.
+    gone_.reserve(gone_.size() + members_.size() + 1);
+    over_.reserve(over_.size() + members_.size() + 1);
     members_.push_back(added);
+    ++starting_;
     return added;
 }
 
@@ -206,7 +244,9 @@ inline time_point process_group::next_due(time_point now) {
 inline void process_group::judge_ended(time_point now, todo& left) {
     for (const ref<member>& each : over_) {
         if (each->fresh) {
-            note_fault(*each, each->was_ready ? "did not stay ready" : "failed before it was ready");
+            note_fault(*each, each->was_ready       ? "did not stay ready"
+                              : each->info.pid == 0 ? each->info.message.c_str()
+                                                    : "failed before it was ready");
             continue;
         }
         const bool was_degraded = is_degraded();
@@ -240,7 +280,8 @@ inline time_point process_group::proven_at(const member& of) const {
 // When a fresh one must be.
 inline time_point process_group::proven_by(const member& of) const {
     const group_options& options = options_of(of.generation);
-    const time_point ready_by = of.place->started + options.health_check_timeout;
+    const time_point timeout = of.place->started + options.health_check_timeout;
+    const time_point ready_by = timeout > of.answer_by ? timeout : of.answer_by;
     return is_ready(of) ? ready_by + min_ready_time(options) : ready_by;
 }
 
@@ -248,7 +289,7 @@ inline time_point process_group::proven_by(const member& of) const {
 // was ready once is given up only when no other is on its way: half a process beats none. [RFC-041 "Unhealthy at any
 // point"]
 inline void process_group::take_ill(todo& left) {
-    if (stopping_) return;
+    if (stopping_ || held_) return;
     const int min_ready = options_.min_healthy > 1 ? options_.min_healthy : 1;
     bool one_on_its_way = false;
     for (const ref<member>& each : members_) {
@@ -285,17 +326,20 @@ inline group_goal process_group::goal_at(time_point now) const {
     group_goal out;
     out.may_end = !held_ && !stopping_;
     if (!out.may_end) return out;
+    const int free = max_starting - starting_;
     out.wanted = wanted();
     out.replaces = replacing();
     const int min_healthy = out.replaces ? rollout_->min_healthy : options_.min_healthy;
     out.min_healthy = min_healthy < out.wanted ? min_healthy : out.wanted;
     if (!out.replaces) {
         for (const vacancy& each : vacancies_) out.max_starts += each.due > now ? 0 : 1;
+        if (out.max_starts > free) out.max_starts = free;
         return out;
     }
     const rollout& r = *rollout_;
     out.max_others = r.max_others;
     if (now >= r.paused_until) out.max_starts = r.max_total - static_cast<int>(members_.size());
+    if (out.max_starts > free) out.max_starts = free;
     if (!goes_forward() || r.canaries == rollout::canary_step::passed) return out;
     const int more = canaries() - count_of(r.generation);
     out.may_end = more > 0;  // those that they are to replace still run while they are watched

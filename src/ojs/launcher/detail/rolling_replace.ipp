@@ -39,7 +39,13 @@ inline void process_group::advance(time_point now, todo& left) {
 inline void process_group::find_faults(time_point now, todo& left) {
     for (const ref<member>& each : members_) {
         if (!each->fresh || each->leaving || each->generation != wanted_generation()) continue;
-        const bool late = !each->proven && now >= proven_by(*each);
+        bool late = !each->proven && now >= proven_by(*each);
+        if (late && each->process && each->answer_by == time_point()) {
+            // Where this process stood still, nobody was asked meanwhile.
+            each->answer_by = now + options_of(each->generation).process.rpc_timeout;
+            left.ask_ready.push_back(each);
+            late = false;
+        }
         if (late && !each->was_ready) note_failed(*each);
         if (late) note_fault(*each, each->was_ready ? "did not stay ready" : "was not ready in time");
         const bool ill = each->info.state == instance_state::unhealthy;
@@ -227,6 +233,7 @@ inline result<ref<rollout>> process_group::begin_rollout(const group_options& to
         const lock_guard held(mutex_);
         if (rollout_) return error{errc::busy, 0, "a replacement is under way in this group"};
         if (stopping_) return error{errc::busy, 0, "the group is stopping"};
+        if (held_) return error{errc::busy, 0, "the launcher is quiet: SIGCONT or resume() ends that"};
         out = rollout_ = make_ref<rollout>(to, options, options_, ++last_generation_);
         replacement_ = replacement_status();
         replacement_.of = out->report.of = count([](const member&) { return true; });

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -27,7 +28,7 @@ inline namespace v0_1_0 {
 namespace detail {
 
 inline constexpr int first_free_descriptor = 3;  // after the standard streams
-inline constexpr long most_descriptors = 65536;  // looked at where they have to be marked one by one
+inline constexpr long most_descriptors = 65536;  // looked at where they have to be closed one by one
 inline constexpr int least_descriptors = 4096;   // some may be older than a limit that is lower
 // Of this process alone: its secrets, and what its service manager told it.
 inline constexpr const char* own_variables[] = {"OJS_AUTH_TOKEN", "OJS_HEALTH_TOKEN", "NOTIFY_SOCKET",
@@ -49,6 +50,7 @@ class child_launch {
     result<pid_t> run();
 
     unique_fd our_ends[3];  // of pipes
+    int interrupt_fd = -1;  // readable: run() gives up
 
   private:
     static constexpr int inherited = -1;
@@ -63,20 +65,22 @@ class child_launch {
     result<void> open_pipe(int number);
     result<void> open_file(int number, const std::string& path);
     error cannot_start(std::string_view where, int failed) const;
-    error give_up(pid_t child, int report) const;
+    error give_up(pid_t child, int report, bool in_time) const;
     result<void> let_go(pid_t child);
 
     // The child side: async-signal-safe calls alone. Each returns 0 or an errno.
+    int close_others() const noexcept;
+    int next_kept(int from) const noexcept;
     int enter_group() const noexcept;
     int ask_for_death_signal() const noexcept;
     int await_gate() const noexcept;
     int set_streams() const noexcept;
-    int mark_descriptors() const noexcept;
+    int keep_descriptors() const noexcept;
     int enter_directory() const noexcept;
     int set_limits() const noexcept;
     int clean_signals() const noexcept;
     int exec() const noexcept;
-    [[noreturn]] void become_program(int report) const noexcept;
+    [[noreturn]] void become_program() const noexcept;
 
     struct step {
         const char* name;
@@ -86,7 +90,7 @@ class child_launch {
         int step;
         int sys_errno;
     };
-    static constexpr int step_count = 9;
+    static constexpr int step_count = 10;
     static const step* steps() noexcept;
 
     const child_options* options_ = nullptr;
@@ -94,6 +98,7 @@ class child_launch {
     array<char*> environment_;
     std::vector<std::string> candidates_;
     unique_fd child_ends_[3];
+    unique_fd report_;       // the child's end: closed by exec(), else says what failed
     unique_fd gate_;         // the child's end, where it must be written down first
     unique_fd gate_opener_;  // ours
     int streams_[3] = {inherited, inherited, inherited};
@@ -103,11 +108,12 @@ class child_launch {
 
 inline const child_launch::step* child_launch::steps() noexcept {
     static constexpr step all[step_count] = {
+        {"descriptors", &child_launch::close_others},
         {"own_group", &child_launch::enter_group},
         {"death_signal", &child_launch::ask_for_death_signal},
         {"before_exec", &child_launch::await_gate},
         {"standard streams", &child_launch::set_streams},
-        {"keep_descriptors", &child_launch::mark_descriptors},
+        {"keep_descriptors", &child_launch::keep_descriptors},
         {"working_directory", &child_launch::enter_directory},
         {"limits", &child_launch::set_limits},
         {"signals", &child_launch::clean_signals},
@@ -297,11 +303,12 @@ inline error child_launch::cannot_start(std::string_view where, int failed) cons
                  errno_text(failed)})};
 }
 
-inline bool await_readable(int fd, time_point deadline) noexcept {
-    pollfd watched{fd, POLLIN, 0};
+// False: the deadline has passed, or `interrupt_fd` is readable.
+inline bool await_readable(int fd, time_point deadline, int interrupt_fd = -1) noexcept {
+    pollfd watched[] = {{fd, POLLIN, 0}, {interrupt_fd, POLLIN, 0}};
     for (;;) {
-        const int ready = ::poll(&watched, 1, poll_timeout(deadline));
-        if (ready > 0) return true;
+        const int ready = ::poll(watched, 2, poll_timeout(deadline));
+        if (ready > 0) return watched[0].revents != 0;
         if (steady_clock::now() >= deadline) return false;
     }
 }
@@ -310,8 +317,7 @@ inline bool await_readable(int fd, time_point deadline) noexcept {
 // whose child would do all this on our stack. All signals are blocked across it, so no handler of ours runs there.
 inline result<pid_t> child_launch::run() {
     unique_fd reader;
-    unique_fd writer;
-    if (!make_pipe(reader, writer)) return cannot_start("a pipe", errno);
+    if (!make_pipe(reader, report_)) return cannot_start("a pipe", errno);
     if (options_->before_exec && !make_pipe(gate_, gate_opener_)) return cannot_start("a pipe", errno);
     sigset_t all;
     sigset_t previous;
@@ -319,16 +325,17 @@ inline result<pid_t> child_launch::run() {
     pthread_sigmask(SIG_SETMASK, &all, &previous);
     parent_ = ::getpid();
     const pid_t child = ::fork();
-    if (child == 0) become_program(writer.get());
+    if (child == 0) become_program();
     const int failed = errno;
     pthread_sigmask(SIG_SETMASK, &previous, nullptr);
     if (child < 0) return cannot_start("fork", failed);
     for (unique_fd& each : child_ends_) each.reset();
-    writer.reset();
+    report_.reset();
     const result<void> known = let_go(child);
     if (!known) return known.error();
-    if (!await_readable(reader.get(), deadline_after(options_->start_timeout)))
-        return give_up(child, reader.get());
+    const time_point deadline = deadline_after(options_->start_timeout);
+    if (!await_readable(reader.get(), deadline, interrupt_fd))
+        return give_up(child, reader.get(), steady_clock::now() < deadline);
     failure why{};
     ssize_t got = -1;
     do {
@@ -361,28 +368,59 @@ inline result<void> child_launch::let_go(pid_t child) {
 }
 
 // The end of the pipe is that of the child. One that the kernel holds even then is not waited for: it will not run.
-inline error child_launch::give_up(pid_t child, int report) const {
+inline error child_launch::give_up(pid_t child, int report, bool in_time) const {
     ::kill(child, SIGKILL);
     const bool ended = await_readable(report, deadline_after(std::chrono::milliseconds(1000)));
     while (::waitpid(child, nullptr, ended ? 0 : WNOHANG) < 0 && errno == EINTR) {
     }
-    return {
-        errc::timed_out, 0,
-        cat({"cannot start '", printable(options_->command[0]), "': no exec() within ",
-             format_duration(options_->start_timeout), ended ? "" : ", and the kernel holds the process"})};
+    return {in_time ? errc::cancelled : errc::timed_out, 0,
+            cat({"cannot start '", printable(options_->command[0]),
+                 "': ", in_time ? "cancelled before exec()" : "no exec() within ",
+                 in_time ? "" : format_duration(options_->start_timeout),
+                 ended ? "" : ", and the kernel holds the process"})};
 }
 
 // ---- the child side ----
 
-inline void child_launch::become_program(int report) const noexcept {
+inline void child_launch::become_program() const noexcept {
     failure why{};
     for (why.step = 0; why.step < step_count; ++why.step) {
         why.sys_errno = (this->*steps()[why.step].take)();
         if (why.sys_errno != 0) break;
     }
-    while (::write(report, &why, sizeof why) < 0 && errno == EINTR) {
+    while (::write(report_.get(), &why, sizeof why) < 0 && errno == EINTR) {
     }
     ::_exit(127);
+}
+
+inline bool close_at_once(int from, int to) noexcept {
+#if OJS_SHUTDOWN_USE_CLOSE_RANGE && defined(SYS_close_range)
+    return ::syscall(SYS_close_range, from, to, 0) == 0;
+#else
+    static_cast<void>(from);
+    static_cast<void>(to);
+    return false;
+#endif
+}
+
+// First of all: the report of a child that is started beside this one ends when every copy of its pipe is closed, and this
+// one may never come to its exec().
+inline int child_launch::close_others() const noexcept {
+    for (int from = first_free_descriptor, next = 0; from < INT_MAX; from = next + 1) {
+        next = next_kept(from);
+        if (next == from || close_at_once(from, next - 1)) continue;
+        for (int fd = from; fd < next && fd < descriptor_limit_; ++fd) ::close(fd);
+    }
+    return 0;
+}
+
+inline int child_launch::next_kept(int from) const noexcept {
+    int out = INT_MAX - 1;
+    const auto keep = [&](int fd) { out = fd >= from && fd < out ? fd : out; };
+    for (const unique_fd* each : {&report_, &gate_, &child_ends_[0], &child_ends_[1], &child_ends_[2]})
+        keep(each->get());
+    for (const int fd : options_->keep_descriptors) keep(fd);
+    return out;
 }
 
 inline int child_launch::enter_group() const noexcept {
@@ -398,10 +436,9 @@ inline int child_launch::ask_for_death_signal() const noexcept {
     return 0;
 }
 
-// Who would open it may end instead. That closes the pipe, unless another child of this moment has a copy of it.
+// Who would open it may end instead. That closes the pipe, unless another program has a copy of it.
 inline int child_launch::await_gate() const noexcept {
     if (!gate_) return 0;
-    ::close(gate_opener_.get());
     pollfd watched{gate_.get(), POLLIN, 0};
     while (::poll(&watched, 1, between_glances) <= 0) {
         if (::getppid() != parent_) ::_exit(127);
@@ -419,19 +456,7 @@ inline int child_launch::set_streams() const noexcept {
     return 0;
 }
 
-inline bool mark_at_once() noexcept {
-#if OJS_SHUTDOWN_USE_CLOSE_RANGE && defined(SYS_close_range)
-    constexpr unsigned mark_close_on_exec = 4;
-    return ::syscall(SYS_close_range, first_free_descriptor, ~0U, mark_close_on_exec) == 0;
-#else
-    return false;
-#endif
-}
-
-inline int child_launch::mark_descriptors() const noexcept {
-    if (!mark_at_once()) {
-        for (int fd = first_free_descriptor; fd < descriptor_limit_; ++fd) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
-    }
+inline int child_launch::keep_descriptors() const noexcept {
     for (const int fd : options_->keep_descriptors) {
         if (fd >= first_free_descriptor && ::fcntl(fd, F_SETFD, 0) < 0) return errno;
     }

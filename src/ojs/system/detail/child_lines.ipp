@@ -37,9 +37,15 @@ class line_stream {
   public:
     explicit line_stream(const line_limit& limit) : limit_(limit) {}
 
-    void open(unique_fd from, function<void(std::string_view)> each) {
+    // What needs memory, before there is a child.
+    void prepare(const child_stream& stream) {
+        if (stream.what() != child_stream::kind::lines) return;
+        each_ = stream.each();
+        line_.reserve(longest_line);
+    }
+    void open(unique_fd& from) {
+        if (!each_) return;
         from_ = std::move(from);
-        each_ = std::move(each);
         ::fcntl(from_.get(), F_SETFL, ::fcntl(from_.get(), F_GETFL) | O_NONBLOCK);
     }
     int fd() const noexcept { return from_.get(); }
@@ -123,7 +129,7 @@ class child_thread : public ref_counted {
         self->thread_ = std::move(*started);
         lock_guard held(self->mutex_);
         while (!self->launched_) self->changed_.wait(held);
-        const result<pid_t> child = self->child_;
+        const result<pid_t> child = std::move(self->child_);
         held.unlock();
         if (child) {
             out = self;
@@ -160,14 +166,12 @@ class child_thread : public ref_counted {
     }
 
     bool begin(child_launch& launch, const child_options& options) {
-        result<pid_t> child = launch.run();
-        if (child) {
-            const child_stream* all[] = {&options.output, &options.errors};
-            for (int i = 0; i < 2; ++i) {
-                if (all[i]->what() == child_stream::kind::lines)
-                    streams_[i].open(std::move(launch.our_ends[i + 1]), all[i]->each());
-            }
-        }
+        result<pid_t> child = unless_out_of_memory([&] {
+            streams_[0].prepare(options.output);
+            streams_[1].prepare(options.errors);
+            return launch.run();
+        });
+        for (int i = 0; child && i < 2; ++i) streams_[i].open(launch.our_ends[i + 1]);
         const bool runs = child.has_value();
         const lock_guard held(mutex_);
         child_ = std::move(child);
