@@ -49,7 +49,12 @@ inline void process_group::find_faults(time_point now, todo& left) {
         if (late && !each->was_ready) note_failed(*each);
         if (late) note_fault(*each, each->was_ready ? "did not stay ready" : "was not ready in time");
         const bool ill = each->info.state == instance_state::unhealthy;
-        if (ill) note_fault(*each, each->was_ready ? "did not stay ready" : "failed before it was ready");
+        const bool timed_out =
+            now >= each->place->started + options_of(each->generation).health_check_timeout;
+        if (ill)
+            note_fault(*each, each->was_ready ? "did not stay ready"
+                              : timed_out     ? "was not ready in time"
+                                              : "failed before it was ready");
         if (!late && !ill) continue;
         mark_leaving({each}, {"rolled back", {}, {}});
         left.force.push_back(each);
