@@ -227,6 +227,8 @@
 #include "ojs/launcher/detail/launcher_events.ipp"
 #include "ojs/launcher/detail/launcher_metrics.ipp"
 #include "ojs/launcher/detail/group_member.hpp"
+#include "ojs/launcher/detail/group_plan.hpp"
+#include "ojs/launcher/detail/rollout.hpp"
 #include "ojs/launcher/detail/process_group.hpp"
 #include "ojs/launcher/detail/process_group.ipp"
 #include "ojs/launcher/detail/capacity.ipp"

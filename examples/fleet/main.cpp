@@ -80,6 +80,7 @@ ojs::group_options group(const char* name, const char* program, const place& whe
     out.name = name;
     out.desired = workers_each;
     out.min_healthy = workers_each - 1;
+    out.min_ready_time = 200ms;
     out.process.child.command = {program, "--worker", where.ledger()};
     out.process.child.environment = {"OJS_URL=spool:" + where.spool(), std::string("OJS_QUEUES=") + name,
                                      "OJS_CONCURRENCY=4", "OJS_POLL_INTERVAL=50ms"};

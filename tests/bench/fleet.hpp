@@ -77,12 +77,14 @@ class fleet {
         if (report->replaced != group_.desired) fail(report->failed_id + " " + report->why);
         return static_cast<double>(monotonic_ns() - began) / 1e6;
     }
-    // A replacement of which so many become ready, and the next one does not; it is taken back.
-    void fail_to_replace(int good) {
+    // A replacement of which so many become and stay ready, and the next one does as `fault` says; it is taken back.
+    void fail_to_replace(int good, const std::string& fault = "exit 3") {
         ojs::group_options to = group_;
+        to.min_ready_time = 1s;
+        to.health_check_timeout = 2s;
         const std::string bad = std::string(group_name) + "-" + std::to_string(last_number() + good + 1);
         to.process.child.command = {"/bin/sh", "-c",
-                                    "test $OJS_PROCESS_ID != " + bad + " && exec \"$0\" \"$@\"; exit 3"};
+                                    "test $OJS_PROCESS_ID != " + bad + " && exec \"$0\" \"$@\"; " + fault};
         for (const std::string& each : group_.process.child.command) to.process.child.command.push_back(each);
         const auto report = launcher_.rolling_replace(group_name, to);
         if (!report) fail(report.error().text);
@@ -130,6 +132,7 @@ inline ojs::group_options group_of(int size, std::vector<std::string> command) {
     out.name = group_name;
     out.desired = size;
     out.min_healthy = size;
+    out.min_ready_time = 50ms;
     out.process.child.command = std::move(command);
     out.process.child.output = ojs::child_stream::null();
     out.process.child.errors = ojs::child_stream::null();

@@ -21,6 +21,10 @@ samples replace_often(fleet& of, int rounds) {
     return out;
 }
 
+// Of a version, each in a way of its own: at once, soon, after it was ready, never ready.
+constexpr const char* faults[] = {"exit 3", "sleep 0.3; exit 3",
+                                  "\"$0\" \"$@\" & sleep 0.7; kill -9 $!; exit 3", "exec sleep 600"};
+
 // ---- jobs ----
 
 // Pushes jobs until it is stopped.
@@ -95,7 +99,8 @@ void rolling_requests(table& out) {
         [&](const ojs::process_info& of) { router.remove(of); });
     test::requests clients(router, 4);
     const samples took = replace_often(servers, rounds);
-    for (int i = 0; i < share_of(10); ++i) servers.fail_to_replace(group_size / 2);
+    for (int i = 0; i < share_of(10); ++i)
+        servers.fail_to_replace(i % group_size, faults[static_cast<std::size_t>(i) % 4]);
     const int ready = servers->group(group_name)->ready;
     clients.stop();
     const int fewest = router.fewest();

@@ -597,6 +597,7 @@ TEST_CASE("launcher_metrics: SIGKILL, more time and what a shutdown took") {
     process_info before;
     process_info now;
     before.state = instance_state::draining;
+    before.pid = 1;
     now = before;
     now.shutdown.need_more_time = true;
     counted.told(before, now, true);

@@ -53,7 +53,7 @@ TEST_CASE("launcher_config: every other key") {
       "admin": "unix:/run/kv/admin.sock", "socket_folder": "/run/kv", "state_file": "/run/kv.state", "end_left_behind": false, "left_behind_grace": "2s",
       "process_groups": [{"name": "kv", "command": ["kv"], "environment": {"A": "1", "B": ""},
         "working_directory": "/srv", "id_prefix": "k", "participates": false, "health_interval": 7,
-        "unhealthy_after": 2, "restart_policy": "always", "rpc_timeout": "3s", "ready_url": "http://localhost/ready",
+        "unhealthy_after": 2, "min_ready_time": "1500ms", "restart_policy": "always", "rpc_timeout": "3s", "ready_url": "http://localhost/ready",
         "shutdown": {"report_time": "4s", "poll_interval": "100ms", "kill_delay": "1s", "force_without_request": true},
         "restart": {"first_pause": "2s", "last_pause": "4s", "stable": "1m30s", "limit": 0}}]} )");
     REQUIRE(read);
@@ -69,6 +69,7 @@ TEST_CASE("launcher_config: every other key") {
     CHECK_FALSE(kv.process.participates);
     CHECK(kv.process.health_interval == 7s);
     CHECK(kv.process.unhealthy_after == 2);
+    CHECK(kv.min_ready_time == 1500ms);
     CHECK(kv.process.rpc_timeout == 3s);
     CHECK(kv.process.ready_url == "http://localhost/ready");
     CHECK(kv.process.shutdown.report_time == 4s);

@@ -1,10 +1,12 @@
 // Processes that fork nothing, and what is checked at every change of one.
 #pragma once
 #include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "events.hpp"
@@ -231,8 +233,14 @@ struct fake_group {
         around->starter = fleet.starter();
         around->routing = ojs::detail::make_ref<ojs::detail::routing>(
             [&fleet](const ojs::process_info& of) { fleet.note("on " + of.id); },
-            [&fleet](const ojs::process_info& of) { fleet.note("off " + of.id); }, nullptr, around->log);
+            [&fleet](const ojs::process_info& of) { fleet.note("off " + of.id); }, nullptr, around->log,
+            [this] { around->wake(); });
         around->socket_folder = "/nowhere";
+        around->wake = [this] {
+            const std::lock_guard<std::mutex> held(mutex_);
+            ++woken_;
+            wakes_.notify_all();
+        };
         group = ojs::detail::make_ref<ojs::detail::process_group>(std::move(options), around);
     }
     ~fake_group() {
@@ -247,12 +255,48 @@ struct fake_group {
     ojs::result<ojs::rolling_report> roll(const ojs::group_options& wanted,
                                           const ojs::rolling_options& how = {},
                                           const ojs::cancel_token& until = {}) {
-        return ojs::detail::rolling_replacement(*group, wanted, how, until).run();
+        const supervisor turning(*this);
+        return ojs::detail::roll(*group, wanted, how, until);
     }
+    // Takes turns as a launcher does, while it exists.
+    class supervisor {
+      public:
+        explicit supervisor(fake_group& of) : of_(of), thread_([this] { work(); }) {}
+        supervisor(const supervisor&) = delete;
+        supervisor& operator=(const supervisor&) = delete;
+        ~supervisor() {
+            ends_ = true;
+            of_.around->wake();
+            thread_.join();
+        }
+
+      private:
+        void work() {
+            for (int seen = 0; !ends_;) {
+                const ojs::time_point due = of_.turn();
+                std::unique_lock<std::mutex> held(of_.mutex_);
+                const auto woken = [&] { return of_.woken_ != seen; };
+                if (due == ojs::time_point::max()) {
+                    of_.wakes_.wait(held, woken);
+                } else {
+                    of_.wakes_.wait_until(held, due, woken);
+                }
+                seen = of_.woken_;
+            }
+        }
+        fake_group& of_;
+        std::atomic<bool> ends_{false};
+        std::thread thread_;
+    };
 
     ojs::detail::ref<ojs::detail::group_surroundings> around =
         ojs::detail::make_ref<ojs::detail::group_surroundings>();
     ojs::detail::ref<ojs::detail::process_group> group;
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable wakes_;
+    int woken_ = 0;
 };
 
 inline ojs::group_options kv_group(int desired, int min_healthy, int max_surge) {
@@ -262,6 +306,8 @@ inline ojs::group_options kv_group(int desired, int min_healthy, int max_surge) 
     out.desired = desired;
     out.min_healthy = min_healthy;
     out.max_surge = max_surge;
+    out.min_ready_time = std::chrono::milliseconds(0);
+    out.process.rpc_timeout = std::chrono::milliseconds(10);
     return out;
 }
 

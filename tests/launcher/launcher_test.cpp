@@ -441,6 +441,7 @@ TEST_CASE("launcher: times that cannot be meant are said by the name of the fiel
     CHECK(fault([](group& of) { of.process.health_interval = -1ms; }) == "health_interval: is negative");
     CHECK(fault([](group& of) { of.process.health_interval = 0ms; }) == "");  // not looked at
     CHECK(fault([](group& of) { of.process.unhealthy_after = 0; }) == "unhealthy_after: is not above 0");
+    CHECK(fault([](group& of) { of.min_ready_time = -2ms; }) == "min_ready_time: is negative");
     CHECK(fault([](group& of) { of.restart.stable = -1ms; }) == "restart.stable: is negative");
     CHECK(fault([](group& of) { of.restart.last = no_limit; }) == "restart: a pause longer than 24 days");
     CHECK(fault([](group& of) { of.process.shutdown.max_duration = no_limit; }) == "");

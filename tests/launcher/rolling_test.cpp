@@ -104,20 +104,104 @@ TEST_CASE("rolling_replace: max_surge is honoured, and used") {
     }
 }
 
-TEST_CASE("rolling_replace: below min_healthy no old one is let go, and what was done is undone") {
+TEST_CASE("rolling_replace: one that is not ready goes first, and takes nothing from min_healthy") {
     fake_fleet fleet;
-    group_options options = kv_group(2, 2, 1);
-    options.health_check_timeout = 50ms;
-    fake_group kv(fleet, options);
+    fake_group kv(fleet, kv_group(2, 2, 1));
     kv.turn();
     fleet.get("kv-2")->not_routable();
-    const result<rolling_report> done = kv.roll(options);
+    const result<rolling_report> done = kv.roll(kv_group(2, 2, 1));
     REQUIRE(done);
-    CHECK(done->replaced == 0);  // with kv-3 two were ready: kv-1 may not go
+    CHECK(done->replaced == 2);
+    CHECK(fleet.said() ==
+          texts{"start kv-1", "start kv-2", "start kv-3", "stop kv-2", "start kv-4", "stop kv-1"});
+}
+
+TEST_CASE("rolling_replace: a group that never became ready is mended by a version that does") {
+    fake_fleet fleet;
+    fleet.decide = [](const detail::instance_spec& spec) {
+        return spec.generation == 1 ? fate::late : fate::ready;
+    };
+    fake_group kv(fleet, kv_group(2, 2, 1));
+    kv.turn();
+    const result<rolling_report> done = kv.roll(kv_group(2, 2, 1));
+    REQUIRE(done);
+    CHECK(done->replaced == 2);
+    CHECK(fleet.ready() == 2);
+    CHECK(all_of_one_generation(fleet, 2));
+}
+
+TEST_CASE("rolling_replace: one that ends within min_ready_time was never ready, though it said so") {
+    fake_fleet fleet;
+    fleet.least_ready = 2;
+    fake_group kv(fleet, kv_group(2, 2, 1));
+    kv.with_hooks();
+    kv.turn();
+    CHECK(fleet.notes().wait_for(4));  // two are started and routable
+    group_options wanted = kv_group(2, 2, 1);
+    wanted.min_ready_time = 1h;
+    std::thread crash([&] {
+        CHECK(fleet.notes().wait_for(5));  // kv-3 is ready
+        fleet.get("kv-3")->becomes(instance_state::crashed, 0);
+    });
+    const result<rolling_report> done = kv.roll(wanted);
+    crash.join();
+    REQUIRE(done);
     CHECK(done->rolled_back);
-    CHECK(done->why == "too few are ready to let one go");
-    CHECK(fleet.said() == texts{"start kv-1", "start kv-2", "start kv-3", "stop kv-3"});
+    CHECK(done->failed_id == "kv-3");
+    CHECK(done->why == "did not stay ready");
+    CHECK(fleet.said().back() == "start kv-3");  // it was given no work
     CHECK(fleet.running() == texts{"kv-1", "kv-2"});
+    CHECK(fleet.broken() == texts{});
+}
+
+TEST_CASE("rolling_replace: how long a process must be ready, where nothing else is given") {
+    group_options options;
+    CHECK(detail::min_ready_time(options) == 5s);
+    options.process.participates = false;  // it is ready once it runs
+    CHECK(detail::min_ready_time(options) == 1s);
+    options.min_ready_time = 0s;
+    CHECK(detail::min_ready_time(options) == 0s);
+}
+
+TEST_CASE("rolling_replace: an empty group has canaries, and is done when all of it is ready") {
+    fake_fleet fleet;
+    fake_group kv(fleet, kv_group(2, 2, 1));
+    kv.turn();
+    REQUIRE(kv.group->shut_down({"over for today", {}, {}}));
+    rolling_options options;
+    options.canary = 1;
+    int asked = 0;
+    options.canary_check = [&](const std::vector<process_info>& canaries) -> result<void> {
+        ++asked;
+        CHECK(canaries.size() == 1);
+        CHECK(fleet.running().size() == 1);
+        return {};
+    };
+    const result<rolling_report> done = kv.roll(kv_group(2, 2, 1), options);
+    REQUIRE(done);
+    CHECK(asked == 1);
+    CHECK(fleet.ready() == 2);
+    SUBCASE("and stays empty where that fails") {
+        REQUIRE(kv.group->shut_down({"over for today", {}, {}}));
+        fleet.decide = [](const detail::instance_spec&) { return fate::crashes; };
+        REQUIRE(kv.roll(kv_group(2, 2, 1))->rolled_back);
+        kv.turn();
+        CHECK(fleet.running() == texts{});
+    }
+}
+
+TEST_CASE("rolling_replace: a larger group is done when the last one is ready, else as large as it was") {
+    fake_fleet fleet;
+    fleet.decide = [](const detail::instance_spec& spec) {
+        return spec.id == "kv-3" ? fate::crashes : fate::ready;
+    };
+    fake_group kv(fleet, kv_group(1, 0, 1));
+    kv.turn();
+    const result<rolling_report> done = kv.roll(kv_group(3, 2, 1));
+    REQUIRE(done);
+    CHECK(done->rolled_back);
+    kv.turn();
+    CHECK(fleet.running() == texts{"kv-1"});
 }
 
 TEST_CASE("rolling_replace: one that does not become ready leaves the old ones untouched") {
@@ -139,7 +223,7 @@ TEST_CASE("rolling_replace: one that does not become ready leaves the old ones u
         CHECK_FALSE(done->mixed);
         CHECK(done->replaced == 0);
         CHECK_FALSE(done->why.empty());
-        CHECK(done->failed_id == (ends == fate::not_started ? "" : "kv-3"));
+        CHECK(done->failed_id == "kv-3");
         CHECK(fleet.running() == texts{"kv-1", "kv-2"});
         CHECK(fleet.broken() == texts{});
         CHECK(kv.group->generation() == 1);
@@ -326,11 +410,10 @@ TEST_CASE("rolling_replace: what is put back is what the group had when it began
     };
     fake_group kv(fleet, named("first"));
     kv.turn();
-    detail::rolling_replacement third(*kv.group, named("third"), {}, {});
     const result<rolling_report> second = kv.roll(named("second"));
     REQUIRE(second);
     CHECK(second->replaced == 2);
-    const result<rolling_report> done = third.run();
+    const result<rolling_report> done = kv.roll(named("third"));
     REQUIRE(done);
     CHECK(done->rolled_back);
     CHECK(started == texts{"first", "first", "second", "second", "third", "third", "second"});
@@ -364,17 +447,17 @@ TEST_CASE("rolling_replace: a cancel in the middle ends it between two steps") {
     CHECK(all_of_one_generation(fleet, kv.group->generation()));
 }
 
-TEST_CASE("rolling_replace: nothing restarts meanwhile, and afterwards all places are taken") {
+TEST_CASE("rolling_replace: what crashes meanwhile is made up for by the new configuration") {
     fake_fleet fleet;
     fleet.drains_at_once = false;
     fake_group kv(fleet, kv_group(3, 1, 1));
     kv.turn();
     std::thread roller([&] { CHECK(kv.roll(kv_group(3, 1, 1))); });
     REQUIRE(fleet.notes().wait_for(5));  // kv-1 drains
-    fleet.get("kv-2")->becomes(instance_state::crashed, 3);
-    CHECK(kv.turn() == time_point::max());
-    CHECK(fleet.said().size() == 5);
     fleet.drains_at_once = true;
+    fleet.get("kv-2")->becomes(instance_state::crashed, 3);
+    REQUIRE(fleet.notes().wait_for(6));
+    CHECK(fleet.get("kv-5")->info().generation == 2);
     fleet.get("kv-1")->becomes(instance_state::complete);
     roller.join();
     kv.turn();
@@ -405,11 +488,9 @@ TEST_CASE("rolling_replace: of a group that was shut down, those that still drai
     kv.turn();
     REQUIRE(kv.group->shut_down({"over for today", {}, {}}));
     std::thread roller([&] { CHECK(kv.roll(kv_group(2, 2, 1))); });
-    replacement_phase phase = replacement_phase::none;
-    while ((phase = kv.group->info().replacement.phase) == replacement_phase::none) std::this_thread::yield();
-    CHECK(phase == replacement_phase::draining);
-    kv.turn();
-    CHECK(fleet.running() == texts{"kv-1", "kv-2"});
+    REQUIRE(fleet.notes().wait_for(5));  // two started and stopped, and one more started
+    CHECK(kv.group->info().replacement.phase == replacement_phase::draining);
+    CHECK(fleet.running() == texts{"kv-1", "kv-2", "kv-3"});
     fleet.get("kv-1")->becomes(instance_state::complete);  // two would be more than three with the other
     fleet.get("kv-2")->becomes(instance_state::complete);
     roller.join();

@@ -35,6 +35,7 @@ def runners(name, desired, flags=(), **more):
         "name": name,
         "command": [str(BUILD / "lifecycle_runner"), *flags],
         "desired_instances": desired,
+        "min_ready_time": "50ms",
         "min_healthy_instances": desired - 1,
         "shutdown": {"grace_period": "5s", "max_duration": "10s", "poll_interval": "50ms", "kill_delay": "300ms"},
         **more,

@@ -1,10 +1,13 @@
 // Groups are replaced while they have work: no job is lost or done twice, no request fails, never are fewer ready than
 // promised, and a replacement that fails half-way leaves the group serving as it was.
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <memory>
+#include <random>
 #include <string>
 #include <thread>
 
@@ -23,6 +26,7 @@ ojs::group_options group_of(std::vector<std::string> command) {
     ojs::group_options out;
     out.name = "group";
     out.desired = out.min_healthy = group_size;
+    out.min_ready_time = 50ms;
     out.process.child.command = std::move(command);
     out.process.child.output = ojs::child_stream::null();
     out.process.child.errors = ojs::child_stream::null();
@@ -222,6 +226,140 @@ TEST_CASE("fleet: a replacement that fails half-way is taken back under requests
         CHECK_MESSAGE(each.generation == now->generation, each.id);
     }
     stop(servers);
+}
+
+namespace {
+
+// A group to which everything happens at random, and the size that it has to come back to.
+class restless_group {
+  public:
+    restless_group(ojs::launcher& of, std::string name, unsigned seed)
+        : of_(of), name_(std::move(name)), random_(seed) {}
+    restless_group(const restless_group&) = delete;
+    restless_group& operator=(const restless_group&) = delete;
+    ~restless_group() { await_roll(); }
+
+    static ojs::group_options options(const std::string& name) {
+        ojs::group_options out = group_of({"/bin/sleep", "600"});
+        out.name = name;
+        out.process.participates = false;
+        out.desired = 3;
+        out.min_healthy = 2;
+        out.health_check_timeout = 500ms;
+        out.restart.first = out.restart.last = 20ms;
+        out.restart.limit = 0;
+        return out;
+    }
+
+    void act() {
+        switch (random_() % 6) {
+            case 0:
+            case 1: return crash_one();
+            case 2: return stop_one();
+            case 3:
+            case 4: return roll();
+            default: cancel_.cancel(ojs::cancel_reason::cancelled);
+        }
+    }
+    void await_roll() {
+        if (roller_.joinable()) roller_.join();
+    }
+    bool has_its_size() const {
+        const auto now = of_.group(name_);
+        int running = 0;
+        for (const ojs::process_info& each : now->processes) running += ojs::is_over(each.state) ? 0 : 1;
+        return now->ready == desired_ - stopped_ && running == now->ready;
+    }
+    std::string describe() const {
+        const auto now = of_.group(name_);
+        return name_ + ": " + std::to_string(now->ready) + " ready of " + std::to_string(desired_) + " - " +
+               std::to_string(stopped_) + ", " + now->message;
+    }
+    int rolls() const { return rolls_; }
+
+  private:
+    std::vector<ojs::process_info> running() const {
+        std::vector<ojs::process_info> out;
+        const auto now = of_.group(name_);
+        for (const ojs::process_info& each : now->processes) {
+            if (each.pid > 0 && !ojs::is_stopping(each.state)) out.push_back(each);
+        }
+        return out;
+    }
+    // By its launcher, which knows whether that number still is the process's.
+    void crash_one() {
+        const auto all = running();
+        if (all.empty()) return;
+        const std::string& id = all[random_() % all.size()].id;
+        REQUIRE(of_.force_process(id));
+        CHECK(eventually([&] { return ojs::is_over(of_.process(id)->state); }));
+    }
+    void stop_one() {
+        await_roll();  // in one, it depends on the moment which place it was
+        const auto all = running();
+        if (all.empty() || stopped_ == 2) return;
+        REQUIRE(of_.shut_down_process(all[random_() % all.size()].id, {"operator", {}, {}}));
+        ++stopped_;
+    }
+    void roll() {
+        await_roll();
+        static const char* const versions[] = {"exec sleep 600", "exec sleep 600", "exit 3",
+                                               "sleep 0.02; exit 3", "kill -9 $$"};
+        ojs::group_options to = options(name_);
+        to.process.child.command = {"/bin/sh", "-c", versions[random_() % 5]};
+        to.desired = 2 + static_cast<int>(random_() % 3);
+        ojs::rolling_options how;
+        how.canary = static_cast<int>(random_() % 2);
+        cancel_ = ojs::cancel_source();
+        ++rolls_;
+        roller_ = std::thread([this, to, how, until = cancel_.token()] {
+            const auto report = of_.rolling_replace(name_, to, how, until);
+            if (report && !report->rolled_back && !report->cancelled) desired_ = to.desired;
+        });
+    }
+
+    ojs::launcher& of_;
+    const std::string name_;
+    std::mt19937 random_;
+    std::thread roller_;
+    ojs::cancel_source cancel_;
+    std::atomic<int> desired_{3};
+    int stopped_ = 0;
+    int rolls_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("fleet: whatever happens to groups, each returns to its size") {
+    if (!may_have_many_children()) return;
+    const char* const wanted = std::getenv("OJS_GROUP_SEQUENCES");
+    const int sequences = wanted != nullptr ? std::atoi(wanted) : 10;
+    constexpr int at_a_time = 10;
+    for (int first = 0; first < sequences; first += at_a_time) {
+        CAPTURE(first);
+        ojs::launcher_options options;
+        options.log.level = ojs::log_level::off;
+        for (int i = 0; i < at_a_time; ++i)
+            options.groups.push_back(restless_group::options("group" + std::to_string(i)));
+        ojs::launcher of(options);
+        REQUIRE(of.start());
+        std::vector<std::unique_ptr<restless_group>> all;
+        for (int i = 0; i < at_a_time; ++i)
+            all.push_back(std::make_unique<restless_group>(of, "group" + std::to_string(i),
+                                                           static_cast<unsigned>(first + i)));
+        for (int i = 0; i < 12; ++i) {
+            for (const auto& each : all) each->act();
+        }
+        int rolls = 0;
+        for (const auto& each : all) {
+            each->await_roll();
+            CHECK_MESSAGE(eventually([&] { return each->has_its_size(); }), each->describe());
+            rolls += each->rolls();
+        }
+        CHECK(rolls > at_a_time);
+        all.clear();
+        stop(of);
+    }
 }
 
 #ifdef __linux__  // elsewhere there is no /proc to count by

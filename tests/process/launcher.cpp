@@ -24,6 +24,7 @@ ojs::group_options group_of(int desired, std::vector<std::string> flags = {}) {
     out.desired = out.min_healthy = desired;
     out.process.child.command = {program("lifecycle_runner"), "--work-duration", "1ms"};
     for (std::string& each : flags) out.process.child.command.push_back(std::move(each));
+    out.min_ready_time = 50ms;
     out.process.readiness_interval = 20ms;
     out.process.shutdown.poll_interval = 20ms;
     return out;

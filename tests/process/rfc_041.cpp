@@ -193,6 +193,7 @@ ojs::group_options group_of(int desired, words command) {
     ojs::group_options out;
     out.name = "kv";
     out.desired = desired;
+    out.min_ready_time = 50ms;
     out.restart.policy = ojs::restart_policy::never;
     out.process.child.command = std::move(command);
     out.process.child.output = out.process.child.errors = ojs::child_stream::null();

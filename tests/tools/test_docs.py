@@ -521,7 +521,7 @@ class Launcher(unittest.TestCase):
         messages = {
             "shutdown progress", "more time asked for", "past its grace period", "forcing shutdown with SIGTERM",
             "shutdown not acknowledged", "process could not be ended", "process not started",
-            "group degraded, it goes on with fewer", "too few are ready to let one go",
+            "group degraded, it goes on with fewer", "did not stay ready",
             "a replacement is under way in this group",
         }
         for each in messages:

@@ -35,8 +35,8 @@ struct restart_options {
     int limit = 5;
 };
 
-// How often a replacement tries another process for one that did not become ready, and the pause before: it doubles from
-// `first` to `last`, each cut by a random part of its half. Both 0: at once. [RFC-041 "Rollback on Failed Replacement" 4]
+// How often a replacement tries another process for one that did not become and stay ready, and the pause before: it doubles
+// from `first` to `last`, each cut by a random part of its half. Both 0: at once. [RFC-041 "Rollback on Failed Replacement" 4]
 struct retry_options {
     int limit = 0;  // 0: it is rolled back, and an operator decides
     std::chrono::milliseconds first{1000};
@@ -52,13 +52,17 @@ struct group_options {
     int min_healthy = 0;  // a replacement never leaves fewer ready
     int max_surge = 1;    // and never makes more than so many above `desired`; 0: 1
     std::chrono::milliseconds health_check_timeout{30000};  // for a new one to be ready
+    // Only a process that has been ready so long counts as a new one that is; one that fails before fails the replacement.
+    // -1: 5 s, and 1 s where it neither takes part nor has a ready_url, for it is ready once it runs.
+    std::chrono::milliseconds min_ready_time{-1};
     restart_options restart;
     retry_options retry;  // of a replacement by this configuration
 };
 
 struct rolling_options {
     std::string reason;  // for the log and the processes
-    int canary = 0;      // so many first, then `canary_wait` in which all of them must stay ready
+    int canary =
+        0;  // so many first; once they have been ready for min_ready_time, all must stay so for canary_wait
     std::chrono::milliseconds canary_wait{0};
     // After that wait: an error rolls the replacement back. Called by the thread that replaces.
     function<result<void>(const std::vector<process_info>&)> canary_check;

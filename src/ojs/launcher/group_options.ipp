@@ -28,6 +28,11 @@ inline bool is_plain_name(std::string_view text) noexcept {
 // Of restarts and retries: they are doubled, and cut by fractions.
 inline constexpr std::chrono::milliseconds longest_pause{longest_duration_ms};
 
+inline std::chrono::milliseconds min_ready_time(const group_options& of) noexcept {
+    if (of.min_ready_time.count() >= 0) return of.min_ready_time;
+    return std::chrono::seconds(of.process.participates || !of.process.ready_url.empty() ? 5 : 1);
+}
+
 // A ready_url, as an http_client takes it.
 struct ready_address {
     std::string url;
@@ -95,6 +100,7 @@ inline std::string fault_in_group(const group_options& group) {
             {"min_healthy_instances (", group.min_healthy, ") > desired_instances (", group.desired, ")"});
     if (group.max_surge < 0) return "max_surge: is negative";
     if (group.health_check_timeout.count() <= 0) return "health_check_timeout: is not above 0";
+    if (group.min_ready_time.count() < -1) return "min_ready_time: is negative";
     const std::string fault = fault_in_process(group.process);
     if (!fault.empty()) return fault;
     const std::string pauses = fault_in_restart(group.restart);

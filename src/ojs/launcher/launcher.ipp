@@ -121,8 +121,8 @@ class launcher_body : public ref_counted {
         result<detail::wake> made = detail::wake::create();
         if (!made) return made.error();
         wake_->it = std::move(*made);
-        around_->routing =
-            make_ref<routing>(options_.on_routable, options_.on_unroutable, options_.on_change, around_->log);
+        around_->routing = make_ref<routing>(options_.on_routable, options_.on_unroutable, options_.on_change,
+                                             around_->log, around_->wake);
         around_->events = make_ref<launcher_events>();
         const result<void> opened = open_all(groups);
         if (opened) return opened;
@@ -416,7 +416,7 @@ OJS_SHUTDOWN_INLINE result<rolling_report> launcher::rolling_replace(const std::
     if (!body_->runs()) return error{errc::busy, 0, "the launcher does not run"};
     const result<void> fits = detail::check_capacity(body_->groups(), wanted);
     if (!fits) return fits.error();
-    return detail::rolling_replacement(*found, wanted, how, until).run();
+    return detail::roll(*found, wanted, how, until);
 }
 
 }  // namespace v0_1_0

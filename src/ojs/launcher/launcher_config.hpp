@@ -18,7 +18,7 @@ inline namespace v0_1_0 {
 //        "name": "keyvalue-runner", "command": ["kv", "--port", "0"], "environment": {"LEVEL": "2"},
 //        "working_directory": "/", "id_prefix": "kv", "participates": true, "rpc_timeout": "1s",
 //        "desired_instances": 2, "min_healthy_instances": 1, "max_surge": 1, "health_check_timeout": "30s",
-//        "health_interval": "5s", "unhealthy_after": 3,
+//        "min_ready_time": "5s", "health_interval": "5s", "unhealthy_after": 3,
 //        "shutdown": {"grace_period": "3s", "max_duration": "10s", "report_time": "0s", "poll_interval": "500ms",
 //                     "kill_delay": "2s", "force_without_request": false},
 //        "restart_policy": "on-failure",

@@ -227,6 +227,7 @@ inline std::string read_config_group(std::string_view source, group_options& out
                            number_key("min_healthy_instances", out.min_healthy),
                            number_key("max_surge", out.max_surge),
                            duration_key("health_check_timeout", out.health_check_timeout),
+                           duration_key("min_ready_time", out.min_ready_time),
                            duration_key("health_interval", out.process.health_interval),
                            number_key("unhealthy_after", out.process.unhealthy_after),
                            object_key("shutdown", shutdown_keys(out.process.shutdown)),

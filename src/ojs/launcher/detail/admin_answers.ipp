@@ -76,10 +76,7 @@ class admin_answers : public ref_counted {
         return chosen < 0 ? refused : (this->*answers[chosen])(request);
     }
     // After the groups' stop_starting().
-    void end() {
-        events_->end(deadline_after(last_words));
-        replacements_.join();
-    }
+    void end() { events_->end(deadline_after(last_words)); }
 
   private:
     static constexpr std::chrono::milliseconds longest_wait{30000};
@@ -200,16 +197,14 @@ class admin_answers : public ref_counted {
             out.message = cat({"would replace ", out.processes.size(), " by ", wanted->desired});
             return out;
         }
-        const result<void> begun = begin(group, *wanted, *how);
+        if (is_stopping()) return error{errc::busy, 0, "the launcher is stopping"};
+        const result<void> sound = check_rollout(*group, *wanted, *how);
+        if (!sound) return sound.error();
+        const result<ref<rollout>> begun = group->begin_rollout(*wanted, *how);
         if (!begun) return begun.error();
         out.acknowledged = true;
         out.message = "has begun";
         return out;
-    }
-    result<void> begin(const ref<process_group>& group, const group_options& wanted,
-                       const rolling_options& how) {
-        if (is_stopping()) return error{errc::busy, 0, "the launcher is stopping"};
-        return replacements_.start(group, wanted, how);
     }
     static result<rolling_options> how_of(const rolling_replace_request& asked,
                                           const retry_options& configured) {
@@ -234,7 +229,7 @@ class admin_answers : public ref_counted {
     result<cancel_replace_response> cancel(const cancel_replace_request& asked) {
         const ref<process_group> group = find_group(groups_, asked.group);
         if (!group) return no_such("group", asked.group);
-        const result<void> cancelled = group->cancel_replacement();
+        const result<void> cancelled = group->cancel_rollout();
         if (!cancelled) return cancelled.error();
         const std::string reason = reason_of(asked.reason);
         group->log().write(log_level::warn, "rolling replace is cancelled",
@@ -259,13 +254,12 @@ class admin_answers : public ref_counted {
         if (!sound) return error{errc::invalid_argument, 0, cat({"reload: ", sound.error().text})};
         return read;
     }
-    static result<void> preview(process_group& group, const group_options& wanted,
+    static result<void> preview(const process_group& group, const group_options& wanted,
                                 std::vector<process_status>& out) {
-        rolling_options how;
-        how.dry_run = true;
-        const result<rolling_report> seen = rolling_replacement(group, wanted, how, {}).run();
-        if (!seen) return seen.error();
-        for (const drain_preview& each : seen->would_drain) {
+        const result<void> sound = check_rollout(group, wanted, {});
+        if (!sound) return sound;
+        const rolling_report seen = preview_rollout(group);
+        for (const drain_preview& each : seen.would_drain) {
             process_info known;
             static_cast<void>(group.find(each.id, known));
             out.push_back(status_of(known));
@@ -380,7 +374,6 @@ class admin_answers : public ref_counted {
     const ref<launcher_events> events_;
     const http_guard guard_;
     rpc_service service_;
-    replacement_threads replacements_;
     atomic<int> waits_{0};
 };
 

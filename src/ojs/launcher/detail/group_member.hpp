@@ -66,11 +66,20 @@ struct member : ref_counted {
     bool was_ready = false;
     bool failed_readiness = false;  // and was counted as that
     bool told_routable = false;     // to the hooks
-    bool leaving = false;           // was asked to end: it is not restarted
-    bool given_up = false;          // forced for its ill health: it is
+    bool leaving = false;           // is to end: it is not restarted
+    bool asked = false;             // and was told so, once no hook routes to it any more
+    bool given_up = false;          // forced for its ill health: it is restarted
     bool forced = false;
     bool notified = false;  // before it was there to be told
+    bool fresh = false;     // started by the rollout under way
+    bool proven = false;    // as the last reconciliation found it: ready for min_ready_time
     shutdown_order order;   // while it leaves
+    // As reconciliations see them, so that one clock rules all decisions; time_point(): not yet.
+    time_point ready_since{};
+    std::uint64_t unrouted = 0;  // the routing's number for that it takes no more work
+    time_point ask_by{};         // though a hook has not returned
+    time_point answer_by{};      // asked once more whether it is ready
+    time_point gone_by{};        // or nobody waits for its end any more
 };
 
 using members = array<ref<member>>;

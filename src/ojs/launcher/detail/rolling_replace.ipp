@@ -1,392 +1,353 @@
 // rolling_replace: new processes for old ones, a few at a time, and back again where that fails. [RFC-041 "Rolling
 // Replacement Algorithm"]
+//
+// At any moment at least min_healthy are ready, as far as that hangs on what is done here, and at most desired + max_surge
+// are there, those that drain included. The new ones have proven themselves before the old ones are asked to end, and those
+// have ended before the next are started.
 #pragma once
 
-#include "../../base/detail/atomic.hpp"
-#include "../group_options.ipp"
 #include "process_group.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// One replacement, in the thread that calls run(). At any moment at least min_healthy are ready, as far as that hangs on
-// what is done here, and at most desired + max_surge are there, those that drain included. The new ones are ready before
-// the old ones are asked to end, and those have ended before the next are started.
-class rolling_replacement {
-  public:
-    rolling_replacement(process_group& group, group_options wanted, const rolling_options& how,
-                        const cancel_token& until)
-        : group_(group), wanted_(std::move(wanted)), how_(with_retries(how, wanted_)), until_(until) {}
+// ---- its steps, by reconcile() and with the group's mutex held ----
 
-    // errc::busy, as begin_replacement(); errc::invalid_argument, as check_group(), or for another name.
-    result<rolling_report> run() {
-        if (how_.dry_run) {
-            const result<void> sound = check();
-            return sound ? preview() : sound.error();
+inline void process_group::advance(time_point now, todo& left) {
+    rollout& r = *rollout_;
+    if (r.at == rollout::stage::ending) {
+        drop_unready(left);
+        if (!drains(now)) finish(left);
+        return;
+    }
+    if (goes_forward() && replacement_.cancelling) {
+        conclude(replacement_end::cancelled);
+        return drop_unready(left);
+    }
+    if (held_) return;
+    find_faults(now, left);
+    if (r.failed) retry_or_roll_back(now, left);
+    drop_unready(left);
+    if (goes_forward()) watch_canaries(now, left);
+    if (!replacing() || !is_complete(now)) return;
+    conclude(goes_forward() ? replacement_end::done : replacement_end::rolled_back);
+    if (r.result == replacement_end::done) finish(left);  // while all of it is ready
+}
+
+// Of the processes that it has started.
+inline void process_group::find_faults(time_point now, todo& left) {
+    for (const ref<member>& each : members_) {
+        if (!each->fresh || each->leaving || each->generation != wanted_generation()) continue;
+        bool late = !each->proven && now >= proven_by(*each);
+        if (late && each->process && each->answer_by == time_point()) {
+            // Where this process stood still, nobody was asked meanwhile.
+            each->answer_by = now + options_of(each->generation).process.rpc_timeout;
+            left.ask_ready.push_back(each);
+            late = false;
         }
-        const result<void> begun = begin();
-        if (!begun) return begun.error();
-        return go_on();
+        if (late && !each->was_ready) note_failed(*each);
+        if (late) note_fault(*each, each->was_ready ? "did not stay ready" : "was not ready in time");
+        const bool ill = each->info.state == instance_state::unhealthy;
+        const bool timed_out =
+            now >= each->place->started + options_of(each->generation).health_check_timeout;
+        if (ill)
+            note_fault(*each, each->was_ready ? "did not stay ready"
+                              : timed_out     ? "was not ready in time"
+                                              : "failed before it was ready");
+        if (!late && !ill) continue;
+        mark_leaving({each}, {"rolled back", {}, {}});
+        left.force.push_back(each);
     }
+    const bool all_proven = count_of(wanted_generation()) == count([&](const member& each) {
+                                return each.generation == wanted_generation() && each.proven;
+                            });
+    const bool wants_room = count_of(wanted_generation()) < wanted() && all_proven;
+    bool is_held_up = false;  // by what should have ended long ago
+    for (const ref<member>& each : members_) is_held_up = is_held_up || each->leaving;
+    if (!wants_room || !is_held_up || drains(now)) return;
+    if (static_cast<int>(members_.size()) < rollout_->max_total) return;
+    rollout_->may_retry = false;
+    fail_rollout("", "others did not end in time");
+}
 
-    // The two halves of it, so that who has it done elsewhere knows first whether it is. One that has begun goes on, or is
-    // given up.
-    result<void> begin() {
-        const result<void> sound = check();
-        if (!sound) return sound;
-        const result<std::uint64_t> generation = group_.begin_replacement();
-        if (!generation) return generation.error();
-        generation_ = *generation;
-        before_ = group_.options();  // nobody else changes it from here on
-        before_generation_ = group_.generation();
-        most_ = (before_.desired > wanted_.desired ? before_.desired : wanted_.desired) + surge();
-        min_healthy_ = least(before_.min_healthy, wanted_.min_healthy);
-        return {};
-    }
-    void give_up() {
-        report_.cancelled = true;
-        finish(false);
-    }
-    rolling_report go_on() {
-        const members old = group_.staying();
-        report_.of = static_cast<int>(old.size());
-        tell(log_level::info, "rolling replace begins");
-        now_.of = report_.of;
-        members fresh;
-        const int canaries = least(how_.canary, least(wanted_.desired, report_.of));  // there are no more
-        outcome end =
-            old.empty() ? await_place() : roll(old, wanted_, generation_, canaries, fresh, report_.replaced);
-        // One that was cancelled meanwhile is not taken back.
-        if (end == outcome::failed && !show(replacement_phase::rolling_back)) end = outcome::cancelled;
-        if (end == outcome::failed) roll_back(fresh);
-        if (end == outcome::cancelled) {
-            report_.cancelled = true;
-            report_.mixed = report_.replaced > 0 && report_.replaced < report_.of;
-        }
-        finish(end == outcome::done);
-        return report_;
-    }
+// It counts where it is of a process that the rollout has started, and still needs.
+inline void process_group::note_fault(const member& of, const char* why) {
+    if (of.fresh && replacing() && of.generation == wanted_generation()) fail_rollout(of.id, why);
+}
+inline void process_group::fail_rollout(const std::string& id, std::string why) {
+    rollout_->failed = true;
+    if (!goes_forward()) return;  // what it was rolled back for stays the reason
+    rollout_->report.failed_id = id;
+    rollout_->report.why = std::move(why);
+}
 
-  private:
-    enum class outcome { done, failed, cancelled };
+inline void process_group::retry_or_roll_back(time_point now, todo& left) {
+    rollout& r = *rollout_;
+    r.failed = false;
+    if (now < r.paused_until) return;  // it failed beside another
+    if (r.may_retry && r.retries_left > 0) {
+        --r.retries_left;
+        ++replacement_.retries;
+        r.paused_until = now + r.pauses.next();
+        return tell(left, log_level::warn, "a new process did not become ready, another is tried");
+    }
+    if (!goes_forward()) return conclude(replacement_end::rolled_back);
+    tell(left, log_level::error, "rolling replace failed, rolling back");
+    r.report.rolled_back = true;
+    r.begin_stage(rollout::stage::rolling_back);
+}
 
-    static rolling_options with_retries(rolling_options how, const group_options& wanted) {
-        if (how.retries != -1) return how;
-        how.retries = wanted.retry.limit;
-        how.retry_first = wanted.retry.first;
-        how.retry_last = wanted.retry.last;
-        return how;
+inline void process_group::watch_canaries(time_point now, todo& left) {
+    rollout& r = *rollout_;
+    using step = rollout::canary_step;
+    if (r.canaries == step::passed) return;
+    const int proven =
+        count([&](const member& each) { return each.proven && each.generation == r.generation; });
+    if (proven < canaries()) {
+        r.canaries = step::starting;
+    } else if (r.canaries == step::starting) {
+        r.canaries = step::watched;
+        r.watched_until = now + r.options.canary_wait;
+        tell(left, log_level::info, "canaries are watched");
     }
-    int surge() const noexcept { return wanted_.max_surge > 0 ? wanted_.max_surge : 1; }
+    if (r.canaries != step::watched || now < r.watched_until) return;
+    r.canaries = r.options.canary_check ? step::check_due : step::passed;
+    touch();
+}
 
-    result<void> check() const {
-        result<void> sound = check_group(wanted_);
-        if (!sound) return sound;
-        if (wanted_.name != group_.options().name) return fault("a group keeps its name");
-        if (how_.canary < 0 || how_.retries < 0) return fault("canary and retries are not negative");
-        if (how_.retry_last < how_.retry_first)
-            return fault("the last pause between retries is not the shortest");
-        if (how_.retry_last > longest_pause) return fault("a pause between retries is longer than 24 days");
-        return {};
-    }
-    static result<void> fault(const char* text) { return error{errc::invalid_argument, 0, text}; }
+inline bool process_group::all_replaced() const {
+    const int proven = count([&](const member& each) { return each.fresh && each.proven; });
+    const bool watched = rollout_->canaries == rollout::canary_step::passed;
+    return goes_forward() && watched && proven == wanted() &&
+           proven == count([](const member&) { return true; });
+}
 
-    result<rolling_report> preview() {
-        const members old = group_.staying();
-        report_.of = static_cast<int>(old.size());
-        const time_point deadline = deadline_after(std::chrono::seconds(2));  // for all of them
-        for (const ref<member>& each : old) {
-            drain_preview found;
-            found.id = each->id;
-            const ref<instance> target = group_.process_of(*each);
-            const result<shutdown_status> status =
-                target ? target->ask_status(deadline)
-                       : result<shutdown_status>(error{errc::unavailable, 0, "is being started"});
-            if (status) found.in_flight = status->metrics;
-            if (!status) found.error = status.error().text;
-            report_.would_drain.push_back(std::move(found));
-        }
-        return report_;
-    }
+// Of a group that becomes as it was, what is ready of the new configuration may be all there is: that is kept.
+inline bool process_group::is_complete(time_point now) const {
+    if (drains(now)) return false;
+    if (goes_forward()) return all_replaced();
+    members staying;
+    const group_plan plan = plan_at(now, staying);
+    if (plan.starts > 0 || !plan.ends.empty() || now < rollout_->paused_until) return false;
+    return count([](const member& each) { return each.fresh && !each.proven; }) == 0;
+}
 
-    // Replaces `old` one batch after the other; `replaced` counts those that were asked to end, `fresh` are the new ones.
-    outcome roll(const members& old, const group_options& to, std::uint64_t generation, int canary,
-                 members& fresh, int& replaced) {
-        std::size_t next = 0;
-        while (next < old.size()) {
-            if (!group_.await_resumed(until_)) return outcome::cancelled;
-            const int made = static_cast<int>(fresh.size());
-            int count = least(surge(), static_cast<int>(old.size() - next));
-            if (canary > made) count = least(count, canary - made);
-            const int wanted = least(count, to.desired - made);
-            members added;
-            const outcome started = start_batch(wanted, to, generation, added);
-            if (started != outcome::done) return started;
-            for (const ref<member>& each : added) fresh.push_back(each);
-            members batch;
-            for (int i = 0; i < count; ++i) batch.push_back(old[next + static_cast<std::size_t>(i)]);
-            const bool last_canary = canary > made && made + wanted >= canary;
-            outcome end = last_canary ? watch_canaries(fresh) : outcome::done;
-            if (end == outcome::done) end = retire(batch, to);
-            if (end != outcome::done) {
-                if (end == outcome::failed) {
-                    discard(added);
-                    for (std::size_t i = 0; i < added.size(); ++i) fresh.pop_back();
-                }
-                return end;
-            }
-            replaced += count;
-            next += batch.size();
-            if (next < old.size() && !report_.rolled_back) tell(log_level::info, "rolling replace goes on");
-        }
-        return outcome::done;
+// What is left to do is to wait for those that drain. From here on the group has the configuration that it will keep.
+inline void process_group::conclude(replacement_end result) {
+    rollout& r = *rollout_;
+    r.at = rollout::stage::ending;
+    r.result = result;
+    for (const ref<member>& each : members_) {
+        each->fresh = false;
+        tell_routing(*each);
     }
+    touch();
+    if (result != replacement_end::done) return;
+    std::string prefix = std::move(options_.id_prefix);
+    options_ = r.to;
+    options_.id_prefix = std::move(prefix);
+    if (options_.max_surge == 0) options_.max_surge = 1;
+    generation_ = r.generation;
+    stopped_ = false;
+    vacancies_.clear();
+}
 
-    // ---- the steps ----
+inline void process_group::finish(todo& left) {
+    rollout& r = *rollout_;
+    const int fresh = count_of(r.generation);
+    const int old = count([](const member&) { return true; }) - fresh;
+    const bool done = r.result == replacement_end::done;
+    rolling_report& report = r.report;
+    report.cancelled = r.result == replacement_end::cancelled;
+    report.replaced = done ? report.of : report.rolled_back ? fresh : at_least_zero(report.of - old);
+    report.mixed = !done && fresh > 0 && (report.rolled_back || old > 0);
+    const std::string counts = cat({report.replaced, " of ", report.of});
+    message_ = done               ? cat({"replaced ", counts})
+               : report.cancelled ? cat({"cancelled, replaced ", counts})
+                                  : cat({report.mixed ? "rolled back in part, " : "rolled back, ",
+                                         report.failed_id, report.failed_id.empty() ? "" : ": ", report.why});
+    replacement_.phase = done               ? replacement_phase::done
+                         : report.cancelled ? replacement_phase::cancelled
+                                            : replacement_phase::rolled_back;
+    replacement_.replaced = report.replaced;
+    replacement_.cancelling = false;
+    metrics_.replaced(r.result);
+    if (report.rolled_back && report.mixed)
+        tell(left, log_level::error, "rolling back failed too, processes of both configurations run");
+    tell(left, done ? log_level::info : log_level::warn, "rolling replace ended",
+         replacement_end_names[static_cast<std::size_t>(r.result)]);
+    r.at = rollout::stage::ended;
+    rollout_ = {};
+    touch();
+}
 
-    // For a group that was shut down: nobody is left to replace, but those that still drain count.
-    outcome await_place() {
-        show(replacement_phase::draining);
-        const time_point room_by = deadline_after(stop_time(before_.process.shutdown));
-        return group_.await_room(wanted_.desired, most_, room_by, until_)
-                   ? outcome::done
-                   : not_done("", "others did not end in time");
+// New ones that are not ready have nothing in hand, and nobody needs them once it is taken back or cancelled.
+inline void process_group::drop_unready(todo& left) {
+    const rollout& r = *rollout_;
+    const bool cancelled = r.at == rollout::stage::ending && r.result != replacement_end::done;
+    if (!cancelled && r.at != rollout::stage::rolling_back) return;
+    for (const ref<member>& each : members_) {
+        if (each->leaving || each->generation != r.generation || is_ready(*each)) continue;
+        mark_leaving({each}, {"rolled back", {}, {}});
+        left.force.push_back(each);
     }
-    // All of them ready, or none of them there; those that fail are tried anew, as often as `how` says.
-    outcome start_batch(int count, const group_options& to, std::uint64_t generation, members& out) {
-        backoff pauses(how_.retry_first, how_.retry_last);
-        for (int tries_left = how_.retries;; --tries_left) {
-            out.clear();
-            const outcome end = try_batch(count, to, generation, out);
-            if (end == outcome::done) return end;
-            discard(end == outcome::failed ? out : group_.pick(out, false));
-            if (end == outcome::cancelled)
-                return end;  // those that are ready are more than desired, and drained as that
-            if (tries_left == 0) return end;
-            ++now_.retries;
-            show(replacement_phase::pausing);
-            tell(log_level::warn, "a new process did not become ready, another is tried");
-            if (!group_.pause(deadline_after(pauses.next()), until_)) return outcome::cancelled;
-        }
-    }
-    outcome try_batch(int count, const group_options& to, std::uint64_t generation, members& out) {
-        show(replacement_phase::starting);
-        const time_point room_by = deadline_after(stop_time(to.process.shutdown));
-        if (!group_.await_room(count, most_, room_by, until_))
-            return not_done("", "others did not end in time");
-        const time_point ready_by = deadline_after(to.health_check_timeout);
-        for (int i = 0; i < count; ++i) {
-            const result<ref<member>> started = group_.start_one(to, generation);
-            if (!started) return not_done("", started.error().text);
-            out.push_back(*started);
-        }
-        ref<member> failed;
-        const process_group::readiness end = group_.await_ready(out, ready_by, until_, failed);
-        if (end == process_group::readiness::ready) return outcome::done;
-        if (end == process_group::readiness::late) group_.count_failed(failed);
-        process_info known;
-        const bool never_ran = failed && group_.find(failed->id, known) && known.pid == 0;
-        return not_done(id_of(failed), end == process_group::readiness::late ? "was not ready in time"
-                                       : never_ran                           ? known.message
-                                                                             : "failed before it was ready");
-    }
-    // The old ones that they are to replace still run.
-    outcome watch_canaries(const members& fresh) {
-        ref<member> failed;
-        show(replacement_phase::canaries);
-        tell(log_level::info, "canaries are watched");
-        const process_group::readiness end =
-            group_.await_steady(fresh, deadline_after(how_.canary_wait), until_, failed);
-        if (end != process_group::readiness::ready)
-            return not_done(id_of(failed), "a canary did not stay ready");
-        if (!how_.canary_check) return outcome::done;
-        const result<void> passed = ask_check(infos_of(fresh));
-        return passed ? outcome::done : not_done("", cat({"the canaries' check: ", passed.error().text}));
-    }
-    // It is the program's, and what it throws must not leave the group in the middle of a replacement.
-    result<void> ask_check(const std::vector<process_info>& canaries) const {
-        try {
-            return how_.canary_check(canaries);
-        } catch (...) {
-            pass_on_thread_end();
-            return error{errc::system, 0, "it threw"};
-        }
-    }
-    outcome retire(const members& old, const group_options& to) {
-        const shutdown_order order{how_.reason.empty() ? "rolling replacement" : how_.reason, {}, {}};
-        const time_point enough_by = deadline_after(to.health_check_timeout);
-        show(replacement_phase::draining);
-        if (!group_.retire(old, min_healthy_, enough_by, until_, order))
-            return not_done("", "too few are ready to let one go");
-        if (!group_.await_gone(old, deadline_after(stop_time(before_.process.shutdown))))
-            tell(log_level::warn, "an old process does not end");  // the next step waits for room
-        return outcome::done;
-    }
-    // New ones that are not wanted: what is ready may have work in hand.
-    void discard(const members& added) {
-        const shutdown_order order{"rolled back", {}, {}};
-        const members idle = group_.pick(added, false);
-        group_.leave(idle, order);
-        group_.force(idle);
-        group_.drain(group_.pick(added, true), order);
-        if (!group_.await_gone(added, deadline_after(stop_time(wanted_.process.shutdown))))
-            tell(log_level::error, "a new process does not end");
-    }
+}
 
-    // ---- the end ----
+// How far it has come.
+inline void process_group::show_rollout(time_point now, todo& left) {
+    rollout& r = *rollout_;
+    const int old = count([&](const member& each) { return each.generation != r.generation; });
+    r.report.replaced = at_least_zero(r.report.of - old);
+    replacement_.phase = r.report.rolled_back    ? replacement_phase::rolling_back
+                         : now < r.paused_until  ? replacement_phase::pausing
+                         : r.watched_until > now ? replacement_phase::canaries
+                         : drains(now)           ? replacement_phase::draining
+                                                 : replacement_phase::starting;
+    replacement_.replaced = r.report.replaced;
+    replacement_.of = r.report.of;
+    replacement_.failed_id = r.report.failed_id;
+    replacement_.why = r.report.why;
+    if (!goes_forward() || drains(now) || r.report.replaced <= r.told_replaced || old == 0) return;
+    r.told_replaced = r.report.replaced;
+    tell(left, log_level::info, "rolling replace goes on");
+}
 
-    // What has been replaced before the failure is put back by the same steps: no group is left with two configurations.
-    void roll_back(const members& fresh) {
-        tell(log_level::error, "rolling replace failed, rolling back");
-        report_.rolled_back = true;
-        if (fresh.empty() && report_.replaced == 0) return;
-        const rolling_report failure = report_;
-        int put_back = 0;
-        members restored;
-        const outcome end = roll(fresh, before_, before_generation_, 0, restored, put_back);
-        report_.failed_id = failure.failed_id;
-        report_.why = failure.why;
-        report_.mixed = end != outcome::done;
-        report_.replaced = failure.replaced - put_back > 0 ? failure.replaced - put_back : 0;
-        if (report_.mixed)
-            tell(log_level::error, "rolling back failed too, processes of both configurations run");
-    }
-    void finish(bool done) {
-        const std::string counts = cat({report_.replaced, " of ", report_.of});
-        const std::string message =
-            done ? cat({"replaced ", counts})
-            : report_.rolled_back
-                ? cat({report_.mixed ? "rolled back in part, " : "rolled back, ", report_.failed_id,
-                       report_.failed_id.empty() ? "" : ": ", report_.why})
-                : cat({"cancelled, replaced ", counts});
-        show(done                  ? replacement_phase::done
-             : report_.rolled_back ? replacement_phase::rolled_back
-                                   : replacement_phase::cancelled);
-        group_.end_replacement(done ? &wanted_ : nullptr, generation_, message);
-        const replacement_end how = done                  ? replacement_end::done
-                                    : report_.rolled_back ? replacement_end::rolled_back
-                                                          : replacement_end::cancelled;
-        group_.metrics().replaced(how);
-        result_ = replacement_end_names[static_cast<std::size_t>(how)];
-        tell(done ? log_level::info : log_level::warn, "rolling replace ended");
-    }
+inline void process_group::tell(todo& left, log_level level, const char* message, const char* result) const {
+    const rolling_report& report = rollout_->report;
+    log_record record;
+    record.level = level;
+    record.message = message;
+    record.fields = {field("group", options_.name), field("replaced", report.replaced),
+                     field("of", report.of), field("process_id", report.failed_id),
+                     field("reason", report.why)};
+    left.records.push_back(std::move(record));
+    around_->events->tell(options_.name, message,
+                          cat({",\"replaced\":", report.replaced, ",\"of\":", report.of,
+                               ",\"failedId\":", json_quote(report.failed_id),
+                               ",\"reason\":", json_quote(report.why), ",\"result\":", json_quote(result)}));
+}
 
-    // ---- small ones ----
+// ---- by other threads ----
 
-    // What a rollback does is that, whichever step of it. False: it was cancelled.
-    bool show(replacement_phase phase) {
-        const bool ended = phase >= replacement_phase::done;
-        now_.phase = report_.rolled_back && !ended ? replacement_phase::rolling_back : phase;
-        now_.replaced = report_.replaced;
-        now_.failed_id = report_.failed_id;
-        now_.why = report_.why;
-        return group_.show_replacement(now_);
-    }
-
-    outcome not_done(const std::string& id, std::string why) {
-        if (group_.was_interrupted(until_)) return outcome::cancelled;
-        report_.failed_id = id;
-        report_.why = std::move(why);
-        return outcome::failed;
-    }
-    std::vector<process_info> infos_of(const members& all) const {
-        std::vector<process_info> out;
-        for (const ref<member>& each : all) {
-            out.emplace_back();
-            static_cast<void>(group_.find(each->id, out.back()));
-        }
-        return out;
-    }
-    static std::string id_of(const ref<member>& of) { return of ? of->id : std::string(); }
-    static int least(int one, int other) noexcept {
-        const int out = one < other ? one : other;
-        return out > 0 ? out : 0;
-    }
-    void tell(log_level level, const char* message) const {
-        group_.log().write(
-            level, message,
-            {field("group", wanted_.name), field("replaced", report_.replaced), field("of", report_.of),
-             field("process_id", report_.failed_id), field("reason", report_.why)});
-        group_.events().tell(wanted_.name, message,
-                             cat({",\"replaced\":", report_.replaced, ",\"of\":", report_.of,
-                                  ",\"failedId\":", json_quote(report_.failed_id), ",\"reason\":",
-                                  json_quote(report_.why), ",\"result\":", json_quote(result_)}));
-    }
-
-    process_group& group_;
-    const group_options wanted_;
-    const rolling_options how_;
-    const cancel_token until_;
-    // Known once it has begun:
-    group_options before_;
-    int most_ = 0;         // processes at any moment
-    int min_healthy_ = 0;  // where the configurations differ, what both can hold
-    std::uint64_t generation_ = 0;
-    std::uint64_t before_generation_ = 0;
-    rolling_report report_;
-    replacement_status now_;
-    const char* result_ = "";  // once it has ended
-};
-
-// Each in a thread of its own.
-class replacement_threads {
-  public:
-    ~replacement_threads() { join(); }
-
-    // Returns when it has begun. Errors: as rolling_replacement::begin().
-    result<void> start(const ref<process_group>& group, const group_options& wanted,
-                       const rolling_options& how) {
+inline result<ref<rollout>> process_group::begin_rollout(const group_options& to,
+                                                         const rolling_options& options) {
+    todo left;
+    ref<rollout> out;
+    {
         const lock_guard held(mutex_);
-        forget_ended();
-        const ref<task> added = make_ref<task>(group, wanted, how);
-        const result<void> begun = added->work.begin();
-        if (!begun) return begun;
-        result<thread> started = thread::start([added] { added->run(); }, {0, 0, false, "ojs-rolling"});
-        if (!started) {
-            added->work.give_up();
-            return started.error();
-        }
-        added->runner = std::move(*started);
-        tasks_.push_back(added);
-        return {};
+        if (rollout_) return error{errc::busy, 0, "a replacement is under way in this group"};
+        if (stopping_) return error{errc::busy, 0, "the group is stopping"};
+        if (held_) return error{errc::busy, 0, "the launcher is quiet: SIGCONT or resume() ends that"};
+        out = rollout_ = make_ref<rollout>(to, options, options_, ++last_generation_);
+        replacement_ = replacement_status();
+        replacement_.of = out->report.of = count([](const member&) { return true; });
+        tell(left, log_level::info, "rolling replace begins");
+        touch();
     }
-    // They end with their groups' stop_starting().
-    void join() {
+    write(left.records);
+    around_->wake();
+    return out;
+}
+
+// It is the program's, and what it throws must not leave the group in the middle of a replacement.
+inline result<void> ask_check(const rollout& of, const std::vector<process_info>& canaries) {
+    try {
+        return of.options.canary_check(canaries);
+    } catch (...) {
+        pass_on_thread_end();
+        return error{errc::system, 0, "it threw"};
+    }
+}
+
+inline rolling_report process_group::await_rollout(const ref<rollout>& of, const cancel_token& until) {
+    const cancel_registration told = until.on_cancel([&] { static_cast<void>(cancel_rollout(of.get())); });
+    lock_guard held(mutex_);
+    while (of->at != rollout::stage::ended) {
+        if (of->canaries != rollout::canary_step::check_due) {
+            changed_.wait(held);
+            continue;
+        }
+        of->canaries = rollout::canary_step::checking;
+        std::vector<process_info> canaries;
+        for (const ref<member>& each : members_) {
+            if (each->generation == of->generation && !each->leaving) canaries.push_back(each->info);
+        }
+        held.unlock();
+        const result<void> passed = ask_check(*of, canaries);
+        held.lock();
+        if (of->canaries != rollout::canary_step::checking) continue;  // one of them failed meanwhile
+        of->canaries = rollout::canary_step::passed;
+        if (!passed && goes_forward()) {
+            of->may_retry = false;
+            fail_rollout("", cat({"the canaries' check: ", passed.error().text}));
+        }
+        touch();
+        around_->wake();
+    }
+    return of->report;
+}
+
+inline result<void> process_group::cancel_rollout(const rollout* which) {
+    {
         const lock_guard held(mutex_);
-        for (const ref<task>& each : tasks_) each->runner.join();
-        tasks_.clear();
+        if (!rollout_ || (which != nullptr && which != rollout_.get()))
+            return error{errc::busy, 0, "no replacement is under way in this group"};
+        if (rollout_->report.rolled_back)
+            return error{errc::busy, 0, "the replacement is being rolled back already"};
+        if (all_replaced() || (!replacing() && rollout_->result == replacement_end::done))
+            return error{errc::busy, 0, "the replacement is done already; old processes drain"};
+        replacement_.cancelling = true;
+        touch();
     }
+    around_->wake();
+    return {};
+}
 
-  private:
-    struct task : ref_counted {
-        task(const ref<process_group>& of, const group_options& wanted, const rolling_options& how)
-            : group(of), work(*group, wanted, how, {}) {}
-        void run() {
-            static_cast<void>(work.go_on());
-            ended.store(true, memory_order::release);
-        }
+// ---- what a launcher and its operators ask for ----
 
-        const ref<process_group> group;
-        rolling_replacement work;
-        atomic<bool> ended{false};
-        thread runner;
-    };
+// errc::invalid_argument: as check_group(), another name, or options that contradict each other.
+inline result<void> check_rollout(const process_group& group, const group_options& to,
+                                  const rolling_options& options) {
+    const auto fault = [](const char* text) { return error{errc::invalid_argument, 0, text}; };
+    const result<void> sound = check_group(to);
+    if (!sound) return sound;
+    if (to.name != group.options().name) return fault("a group keeps its name");
+    if (options.canary < 0 || options.retries < -1) return fault("canary and retries are not negative");
+    if (options.retry_last < options.retry_first)
+        return fault("the last pause between retries is not the shortest");
+    if (options.retry_last > longest_pause) return fault("a pause between retries is longer than 24 days");
+    return {};
+}
 
-    void forget_ended() {
-        for (std::size_t i = 0; i < tasks_.size();) {
-            if (tasks_[i]->ended.load(memory_order::acquire)) {
-                tasks_[i]->runner.join();
-                tasks_.remove(i);
-            } else {
-                ++i;
-            }
-        }
+inline rolling_report preview_rollout(const process_group& group) {
+    rolling_report out;
+    const time_point deadline = deadline_after(std::chrono::seconds(2));  // for all of them
+    for (const ref<member>& each : group.staying()) {
+        drain_preview found;
+        found.id = each->id;
+        const ref<instance> target = group.process_of(*each);
+        const result<shutdown_status> status =
+            target ? target->ask_status(deadline)
+                   : result<shutdown_status>(error{errc::unavailable, 0, "is being started"});
+        if (status) found.in_flight = status->metrics;
+        if (!status) found.error = status.error().text;
+        out.would_drain.push_back(std::move(found));
+        ++out.of;
     }
+    return out;
+}
 
-    mutex mutex_;
-    array<ref<task>> tasks_;
-};
+// Until it has ended. errc::busy, as begin_rollout(); errc::invalid_argument, as check_rollout().
+inline result<rolling_report> roll(process_group& group, const group_options& to,
+                                   const rolling_options& options, const cancel_token& until) {
+    const result<void> sound = check_rollout(group, to, options);
+    if (!sound) return sound.error();
+    if (options.dry_run) return preview_rollout(group);
+    const result<ref<rollout>> begun = group.begin_rollout(to, options);
+    if (!begun) return begun.error();
+    return group.await_rollout(*begun, until);
+}
 
 }  // namespace detail
 }  // namespace v0_1_0

@@ -9,14 +9,19 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// Nothing of ours waits for a hook, but a shutdown, and that for a second at most.
+inline constexpr std::chrono::milliseconds max_hook_time{1000};
+
+// Nothing of ours waits for a hook, but a shutdown, and that for max_hook_time.
 class routing : public ref_counted {
   public:
     enum class kind { routable, unroutable, changed };
 
+    // `told` is called after each `unroutable`.
     routing(function<void(const process_info&)> routable, function<void(const process_info&)> unroutable,
-            function<void(const process_info&)> changed, const logger& log)
-        : hooks_{std::move(routable), std::move(unroutable), std::move(changed)}, log_(log) {}
+            function<void(const process_info&)> changed, const logger& log, function<void()> told = nullptr)
+        : hooks_{std::move(routable), std::move(unroutable), std::move(changed)},
+          log_(log),
+          on_told_(std::move(told)) {}
     ~routing() override { stop(); }
 
     result<void> start() {
@@ -37,14 +42,17 @@ class routing : public ref_counted {
         thread_.join();
     }
 
-    void post(kind what, const process_info& of) {
-        if (!running_ || !hooks_[static_cast<int>(what)]) return;
-        {
-            const lock_guard held(mutex_);
-            queue_.push_back({what, of});
-            ++count_;
-        }
+    // The number of the entry, for was_told(); 0: there is no hook.
+    std::uint64_t post(kind what, const process_info& of) {
+        if (!running_ || !hooks_[static_cast<int>(what)]) return 0;
+        const lock_guard held(mutex_);
+        queue_.push_back({what, of});
         posted_.notify_all();
+        return ++count_;
+    }
+    bool was_told(std::uint64_t number) {
+        const lock_guard held(mutex_);
+        return told_ >= number;
     }
     // Until everything posted so far was told.
     void await_told(time_point deadline) {
@@ -54,6 +62,9 @@ class routing : public ref_counted {
         }
         if (told_ >= wanted) return;
         held.unlock();
+        log_late();
+    }
+    void log_late() const {
         log_.write(log_level::warn, "a hook of the routing takes long, processes are shut down without it");
     }
 
@@ -76,6 +87,7 @@ class routing : public ref_counted {
                 held.lock();
                 ++told_;
                 told_once_.notify_all();
+                if (on_told_ && each.what == kind::unroutable) on_told_();
             }
         }
     }
@@ -90,6 +102,7 @@ class routing : public ref_counted {
 
     const function<void(const process_info&)> hooks_[3];
     const logger& log_;
+    const function<void()> on_told_;
     bool running_ = false;  // before anything is posted
     mutex mutex_;
     condition posted_;
