@@ -135,7 +135,8 @@ class watched {
             if (each["state"].empty()) continue;
             CAPTURE(id);
             CAPTURE(each.text);
-            CHECK(::kill(std::stoi(each["pid"]), 0) != 0);  // nor is it left to be reaped
+            if (!each["pid"].empty())                           // a start that failed has none
+                CHECK(::kill(std::stoi(each["pid"]), 0) != 0);  // nor is it left to be reaped
             std::string& before = now.emplace(id, "SPAWNING").first->second;
             CHECK(each["from"] == before);
             if (each["state"] == before) continue;

@@ -365,12 +365,10 @@ class managed_instance final : public instance {
         log_record record;
         record.level = level;
         record.message = text;
-        record.fields = {field("process_id", spec_.id),
-                         field("group", spec_.group),
-                         field("state", to_string(now)),
-                         field("from", to_string(from)),
-                         field("pid", static_cast<long>(child_.pid())),
+        record.fields = {field("process_id", spec_.id), field("group", spec_.group),
+                         field("state", to_string(now)), field("from", to_string(from)),
                          field("elapsed_ms", milliseconds_since(started_))};
+        if (child_.pid() > 0) record.fields.push_back(field("pid", static_cast<long>(child_.pid())));
         if (!reason.empty()) record.fields.push_back(field("reason", reason));
         for (const log_field& each : more) record.fields.push_back(each);
         return record;
