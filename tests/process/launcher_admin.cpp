@@ -38,7 +38,8 @@ class daemon_of {
     void write(const std::string& flags, const std::string& more = "") const {
         std::ofstream file(config_);
         file << R"({"process_groups": [{"name": "kv", "command": [")" << program("lifecycle_runner") << '"'
-             << flags << R"(], "desired_instances": 2, "min_healthy_instances": 1, "min_ready_time": "50ms", )" << more
+             << flags
+             << R"(], "desired_instances": 2, "min_healthy_instances": 1, "min_ready_time": "50ms", )" << more
              << R"("shutdown": {"grace_period": "1s", "max_duration": "2s", "poll_interval": "20ms",)"
              << R"( "kill_delay": "200ms"}}]})";
     }
