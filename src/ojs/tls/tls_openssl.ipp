@@ -1,10 +1,3 @@
-// https:// for ojs_shutdown.hpp, by OpenSSL 3: copy this file, give worker_options::https_stream what tls_openssl()
-// returns, link with -lssl -lcrypto. examples/tls_worker.cpp is a whole worker.
-//
-// The certificate's chain and the host's name are always verified; there is no switch for it. TLS 1.2 at least, no
-// renegotiation. A session is resumed until a certificate of its chain expires or ca_file or crl_file changes.
-// Nothing waits in here: handshake, reads and writes have the request's one deadline. A connection that ends without
-// close_notify has failed, so that nobody can cut an answer short unnoticed.
 #pragma once
 
 #include <arpa/inet.h>
@@ -25,22 +18,12 @@
 #include <mutex>
 #include <string>
 
-#include "ojs_shutdown.hpp"
+#include "tls_openssl.hpp"
 
-namespace ojs_adapters {
-
-// Files are PEM and read by tls_openssl(); ca_file and crl_file again by the first connection after they have changed.
-struct tls_options {
-    std::string
-        ca_file;  // whom to trust instead of the system's roots (SSL_CERT_FILE and SSL_CERT_DIR move those)
-    std::string
-        crl_file;  // revocation lists, one for each authority of a chain; empty: revocation is not checked
-    std::string certificate_file;  // the client's own chain; empty: none
-    std::string key_file;          // and its key, without a passphrase
-    std::string server_name;       // what the certificate must name; empty: the URL's host
-};
-
-namespace tls_detail {
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+namespace tls {
 
 template <auto Free>
 struct free_with {
@@ -55,7 +38,7 @@ using ssl_ptr = std::unique_ptr<SSL, free_with<SSL_free>>;
 using session_ptr = std::unique_ptr<SSL_SESSION, free_with<SSL_SESSION_free>>;
 
 // The first error OpenSSL has queued, without its codes; empty: none.
-inline std::string queued_error() {
+OJS_SHUTDOWN_INLINE std::string queued_error() {
     const unsigned long code = ERR_get_error();
     ERR_clear_error();
     if (code == 0) return {};
@@ -66,31 +49,31 @@ inline std::string queued_error() {
 
 // ---- the socket, without SIGPIPE ----
 
-inline int socket_of(BIO* bio) {
+OJS_SHUTDOWN_INLINE int socket_of(BIO* bio) {
     return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
 }
 
-inline int moved(BIO* bio, ssize_t bytes, int retry) {
+OJS_SHUTDOWN_INLINE int moved(BIO* bio, ssize_t bytes, int retry) {
     BIO_clear_retry_flags(bio);
     if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
         BIO_set_flags(bio, retry | BIO_FLAGS_SHOULD_RETRY);
     return static_cast<int>(bytes);
 }
-inline int bio_write(BIO* bio, const char* bytes, int size) {
+OJS_SHUTDOWN_INLINE int bio_write(BIO* bio, const char* bytes, int size) {
     return moved(bio, ::send(socket_of(bio), bytes, static_cast<std::size_t>(size), MSG_NOSIGNAL),
                  BIO_FLAGS_WRITE);
 }
-inline int bio_read(BIO* bio, char* buffer, int size) {
+OJS_SHUTDOWN_INLINE int bio_read(BIO* bio, char* buffer, int size) {
     const ssize_t got = ::recv(socket_of(bio), buffer, static_cast<std::size_t>(size), 0);
     if (got == 0) BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
     return moved(bio, got, BIO_FLAGS_READ);
 }
-inline long bio_control(BIO* bio, int command, long, void*) {
+OJS_SHUTDOWN_INLINE long bio_control(BIO* bio, int command, long, void*) {
     if (command == BIO_CTRL_EOF) return BIO_test_flags(bio, BIO_FLAGS_IN_EOF) != 0;
     return command == BIO_CTRL_FLUSH;
 }
 
-inline BIO_METHOD* socket_method() {
+OJS_SHUTDOWN_INLINE BIO_METHOD* socket_method() {
     static BIO_METHOD* const made = [] {
         BIO_METHOD* const out = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "ojs socket");
         BIO_meth_set_write(out, bio_write);
@@ -104,7 +87,7 @@ inline BIO_METHOD* socket_method() {
 // ---- what all connections share ----
 
 // What a file is known by: one that was written to, or another in its place, differs. Nothing where there is none.
-inline std::array<long long, 5> identity_of(const std::string& path) {
+OJS_SHUTDOWN_INLINE std::array<long long, 5> identity_of(const std::string& path) {
     struct stat found {};
     if (path.empty() || ::stat(path.c_str(), &found) != 0) return {};
 #ifdef __APPLE__
@@ -131,7 +114,7 @@ class watched_file {
 };
 
 // When the first certificate of a chain expires; 0 where there is none.
-inline std::time_t end_of(const STACK_OF(X509) * chain) {
+OJS_SHUTDOWN_INLINE std::time_t end_of(const STACK_OF(X509) * chain) {
     const std::time_t now = std::time(nullptr);
     std::time_t out = 0;
     for (int i = 0; i < sk_X509_num(chain); ++i) {
@@ -267,7 +250,7 @@ class shared_context {
 
 // ---- one connection ----
 
-class stream : public ojs::byte_stream {
+class stream : public byte_stream {
   public:
     stream(std::shared_ptr<shared_context> context, std::string server)
         : context_(std::move(context)), peer_{std::move(server)}, ssl_(SSL_new(context_->get())) {}
@@ -279,21 +262,20 @@ class stream : public ojs::byte_stream {
         return context_->prepare(ssl_.get(), peer_);
     }
 
-    ojs::stream_result handshake() override {
+    stream_result handshake() override {
         ERR_clear_error();
-        const ojs::stream_result out = outcome(SSL_connect(ssl_.get()), 0);
-        if (out.status != ojs::stream_status::ok || SSL_get0_peer_certificate(ssl_.get()) != nullptr)
-            return out;
+        const stream_result out = outcome(SSL_connect(ssl_.get()), 0);
+        if (out.status != stream_status::ok || SSL_get0_peer_certificate(ssl_.get()) != nullptr) return out;
         return failed(
             "the server shows no certificate");  // an anonymous cipher, where the system's settings allow one
     }
-    ojs::stream_result read_some(char* buffer, std::size_t size) override {
+    stream_result read_some(char* buffer, std::size_t size) override {
         ERR_clear_error();
         std::size_t bytes = 0;
         const int done = SSL_read_ex(ssl_.get(), buffer, size, &bytes);
         return outcome(done, bytes);
     }
-    ojs::stream_result write_some(std::string_view bytes) override {
+    stream_result write_some(std::string_view bytes) override {
         ERR_clear_error();
         std::size_t written = 0;
         const int done = SSL_write_ex(ssl_.get(), bytes.data(), bytes.size(), &written);
@@ -330,13 +312,13 @@ class stream : public ojs::byte_stream {
                SSL_ctrl(ssl_.get(), SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, host.data()) ==
                    1;
     }
-    ojs::stream_result outcome(int returned, std::size_t bytes) {
+    stream_result outcome(int returned, std::size_t bytes) {
         const int system = errno;
         switch (SSL_get_error(ssl_.get(), returned)) {
-            case SSL_ERROR_NONE: return {ojs::stream_status::ok, bytes};
-            case SSL_ERROR_WANT_READ: return {ojs::stream_status::wants_read, 0};
-            case SSL_ERROR_WANT_WRITE: return {ojs::stream_status::wants_write, 0};
-            case SSL_ERROR_ZERO_RETURN: return {ojs::stream_status::closed, 0};
+            case SSL_ERROR_NONE: return {stream_status::ok, bytes};
+            case SSL_ERROR_WANT_READ: return {stream_status::wants_read, 0};
+            case SSL_ERROR_WANT_WRITE: return {stream_status::wants_write, 0};
+            case SSL_ERROR_ZERO_RETURN: return {stream_status::closed, 0};
             default: break;
         }
         const long verdict = SSL_get_verify_result(ssl_.get());
@@ -344,10 +326,10 @@ class stream : public ojs::byte_stream {
         if (verdict != X509_V_OK) return failed(X509_verify_cert_error_string(verdict));
         return failed(queued.empty() ? std::strerror(system) : queued);
     }
-    ojs::stream_result failed(const std::string& why) {
+    stream_result failed(const std::string& why) {
         broken_ = true;
         failure_ = "TLS: " + why;
-        return {ojs::stream_status::failed, 0};
+        return {stream_status::failed, 0};
     }
 
     const std::shared_ptr<shared_context> context_;
@@ -358,28 +340,29 @@ class stream : public ojs::byte_stream {
     std::string failure_;
 };
 
-}  // namespace tls_detail
+}  // namespace tls
+}  // namespace detail
 
 // What https:// is spoken over. Errors: invalid_argument, with the file that cannot be used. Thread-safe.
-inline ojs::result<ojs::stream_factory> tls_openssl(tls_options options = {}) {
-    const auto fault = [](ojs::errc code, const char* wrong) {
-        return ojs::error{code, 0,
-                          "TLS cannot use " + std::string(*wrong == '\0' ? "an empty file name" : wrong) +
-                              ": " + tls_detail::queued_error()};
+OJS_SHUTDOWN_INLINE result<stream_factory> tls_openssl(tls_options options) {
+    const auto fault = [](errc code, const char* wrong) {
+        return error{code, 0,
+                     "TLS cannot use " + std::string(*wrong == '\0' ? "an empty file name" : wrong) + ": " +
+                         detail::tls::queued_error()};
     };
     ERR_clear_error();
-    const auto context = std::make_shared<tls_detail::shared_context>(std::move(options));
-    if (const char* const wrong = context->prepare()) return fault(ojs::errc::invalid_argument, wrong);
-    return ojs::stream_factory(
-        [context, fault](const ojs::stream_request& on) -> ojs::result<ojs::byte_stream_ref> {
-            const std::string& name = context->options().server_name;
-            auto* const made = new tls_detail::stream(context, on.name);
-            ojs::byte_stream_ref out(made);
-            ERR_clear_error();
-            if (const char* const wrong = made->prepare(on.socket, name.empty() ? on.host : name))
-                return fault(ojs::errc::unreachable, wrong);
-            return out;
-        });
+    const auto context = std::make_shared<detail::tls::shared_context>(std::move(options));
+    if (const char* const wrong = context->prepare()) return fault(errc::invalid_argument, wrong);
+    return stream_factory([context, fault](const stream_request& on) -> result<byte_stream_ref> {
+        const std::string& name = context->options().server_name;
+        auto* const made = new detail::tls::stream(context, on.name);
+        byte_stream_ref out(made);
+        ERR_clear_error();
+        if (const char* const wrong = made->prepare(on.socket, name.empty() ? on.host : name))
+            return fault(errc::unreachable, wrong);
+        return out;
+    });
 }
 
-}  // namespace ojs_adapters
+}  // namespace v0_1_0
+}  // namespace ojs
