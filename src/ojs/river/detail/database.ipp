@@ -41,7 +41,7 @@ class database {
   public:
     database(const std::string& url, river_options given)
         : options(std::move(given)),
-          schema_(options.schema.empty() ? "" : quoted(options.schema) + "."),
+          schema_(options.schema.empty() ? "" : quoted_identifier(options.schema) + "."),
           claiming(url, "ojs claims", schema_),
           settling(url, "ojs settles", schema_),
           beating(url, "ojs beats", schema_),

@@ -92,7 +92,7 @@ class postgres_array {
 };
 
 // "name", to be part of a statement.
-OJS_SHUTDOWN_INLINE std::string quoted(std::string_view name) {
+OJS_SHUTDOWN_INLINE std::string quoted_identifier(std::string_view name) {
     std::string out = "\"";
     for (const char each : name) out += each == '"' ? "\"\"" : std::string(1, each);
     return out + "\"";

@@ -184,7 +184,7 @@ class session {
         db_.listening.keep_to_this_one();
         free_since_.clear();
         for (const std::string& channel : {insert_channel_, control_channel_}) {
-            const std::string listen = "LISTEN " + quoted(channel);
+            const std::string listen = "LISTEN " + quoted_identifier(channel);
             const result<postgres_rows> listening = db_.listening.run({"", listen.c_str()}, {}, deadline);
             if (!listening) return listening.error();
         }
