@@ -9,7 +9,7 @@ PORTS := x86_64-linux-musl aarch64-linux-musl arm-linux-musleabihf riscv64-linux
 # -fno-sanitize: zig's own default, which would make it compile a library of its own for it. -Os when linking: the libc++
 # and musl that the static worker has, else another one is compiled for the tests.
 $(foreach port,$(PORTS),$(eval compiler.$(port) := $(ZIG)/bin/python -m ziglang c++ -target $(port) $(TEST) -g0 \
-    -fno-sanitize=undefined -isystem $(ZIG)/headers -I. $(SEPARATE)))
+    -fno-sanitize=undefined -isystem $(ZIG)/headers $(HEADERS) $(SEPARATE)))
 OWN_DOCTEST += $(PORTS)
 $(foreach port,$(PORTS),$(eval $(call configuration_rules,$(port),$(BUILD)/test/$(port))))
 $(foreach port,$(PORTS),$(eval $(BUILD)/test/$(port)/flags: | $(ZIG)/headers))
@@ -47,7 +47,7 @@ portability-musl:  ## the part of it that `make check` runs as well: x86-64
 ELSEWHERE := $(patsubst %,$(BUILD)/programs/%.cpp,$(filter-out $(TEST_ONLY) hello_worker shutdown-probe,$(PROGRAMS)))
 $(RESULTS)/compiled/%: $(ELSEWHERE) FORCE | $(ZIG)/headers
 	@$(YIELD) $(TALLY) run --limit 1200 $@ packaging/compile.sh $(BUILD)/compiled/$* '$(ELSEWHERE)' -- \
-	    $(ZIG)/bin/python -m ziglang c++ -target $* $(COMMON) -Wall -Wextra -Werror -isystem $(ZIG)/headers -I.
+	    $(ZIG)/bin/python -m ziglang c++ -target $* $(COMMON) -Wall -Wextra -Werror -isystem $(ZIG)/headers $(HEADERS)
 CHECK_PROGRAMS += x86_64-linux-musl/unit
 
 # ---- make install ----------------------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ $(WORKERS): $(BUILD)/dist/worker-%: examples/worker.cpp examples/deploy/hold_sig
     ojs_shutdown.hpp packaging/packaging.mk | $(ZIG)/headers
 	@mkdir -p $(@D)
 	@echo "link    $@"
-	@$(PRIORITY) $(ZIG)/bin/python -m ziglang c++ -target $*-linux-musl -std=c++17 $(IMAGE) -isystem $(ZIG)/headers -I. \
+	@$(PRIORITY) $(ZIG)/bin/python -m ziglang c++ -target $*-linux-musl -std=c++17 $(IMAGE) -isystem $(ZIG)/headers $(HEADERS) \
 	    $(filter %.cpp %.S,$^) -o $@
 
 .PHONY: dist
