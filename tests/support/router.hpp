@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "ojs_shutdown.hpp"
+#include "ojs_launcher.hpp"
 
 namespace test {
 
