@@ -52,18 +52,19 @@ CHECK_PROGRAMS += x86_64-linux-musl/unit
 
 # ---- make install ----------------------------------------------------------------------------------------------------
 
-# Each of the three stands alone, and all have one include guard; another one after the small one is an error.
+# The variants of the main header stand alone, and have one include guard; another one after the small one is an error.
 PREFIX ?= /usr/local
 DESTDIR ?=
 HASH := \#
 VERSION := $(shell sed -n 's/^$(HASH)define OJS_SHUTDOWN_VERSION "\(.*\)"/\1/p' src/ojs/base/config.hpp)
 PICOJSON = $(shell echo '$(HASH)include <picojson.h>' | $(CXX) $(COMMON) -x c++ -M - | tr -s ' \\' '\n' | grep '/picojson\.h$$')
 VARIANTS := $(addprefix $(BUILD)/dist/,ojs_shutdown.hpp ojs_shutdown_core.hpp ojs_shutdown_bundled.hpp)
-INSTALLED := $(addprefix include/,$(notdir $(VARIANTS))) lib/pkgconfig/ojs_shutdown.pc
+EXTENSIONS := $(patsubst extensions/%,$(BUILD)/dist/%,$(wildcard extensions/*.hpp))
+INSTALLED := $(addprefix include/,$(notdir $(VARIANTS) $(EXTENSIONS))) lib/pkgconfig/ojs_shutdown.pc
 .PHONY: install uninstall
-install: $(VARIANTS)  ## the headers and ojs_shutdown.pc to PREFIX (/usr/local), below DESTDIR
+install: $(VARIANTS) $(EXTENSIONS)  ## the headers and ojs_shutdown.pc to PREFIX (/usr/local), below DESTDIR
 	@install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	@install -m 644 $(VARIANTS) $(DESTDIR)$(PREFIX)/include
+	@install -m 644 $(VARIANTS) $(EXTENSIONS) $(DESTDIR)$(PREFIX)/include
 	@sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' packaging/ojs_shutdown.pc.in \
 	    >$(DESTDIR)$(PREFIX)/lib/pkgconfig/ojs_shutdown.pc
 uninstall:  ## take away what `make install` put there
@@ -78,6 +79,10 @@ $(BUILD)/dist/ojs_shutdown_core.hpp: FORCE  # no worker, no sockets, no JSON: si
 $(BUILD)/dist/ojs_shutdown_bundled.hpp: FORCE  # with picojson in it, and its license
 	@mkdir -p $(@D)
 	@python3 tools/amalgamate.py --bundle-picojson $(PICOJSON) --output $@
+
+$(EXTENSIONS): $(BUILD)/dist/%: extensions/%
+	@mkdir -p $(@D)
+	@cp $< $@
 
 # ---- make dist -------------------------------------------------------------------------------------------------------
 
@@ -94,7 +99,7 @@ $(WORKERS): $(BUILD)/dist/worker-%: examples/worker.cpp examples/deploy/hold_sig
 	    $(filter %.cpp %.S,$^) -o $@
 
 .PHONY: dist
-dist: $(VARIANTS) $(WORKERS)  ## what a release has, in build/dist: the headers, static workers, SHA256SUMS
+dist: $(VARIANTS) $(EXTENSIONS) $(WORKERS)  ## what a release has, in build/dist: the headers, static workers, SHA256SUMS
 	@cd $(BUILD)/dist && sha256sum $(notdir $^) >SHA256SUMS
 
 $(RESULTS)/packaging $(RESULTS)/container: $(WORKERS)

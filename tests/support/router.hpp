@@ -1,5 +1,4 @@
-// A router in front of a launcher's group of keyvalue_runners: it goes by the launcher's hooks alone. The includer has said
-// whether it wants the leaf.
+// A router in front of a launcher's group of keyvalue_runners: it goes by the launcher's hooks alone.
 #pragma once
 #include <algorithm>
 #include <atomic>
