@@ -1,16 +1,25 @@
-// ojs_tls.hpp: https:// by OpenSSL 3. Link with -lssl -lcrypto.
-//
-// The order in which tools/amalgamate.py puts the parts of src/ojs/tls together. It also works as it is.
-#ifndef OJS_TLS_HPP
-#define OJS_TLS_HPP
+// ojs_tls.hpp: https:// by OpenSSL 3; link with -lssl -lcrypto.
+#ifndef OJS_SHUTDOWN_TLS_HPP
+#define OJS_SHUTDOWN_TLS_HPP
+
 #include "ojs_shutdown.hpp"
+
+#if OJS_SHUTDOWN_VERSION_MAJOR != 0 || OJS_SHUTDOWN_VERSION_MINOR != 1 || OJS_SHUTDOWN_VERSION_PATCH != 0
+static_assert(false, "ojs_tls.hpp is version 0.1.0, ojs_shutdown.hpp is version " OJS_SHUTDOWN_VERSION);
+#error "ojs_tls.hpp 0.1.0 and ojs_shutdown.hpp are of different versions: copy both from one release"
+#endif
+
 #if OJS_SHUTDOWN_SEPARATE
 #define OJS_SHUTDOWN_INLINE
 #else
 #define OJS_SHUTDOWN_INLINE inline
 #endif
+// clang-format off: the order matters
 #include "ojs/tls/tls_openssl.hpp"
-#endif  // OJS_TLS_HPP
+// clang-format on
+#undef OJS_SHUTDOWN_INLINE
+
+#endif  // OJS_SHUTDOWN_TLS_HPP
 
 #if !OJS_SHUTDOWN_SEPARATE
 #define OJS_SHUTDOWN_DEFINE 1
@@ -19,14 +28,18 @@
 #else
 #define OJS_SHUTDOWN_DEFINE 0
 #endif
-#if OJS_SHUTDOWN_DEFINE && !defined(OJS_TLS_DEFINED)
-#define OJS_TLS_DEFINED 1
+#if OJS_SHUTDOWN_DEFINE && !defined(OJS_SHUTDOWN_TLS_DEFINED)
+#define OJS_SHUTDOWN_TLS_DEFINED 1
 #if OJS_SHUTDOWN_SEPARATE
 #define OJS_SHUTDOWN_INLINE
 #else
 #define OJS_SHUTDOWN_INLINE inline
 #endif
+
+// clang-format off: the order matters
 #include "ojs/tls/tls_openssl.ipp"
-#endif
+// clang-format on
+
 #undef OJS_SHUTDOWN_INLINE
+#endif  // OJS_SHUTDOWN_DEFINE
 #undef OJS_SHUTDOWN_DEFINE
