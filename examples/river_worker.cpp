@@ -95,10 +95,9 @@ int main(int argc, char** argv) {
     river_options.on_notice = [](const std::string& text) {
         std::fprintf(stderr, "river: %s\n", text.c_str());
     };
-    ojs::river_transport river(variable("DATABASE_URL"), river_options);
-    const ojs::result<void> opened = river.open();
-    if (!opened) return ojs::report_usage(opened.error());
-    ojs::worker worker(std::move(*options), river);
-    add_handlers(worker, river);
+    const auto river = ojs::river_transport::create(variable("DATABASE_URL"), river_options);
+    if (!river) return ojs::report_usage(river.error());
+    ojs::worker worker(std::move(*options), **river);
+    add_handlers(worker, **river);
     return worker.run();
 }

@@ -50,9 +50,10 @@ class river_subject : public transport_contract::subject {
     }
     // A lease short enough for a dead worker's jobs to come back in time.
     std::shared_ptr<ojs::transport> connect(const ojs::worker_identity& as) override {
-        const auto out = std::make_shared<ojs::river_transport>(variable("DATABASE_URL") +
-                                                                " port=" + std::to_string(relay_.port()));
-        if (const auto opened = out->open(); !opened) throw std::runtime_error(opened.error().text);
+        auto made =
+            ojs::river_transport::create(variable("DATABASE_URL") + " port=" + std::to_string(relay_.port()));
+        if (!made) throw std::runtime_error(made.error().text);
+        const std::shared_ptr<ojs::transport> out(made->get(), [river = *made](ojs::transport*) {});
         ojs::worker_identity short_lived = as;
         short_lived.visibility_timeout = std::chrono::milliseconds(300);
         const ojs::result<void> ready = out->register_worker(short_lived, transport_contract::soon());
@@ -153,11 +154,11 @@ struct lone_worker {
         request.worker = &identity;
         request.count = count;
         request.still_wanted = std::move(still_wanted);
-        return river.fetch(request, transport_contract::soon());
+        return river->fetch(request, transport_contract::soon());
     }
 
     ojs::worker_identity identity;
-    ojs::river_transport river{variable("DATABASE_URL")};
+    ojs::river_ref river = *ojs::river_transport::create(variable("DATABASE_URL"));
 };
 
 }  // namespace
@@ -208,8 +209,8 @@ TEST_CASE("river_transport: what others have settled for a report that left is i
         holder.ask("BEGIN");
         holder.ask("LOCK TABLE river_job IN EXCLUSIVE MODE");
         const auto report = [&](int which, std::chrono::milliseconds patience) {
-            return worker.river.ack({(*jobs)[static_cast<std::size_t>(which)].id, ""},
-                                    ojs::deadline_after(patience));
+            return worker.river->ack({(*jobs)[static_cast<std::size_t>(which)].id, ""},
+                                     ojs::deadline_after(patience));
         };
         std::atomic<bool> begun{false};
         std::thread patient([&] {

@@ -72,9 +72,9 @@ int main() {
     if (!variable("OJS_SHUTDOWN_GRACE_PERIOD").empty()) options->shutdown_grace_period = grace;
     ojs::river_options of_river;
     of_river.on_notice = [](const std::string& text) { std::fprintf(stderr, "notice: %s\n", text.c_str()); };
-    ojs::river_transport queue(variable("DATABASE_URL"), std::move(of_river));
-    const ojs::result<void> opened = queue.open();
-    if (!opened) return ojs::report_usage(opened.error());
+    const auto river = ojs::river_transport::create(variable("DATABASE_URL"), std::move(of_river));
+    if (!river) return ojs::report_usage(river.error());
+    ojs::river_transport& queue = **river;
     const trace runs(variable("RIVER_TEST_TRACE"));
 
     ojs::worker worker(*options, queue);

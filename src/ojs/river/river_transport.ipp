@@ -1,7 +1,7 @@
-// Who owns a job. attempted_by ends with the name of the process that runs it, "ojs:LEASE:WORKER:NONCE". As long as that
-// process works, it holds the advisory lock hashtextextended(NAME, 0). Every worker looks for running jobs whose owner's
-// lock is free. Once it has been free for LEASE milliseconds, the owner is gone, or can no longer report: its jobs are given
-// back by a transaction that holds that lock itself. Names without "ojs:" are left to River.
+// Who owns a job: attempted_by ends with the name of its process, "ojs:LEASE:WORKER:NONCE", which holds the advisory lock
+// hashtextextended(NAME, 0) as long as it works. Every worker looks for running jobs whose owner's lock is free. After LEASE
+// milliseconds the owner is gone or can no longer report: a transaction that holds that lock gives its jobs back. Names
+// without "ojs:" are left to River.
 //
 // All times are the database's.
 #pragma once
@@ -23,44 +23,39 @@ inline namespace v0_1_0 {
 namespace detail {
 namespace river {
 
-class transport_body : public ref_counted {
+class river_worker : public river_transport {
   public:
-    transport_body(std::string url, river_options options)
-        : url_(std::move(url)), db_(url_, std::move(options)) {}
+    river_worker(const std::string& url, river_options options) : db_(url, std::move(options)) {}
+    ~river_worker() override { session_.end(); }
 
-    result<void> open(time_point deadline) {
-        if (!is_conninfo(url_))
-            return failure(errc::invalid_argument, "the database's URL is not one that libpq can read");
-        const result<void> seen = session_.look_at_schema(deadline);
-        return !seen && seen.error().code == errc::unsupported ? seen : result<void>();
+    // Errors: see session::look_at_schema().
+    result<void> open(time_point deadline) { return session_.look_at_schema(deadline); }
+
+    outcome snooze(const job_context& job, std::chrono::milliseconds delay) override {
+        return decide(job, "snooze", delay, "snoozed");
+    }
+    outcome retry_after(const job_context& job, std::chrono::milliseconds delay,
+                        std::string reason) override {
+        return decide(job, "fail", delay, std::move(reason));
+    }
+    outcome cancel(const job_context& job, std::string reason) override {
+        return decide(job, "cancel", {}, std::move(reason));
     }
 
-    // How the FAIL of this job is to be settled. The worker makes it from the outcome returned here.
-    outcome decide(const job_context& job, const char* action, std::optional<std::chrono::milliseconds> delay,
-                   std::string reason) {
-        jobs_.change(job.id(), [&](held_job& held) {
-            held.action = action;
-            if (delay)
-                held.delay = std::clamp<long long>(delay->count(), 0, 1'000'000'000'000);  // thirty years
-            held.why = reason;
-        });
-        return outcome::retry(std::move(reason));
-    }
-
-    result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) {
+    result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
         const result<void> known = session_.begin(*request.worker, deadline);
         if (!known) return known.error();
         return claims_.fetch(request, deadline);
     }
 
-    result<settled> ack(const ack_request& request, time_point deadline) {
+    result<settled> ack(const ack_request& request, time_point deadline) override {
         settlement wanted;
         wanted.action = "complete";
         if (!request.result_json.empty()) wanted.merged = "{\"output\":" + request.result_json + "}";
         return reports_.settle(request.job_id, std::move(wanted), deadline);
     }
 
-    result<settled> fail(const fail_request& request, time_point deadline) {
+    result<settled> fail(const fail_request& request, time_point deadline) override {
         const job_error& error = request.error;
         settlement wanted;
         wanted.action = request.requeue             ? "requeue"
@@ -76,7 +71,7 @@ class transport_body : public ref_counted {
         return reports_.settle(request.job_id, std::move(wanted), deadline);
     }
 
-    result<heartbeat_answer> heartbeat(const heartbeat_request& request, time_point deadline) {
+    result<heartbeat_answer> heartbeat(const heartbeat_request& request, time_point deadline) override {
         if (left_) return heartbeat_answer();
         const result<void> known = session_.begin(*request.worker, deadline);
         if (!known) return known.error();
@@ -85,7 +80,11 @@ class transport_body : public ref_counted {
         return confirm(request, deadline);
     }
 
-    result<void> deregister_worker(time_point deadline) {
+    result<void> register_worker(const worker_identity& worker, time_point deadline) override {
+        return session_.begin(worker, deadline);
+    }
+    // Releases the lock: other workers rescue what could not be reported.
+    result<void> deregister_worker(const worker_identity&, time_point deadline) override {
         result<void> found;
         {
             const turn taken(db_.claiming, deadline);
@@ -96,7 +95,7 @@ class transport_body : public ref_counted {
         return found;
     }
 
-    result<settled> save_checkpoint(const checkpoint_request& request, time_point deadline) {
+    result<settled> save_checkpoint(const checkpoint_request& request, time_point deadline) override {
         const std::optional<held_job> held = jobs_.find(request.job_id);
         if (!held) return settled::gone;
         const turn taken(db_.saving, deadline);
@@ -106,7 +105,7 @@ class transport_body : public ref_counted {
         if (!saved) return saved.error();
         return saved->size() > 0 ? settled::accepted : settled::gone;
     }
-    result<std::string> load_checkpoint(const std::string& job_id, time_point deadline) {
+    result<std::string> load_checkpoint(const std::string& job_id, time_point deadline) override {
         const std::optional<long long> id = read_id(job_id);
         if (!id) return std::string();
         const turn taken(db_.saving, deadline);
@@ -116,15 +115,22 @@ class transport_body : public ref_counted {
         return found->size() > 0 && !found->is_null(0, 0) ? found->text(0, 0) : std::string();
     }
 
-    river::session& session() { return session_; }
+    void when_work_may_wait(function<void()> tell) override { session_.on_work(std::move(tell)); }
+    void when_jobs_are_revoked(function<void(const std::string&)> tell) override {
+        session_.on_revoked(std::move(tell));
+    }
 
   private:
-    static bool is_conninfo(const std::string& url) {
-        if (url.find('\0') != std::string::npos) return false;
-        PQconninfoOption* const read =
-            PQconninfoParse(url.c_str(), nullptr);  // its error text may quote a password
-        PQconninfoFree(read);
-        return read != nullptr;
+    // Decides how the FAIL that the worker makes of the returned outcome is settled.
+    outcome decide(const job_context& job, const char* action, std::optional<std::chrono::milliseconds> delay,
+                   std::string reason) {
+        jobs_.change(job.id(), [&](held_job& held) {
+            held.action = action;
+            if (delay)
+                held.delay = std::clamp<long long>(delay->count(), 0, 1'000'000'000'000);  // thirty years
+            held.why = reason;
+        });
+        return outcome::retry(std::move(reason));
     }
 
     void apply_decision(const std::string& job_id, settlement& wanted) {
@@ -158,7 +164,6 @@ class transport_body : public ref_counted {
         return out;
     }
 
-    const std::string url_;
     database db_;
     held_jobs jobs_;
     river::session session_{db_, jobs_};
@@ -167,65 +172,26 @@ class transport_body : public ref_counted {
     std::atomic<bool> left_{false};
 };
 
+OJS_SHUTDOWN_INLINE bool is_conninfo(const std::string& url) {
+    if (url.find('\0') != std::string::npos) return false;
+    PQconninfoOption* const read =
+        PQconninfoParse(url.c_str(), nullptr);  // its error text may quote a password
+    PQconninfoFree(read);
+    return read != nullptr;
+}
+
 }  // namespace river
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE river_transport::river_transport(std::string url, river_options options)
-    : body_(new detail::river::transport_body(std::move(url), std::move(options))) {}
-OJS_SHUTDOWN_INLINE river_transport::~river_transport() {
-    body_->session().end();
-}
-
-OJS_SHUTDOWN_INLINE result<void> river_transport::open(std::chrono::milliseconds timeout) {
-    return body_->open(deadline_after(timeout));
-}
-OJS_SHUTDOWN_INLINE outcome river_transport::snooze(const job_context& job, std::chrono::milliseconds delay) {
-    return body_->decide(job, "snooze", delay, "snoozed");
-}
-OJS_SHUTDOWN_INLINE outcome river_transport::retry_after(const job_context& job,
-                                                         std::chrono::milliseconds delay,
-                                                         std::string reason) {
-    return body_->decide(job, "fail", delay, std::move(reason));
-}
-OJS_SHUTDOWN_INLINE outcome river_transport::cancel(const job_context& job, std::string reason) {
-    return body_->decide(job, "cancel", {}, std::move(reason));
-}
-
-OJS_SHUTDOWN_INLINE result<std::vector<job>> river_transport::fetch(const fetch_request& request,
-                                                                    time_point deadline) {
-    return body_->fetch(request, deadline);
-}
-OJS_SHUTDOWN_INLINE result<settled> river_transport::ack(const ack_request& request, time_point deadline) {
-    return body_->ack(request, deadline);
-}
-OJS_SHUTDOWN_INLINE result<settled> river_transport::fail(const fail_request& request, time_point deadline) {
-    return body_->fail(request, deadline);
-}
-OJS_SHUTDOWN_INLINE result<heartbeat_answer> river_transport::heartbeat(const heartbeat_request& request,
-                                                                        time_point deadline) {
-    return body_->heartbeat(request, deadline);
-}
-OJS_SHUTDOWN_INLINE result<void> river_transport::register_worker(const worker_identity& worker,
-                                                                  time_point deadline) {
-    return body_->session().begin(worker, deadline);
-}
-OJS_SHUTDOWN_INLINE result<void> river_transport::deregister_worker(const worker_identity&,
-                                                                    time_point deadline) {
-    return body_->deregister_worker(deadline);
-}
-OJS_SHUTDOWN_INLINE result<settled> river_transport::save_checkpoint(const checkpoint_request& request,
-                                                                     time_point deadline) {
-    return body_->save_checkpoint(request, deadline);
-}
-OJS_SHUTDOWN_INLINE result<std::string> river_transport::load_checkpoint(const std::string& job_id,
-                                                                         time_point deadline) {
-    return body_->load_checkpoint(job_id, deadline);
-}
-OJS_SHUTDOWN_INLINE void river_transport::when_work_may_wait(function<void()> tell) {
-    body_->session().on_work(std::move(tell));
-}
-OJS_SHUTDOWN_INLINE void river_transport::when_jobs_are_revoked(function<void(const std::string&)> tell) {
-    body_->session().on_revoked(std::move(tell));
+OJS_SHUTDOWN_INLINE result<river_ref> river_transport::create(std::string url, river_options options,
+                                                              std::chrono::milliseconds timeout) {
+    if (!detail::river::is_conninfo(url))
+        return error{errc::invalid_argument, 0, "the database's URL is not one that libpq can read"};
+    auto* const made = new detail::river::river_worker(url, std::move(options));
+    river_ref out(made);
+    const result<void> seen = made->open(deadline_after(timeout));
+    if (!seen && seen.error().code == errc::unsupported) return seen.error();
+    return out;
 }
 
 }  // namespace v0_1_0

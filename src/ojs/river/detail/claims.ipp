@@ -1,4 +1,4 @@
-// claims: FETCHes that wait at the same time are one claim.
+// claims: concurrent FETCHes are one claim.
 #pragma once
 
 #include <algorithm>
@@ -21,50 +21,50 @@ inline namespace v0_1_0 {
 namespace detail {
 namespace river {
 
-// A FETCH that waits for its jobs.
-struct wish {
-    const fetch_request* request = nullptr;  // as long as whoever asks waits
-    std::size_t count = 0;                   // 0: it is not wanted any more
-    bool left = false;                       // nobody waits any more: what comes is nobody's
+// A FETCH that waits for its jobs. When `count` is 0, it is no longer wanted; when `left`, its caller has returned.
+struct pending_fetch {
+    const fetch_request* request = nullptr;  // valid until its caller returns
+    std::size_t count = 0;
+    bool left = false;
 
     bool over = false;
-    std::vector<job> jobs;  // once it is over
+    std::vector<job> jobs;
     std::optional<error> failed;
 };
 
-// What comes together shares a commit, which takes longer than this.
-inline constexpr std::chrono::milliseconds company_time{1};
+// How long a batch waits for further calls. A commit, which they share, takes longer.
+inline constexpr std::chrono::milliseconds batch_delay{1};
 
 class claims {
   public:
     claims(database& db, held_jobs& jobs, session& of) : db_(db), jobs_(jobs), session_(of) {}
 
     result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) {
-        const auto own = std::make_shared<wish>();
+        const auto own = std::make_shared<pending_fetch>();
         own->request = &request;
         own->count = request.count;
         lock_guard lock(mutex_);
-        wishes_.push_back(own);
-        company_.notify_one();
+        pending_.push_back(own);
+        joined_.notify_one();
         while (!own->over) {
             if (!claiming_now_) {
                 claim_for_all(lock, *own, deadline);
             } else if (!changed_.wait_until(lock, deadline) && !own->over) {
-                return leave_wish(own);
+                return withdraw(own);
             }
         }
         if (own->failed) return *own->failed;
         return std::move(own->jobs);
     }
 
-    // So many slots come free together: a FETCH waits a moment for the others.
-    void expect_wishes(std::size_t count) {
+    // `count` slots become free together: the next FETCH waits for the others.
+    void expect_fetches(std::size_t count) {
         const lock_guard held(mutex_);
         free_slots_ = count;
-        free_slots_until_ = steady_clock::now() + company_time;
+        free_slots_until_ = steady_clock::now() + batch_delay;
     }
 
-    // With the turn to claim, so that no claim is under way: what is ours and not in hand came with an answer that was lost.
+    // With the turn to claim. No claim is under way then: a job that is ours and not held came with a lost answer.
     result<void> give_back_lost(time_point deadline) {
         if (!jobs_.any_lost.exchange(false)) return {};
         int given = 0, locked = 0;
@@ -81,19 +81,19 @@ class claims {
     }
 
   private:
-    using wishes = std::vector<std::shared_ptr<wish>>;
+    using fetches = std::vector<std::shared_ptr<pending_fetch>>;
 
-    // With the lock, which is let go of meanwhile: whoever comes first claims for all who ask for the same queues.
-    void claim_for_all(lock_guard& lock, const wish& own, time_point deadline) {
+    // Claims for all pending FETCHes of the same queues. Called with the lock, which it releases meanwhile.
+    void claim_for_all(lock_guard& lock, const pending_fetch& own, time_point deadline) {
         claiming_now_ = true;
-        const time_point company = std::min(deadline, free_slots_until_);
-        wait_until(company_, lock, company, [this] { return wanted_by(wishes_) >= free_slots_; });
+        const time_point batch_end = std::min(deadline, free_slots_until_);
+        wait_until(joined_, lock, batch_end, [this] { return wanted_by(pending_) >= free_slots_; });
         const std::vector<std::string> queues = own.request->worker->queues;
-        const auto others = std::partition(wishes_.begin(), wishes_.end(), [&](const auto& each) {
+        const auto others = std::partition(pending_.begin(), pending_.end(), [&](const auto& each) {
             return each->request->worker->queues == queues;
         });
-        const wishes mine(wishes_.begin(), others);
-        wishes_.erase(wishes_.begin(), others);
+        const fetches mine(pending_.begin(), others);
+        pending_.erase(pending_.begin(), others);
         lock.unlock();
         std::vector<job> claimed;
         result<void> done;
@@ -108,23 +108,23 @@ class claims {
         claiming_now_ = false;
         changed_.notify_all();
     }
-    static std::size_t wanted_by(const wishes& all) {
+    static std::size_t wanted_by(const fetches& all) {
         std::size_t out = 0;
         for (const auto& each : all) out += each->count;
         return out;
     }
 
-    // Nobody waits for this one any more. With the lock.
-    error leave_wish(const std::shared_ptr<wish>& own) {
+    // The caller returns without jobs. Called with the lock.
+    error withdraw(const std::shared_ptr<pending_fetch>& own) {
         own->left = true;
-        const auto found = std::find(wishes_.begin(), wishes_.end(), own);
-        if (found == wishes_.end()) return failure(errc::timed_out, "the database did not answer in time");
-        wishes_.erase(found);
+        const auto found = std::find(pending_.begin(), pending_.end(), own);
+        if (found == pending_.end()) return failure(errc::timed_out, "the database did not answer in time");
+        pending_.erase(found);
         return failure(errc::unreachable, "another FETCH is still under way");
     }
 
-    // With the lock. Jobs for who has left are lost, as with an answer.
-    void share_out(const wishes& to, const result<void>& done, std::vector<job> jobs) {
+    // Called with the lock. Jobs for a caller that has left are given back later.
+    void share_out(const fetches& to, const result<void>& done, std::vector<job> jobs) {
         std::size_t next = 0;
         for (const auto& each : to) {
             each->over = true;
@@ -138,8 +138,8 @@ class claims {
         }
     }
 
-    // Of one queue after the other, beginning with another one each time.
-    result<void> claim_jobs(const std::vector<std::string>& queues, const wishes& for_whom,
+    // Claims from one queue after the other, each time starting with the next one.
+    result<void> claim_jobs(const std::vector<std::string>& queues, const fetches& for_whom,
                             time_point deadline, std::vector<job>& out) {
         const turn taken(db_.claiming, deadline);
         if (!taken) return failure(errc::unreachable, "the connection is in use");
@@ -154,7 +154,7 @@ class claims {
         }
         return done;
     }
-    // Nothing is claimed that could not be reported, or whose lease could not be renewed. What is in use stands.
+    // Claims nothing unless it can be reported and its lease renewed. A connection in use is up.
     result<void> connect_others(time_point deadline) {
         const std::pair<shared_connection*, const postgres_statement*> others[] = {
             {&db_.settling, &sql::settle}, {&db_.beating, &sql::confirm}};
@@ -167,8 +167,8 @@ class claims {
         }
         return {};
     }
-    // False: one is not wanted any more. Before there are jobs, the others go on without it.
-    bool all_still_wanted(const wishes& all, bool has_jobs) {
+    // False: one is no longer wanted. Before the first job, the others continue without it.
+    bool all_still_wanted(const fetches& all, bool has_jobs) {
         const lock_guard held(mutex_);
         bool out = true;
         for (const auto& each : all) {
@@ -180,8 +180,8 @@ class claims {
         return out;
     }
 
-    // Jobs that cannot be claimed are told, and left out for a minute, so that not each claim looks at them again.
-    result<void> claim(const std::string& queue, const wishes& for_whom, time_point deadline,
+    // Jobs that cannot be claimed are logged and left out for a minute, so that claims do not look at them each time.
+    result<void> claim(const std::string& queue, const fetches& for_whom, time_point deadline,
                        std::vector<job>& out) {
         if (steady_clock::now() >= left_out_until_) {
             left_out_.clear();
@@ -246,15 +246,15 @@ class claims {
 
     // With the turn to claim.
     std::size_t next_queue_ = 0;
-    std::set<long long> left_out_;  // jobs that no claim is to look at, and until when
+    std::set<long long> left_out_;  // jobs that claims skip, and until when
     time_point left_out_until_;
 
     mutex mutex_;
     condition changed_;
-    condition company_;
-    wishes wishes_;
+    condition joined_;
+    fetches pending_;
     bool claiming_now_ = false;
-    std::size_t free_slots_ = 0;  // that came free together, and until when a FETCH waits for the others
+    std::size_t free_slots_ = 0;  // became free together; until when a FETCH waits for the others
     time_point free_slots_until_;
 };
 

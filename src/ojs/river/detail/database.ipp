@@ -41,24 +41,22 @@ class database {
   public:
     database(const std::string& url, river_options given)
         : options(std::move(given)),
-          schema_(options.schema.empty() ? "" : quoted_identifier(options.schema) + "."),
-          claiming(url, "ojs claims", schema_),
-          settling(url, "ojs settles", schema_),
-          beating(url, "ojs beats", schema_),
-          saving(url, "ojs checkpoints", schema_),
-          listening(url, "ojs session", schema_) {}
+          schema(options.schema.empty() ? "" : quoted_identifier(options.schema) + "."),
+          claiming(url, "ojs claims", schema),
+          settling(url, "ojs settles", schema),
+          beating(url, "ojs beats", schema),
+          saving(url, "ojs checkpoints", schema),
+          listening(url, "ojs session", schema) {}
 
-    void notice(const std::string& text) const {
-        if (options.on_notice) options.on_notice(text);
-    }
+    void notice(const std::string& text) const { options.on_notice(text); }
     template <class Value>
     bool check(const result<Value>& done, const char* what) const {
         if (!done) notice(std::string(what) + ": " + done.error().text);
         return bool(done);
     }
 
-    // For a statement whose last two values are the first and the last id. Where the tables refuse one row, and with it the
-    // statement, each half is done by itself, until that row is alone: it is told, and left out.
+    // For a statement whose last two values are the first and the last id. Where a constraint refuses a row, and with it the
+    // statement, each half is run by itself until that row is alone: it is logged and left out.
     result<void> run_by_halves(shared_connection& on, const postgres_statement& what,
                                const function<values()>& others,
                                const function<void(const postgres_rows&)>& take, time_point deadline,
@@ -88,11 +86,7 @@ class database {
     }
 
     const river_options options;
-
-  private:
-    const std::string schema_;
-
-  public:
+    const std::string schema;  // as statements have it
     shared_connection claiming;
     shared_connection settling;
     shared_connection beating;

@@ -1,4 +1,4 @@
-// held_jobs: what is claimed and not settled.
+// held_jobs: the jobs that are claimed and not settled.
 #pragma once
 
 #include <errno.h>
@@ -28,19 +28,18 @@ OJS_SHUTDOWN_INLINE std::optional<long long> read_id(const std::string& text) {
     return whole ? std::optional(id) : std::nullopt;
 }
 
-// A job in hand: claimed, and not settled.
+// Claimed, and not settled.
 struct held_job {
     long long id = 0;
     long long attempt = 0;
-    bool reported = false;     // it was tried: until that is answered, this stays
-    bool lost_answer = false;  // of a settlement: it may have been made
-    bool settled = false;      // whoever reports it is still to hear of it
-    bool came_again = false;   // it was claimed once more before that was clear: that claim is nobody's
-    std::string cancelled_at;  // what metadata said at the claim: of an earlier run
-    const char* action =
-        nullptr;      // what the handler decided with snooze() and the like; none: what the worker says
-    std::string why;  // the same: its outcome says so
-    std::optional<long long> delay;  // the same; milliseconds
+    bool reported = false;           // a report is under way; kept until it is answered
+    bool lost_answer = false;        // the answer to a report was lost: it may have been settled
+    bool settled = false;            // the reporting thread does not know it yet
+    bool came_again = false;         // claimed once more before that was known; that claim is given back
+    std::string cancelled_at;        // of the metadata when it was claimed: an earlier run's cancellation
+    const char* action = nullptr;    // set by snooze() and the like; null: the worker's outcome decides
+    std::string why;                 // its error text, by which fail() recognises it
+    std::optional<long long> delay;  // its delay in milliseconds
     time_point touched;              // see keep_from_rescuer
 };
 
@@ -49,7 +48,7 @@ class held_jobs {
   public:
     std::size_t size() const noexcept { return size_; }
 
-    // False: it is held already; whoever reports it gives this claim back.
+    // False: it is already held, and this claim is given back once that one is settled.
     bool add(held_job job) {
         const lock_guard held(mutex_);
         const auto [place, added] = all_.try_emplace(job.id, std::move(job));
@@ -57,7 +56,7 @@ class held_jobs {
         size_ = all_.size();
         return added;
     }
-    // For claims that nobody received.
+    // For a claim that no caller received.
     void drop(long long id) {
         const lock_guard held(mutex_);
         all_.erase(id);
@@ -88,7 +87,7 @@ class held_jobs {
     std::optional<held_job> find(const Id& id) {
         return change(id, [](const held_job&) {});
     }
-    // What is not ours any more is not reported either: the worker only names it. Where a report is under way, it will say.
+    // Jobs that are no longer ours are not reported; the worker only names them. A report under way decides itself.
     void forget_others(const std::vector<std::string>& asked, std::vector<std::string>& ours) {
         const std::set<std::string> still(ours.begin(), ours.end());
         const lock_guard held(mutex_);
@@ -105,7 +104,7 @@ class held_jobs {
         for (const auto& each : all_) out.add(each.first);
         return out;
     }
-    // Those not touched for `age`, which are then.
+    // Returns and touches the jobs not touched for `age`.
     std::vector<long long> touch_older_than(std::chrono::milliseconds age) {
         const time_point now = steady_clock::now();
         std::vector<long long> out;
@@ -118,11 +117,11 @@ class held_jobs {
         return out;
     }
 
-    // There may be jobs that are ours in the database alone.
+    // Jobs may be ours in the database without being held here.
     std::atomic<bool> any_lost{false};
 
   private:
-    // With the mutex held. What came once more meanwhile is given back.
+    // Called with the mutex. A claim that came again is given back.
     void forget(std::map<long long, held_job>::iterator which) {
         if (which->second.came_again) any_lost = true;
         all_.erase(which);

@@ -1,4 +1,4 @@
-// reports: ACKs and FAILs that wait at the same time are one statement.
+// reports: concurrent ACKs and FAILs are settled by one statement.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ inline namespace v0_1_0 {
 namespace detail {
 namespace river {
 
-// What is to become of a job.
+// How a job is to be settled.
 struct settlement {
     long long id = 0;
     long long attempt = 0;
@@ -33,8 +33,8 @@ struct settlement {
     std::string merged;  // JSON object; empty: none
 
     bool over = false;
-    bool done = false;    // once it is over: the database took it
-    bool locked = false;  // the same: another transaction has locked the row
+    bool done = false;    // once over: the database accepted it
+    bool locked = false;  // once over: another transaction has locked the row
     std::optional<ojs::error> failed;
 };
 
@@ -50,7 +50,7 @@ class reports {
         wanted.attempt = held->attempt;
         wanted.error = storable(std::move(wanted.error), false);
         const auto shared = std::make_shared<settlement>(std::move(wanted));
-        // One whose row others have locked holds up no other: it is tried again, until its time is over.
+        // A locked row delays no other report: it is retried until the deadline.
         for (std::chrono::milliseconds pause(5);;
              pause = std::min(pause * 2, std::chrono::milliseconds(300))) {
             if (!settle_with_others(shared, deadline))
@@ -59,18 +59,18 @@ class reports {
             static_cast<void>(cancel_token().sleep_for(pause));
         }
         if (shared->locked) return failure(errc::unavailable, "another transaction has locked the job's row");
-        // The worker gives up on one that is rejected and has nothing more to leave out.
+        // The worker gives up on a report that is rejected without anything left to omit.
         if (!shared->failed || (shared->failed->code == errc::rejected && shared->merged.empty()))
             jobs_.forget(held->id);
         if (shared->failed) return *shared->failed;
         return shared->done ? settled::accepted : settled::gone;
     }
-    // False: its time is over, and others may still settle it.
+    // False: the deadline has passed, and another thread may still settle it.
     bool settle_with_others(const std::shared_ptr<settlement>& own, time_point deadline) {
         lock_guard lock(mutex_);
         own->over = own->locked = false;
         waiting_.push_back(own);
-        end_together_.notify_one();
+        joined_.notify_one();
         while (!own->over) {
             if (!settling_now_) {
                 settle_waiting(lock, deadline);
@@ -85,10 +85,10 @@ class reports {
   private:
     using batch = std::vector<std::shared_ptr<settlement>>;
 
-    // Whoever comes first settles for all who wait by then.
+    // Settles all that wait by now. Called with the lock, which it releases meanwhile.
     void settle_waiting(lock_guard& lock, time_point deadline) {
         settling_now_ = true;
-        wait_until(end_together_, lock, std::min(deadline, steady_clock::now() + company_time),
+        wait_until(joined_, lock, std::min(deadline, steady_clock::now() + batch_delay),
                    [this] { return waiting_.size() >= jobs_.size(); });
         const batch all = std::move(waiting_);
         waiting_.clear();
@@ -101,14 +101,14 @@ class reports {
                 if (!each->done) each->failed = failure(errc::unavailable, "no memory");
             }
         }
-        claims_.expect_wishes(all.size());
+        claims_.expect_fetches(all.size());
         lock.lock();
         for (const auto& each : all) each->over = true;
         settling_now_ = false;
         changed_.notify_all();
     }
 
-    // A value that is refused must not keep the others from being settled.
+    // A rejected value must not keep the others from being settled: each is then sent alone.
     void settle_all(const batch& all, time_point deadline) {
         const turn taken(db_.settling, deadline);
         result<void> done = failure(errc::timed_out, "the connection is in use");
@@ -157,7 +157,7 @@ class reports {
             if (held) each->done = held->settled;
         }
     }
-    // Those that were not found: others have locked them, an answer that was lost has settled them, or they are gone.
+    // Jobs that were not found are locked by others, settled by a statement whose answer was lost, or gone.
     result<void> look_at_rest(const batch& all, const postgres_array& errors, time_point deadline) {
         postgres_array ids, attempts;
         bool any = false;
@@ -188,7 +188,7 @@ class reports {
 
     mutex mutex_;
     condition changed_;
-    condition end_together_;
+    condition joined_;
     batch waiting_;
     bool settling_now_ = false;
 };

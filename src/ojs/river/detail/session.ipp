@@ -1,4 +1,4 @@
-// session: the lock that says we live, what others notify, and what is due from time to time.
+// session: holds the lock, listens, rescues orphans, schedules what is due.
 #pragma once
 
 #include <poll.h>
@@ -58,7 +58,7 @@ class session {
         return {};
     }
 
-    // Nothing is claimed before the lock is held.
+    // Waits until the lock is held: nothing is claimed before.
     result<void> begin(const worker_identity& worker, time_point deadline) {
         lock_guard held(mutex_);
         if (owner_.empty()) {
@@ -116,7 +116,7 @@ class session {
     }
 
   private:
-    // Each transaction of a pooled connection may have another session: then two connections have the same, or one has two.
+    // A transaction pooler gives two connections the same session, or one connection two.
     result<void> look_for_pooler(time_point deadline) {
         static const postgres_statement ask = {"", "SELECT pg_backend_pid()"};
         std::set<std::pair<shared_connection*, long long>> seen;
@@ -202,7 +202,7 @@ class session {
     }
     static time_point call_deadline() { return deadline_after(std::chrono::seconds(5)); }
 
-    // Until the connection ends, or the worker leaves.
+    // Returns when the connection ends or the worker leaves.
     void serve_session() {
         while (!is_ending()) {
             if (steady_clock::now() >= next_round_ && !make_round()) return;
@@ -259,7 +259,7 @@ class session {
         }
         return db_.listening.connected();
     }
-    // An owner whose lock is seen free for its whole lease is gone: one that lives takes it again long before.
+    // An owner whose lock is free for its whole lease is gone: a live one takes it again long before.
     void look_for_lost_owners(const std::string& queues) {
         const result<postgres_rows> found =
             db_.listening.run(sql::owners_without_lock, {queues, owner()}, call_deadline());
@@ -304,9 +304,9 @@ class session {
 
     mutable mutex mutex_;
     condition changed_;
-    std::string owner_;                    // once it is known
-    std::chrono::milliseconds lease_{0};   // the same
-    std::vector<std::string> all_queues_;  // the same
+    std::string owner_;  // the worker's, like the next two
+    std::chrono::milliseconds lease_{0};
+    std::vector<std::string> all_queues_;
     bool locked_ = false;
     bool ending_ = false;
     long long server_process_ = 0;
@@ -315,7 +315,7 @@ class session {
     thread thread_;
     wake wake_;
 
-    // The thread's alone.
+    // Used by the thread alone.
     time_point next_round_;
     time_point next_queues_;
     std::map<std::string, time_point> free_since_;
