@@ -465,13 +465,19 @@ adapters: deps  ## build/tls_worker, over https://, and build/river_worker, on R
 	@if echo '#include <libpq-fe.h>' | $(CXX) $(LIBPQ) -E -x c - >/dev/null 2>&1; then \
 	    $(MAKE) -s $(JOBS) $(BUILD)/river_worker; else echo "left out: river_worker; apt-get install libpq-dev"; fi
 # A class of tests each has a server of its own, so that they run side by side.
-ADAPTERS := $(addprefix adapters/,tls $(addprefix river/,Work Notices Stops Crashes BadInput Contract Chaos))
+ADAPTERS := $(addprefix adapters/,tls warnings $(addprefix river/,Work Notices Stops Crashes BadInput Contract Chaos))
 adapters-test: deps deps-adapters  ## ojs_tls.hpp and ojs_river.hpp against openssl s_server, nginx and PostgreSQL
 	$(call run_checks,$(ADAPTERS))
 $(RESULTS)/adapters/tls: $(ON_OPENSSL:%=$(BUILD)/%) $(BUILD)/dev_backend $(BUILD)/shutdown-probe FORCE
 	@OJS_TEST_BUILD=$(BUILD) $(TALLY) run $@ python3 -B tests/adapters/tls_test.py
 $(RESULTS)/adapters/river/%: $(addprefix $(BUILD)/,river_worker river_probe_worker river_contract) FORCE
 	@OJS_TEST_BUILD=$(BUILD) $(TALLY) run $@ python3 -B tests/adapters/river_test.py $*
+
+# Both forms; the separate one without libpq's headers.
+WITH_ADAPTERS := -include ojs_tls.hpp -include ojs_river.hpp -x c++ /dev/null
+$(RESULTS)/adapters/warnings: FORCE
+	@$(YIELD) $(TALLY) run $@ sh -c 'g++ $(SYNTAX) $(HEADERS) $(LIBPQ) $(WITH_ADAPTERS) && \
+	    g++ $(SYNTAX) $(HEADERS) $(SEPARATE) $(WITH_ADAPTERS)'
 
 # Not part of `make check`: they want Go, and once the network for River's own client; the last two take minutes.
 river-interop: deps deps-adapters  ## ojs_river.hpp beside River's clients in Go and Python
