@@ -34,7 +34,7 @@ struct held_job {
     long long attempt = 0;
     bool reported = false;           // a report is under way; kept until it is answered
     bool lost_answer = false;        // the answer to a report was lost: it may have been settled
-    bool settled = false;            // the reporting thread does not know it yet
+    std::string settled_as;          // the action that settled it; the reporting thread may not know yet
     bool came_again = false;         // claimed once more before that was known; that claim is given back
     std::string cancelled_at;        // of the metadata when it was claimed: an earlier run's cancellation
     const char* action = nullptr;    // set by snooze() and the like; null: the worker's outcome decides

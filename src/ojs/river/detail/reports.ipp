@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -149,12 +149,14 @@ class reports {
         for (const auto& each : all) jobs_.change(each->id, [](held_job& job) { job.lost_answer = true; });
     }
     void note_settled(const batch& all, const postgres_rows& rows) {
-        std::set<long long> ids;
-        for (int row = 0; row < rows.size(); ++row) ids.insert(rows.number(row, 0));
+        std::map<long long, std::string> actions;
+        for (int row = 0; row < rows.size(); ++row) actions[rows.number(row, 0)] = rows.text(row, 1);
         for (const auto& each : all) {
-            const auto held =
-                jobs_.change(each->id, [&](held_job& job) { job.settled |= ids.count(each->id) != 0; });
-            if (held) each->done = held->settled;
+            const auto action = actions.find(each->id);
+            const auto held = jobs_.change(each->id, [&](held_job& job) {
+                if (action != actions.end()) job.settled_as = action->second;
+            });
+            if (held) each->done = held->settled_as == each->action;  // not the other of an ACK and a FAIL
         }
     }
     // Jobs that were not found are locked by others, settled by a statement whose answer was lost, or gone.

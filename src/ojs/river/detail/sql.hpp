@@ -69,7 +69,7 @@ SELECT given_back.id IS NOT NULL,
 FROM lost LEFT JOIN given_back ON given_back.id = lost.id)"};
 
 // Many jobs at a time. $1 ids, $2 attempts, $3 actions, $4 errors, $5 delays in milliseconds, $6 what metadata gets, $7 owner,
-// $8 channel. The ids that come back are settled; others are locked, or not ours any more.
+// $8 channel. Jobs that come back are settled by that action; others are locked, or not ours any more.
 //   complete   it is done                     discard, cancel   it is over, for the error
 //   fail       River's back-off, or `delay`   requeue, snooze   again at once, or after `delay`; the attempt does not count
 // A job that somebody asked to cancel does not come again, whatever its worker says but that it is done.
@@ -120,9 +120,9 @@ WITH asked AS (
                     THEN (job.metadata ->> 'snoozes')::numeric ELSE 0 END + 1)
             ELSE job.metadata || coalesce(found.merged, '{}') END
     FROM found WHERE job.id = found.id
-    RETURNING job.id, job.queue, job.state = 'available' AND job.scheduled_at <= now() AS waits
+    RETURNING job.id, found.action, job.queue, job.state = 'available' AND job.scheduled_at <= now() AS waits
 )
-SELECT id, CASE WHEN waits THEN pg_notify($8, json_build_object('queue', queue)::text) END FROM settled)"};
+SELECT id, action, CASE WHEN waits THEN pg_notify($8, json_build_object('queue', queue)::text) END FROM settled)"};
 
 // Of jobs that a settlement did not find: whether one is still ours, so that others have locked it, and whether its run
 // ended without us, which leaves an error of that attempt. $1 ids, $2 attempts, $3 errors, $4 owner.
