@@ -16,7 +16,7 @@ import re
 import sys
 from pathlib import Path
 
-ROOMS = ["base", "core", "system", "net", "server", "worker", "launcher"]
+ROOMS = ["base", "core", "system", "net", "server", "worker", "operating", "launcher"]
 # What no user may name stands in folders of these names, and in the namespace detail.
 INTERNAL = {"detail", "engine", "spool", "http"}
 # Rooms that are compiled only where a macro is 1. Nothing else includes them, so who does not want them pays nothing.
