@@ -7,6 +7,7 @@
 
 #include "../base/detail/text.hpp"
 #include "../core/signals.hpp"
+#include "../host/termination_mode.hpp"
 #include "../net/detail/socket.hpp"
 #include "../net/http_client.hpp"
 #include "../net/json.ipp"

@@ -4,8 +4,8 @@
 
 #include "../base/detail/exchange.hpp"
 #include "../base/detail/text.hpp"
+#include "../host/termination_mode.hpp"
 #include "../net/detail/socket.hpp"
-#include "../system/termination_mode.hpp"
 #include "budget.hpp"
 #include "startup_findings.hpp"
 #include "worker_options.ipp"

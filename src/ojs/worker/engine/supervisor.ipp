@@ -3,7 +3,7 @@
 
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/exchange.hpp"
-#include "../../system/termination_mode.hpp"
+#include "../../host/termination_mode.hpp"
 #include "../budget.hpp"
 #include "../exit_status.hpp"
 #include "heartbeat.ipp"
