@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../../base/detail/sync.hpp"
-#include "../../net/detail/prometheus.ipp"
+#include "../../server/detail/prometheus.ipp"
 #include "../worker.hpp"
 #include "verdict.ipp"
 

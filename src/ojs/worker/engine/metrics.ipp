@@ -10,7 +10,7 @@
 #include "../../base/detail/text.hpp"
 #include "../../base/duration.hpp"
 #include "../../core/lifecycle.hpp"
-#include "../../net/detail/prometheus.ipp"
+#include "../../server/detail/prometheus.ipp"
 #include "watch.ipp"
 
 namespace ojs {
