@@ -15,7 +15,6 @@ static_assert(false, "ojs_server.hpp is version 0.1.0, ojs_shutdown.hpp is versi
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 // clang-format off: the order matters
-#include "ojs/server/draining_server.hpp"
 // clang-format on
 #undef OJS_SHUTDOWN_INLINE
 
@@ -37,11 +36,6 @@ static_assert(false, "ojs_server.hpp is version 0.1.0, ojs_shutdown.hpp is versi
 #endif
 
 // clang-format off: the order matters
-#include "ojs/server/detail/active_threads.ipp"
-#include "ojs/server/detail/event_queue.ipp"
-#include "ojs/server/detail/listeners.ipp"
-#include "ojs/server/detail/server_connection.ipp"
-#include "ojs/server/draining_server.ipp"
 // clang-format on
 
 #undef OJS_SHUTDOWN_INLINE

@@ -20,8 +20,8 @@ from pathlib import Path
 
 # Each header: the rooms that go into it, from the lowest, and the headers it includes.
 PRODUCTS = {
-    "shutdown": (["base", "core", "host", "system", "net", "worker"], []),
-    "server": (["server"], ["shutdown"]),
+    "shutdown": (["base", "core", "host", "system", "net", "server", "worker"], []),
+    "server": ([], ["shutdown"]),
     "process": (["process"], ["shutdown"]),
     "coordinator": (["coordinator"], ["shutdown"]),
     "launcher": (["launcher"], ["process", "coordinator"]),

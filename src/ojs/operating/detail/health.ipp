@@ -7,9 +7,9 @@
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/clock.hpp"
 #include "../../base/detail/proc.hpp"
-#include "../../net/detail/http_routes.ipp"
 #include "../../net/detail/url.hpp"
-#include "../../net/http_server.hpp"
+#include "../../server/detail/http_routes.ipp"
+#include "../../server/http_server.hpp"
 #include "../../worker/worker.hpp"
 #include "metrics.ipp"
 

@@ -11,7 +11,7 @@
 #include "../../base/detail/text.hpp"
 #include "../../base/duration.hpp"
 #include "../../core/lifecycle.hpp"
-#include "../../net/detail/prometheus.ipp"
+#include "../../server/detail/prometheus.ipp"
 #include "../../worker/worker_part.hpp"
 #include "watch.ipp"
 
