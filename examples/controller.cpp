@@ -33,6 +33,7 @@
 #include <vector>
 
 #include "config_file.hpp"
+#include "ojs_operating.hpp"
 #include "ojs_process.hpp"
 
 namespace {

@@ -32,15 +32,12 @@
 #include "ojs/core/shutdown_sequence.hpp"
 #include "ojs/core/signals.hpp"
 
-#include "ojs/system/service_notifier.hpp"
 #include "ojs/host/termination_mode.hpp"
 #include "ojs/host/container.hpp"
 
 #include "ojs/net/http_message.hpp"
 #include "ojs/net/byte_stream.hpp"
 #include "ojs/net/http_client.hpp"
-#include "ojs/server/http_server.hpp"
-#include "ojs/server/draining_server.hpp"
 #include "ojs/net/json.hpp"
 
 #include "ojs/worker/dialect.hpp"
@@ -103,8 +100,6 @@
 #include "ojs/core/shutdown_sequence.ipp"
 #include "ojs/core/signals.ipp"
 
-#include "ojs/system/service_notifier.ipp"
-#include "ojs/system/detail/service_report.ipp"
 #include "ojs/host/termination_mode.ipp"
 #include "ojs/host/detail/pid1.ipp"
 #include "ojs/host/detail/container_evidence.ipp"
@@ -118,17 +113,7 @@
 #include "ojs/net/detail/socket.ipp"
 #include "ojs/net/detail/connection.ipp"
 #include "ojs/net/http_client.ipp"
-#include "ojs/server/detail/http_answer.ipp"
-#include "ojs/server/detail/listener.ipp"
-#include "ojs/server/http_server.ipp"
-#include "ojs/server/detail/active_threads.ipp"
-#include "ojs/server/detail/event_queue.ipp"
-#include "ojs/server/detail/listeners.ipp"
-#include "ojs/server/detail/server_connection.ipp"
-#include "ojs/server/draining_server.ipp"
 #include "ojs/net/json.ipp"
-#include "ojs/server/detail/http_routes.ipp"
-#include "ojs/server/detail/prometheus.ipp"
 
 #include "ojs/worker/engine/verdict.ipp"
 #include "ojs/worker/engine/active_job.ipp"

@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "examples/adapters/tls_openssl.hpp"
+#include "ojs_operating.hpp"
 
 namespace {
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "examples/adapters/river_postgres.hpp"
+#include "ojs_operating.hpp"
 
 namespace {
 

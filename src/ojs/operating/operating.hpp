@@ -1,4 +1,4 @@
-// operating: probes, metrics, control, systemd notification, and the stacks of stuck jobs, for a worker.
+// operating: probes, metrics, control, systemd, and stacks of stuck jobs.
 #pragma once
 
 #include "../worker/worker_part.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "../system/detail/service_report.ipp"
+#include "../server/detail/service_report.ipp"
 #include "detail/health.ipp"
 #include "detail/thread_stack.hpp"
 #include "operating.hpp"

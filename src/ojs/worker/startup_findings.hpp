@@ -1,4 +1,4 @@
-// startup_findings: what stands in the way of a clean stop, as far as a worker looks for it at start.
+// startup_findings: what stands in the way of a clean stop, as a worker logs it.
 #pragma once
 
 #include <chrono>

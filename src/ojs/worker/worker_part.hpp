@@ -1,4 +1,4 @@
-// worker_part: the interface by which an extension, such as ojs_operating.hpp, follows a worker and asks it.
+// worker_part: the seam between a worker and its extensions.
 #pragma once
 
 #include <pthread.h>

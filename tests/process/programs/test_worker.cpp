@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <ojs_shutdown.hpp>
+#include <ojs_operating.hpp>
 #include <stdexcept>
 #include <string>
 #include <thread>
