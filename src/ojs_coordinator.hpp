@@ -2,7 +2,7 @@
 #ifndef OJS_SHUTDOWN_COORDINATOR_HPP
 #define OJS_SHUTDOWN_COORDINATOR_HPP
 
-#include "ojs_shutdown.hpp"
+#include "ojs_server.hpp"
 
 #if OJS_SHUTDOWN_VERSION_MAJOR != 0 || OJS_SHUTDOWN_VERSION_MINOR != 1 || OJS_SHUTDOWN_VERSION_PATCH != 0
 static_assert(false, "ojs_coordinator.hpp is version 0.1.0, ojs_shutdown.hpp is version " OJS_SHUTDOWN_VERSION);

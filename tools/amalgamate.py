@@ -20,10 +20,11 @@ from pathlib import Path
 
 # Each header: the rooms that go into it, from the lowest, and the headers it includes.
 PRODUCTS = {
-    "shutdown": (["base", "core", "host", "system", "net", "worker"], []),
+    "shutdown": (["base", "core", "host", "net", "worker"], []),
     "server": (["server"], ["shutdown"]),
+    "operating": (["operating"], ["server"]),
     "process": (["process"], ["shutdown"]),
-    "coordinator": (["coordinator"], ["shutdown"]),
+    "coordinator": (["coordinator"], ["server"]),
     "launcher": (["launcher"], ["process", "coordinator"]),
 }
 MAIN = "shutdown"

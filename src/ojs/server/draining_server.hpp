@@ -10,7 +10,7 @@
 #include "../base/error.hpp"
 #include "../core/cancel_token.hpp"
 #include "../net/http_message.hpp"
-#include "../net/http_server.hpp"
+#include "http_server.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -10,7 +10,7 @@
 
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/text.hpp"
-#include "../../net/detail/listener.ipp"
+#include "listener.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {

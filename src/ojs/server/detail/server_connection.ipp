@@ -9,10 +9,10 @@
 #include "../../base/detail/fd.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
-#include "../../net/detail/http_answer.ipp"
 #include "../../net/detail/http_parser.ipp"
 #include "../../net/detail/socket.hpp"
 #include "../draining_server.hpp"
+#include "http_answer.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -6,7 +6,7 @@
 
 #include "../base/finding.hpp"
 #include "../host/container.hpp"
-#include "worker_options.hpp"
+#include "../worker/worker_options.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -23,11 +23,6 @@ struct doctor_options {
 // Call it before signals are claimed and before threads are started, so that it sees what was inherited. It listens on
 // the health address for a moment, and sends that one request. Ends within the timeout. [GS 4.3, 6.3]
 std::vector<finding> doctor(const worker_options& options, const doctor_options& how = {});
-
-// The cheap checks of doctor(), which a worker logs at start: budgets, variables, PID 1, the termination-mode file, and in
-// Kubernetes the probes. `closing` as in check_budget(). Thread-safe if the environment does not change meanwhile.
-std::vector<finding> startup_findings(const worker_options& options, const container_probe& where = {},
-                                      std::chrono::milliseconds closing = std::chrono::milliseconds(0));
 
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -3,6 +3,7 @@
 
 #include <new>
 #include <string>
+#include <vector>
 
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/atomic.hpp"
@@ -10,7 +11,8 @@
 #include "../../base/detail/text.hpp"
 #include "../../base/duration.hpp"
 #include "../../core/lifecycle.hpp"
-#include "../../net/detail/prometheus.ipp"
+#include "../../server/detail/prometheus.ipp"
+#include "../../worker/worker_part.hpp"
 #include "watch.ipp"
 
 namespace ojs {
@@ -28,13 +30,11 @@ inline constexpr histogram_bound stop_bound_list[] = {
 inline constexpr histogram_bounds job_bounds{job_bound_list, 15};
 inline constexpr histogram_bounds stop_bounds{stop_bound_list, 11};
 
-// Where a settlement asked the backend to put the job; whether its attempts were used up only the backend knows.
-enum class settled_state : std::uint8_t { completed, retryable, discarded, available };
+// By settled_state. Whether a job's attempts were used up only the backend knows.
 inline constexpr const char* settled_state_names[] = {"completed", "retryable", "discarded", "available"};
 inline constexpr std::size_t settled_state_count = 4;
 
-enum class fetch_end : std::uint8_t { jobs, empty, failed };
-inline constexpr const char* fetch_end_names[] = {"jobs", "empty", "failed"};
+inline constexpr const char* fetch_status_names[] = {"jobs", "empty", "failed"};
 
 // A bounded set of label values: names known from the configuration, and "other" at place 0 for all the rest.
 class label_names {
@@ -74,10 +74,9 @@ class job_metrics {
         for (atomic<pair*>& each : pairs_) delete each.load(memory_order::relaxed);
     }
 
-    void settled(std::string_view queue, std::string_view type, settled_state state,
-                 steady_clock::duration took) noexcept {
-        pair& counted = find(queues_.place_of(queue) * types_.size() + types_.place_of(type));
-        counted.by_state[static_cast<std::size_t>(state)].observe(job_bounds, took);
+    void settled(const job_settlement& job) noexcept {
+        pair& counted = find(queues_.place_of(job.queue) * types_.size() + types_.place_of(job.type));
+        counted.by_state[static_cast<std::size_t>(job.state)].observe(job_bounds, job.duration);
     }
 
     void show(metrics_page& page) const {
@@ -148,7 +147,7 @@ class worker_metrics : public ref_counted {
     }
 
     void note_heartbeat(bool answered) noexcept { count_one(answered ? beats_ok : beats_failed); }
-    void note_fetch(fetch_end how) noexcept { count_one(fetches[static_cast<std::size_t>(how)]); }
+    void note_fetch(fetch_status status) noexcept { count_one(fetches[static_cast<std::size_t>(status)]); }
     void note_turn() noexcept {
         count_one(turns);
         changes.announce();
@@ -175,9 +174,9 @@ class worker_metrics : public ref_counted {
     job_metrics jobs;
     counter beats_ok{0};
     counter beats_failed{0};
-    counter fetches[3] = {};  // by fetch_end
+    counter fetches[3] = {};  // by fetch_status
     counter turns{0};         // of the supervisor's loop
-    watch changes;            // another turn, or no claim left
+    watch changes;            // announced at each turn
 
   private:
     atomic<steady_clock::rep> phase_began_[phase_count] = {};

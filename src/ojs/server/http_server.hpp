@@ -8,7 +8,7 @@
 #include "../base/duration.hpp"
 #include "../base/error.hpp"
 #include "../base/function.hpp"
-#include "http_message.hpp"
+#include "../net/http_message.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -9,7 +9,7 @@
 #include <memory>
 #include <thread>
 
-#include "busy_worker.hpp"
+#include "worker/busy_worker.hpp"
 #include "files.hpp"
 #include "raw_peer.hpp"
 #include "text.hpp"
@@ -41,6 +41,7 @@ struct served {
     template <class Handler>
     served(worker_options given, Handler handler, lifecycle* shared = nullptr) {
         if (given.health_address.empty()) given.health_address = "127.0.0.1:0";
+        given.parts.add(operating());
         given.log.level = log_level::info;
         given.log.hook = [this](const log_record& record) {
             if (record.message == "health server listening") address = record.fields.at(0).value;
@@ -505,6 +506,7 @@ TEST_CASE("health control: what is the same secret") {
 
 TEST_CASE("health control: without a token on loopback and unix sockets only") {
     worker_options options = recorder::options();
+    options.parts.add(operating());
     options.health_control = true;
     CHECK(holds(refused(options).text, "health_address"));
     for (const char* address :
@@ -879,11 +881,11 @@ TEST_CASE("metrics: more names than there are labels for, and one that is called
     std::uint64_t counted = 0;
     for (const std::string& queue : queues) {
         for (const std::string& type : types) {
-            metrics.settled(queue, type, detail::settled_state::completed, 3ms);
+            metrics.settled({queue, type, settled_state::completed, 3ms});
             ++counted;
         }
     }
-    metrics.settled("stranger", "other", detail::settled_state::completed, 3ms);
+    metrics.settled({"stranger", "other", settled_state::completed, 3ms});
     detail::metrics_page page;
     metrics.show(page);
     std::uint64_t shown = 0;
@@ -900,7 +902,7 @@ TEST_CASE("metrics: more names than there are labels for, and one that is called
 TEST_CASE("metrics: durations fall into the recommended buckets") {
     detail::job_metrics metrics({"q"}, {"t"});
     for (const auto took : {-1ms, 0ms, 5ms, 6ms, 300000ms, 300001ms}) {
-        metrics.settled("q", "t", detail::settled_state::available, took);
+        metrics.settled({"q", "t", settled_state::available, took});
     }
     detail::metrics_page page;
     metrics.show(page);

@@ -5,7 +5,7 @@
 
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
-#include "../http_message.ipp"
+#include "../../net/http_message.ipp"
 #include "../http_server.hpp"
 
 namespace ojs {

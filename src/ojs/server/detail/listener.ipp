@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include "../../base/detail/fd.hpp"
-#include "socket.hpp"
-#include "socket.ipp"
-#include "url.hpp"
+#include "../../net/detail/socket.hpp"
+#include "../../net/detail/socket.ipp"
+#include "../../net/detail/url.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

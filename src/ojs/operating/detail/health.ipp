@@ -7,11 +7,11 @@
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/clock.hpp"
 #include "../../base/detail/proc.hpp"
-#include "../../net/detail/http_routes.ipp"
 #include "../../net/detail/url.hpp"
-#include "../../net/http_server.hpp"
-#include "../worker_options.ipp"
-#include "worker_context.ipp"
+#include "../../server/detail/http_routes.ipp"
+#include "../../server/http_server.hpp"
+#include "../../worker/worker.hpp"
+#include "metrics.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -35,39 +35,39 @@ inline std::int64_t process_start_ms() {
 
 // ---- /metrics ----
 
-inline void show_phase(metrics_page& page, const worker_context& worker, phase now) {
+inline void show_phase(metrics_page& page, const running_worker& worker, phase now) {
     page.family("ojs_worker_phase", "gauge", "The phase the worker is in: 1, and 0 for the others.");
     for (int each = 0; each < phase_count; ++each) {
         const auto shown = static_cast<phase>(each);
         page.sample(shown == now ? 1 : 0, label("phase", to_string(shown)));
     }
     page.single("ojs_worker_ready", "gauge", "Whether the backend has answered the worker.",
-                worker.has_answered() ? 1 : 0);
+                worker.connected() ? 1 : 0);
     page.single("ojs_workers_active", "gauge", "Running workers: 1 while this one fetches.",
                 now == phase::running ? 1 : 0);
 }
 
-inline void show_active_jobs(metrics_page& page, const worker_context& worker) {
-    const array<ref<active_job>> jobs = worker.jobs.snapshot();
-    const label_names& queues = worker.metrics->jobs.queues();
+inline void show_active_jobs(metrics_page& page, const running_worker& worker, const label_names& queues,
+                             std::size_t stuck) {
     array<unsigned long long> busy(queues.size());
-    for (const ref<active_job>& job : jobs) ++busy[queues.place_of(job->job.queue)];
+    worker.visit_active_jobs([&](const job& each) { ++busy[queues.place_of(each.queue)]; });
     page.family("ojs_workers_busy", "gauge", "Jobs claimed and not yet settled.");
     for (std::size_t i = 0; i < busy.size(); ++i) page.sample(busy[i], label("queue", queues[i]));
     page.single("ojs_worker_stuck_jobs", "gauge",
-                "Cancelled jobs whose handlers have not returned for stuck_after.",
-                worker.tally.stuck().size());
+                "Cancelled jobs whose handlers have not returned for stuck_after.", stuck);
     page.single("ojs_worker_concurrency", "gauge", "Jobs the worker takes at a time.",
-                worker.options.concurrency);
+                worker.options().concurrency);
 }
 
-inline void show_outcomes(metrics_page& page, const worker_context& worker) {
-    page.single("ojs_worker_jobs_claimed_total", "counter", "Jobs that came with a FETCH.",
-                worker.tally.claimed());
+inline void show_outcomes(metrics_page& page, const worker_report& so_far, std::uint64_t unreported) {
+    page.single("ojs_worker_jobs_claimed_total", "counter", "Jobs that came with a FETCH.", so_far.claimed);
     page.family("ojs_worker_jobs_total", "counter", "Jobs claimed, by what became of them.");
-    for (std::size_t i = 0; i < job_end_count; ++i)
-        page.sample(worker.tally.count(static_cast<job_end>(i)), label("outcome", job_end_names[i]));
-    page.sample(worker.tally.unreported(), label("outcome", "unreported"));
+    page.sample(so_far.completed, label("outcome", "completed"));
+    page.sample(so_far.failed, label("outcome", "failed"));
+    page.sample(so_far.interrupted, label("outcome", "interrupted"));
+    page.sample(so_far.handed_back, label("outcome", "handed_back"));
+    page.sample(so_far.gone, label("outcome", "gone"));
+    page.sample(unreported, label("outcome", "unreported"));
 }
 
 inline void show_requests(metrics_page& page, const worker_metrics& counted) {
@@ -76,7 +76,7 @@ inline void show_requests(metrics_page& page, const worker_metrics& counted) {
     page.sample(read_counter(counted.beats_failed), label("result", "failed"));
     page.family("ojs_worker_fetches_total", "counter", "FETCHes, by result.");
     for (std::size_t i = 0; i < 3; ++i) {
-        page.sample(read_counter(counted.fetches[i]), label("result", fetch_end_names[i]));
+        page.sample(read_counter(counted.fetches[i]), label("result", fetch_status_names[i]));
     }
 }
 
@@ -88,8 +88,8 @@ inline void show_duration(metrics_page& page, const char* name, const char* help
     page.samples(one, stop_bounds);
 }
 
-inline void show_stop(metrics_page& page, const worker_context& worker, phase now) {
-    const worker_metrics& counted = *worker.metrics;
+inline void show_stop(metrics_page& page, const running_worker& worker, const worker_metrics& counted,
+                      phase now) {
     const time_point drain = counted.began(phase::draining);
     const time_point stop = counted.began(phase::stopping);
     show_duration(page, "ojs_worker_drain_duration_seconds", "From the start of the drain to its end.", drain,
@@ -98,7 +98,7 @@ inline void show_stop(metrics_page& page, const worker_context& worker, phase no
                   "From the start of the shutdown to the last heartbeat.",
                   drain == time_point() ? stop : drain, counted.began(phase::terminated));
     const time_point deadline = worker.drain_deadline();
-    std::chrono::milliseconds left = worker.options.shutdown_grace_period;
+    std::chrono::milliseconds left = worker.options().shutdown_grace_period;
     if (deadline != time_point::max()) {
         left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now());
     }
@@ -108,15 +108,17 @@ inline void show_stop(metrics_page& page, const worker_context& worker, phase no
                 left == no_limit ? "+Inf" : seconds_text(static_cast<std::uint64_t>(left.count()) * 1000U));
 }
 
-inline std::string metrics_text(const worker_context& worker, std::int64_t process_start) {
+inline std::string metrics_text(const running_worker& worker, const worker_metrics& counted,
+                                std::int64_t process_start) {
     metrics_page page;
-    const phase now = worker.effective_phase();
+    const phase now = worker.phase();
+    const worker_report so_far = worker.report();
     show_phase(page, worker, now);
-    show_active_jobs(page, worker);
-    show_outcomes(page, worker);
-    worker.metrics->jobs.show(page);
-    show_requests(page, *worker.metrics);
-    show_stop(page, worker, now);
+    show_active_jobs(page, worker, counted.jobs.queues(), so_far.stuck.size());
+    show_outcomes(page, so_far, worker.unreported_jobs());
+    counted.jobs.show(page);
+    show_requests(page, counted);
+    show_stop(page, worker, counted, now);
     page.family("ojs_worker_build_info", "gauge", "Always 1; the label has the version of ojs_shutdown.");
     page.sample(1, label("version", OJS_SHUTDOWN_VERSION));
     page.single("process_start_time_seconds", "gauge", "When the process started, in seconds since 1970.",
@@ -126,15 +128,17 @@ inline std::string metrics_text(const worker_context& worker, std::int64_t proce
 
 // ---- the routes ----
 
-// Answers requests, from several threads at once; touches the worker only by atomics, by short locks and by events.
+// Answers requests, from several threads at once.
 class health_answers : public ref_counted {
   public:
-    explicit health_answers(ref<worker_context> context) : context_(std::move(context)), worker_(*context_) {
+    health_answers(running_worker_ref worker, ref<worker_metrics> counted)
+        : worker_(std::move(worker)), counted_(std::move(counted)) {
         if (process_start_ == 0) process_start_ = wall_started_;
-        const result<endpoint> where = parse_listen_address(worker_.options.health_address);
+        const worker_options& options = worker_->options();
+        const result<endpoint> where = parse_listen_address(options.health_address);
         guard_.on_loopback = where && where->unix_path.empty() && is_local(*where);
-        guard_.open = worker_.options.health_control;
-        guard_.token = worker_.options.health_token;
+        guard_.open = options.health_control;
+        guard_.token = options.health_token;
     }
 
     http_response answer(const http_request& request) {
@@ -157,7 +161,7 @@ class health_answers : public ref_counted {
     // The worker has ended: nobody waits for it any longer.
     void end_waits() noexcept {
         ended_.store(true, memory_order::release);
-        worker_.metrics->changes.announce();
+        counted_->changes.announce();
     }
 
   private:
@@ -172,13 +176,13 @@ class health_answers : public ref_counted {
 
     std::string status_text(phase now) const {
         return cat({"{\"phase\":\"", to_string(now), "\",\"ready\":", is_ready(now) ? "true" : "false",
-                    ",\"active_jobs\":", worker_.jobs.size(), stuck_text(), ",\"since\":\"",
-                    utc_text(wall_time(worker_.metrics->since(now))), "\"}"});
+                    ",\"active_jobs\":", worker_->active_jobs(), stuck_text(), ",\"since\":\"",
+                    utc_text(wall_time(counted_->since(now))), "\"}"});
     }
     // The first 20; empty: none.
     std::string stuck_text() const {
         std::string ids;
-        const std::vector<std::string> stuck = worker_.tally.stuck();
+        const std::vector<std::string> stuck = worker_->report().stuck;
         for (std::size_t i = 0; i < stuck.size() && i < 20; ++i)
             append(ids, {i == 0 ? ",\"stuck_jobs\":[" : ",", json_quote(stuck[i])});
         return stuck.empty() ? ids : ids + "]";
@@ -187,62 +191,61 @@ class health_answers : public ref_counted {
     std::int64_t wall_time(time_point when) const {
         return wall_started_ + std::chrono::duration_cast<std::chrono::milliseconds>(when - started_).count();
     }
-    bool is_ready(phase now) const noexcept { return now == phase::running && worker_.has_answered(); }
+    bool is_ready(phase now) const noexcept { return now == phase::running && worker_->connected(); }
     bool ended() const noexcept { return ended_.load(memory_order::acquire); }
 
     http_response readiness(const http_request&) {
-        const phase now = worker_.effective_phase();
+        const phase now = worker_->phase();
         return json_answer(is_ready(now) ? 200 : 503, status_text(now));
     }
 
     // Pokes the supervisor and waits for a turn of its loop. One that the end of the worker overtakes was alive.
     http_response liveness(const http_request&) {
-        const std::uint64_t seen = worker_.metrics->turns.load(memory_order::acquire);
-        worker_.supervisor.notify();
-        const bool alive = worker_.metrics->changes.await(deadline_after(turn_wait), [&] {
-            return ended() || worker_.metrics->turns.load(memory_order::acquire) != seen;
+        const std::uint64_t seen = counted_->turns.load(memory_order::acquire);
+        worker_->wake();
+        const bool alive = counted_->changes.await(deadline_after(turn_wait), [&] {
+            return ended() || counted_->turns.load(memory_order::acquire) != seen;
         });
-        return json_answer(alive ? 200 : 503, status_text(worker_.effective_phase()));
+        return json_answer(alive ? 200 : 503, status_text(worker_->phase()));
     }
 
     http_response metrics(const http_request&) {
         http_response out;
         out.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
-        out.body = metrics_text(worker_, process_start_);
+        out.body = metrics_text(*worker_, *counted_, process_start_);
         return out;
     }
 
     // ---- control ----
 
     http_response apply(event what, int status) {
-        const bool changed = worker_.life.apply(what, {cause_kind::rpc, 0});
+        const bool changed = worker_->apply(what, {cause_kind::rpc, 0});
         return json_answer(status, cat({"{\"changed\":", changed ? "true" : "false", ",\"phase\":\"",
-                                        to_string(worker_.effective_phase()), "\"}"}));
+                                        to_string(worker_->phase()), "\"}"}));
     }
     http_response quiet(const http_request&) { return apply(event::quiet_request, 200); }
     http_response resume(const http_request&) { return apply(event::resume_request, 200); }
     http_response stop(const http_request&) { return apply(event::stop_request, 202); }
 
-    // Nothing is in flight, and nothing can come: after quiet a FETCH that holds no ticket is never sent.
-    bool drained() const noexcept { return !worker_.may_fetch() && worker_.claims.count() == 0; }
-
     http_response drain(const http_request& request) {
         const result<std::chrono::milliseconds> timeout = read_timeout(request.target);
         if (!timeout) return json_problem(400, cat({"timeout: ", timeout.error().text}));
-        worker_.life.apply(event::quiet_request, {cause_kind::rpc, 0});
+        worker_->apply(event::quiet_request, {cause_kind::rpc, 0});
         if (drains_.fetch_add(1) < most_drains) await_drain(request, deadline_after(*timeout));
         drains_.fetch_sub(1);
-        const bool done = drained();
+        const bool done = worker_->drained();
         return json_answer(done ? 200 : 503, cat({"{\"drained\":", done ? "true" : "false",
-                                                  ",\"active_jobs\":", worker_.jobs.size(), ",\"phase\":\"",
-                                                  to_string(worker_.effective_phase()), "\"}"}));
+                                                  ",\"active_jobs\":", worker_->active_jobs(),
+                                                  ",\"phase\":\"", to_string(worker_->phase()), "\"}"}));
     }
     // A client that has gone does not keep a place from others for long.
     void await_drain(const http_request& request, time_point deadline) {
-        const auto settled = [this] { return ended() || drained() || worker_.may_fetch(); };
+        const auto settled = [this] {
+            return ended() || worker_->drained() || worker_->phase() == phase::running;
+        };
         for (;;) {
             const time_point look = deadline_after(peer_look);
-            if (worker_.metrics->changes.await(look < deadline ? look : deadline, settled)) return;
+            if (counted_->changes.await(look < deadline ? look : deadline, settled)) return;
             if (steady_clock::now() >= deadline || is_abandoned(request)) return;
         }
     }
@@ -253,8 +256,8 @@ class health_answers : public ref_counted {
         return parsed && *parsed > longest_drain ? longest_drain : parsed;
     }
 
-    const ref<worker_context> context_;
-    worker_context& worker_;
+    const running_worker_ref worker_;
+    const ref<worker_metrics> counted_;
     const time_point started_ = steady_clock::now();
     const std::int64_t wall_started_ = wall_clock_ms();  // of the same moment
     std::int64_t process_start_ = process_start_ms();
@@ -263,46 +266,31 @@ class health_answers : public ref_counted {
     atomic<int> drains_{0};
 };
 
-// The server on options.health_address. Sleeps while nobody asks.
-class health_server : public ref_counted {
-  public:
-    static result<ref<health_server>> start(const ref<worker_context>& context) {
-        const worker_options& options = context->options;
-        const ref<health_answers> answers = make_ref<health_answers>(context);
-        http_server_options limits;
-        limits.limits.head = 8 * 1024;
-        limits.limits.body = 1024;
-        limits.max_connections = 16;
-        limits.idle_timeout = std::chrono::seconds(1);  // a silent stranger takes a place from a probe
-        limits.request_timeout = std::chrono::seconds(2);
-        result<http_server> server = http_server::start(
-            options.health_address,
-            [answers](const http_request& request) { return answers->answer(request); }, limits);
-        if (!server) {
-            return error{server.error().code, server.error().sys_errno,
-                         cat({"health_address (OJS_HEALTH_ADDR) '", printable(options.health_address, 120),
-                              "': ", server.error().text})};
-        }
-        context->log.write(
-            log_level::info, "health server listening",
-            {field("address", server->address()), field("control", options.health_control ? "on" : "off")});
-        return make_ref<health_server>(answers, std::move(*server));
+// Listens on options.health_address. Sleeps while nobody asks.
+inline result<http_server> serve_health(const running_worker& worker, ref<health_answers> answers) {
+    const worker_options& options = worker.options();
+    http_server_options limits;
+    limits.limits.head = 8 * 1024;
+    limits.limits.body = 1024;
+    limits.max_connections = 16;
+    limits.idle_timeout = std::chrono::seconds(1);  // a silent stranger takes a place from a probe
+    limits.request_timeout = std::chrono::seconds(2);
+    result<http_server> server = http_server::start(
+        options.health_address,
+        [answers = std::move(answers)](const http_request& request) { return answers->answer(request); },
+        limits);
+    if (!server) {
+        return error{server.error().code, server.error().sys_errno,
+                     cat({"health_address (OJS_HEALTH_ADDR) '", printable(options.health_address, 120),
+                          "': ", server.error().text})};
     }
-
-    health_server(ref<health_answers> answers, http_server server)
-        : answers_(std::move(answers)), server_(std::move(server)) {}
-    ~health_server() override { stop(steady_clock::now()); }
-
-    // Ends the waits for the worker, and lets answers under way be finished until `deadline`.
-    void stop(time_point deadline) {
-        answers_->end_waits();
-        server_.stop(deadline);
-    }
-
-  private:
-    const ref<health_answers> answers_;
-    http_server server_;
-};
+    worker.log(
+        {log_level::info,
+         "health server listening",
+         {field("address", server->address()), field("control", options.health_control ? "on" : "off")},
+         {}});
+    return server;
+}
 
 }  // namespace detail
 }  // namespace v0_1_0

@@ -9,12 +9,12 @@
 #include "../base/detail/exchange.hpp"
 #include "../base/detail/text.hpp"
 #include "../core/detail/wake.hpp"
+#include "../net/detail/http_parser.ipp"
+#include "../net/detail/socket.hpp"
+#include "../net/detail/socket.ipp"
+#include "../net/detail/url.hpp"
 #include "detail/http_answer.ipp"
-#include "detail/http_parser.ipp"
 #include "detail/listener.ipp"
-#include "detail/socket.hpp"
-#include "detail/socket.ipp"
-#include "detail/url.hpp"
 #include "http_server.hpp"
 
 namespace ojs {

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "../../base/detail/text.hpp"
-#include "../http_message.ipp"
-#include "url.hpp"
+#include "../../net/detail/url.hpp"
+#include "../../net/http_message.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
