@@ -141,7 +141,7 @@ class spool_subject : public transport_contract::subject {
     }
 
     const temporary_folder folder_{temporary_folder::kind::in_memory};
-    spool dir_{folder_.path() / "spool"};
+    spool_dir dir_{folder_.path() / "spool"};
     std::map<std::string, std::string> files_;
 };
 

@@ -295,7 +295,57 @@ class spool_body : public ref_counted {
     spool_watcher watcher_;
 };
 
+// ---- the scheme ----
+
+inline result<std::string> spool_directory(std::string_view address) {
+    if (address.empty()) return error{errc::invalid_argument, 0, "spool: names no directory (spool:/DIR)"};
+    if (address.find('\0') != std::string_view::npos)
+        return error{errc::invalid_argument, 0, "the directory's name holds a NUL byte"};
+    return std::string(address);
+}
+
+inline void log_spool_event(const log_hook& log, const spool_event& event) {
+    static constexpr const char* messages[] = {
+        "a file in the spool is not run and stays where it is", "a dead worker's job was recovered",
+        "a folder of claimed jobs may be of a dead worker, and is left alone",
+        "a completed job is settled without its result"};
+    const bool recovered = event.what == spool_event::kind::recovered;
+    log({recovered ? log_level::info : log_level::warn,
+         messages[static_cast<int>(event.what)],
+         {field("file", event.name), field("reason", event.text)},
+         {}});
+}
+
+inline result<transport_ref> open_spool(const transport_setup& setup) {
+    const result<std::string> directory = spool_directory(setup.address);
+    if (!directory) return directory.error();
+    spool_options options;
+    options.directory = *directory;
+    options.recovery_interval = setup.options.heartbeat_interval;
+    options.on_event = [log = setup.log](const spool_event& event) { log_spool_event(log, event); };
+    const ref<spool_transport> made = make_ref<spool_transport>(std::move(options));
+    const result<void> opened = made->open();
+    return opened ? result<transport_ref>(transport_ref(made.get())) : opened.error();
+}
+
+inline std::vector<finding> inspect_spool(std::string_view address) {
+    constexpr const char* fix = "let OJS_URL name a directory the worker may read and write";
+    const result<std::string> directory = spool_directory(address);
+    if (!directory) return {{severity::error, "spool-unusable", directory.error().text, fix}};
+    if (::access(directory->c_str(), R_OK | W_OK | X_OK) == 0) return {};
+    const int failed = errno;
+    const std::string what =
+        cat({"the spool directory ", printable(*directory), " cannot be used: ", errno_text(failed)});
+    if (failed != ENOENT) return {{severity::error, "spool-unusable", what, fix}};
+    return {
+        {severity::warning, "spool-missing", what, "the worker makes it if the directory above it is there"}};
+}
+
 }  // namespace detail
+
+OJS_SHUTDOWN_INLINE transport_scheme spool() {
+    return {"spool", detail::open_spool, detail::inspect_spool};
+}
 
 OJS_SHUTDOWN_INLINE spool_transport::spool_transport(spool_options options)
     : body_(detail::make_ref<detail::spool_body>(std::move(options))) {}
