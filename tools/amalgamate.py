@@ -16,9 +16,9 @@ import re
 import sys
 from pathlib import Path
 
-ROOMS = ["base", "core", "system", "net", "server", "worker", "launcher"]
+ROOMS = ["base", "core", "system", "net", "server", "worker", "spool", "launcher"]
 # What no user may name stands in folders of these names, and in the namespace detail.
-INTERNAL = {"detail", "engine", "spool", "http"}
+INTERNAL = {"detail", "engine", "http"}
 # Rooms that are compiled only where a macro is 1. Nothing else includes them, so who does not want them pays nothing.
 LEAVES = {"server": "OJS_SHUTDOWN_SERVER", "launcher": "OJS_SHUTDOWN_LAUNCHER"}
 FIRST_SCREEN = 100  # columns
@@ -401,7 +401,7 @@ def banner(tree, names, rooms, picojson):
         '    #include "ojs_shutdown.hpp"',
         "",
         "Where everything lives: search for '==== core/' or '==== core/lifecycle'; definitions (.ipp) come",
-        "last; what is in detail/, engine/, spool/ and http/ is not for users."
+        "last; what is in detail/, engine/ and http/ is not for users."
         + (" Begin with worker/worker." if "worker/worker.hpp" in names else ""),
     ]
     listed = [name for name in names if name.endswith(".hpp") and not tree.parts[name].internal]

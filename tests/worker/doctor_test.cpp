@@ -245,7 +245,7 @@ TEST_CASE("doctor: an added scheme is asked about its address, and no backend is
     options.transports.add({"mine", nullptr, nullptr});
     CHECK(ask(options).empty());
     options.transports.add({"mine", nullptr, [](std::string_view address) -> std::vector<finding> {
-                                return {{severity::warning, "mine-odd", std::string(address), ""}};
+                                return {{severity::warning, "mine-odd", std::string(address), "mend it"}};
                             }});
     check_found(ask(options), "mine-odd", severity::warning, "there");
     check_found(ask_url("other:there"), "options", severity::error, "no transport has this scheme");

@@ -1,14 +1,14 @@
 #pragma once
 
-#include "../../base/detail/array.hpp"
-#include "../../base/detail/exchange.hpp"
-#include "spool.hpp"
-#include "spool/claiming.ipp"
-#include "spool/claims.ipp"
-#include "spool/enqueue.ipp"
-#include "spool/intake.ipp"
-#include "spool/recovery.ipp"
-#include "spool/watch.ipp"
+#include "../base/detail/array.hpp"
+#include "../base/detail/exchange.hpp"
+#include "detail/claiming.ipp"
+#include "detail/claims.ipp"
+#include "detail/enqueue.ipp"
+#include "detail/intake.ipp"
+#include "detail/recovery.ipp"
+#include "detail/watch.ipp"
+#include "spool_transport.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -300,7 +300,7 @@ class spool_body : public ref_counted {
 inline result<std::string> spool_directory(std::string_view address) {
     if (address.empty()) return error{errc::invalid_argument, 0, "spool: names no directory (spool:/DIR)"};
     if (address.find('\0') != std::string_view::npos)
-        return error{errc::invalid_argument, 0, "the directory's name holds a NUL byte"};
+        return error{errc::invalid_argument, 0, "spool: the directory's name holds a NUL byte"};
     return std::string(address);
 }
 

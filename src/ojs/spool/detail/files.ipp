@@ -15,11 +15,11 @@
 
 #include <cstdio>
 
-#include "../../../base/detail/clock.hpp"
-#include "../../../base/detail/fd.hpp"
-#include "../../../base/detail/new_file.hpp"
-#include "../../../net/json.ipp"
-#include "../spool.hpp"
+#include "../../base/detail/clock.hpp"
+#include "../../base/detail/fd.hpp"
+#include "../../base/detail/new_file.hpp"
+#include "../../net/json.ipp"
+#include "../spool_transport.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -1,7 +1,7 @@
 // spool_enqueue(): puts a job into a spool, where others see it whole or not at all.
 #pragma once
 
-#include "../spool.hpp"
+#include "../spool_transport.hpp"
 #include "intake.ipp"
 
 namespace ojs {

@@ -1,7 +1,7 @@
 // spool_transport: a directory as the queue; no server is needed. [Spot]
 #pragma once
 
-#include "../transport_scheme.hpp"
+#include "../worker/transport_scheme.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "../worker/recorder.hpp"
 #include "files.hpp"
-#include "recorder.hpp"
 #include "text.hpp"
 
 namespace spool_test {

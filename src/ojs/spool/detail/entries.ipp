@@ -5,8 +5,8 @@
 #include <string_view>
 #include <utility>
 
-#include "../../../base/detail/array.hpp"
-#include "../../../base/duration.hpp"
+#include "../../base/detail/array.hpp"
+#include "../../base/duration.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

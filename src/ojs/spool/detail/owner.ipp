@@ -10,10 +10,10 @@
 #include <sys/param.h>
 #endif
 
-#include "../../../base/detail/atomic.hpp"
-#include "../../../base/detail/exchange.hpp"
-#include "../../../base/detail/proc.hpp"
-#include "../../../base/detail/random.hpp"
+#include "../../base/detail/atomic.hpp"
+#include "../../base/detail/exchange.hpp"
+#include "../../base/detail/proc.hpp"
+#include "../../base/detail/random.hpp"
 #include "files.ipp"
 
 namespace ojs {

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "../../../base/detail/exchange.hpp"
+#include "../../base/detail/exchange.hpp"
 #include "entries.ipp"
 #include "settle.ipp"
 #if OJS_SHUTDOWN_USE_INOTIFY
