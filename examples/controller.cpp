@@ -33,7 +33,8 @@
 #include <vector>
 
 #include "config_file.hpp"
-#include "ojs_shutdown.hpp"
+#include "ojs_process.hpp"
+#include "ojs_spool.hpp"
 
 namespace {
 

@@ -29,7 +29,7 @@
 #include <utility>
 #include <vector>
 
-#include "ojs_shutdown.hpp"
+#include "ojs_spool.hpp"
 
 namespace {
 

@@ -14,7 +14,7 @@
 #endif
 #include <unistd.h>
 
-#include <ojs_shutdown.hpp>
+#include <ojs_spool.hpp>
 #include <string>
 
 namespace {

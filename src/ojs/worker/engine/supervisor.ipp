@@ -3,8 +3,8 @@
 
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/exchange.hpp"
+#include "../../host/termination_mode.hpp"
 #include "../../system/detail/service_report.ipp"
-#include "../../system/termination_mode.hpp"
 #include "../budget.hpp"
 #include "../exit_status.hpp"
 #include "health.ipp"
