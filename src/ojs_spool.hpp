@@ -37,8 +37,8 @@ static_assert(false, "ojs_spool.hpp is version 0.1.0, ojs_shutdown.hpp is versio
 #endif
 
 // clang-format off: the order matters
-#include "ojs/spool/detail/entries.ipp"
 #include "ojs/spool/detail/files.ipp"
+#include "ojs/spool/detail/entries.ipp"
 #include "ojs/spool/detail/owner.ipp"
 #include "ojs/spool/detail/settle.ipp"
 #include "ojs/spool/detail/intake.ipp"

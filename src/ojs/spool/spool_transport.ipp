@@ -102,8 +102,7 @@ class spool_body : public ref_counted {
     }
 
     result<settled> save_checkpoint(const checkpoint_request& request) {
-        if (!is_json(request.state_json))
-            return error{errc::invalid_argument, 0, "spool: the checkpoint is not JSON"};
+        if (!is_json(request.state_json)) return spool_misuse({"the checkpoint is not JSON"});
         const ref<spool_claim> claim = held_.find(request.job_id);
         if (!claim) return settled::gone;
         const lock_guard held(claim->settling);
@@ -297,13 +296,6 @@ class spool_body : public ref_counted {
 
 // ---- the scheme ----
 
-inline result<std::string> spool_directory(std::string_view address) {
-    if (address.empty()) return error{errc::invalid_argument, 0, "spool: names no directory (spool:/DIR)"};
-    if (address.find('\0') != std::string_view::npos)
-        return error{errc::invalid_argument, 0, "spool: the directory's name holds a NUL byte"};
-    return std::string(address);
-}
-
 inline void log_spool_event(const log_hook& log, const spool_event& event) {
     static constexpr const char* messages[] = {
         "a file in the spool is not run and stays where it is", "a dead worker's job was recovered",
@@ -317,10 +309,8 @@ inline void log_spool_event(const log_hook& log, const spool_event& event) {
 }
 
 inline result<transport_ref> open_spool(const transport_setup& setup) {
-    const result<std::string> directory = spool_directory(setup.address);
-    if (!directory) return directory.error();
     spool_options options;
-    options.directory = *directory;
+    options.directory = std::string(setup.address);
     options.recovery_interval = setup.options.heartbeat_interval;
     options.on_event = [log = setup.log](const spool_event& event) { log_spool_event(log, event); };
     const ref<spool_transport> made = make_ref<spool_transport>(std::move(options));
@@ -329,16 +319,14 @@ inline result<transport_ref> open_spool(const transport_setup& setup) {
 }
 
 inline std::vector<finding> inspect_spool(std::string_view address) {
-    constexpr const char* fix = "let OJS_URL name a directory the worker may read and write";
-    const result<std::string> directory = spool_directory(address);
-    if (!directory) return {{severity::error, "spool-unusable", directory.error().text, fix}};
-    if (::access(directory->c_str(), R_OK | W_OK | X_OK) == 0) return {};
+    const std::string directory(address);
+    if (::access(directory.c_str(), R_OK | W_OK | X_OK) == 0) return {};
     const int failed = errno;
-    const std::string what =
-        cat({"the spool directory ", printable(*directory), " cannot be used: ", errno_text(failed)});
-    if (failed != ENOENT) return {{severity::error, "spool-unusable", what, fix}};
-    return {
-        {severity::warning, "spool-missing", what, "the worker makes it if the directory above it is there"}};
+    const bool missing = failed == ENOENT && !directory.empty();
+    return {{missing ? severity::warning : severity::error, missing ? "spool-missing" : "spool-unusable",
+             cat({"the spool directory '", printable(directory), "' cannot be used: ", errno_text(failed)}),
+             missing ? "the worker makes it if the directory above it is there"
+                     : "let OJS_URL name a directory the worker may read and write"}};
 }
 
 }  // namespace detail
