@@ -14,7 +14,7 @@ static_assert(false, "ojs_server.hpp is version 0.1.0, ojs_shutdown.hpp is versi
 #else
 #define OJS_SHUTDOWN_INLINE inline
 #endif
-// clang-format off: the order matters
+// clang-format off
 #include "ojs/server/service_notifier.hpp"
 #include "ojs/server/http_server.hpp"
 #include "ojs/server/draining_server.hpp"
@@ -38,7 +38,7 @@ static_assert(false, "ojs_server.hpp is version 0.1.0, ojs_shutdown.hpp is versi
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 
-// clang-format off: the order matters
+// clang-format off
 #include "ojs/server/service_notifier.ipp"
 #include "ojs/server/detail/service_report.ipp"
 #include "ojs/server/detail/http_answer.ipp"

@@ -4,7 +4,7 @@
 #ifndef OJS_SHUTDOWN_HPP
 #define OJS_SHUTDOWN_HPP
 
-// clang-format off: the order matters
+// clang-format off
 #include "ojs/base/config.hpp"
 #if OJS_SHUTDOWN_SEPARATE
 #define OJS_SHUTDOWN_INLINE
@@ -45,9 +45,9 @@
 #include "ojs/worker/job_context.hpp"
 #include "ojs/worker/exit_status.hpp"
 #include "ojs/worker/transport.hpp"
+#include "ojs/worker/transport_scheme.hpp"
 #include "ojs/worker/transports/memory.hpp"
 #include "ojs/worker/transports/http.hpp"
-#include "ojs/worker/transports/spool.hpp"
 #include "ojs/worker/worker_part.hpp"
 #include "ojs/worker/worker_options.hpp"
 #include "ojs/worker/budget.hpp"
@@ -73,7 +73,7 @@
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 
-// clang-format off: the order matters
+// clang-format off
 #include "ojs/base/detail/small_file.hpp"
 #include "ojs/base/detail/new_file.hpp"
 #include "ojs/base/detail/proc.hpp"
@@ -131,18 +131,7 @@
 #include "ojs/worker/transports/http/requests.ipp"
 #include "ojs/worker/transports/http/answers.ipp"
 #include "ojs/worker/transports/http.ipp"
-#include "ojs/worker/transports/spool/entries.ipp"
-#include "ojs/worker/transports/spool/files.ipp"
-#include "ojs/worker/transports/spool/owner.ipp"
-#include "ojs/worker/transports/spool/settle.ipp"
-#include "ojs/worker/transports/spool/intake.ipp"
-#include "ojs/worker/transports/spool/recovery.ipp"
-#include "ojs/worker/transports/spool/claiming.ipp"
-#include "ojs/worker/transports/spool/claims.ipp"
-#include "ojs/worker/transports/spool/watch.ipp"
-#include "ojs/worker/transports/spool/enqueue.ipp"
-#include "ojs/worker/transports/spool.ipp"
-#include "ojs/worker/engine/backend_url.ipp"
+#include "ojs/worker/transport_scheme.ipp"
 #include "ojs/worker/worker_options.ipp"
 #include "ojs/worker/budget.ipp"
 #include "ojs/worker/startup_findings.ipp"

@@ -20,7 +20,7 @@ TEST_CASE(
     "spool: links, folders, FIFOs, odd names and other people's files are refused, told once, and stay") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
-        spool dir;
+        spool_dir dir;
         dir.options.any_file = any_file;
         const auto transport = dir.open();
         const fs::path request = dir.path / "request";
@@ -66,7 +66,7 @@ TEST_CASE(
 }
 
 TEST_CASE("spool: a socket and a device are not opened") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     if (::mknod((dir.path / "request/null").c_str(), S_IFCHR | 0600, 0x103) != 0) {
         MESSAGE("skipped: no devices can be made here");
@@ -93,7 +93,7 @@ bool kernel_says_it_is_written(const fs::path& path) {
 TEST_CASE("spool: a file that is still being written is left alone until it is whole") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
-        spool dir;
+        spool_dir dir;
         dir.options.any_file = any_file;
         dir.options.settle_time = 1h;
         const auto transport = dir.open();
@@ -117,7 +117,7 @@ TEST_CASE("spool: a file that is still being written is left alone until it is w
 }
 
 TEST_CASE("spool: a file that is left open for writing is told of, and run when it is closed") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     dir.put("a", R"({"type":"noop","args":[]})");
     make_old(dir.path / "request/a");
@@ -138,7 +138,7 @@ TEST_CASE("spool: a file that is left open for writing is told of, and run when 
 }
 
 TEST_CASE("spool: incomplete JSON is not failed while it is fresh, and is when it stays so") {
-    spool dir;
+    spool_dir dir;
     dir.options.settle_time = 1h;
     const auto transport = dir.open();
     write_file(dir.path / "request/a.json", "{\"type\":\"noop\",\"ar");
@@ -152,7 +152,7 @@ TEST_CASE("spool: incomplete JSON is not failed while it is fresh, and is when i
 }
 
 TEST_CASE("spool: a settle_time of a moment ends by itself, and the transport says when") {
-    spool dir;
+    spool_dir dir;
     dir.options.settle_time = 50ms;
     const auto transport = dir.open();
     recorder::event told;
@@ -181,7 +181,7 @@ TEST_CASE("spool: what is no job is FAILed with its reason, keeps its bytes, and
         const std::string& text = each.first;
         const std::string& reason = each.second;
         CAPTURE(text);
-        spool dir;
+        spool_dir dir;
         const auto transport = dir.open();
         write_file(dir.path / "request/bad.json", text);
         make_old(dir.path / "request/bad.json");
@@ -202,7 +202,7 @@ TEST_CASE("spool: what is no job is FAILed with its reason, keeps its bytes, and
 }
 
 TEST_CASE("spool: deep nesting, NUL bytes and a file that is too long are failed, not read on and on") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     write_file(dir.path / "request/1-deep", std::string(100000, '[') + std::string(100000, ']'));
     write_file(dir.path / "request/2-nul", std::string("{\"type\":\"a\0b\",\"args\":[]}", 24));
@@ -217,7 +217,7 @@ TEST_CASE("spool: deep nesting, NUL bytes and a file that is too long are failed
 }
 
 TEST_CASE("spool: members of the wrong type do not stop a job, and an id is what the file says") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     dir.put(
         "a",
@@ -234,7 +234,7 @@ TEST_CASE("spool: members of the wrong type do not stop a job, and an id is what
 }
 
 TEST_CASE("spool: two files with one id are not claimed at the same time by one transport") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     dir.put("a", R"({"type":"noop","args":[1],"id":"same"})");
     dir.put("b", R"({"type":"noop","args":[2],"id":"same"})");
@@ -247,7 +247,7 @@ TEST_CASE("spool: two files with one id are not claimed at the same time by one 
 }
 
 TEST_CASE("spool: a job of a queue that is not ours is left to others") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     dir.put("a", R"({"type":"noop","args":[],"queue":"mail"})");
     dir.put("b", R"({"type":"noop","args":[]})");
@@ -260,7 +260,7 @@ TEST_CASE("spool: a job of a queue that is not ours is left to others") {
 }
 
 TEST_CASE("spool: a job of another queue is left to its workers, whatever else is wrong with it") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     const std::string large(100 << 10, 'x');
     dir.put("a", "{\"type\":\"noop\",\"queue\":\"mail\",\"args\":[\"" + large);
@@ -282,7 +282,7 @@ TEST_CASE("spool: a job of another queue is left to its workers, whatever else i
 
 #if OJS_SHUTDOWN_USE_INOTIFY
 TEST_CASE("spool: a file of another queue is not opened again until it changes") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     const fs::path file = dir.path / "request/a";
     dir.put("a", R"({"type":"noop","args":[],"queue":"mail"})");
@@ -321,7 +321,7 @@ TEST_CASE("spool: what lies under a job's name among our claimed files costs one
         for (const bool folder : {false, true}) {
             CAPTURE(any_file);
             CAPTURE(folder);
-            spool dir;
+            spool_dir dir;
             dir.options.any_file = any_file;
             const auto transport = dir.open();
             const fs::path stray = dir.path / "processing" / dir.names("processing").front() / "a";
@@ -343,7 +343,7 @@ TEST_CASE("spool: what lies under a job's name among our claimed files costs one
 }
 
 TEST_CASE("spool: nothing is claimed once it is no longer wanted, also in the middle") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     for (const char* name : {"a", "b", "c"}) dir.put(name, R"({"type":"noop","args":[]})");
     fetch_request request = dir.asking(3);
@@ -367,7 +367,7 @@ TEST_CASE(
     "spool: a file exchanged or changed between the look and the claim is not taken for what was seen") {
     for (const bool exchanged : {true, false}) {
         CAPTURE(exchanged);
-        spool dir;
+        spool_dir dir;
         const auto transport = dir.open();
         dir.put("a", R"({"type":"seen","args":[]})");
         fetch_request request = dir.asking();
@@ -390,7 +390,7 @@ TEST_CASE(
 }
 
 TEST_CASE("spool: a deadline that has passed claims nothing") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     dir.put("a", R"({"type":"noop","args":[]})");
     const auto answer = transport->fetch(dir.asking(), steady_clock::now() - 1s);
@@ -400,7 +400,7 @@ TEST_CASE("spool: a deadline that has passed claims nothing") {
 }
 
 TEST_CASE("spool: several transports on one directory, several threads each: every job is had once") {
-    spool dir;
+    spool_dir dir;
     constexpr int jobs = 400;
     { const auto makes_it = dir.open(); }
     for (int i = 0; i < jobs; ++i)
@@ -434,7 +434,7 @@ TEST_CASE("spool: several transports on one directory, several threads each: eve
 }
 
 TEST_CASE("spool: heartbeats renew what is held, and nothing else") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     dir.put("a", R"({"type":"noop","args":[]})");
     dir.fetch_one(*transport);

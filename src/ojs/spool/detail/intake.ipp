@@ -1,14 +1,11 @@
-// What waits in request/: which files there are, in the order of their names, and which of them may be run now. ../spool.ipp claims them.
+// What waits in request/: which files there are, in the order of their names, and which of them may be run now.
 #pragma once
 
 #include <cstring>
 
-#include "../../../base/detail/exchange.hpp"
+#include "../../base/detail/exchange.hpp"
 #include "entries.ipp"
 #include "settle.ipp"
-#if OJS_SHUTDOWN_USE_INOTIFY
-#include <sys/inotify.h>
-#endif
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -34,27 +31,21 @@ struct examined {
 };
 
 inline examined look_later(std::chrono::milliseconds pause) {
-    examined out;
-    out.what = readiness::later;
-    out.look_again = pause;
-    return out;
+    return {readiness::later, {}, {}, pause};
 }
-
 inline examined refuse(std::string why) {
-    examined out;
-    out.what = readiness::refused;
-    out.why = std::move(why);
-    return out;
+    return {readiness::refused, std::move(why), {}, {}};
 }
 
 // What is wrong with one file must not hold up the others; what is wrong with us does.
 inline examined cannot_examine(const std::string& name, int failed) {
-    examined out;
     const bool ours = failed == EMFILE || failed == ENFILE || failed == ENOMEM;
-    out.what = failed == ENOENT ? readiness::gone : ours ? readiness::failed : readiness::refused;
-    out.failure = spool_error(cat({"read request/", printable(name)}), failed);
-    out.why = errno_text(failed);
-    return out;
+    return {failed == ENOENT ? readiness::gone
+            : ours           ? readiness::failed
+                             : readiness::refused,
+            errno_text(failed),
+            spool_error(cat({"read request/", printable(name)}), failed),
+            {}};
 }
 
 inline constexpr std::chrono::milliseconds look_rarely{5000};  // at what is not likely to change
@@ -74,10 +65,8 @@ inline std::chrono::milliseconds delay_left(std::string_view object) {
 }
 
 inline std::string id_from_name(const std::string& name) {
-    const std::string ending = ".json";
-    const bool ends =
-        name.size() > ending.size() && name.compare(name.size() - ending.size(), ending.size(), ending) == 0;
-    return ends ? name.substr(0, name.size() - ending.size()) : name;
+    const std::size_t size = name.size() < 6 ? 0 : name.size() - 5;
+    return size > 0 && name.compare(size, 5, ".json") == 0 ? name.substr(0, size) : name;
 }
 
 // The names that wait, kept from one FETCH to the next, and what the kernel says is new among them.
@@ -90,22 +79,10 @@ class spool_waiting {
         put_off_.clear();
         next_due_ = time_point::max();
         scanned_ = time_point::min();
-#if OJS_SHUTDOWN_USE_INOTIFY
-        if (forked || !detail::exchange(was_open_, true)) begin_watch();
-        if (!watch_) return;
-        if (watched_ >= 0) ::inotify_rm_watch(watch_.get(), watched_);
-        watched_ = ::inotify_add_watch(watch_.get(), cat({spool_path, "/request"}).c_str(),
-                                       IN_MOVED_TO | IN_CLOSE_WRITE | IN_ONLYDIR);
-#else
-        static_cast<void>(forked);
-        static_cast<void>(spool_path);
-        static_cast<void>(was_open_);
-#endif
+        listen(spool_path, forked);
     }
     // To poll for news, from any thread once watch() was called; -1: there is none to be had.
-    int watch_fd() const noexcept {
-        return watch_.get();
-    }
+    int watch_fd() const noexcept { return watch_.get(); }
 
     // Takes in what is new. 0 or the errno of a folder that cannot be read.
     int update(int request) {
@@ -125,12 +102,8 @@ class spool_waiting {
         if (place < ready_.size() && ready_[place].name == last) ++place;
         return place < ready_.size() ? &ready_[place].name : nullptr;
     }
-    bool has_ready() const noexcept {
-        return ready_.size() != 0;
-    }
-    void forget(const std::string& name) {
-        ready_.take(name);
-    }
+    bool has_ready() const noexcept { return ready_.size() != 0; }
+    void forget(const std::string& name) { ready_.take(name); }
     void put_off(const std::string& name, std::chrono::milliseconds pause) {
         // A person may put another file in its place, which only the kernel could tell us.
         const std::chrono::milliseconds longest = watched_ >= 0 ? look_seldom : look_rarely;
@@ -140,14 +113,12 @@ class spool_waiting {
         put_off_.put(std::move(entry));
     }
     // Those put off may be wanted now.
-    void look_at_all_again() {
-        look_again_until(time_point::max());
-    }
+    void look_at_all_again() { look_again_until(time_point::max()); }
     void note_foreign(const std::string& name, std::string identity, std::string queue) {
-        spool_entry entry = ready_.take(name);
-        entry.identity = std::move(identity);
-        entry.queue = std::move(queue);
-        ready_.put(std::move(entry));
+        if (spool_entry* const entry = ready_.find(name)) {
+            entry->identity = std::move(identity);
+            entry->queue = std::move(queue);
+        }
     }
     // Null where it is not known to be of another queue.
     const spool_entry* find_foreign(const std::string& name) {
@@ -155,23 +126,9 @@ class spool_waiting {
         return found == nullptr || found->identity.empty() ? nullptr : found;
     }
     // When the next of those put off is due, or some of them may be.
-    time_point next_due() const {
-        return next_due_ < not_before_ ? not_before_ : next_due_;
-    }
+    time_point next_due() const { return next_due_ < not_before_ ? not_before_ : next_due_; }
 
   private:
-#if OJS_SHUTDOWN_USE_INOTIFY
-    void begin_watch() {
-        unique_fd made(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
-        if (!watch_) {
-            watch_ = std::move(made);
-        } else if (made) {
-            ::dup3(made.get(), watch_.get(), O_CLOEXEC);  // others may know its number
-        }
-        watched_ = -1;
-    }
-#endif
-
     void note_due(time_point when) noexcept {
         if (when < next_due_) next_due_ = when;
     }
@@ -198,40 +155,6 @@ class spool_waiting {
         const time_point done = steady_clock::now();
         not_before_ = done + pause_after(done - began);
     }
-
-    void read_news() {
-#if OJS_SHUTDOWN_USE_INOTIFY
-        alignas(struct inotify_event) char buffer[16 * 1024];
-        std::vector<std::string> names;
-        ssize_t got = 0;
-        while (watched_ >= 0 && (got = ::read(watch_.get(), buffer, sizeof buffer)) > 0) {
-            for (ssize_t at = 0; at < got;) {
-                struct inotify_event event {};
-                std::memcpy(&event, buffer + at, sizeof event);
-                take_event(event, buffer + at + sizeof event, names);
-                at += static_cast<ssize_t>(sizeof event + event.len);
-            }
-        }
-        take_names(names);
-#endif
-    }
-
-#if OJS_SHUTDOWN_USE_INOTIFY
-    void take_event(const struct inotify_event& event, const char* name, std::vector<std::string>& names) {
-        if ((event.mask & IN_Q_OVERFLOW) != 0) scanned_ = time_point::min();
-        if ((event.mask & IN_IGNORED) != 0 && event.wd == watched_) watched_ = -1;
-        if (event.len != 0 && *name != '.') names.emplace_back(name);
-    }
-    // All at once: each of those that come in no order would move many that wait.
-    void take_names(const std::vector<std::string>& names) {
-        spool_entries news;
-        for (const std::string* const name : in_order(names)) {
-            if (ready_.find(*name) == nullptr && news.find(*name) == nullptr)
-                news.append(put_off_.take(*name));
-        }
-        ready_.put_all(std::move(news));
-    }
-#endif
 
     // What was put off stays so.
     int scan(int request, time_point now) {
@@ -261,6 +184,52 @@ class spool_waiting {
         return 0;
     }
 
+#if OJS_SHUTDOWN_USE_INOTIFY
+    void listen(const std::string& spool_path, bool forked) {
+        if (forked || !detail::exchange(was_open_, true)) {
+            unique_fd made(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+            if (watch_ && made) ::dup3(made.get(), watch_.get(), O_CLOEXEC);  // others may know its number
+            if (!watch_) watch_ = std::move(made);
+            watched_ = -1;
+        }
+        if (!watch_) return;
+        if (watched_ >= 0) ::inotify_rm_watch(watch_.get(), watched_);
+        watched_ = ::inotify_add_watch(watch_.get(), cat({spool_path, "/request"}).c_str(),
+                                       IN_MOVED_TO | IN_CLOSE_WRITE | IN_ONLYDIR);
+    }
+    void read_news() {
+        alignas(struct inotify_event) char buffer[16 * 1024];
+        std::vector<std::string> names;
+        ssize_t got = 0;
+        while (watched_ >= 0 && (got = ::read(watch_.get(), buffer, sizeof buffer)) > 0) {
+            for (ssize_t at = 0; at < got;) {
+                struct inotify_event event {};
+                std::memcpy(&event, buffer + at, sizeof event);
+                take_event(event, buffer + at + sizeof event, names);
+                at += static_cast<ssize_t>(sizeof event + event.len);
+            }
+        }
+        take_names(names);
+    }
+    void take_event(const struct inotify_event& event, const char* name, std::vector<std::string>& names) {
+        if ((event.mask & IN_Q_OVERFLOW) != 0) scanned_ = time_point::min();
+        if ((event.mask & IN_IGNORED) != 0 && event.wd == watched_) watched_ = -1;
+        if (event.len != 0 && *name != '.') names.emplace_back(name);
+    }
+    // All at once: each of those that come in no order would move many that wait.
+    void take_names(const std::vector<std::string>& names) {
+        spool_entries news;
+        for (const std::string* const name : in_order(names)) {
+            if (ready_.find(*name) == nullptr && news.find(*name) == nullptr)
+                news.append(put_off_.take(*name));
+        }
+        ready_.put_all(std::move(news));
+    }
+#else
+    void listen(const std::string& /*spool_path*/, bool /*forked*/) {}
+    void read_news() {}
+#endif
+
     spool_entries ready_;    // to be looked at
     spool_entries put_off_;  // not to be looked at before their time
     time_point next_due_ = time_point::max();
@@ -269,7 +238,7 @@ class spool_waiting {
     steady_clock::duration pause_{0};
     unique_fd watch_;
     int watched_ = -1;
-    bool was_open_ = false;
+    [[maybe_unused]] bool was_open_ = false;
 };
 
 // Judges the files of request/ by themselves.
@@ -350,8 +319,7 @@ class spool_examiner {
                                  spool_waiting& waiting) {
         const spool_entry* known = waiting.find_foreign(name);
         struct stat about {};
-        return known != nullptr && !is_served(known->queue, queues) &&
-               ::fstatat(folder, name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+        return known != nullptr && !is_served(known->queue, queues) && stat_at(folder, name, about) &&
                identity_of(about) == known->identity;
     }
     // A fresh file may change within the tick of its clock, and is read once more.

@@ -79,19 +79,18 @@ TEST_CASE("spool entries: put at both ends, in the middle, and in place of one o
     CHECK(some.find("e")->queue == "of e");
 }
 
-// What went from the front leaves room there, into which the shorter side moves.
 TEST_CASE("spool entries: put and taken where the front is empty") {
     spool_entries some = made_of({"a", "b", "d", "f", "h", "j"});
     CHECK(some.take("a").queue == "of a");
     CHECK(some.take("b").queue == "of b");
     CHECK(names_of(some) == names{"d", "f", "h", "j"});
     CHECK(some[0].name == "d");
-    some.put(make_entry("e"));  // by moving those before it
+    some.put(make_entry("e"));
     CHECK(names_of(some) == names{"d", "e", "f", "h", "j"});
-    some.put(make_entry("i"));  // by moving those after it
+    some.put(make_entry("i"));
     CHECK(names_of(some) == names{"d", "e", "f", "h", "i", "j"});
-    some.put(make_entry("a"));  // into the last free place
-    some.put(make_entry("0"));  // there is none left
+    some.put(make_entry("a"));
+    some.put(make_entry("0"));
     CHECK(names_of(some) == names{"0", "a", "d", "e", "f", "h", "i", "j"});
     CHECK(some.find("f")->queue == "of f");
 }

@@ -3,17 +3,11 @@
 
 #include <pthread.h>
 #include <sys/file.h>
-#ifdef __linux__
-#include <sys/vfs.h>
-#elif defined(__APPLE__)
-#include <sys/mount.h>
-#include <sys/param.h>
-#endif
 
-#include "../../../base/detail/atomic.hpp"
-#include "../../../base/detail/exchange.hpp"
-#include "../../../base/detail/proc.hpp"
-#include "../../../base/detail/random.hpp"
+#include "../../base/detail/atomic.hpp"
+#include "../../base/detail/exchange.hpp"
+#include "../../base/detail/proc.hpp"
+#include "../../base/detail/random.hpp"
 #include "files.ipp"
 
 namespace ojs {
@@ -43,23 +37,12 @@ inline std::string owner_record() {
 // File systems that one machine alone has mounted, so that a lock nobody holds there says that nobody is alive. Others
 // (of a network, of a cluster, of a hypervisor, in user space) may keep locks to themselves, whatever they are called.
 inline bool is_local_type(std::uint32_t type) noexcept {
-    static constexpr std::uint32_t local[] = {0xef53 /* ext2, ext3, ext4 */,
-                                              0x58465342 /* XFS */,
-                                              0x9123683e /* btrfs */,
-                                              0x01021994 /* tmpfs */,
-                                              0x858458f6 /* ramfs */,
-                                              0x794c7630 /* overlayfs */,
-                                              0xf2f52010 /* F2FS */,
-                                              0x2fc12fc1 /* ZFS */,
-                                              0xca451a4e /* bcachefs */,
-                                              0x52654973 /* reiserfs */,
-                                              0x3153464a /* JFS */,
-                                              0x3434 /* NILFS2 */,
-                                              0x24051905 /* UBIFS */,
-                                              0x72b6 /* JFFS2 */,
-                                              0x4d44 /* FAT */,
-                                              0x2011bab0 /* exFAT */,
-                                              0x7366746e /* NTFS 3 */};
+    // ext2 to ext4, XFS, btrfs, tmpfs, ramfs, overlayfs, F2FS, ZFS, bcachefs, reiserfs, JFS, NILFS2, UBIFS, JFFS2, FAT,
+    // exFAT, NTFS 3
+    static constexpr std::uint32_t local[] = {0xef53,     0x58465342, 0x9123683e, 0x01021994, 0x858458f6,
+                                              0x794c7630, 0xf2f52010, 0x2fc12fc1, 0xca451a4e, 0x52654973,
+                                              0x3153464a, 0x3434,     0x24051905, 0x72b6,     0x4d44,
+                                              0x2011bab0, 0x7366746e};
     for (const std::uint32_t each : local) {
         if (type == each) return true;
     }

@@ -1,7 +1,7 @@
 // spool_enqueue(): puts a job into a spool, where others see it whole or not at all.
 #pragma once
 
-#include "../spool.hpp"
+#include "../spool_transport.hpp"
 #include "intake.ipp"
 
 namespace ojs {
@@ -23,29 +23,28 @@ inline std::string time_name(const char* start) {
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directory, const spool_job& job) {
+    using detail::cat, detail::json_quote, detail::spool_misuse;
     result<detail::spool_folders> opened = detail::open_spool_folders(directory, true);
     if (!opened) return opened.error();
     if (job.type.empty() || job.queue.empty() || job.max_attempts < 0)
-        return error{errc::invalid_argument, 0,
-                     "spool: a job needs a type, a queue and no negative max_attempts"};
+        return spool_misuse({"a job needs a type, a queue and no negative max_attempts"});
     const std::string fault = detail::args_fault(job.args_json);
-    if (!fault.empty()) return error{errc::invalid_argument, 0, detail::cat({"spool: ", fault})};
-    const std::string stamp = detail::cat({detail::time_name("5-"), ".json"});
+    if (!fault.empty()) return spool_misuse({fault});
+    const std::string stamp = cat({detail::time_name("5-"), ".json"});
     const std::string name = job.name.empty() ? stamp : job.name;
     const std::string bad_name = detail::spool_name_fault(name);
-    if (!bad_name.empty()) return error{errc::invalid_argument, 0, detail::cat({"spool: ", bad_name})};
+    if (!bad_name.empty()) return spool_misuse({bad_name});
     const std::string id = detail::id_from_name(name);
-    const std::string text = detail::edited_json(
-        "{}", {{"id", detail::json_quote(id)},
-               {"type", detail::json_quote(job.type)},
-               {"queue", detail::json_quote(job.queue)},
-               {"args", job.args_json},
-               {"max_attempts", job.max_attempts > 0 ? detail::cat({job.max_attempts}) : ""},
-               {"created_at", detail::json_quote(detail::utc_timestamp())}});
+    const std::string text =
+        detail::edited_json("{}", {{"id", json_quote(id)},
+                                   {"type", json_quote(job.type)},
+                                   {"queue", json_quote(job.queue)},
+                                   {"args", job.args_json},
+                                   {"max_attempts", job.max_attempts > 0 ? cat({job.max_attempts}) : ""},
+                                   {"created_at", json_quote(detail::utc_timestamp())}});
     constexpr std::size_t longest = detail::longest_spool_job - detail::room_for_error;
-    if (text.size() >= longest)
-        return error{errc::invalid_argument, 0, detail::cat({"spool: a job is at most ", longest, " bytes"})};
-    const std::string temporary = detail::cat({".new.", detail::hex_text(detail::random_number())});
+    if (text.size() >= longest) return spool_misuse({"a job is at most ", longest, " bytes"});
+    const std::string temporary = cat({".new.", detail::hex_text(detail::random_number())});
     const int request = opened->request.get();
     const result<void> written = detail::write_new_spool_file(request, temporary, text + "\n");
     if (!written) return written.error();
@@ -53,10 +52,8 @@ OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directo
     if (failed == 0 && detail::sync_descriptor(request)) return id;
     const int why = failed != 0 ? failed : errno;
     if (failed != 0) ::unlinkat(request, temporary.c_str(), 0);
-    if (why == EEXIST)
-        return error{errc::invalid_argument, why,
-                     detail::cat({"spool: the name ", detail::printable(name), " is taken"})};
-    return detail::spool_error(detail::cat({"put a job into ", detail::printable(directory, 300)}), why,
+    if (why == EEXIST) return spool_misuse({"the name ", detail::printable(name), " is taken"}, why);
+    return detail::spool_error(cat({"put a job into ", detail::printable(directory, 300)}), why,
                                errc::system);
 }
 

@@ -1,8 +1,8 @@
 // spool_claimer: takes a file of request/ into a worker's hands, or leaves it as it was.
 #pragma once
 
-#include "../../../base/detail/array.hpp"
-#include "../../../base/detail/exchange.hpp"
+#include "../../base/detail/array.hpp"
+#include "../../base/detail/exchange.hpp"
 #include "intake.ipp"
 #include "recovery.ipp"
 
@@ -113,8 +113,7 @@ class spool_claimer {
     // then it is back, with another sidecar.
     static bool is_what_was_examined(int request, int folder, const spool_candidate& found) {
         struct stat about {};
-        if (::fstatat(folder, found.name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0)
-            return true;  // settling will see
+        if (!stat_at(folder, found.name, about)) return true;  // settling will see
         if (about.st_dev != found.about.st_dev || identity_of(about) != identity_of(found.about))
             return false;
         if (!found.opaque || !found.job.malformed.empty()) return true;  // all is in the file itself
@@ -134,7 +133,7 @@ class spool_claimer {
     }
     result<void> move_back(const claimed_file& file, const std::string& temporary) const {
         struct stat about {};
-        if (!options_.any_file || ::fstatat(file.owner, file.name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0)
+        if (!options_.any_file || !stat_at(file.owner, file.name, about))
             return move_to_end(file, spool_end::request);
         return return_with_sidecar(file, read_sidecar(file.spool.request.get(), file.name, about), temporary);
     }

@@ -1,7 +1,7 @@
 // spool_transport: a directory as the queue; no server is needed. [Spot]
 #pragma once
 
-#include "../transport.hpp"
+#include "../worker/transport_scheme.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -75,6 +75,10 @@ class spool_transport : public transport {
   private:
     const detail::ref<detail::spool_body> body_;
 };
+
+// For worker_options::transports: spool:DIR. A FETCH looks for the jobs of dead workers every heartbeat_interval; events go to
+// the worker's log.
+transport_scheme spool();
 
 // A job to put into a spool directory.
 struct spool_job {

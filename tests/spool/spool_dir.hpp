@@ -8,8 +8,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "../worker/recorder.hpp"
 #include "files.hpp"
-#include "recorder.hpp"
 #include "text.hpp"
 
 namespace spool_test {
@@ -34,9 +34,9 @@ inline void make_old(const fs::path& path) {
 }
 
 // A spool directory and what the test does to it from outside.
-class spool {
+class spool_dir {
   public:
-    explicit spool(fs::path where = {}) : path(where.empty() ? own_.path() / "spool" : where) {
+    explicit spool_dir(fs::path where = {}) : path(where.empty() ? own_.path() / "spool" : where) {
         options.directory = path.string();
         options.recovery_interval = 0ms;
         options.on_event = [this](const spool_event& event) {

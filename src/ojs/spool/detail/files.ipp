@@ -11,15 +11,22 @@
 #include <unistd.h>
 #ifdef __linux__
 #include <sys/syscall.h>
+#include <sys/vfs.h>
+#elif defined(__APPLE__)
+#include <sys/mount.h>
+#include <sys/param.h>
+#endif
+#if OJS_SHUTDOWN_USE_INOTIFY
+#include <sys/inotify.h>
 #endif
 
 #include <cstdio>
 
-#include "../../../base/detail/clock.hpp"
-#include "../../../base/detail/fd.hpp"
-#include "../../../base/detail/new_file.hpp"
-#include "../../../net/json.ipp"
-#include "../spool.hpp"
+#include "../../base/detail/clock.hpp"
+#include "../../base/detail/fd.hpp"
+#include "../../base/detail/new_file.hpp"
+#include "../../net/json.ipp"
+#include "../spool_transport.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -32,6 +39,11 @@ inline constexpr std::size_t room_for_error = 64 * 1024;  // of that, for what i
 
 inline error spool_error(std::string_view doing, int failed, errc code = errc::unavailable) {
     return {code, failed, cat({"spool: cannot ", doing, ": ", errno_text(failed)})};
+}
+
+// Of the caller.
+inline error spool_misuse(std::initializer_list<text_part> what, int failed = 0) {
+    return {errc::invalid_argument, failed, "spool: " + cat(what)};
 }
 
 inline bool is_out_of_room(const error& failure) noexcept {
@@ -75,13 +87,15 @@ inline bool is_trusted_owner(uid_t owner) noexcept {
     return owner == 0 || owner == ::geteuid();
 }
 
+inline std::string of_stranger(uid_t owner) {
+    return cat(
+        {"it belongs to user ", static_cast<unsigned>(owner), ", who is neither the one we run as nor root"});
+}
+
 // Why jobs are not safe in a folder; empty if they are. Whoever may write to it may exchange them, or run them again.
 // The sticky bit does not help: it keeps no one from putting in what we are about to.
 inline std::string folder_fault(const struct stat& about) {
-    if (!is_trusted_owner(about.st_uid)) {
-        return cat({"it belongs to user ", static_cast<unsigned>(about.st_uid),
-                    ", who is neither the one we run as nor root"});
-    }
+    if (!is_trusted_owner(about.st_uid)) return of_stranger(about.st_uid);
     if ((about.st_mode & (S_IWGRP | S_IWOTH)) == 0) return {};
     char mode[8];
     std::snprintf(mode, sizeof mode, "%04o", static_cast<unsigned>(about.st_mode & 07777));
@@ -93,7 +107,7 @@ inline result<void> check_folder(int folder, const std::string& doing) {
     if (::fstat(folder, &about) != 0) return spool_error(doing, errno, errc::system);
     const std::string fault = folder_fault(about);
     if (fault.empty()) return {};
-    return error{errc::invalid_argument, 0, cat({"spool: cannot ", doing, ": ", fault})};
+    return spool_misuse({"cannot ", doing, ": ", fault});
 }
 
 // One of the four, made where it is missing. `made` is set if so.
@@ -107,10 +121,8 @@ inline result<unique_fd> open_spool_folder(const spool_folders& spool, const cha
     }
     if (!out) {
         const int failed = errno;
-        const bool other_kind = failed == ELOOP || failed == ENOTDIR;
-        return other_kind ? error{errc::invalid_argument, failed,
-                                  cat({"spool: cannot ", doing, ": not a directory"})}
-                          : spool_error(doing, failed, errc::system);
+        if (failed != ELOOP && failed != ENOTDIR) return spool_error(doing, failed, errc::system);
+        return spool_misuse({"cannot ", doing, ": not a directory"}, failed);
     }
     const result<void> safe = check_folder(out.get(), doing);
     if (!safe) return safe.error();
@@ -126,19 +138,17 @@ inline uid_t link_owner(std::string path) {
 }
 
 inline result<void> open_spool_root(spool_folders& out, const std::string& directory, bool make, bool& made) {
-    if (directory.empty()) return error{errc::invalid_argument, 0, "spool: no directory is named"};
+    if (directory.empty()) return spool_misuse({"no directory is named"});
     if (directory.find('\0') != std::string::npos)
-        return error{errc::invalid_argument, 0, "spool: the directory's name holds a NUL byte"};
+        return spool_misuse({"the directory's name holds a NUL byte"});
     const std::string doing = cat({"open ", printable(directory, 300)});
     made = make && ::mkdir(directory.c_str(), 0700) == 0;
     if (make && !made && errno != EEXIST) {
         const int failed = errno;
         if (::access(directory.c_str(), F_OK) != 0) return spool_error(doing, failed, errc::system);
     }
-    if (const uid_t owner = link_owner(directory); !is_trusted_owner(owner)) {
-        return error{errc::invalid_argument, 0,
-                     cat({"spool: cannot ", doing, ": it is a link of user ", static_cast<unsigned>(owner)})};
-    }
+    if (const uid_t owner = link_owner(directory); !is_trusted_owner(owner))
+        return spool_misuse({"cannot ", doing, ": it is a link of user ", static_cast<unsigned>(owner)});
     out.root = unique_fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!out.root) return spool_error(doing, errno, errc::system);
     const result<void> safe = check_folder(out.root.get(), doing);
@@ -175,12 +185,11 @@ inline result<spool_folders> open_spool_folders(const std::string& directory, bo
         struct stat about {};
         if (::fstat((out.*each.where).get(), &about) != 0)
             return spool_error(cat({"open ", printable(out.path, 300)}), errno, errc::system);
-        if (device != 0 && about.st_dev != device) {
-            return error{errc::invalid_argument, EXDEV,
-                         cat({"spool: ", printable(out.path, 300), "/", each.name,
-                              " is on another file system than request/, so that nothing can be renamed "
-                              "between them"})};
-        }
+        if (device != 0 && about.st_dev != device)
+            return spool_misuse({printable(out.path, 300), "/", each.name,
+                                 " is on another file system than request/, so that nothing can be renamed "
+                                 "between them"},
+                                EXDEV);
         device = about.st_dev;
     }
     if (made_any && !sync_descriptor(out.root.get()))
@@ -257,9 +266,13 @@ inline int rename_to_claim(int from, const std::string& name, int to) noexcept {
     return ::renameat(from, name.c_str(), to, name.c_str()) == 0 ? 0 : errno;
 }
 
+// Of the file itself, not of what a link leads to. False with errno.
+inline bool stat_at(int folder, const std::string& name, struct stat& out) noexcept {
+    return ::fstatat(folder, name.c_str(), &out, AT_SYMLINK_NOFOLLOW) == 0;
+}
 inline bool exists_at(int folder, const std::string& name) noexcept {
     struct stat about {};
-    return ::fstatat(folder, name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0;
+    return stat_at(folder, name, about);
 }
 
 // `name`, or where that is taken `name` with a number added that is not, found in few steps among any number of them.
@@ -334,15 +347,14 @@ inline bool same_file(const struct stat& a, const struct stat& b) noexcept {
 // Opens a file that anyone may have put there. Nothing but a regular file is opened at all: even that may have effects.
 inline spool_file open_spool_file(int folder, const std::string& name) {
     spool_file out;
-    if (::fstatat(folder, name.c_str(), &out.about, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (!stat_at(folder, name, out.about)) {
         out.sys_errno = errno;
         return out;
     }
     if (!S_ISREG(out.about.st_mode)) {
         out.refused = kind_of_file(out.about.st_mode);
     } else if (!is_trusted_owner(out.about.st_uid)) {
-        out.refused = cat({"it belongs to user ", static_cast<unsigned>(out.about.st_uid),
-                           ", who is neither the one we run as nor root"});
+        out.refused = of_stranger(out.about.st_uid);
     } else if (out.about.st_nlink != 1) {
         out.refused = "it has more than one name (hard links)";
     }

@@ -1,8 +1,8 @@
 // How a claimed file of a spool is settled, so that dying at any point leaves it settled or not, and never twice.
 #pragma once
 
-#include "../../../base/detail/array.hpp"
-#include "../job_json.ipp"
+#include "../../base/detail/array.hpp"
+#include "../../worker/transports/job_json.ipp"
 #include "owner.ipp"
 
 namespace ojs {
@@ -153,7 +153,7 @@ inline result<void> return_with_sidecar(const claimed_file& file, std::string_vi
                                         const std::string& temporary) {
     const int request = file.spool.request.get();
     struct stat about {};
-    if (::fstatat(file.owner, file.name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0)
+    if (!stat_at(file.owner, file.name, about))
         return spool_error(cat({"move ", printable(file.name)}), errno);
     for (int left = most_name_races;; --left) {
         const std::string target = free_name(request, file.name);
@@ -217,7 +217,7 @@ inline result<void> decide(const claimed_file& file, const spool_claim& claim, c
                                           decision_name(claim.decision.end, file.name), text);
     struct stat about {};  // goes as it is, and the sidecar after it: what has none was never claimed
     if (text.empty()) return {};
-    if (::fstatat(file.owner, file.name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0)
+    if (!stat_at(file.owner, file.name, about))
         return spool_error(cat({"read ", printable(file.name)}), errno);
     return write_owned(file, temporary, file.owner, sidecar, bound_to(text, about));
 }

@@ -10,7 +10,7 @@ using namespace spool_test;
 // ---- a job's way ----
 
 TEST_CASE("spool: a job is claimed, completed, and its file in done/ has the result and all it came with") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     CHECK(dir.fetch(*transport).empty());
     dir.put(
@@ -44,7 +44,7 @@ TEST_CASE("spool: a job is claimed, completed, and its file in done/ has the res
 }
 
 TEST_CASE("spool: without a result the file goes to done/ as it came") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     const std::string text = "  {\"type\" : \"noop\", \"args\":[],\n\"id\":\"my-id\"}\n\n";
     dir.put("a.json", text);
@@ -54,7 +54,7 @@ TEST_CASE("spool: without a result the file goes to done/ as it came") {
 }
 
 TEST_CASE("spool: files are taken in the order of their names, also one that comes later") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     for (const char* name : {"5-c.json", "5-a.json", "9-z.json", "0-now.json", "5-b.json"})
         dir.put(name, R"({"type":"noop","args":[]})");
@@ -72,7 +72,7 @@ TEST_CASE("spool: files are taken in the order of their names, also one that com
 }
 
 TEST_CASE("spool: settling again, or what was never claimed, is gone") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     dir.put("a", R"({"type":"noop","args":[]})");
     dir.fetch_one(*transport);
@@ -86,7 +86,7 @@ TEST_CASE("spool: settling again, or what was never claimed, is gone") {
 }
 
 TEST_CASE("spool: a claimed file that someone takes away is gone, and nothing comes of it") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     dir.put("a", R"({"type":"noop","args":[]})");
     fs::remove(spool_path(dir.fetch_one(*transport)));
@@ -95,7 +95,7 @@ TEST_CASE("spool: a claimed file that someone takes away is gone, and nothing co
 }
 
 TEST_CASE("spool: of several threads that settle one job at the same time, one is accepted") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     for (int i = 0; i < 20; ++i) {
         const std::string id = "j" + std::to_string(i);
@@ -123,7 +123,7 @@ TEST_CASE("spool: of several threads that settle one job at the same time, one i
 
 TEST_CASE(
     "spool: a failed run waits its delay, which is kept in the file, and the last one goes to failed/") {
-    spool dir;
+    spool_dir dir;
     dir.options.retry_delays = {0ms, 1h};
     {
         const auto transport = dir.open();
@@ -170,7 +170,7 @@ TEST_CASE(
 }
 
 TEST_CASE("spool: a job's own max_attempts counts, and more than the delays last take the last one again") {
-    spool dir;
+    spool_dir dir;
     dir.options.retry_delays = {0ms};
     const auto transport = dir.open();
     dir.put("one", R"({"type":"noop","args":[],"max_attempts":1})");
@@ -188,14 +188,14 @@ TEST_CASE("spool: a job's own max_attempts counts, and more than the delays last
 }
 
 TEST_CASE("spool: a delay never lasts longer than it was meant to, wherever the clock was set") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     dir.put("a", R"({"type":"noop","args":[],"spool":{"not_before_ms":9000000000000000,"delay_ms":0}})");
     CHECK(dir.fetch_one(*transport).id == "a");
 }
 
 TEST_CASE("spool: handed back, a file is in request/ at once, whole, once, and no run is counted") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     const std::string text = " {\"type\":\"noop\", \"args\":[ ]}\n";
     dir.put("a", text);
@@ -213,7 +213,7 @@ TEST_CASE("spool: handed back, a file is in request/ at once, whole, once, and n
 // ---- any file ----
 
 TEST_CASE("spool: with any_file every regular file is a job, and stays as it is") {
-    spool dir;
+    spool_dir dir;
     dir.options.any_file = true;
     const auto transport = dir.open();
     dir.put("4-200-prove.json", odd_bytes);
@@ -249,7 +249,7 @@ TEST_CASE("spool: with any_file every regular file is a job, and stays as it is"
 }
 
 TEST_CASE("spool: with any_file runs, delay, checkpoint and error are kept beside the file") {
-    spool dir;
+    spool_dir dir;
     dir.options.any_file = true;
     dir.options.retry_delays = {0ms, 1h};
     {
@@ -287,7 +287,7 @@ TEST_CASE("spool: with any_file runs, delay, checkpoint and error are kept besid
 }
 
 TEST_CASE("spool: with any_file a file that failed for good has its error beside it") {
-    spool dir;
+    spool_dir dir;
     dir.options.any_file = true;
     dir.options.retry_delays = {};
     const auto transport = dir.open();
@@ -306,7 +306,7 @@ TEST_CASE("spool: with any_file a file that failed for good has its error beside
 TEST_CASE("spool: moved from failed/ to request/ by hand, a job has one more run") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
-        spool dir;
+        spool_dir dir;
         dir.options.any_file = any_file;
         dir.options.retry_delays = {0ms};
         const auto transport = dir.open();
@@ -339,7 +339,7 @@ TEST_CASE("spool: moved from failed/ to request/ by hand, a job has one more run
 }
 
 TEST_CASE("spool: with any_file a job that removed its own file is done") {
-    spool dir;
+    spool_dir dir;
     dir.options.any_file = true;
     const auto transport = dir.open();
     for (const bool renamed : {false, true}) {
@@ -362,7 +362,7 @@ TEST_CASE("spool: with any_file a job that removed its own file is done") {
 }
 
 TEST_CASE("spool: what is kept beside a file is not believed of another of the same name") {
-    spool dir;
+    spool_dir dir;
     dir.options.any_file = true;
     const auto transport = dir.open();
     dir.put("proof", odd_bytes);
@@ -385,7 +385,7 @@ TEST_CASE("spool: what is kept beside a file is not believed of another of the s
 }
 
 TEST_CASE("spool: with any_file a job may write into its file, and its runs are counted all the same") {
-    spool dir;
+    spool_dir dir;
     dir.options.any_file = true;
     const auto transport = dir.open();
     dir.put("proof", odd_bytes);
@@ -397,7 +397,7 @@ TEST_CASE("spool: with any_file a job may write into its file, and its runs are 
 }
 
 TEST_CASE("spool: with any_file what another worker counted between the look and the claim is not lost") {
-    spool dir;
+    spool_dir dir;
     dir.options.any_file = true;
     dir.options.retry_delays = {0ms, 1h};
     const auto looks = dir.open();
@@ -426,7 +426,7 @@ TEST_CASE("spool: with any_file what another worker counted between the look and
 TEST_CASE("spool: a name that is taken is not overwritten, in any folder") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
-        spool dir;
+        spool_dir dir;
         dir.options.any_file = any_file;
         const auto transport = dir.open();
         const std::string first = R"({"type":"noop","args":[1]})";
@@ -455,7 +455,7 @@ TEST_CASE("spool: a name that is taken is not overwritten, in any folder") {
 
 TEST_CASE("spool: however many have a name, the next of it gets one, at once") {
     const temporary_folder where(temporary_folder::kind::in_memory);
-    spool dir(where.path() / "spool");
+    spool_dir dir(where.path() / "spool");
     const auto transport = dir.open();
     constexpr int many = 100001;
     const detail::unique_fd done(::open((dir.path / "done").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -475,7 +475,7 @@ TEST_CASE("spool: however many have a name, the next of it gets one, at once") {
 // ---- checkpoints ----
 
 TEST_CASE("spool: a checkpoint travels with a FAIL in meta.checkpoint, and one that was saved does as well") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     dir.put("a", R"({"type":"noop","args":[],"meta":{"m":1,"checkpoint":"old"}})");
     CHECK(member(dir.fetch_one(*transport).meta_json, "checkpoint") == "\"old\"");
@@ -498,7 +498,7 @@ TEST_CASE("spool: a checkpoint travels with a FAIL in meta.checkpoint, and one t
 }
 
 TEST_CASE("spool: a checkpoint that is no JSON is refused, and spoils no FAIL") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     dir.put("a", R"({"type":"noop","args":[]})");
     dir.fetch_one(*transport);
@@ -512,7 +512,7 @@ TEST_CASE("spool: a checkpoint that is no JSON is refused, and spoils no FAIL") 
 // ---- putting jobs in ----
 
 TEST_CASE("spool_enqueue: a job arrives whole, and in its place in the order") {
-    spool dir;
+    spool_dir dir;
     const std::string where = dir.path.string();
     const auto first = spool_enqueue(where, {"text.count", "[12345678901234567890,\"x\"]", "default", 7, ""});
     REQUIRE_MESSAGE(first, first.error().text);
@@ -533,7 +533,7 @@ TEST_CASE("spool_enqueue: a job arrives whole, and in its place in the order") {
 
 TEST_CASE(
     "spool_enqueue: what is no job, or a name that leads elsewhere, is refused, and nothing is left behind") {
-    spool dir;
+    spool_dir dir;
     const std::string where = dir.path.string();
     REQUIRE(spool_enqueue(where, {"noop", "[]", "default", 0, "taken"}));
     const spool_job bad[] = {{"", "[]", "default", 0, ""},
@@ -563,7 +563,7 @@ TEST_CASE(
 }
 
 TEST_CASE("spool_enqueue: many at the same time all arrive") {
-    spool dir;
+    spool_dir dir;
     std::vector<std::thread> threads;
     std::atomic<int> put{0};
     for (int i = 0; i < 4; ++i) {
@@ -581,7 +581,7 @@ TEST_CASE("spool_enqueue: many at the same time all arrive") {
 
 TEST_CASE("spool: the transport says when there may be work, and no more once it was told to stop") {
 #if OJS_SHUTDOWN_USE_INOTIFY
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     CHECK(dir.fetch(*transport).empty());
     recorder::counter told;
@@ -605,11 +605,12 @@ TEST_CASE("spool: the transport says when there may be work, and no more once it
 
 TEST_CASE(
     "spool: a worker with a spool: URL runs what is put in, at once, and stops with everything settled") {
-    spool dir;
+    spool_dir dir;
     worker_options options;
     options.url = "spool:" + dir.path.string();
     options.poll_interval = OJS_SHUTDOWN_USE_INOTIFY ? 1h : 10ms;
     options.log.level = log_level::off;
+    options.transports.add(ojs::spool());
     recorder::counter ran;
     recorder::event running;
     {
@@ -641,34 +642,27 @@ TEST_CASE(
     CHECK(dir.owners() == 0);
 }
 
-TEST_CASE("spool: URLs of spool directories are checked where options are") {
-    const auto url_of = [](const char* url) {
-        return worker_options::from_environment(
-            [=](const char* name) { return std::string(name) == "OJS_URL" ? url : nullptr; });
-    };
-    for (const char* good : {"spool:/var/spool/jobs", "spool:jobs", "spool:./a b"}) CHECK(url_of(good));
-    for (const char* bad : {"spool:", "spool", "Spool:/x"}) CHECK(!url_of(bad));
-}
-
 TEST_CASE("spool: a worker with a URL that names no usable directory does not start") {
     temporary_folder at;
     write_file(at.path() / "file", "");
-    for (const std::string& url : {std::string("spool:"), "spool:" + at.path().string() + "/file",
-                                   "spool:" + at.path().string() + "/none/spool"}) {
+    for (const std::string& url :
+         {std::string("spool:"), std::string("spool:a\0b", 9), "spool:" + at.path().string() + "/file",
+          "spool:" + at.path().string() + "/none/spool"}) {
         CAPTURE(url);
         worker_options options;
         options.url = url;
         options.log.level = log_level::off;
+        options.transports.add(ojs::spool());
         worker own(options);
         own.register_handler("noop", [](job_context&) {});
         const auto started = own.start();
         REQUIRE(!started);
-        CHECK(!started.error().text.empty());
+        CHECK(holds(started.error().text, ": spool: "));
     }
 }
 
 TEST_CASE("spool: a job larger than can be read again is refused at once, and so is a checkpoint") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     spool_job job;
     job.type = "noop";
@@ -697,7 +691,7 @@ TEST_CASE("spool: a job larger than can be read again is refused at once, and so
 }
 
 TEST_CASE("spool: with any_file a checkpoint too large to be read again is refused") {
-    spool dir;
+    spool_dir dir;
     dir.options.any_file = true;
     const auto transport = dir.open();
     dir.put("a", odd_bytes);
@@ -709,7 +703,7 @@ TEST_CASE("spool: with any_file a checkpoint too large to be read again is refus
 }
 
 TEST_CASE("spool: a file whose clock is a little ahead of ours may still be written") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     dir.options.settle_time = 5s;
     const auto patient = dir.open();
@@ -719,4 +713,26 @@ TEST_CASE("spool: a file whose clock is a little ahead of ours may still be writ
     CHECK(dir.fetch(*patient).empty());
     CHECK(dir.names("request") == names{"a"});
     CHECK(dir.names("failed").empty());
+}
+
+// ---- its scheme ----
+
+TEST_CASE("spool: doctor() looks at the directory, and does not make it") {
+    const auto inspect = ojs::spool().inspect;
+    spool_dir dir;
+    make_folder(dir.path);
+    CHECK(inspect(dir.path.string()).empty());
+    for (int i = 0; i < 2; ++i) {
+        const std::vector<finding> missing = inspect((dir.path / "none").string());
+        REQUIRE(missing.size() == 1);
+        CHECK(missing[0].id == std::string("spool-missing"));
+        CHECK(missing[0].severity == severity::warning);
+        CHECK(holds(missing[0].what, "No such file"));
+    }
+    for (const char* address : {"/dev/null/x", ""}) {
+        const std::vector<finding> unusable = inspect(address);
+        REQUIRE(unusable.size() == 1);
+        CHECK(unusable[0].id == std::string("spool-unusable"));
+        CHECK(unusable[0].severity == severity::error);
+    }
 }

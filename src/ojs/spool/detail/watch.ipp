@@ -3,9 +3,9 @@
 
 #include <poll.h>
 
-#include "../../../base/detail/atomic.hpp"
-#include "../../../core/detail/wake.hpp"
-#include "../spool.hpp"
+#include "../../base/detail/atomic.hpp"
+#include "../../core/detail/wake.hpp"
+#include "../spool_transport.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

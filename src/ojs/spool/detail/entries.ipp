@@ -5,8 +5,8 @@
 #include <string_view>
 #include <utility>
 
-#include "../../../base/detail/array.hpp"
-#include "../../../base/duration.hpp"
+#include "../../base/detail/array.hpp"
+#include "../../base/duration.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -22,7 +22,7 @@ struct spool_entry {
     std::string queue;     // that queue
 };
 
-// Entries in the order of their names. Most come at the end and go from the front, so whichever side is shorter moves.
+// Entries in the order of their names. Most come at the end and go from the front: neither moves the others.
 class spool_entries {
   public:
     std::size_t size() const noexcept { return all_.size() - first_; }
@@ -50,30 +50,26 @@ class spool_entries {
         while (place < size() && (*this)[place].name < name) ++place;
         return place < size() && (*this)[place].name == name ? &(*this)[place++] : nullptr;
     }
-    // In place of one of that name, if there is one.
-    void put(spool_entry added) {
-        if (spool_entry* const known = find(added.name)) {
-            *known = std::move(added);
-            return;
-        }
-        std::size_t place = first_ + place_of(added.name);
-        if (first_ > 0 && place - first_ < all_.size() - place) {
-            --first_;
-            --place;
-            for (std::size_t i = first_; i < place; ++i) all_[i] = std::move(all_[i + 1]);
-        } else {
-            all_.push_back({});
-            for (std::size_t i = all_.size() - 1; i > place; --i) all_[i] = std::move(all_[i - 1]);
-        }
-        all_[place] = std::move(added);
-    }
-    // The same for all of another list: one by one where few of them do not come at the end.
+    // In place of those of the same names, if there are any.
     void put_all(spool_entries added) {
         if (size() == 0) return detail::swap(*this, added);
-        const std::size_t among = added.place_of((*this)[size() - 1].name);
-        if (among > few) return merge(added);
-        for (std::size_t i = 0; i < added.size(); ++i)
-            i <= among ? put(std::move(added[i])) : append(std::move(added[i]));
+        std::size_t left = 0;  // of `added`: those that are new
+        for (std::size_t i = 0; i < added.size(); ++i) {
+            spool_entry each = std::move(added[i]);
+            spool_entry* const known = find(each.name);
+            (known != nullptr ? *known : added[left++]) = std::move(each);
+        }
+        std::size_t from = all_.size();
+        for (std::size_t i = 0; i < left; ++i) all_.push_back({});
+        for (std::size_t to = all_.size(); left > 0;) {
+            const bool old = from > first_ && added[left - 1].name < all_[from - 1].name;
+            all_[--to] = std::move(old ? all_[--from] : added[--left]);
+        }
+    }
+    void put(spool_entry added) {
+        spool_entries one;
+        one.append(std::move(added));
+        put_all(std::move(one));
     }
     // With only the name where it is not among them.
     spool_entry take(std::string_view name) {
@@ -85,21 +81,6 @@ class spool_entries {
     }
 
   private:
-    static constexpr std::size_t few = 8;
-
-    // In one walk through both.
-    void merge(spool_entries& added) {
-        spool_entries both;
-        std::size_t next = 0;
-        for (std::size_t i = 0; i < added.size(); ++i) {
-            while (next < size() && (*this)[next].name < added[i].name)
-                both.append(std::move((*this)[next++]));
-            if (next < size() && (*this)[next].name == added[i].name) ++next;
-            both.append(std::move(added[i]));
-        }
-        while (next < size()) both.append(std::move((*this)[next++]));
-        detail::swap(*this, both);
-    }
     void remove(std::size_t place) {
         if (place - first_ < all_.size() - place) {
             for (std::size_t i = place; i > first_; --i) all_[i] = std::move(all_[i - 1]);

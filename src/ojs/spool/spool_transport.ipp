@@ -1,14 +1,14 @@
 #pragma once
 
-#include "../../base/detail/array.hpp"
-#include "../../base/detail/exchange.hpp"
-#include "spool.hpp"
-#include "spool/claiming.ipp"
-#include "spool/claims.ipp"
-#include "spool/enqueue.ipp"
-#include "spool/intake.ipp"
-#include "spool/recovery.ipp"
-#include "spool/watch.ipp"
+#include "../base/detail/array.hpp"
+#include "../base/detail/exchange.hpp"
+#include "detail/claiming.ipp"
+#include "detail/claims.ipp"
+#include "detail/enqueue.ipp"
+#include "detail/intake.ipp"
+#include "detail/recovery.ipp"
+#include "detail/watch.ipp"
+#include "spool_transport.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -102,8 +102,7 @@ class spool_body : public ref_counted {
     }
 
     result<settled> save_checkpoint(const checkpoint_request& request) {
-        if (!is_json(request.state_json))
-            return error{errc::invalid_argument, 0, "spool: the checkpoint is not JSON"};
+        if (!is_json(request.state_json)) return spool_misuse({"the checkpoint is not JSON"});
         const ref<spool_claim> claim = held_.find(request.job_id);
         if (!claim) return settled::gone;
         const lock_guard held(claim->settling);
@@ -295,7 +294,46 @@ class spool_body : public ref_counted {
     spool_watcher watcher_;
 };
 
+// ---- the scheme ----
+
+inline void log_spool_event(const log_hook& log, const spool_event& event) {
+    static constexpr const char* messages[] = {
+        "a file in the spool is not run and stays where it is", "a dead worker's job was recovered",
+        "a folder of claimed jobs may be of a dead worker, and is left alone",
+        "a completed job is settled without its result"};
+    const bool recovered = event.what == spool_event::kind::recovered;
+    log({recovered ? log_level::info : log_level::warn,
+         messages[static_cast<int>(event.what)],
+         {field("file", event.name), field("reason", event.text)},
+         {}});
+}
+
+inline result<transport_ref> open_spool(const transport_setup& setup) {
+    spool_options options;
+    options.directory = std::string(setup.address);
+    options.recovery_interval = setup.options.heartbeat_interval;
+    options.on_event = [log = setup.log](const spool_event& event) { log_spool_event(log, event); };
+    const ref<spool_transport> made = make_ref<spool_transport>(std::move(options));
+    const result<void> opened = made->open();
+    return opened ? result<transport_ref>(transport_ref(made.get())) : opened.error();
+}
+
+inline std::vector<finding> inspect_spool(std::string_view address) {
+    const std::string directory(address);
+    if (::access(directory.c_str(), R_OK | W_OK | X_OK) == 0) return {};
+    const int failed = errno;
+    const bool missing = failed == ENOENT && !directory.empty();
+    return {{missing ? severity::warning : severity::error, missing ? "spool-missing" : "spool-unusable",
+             cat({"the spool directory '", printable(directory), "' cannot be used: ", errno_text(failed)}),
+             missing ? "the worker makes it if the directory above it is there"
+                     : "let OJS_URL name a directory the worker may read and write"}};
+}
+
 }  // namespace detail
+
+OJS_SHUTDOWN_INLINE transport_scheme spool() {
+    return {"spool", detail::open_spool, detail::inspect_spool};
+}
 
 OJS_SHUTDOWN_INLINE spool_transport::spool_transport(spool_options options)
     : body_(detail::make_ref<detail::spool_body>(std::move(options))) {}

@@ -59,7 +59,7 @@ TEST_CASE(
     "not") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
-        spool dir;
+        spool_dir dir;
         dir.options.any_file = any_file;
         const auto alive = dir.open();
         dir.put("a", R"({"type":"noop","args":[]})");
@@ -86,7 +86,7 @@ TEST_CASE(
 }
 
 TEST_CASE("spool: a worker killed by SIGKILL is recovered by another process's kernel's word") {
-    spool dir;
+    spool_dir dir;
     dir.options.retry_delays = {0ms};
     { const auto makes_it = dir.open(); }
     for (int run = 1; run <= 2; ++run) {
@@ -127,7 +127,7 @@ TEST_CASE("spool: what a dead worker had decided is carried out, whatever was al
         for (const bool still_there : {true, false}) {
             CAPTURE(end);
             CAPTURE(still_there);
-            spool dir;
+            spool_dir dir;
             { const auto makes_it = dir.open(); }
             const fs::path dead = dir.path / "processing" / "1-dead";
             fs::create_directory(dead);
@@ -148,7 +148,7 @@ TEST_CASE("spool: what a dead worker had decided is carried out, whatever was al
 }
 
 TEST_CASE("spool: a dead worker's job that cannot be moved now is kept, decision and all, until it can") {
-    spool dir;
+    spool_dir dir;
     { const auto makes_it = dir.open(); }
     const immutable_folder done(dir.path / "done");
     if (!done) {
@@ -194,7 +194,7 @@ TEST_CASE("spool: with any_file, too, dying between two steps of settling loses 
     };
     for (const moment& each : moments) {
         CAPTURE(each.what);
-        spool dir;
+        spool_dir dir;
         dir.options.any_file = true;
         { const auto makes_it = dir.open(); }
         const fs::path dead = dir.path / "processing" / "1-dead";
@@ -220,7 +220,7 @@ TEST_CASE("spool: with any_file, too, dying between two steps of settling loses 
 TEST_CASE("spool: what lies beside a dead worker's job without having been claimed is never a job") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
-        spool dir;
+        spool_dir dir;
         dir.options.any_file = any_file;
         const std::string payout = R"({"type":"payout","args":[1000000]})";
         {
@@ -257,7 +257,7 @@ TEST_CASE("spool: what cannot be read is in failed/ after one claim, also when i
     for (const auto& each : bad) {
         const std::string& reason = each.second;
         CAPTURE(reason);
-        spool dir;
+        spool_dir dir;
         {
             const auto dead = dir.open();
             dir.put("a", each.first);
@@ -303,7 +303,7 @@ TEST_CASE("spool: only on a file system of one machine is another boot's worker 
                             kind{0x9123683e, true} /* btrfs */, kind{0x01021994, true} /* tmpfs */,
                             kind{0x794c7630, true} /* overlayfs */, kind{0x2fc12fc1, true} /* ZFS */}) {
         CAPTURE(each.type);
-        spool dir;
+        spool_dir dir;
         { const auto makes_it = dir.open(); }
         const fs::path dead = dir.path / "processing" / "4711-00";
         fs::create_directory(dead);
@@ -326,7 +326,7 @@ TEST_CASE("spool: only on a file system of one machine is another boot's worker 
 // ---- fork() ----
 
 TEST_CASE("spool: a process that a dead worker's handler had forked does not keep its jobs") {
-    spool dir;
+    spool_dir dir;
     { const auto makes_it = dir.open(); }
     dir.put("a", R"({"type":"noop","args":[]})");
     int held[2] = {-1, -1};   // the forked one lives until this is closed
@@ -356,7 +356,7 @@ TEST_CASE("spool: a process that a dead worker's handler had forked does not kee
 }
 
 TEST_CASE("spool: who wants no job now still frees those of a dead worker, for others") {
-    spool dir;
+    spool_dir dir;
     {
         const auto dead = dir.open();
         dir.put("a", R"({"type":"noop","args":[]})");
@@ -370,7 +370,7 @@ TEST_CASE("spool: who wants no job now still frees those of a dead worker, for o
 }
 
 TEST_CASE("spool: in a forked process a transport claims into a folder of its own, and leaves the other's") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     dir.put("a", R"({"type":"noop","args":[]})");
     dir.put("b", R"({"type":"noop","args":[]})");
@@ -394,7 +394,7 @@ TEST_CASE("spool: in a forked process a transport claims into a folder of its ow
 }
 
 TEST_CASE("spool: a folder of which nobody can say whose it is is left alone, and told once") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     const fs::path odd = dir.path / "processing" / "somebody";
     fs::create_directory(odd);
@@ -410,7 +410,7 @@ TEST_CASE("spool: a folder of which nobody can say whose it is is left alone, an
 TEST_CASE(
     "spool: an empty folder without a lock is taken away when it is old, not while someone may be making "
     "it") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     fs::create_directory(dir.path / "processing" / "young");
     fs::create_directory(dir.path / "processing" / "old");
@@ -421,7 +421,7 @@ TEST_CASE(
 }
 
 TEST_CASE("spool: a transport that ends without jobs leaves nothing behind") {
-    spool dir;
+    spool_dir dir;
     {
         const auto transport = dir.open();
         dir.put("a", R"({"type":"noop","args":[]})");
@@ -435,7 +435,7 @@ TEST_CASE("spool: a transport that ends without jobs leaves nothing behind") {
 }
 
 TEST_CASE("spool: the owner's record says who it is") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     const std::string record = dir.read("processing/" + dir.names("processing").front() + "/.owner");
     CHECK(member(record, "pid") == std::to_string(::getpid()));
@@ -499,7 +499,7 @@ TEST_CASE("spool: on a full disk nothing is lost, the error says so, and it goes
         MESSAGE("skipped: no file system can be mounted here");
         return;
     }
-    spool dir(disk.path() / "spool");
+    spool_dir dir(disk.path() / "spool");
     const auto transport = dir.open();
     const std::string text = R"({"type":"noop","args":[]})";
     for (const char* name : {"a", "b", "c"}) dir.put(name, text);
@@ -540,7 +540,7 @@ TEST_CASE(
         MESSAGE("skipped: no file system can be mounted here");
         return;
     }
-    spool dir(disk.path() / "spool");
+    spool_dir dir(disk.path() / "spool");
     const auto transport = dir.open();
     dir.put("a", R"({"type":"noop","args":[]})");
     dir.fetch_one(*transport);
@@ -561,7 +561,7 @@ TEST_CASE("spool: with any_file a full disk keeps a job from being claimed, whic
         MESSAGE("skipped: no file system can be mounted here");
         return;
     }
-    spool dir(disk.path() / "spool");
+    spool_dir dir(disk.path() / "spool");
     dir.options.any_file = true;
     const auto transport = dir.open();
     dir.put("a", odd_bytes);
@@ -580,7 +580,7 @@ TEST_CASE("spool: on a read-only file system there is a clear error, and nothing
         MESSAGE("skipped: no file system can be mounted here");
         return;
     }
-    spool dir(disk.path() / "spool");
+    spool_dir dir(disk.path() / "spool");
     const auto transport = dir.open();
     for (const char* name : {"a", "b"}) dir.put(name, R"({"type":"noop","args":[]})");
     dir.fetch_one(*transport);
@@ -603,7 +603,7 @@ TEST_CASE("spool: on a read-only file system there is a clear error, and nothing
 TEST_CASE("spool: folders on different file systems are refused from the start") {
     temporary_folder at;
     {
-        spool makes_it(at.path() / "spool");
+        spool_dir makes_it(at.path() / "spool");
         static_cast<void>(makes_it.open());
     }
     const fs::path done = at.path() / "spool" / "done";
@@ -621,7 +621,7 @@ TEST_CASE("spool: folders on different file systems are refused from the start")
 }
 
 TEST_CASE("spool: without a free descriptor nothing is lost, and what needs none still works") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     for (const char* name : {"a", "b", "c"}) dir.put(name, R"({"type":"noop","args":[]})");
     REQUIRE(dir.fetch(*transport, 2).size() == 2);
@@ -647,7 +647,7 @@ TEST_CASE("spool: without a free descriptor nothing is lost, and what needs none
 }
 
 TEST_CASE("spool: a directory that is taken away is an error until it is back; what is in it is not lost") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     dir.put("a", R"({"type":"noop","args":[]})");
     dir.fetch_one(*transport);
@@ -670,7 +670,7 @@ TEST_CASE("spool: a directory that is taken away is an error until it is back; w
 TEST_CASE("spool: a folder that is taken away is made anew, and no job in hand is given up for it") {
     for (const char* folder : {"done", "failed", "request"}) {
         CAPTURE(folder);
-        spool dir;
+        spool_dir dir;
         const auto transport = dir.open();
         dir.put("a", R"({"type":"noop","args":[]})");
         dir.fetch_one(*transport);
@@ -692,7 +692,7 @@ TEST_CASE("spool: a folder that is taken away is made anew, and no job in hand i
 
 TEST_CASE(
     "spool: with its own folder taken away a transport goes on in a new one, and what it held is gone") {
-    spool dir;
+    spool_dir dir;
     const auto transport = dir.open();
     for (const char* name : {"a", "b"}) dir.put(name, R"({"type":"noop","args":[]})");
     dir.fetch_one(*transport);
@@ -762,7 +762,7 @@ TEST_CASE(
         for (const mode_t mode : {0770, 0707, 0777, 01777, 02770}) {
             CAPTURE(folder);
             CAPTURE(mode);
-            spool dir;
+            spool_dir dir;
             { const auto makes_it = dir.open(); }
             REQUIRE(::chmod((dir.path / folder).c_str(), mode) == 0);
             spool_transport transport(dir.options);
@@ -777,7 +777,7 @@ TEST_CASE(
 }
 
 TEST_CASE("spool: a directory given by a relative path is still found after the program has gone elsewhere") {
-    spool dir;
+    spool_dir dir;
     const fs::path before = fs::current_path();
     fs::current_path(dir.path.parent_path());
     dir.options.directory = "spool";

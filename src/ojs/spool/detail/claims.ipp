@@ -1,8 +1,8 @@
 // spool_claims: the claims a worker has in hand.
 #pragma once
 
-#include "../../../base/detail/array.hpp"
-#include "../../../base/detail/sync.hpp"
+#include "../../base/detail/array.hpp"
+#include "../../base/detail/sync.hpp"
 #include "intake.ipp"
 
 namespace ojs {
