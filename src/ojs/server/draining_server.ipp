@@ -232,11 +232,11 @@ class draining_server::impl final : public detail::ref_counted {
     void accept_from(const detail::listener& from) noexcept {
         if (!has_room()) return make_room();
         for (int i = 0; i < detail::accepted_at_once && has_room(); ++i) {
-            if (!accept_one(from)) return;
+            if (!accept_one(from, wake_.fd())) return;
         }
     }
     // False: there is nobody, for now.
-    bool accept_one(const detail::listener& from) noexcept {
+    bool accept_one(const detail::listener& from, int interrupt) noexcept {
         detail::unique_fd socket = detail::accept_socket(from.fd());
         const int failed = socket ? 0 : errno;
         if (detail::peer_gave_up(failed)) return true;
@@ -246,7 +246,7 @@ class draining_server::impl final : public detail::ref_counted {
         } catch (...) {  // out of memory: treated like being out of descriptors
         }
         // The listener stays readable, so poll would spin. The wake is left to the loop, for whom it may be.
-        pollfd told{wake_.fd(), POLLIN, 0};
+        pollfd told{interrupt, POLLIN, 0};
         ::poll(&told, 1, static_cast<int>(detail::accept_retry_time.count()));
         return false;
     }
@@ -268,10 +268,16 @@ class draining_server::impl final : public detail::ref_counted {
             if (is_longer && !(each->is_idle() && each->has_bytes())) longest = each.get();
         }
         if (idle != nullptr && idle->leave_if_idle()) return;
-        if (slow == nullptr || slow->waits_since() == time_point::max()) return;
-        const std::chrono::milliseconds waited(detail::milliseconds_since(slow->waits_since()));
-        if (waited >= context_.options.crowded_timeout) slow->cut();
-        context_.look_at(deadline_after(context_.options.crowded_timeout - waited));
+        if (slow == nullptr || slow->waits_since() == time_point::max()) {  // all wait for threads or handlers
+            context_.look_at(deadline_after(detail::overdue_interval));
+            return;
+        }
+        const auto left = slow->waits_since() - (steady_clock::now() - context_.options.crowded_timeout);
+        if (left > left.zero()) {
+            context_.look_at(deadline_after(left));
+        } else {
+            slow->cut();
+        }
     }
     void admit(detail::unique_fd socket) {
         const detail::ref<connection> admitted = detail::make_ref<connection>(std::move(socket), context_);
@@ -305,7 +311,7 @@ class draining_server::impl final : public detail::ref_counted {
         for (detail::listener& each : listeners_) {
             // Without descriptors for them, the idle ones go first, and a moment later there are some.
             for (int tries = detail::tries_for_queue; !leaves_queue && tries > 0 && !is_over();) {
-                if (accept_one(each)) {
+                if (accept_one(each, -1)) {
                     tries = detail::tries_for_queue;
                     continue;
                 }
