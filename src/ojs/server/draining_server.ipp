@@ -167,11 +167,11 @@ class draining_server::impl final : public detail::ref_counted {
         threads_[place] = std::move(*started);
         return {};
     }
-    bool has_server_for_each() {
-        if (!context_.is_small || serving_ >= connections_.size()) return true;
+    bool has_server_for_one_more() {
+        if (!context_.is_small || serving_ > connections_.size()) return true;
         std::size_t place = 1;
-        while (threads_[place].joinable()) ++place;
-        if (!start_server(place)) return false;
+        while (place < threads_.size() && threads_[place].joinable()) ++place;
+        if (place == threads_.size() || !start_server(place)) return false;
         ++serving_;
         return true;
     }
@@ -268,13 +268,14 @@ class draining_server::impl final : public detail::ref_counted {
             if (is_longer && !(each->is_idle() && each->has_bytes())) longest = each.get();
         }
         if (idle != nullptr && idle->leave_if_idle()) return;
-        if (slow == nullptr || slow->waits_since() == time_point::max()) {  // all wait for threads or handlers
+        if (slow == nullptr ||
+            slow->waits_since() == time_point::max()) {  // all wait for threads or handlers
             context_.look_at(deadline_after(detail::overdue_interval));
             return;
         }
-        const auto left = slow->waits_since() - (steady_clock::now() - context_.options.crowded_timeout);
-        if (left > left.zero()) {
-            context_.look_at(deadline_after(left));
+        const std::chrono::milliseconds waited(detail::milliseconds_since(slow->waits_since()));
+        if (waited < context_.options.crowded_timeout) {
+            context_.look_at(deadline_after(context_.options.crowded_timeout - waited));
         } else {
             slow->cut();
         }
@@ -282,14 +283,12 @@ class draining_server::impl final : public detail::ref_counted {
     void admit(detail::unique_fd socket) {
         const detail::ref<connection> admitted = detail::make_ref<connection>(std::move(socket), context_);
         const detail::lock_guard held(mutex_);  // whoever is told of it finds it listed
+        connections_.reserve_one();
+        if (!has_server_for_one_more()) return admitted->turn_away();
         admitted->place = connections_.size();
         connections_.push_back(admitted);
-        if (has_server_for_each() && queue_.add(admitted->fd(), admitted.get())) {
-            context_.look_at(deadline_after(context_.options.idle_timeout));
-        } else {
-            connections_.pop_back();
-            admitted->turn_away();
-        }
+        context_.look_at(deadline_after(context_.options.idle_timeout));
+        if (!queue_.add(admitted->fd(), admitted.get())) connections_.pop_back();
     }
     // Ends what is overdue.
     void sweep() noexcept {

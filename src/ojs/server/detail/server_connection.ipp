@@ -171,10 +171,11 @@ class server_connection final : public ref_counted {
     }
     bool begin_request() noexcept {
         state now = state::idle;
-        if (!state_.compare_exchange_strong(now, state::reading)) return false;
-        if (!is_fresh_.load()) since_.store(steady_clock::now());
+        if (!is_idle()) return false;
+        // Before it is reading, or it could be found overdue by the deadline it had.
+        if (has_asked()) since_.store(steady_clock::now());
         set_deadline(deadline_after(server_.options.request_timeout));
-        return true;
+        return state_.compare_exchange_strong(now, state::reading);
     }
     next read_request() {
         if (parser_.has_surplus()) {  // what came with the request before
