@@ -43,7 +43,7 @@
 #include "ojs/net/byte_stream.hpp"
 #include "ojs/net/http_client.hpp"
 #include "ojs/net/http_server.hpp"
-#include "ojs/net/json.hpp"
+#include "ojs/net/json_view.hpp"
 
 #include "ojs/worker/dialect.hpp"
 #include "ojs/worker/job.hpp"
@@ -147,7 +147,7 @@
 #include "ojs/net/detail/http_answer.ipp"
 #include "ojs/net/detail/listener.ipp"
 #include "ojs/net/http_server.ipp"
-#include "ojs/net/json.ipp"
+#include "ojs/net/json_view.ipp"
 #include "ojs/net/detail/http_routes.ipp"
 #include "ojs/net/detail/prometheus.ipp"
 

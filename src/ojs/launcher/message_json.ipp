@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "../base/detail/text.hpp"
-#include "../net/json.ipp"
+#include "../net/json_view.ipp"
 #include "detail/message_fields.ipp"
 #include "message_json.hpp"
 

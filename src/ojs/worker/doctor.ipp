@@ -10,7 +10,7 @@
 #include "../core/signals.hpp"
 #include "../net/detail/socket.hpp"
 #include "../net/http_client.hpp"
-#include "../net/json.ipp"
+#include "../net/json_view.ipp"
 #include "../system/signal_worker.ipp"
 #include "../system/termination_mode.hpp"
 #include "budget.hpp"

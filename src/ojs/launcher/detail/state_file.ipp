@@ -13,7 +13,7 @@
 #include "../../base/detail/ref.hpp"
 #include "../../base/detail/small_file.hpp"
 #include "../../base/detail/sync.hpp"
-#include "../../net/json.hpp"
+#include "../../net/json_view.hpp"
 #include "socket_folder.ipp"
 #include "state_file.hpp"
 

@@ -1,4 +1,4 @@
-// The JSON codec: picojson with its traps closed. json.ipp is the only file that includes picojson.
+// json_view: the JSON codec: picojson with its traps closed. json.ipp is the only file that includes picojson.
 #pragma once
 
 #include <cstdint>

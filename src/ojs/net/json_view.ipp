@@ -14,7 +14,7 @@
 #include <picojson.h>
 
 #include "../base/detail/text.hpp"
-#include "json.hpp"
+#include "json_view.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
