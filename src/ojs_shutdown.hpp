@@ -1,4 +1,4 @@
-// ojs_shutdown.hpp: stop a worker process without losing work. C++17, POSIX, one header beside picojson.
+// ojs_shutdown.hpp: stop a worker process without losing work. C++17, POSIX, one header.
 //
 // The order in which tools/amalgamate.py puts the parts of src/ojs together. It also works as it is.
 #ifndef OJS_SHUTDOWN_HPP
@@ -44,6 +44,7 @@
 #include "ojs/net/http_client.hpp"
 #include "ojs/net/http_server.hpp"
 #include "ojs/net/json_view.hpp"
+#include "ojs/net/detail/picojson_value.hpp"
 
 #include "ojs/worker/dialect.hpp"
 #include "ojs/worker/job.hpp"
