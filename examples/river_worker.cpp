@@ -13,9 +13,6 @@
 //
 // Ctrl-C stops in River's three stages: a soft stop of OJS_SHUTDOWN_GRACE_PERIOD (10 s), which waits for jobs; a hard stop,
 // which cancels them and gives them 10 s more; and an exit that waits for nobody. Another Ctrl-C goes on to the next.
-#ifndef PICOJSON_USE_LOCALE
-#define PICOJSON_USE_LOCALE 0
-#endif
 #include <picojson.h>
 
 #include <cstdio>

@@ -8,21 +8,16 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// One argument's source text.
-OJS_SHUTDOWN_INLINE result<std::string_view> argument_source(std::string_view args_json, std::size_t index) {
-    std::string_view element;
-    std::size_t at = 0;
-    while (next_raw_element(args_json, element)) {
-        if (at++ != index) continue;
-        const result<void> valid = check_json(element);
-        if (!valid) return valid.error();
-        return element;
-    }
-    return error{errc::invalid_argument, 0, cat({"the job has no argument ", index})};
-}
-
 OJS_SHUTDOWN_INLINE error argument_error(std::size_t index, const error& why) {
     return {why.code, 0, cat({"argument ", index, ": ", why.text})};
+}
+
+// One argument's source text.
+OJS_SHUTDOWN_INLINE result<std::string_view> argument_source(std::string_view args_json, std::size_t index) {
+    const json_view found = json_view(args_json).element(index);
+    if (!found) return error{errc::invalid_argument, 0, cat({"the job has no argument ", index})};
+    const result<void> valid = check_json(found.text());
+    return valid ? result<std::string_view>(found.text()) : argument_error(index, valid.error());
 }
 
 inline error wrong_type(std::size_t index, std::string_view wanted) {
