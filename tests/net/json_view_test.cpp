@@ -35,6 +35,11 @@ picojson::value parse(const std::string& text) {
     return value;
 }
 
+template <class T>
+result<T> as(std::string_view text) {
+    return json_view(text).as<T>();
+}
+
 // The same numbers in every run.
 class dice {
   public:
@@ -165,7 +170,7 @@ TEST_CASE("json: numbers keep their point in a locale that has a comma") {
     CHECK(is_json("1.5e308"));
     CHECK_FALSE(is_json("1.5e309"));
     CHECK(write_picojson(picojson::value(1.5)) == "1.5");
-    CHECK(read_picojson<picojson::value>("1.5")->get<double>() == 1.5);
+    CHECK(as<picojson::value>("1.5")->get<double>() == 1.5);
 }
 
 TEST_CASE("json: quoting escapes and repairs") {
@@ -460,19 +465,19 @@ TEST_CASE("json_view: parse takes JSON in UTF-8 up to its bounds, and an error n
 // ---- picojson ----
 
 TEST_CASE("json_view: picojson gets only what it reads without a throw or a deep stack") {
-    const result<picojson::object> object = read_picojson<picojson::object>(R"({"a":[1.5,"x",null]})");
+    const result<picojson::object> object = as<picojson::object>(R"({"a":[1.5,"x",null]})");
     REQUIRE(object);
     CHECK(object->at("a").get(1).get<std::string>() == "x");
-    CHECK(read_picojson<picojson::array>("[[]]")->size() == 1);
-    CHECK(read_picojson<picojson::value>("null")->is<picojson::null>());
-    CHECK(read_picojson<picojson::object>("[]").error().code == errc::invalid_argument);
-    CHECK(read_picojson<picojson::array>("{}").error().code == errc::invalid_argument);
+    CHECK(as<picojson::array>("[[]]")->size() == 1);
+    CHECK(as<picojson::value>("null")->is<picojson::null>());
+    CHECK(as<picojson::object>("[]").error().code == errc::invalid_argument);
+    CHECK(as<picojson::array>("{}").error().code == errc::invalid_argument);
     const std::string deepest = repeat("{\"a\":", 100) + "1" + repeat("}", 100);
-    CHECK(read_picojson<picojson::value>(deepest));
+    CHECK(as<picojson::value>(deepest));
     for (const std::string& bad :
          {repeat("{\"a\":", 200000), repeat("[", 200000), std::string("[1e999]"), "[" + deepest + "]",
           std::string("007"), std::string("1 2"), std::string()}) {
-        const result<picojson::value> read = read_picojson<picojson::value>(bad);
+        const result<picojson::value> read = as<picojson::value>(bad);
         REQUIRE_FALSE(read);
         CHECK(read.error().code == errc::bad_answer);
     }

@@ -43,6 +43,10 @@ class json_view {
     result<double> number() const;
     result<std::int64_t> integer() const;
     result<bool> boolean() const;
+    // T is picojson::value, array or object: for files that include <picojson.h>. Checks what parse() does before, with its
+    // errors; errc::invalid_argument: the value is of another type. Numbers become doubles.
+    template <class T>
+    result<T> as() const;
 
     // json_type::none where there is none. Of several members of one name the last counts.
     json_view member(std::string_view name) const;

@@ -133,14 +133,15 @@ class job_context {
         } else {
             static_assert(!detail::one_of<T, std::string_view, const char*, char*>,
                           "arg<T>: there is no text to point to; use std::string");
-            static_assert(detail::same_type<T, std::string>,
-                          "arg<T>: std::string, bool, or an integer or floating type; picojson::value with picojson");
+            static_assert(
+                detail::same_type<T, std::string>,
+                "arg<T>: std::string, bool, or an integer or floating type; picojson::value with picojson");
         }
     }
     // All arguments: T is picojson::array or value, with the errors of arg<T>().
     template <class T>
     result<T> args() const {
-        return detail::read_picojson<T>(args_json());
+        return json_view(args_json()).as<T>();
     }
     // arg<T>(), but throws bad_argument on an error, which fails the attempt with the text of that error. Needs exceptions.
     template <class T>
@@ -190,7 +191,7 @@ class job_context {
     template <class T>
     result<T> checkpoint() const {
         const std::string state = checkpoint();
-        return detail::read_picojson<T>(state.empty() ? "null" : state);
+        return json_view(state.empty() ? "null" : state).as<T>();
     }
 
     // When the drain will interrupt the job; time_point::max() while none is under way.

@@ -65,5 +65,11 @@ std::string write_picojson(const Value& value) {
 }
 
 }  // namespace detail
+
+template <class T>
+result<T> json_view::as() const {
+    return detail::read_picojson<T>(text_);
+}
+
 }  // namespace v0_1_0
 }  // namespace ojs
