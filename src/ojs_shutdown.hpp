@@ -1,4 +1,4 @@
-// ojs_shutdown.hpp: stop a worker process without losing work. C++17, POSIX, one header beside picojson.
+// ojs_shutdown.hpp: stop a worker process without losing work. C++17, POSIX, one header.
 //
 // The order in which tools/amalgamate.py puts the parts of src/ojs together. It also works as it is.
 #ifndef OJS_SHUTDOWN_HPP
@@ -38,7 +38,8 @@
 #include "ojs/net/http_message.hpp"
 #include "ojs/net/byte_stream.hpp"
 #include "ojs/net/http_client.hpp"
-#include "ojs/net/json.hpp"
+#include "ojs/net/json_view.hpp"
+#include "ojs/net/detail/picojson_value.hpp"
 
 #include "ojs/worker/dialect.hpp"
 #include "ojs/worker/job.hpp"
@@ -113,7 +114,7 @@
 #include "ojs/net/detail/socket.ipp"
 #include "ojs/net/detail/connection.ipp"
 #include "ojs/net/http_client.ipp"
-#include "ojs/net/json.ipp"
+#include "ojs/net/json_view.ipp"
 
 #include "ojs/worker/engine/verdict.ipp"
 #include "ojs/worker/engine/active_job.ipp"

@@ -10,7 +10,7 @@
 #include "../host/termination_mode.hpp"
 #include "../net/detail/socket.hpp"
 #include "../net/http_client.hpp"
-#include "../net/json.ipp"
+#include "../net/json_view.ipp"
 #include "../worker/startup_findings.ipp"
 #include "../worker/transport_scheme.ipp"
 #include "../worker/transports/http.hpp"

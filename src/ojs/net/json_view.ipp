@@ -6,37 +6,27 @@
 #endif
 #include <stdlib.h>
 
-#include <exception>
-
-#ifndef PICOJSON_USE_LOCALE
-#define PICOJSON_USE_LOCALE 0
-#endif
-#include <picojson.h>
+#include <cmath>
 
 #include "../base/detail/text.hpp"
-#include "json.hpp"
+#include "detail/picojson_value.hpp"
+#include "json_view.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-inline constexpr std::size_t deepest_nesting = 100;
+// ---- locale ----
 
-// Numbers are read and written with a point, whatever locale the program has set. Only this thread is affected.
-class c_locale_scope {
-  public:
-    c_locale_scope() noexcept : previous_(::uselocale(c_locale())) {}
-    c_locale_scope(const c_locale_scope&) = delete;
-    c_locale_scope& operator=(const c_locale_scope&) = delete;
-    ~c_locale_scope() { ::uselocale(previous_); }
+OJS_SHUTDOWN_INLINE c_locale_scope::c_locale_scope() noexcept
+    : previous_([] {
+          static const locale_t plain = ::newlocale(LC_ALL_MASK, "C", static_cast<locale_t>(nullptr));
+          return static_cast<void*>(::uselocale(plain));
+      }()) {}
 
-  private:
-    static locale_t c_locale() noexcept {
-        static const locale_t plain = ::newlocale(LC_ALL_MASK, "C", static_cast<locale_t>(nullptr));
-        return plain;
-    }
-    const locale_t previous_;
-};
+OJS_SHUTDOWN_INLINE c_locale_scope::~c_locale_scope() {
+    ::uselocale(static_cast<locale_t>(previous_));
+}
 
 // ---- walking over JSON text ----
 
@@ -159,12 +149,8 @@ inline std::uint32_t four_hex_digits(std::string_view text) noexcept {
     return out;
 }
 
-inline bool is_surrogate(std::uint32_t code) noexcept {
-    return code >= 0xd800 && code <= 0xdfff;
-}
-
-// Takes the escape whose backslash `text` begins with. Of a pair of surrogates it makes one character; one that stands
-// alone is returned as such.
+// Takes the escape whose backslash `text` begins with; a pair of surrogates is one character. False for what JSON does not
+// have, and for a surrogate that stands alone.
 inline bool take_json_escape(std::string_view& text, std::uint32_t& code) noexcept {
     constexpr std::string_view letters = "\"\\/bfnrt";
     constexpr std::string_view meanings = "\"\\/\b\f\n\r\t";
@@ -177,15 +163,15 @@ inline bool take_json_escape(std::string_view& text, std::uint32_t& code) noexce
     }
     if (letter != 'u' || (code = four_hex_digits(text)) > 0xffff) return false;
     text.remove_prefix(4);
-    if (code < 0xd800 || code > 0xdbff || text.substr(0, 2) != "\\u") return true;
-    const std::uint32_t second = four_hex_digits(text.substr(2));
-    if (second < 0xdc00 || second > 0xdfff) return true;
+    if (code < 0xd800 || code > 0xdfff) return true;
+    const std::uint32_t second = text.substr(0, 2) == "\\u" ? four_hex_digits(text.substr(2)) : 0;
+    if (code > 0xdbff || second < 0xdc00 || second > 0xdfff) return false;
     code = 0x10000 + ((code - 0xd800) << 10U) + (second - 0xdc00);
     text.remove_prefix(6);
     return true;
 }
 
-// In UTF-8; a surrogate that stands alone becomes the three bytes it would have, which no valid text contains.
+// In UTF-8.
 inline void append_code_point(std::string& out, std::uint32_t code) {
     const auto tail = [&](unsigned shift) { return static_cast<char>(0x80U | ((code >> shift) & 0x3fU)); };
     if (code < 0x80) {
@@ -199,30 +185,21 @@ inline void append_code_point(std::string& out, std::uint32_t code) {
     }
 }
 
-OJS_SHUTDOWN_INLINE json_text read_json_string(std::string_view source, std::string& out) {
-    out.clear();
-    if (source.size() < 2 || source.front() != '"' || source.back() != '"') return json_text::none;
-    json_text found = json_text::proper;
+OJS_SHUTDOWN_INLINE bool raw_string(std::string_view source, std::string& out) {
+    if (source.size() < 2 || source.front() != '"' || source.back() != '"') return false;
+    std::string text;
     for (std::string_view rest = source.substr(1, source.size() - 2); !rest.empty();) {
         const std::size_t plain = rest.find('\\');
         for (const char c : rest.substr(0, plain)) {
-            if (c == '"') return json_text::none;
-            if (static_cast<unsigned char>(c) < 0x20) found = json_text::odd;
+            if (c == '"' || static_cast<unsigned char>(c) < 0x20) return false;
         }
-        append(out, {rest.substr(0, plain)});
+        append(text, {rest.substr(0, plain)});
         if (plain == std::string_view::npos) break;
         rest.remove_prefix(plain);
         std::uint32_t code = 0;
-        if (!take_json_escape(rest, code)) return json_text::none;
-        if (is_surrogate(code)) found = json_text::odd;
-        append_code_point(out, code);
+        if (!take_json_escape(rest, code)) return false;
+        append_code_point(text, code);
     }
-    return found;
-}
-
-OJS_SHUTDOWN_INLINE bool raw_string(std::string_view source, std::string& out) {
-    std::string text;
-    if (read_json_string(source, text) != json_text::proper) return false;
     out = std::move(text);
     return true;
 }
@@ -260,57 +237,32 @@ OJS_SHUTDOWN_INLINE bool is_json_number(std::string_view source) noexcept {
     return number_end(source, 0) == source.size();
 }
 
-// What follows the `e` of a number; beyond any length of text it stays where it is.
-inline std::int64_t decimal_exponent(std::string_view text) noexcept {
-    constexpr std::int64_t far = 1000000000000;
-    if (text.empty()) return 0;
-    const bool negative = text.front() == '-';
-    std::int64_t out = 0;
-    for (const char c : text) {
-        if (c >= '0' && c <= '9' && out < far) out = out * 10 + (c - '0');
-    }
-    return negative ? -out : out;
+inline double to_double(std::string_view number) {
+    const c_locale_scope plain;
+    return ::strtod(std::string(number).c_str(), nullptr);
 }
 
-// Whether a number that JSON allows is finite as a double, told from its digits: those before the exponent against
-// the least that no double can hold, 2^1024 - 2^970, which ends the numbers that round to the largest one.
-inline bool is_finite_number(std::string_view number) noexcept {
-    constexpr std::string_view least_infinite = "1797693134862315807937289714053034150799";  // and 269 digits
-    const std::size_t e = number.find_first_of("eE");
-    const std::string_view digits = number.substr(0, e);
-    const std::size_t first = digits.find_first_of("123456789");
-    if (first == std::string_view::npos) return true;
-    const std::size_t point = digits.find('.') < digits.size() ? digits.find('.') : digits.size();
-    const std::int64_t exponent = e == std::string_view::npos ? 0 : decimal_exponent(number.substr(e + 1));
-    const auto ahead = static_cast<std::int64_t>(point) - static_cast<std::int64_t>(first);
-    const std::int64_t magnitude = exponent + ahead - (ahead > 0 ? 1 : 0);  // of the first digit
-    if (magnitude != 308) return magnitude < 308;
-    std::size_t same = 0;
-    for (std::size_t at = first; same < least_infinite.size(); ++at) {
-        const char c = at < digits.size() ? digits[at] : '0';
-        if (c == '.') continue;
-        if (c != least_infinite[same]) return c < least_infinite[same];
-        ++same;
-    }
-    return false;
+// Whether a double can hold a number that JSON allows. It takes an exponent or 309 digits to be too large.
+inline bool is_finite_number(std::string_view number) {
+    return (number.size() < 309 && number.find_first_of("eE") == std::string_view::npos) ||
+           std::isfinite(to_double(number));
 }
 
 OJS_SHUTDOWN_INLINE bool json_number(std::string_view source, double& out) {
     if (!is_json_number(source) || !is_finite_number(source)) return false;
-    const c_locale_scope plain;
-    out = ::strtod(std::string(source).c_str(), nullptr);
+    out = to_double(source);
     return true;
 }
 
 // ---- checking ----
 
-// Goes through one JSON value without recursion, with the same little memory whatever it is.
+// Goes through one JSON value without recursion.
 class json_walk {
   public:
     explicit json_walk(std::string_view text) noexcept : text_(text) { skip_blanks(); }
 
     // Null, or what is wrong.
-    const char* fault() noexcept {
+    const char* fault() {
         if (at_ == text_.size()) return "there is nothing";
         do {
             take_value();
@@ -332,9 +284,9 @@ class json_walk {
     void skip_blanks() noexcept { at_ = skip_json_blanks(text_, at_); }
 
     // A value up to its end; of an array or object that holds something, all that comes before the first end.
-    void take_value() noexcept {
+    void take_value() {
         while (fault_ == nullptr && (next() == '[' || next() == '{')) {
-            if (depth_ == deepest_nesting) {
+            if (depth_ == json_view::max_depth) {
                 fault_ = "nested deeper than 100";
                 return;
             }
@@ -376,7 +328,7 @@ class json_walk {
         skip_blanks();
     }
 
-    void take_scalar() noexcept {
+    void take_scalar() {
         if (fault_ != nullptr) return;
         const char c = next();
         if (c == '"') return take_string();
@@ -389,7 +341,7 @@ class json_walk {
         fault_ = syntax;
     }
 
-    void take_number() noexcept {
+    void take_number() {
         const std::size_t end = number_end(text_, at_);
         if (end == std::string_view::npos) {
             fault_ = syntax;
@@ -422,7 +374,7 @@ class json_walk {
             } else {
                 std::string_view rest = text_.substr(at_);
                 std::uint32_t code = 0;
-                if (!take_json_escape(rest, code) || is_surrogate(code)) fault_ = syntax;
+                if (!take_json_escape(rest, code)) fault_ = syntax;
                 at_ = text_.size() - rest.size();
             }
             if (fault_ != nullptr) return;
@@ -433,7 +385,7 @@ class json_walk {
     const std::string_view text_;
     std::size_t at_ = 0;
     std::size_t depth_ = 0;
-    bool in_object_[deepest_nesting] = {};
+    bool in_object_[json_view::max_depth] = {};
     const char* fault_ = nullptr;
 };
 
@@ -449,26 +401,100 @@ OJS_SHUTDOWN_INLINE result<void> check_json(std::string_view text) {
     return why.back() == ' ' ? bad_json(cat({why, walk.line()})) : bad_json(why);
 }
 
-OJS_SHUTDOWN_INLINE bool is_json(std::string_view text) noexcept {
+OJS_SHUTDOWN_INLINE bool is_json(std::string_view text) {
     return json_walk(text).fault() == nullptr;
 }
 
-OJS_SHUTDOWN_INLINE bool is_json_object(std::string_view text) noexcept {
+OJS_SHUTDOWN_INLINE bool is_json_object(std::string_view text) {
     const std::size_t at = skip_json_blanks(text, 0);
     return at < text.size() && text[at] == '{' && is_json(text);
 }
 
-// ---- writing ----
+}  // namespace detail
 
-OJS_SHUTDOWN_INLINE std::string to_json(const picojson::value& value) {
-    try {
-        const c_locale_scope plain;
-        return repair_utf8(value.serialize());  // only strings can hold bytes that are not ASCII
-    } catch (const std::exception&) {
-        return "null";
+// ---- json_view ----
+
+OJS_SHUTDOWN_INLINE json_view::json_view(std::string_view json) noexcept
+    : text_(detail::trim_blanks(json, " \t\n\r")) {}
+
+OJS_SHUTDOWN_INLINE result<json_view> json_view::parse(std::string_view text, std::size_t max_bytes) {
+    if (text.size() > max_bytes) return detail::bad_json(detail::cat({"larger than ", max_bytes, " bytes"}));
+    const result<void> checked = detail::check_json(text);
+    if (!checked) return checked.error();
+    if (!detail::is_utf8(text)) return detail::bad_json("not UTF-8");
+    return json_view(text);
+}
+
+OJS_SHUTDOWN_INLINE json_type json_view::type() const noexcept {
+    switch (text_.empty() ? '\0' : text_.front()) {
+        case '\0': return json_type::none;
+        case '{': return json_type::object;
+        case '[': return json_type::array;
+        case '"': return json_type::string;
+        case 't':
+        case 'f': return json_type::boolean;
+        case 'n': return json_type::null;
+        default: return detail::is_json_number(text_) ? json_type::number : json_type::none;
     }
 }
 
-}  // namespace detail
+OJS_SHUTDOWN_INLINE result<std::string> json_view::string() const {
+    std::string out;
+    if (!detail::raw_string(text_, out)) return error{errc::invalid_argument, 0, "not a string"};
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE result<double> json_view::number() const {
+    double out = 0;
+    if (!detail::json_number(text_, out)) return error{errc::invalid_argument, 0, "not a number"};
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE result<std::int64_t> json_view::integer() const {
+    const bool negative = !text_.empty() && text_.front() == '-';
+    const std::uint64_t max = (std::uint64_t{1} << 63U) - (negative ? 0 : 1);
+    std::uint64_t magnitude = 0;
+    if (!detail::is_json_number(text_) ||
+        !detail::parse_number(text_.substr(negative ? 1 : 0), max, magnitude))
+        return error{errc::invalid_argument, 0, "not a whole number of 64 bits"};
+    return static_cast<std::int64_t>(negative ? 0 - magnitude : magnitude);
+}
+
+OJS_SHUTDOWN_INLINE result<bool> json_view::boolean() const {
+    if (text_ != "true" && text_ != "false") return error{errc::invalid_argument, 0, "not true or false"};
+    return text_ == "true";
+}
+
+OJS_SHUTDOWN_INLINE json_view json_view::member(std::string_view name) const {
+    json_view out;
+    out.text_ = detail::raw_member(text_, name);
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE json_view json_view::element(std::size_t index) const {
+    std::string_view rest = text_;
+    json_view out;
+    for (std::size_t left = index + 1; left > 0; --left) {
+        if (!detail::next_raw_element(rest, out.text_)) return {};
+    }
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE json_view::iterator json_view::begin() const {
+    return iterator(*this);
+}
+OJS_SHUTDOWN_INLINE json_view::iterator json_view::end() const noexcept {
+    return {};
+}
+
+OJS_SHUTDOWN_INLINE json_view::iterator& json_view::iterator::operator++() {
+    std::string_view key;
+    std::string_view value;
+    const bool found =
+        is_object_ ? detail::next_raw_member(rest_, key, value) : detail::next_raw_element(rest_, value);
+    item_ = found ? item{json_view(key), json_view(value)} : item();
+    return *this;
+}
+
 }  // namespace v0_1_0
 }  // namespace ojs
