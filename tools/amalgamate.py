@@ -27,6 +27,8 @@ PRODUCTS = {
     "process": (["process"], ["shutdown"]),
     "coordinator": (["coordinator"], ["server"]),
     "launcher": (["launcher"], ["process", "coordinator"]),
+    "tls": (["tls"], ["shutdown"]),
+    "river": (["river"], ["shutdown"]),
 }
 MAIN = "shutdown"
 # Extensions that want a library of their own: not part of --all.
