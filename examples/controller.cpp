@@ -33,7 +33,7 @@
 #include <vector>
 
 #include "config_file.hpp"
-#include "ojs_shutdown.hpp"
+#include "ojs_process.hpp"
 
 namespace {
 

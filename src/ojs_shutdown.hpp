@@ -33,11 +33,10 @@
 #include "ojs/core/signals.hpp"
 
 #include "ojs/system/service_notifier.hpp"
-#include "ojs/system/termination_mode.hpp"
-#include "ojs/system/container.hpp"
+#include "ojs/host/termination_mode.hpp"
+#include "ojs/host/container.hpp"
 #include "ojs/system/init.hpp"
 #include "ojs/system/signal_worker.hpp"
-#include "ojs/system/child_process.hpp"
 
 #include "ojs/net/http_message.hpp"
 #include "ojs/net/byte_stream.hpp"
@@ -57,24 +56,6 @@
 #include "ojs/worker/budget.hpp"
 #include "ojs/worker/doctor.hpp"
 #include "ojs/worker/worker.hpp"
-
-#if OJS_SHUTDOWN_SERVER
-#include "ojs/server/draining_server.hpp"
-#endif
-
-#if OJS_SHUTDOWN_LAUNCHER
-#include "ojs/launcher/messages.hpp"
-#include "ojs/launcher/admin_messages.hpp"
-#include "ojs/launcher/detail/message_fields.hpp"
-#include "ojs/launcher/message_json.hpp"
-#include "ojs/launcher/coordinator.hpp"
-#include "ojs/launcher/process_info.hpp"
-#include "ojs/launcher/detail/instance.hpp"
-#include "ojs/launcher/detail/state_file.hpp"
-#include "ojs/launcher/group_options.hpp"
-#include "ojs/launcher/launcher.hpp"
-#include "ojs/launcher/launcher_config.hpp"
-#endif
 // clang-format on
 
 #endif  // OJS_SHUTDOWN_HPP
@@ -126,15 +107,12 @@
 #include "ojs/system/detail/thread_stack.ipp"
 #include "ojs/system/service_notifier.ipp"
 #include "ojs/system/detail/service_report.ipp"
-#include "ojs/system/termination_mode.ipp"
-#include "ojs/system/detail/pid1.ipp"
-#include "ojs/system/detail/container_evidence.ipp"
-#include "ojs/system/container.ipp"
+#include "ojs/host/termination_mode.ipp"
+#include "ojs/host/detail/pid1.ipp"
+#include "ojs/host/detail/container_evidence.ipp"
+#include "ojs/host/container.ipp"
 #include "ojs/system/init.ipp"
 #include "ojs/system/signal_worker.ipp"
-#include "ojs/system/detail/child_launch.ipp"
-#include "ojs/system/detail/child_lines.ipp"
-#include "ojs/system/child_process.ipp"
 
 #include "ojs/net/detail/url.hpp"
 #include "ojs/net/detail/socket.hpp"
@@ -202,43 +180,6 @@
 #include "ojs/worker/engine/stop_log.ipp"
 #include "ojs/worker/engine/supervisor.ipp"
 #include "ojs/worker/worker.ipp"
-
-#if OJS_SHUTDOWN_SERVER
-#include "ojs/server/detail/active_threads.ipp"
-#include "ojs/server/detail/event_queue.ipp"
-#include "ojs/server/detail/listeners.ipp"
-#include "ojs/server/detail/server_connection.ipp"
-#include "ojs/server/draining_server.ipp"
-#endif
-
-#if OJS_SHUTDOWN_LAUNCHER
-#include "ojs/launcher/detail/message_fields.ipp"
-#include "ojs/launcher/message_json.ipp"
-#include "ojs/launcher/detail/rpc.ipp"
-#include "ojs/launcher/detail/readiness.ipp"
-#include "ojs/launcher/detail/socket_folder.ipp"
-#include "ojs/launcher/detail/coordinator_body.hpp"
-#include "ojs/launcher/coordinator.ipp"
-#include "ojs/launcher/detail/state_file.ipp"
-#include "ojs/launcher/group_options.ipp"
-#include "ojs/launcher/detail/managed_instance.hpp"
-#include "ojs/launcher/detail/managed_instance.ipp"
-#include "ojs/launcher/detail/routing.ipp"
-#include "ojs/launcher/detail/launcher_events.ipp"
-#include "ojs/launcher/detail/launcher_metrics.ipp"
-#include "ojs/launcher/detail/group_member.hpp"
-#include "ojs/launcher/detail/group_plan.hpp"
-#include "ojs/launcher/detail/rollout.hpp"
-#include "ojs/launcher/detail/process_group.hpp"
-#include "ojs/launcher/detail/process_group.ipp"
-#include "ojs/launcher/detail/capacity.ipp"
-#include "ojs/launcher/detail/rolling_replace.ipp"
-#include "ojs/launcher/detail/launcher_metrics_page.ipp"
-#include "ojs/launcher/detail/admin_answers.ipp"
-#include "ojs/launcher/launcher_config.ipp"
-#include "ojs/launcher/detail/notification_server.ipp"
-#include "ojs/launcher/launcher.ipp"
-#endif
 // clang-format on
 
 #endif  // OJS_SHUTDOWN_DEFINE

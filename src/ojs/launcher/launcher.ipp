@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include "../coordinator/detail/socket_folder.ipp"
 #include "../core/detail/wake.hpp"
 #include "../core/signals.hpp"
 #include "../system/detail/service_report.ipp"
@@ -12,7 +13,6 @@
 #include "detail/capacity.ipp"
 #include "detail/notification_server.ipp"
 #include "detail/rolling_replace.ipp"
-#include "detail/socket_folder.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -11,7 +11,7 @@
 #include "../base/detail/proc.hpp"
 #include "../base/detail/signal_names.hpp"
 #include "../base/detail/text.hpp"
-#include "container.ipp"
+#include "../host/container.ipp"
 #include "signal_worker.hpp"
 
 namespace ojs {

@@ -7,8 +7,8 @@
 #include "../base/detail/signal_names.hpp"
 #include "../base/detail/text.hpp"
 #include "../core/signals.hpp"
+#include "../host/container.hpp"
 #include "../net/detail/url.hpp"
-#include "../system/container.hpp"
 #include "engine/backend_url.ipp"
 #include "worker_options.hpp"
 

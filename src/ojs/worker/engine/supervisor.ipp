@@ -3,8 +3,8 @@
 
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/exchange.hpp"
+#include "../../host/termination_mode.hpp"
 #include "../../system/detail/service_report.ipp"
-#include "../../system/termination_mode.hpp"
 #include "../budget.hpp"
 #include "../exit_status.hpp"
 #include "health.ipp"
@@ -411,10 +411,11 @@ class supervisor {
         const time_point soon = steady_clock::now() + stuck_wait;
         await(soon < stop_end_ ? stop_end_ : soon, [this] { return pool_->threads_over(); });
     }
-    // The deadline for threads whose work is done.
+    // The deadline for threads whose work is done: the process itself is to be gone when stop_timeout ends.
     time_point join_deadline() const noexcept {
         const time_point soon = steady_clock::now() + join_wait;
-        return soon < stop_end_ ? stop_end_ : soon;
+        const time_point latest = stop_end_ - worker_.options.stop_timeout / 5;
+        return soon < latest ? latest : soon;
     }
     // False: some do not end; a thread_local destructor or a call to the backend blocks.
     bool end_threads() {

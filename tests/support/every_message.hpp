@@ -2,7 +2,7 @@
 // one interface, so that what is asked of all of them is compiled once.
 #pragma once
 #include <memory>
-#include <ojs_shutdown.hpp>
+#include <ojs_launcher.hpp>
 #include <string>
 #include <vector>
 

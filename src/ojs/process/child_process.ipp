@@ -218,19 +218,16 @@ class child_state : public ref_counted {
     }
 
     result<child_exit> end() {
+        lock_guard held(mutex_);
         if (thread_ && !forked_off()) {
-            limit_lines();
+            const time_point least = steady_clock::now() + last_lines;
+            if (pass_on_until_ != time_point::max())
+                thread_->limit(pass_on_until_ < least ? least : pass_on_until_);
+            held.unlock();
             thread_->finish();
+            held.lock();
         }
-        const lock_guard held(mutex_);
         return outcome_;
-    }
-
-    void limit_lines() {
-        const lock_guard held(mutex_);
-        if (pass_on_until_ == time_point::max()) return;
-        const time_point least = steady_clock::now() + last_lines;
-        thread_->limit(pass_on_until_ < least ? least : pass_on_until_);
     }
 
     // With the mutex held, so that the child is not reaped meanwhile and its number is still its own.
