@@ -18,6 +18,7 @@ TEST_JOBS ?= $(shell echo $$(($(PROCESSORS) + 4)))
 # A hand-copied picojson.h or doctest/doctest.h is found in third_party/include, as a system header.
 COMMON := -std=c++17 -pthread -isystem third_party/include
 SEPARATE := -DOJS_SHUTDOWN_SEPARATE=1
+HEADERS := -I. -Iextensions
 OBJ := $(BUILD)/obj
 RESULTS := $(BUILD)/results
 TALLY := python3 tools/tally.py
@@ -72,9 +73,9 @@ $(BUILD)/bench: $(patsubst %.cpp,$(OBJ)/%.o,$(wildcard tests/bench/*.cpp)) $(OBJ
 $(OBJ)/%.o: %.S $(OBJ)/flags
 	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS))
 $(OBJ)/%.o: %.cpp $(OBJ)/flags
-	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) -I. $(FORM))
+	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) $(HEADERS) $(FORM))
 $(OBJ)/programs/%.o: $(BUILD)/programs/%.cpp $(OBJ)/flags
-	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) -I. $(FORM))
+	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) $(HEADERS) $(FORM))
 $(OBJ)/flags: FORCE
 	$(call remember,$(CXX) $(COMMON) $(CXXFLAGS))
 
@@ -123,17 +124,17 @@ remember = $(call update,echo '$(1)')
 # Assertions without a try around each: an exception fails the case all the same, and a quarter less is compiled.
 DOCTEST := -Itests -Itests/support -DDOCTEST_CONFIG_SUPER_FAST_ASSERTS
 TEST := $(COMMON) $(TEST_CXXFLAGS) $(DOCTEST)
-SANITIZED := g++ $(COMMON) $(DOCTEST) -g1 -I. -fno-sanitize-recover=all
+SANITIZED := g++ $(COMMON) $(DOCTEST) -g1 $(HEADERS) -fno-sanitize-recover=all
 compiler.src             := $(CXX) $(TEST) -Isrc
 compiler.src-separate    := $(CXX) $(TEST) -Isrc $(SEPARATE)
-compiler.header          := $(CXX) $(TEST) -I.
-compiler.header-separate := $(CXX) $(TEST) -I. $(SEPARATE)
-compiler.header-hidden   := $(CXX) $(TEST) -I. -fPIC -fvisibility=hidden
+compiler.header          := $(CXX) $(TEST) $(HEADERS)
+compiler.header-separate := $(CXX) $(TEST) $(HEADERS) $(SEPARATE)
+compiler.header-hidden   := $(CXX) $(TEST) $(HEADERS) -fPIC -fvisibility=hidden
 # Separate where the form is not what is tested: that compiles in half the time.
-compiler.fallback        := $(CXX) $(TEST) -I. $(SEPARATE) -DOJS_SHUTDOWN_USE_EVENTFD=0 -DOJS_SHUTDOWN_USE_PROC=0 \
+compiler.fallback        := $(CXX) $(TEST) $(HEADERS) $(SEPARATE) -DOJS_SHUTDOWN_USE_EVENTFD=0 -DOJS_SHUTDOWN_USE_PROC=0 \
                             -DOJS_SHUTDOWN_USE_UNWIND=0 -DOJS_SHUTDOWN_USE_PIDFD=0 -DOJS_SHUTDOWN_USE_CLOSE_RANGE=0 \
                             -DOJS_SHUTDOWN_USE_INOTIFY=0
-compiler.clang           := $(CLANGXX) $(TEST) -I. $(SEPARATE)
+compiler.clang           := $(CLANGXX) $(TEST) $(HEADERS) $(SEPARATE)
 # What compiles fastest: optimised, the first one takes three times as long, and the second one half as long again.
 compiler.asan            := $(SANITIZED) -O0 -fsanitize=address -fsanitize=undefined $(SEPARATE)
 compiler.tsan            := $(SANITIZED) -Og -fsanitize=thread $(SEPARATE)
@@ -143,7 +144,7 @@ CONFIGURATIONS := $(patsubst compiler.%,%,$(filter compiler.%,$(.VARIABLES)))
 $(BUILD)/dev_backend $(CONFIGURATIONS:%=$(BUILD)/test/%/dev_backend): \
     LDLIBS += $(shell echo '\#include <sqlite3.h>' | $(CXX) -E -x c - >/dev/null 2>&1 && echo -lsqlite3)
 
-ROOMS := base core system net server worker launcher
+ROOMS := base core host net worker server operating spool child_process coordinator launcher
 $(foreach room,$(ROOMS),$(eval TESTS.$(room) := $(wildcard tests/$(room)/*.cpp tests/$(room)/*/*.cpp)))
 # What a process that died leaves to the next; all other tests of whole processes. About as long each, side by side.
 TESTS.recovery := $(patsubst %,tests/process/%.cpp,checkpoints controller probe spool spool_crash)
@@ -226,7 +227,7 @@ define configuration_rules
 $(2)/obj/%.o: %.cpp $(2)/flags
 	$$(call compile,$$(compiler.$(1)))
 $(2)/obj/programs/%.o: $(BUILD)/programs/%.cpp $(2)/flags
-	$$(call compile,$$(compiler.$(1)) -I.)
+	$$(call compile,$$(compiler.$(1)) $(HEADERS))
 $(patsubst %.cpp,$(2)/obj/%.o,$(WITH_TEST_HPP)): $(2)/obj/%.o: %.cpp $(2)/support/test.hpp.gch
 	$$(call compile,$$(compiler.$(1)) -include $(2)/support/test.hpp)
 $(2)/obj/rooms/rooms.o: PRIORITY = $$(if $$(YIELDING),nice -n 5)
@@ -287,7 +288,7 @@ run.tsan := env TSAN_OPTIONS=report_thread_leaks=0 $(shell setarch -R true 2>/de
 $(RESULTS)/%: $(BUILD)/test/% FORCE
 	@OJS_TEST_BIN=$(abspath $(BUILD)/test/$(*D)) $(TALLY) run $(limit.$(*D)) $@ $(run.$(*D)) $(BUILD)/test/$* --duration=true
 $(RESULTS)/header/compile/%: tests/compile/%.cpp FORCE
-	@$(YIELD) $(TALLY) run $@ tests/compile/compile.sh $< $(CXX) $(COMMON) -I.
+	@$(YIELD) $(TALLY) run $@ tests/compile/compile.sh $< $(CXX) $(COMMON) $(HEADERS)
 $(RESULTS)/amalgamation: FORCE
 	@$(YIELD) $(TALLY) run $@ python3 tools/amalgamate.py --check
 $(RESULTS)/tools: FORCE
@@ -302,7 +303,7 @@ FUZZ := $(addprefix fuzz/,$(FUZZ_TARGETS))
 SECONDS ?= 60
 FUZZ_SECONDS := $(shell echo $$(( ($(SECONDS) * $(PROCESSORS) + $(words $(FUZZ)) - 1) / $(words $(FUZZ)) )))
 # Without inotify, of which the kernel takes milliseconds to take a watch back: more than all else of a run.
-compiler.fuzz := $(CLANGXX) $(COMMON) -I. -O1 -g1 -fsanitize=fuzzer -fsanitize=address -fsanitize=undefined \
+compiler.fuzz := $(CLANGXX) $(COMMON) $(HEADERS) -O1 -g1 -fsanitize=fuzzer -fsanitize=address -fsanitize=undefined \
                  -fno-sanitize-recover=all -DOJS_SHUTDOWN_USE_INOTIFY=0
 
 fuzz: deps-check  ## random inputs and what must hold for each, 60 s in all; another time: make fuzz SECONDS=600
@@ -335,19 +336,19 @@ ci: deps-check deps-container deps-adapters  ## what CI runs: `make check`, `mak
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast -Wundef \
             -Wnull-dereference -Wzero-as-null-pointer-constant -Wextra-semi -Wswitch-enum -Werror
-# Not src/ojs_shutdown.hpp: the order of its includes is the order of the parts, which clang-format would sort.
-HAND_WRITTEN := $(filter-out src/ojs_shutdown.hpp,$(shell find src tests examples tools -name '*.[chi]pp' 2>/dev/null))
+# Not the templates: the order of their includes is the order of the parts, which clang-format would sort.
+HAND_WRITTEN := $(filter-out $(wildcard src/*.hpp),$(shell find src tests examples tools -name '*.[chi]pp' 2>/dev/null))
 
 # $(warned.NAME): the command of warnings/NAME. It compiles the header-only form, then the separate form.
 SYNTAX := $(COMMON) -fsyntax-only $(WARNINGS)
-$(foreach standard,c++17 c++20 c++2b,$(eval warned.g++/$(standard) := g++ $(SYNTAX) -I. -std=$(standard)) \
-                                     $(eval warned.clang++/$(standard) := $(CLANGXX) $(SYNTAX) -I. -std=$(standard)))
+$(foreach standard,c++17 c++20 c++2b,$(eval warned.g++/$(standard) := g++ $(SYNTAX) $(HEADERS) -std=$(standard)) \
+                                     $(eval warned.clang++/$(standard) := $(CLANGXX) $(SYNTAX) $(HEADERS) -std=$(standard)))
 warned.g++/src     := g++ $(SYNTAX) -Isrc
 warned.clang++/src := $(CLANGXX) $(SYNTAX) -Isrc
-warned.no-eventfd  := g++ $(SYNTAX) -I. -DOJS_SHUTDOWN_USE_EVENTFD=0
-warned.no-proc     := g++ $(SYNTAX) -I. -DOJS_SHUTDOWN_USE_PROC=0 -DOJS_SHUTDOWN_USE_UNWIND=0
-warned.no-pidfd    := g++ $(SYNTAX) -I. -DOJS_SHUTDOWN_USE_PIDFD=0 -DOJS_SHUTDOWN_USE_CLOSE_RANGE=0
-warned.no-inotify  := g++ $(SYNTAX) -I. -DOJS_SHUTDOWN_USE_INOTIFY=0
+warned.no-eventfd  := g++ $(SYNTAX) $(HEADERS) -DOJS_SHUTDOWN_USE_EVENTFD=0
+warned.no-proc     := g++ $(SYNTAX) $(HEADERS) -DOJS_SHUTDOWN_USE_PROC=0 -DOJS_SHUTDOWN_USE_UNWIND=0
+warned.no-pidfd    := g++ $(SYNTAX) $(HEADERS) -DOJS_SHUTDOWN_USE_PIDFD=0 -DOJS_SHUTDOWN_USE_CLOSE_RANGE=0
+warned.no-inotify  := g++ $(SYNTAX) $(HEADERS) -DOJS_SHUTDOWN_USE_INOTIFY=0
 WARNED := $(patsubst warned.%,warnings/%,$(sort $(filter warned.%,$(.VARIABLES))))
 # The programs too, as they are built.
 programs.g++/c++17     := $(PROGRAMS:%=$(BUILD)/programs/%.cpp)
@@ -358,7 +359,7 @@ $(addprefix $(RESULTS)/,$(WARNED)): $(RESULTS)/warnings/%: FORCE
 	    $(warned.$*) $(SEPARATE) tests/link/implementation.cpp $(programs.$*)'
 # Some warnings (null dereference, uninitialised values, ignored results) come from the optimiser alone.
 $(RESULTS)/warnings/g++/optimised: FORCE
-	@$(YIELD) $(TALLY) run --limit 2400 $@ g++ $(COMMON) -I. $(WARNINGS) -O2 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 $(SEPARATE) \
+	@$(YIELD) $(TALLY) run --limit 2400 $@ g++ $(COMMON) $(HEADERS) $(WARNINGS) -O2 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 $(SEPARATE) \
 	    -c tests/link/implementation.cpp -o /dev/null
 $(RESULTS)/format: FORCE
 	@$(YIELD) $(TALLY) run $@ $(CLANG_FORMAT) --dry-run -Werror $(HAND_WRITTEN)
@@ -438,7 +439,7 @@ $(GRPC_CODE)/lifecycle.grpc.pb.cc: $(GRPC_CODE)/lifecycle.pb.cc
 $(OBJ)/grpc/%.o: $(GRPC_CODE)/%.cc $(OBJ)/flags
 	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) -I$(GRPC_CODE) $$(pkg-config --cflags $(GRPC)))
 $(OBJ)/grpc/bridge.o: examples/grpc_bridge/bridge.cpp $(GRPC_CODE)/lifecycle.pb.cc $(OBJ)/flags
-	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) -I. $(SEPARATE) -isystem $(GRPC_CODE) $$(pkg-config --cflags $(GRPC)))
+	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) $(HEADERS) $(SEPARATE) -isystem $(GRPC_CODE) $$(pkg-config --cflags $(GRPC)))
 $(BUILD)/grpc_bridge: LDLIBS += $(shell pkg-config --libs $(GRPC) 2>/dev/null)
 $(BUILD)/grpc_bridge: $(addprefix $(OBJ)/,grpc/bridge.o grpc/lifecycle.pb.o grpc/lifecycle.grpc.pb.o tests/link/implementation.o)
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
@@ -448,7 +449,7 @@ httplib-drain: deps  ## build/httplib_drain, a server of cpp-httplib that ends i
 	@if pkg-config --exists cpp-httplib; then $(MAKE) -s $(JOBS) $(BUILD)/httplib_drain; else \
 	    echo "left out: httplib_drain; apt-get install libcpp-httplib-dev pkg-config"; fi
 $(OBJ)/httplib_drain.o: examples/httplib_drain/server.cpp $(OBJ)/flags
-	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) -I. $(SEPARATE) $$(pkg-config --cflags cpp-httplib))
+	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) $(HEADERS) $(SEPARATE) $$(pkg-config --cflags cpp-httplib))
 $(BUILD)/httplib_drain: LDLIBS += $(shell pkg-config --libs cpp-httplib 2>/dev/null)
 $(BUILD)/httplib_drain: $(OBJ)/httplib_drain.o $(OBJ)/tests/link/implementation.o
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
@@ -485,10 +486,10 @@ river-bench: deps deps-adapters  ## jobs a second, beside the same SQL in a bare
 # Where Debian and others have libpq's headers; elsewhere they are on the compiler's path.
 LIBPQ := $(addprefix -isystem ,$(wildcard /usr/include/postgresql))
 $(OBJ)/adapters/%.o: examples/%.cpp $(OBJ)/flags
-	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) -I. $(SEPARATE) $(LIBPQ))
+	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) $(HEADERS) $(SEPARATE) $(LIBPQ))
 $(OBJ)/adapters/river_contract.o: CXXFLAGS += -Itests/support
 $(OBJ)/adapters/%.o: tests/adapters/%.cpp $(OBJ)/flags
-	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) -I. $(SEPARATE) $(LIBPQ))
+	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) $(HEADERS) $(SEPARATE) $(LIBPQ))
 $(ON_OPENSSL:%=$(BUILD)/%): LDLIBS += -lssl -lcrypto
 $(ON_LIBPQ:%=$(BUILD)/%): LDLIBS += -lpq
 $(addprefix $(BUILD)/,$(ON_OPENSSL) $(ON_LIBPQ)): $(BUILD)/%: $(OBJ)/adapters/%.o $(OBJ)/tests/link/implementation.o
@@ -505,8 +506,8 @@ conformance: deps  ## dev_backend against the published suites: make conformance
 
 # ---- the rest --------------------------------------------------------------------------------------------------------
 
-# The header is not made on the way to anything else: a stale one must fail the amalgamation check, not heal unseen.
-header amalgamate:  ## ojs_shutdown.hpp anew from src/
+# The headers are not made on the way to anything else: a stale one must fail the amalgamation check, not heal unseen.
+header amalgamate:  ## ojs_shutdown.hpp and extensions/ anew from src/
 	python3 tools/amalgamate.py
 
 format:  ## clang-format over everything written by hand

@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "ojs_shutdown.hpp"
+#include "ojs_process.hpp"
 
 extern char** environ;
 

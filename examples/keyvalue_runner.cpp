@@ -1,4 +1,3 @@
-#define OJS_SHUTDOWN_LAUNCHER 1
 // A small key-value server below a launcher, which loses no write: it is ready once its file is read, refuses new requests
 // from the request to stop on, finishes those it has, and writes the file before it ends. [RFC-041 "Integration Example"]
 #include <cstdio>
@@ -8,7 +7,7 @@
 #include <string>
 #include <thread>
 
-#include "ojs_shutdown.hpp"
+#include "ojs_coordinator.hpp"
 
 namespace {
 

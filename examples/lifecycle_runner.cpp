@@ -1,4 +1,3 @@
-#define OJS_SHUTDOWN_LAUNCHER 1
 // A process that behaves as it is told while a launcher stops it: for trying out launchers, and for tests. [RFC-041 "Test
 // Runner"]
 #include <signal.h>
@@ -10,7 +9,7 @@
 #include <string>
 #include <thread>
 
-#include "ojs_shutdown.hpp"
+#include "ojs_coordinator.hpp"
 
 namespace {
 

@@ -9,7 +9,7 @@ PORTS := x86_64-linux-musl aarch64-linux-musl arm-linux-musleabihf riscv64-linux
 # -fno-sanitize: zig's own default, which would make it compile a library of its own for it. -Os when linking: the libc++
 # and musl that the static worker has, else another one is compiled for the tests.
 $(foreach port,$(PORTS),$(eval compiler.$(port) := $(ZIG)/bin/python -m ziglang c++ -target $(port) $(TEST) -g0 \
-    -fno-sanitize=undefined -isystem $(ZIG)/headers -I. $(SEPARATE)))
+    -fno-sanitize=undefined -isystem $(ZIG)/headers $(HEADERS) $(SEPARATE)))
 OWN_DOCTEST += $(PORTS)
 $(foreach port,$(PORTS),$(eval $(call configuration_rules,$(port),$(BUILD)/test/$(port))))
 $(foreach port,$(PORTS),$(eval $(BUILD)/test/$(port)/flags: | $(ZIG)/headers))
@@ -47,23 +47,24 @@ portability-musl:  ## the part of it that `make check` runs as well: x86-64
 ELSEWHERE := $(patsubst %,$(BUILD)/programs/%.cpp,$(filter-out $(TEST_ONLY) hello_worker shutdown-probe,$(PROGRAMS)))
 $(RESULTS)/compiled/%: $(ELSEWHERE) FORCE | $(ZIG)/headers
 	@$(YIELD) $(TALLY) run --limit 1200 $@ packaging/compile.sh $(BUILD)/compiled/$* '$(ELSEWHERE)' -- \
-	    $(ZIG)/bin/python -m ziglang c++ -target $* $(COMMON) -Wall -Wextra -Werror -isystem $(ZIG)/headers -I.
+	    $(ZIG)/bin/python -m ziglang c++ -target $* $(COMMON) -Wall -Wextra -Werror -isystem $(ZIG)/headers $(HEADERS)
 CHECK_PROGRAMS += x86_64-linux-musl/unit
 
 # ---- make install ----------------------------------------------------------------------------------------------------
 
-# Each of the three stands alone, and all have one include guard; another one after the small one is an error.
+# The variants of the main header stand alone, and have one include guard; another one after the small one is an error.
 PREFIX ?= /usr/local
 DESTDIR ?=
 HASH := \#
 VERSION := $(shell sed -n 's/^$(HASH)define OJS_SHUTDOWN_VERSION "\(.*\)"/\1/p' src/ojs/base/config.hpp)
 PICOJSON = $(shell echo '$(HASH)include <picojson.h>' | $(CXX) $(COMMON) -x c++ -M - | tr -s ' \\' '\n' | grep '/picojson\.h$$')
 VARIANTS := $(addprefix $(BUILD)/dist/,ojs_shutdown.hpp ojs_shutdown_core.hpp ojs_shutdown_bundled.hpp)
-INSTALLED := $(addprefix include/,$(notdir $(VARIANTS))) lib/pkgconfig/ojs_shutdown.pc
+EXTENSIONS := $(patsubst extensions/%,$(BUILD)/dist/%,$(wildcard extensions/*.hpp))
+INSTALLED := $(addprefix include/,$(notdir $(VARIANTS) $(EXTENSIONS))) lib/pkgconfig/ojs_shutdown.pc
 .PHONY: install uninstall
-install: $(VARIANTS)  ## the headers and ojs_shutdown.pc to PREFIX (/usr/local), below DESTDIR
+install: $(VARIANTS) $(EXTENSIONS)  ## the headers and ojs_shutdown.pc to PREFIX (/usr/local), below DESTDIR
 	@install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	@install -m 644 $(VARIANTS) $(DESTDIR)$(PREFIX)/include
+	@install -m 644 $(VARIANTS) $(EXTENSIONS) $(DESTDIR)$(PREFIX)/include
 	@sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' packaging/ojs_shutdown.pc.in \
 	    >$(DESTDIR)$(PREFIX)/lib/pkgconfig/ojs_shutdown.pc
 uninstall:  ## take away what `make install` put there
@@ -79,6 +80,10 @@ $(BUILD)/dist/ojs_shutdown_bundled.hpp: FORCE  # with picojson in it, and its li
 	@mkdir -p $(@D)
 	@python3 tools/amalgamate.py --bundle-picojson $(PICOJSON) --output $@
 
+$(EXTENSIONS): $(BUILD)/dist/%: extensions/%
+	@mkdir -p $(@D)
+	@cp $< $@
+
 # ---- make dist -------------------------------------------------------------------------------------------------------
 
 # The worker of the image, for both processors: as examples/deploy/Dockerfile builds it, which says what each flag is for.
@@ -90,11 +95,11 @@ $(WORKERS): $(BUILD)/dist/worker-%: examples/worker.cpp examples/deploy/hold_sig
     ojs_shutdown.hpp packaging/packaging.mk | $(ZIG)/headers
 	@mkdir -p $(@D)
 	@echo "link    $@"
-	@$(PRIORITY) $(ZIG)/bin/python -m ziglang c++ -target $*-linux-musl -std=c++17 $(IMAGE) -isystem $(ZIG)/headers -I. \
+	@$(PRIORITY) $(ZIG)/bin/python -m ziglang c++ -target $*-linux-musl -std=c++17 $(IMAGE) -isystem $(ZIG)/headers $(HEADERS) \
 	    $(filter %.cpp %.S,$^) -o $@
 
 .PHONY: dist
-dist: $(VARIANTS) $(WORKERS)  ## what a release has, in build/dist: the headers, static workers, SHA256SUMS
+dist: $(VARIANTS) $(EXTENSIONS) $(WORKERS)  ## what a release has, in build/dist: the headers, static workers, SHA256SUMS
 	@cd $(BUILD)/dist && sha256sum $(notdir $^) >SHA256SUMS
 
 $(RESULTS)/packaging $(RESULTS)/container: $(WORKERS)

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Puts the parts in src/ together into ojs_shutdown.hpp, the one file that users copy.
+"""Puts the parts in src/ together into the headers that users copy: ojs_shutdown.hpp, and extensions/ for further needs.
 
-The template is src/ojs_shutdown.hpp: it lists the parts in order, first the declarations, within the include guard,
-then the definitions. Each of its local includes is replaced by that part; everything else in it is kept as it stands. Nothing
-is parsed but preprocessor lines, so what you read in src/ is what you find in the header.
+Each header has a template, src/ojs_NAME.hpp. It lists the parts in order, first the declarations, within the include
+guard, then the definitions. Each include of a part is replaced by that part; everything else is kept as it stands, but
+that a namespace which ends where it begins again is not closed. Nothing is parsed but preprocessor lines and the lines
+that open and close namespaces, so what you read in src/ is what you find in the headers.
 
-The parts live in rooms (folders of src/ojs). A room knows itself and the rooms before it, never those after it. That
-and the other house rules are checked here, because here every part is read anyway: see check_part and check_tree.
+The parts live in rooms (folders of src/ojs). A room knows itself and the rooms before it, never those after it, and of
+the extensions only those that its own header needs. That and the other house rules are checked here, because here every
+part is read anyway: see check_part and check_tree.
 """
 
 import argparse
@@ -16,16 +18,24 @@ import re
 import sys
 from pathlib import Path
 
-ROOMS = ["base", "core", "system", "net", "server", "worker", "launcher"]
+# Each header: the rooms that go into it, from the lowest, and the headers it includes.
+PRODUCTS = {
+    "shutdown": (["base", "core", "host", "net", "worker"], []),
+    "server": (["server"], ["shutdown"]),
+    "operating": (["operating"], ["server"]),
+    "spool": (["spool"], ["shutdown"]),
+    "process": (["process"], ["shutdown"]),
+    "coordinator": (["coordinator"], ["server"]),
+    "launcher": (["launcher"], ["process", "coordinator"]),
+}
+MAIN = "shutdown"
+# Extensions that want a library of their own: not part of --all.
+ADAPTERS = ["tls", "river"]
+ROOMS = [room for rooms, _ in PRODUCTS.values() for room in rooms]
+PRODUCT_OF = {room: product for product, (rooms, _) in PRODUCTS.items() for room in rooms}
 # What no user may name stands in folders of these names, and in the namespace detail.
-INTERNAL = {"detail", "engine", "spool", "http"}
-# Rooms that are compiled only where a macro is 1. Nothing else includes them, so who does not want them pays nothing.
-LEAVES = {"server": "OJS_SHUTDOWN_SERVER", "launcher": "OJS_SHUTDOWN_LAUNCHER"}
+INTERNAL = {"detail", "engine", "http"}
 FIRST_SCREEN = 100  # columns
-UMBRELLA = "src/ojs_shutdown.hpp"
-OUTPUT = "ojs_shutdown.hpp"
-GUARD_BEGIN = "#ifndef OJS_SHUTDOWN_HPP"  # the declarations are between these two, the definitions after them
-GUARD_END = "#endif  // OJS_SHUTDOWN_HPP"
 CONFIG = "base/config.hpp"  # part of every header: the version and the macros, which nobody includes by name
 
 ANY_LOCAL_INCLUDE = re.compile(r'\s*#\s*include\s*"')
@@ -34,6 +44,9 @@ SYSTEM_INCLUDE = re.compile(r"\s*#\s*include\s*<([^>]+)>")
 DEFINE = re.compile(r"\s*#\s*define\s+(\w+)")
 VERSION = re.compile(r'#define OJS_SHUTDOWN_VERSION "([^"]+)"')
 INLINE_NAMESPACE = re.compile(r"inline namespace (\w+)")
+OPENED = re.compile(r"(inline )?namespace (\w+) \{$")
+EXPECTED_VERSION = re.compile(r"(?:#error|static_assert).* (\d+\.\d+\.\d+)")
+CLOSED = re.compile(r"\}  // namespace (\w+)$")
 
 ALLOWED_MACROS = {"PICOJSON_USE_LOCALE"}
 # Streams pull in locales and static constructors; the rest costs more compile time than the library itself.
@@ -54,7 +67,7 @@ class Part:
         self.name = name
         self.lines = text.splitlines()
         self.room = name.split("/")[0]
-        self.internal = not INTERNAL.isdisjoint(name.split("/")[:-1])
+        self.internal = not INTERNAL.isdisjoint(name.split("/")[1:-1])
         self.includes = []
         for number, line in enumerate(self.lines, 1):
             found = LOCAL_INCLUDE.match(line)
@@ -77,29 +90,65 @@ class Part:
         return sentence[len(stem) + 2 :] if sentence.startswith(stem + ": ") else sentence
 
 
+class Template:
+    """src/ojs_NAME.hpp: its lines, and the parts it lists as (line number, name)."""
+
+    def __init__(self, product, text):
+        self.product = product
+        self.path = f"src/ojs_{product}.hpp"
+        self.output = f"ojs_{product}.hpp" if product == MAIN else f"extensions/ojs_{product}.hpp"
+        self.guard = "OJS_SHUTDOWN_HPP" if product == MAIN else f"OJS_SHUTDOWN_{product.upper()}_HPP"
+        self.lines = text.splitlines()
+        self.order = []
+        for number, line in enumerate(self.lines, 1):
+            found = LOCAL_INCLUDE.match(line)
+            if found and found.group(1).startswith("ojs/"):
+                self.order.append((number, found.group(1)[len("ojs/") :]))
+
+    def at(self, number):
+        return f"{self.path}:{number}"
+
+    def bounds(self):
+        """Where the include guard begins and ends: the declarations are within, the definitions after it."""
+        begin, end = f"#ifndef {self.guard}", f"#endif  // {self.guard}"
+        if begin not in self.lines or end not in self.lines:
+            raise Problem(self.at(1), "no include guard", f"write '{begin}' and '{end}'")
+        return self.lines.index(begin), self.lines.index(end)
+
+    def comment(self):
+        """What stands above the include guard, without the slashes."""
+        return [line[2:].strip() if line == "//" else line[3:] for line in self.lines[: self.bounds()[0]] if line]
+
+
 class Tree:
-    """Everything that is read: the template, and all parts by name. Of the template, which lines are under an #if."""
+    """Everything that is read: the templates by product, and all parts by name."""
 
     def __init__(self, root):
-        self.umbrella = read(root / UMBRELLA).splitlines()
+        paths = {product: root / "src" / f"ojs_{product}.hpp" for product in PRODUCTS}
+        self.templates = {
+            product: Template(product, read(path))
+            for product, path in paths.items()
+            if path.exists() or product == MAIN
+        }
         folder = root / "src" / "ojs"
         files = sorted(f for f in folder.rglob("*") if f.suffix in (".hpp", ".ipp"))
         names = [f.relative_to(folder).as_posix() for f in files]
         self.parts = {name: Part(name, read(file)) for name, file in zip(names, files)}
-        self.order = []  # (line number in the template, name)
-        self.conditions = {}  # of a part that is listed under an #if: what that asks for
-        open_conditions = []
-        for number, line in enumerate(self.umbrella, 1):
-            found = LOCAL_INCLUDE.match(line)
-            condition = re.match(r"#\s*(if|endif)\w*\s*(.*)", line)
-            if condition and condition.group(1) == "if":
-                open_conditions.append(condition.group(2))
-            elif condition and open_conditions:
-                open_conditions.pop()
-            if found and found.group(1).startswith("ojs/"):
-                name = found.group(1)[len("ojs/") :]
-                self.order.append((number, name))
-                self.conditions[name] = list(open_conditions)
+
+    def version(self):
+        config = self.parts.get(CONFIG)
+        found = VERSION.search("\n".join(config.lines)) if config else None
+        if not found:
+            raise Problem(f"src/ojs/{CONFIG}:1", "no version", '#define OJS_SHUTDOWN_VERSION "X.Y.Z"')
+        return found.group(1)
+
+
+def closure(products):
+    """These and all that they need, each after what it needs; the main header first."""
+    out = []
+    for product in products:
+        out += [each for each in closure(PRODUCTS[product][1]) + [product] if each not in out]
+    return [each for each in out if each not in out[: out.index(each)]]
 
 
 def read(path):
@@ -143,34 +192,55 @@ def check_tree(tree):
         for number, target in part.includes:
             if target not in tree.parts:
                 raise Problem(part.at(number), f"src/ojs/{target} does not exist", "correct the path, or add the file")
-            if ROOMS.index(part.room) < ROOMS.index(target.split("/")[0]):
+            if not may_know(part.room, target.split("/")[0]):
                 fix = f"move what is needed to {part.room}/ or before, or hand it in as a parameter"
                 raise Problem(part.at(number), f"upward include: {part.room}/ must not know {target}", fix)
             check_seen_by_users(tree, part, number, target)
     check_cycles(tree)
     check_version(tree)
-    check_leaves(tree)
-
-    listed = {name for _, name in tree.order}
-    emitted = set()
-    for number, name in tree.order:
-        where = f"{UMBRELLA}:{number}"
-        if name not in tree.parts:
-            raise Problem(where, f"src/ojs/{name} does not exist", "add the file, or take the line out")
-        if name in emitted:
-            raise Problem(where, f"{name} is listed twice", "take one of the lines out")
-        for line, target in tree.parts[name].includes:
-            if target in listed - emitted:
-                what = f"uses {target}, which comes later in the header"
-                raise Problem(tree.parts[name].at(line), what, f"in {UMBRELLA}, list {target} before {name}")
-        emitted.add(name)
+    emitted = {}
+    for product in closure(tree.templates):
+        check_template(tree, tree.templates[product], emitted)
     for name, part in tree.parts.items():
         if name not in emitted:
-            raise Problem(part.at(1), "not part of the header", f'add #include "ojs/{name}" to {UMBRELLA}')
-    replaced = {number for number, _ in tree.order}
-    for number, line in enumerate(tree.umbrella, 1):
+            template = f"src/ojs_{PRODUCT_OF[part.room]}.hpp"
+            raise Problem(part.at(1), "not part of any header", f'add #include "ojs/{name}" to {template}')
+
+
+def may_know(room, other):
+    """Rooms of the same header that come before, and all rooms of the headers that it needs."""
+    product = PRODUCT_OF[room]
+    if other not in PRODUCT_OF:
+        return False
+    if PRODUCT_OF[other] == product:
+        return ROOMS.index(other) <= ROOMS.index(room)
+    return PRODUCT_OF[other] in closure([product])
+
+
+def check_template(tree, template, emitted):
+    listed = {name for _, name in template.order}
+    for number, name in template.order:
+        if name not in tree.parts:
+            raise Problem(template.at(number), f"src/ojs/{name} does not exist", "add the file, or take the line out")
+        if name in emitted:
+            raise Problem(template.at(number), f"{name} is listed twice", "take one of the lines out")
+        home = PRODUCT_OF[tree.parts[name].room]
+        if home != template.product:
+            raise Problem(template.at(number), f"{name} is of another header", f"list it in src/ojs_{home}.hpp")
+        for line, target in tree.parts[name].includes:
+            if target in listed and target not in emitted:
+                what = f"uses {target}, which comes later in the header"
+                raise Problem(tree.parts[name].at(line), what, f"in {template.path}, list {target} before {name}")
+        emitted[name] = template.product
+    wanted = [f"ojs_{need}.hpp" for need in PRODUCTS[template.product][1]]
+    replaced = {number for number, _ in template.order}
+    for number, line in enumerate(template.lines, 1):
         if ANY_LOCAL_INCLUDE.match(line) and number not in replaced:
-            raise Problem(f"{UMBRELLA}:{number}", "local include left over", 'write it as #include "ojs/ROOM/FILE"')
+            if not (LOCAL_INCLUDE.match(line) and LOCAL_INCLUDE.match(line).group(1) in wanted):
+                raise Problem(template.at(number), "local include left over", 'write it as #include "ojs/ROOM/FILE"')
+            wanted.remove(LOCAL_INCLUDE.match(line).group(1))
+    if wanted:
+        raise Problem(template.at(1), f"{wanted[0]} is not included", f'write #include "{wanted[0]}" below the guard')
 
 
 def check_seen_by_users(tree, part, number, target):
@@ -181,28 +251,21 @@ def check_seen_by_users(tree, part, number, target):
         raise Problem(part.at(number), f"{part.name} is for users, {target} is not", fix)
 
 
-def check_leaves(tree):
-    """The rooms that are opted into are listed under their macro, and nothing else is."""
-    for number, name in tree.order:
-        wanted = LEAVES.get(name.split("/")[0])
-        if wanted and wanted not in tree.conditions[name]:
-            raise Problem(f"{UMBRELLA}:{number}", f"{name} is of a leaf", f"list it under '#if {wanted}'")
-        if not wanted and not set(LEAVES.values()).isdisjoint(tree.conditions[name]):
-            raise Problem(f"{UMBRELLA}:{number}", f"{name} is of no leaf", "list it before the #if")
-
-
 def check_version(tree):
-    """Two versions in one process must share neither functions nor state: the inline namespace names the version."""
-    config = tree.parts.get(CONFIG)
-    version = VERSION.search("\n".join(config.lines)) if config else None
-    if not version:
-        return
-    wanted = "v" + version.group(1).replace(".", "_")
+    """Two versions in one process must share neither functions nor state: the inline namespace names the version. An
+    extension takes no other."""
+    version = tree.version()
+    wanted = "v" + version.replace(".", "_")
     for part in tree.parts.values():
         for number, line in enumerate(part.lines, 1):
             found = INLINE_NAMESPACE.search(line)
             if found and found.group(1) != wanted:
                 raise Problem(part.at(number), f"namespace {found.group(1)} is not the version's", f"name it {wanted}")
+    for template in tree.templates.values():
+        for number, line in enumerate(template.lines, 1):
+            found = EXPECTED_VERSION.search(line)
+            if found and found.group(1) != version:
+                raise Problem(template.at(number), f"expects version {found.group(1)}", f"write {version}")
 
 
 def check_cycles(tree):
@@ -270,44 +333,95 @@ def tidy(lines):
     return text.strip("\n").split("\n")
 
 
-def amalgamate(tree, rooms=None, picojson=None):
-    """The text of the header. A pure function of its inputs: no time, no path, no commit."""
-    check_tree(tree)
+def amalgamate(tree, product=MAIN, rooms=None, picojson=None):
+    """The text of one header. A pure function of its inputs: no time, no path, no commit."""
+    template = tree.templates[product]
     chosen = choose(tree, rooms)
-    split = {name: split_includes(tree.parts[name]) for name in chosen}
-    names = [name for _, name in tree.order if name in chosen]
+    names = [name for _, name in template.order if name in chosen]
+    lines = assemble(tree, template, names)
+    if product == MAIN:
+        subset = None if rooms is None else "0x" + digest(template, tree, names, None)[:8]
+        lines = tell_apart(lines, subset)
+    lines = banner(tree, template, names, rooms, picojson) + [""] + lines
+    if picojson is not None:
+        lines = bundle(lines, picojson)
+    return "\n".join(lines) + "\n"
 
-    try:
-        start, end = tree.umbrella.index(GUARD_BEGIN), tree.umbrella.index(GUARD_END)
-    except ValueError:
-        raise Problem(f"{UMBRELLA}:1", "no include guard", f"write '{GUARD_BEGIN}' and '{GUARD_END}'") from None
-    declarations = {name for number, name in tree.order if number <= end}
-    for name in names:  # a leaf keeps its system includes, under its own condition
-        if tree.parts[name].room in LEAVES:
-            split[name] = (kept_includes(split[name]), set())
-    declared = set().union(*(split[name][1] for name in names if name in declarations))
-    # The definitions always follow the declarations, so they need not include the same again.
-    defined = set().union(*(split[name][1] for name in names if name not in declarations)) - declared
 
-    out, hoisted = [], [declared, defined]
-    for number, line in enumerate(tree.umbrella[start:], start):
+def merge(tree, products, picojson):
+    """The main header and these extensions, with all that they need, as one file."""
+    check_tree(tree)
+    chosen = [each for each in closure(products) if each in tree.templates]
+    texts = [amalgamate(tree, each, None, picojson if each == MAIN else None) for each in chosen]
+    included = re.compile(r'#include "ojs_\w+\.hpp".*\n')
+    return texts[0] + "".join("\n" + included.sub("", text) for text in texts[1:])
+
+
+def system_includes(tree, template, names):
+    """(of the declarations, of the definitions): what comes before, there or in a header that is needed, is left out."""
+    end = template.bounds()[1]
+    declared, defined = set(), set()
+    for product in closure([template.product]):
+        one = tree.templates[product]
+        before = set(declared), set(defined)
+        for number, name in one.order:
+            if product != template.product or name in names:
+                found = split_includes(tree.parts[name])[1]
+                (declared if number <= one.bounds()[1] else defined).update(found)
+    # The definitions of an extension follow those of what it needs.
+    return declared - before[0], defined - declared - before[1]
+
+
+def assemble(tree, template, names):
+    start, end = template.bounds()
+    listed = dict(template.order)
+    hoisted = list(system_includes(tree, template, names))
+    out, spaces = [], Namespaces()
+    for number, line in enumerate(template.lines[start:], start + 1):
         if line.startswith("// clang-format "):  # protects the order of the list, which is not in the output
             continue
-        include = LOCAL_INCLUDE.match(line)
-        if not include:
+        if number not in listed:
+            if line:
+                spaces.close(out)
             out.append(line)
             continue
         if len(hoisted) == 2 or (len(hoisted) == 1 and number > end):  # the first part of its block
             out += include_lines(hoisted.pop(0))
-        name = include.group(1)[len("ojs/") :]
-        if name in chosen:
-            out += [f"// ==== {name} ====", ""] + tidy(split[name][0]) + [""]
+        if listed[number] in names:
+            spaces.add(out, listed[number], tidy(split_includes(tree.parts[listed[number]])[0]))
+    return tidy(out)
 
-    subset = None if rooms is None else "0x" + digest(tree, names, None)[:8]
-    lines = banner(tree, names, rooms, picojson) + [""] + tell_apart(tidy(out), subset)
-    if picojson is not None:
-        lines = bundle(lines, picojson)
-    return "\n".join(lines) + "\n"
+
+class Namespaces:
+    """Writes parts one after the other; a namespace that the next part opens again stays open."""
+
+    def __init__(self):
+        self.open = []  # names, the outermost first
+
+    def close(self, out, keep=0):
+        if len(self.open) > keep:
+            while out and not out[-1]:
+                out.pop()
+            out.append("")
+            out += [f"}}  // namespace {name}" for name in reversed(self.open[keep:])] + [""]
+            del self.open[keep:]
+
+    def add(self, out, name, lines):
+        head = next((i for i, line in enumerate(lines) if line and not line.startswith("//")), len(lines))
+        first = head
+        while first < len(lines) and OPENED.match(lines[first]):
+            first += 1
+        last = len(lines)
+        while last > first and CLOSED.match(lines[last - 1]):
+            last -= 1
+        opened = lines[head:first]
+        names = [OPENED.match(line).group(2) for line in opened]
+        same = 0
+        while same < min(len(names), len(self.open)) and names[same] == self.open[same]:
+            same += 1
+        self.close(out, same)
+        out += [f"// ==== {name} ====", ""] + lines[:head] + opened[same:] + lines[first:last] + [""]
+        self.open = [CLOSED.match(line).group(1) for line in reversed(lines[last:])]
 
 
 def tell_apart(lines, subset):
@@ -324,13 +438,10 @@ def tell_apart(lines, subset):
     ] + lines
 
 
-def kept_includes(split):
-    body, hoisted = split
-    return include_lines(hoisted) + body if hoisted else body
-
-
 def include_lines(headers):
     """C headers first, as everywhere in src/."""
+    if not headers:
+        return []
     c_headers = sorted(h for h in headers if h.endswith(".h"))
     others = sorted(set(headers) - set(c_headers))
     return [f"#include <{h}>" for h in c_headers] + [""] + [f"#include <{h}>" for h in others] + [""]
@@ -369,30 +480,42 @@ CORE_USE = """\
     if (signals) signals->wait();                     // SIGTERM, SIGINT, SIGTSTP or SIGCONT"""
 
 
-def banner(tree, names, rooms, picojson):
-    """The first screen of the header: all that a stranger needs to use it and to find things in it."""
-    found = [VERSION.match(line) for line in tree.parts[CONFIG].lines] if CONFIG in tree.parts else []
-    version = next((f.group(1) for f in found if f), None)
-    if version is None:
-        raise Problem(f"src/ojs/{CONFIG}:1", "no version", '#define OJS_SHUTDOWN_VERSION "X.Y.Z"')
-    uses_picojson = any(re.match(r"\s*#\s*include\s*<picojson\.h>", l) for n in names for l in tree.parts[n].lines)
-    needs = "; wants <picojson.h> on the include path" if uses_picojson and picojson is None else ""
-
-    text = [
-        f"ojs_shutdown.hpp {version}: stop a worker process without losing work.",
-        "On SIGTERM it stops taking jobs, lets those in hand finish, reports every one, and exits.",
-        f"C++17, POSIX, one header{needs}.",
+def banner(tree, template, names, rooms, picojson):
+    """The first screen of a header: all that a stranger needs to use it and to find things in it."""
+    generated = [
         "",
         "SPDX-License-Identifier: Apache-2.0",
         "GENERATED by tools/amalgamate.py from src/; do not edit"
         + (f" (modules: {', '.join(rooms)})" if rooms is not None else ""),
-        f"SHA-256 of the inputs: {digest(tree, names, picojson)}",
-        "",
-        'Use: copy this file into your project, include it, compile with -std=c++17 -pthread.',
+        f"SHA-256 of the inputs: {digest(template, tree, names, picojson)}",
         "",
     ]
-    text += (WORKER_USE if "worker/worker.hpp" in names else CORE_USE).split("\n")
-    text += [
+    if template.product == MAIN:
+        text = main_banner(tree, names, picojson, generated)
+    else:
+        text = extension_banner(tree, template, generated)
+    listed = [name for name in names if name.endswith(".hpp") and not tree.parts[name].internal]
+    width = max((len(name) - len(".hpp") for name in listed), default=0) + 2
+    lines = [("// " + line).rstrip() for line in text]
+    for name in listed:
+        lines.append("//   " + name[: -len(".hpp")].ljust(width) + tree.parts[name].purpose())
+        if len(lines[-1]) > FIRST_SCREEN:  # the rest is written in this file, and in the templates
+            what = f"its first sentence does not fit into the first screen ({len(lines[-1])} of {FIRST_SCREEN} columns)"
+            raise Problem(tree.parts[name].at(1), what, "make it shorter")
+    return lines
+
+
+def main_banner(tree, names, picojson, generated):
+    uses_picojson = any(re.match(r"\s*#\s*include\s*<picojson\.h>", l) for n in names for l in tree.parts[n].lines)
+    needs = "; wants <picojson.h> on the include path" if uses_picojson and picojson is None else ""
+    return [
+        f"ojs_shutdown.hpp {tree.version()}: stop a worker process without losing work.",
+        "On SIGTERM it stops taking jobs, lets those in flight finish, reports every one, and exits.",
+        f"C++17, POSIX, one header{needs}.",
+        *generated,
+        'Use: copy this file into your project, include it, compile with -std=c++17 -pthread.',
+        "",
+        *(WORKER_USE if "worker/worker.hpp" in names else CORE_USE).split("\n"),
         "",
         "That is all. To compile the definitions only once, give -DOJS_SHUTDOWN_SEPARATE=1 to every file,",
         "and let exactly one of them say",
@@ -401,23 +524,25 @@ def banner(tree, names, rooms, picojson):
         '    #include "ojs_shutdown.hpp"',
         "",
         "Where everything lives: search for '==== core/' or '==== core/lifecycle'; definitions (.ipp) come",
-        "last; what is in detail/, engine/, spool/ and http/ is not for users."
+        "last; what is in detail/, engine/ and http/ is not for users."
         + (" Begin with worker/worker." if "worker/worker.hpp" in names else ""),
     ]
-    listed = [name for name in names if name.endswith(".hpp") and not tree.parts[name].internal]
-    width = max(len(name) - len(".hpp") for name in listed) + 2
-    text += ["  " + name[: -len(".hpp")].ljust(width) + tree.parts[name].purpose() for name in listed]
-    lines = [("// " + line).rstrip() for line in text]
-    for name, line in zip(listed, lines[-len(listed) :]):  # the rest is written above
-        if len(line) > FIRST_SCREEN:
-            what = f"its first sentence does not fit into the first screen ({len(line)} of {FIRST_SCREEN} columns)"
-            raise Problem(tree.parts[name].at(1), what, "make it shorter")
-    return lines
 
 
-def digest(tree, names, picojson):
+def extension_banner(tree, template, generated):
+    needs = [f"ojs_{each}.hpp" for each in closure(PRODUCTS[template.product][1])]
+    return [
+        *template.comment(),
+        f"Version {tree.version()}, an extension of {', '.join(needs)}: copy all into one folder, and include this one.",
+        *generated,
+        "With -DOJS_SHUTDOWN_SEPARATE=1, the file that says OJS_SHUTDOWN_IMPLEMENTATION includes this as well.",
+        "",
+    ]
+
+
+def digest(template, tree, names, picojson):
     sha = hashlib.sha256()
-    inputs = [(UMBRELLA, tree.umbrella)] + [(name, tree.parts[name].lines) for name in names]
+    inputs = [(template.path, template.lines)] + [(name, tree.parts[name].lines) for name in names]
     if picojson is not None:
         inputs.append(("picojson.h", picojson.splitlines()))
     for name, lines in inputs:
@@ -446,45 +571,65 @@ def check_current(path, wanted, command):
 
 
 def parse_arguments(arguments):
-    parser = argparse.ArgumentParser(description="Puts the parts in src/ together into ojs_shutdown.hpp.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the file is not current")
-    parser.add_argument("--output", metavar="FILE", help=f"write there instead of {OUTPUT}; '-': standard output")
-    parser.add_argument("--modules", metavar="LIST", help=f"a smaller header, with what these need: {','.join(ROOMS)}")
-    parser.add_argument("--bundle-picojson", metavar="FILE", help="put this picojson.h into the header")
+    extensions = [product for product in PRODUCTS if product != MAIN]
+    modules = PRODUCTS[MAIN][0]
+    parser = argparse.ArgumentParser(description="Puts the parts in src/ together into ojs_shutdown.hpp and extensions/.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is not current")
+    parser.add_argument("--output", metavar="FILE", help="one header, written there; '-': standard output")
+    parser.add_argument("--with", metavar="LIST", dest="extras", help=f"with these extensions in it: {','.join(extensions)}")
+    parser.add_argument("--all", action="store_true", help="with all extensions in it that want no other library")
+    parser.add_argument("--modules", metavar="LIST", help=f"a smaller one, with what these need: {','.join(modules)}")
+    parser.add_argument("--bundle-picojson", metavar="FILE", help="with this picojson.h in it")
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent, help="the source tree")
     options = parser.parse_args(arguments)
-    if options.modules is not None:
-        options.modules = options.modules.split(",")
-        unknown = [room for room in options.modules if room not in ROOMS]
+    for given, known, what in ((options.modules, modules, "module"), (options.extras, extensions, "extension")):
+        unknown = [each for each in given.split(",") if each not in known] if given is not None else []
         if unknown:
-            parser.error(f"unknown module '{unknown[0]}'; there are {', '.join(ROOMS)}")
-    if (options.modules is not None or options.bundle_picojson) and not options.output:
-        parser.error(f"--modules and --bundle-picojson want --output FILE: {OUTPUT} is always the whole library")
+            parser.error(f"unknown {what} '{unknown[0]}'; there are {', '.join(known)}")
+    options.modules = options.modules.split(",") if options.modules is not None else None
+    options.extras = options.extras.split(",") if options.extras is not None else []
+    if options.all:
+        options.extras = [each for each in extensions if each not in ADAPTERS]
+    if options.modules is not None and options.extras:
+        parser.error("--modules makes a header smaller, --with and --all make it larger: give one of them")
+    if (options.modules is not None or options.extras or options.bundle_picojson) and not options.output:
+        parser.error("--modules, --with, --all and --bundle-picojson want --output FILE")
     if options.check and options.output == "-":
         parser.error("--check compares a file; '-' is none")
     return options
 
 
+def make_headers(tree, options):
+    """What to write, by path."""
+    check_tree(tree)
+    picojson = read(Path(options.bundle_picojson)) if options.bundle_picojson else None
+    if options.output and options.extras:
+        return {Path(options.output): merge(tree, options.extras, picojson)}
+    if options.output:
+        return {Path(options.output): amalgamate(tree, MAIN, options.modules, picojson)}
+    return {options.root / each.output: amalgamate(tree, each.product) for each in tree.templates.values()}
+
+
 def main(arguments):
     options = parse_arguments(arguments)
     try:
-        picojson = read(Path(options.bundle_picojson)) if options.bundle_picojson else None
-        text = amalgamate(Tree(options.root), options.modules, picojson)
+        headers = make_headers(Tree(options.root), options)
     except Problem as problem:
         print(problem, file=sys.stderr)
         return 1
-    path = Path(options.output) if options.output else options.root / OUTPUT
     if options.check:
-        command = ["python3 tools/amalgamate.py"] + [a for a in arguments if a != "--check"]
-        return check_current(path, text, " ".join(command))
+        command = "python3 tools/amalgamate.py " + " ".join(each for each in arguments if each != "--check")
+        return max(check_current(path, text, command.strip()) for path, text in headers.items())
     if options.output == "-":
-        sys.stdout.buffer.write(text.encode("utf-8"))
+        sys.stdout.buffer.write(headers.popitem()[1].encode("utf-8"))
         return 0
-    try:
-        path.write_bytes(text.encode("utf-8"))
-    except OSError as failure:
-        print(f"{path}: {failure.strerror}\n  fix: give --output a file that can be written", file=sys.stderr)
-        return 1
+    for path, text in headers.items():
+        try:
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(text.encode("utf-8"))
+        except OSError as failure:
+            print(f"{path}: {failure.strerror}\n  fix: give --output a file that can be written", file=sys.stderr)
+            return 1
     return 0
 
 

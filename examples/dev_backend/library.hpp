@@ -1,4 +1,3 @@
 // library: ojs_shutdown.hpp, with its server.
 #pragma once
-#define OJS_SHUTDOWN_SERVER 1
-#include "ojs_shutdown.hpp"
+#include "ojs_server.hpp"

@@ -1,4 +1,3 @@
-#define OJS_SHUTDOWN_LAUNCHER 1
 // Three groups of workers on one spool, and a launcher that replaces each group one by one while jobs come in. At the end
 // it counts: every job was done once, or the exit status is 1.
 //
@@ -17,7 +16,8 @@
 #include <thread>
 #include <vector>
 
-#include "ojs_shutdown.hpp"
+#include "ojs_launcher.hpp"
+#include "ojs_spool.hpp"
 
 namespace {
 

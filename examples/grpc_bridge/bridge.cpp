@@ -1,4 +1,3 @@
-#define OJS_SHUTDOWN_LAUNCHER 1
 // A coordinator for clients that speak gRPC: each call is passed on as JSON, and its answer or error comes back. To be
 // copied together with lifecycle.proto; `make grpc-bridge` builds it where libgrpc++ is installed.
 //
@@ -15,7 +14,7 @@
 #include <utility>
 
 #include "lifecycle.grpc.pb.h"
-#include "ojs_shutdown.hpp"
+#include "ojs_coordinator.hpp"
 
 namespace {
 

@@ -1,13 +1,11 @@
 // What the parts of the launcher's program share.
 #pragma once
-#define OJS_SHUTDOWN_LAUNCHER 1
-
 #include <picojson.h>
 
 #include <string>
 #include <vector>
 
-#include "ojs_shutdown.hpp"
+#include "ojs_launcher.hpp"
 
 namespace launcher_program {
 

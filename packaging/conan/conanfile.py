@@ -36,7 +36,7 @@ class OjsShutdownConan(ConanFile):
 
     def export_sources(self):
         if not self.conan_data:
-            for each in ["LICENSE", "ojs_shutdown.hpp"]:
+            for each in ["LICENSE", "ojs_shutdown.hpp", "extensions/*.hpp"]:
                 copy(self, each, src=self._checkout, dst=os.path.join(self.export_sources_folder, "src"))
 
     def layout(self):
@@ -59,7 +59,8 @@ class OjsShutdownConan(ConanFile):
 
     def package(self):
         copy(self, "LICENSE", src=self.source_folder, dst=os.path.join(self.package_folder, "licenses"))
-        copy(self, "ojs_shutdown.hpp", src=self.source_folder, dst=os.path.join(self.package_folder, "include"))
+        for folder in [self.source_folder, os.path.join(self.source_folder, "extensions")]:
+            copy(self, "ojs_*.hpp", src=folder, dst=os.path.join(self.package_folder, "include"), keep_path=False)
 
     def package_info(self):
         # find_package(ojs_shutdown) and ojs_shutdown::ojs_shutdown, as from `cmake --install`: Conan's own defaults.

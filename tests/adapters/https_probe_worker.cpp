@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "examples/adapters/tls_openssl.hpp"
+#include "ojs_operating.hpp"
 
 namespace {
 
@@ -27,6 +28,7 @@ int main() {
     const auto tls = ojs_adapters::tls_openssl({std::getenv("TLS_CA_FILE"), {}, {}, {}, {}});
     if (!tls) return ojs::report_usage(tls.error());
     options->https_stream = *tls;
+    options->parts.add(ojs::operating());
     ojs::worker worker(*options);
     worker.register_handler("probe.sleep", sleep_a_while);
     worker.register_handler("probe.spin", spin);

@@ -1,5 +1,4 @@
 // What this program does as a child of itself: workers, and the floors of what they do.
-#define OJS_SHUTDOWN_SERVER 1
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -15,6 +14,7 @@
 #include <thread>
 
 #include "bench.hpp"
+#include "ojs_server.hpp"
 
 namespace bench {
 namespace {

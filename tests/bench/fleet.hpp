@@ -1,4 +1,4 @@
-// A launcher within this program, with one group: for those files that define OJS_SHUTDOWN_LAUNCHER.
+// A launcher within this program, with one group.
 #pragma once
 #include <stdlib.h>
 
@@ -10,6 +10,7 @@
 
 #include "../support/events.hpp"
 #include "bench.hpp"
+#include "ojs_launcher.hpp"
 
 namespace bench {
 

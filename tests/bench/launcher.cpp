@@ -1,4 +1,3 @@
-#define OJS_SHUTDOWN_LAUNCHER 1
 // What a launcher costs, how fast it is, what it leaves behind, and how shutdowns of every kind end.
 #include <signal.h>
 #include <time.h>

@@ -1,4 +1,3 @@
-#define OJS_SHUTDOWN_LAUNCHER 1
 // rolling_jobs, rolling_requests: what is lost while a launcher replaces a group under load, which must be nothing.
 #include <atomic>
 #include <fstream>

@@ -1,5 +1,4 @@
 // server_rate: a draining_server beside a bare loop on epoll, under a client that keeps its connections busy.
-#define OJS_SHUTDOWN_SERVER 1
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -11,6 +10,7 @@
 #include <thread>
 
 #include "bench.hpp"
+#include "ojs_server.hpp"
 
 namespace bench {
 namespace {

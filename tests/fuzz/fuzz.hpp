@@ -1,6 +1,5 @@
 // What the fuzz targets share: a way to fail, and a way to take an input apart.
 #pragma once
-#define OJS_SHUTDOWN_LAUNCHER 1
 #include <picojson.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -14,7 +13,8 @@
 #include <fstream>
 #include <map>
 #include <memory>
-#include <ojs_shutdown.hpp>
+#include <ojs_launcher.hpp>
+#include <ojs_spool.hpp>
 #include <string>
 #include <string_view>
 #include <vector>

@@ -1,8 +1,7 @@
 // The one file of a build in the separate form that holds the definitions; -DOJS_SHUTDOWN_SEPARATE=1 comes from outside,
-// as for every other file. Without it this is just one more file that includes the header.
+// as for every other file. Without it this is just one more file that includes the headers.
 #define OJS_SHUTDOWN_IMPLEMENTATION 1
-#define OJS_SHUTDOWN_LAUNCHER 1
-#include <ojs_shutdown.hpp>
+#include "../support/every_extension.hpp"
 
 // The ThreadSanitizer of GCC 12 makes a thread's place for signals at its first blocking call, and loses a signal that
 // comes just then: the main thread, to which the tests send theirs, makes one before.

@@ -1,6 +1,5 @@
-// The other half of first.cpp. It opts into a leaf, which its neighbour does not.
-#define OJS_SHUTDOWN_LAUNCHER 1
-#include <ojs_shutdown.hpp>
+// The other half of first.cpp. It includes an extension, which its neighbour does not.
+#include <ojs_launcher.hpp>
 
 __attribute__((visibility("default"))) bool second_sees_installer(const ojs::lifecycle& target) {
     return ojs::signals::installed_for(target);

@@ -29,6 +29,8 @@ cmake_minimum_required(VERSION 3.14)
 project(user LANGUAGES CXX)
 add_executable(app hello.cpp)
 """
+EXTENSIONS = [path.name for path in (ROOT / "extensions").iterdir()]
+HEADERS = sorted(["ojs_shutdown.hpp", "ojs_shutdown_bundled.hpp", "ojs_shutdown_core.hpp", *EXTENSIONS])
 DOCUMENT = (ROOT / "docs/installing.md").read_text()
 
 
@@ -81,8 +83,7 @@ class Installed(Outside):
     def test_what_is_put_there_is_taken_away(self):
         make("install", f"PREFIX={self.prefix}")
         files = sorted(str(path.relative_to(self.prefix)) for path in self.prefix.rglob("*") if path.is_file())
-        headers = ["ojs_shutdown.hpp", "ojs_shutdown_bundled.hpp", "ojs_shutdown_core.hpp"]
-        self.assertEqual(files, [*(f"include/{each}" for each in headers), "lib/pkgconfig/ojs_shutdown.pc"])
+        self.assertEqual(files, [*(f"include/{each}" for each in HEADERS), "lib/pkgconfig/ojs_shutdown.pc"])
         self.assertEqual((self.prefix / "include/ojs_shutdown.hpp").read_bytes(), (ROOT / "ojs_shutdown.hpp").read_bytes())
         make("uninstall", f"PREFIX={self.prefix}")
         self.assertEqual([path for path in self.prefix.rglob("*") if path.is_file()], [])
@@ -124,7 +125,6 @@ class Program:
 
 
 class Dist(unittest.TestCase):
-    HEADERS = ["ojs_shutdown.hpp", "ojs_shutdown_bundled.hpp", "ojs_shutdown_core.hpp"]
     # The number that ELF has for the processor, and what runs its programs elsewhere.
     WORKERS = {"x86_64": (62, "qemu-x86_64-static"), "aarch64": (183, "qemu-aarch64-static")}
     DYN, INTERP, RELRO, SYMTAB = 3, 3, 0x6474E552, 2
@@ -139,13 +139,13 @@ class Dist(unittest.TestCase):
 
     def test_the_sums_are_those_of_all_files(self):
         said = run("sha256sum", "-c", "SHA256SUMS", cwd=BUILD / "dist").split()
-        files = [*self.HEADERS, *(f"worker-{each}" for each in self.WORKERS)]
+        files = [*HEADERS, *(f"worker-{each}" for each in self.WORKERS)]
         self.assertEqual(sorted(said), sorted(word for each in files for word in (f"{each}:", "OK")))
 
     def test_made_elsewhere_the_headers_are_the_same(self):
         with tempfile.TemporaryDirectory(prefix="ojs-dist-") as elsewhere:
-            run("make", "-s", "-C", ROOT, f"BUILD={elsewhere}", *(f"{elsewhere}/dist/{each}" for each in self.HEADERS))
-            for each in self.HEADERS:
+            run("make", "-s", "-C", ROOT, f"BUILD={elsewhere}", *(f"{elsewhere}/dist/{each}" for each in HEADERS))
+            for each in HEADERS:
                 self.assertEqual((Path(elsewhere) / "dist" / each).read_bytes(), (BUILD / "dist" / each).read_bytes())
 
     def test_the_workers_are_static_small_and_know_no_place(self):
@@ -204,7 +204,7 @@ class CMake(Outside):
     def test_find_package(self):
         lines = documented("find_package")
         self.assertIn(VERSION, lines)
-        for target in ["ojs_shutdown::ojs_shutdown", "ojs_shutdown::ojs_shutdown_separate"]:
+        for target in ["ojs_shutdown::ojs_shutdown", "ojs_shutdown::separate", "ojs_shutdown::server"]:
             with self.subTest(target):
                 shutil.rmtree(self.folder / "out", ignore_errors=True)
                 self.build(lines.replace("ojs_shutdown::ojs_shutdown", target), f"-DCMAKE_PREFIX_PATH={installed_by_cmake()}")

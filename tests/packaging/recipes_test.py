@@ -26,6 +26,7 @@ RECIPE = ROOT / "packaging/conan"
 PORT = ROOT / "packaging/vcpkg"
 VERSION = re.search(r'OJS_SHUTDOWN_VERSION "(.*)"', (ROOT / "src/ojs/base/config.hpp").read_text()).group(1)
 # The program that Conan runs proves as much of vcpkg's package.
+HEADERS = sorted(f"include/{path.name}" for path in [ROOT / "ojs_shutdown.hpp", *(ROOT / "extensions").iterdir()])
 PROGRAM = RECIPE / "test_package"
 VERDICT = f"ojs_shutdown {VERSION}: status 0, job completed"
 PICOJSON = """\
@@ -80,7 +81,7 @@ class Recipe(unittest.TestCase):
 
 class Conan(Recipe):
     NEEDS = ["cmake", CONAN]
-    FILES = ["include/ojs_shutdown.hpp", "licenses/LICENSE"]
+    FILES = [*HEADERS, "licenses/LICENSE"]
 
     def setUp(self):
         super().setUp()
@@ -114,7 +115,7 @@ class Conan(Recipe):
     def test_from_a_release_as_in_a_collection(self):
         release = self.folder / "release.tar.gz"
         with tarfile.open(release, "w:gz") as archive:
-            for name in ["LICENSE", "ojs_shutdown.hpp"]:
+            for name in ["LICENSE", "ojs_shutdown.hpp", "extensions"]:
                 archive.add(ROOT / name, f"ojs_shutdown-{VERSION}/{name}")
         recipe = self.folder / "all"
         shutil.copytree(RECIPE, recipe)
@@ -148,7 +149,7 @@ class Vcpkg(Recipe):
         config = [f"share/ojs_shutdown/ojs_shutdown-{each}.cmake"
                   for each in ["config", "config-version", "targets", "targets-noconfig"]]
         self.assertEqual(self.files(packages), sorted([
-            "include/ojs_shutdown.hpp", "lib/libojs_shutdown_separate.a", *config,
+            *HEADERS, "lib/libojs_shutdown_separate.a", *config,
             f"share/{name}/copyright", f"share/{name}/usage"]))
         for each in config:
             self.assertNotIn(str(self.folder), (packages / each).read_text())

@@ -1,5 +1,4 @@
-// A router in front of a launcher's group of keyvalue_runners: it goes by the launcher's hooks alone. The includer has said
-// whether it wants the leaf.
+// A router in front of a launcher's group of keyvalue_runners: it goes by the launcher's hooks alone.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -10,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "ojs_shutdown.hpp"
+#include "ojs_launcher.hpp"
 
 namespace test {
 

@@ -1,6 +1,5 @@
-// What every unit test includes: doctest, and the library as a user sees it, with its leaf. The programs are compiled
-// without that.
+// What every unit test includes: doctest, and the library as a user sees it, with its extensions.
 #pragma once
-#define OJS_SHUTDOWN_LAUNCHER 1
 #include <doctest/doctest.h>
-#include <ojs_shutdown.hpp>
+
+#include "every_extension.hpp"

@@ -126,15 +126,6 @@ class OutputTest(AmalgamateTest):
         self.assertIn("#define PICOJSON_USE_LOCALE 0\n#include <picojson.h>\n", text)
         self.assertEqual(text.count("<picojson.h>\n"), 1)
 
-    def test_a_leaf_keeps_its_system_includes_to_itself(self):
-        self.write("src/ojs/launcher/launch.hpp", "// launch: starts.\n#pragma once\n#include <spawn.h>\n\nint launch();\n")
-        self.replace("src/ojs_shutdown.hpp", '#include "ojs/net/json.hpp"', '#include "ojs/net/json.hpp"\n\n#if OJS_SHUTDOWN_LAUNCHER\n#include "ojs/launcher/launch.hpp"\n#endif')
-        declarations = self.header().split("#endif  // OJS_SHUTDOWN_HPP")[0]
-        before, within = declarations.split("#if OJS_SHUTDOWN_LAUNCHER\n")
-        self.assertNotIn("<spawn.h>", before)
-        self.assertIn("#include <spawn.h>", within)
-        self.assertLess(within.index("int launch();"), within.index("#endif"))
-
     def test_internal_parts_are_not_on_the_first_screen(self):
         self.write("src/ojs/base/detail/bits.hpp", "// bits: small things.\n#pragma once\nnamespace detail {\nint bits();\n}\n")
         self.replace("src/ojs_shutdown.hpp", '#include "ojs/base/text.hpp"', '#include "ojs/base/detail/bits.hpp"\n#include "ojs/base/text.hpp"')
@@ -185,7 +176,7 @@ class OutputTest(AmalgamateTest):
         self.assertEqual(self.header("--modules", "core,net").count("// ==== "), len(FILES))
 
     def test_module_that_is_not_there(self):
-        done = self.call("--modules", "launcher", "--output", "-")
+        done = self.call("--modules", "host", "--output", "-")
         self.assertEqual(done.returncode, 1)
         self.assertIn("no such module", done.stderr)
 
@@ -197,6 +188,114 @@ class OutputTest(AmalgamateTest):
         self.assertIn("/* its license */\n#ifndef picojson_h\n#include <map>\n#endif\n", text)
         self.assertLess(text.index("#define PICOJSON_USE_LOCALE 0"), text.index("/* its license */"))
         self.assertEqual(self.call("--bundle-picojson", "nowhere/picojson.h", "--output", "-").returncode, 1)
+
+
+SERVER = """\
+// ojs_server.hpp: answers.
+#ifndef OJS_SHUTDOWN_SERVER_HPP
+#define OJS_SHUTDOWN_SERVER_HPP
+
+#include "ojs_shutdown.hpp"
+
+#if OJS_SHUTDOWN_VERSION_MINOR != 2
+#error "ojs_server.hpp 1.2.3 and ojs_shutdown.hpp are of different versions"
+#endif
+
+#include "ojs/server/server.hpp"
+
+#endif  // OJS_SHUTDOWN_SERVER_HPP
+
+#include "ojs/server/server.ipp"
+"""
+
+
+class ExtensionTest(AmalgamateTest):
+    def setUp(self):
+        super().setUp()
+        self.write("src/ojs_server.hpp", SERVER)
+        self.write("src/ojs/server/server.hpp", '// server: answers.\n#include <string>\n#include <poll.h>\n#include "../core/gate.hpp"\n\nint serve();\n')
+        self.write("src/ojs/server/server.ipp", '#include <cstdio>\n#include "server.hpp"\n\nint serve() { return gate(); }\n')
+
+    def extension(self):
+        self.assertEqual(self.call().stderr, "")
+        return (self.root / "extensions/ojs_server.hpp").read_text(encoding="utf-8")
+
+    def test_it_includes_the_main_header_and_is_not_in_it(self):
+        text = self.extension()
+        self.assertIn('\n#include "ojs_shutdown.hpp"\n', text)
+        self.assertIn("// ==== server/server.ipp ====", text)
+        self.assertNotIn("gate();\n\nint", text)
+        self.assertNotIn("serve()", (self.root / "ojs_shutdown.hpp").read_text(encoding="utf-8"))
+
+    def test_what_the_main_header_includes_is_not_included_again(self):
+        text = self.extension()
+        self.assertIn("#include <poll.h>\n", text)
+        self.assertNotIn("<string>", text)
+        self.assertNotIn("<cstdio>", text)
+
+    def test_banner(self):
+        text = self.extension().split("#ifndef")[0]
+        for part in ("// ojs_server.hpp: answers.\n", "Version 1.2.3, an extension of ojs_shutdown.hpp", "GENERATED", "//   server/server  answers\n"):
+            self.assertIn(part, text)
+
+    def test_all_are_checked(self):
+        self.extension()
+        self.assertEqual(self.call("--check").returncode, 0)
+        self.replace("extensions/ojs_server.hpp", "int serve();", "int serve(); // edited")
+        done = self.call("--check")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("ojs_server.hpp:", done.stderr)
+
+    def test_one_file_with_it(self):
+        for flags in (["--with", "server"], ["--all"]):
+            text = self.header(*flags)
+            self.assertNotIn('#include "', text.split("#ifndef OJS_SHUTDOWN_HPP")[1])
+            for name in (*FILES, "server/server.hpp", "server/server.ipp"):
+                self.assertEqual(text.count(f"// ==== {name} ===="), 1, name)
+
+    def test_the_main_header_must_not_know_it(self):
+        self.replace("src/ojs/net/json.ipp", '"json.hpp"', '"../server/server.hpp"')
+        self.assert_refused("src/ojs/net/json.ipp:4", "upward include", "move what is needed to net/")
+
+    def test_part_in_the_wrong_template(self):
+        self.replace("src/ojs_shutdown.hpp", '"ojs/net/json.ipp"', '"ojs/server/server.ipp"')
+        self.assert_refused("src/ojs_shutdown.hpp:16", "is of another header", "src/ojs_server.hpp")
+
+    def test_missing_include_of_what_it_needs(self):
+        self.replace("src/ojs_server.hpp", '#include "ojs_shutdown.hpp"\n', "")
+        self.assert_refused("src/ojs_server.hpp:1", "ojs_shutdown.hpp is not included", "below the guard")
+
+    def test_another_version_in_the_template(self):
+        self.replace("src/ojs_server.hpp", "1.2.3", "1.2.2")
+        self.assert_refused("src/ojs_server.hpp:8", "expects version 1.2.2", "write 1.2.3")
+
+
+class NamespaceTest(AmalgamateTest):
+    def code(self, *bodies):
+        for name, body in zip(("base/text.ipp", "core/gate.ipp", "net/json.ipp"), bodies):
+            self.write(f"src/ojs/{name}", body)
+        return self.header().split("#endif  // OJS_SHUTDOWN_HPP")[1]
+
+    def test_a_namespace_that_is_opened_again_stays_open(self):
+        part = "// Why.\n\nnamespace ojs {\nnamespace detail {\n\nint %s;\n\n}  // namespace detail\n}  // namespace ojs\n"
+        code = self.code(part % "a", part % "b", part % "c")
+        self.assertEqual(code.count("namespace ojs {"), 1)
+        self.assertEqual(code.count("}  // namespace ojs"), 1)
+        self.assertEqual(code.count("// Why."), 3)
+        self.assertLess(code.index("int c;"), code.index("}  // namespace detail"))
+
+    def test_what_is_opened_less_deeply_is_closed_to_there(self):
+        inner = "namespace ojs {\nnamespace detail {\nint a;\n}  // namespace detail\nint b;\n}  // namespace ojs\n"
+        code = self.code(inner, inner.replace("a;", "c;").replace("b;", "d;"), "int e;\n")
+        self.assertEqual(code.count("namespace ojs {"), 1)
+        self.assertEqual(code.count("namespace detail {"), 2)
+        self.assertLess(code.index("}  // namespace ojs"), code.index("int e;"))
+
+    def test_nothing_but_comments_may_stand_between(self):
+        part = "namespace ojs {\nint %s;\n}  // namespace ojs\n"
+        code = self.code(part % "a", "#if FANCY\n#include <sys/fancy.h>\n#endif\n\n" + part % "b", part % "c")
+        self.assertEqual(code.count("namespace ojs {"), 2)
+        self.assertLess(code.index("}  // namespace ojs"), code.index("#if FANCY"))
 
 
 class CheckTest(AmalgamateTest):
@@ -242,7 +341,7 @@ class RefusalTest(AmalgamateTest):
 
     def test_orphan(self):
         self.write("src/ojs/core/lost.ipp", "int lost();\n")
-        self.assert_refused("src/ojs/core/lost.ipp:1", "not part of the header", '#include "ojs/core/lost.ipp"')
+        self.assert_refused("src/ojs/core/lost.ipp:1", "not part of any header", '#include "ojs/core/lost.ipp"')
 
     def test_listed_but_missing(self):
         (self.root / "src/ojs/net/json.ipp").unlink()
@@ -315,23 +414,13 @@ class RefusalTest(AmalgamateTest):
         self.replace("src/ojs/net/json.hpp", '"../base/text.hpp"', '"engine/motor.hpp"')
         self.assert_refused("src/ojs/net/json.hpp:4", "net/json.hpp is for users, net/engine/motor.hpp is not", "detail/")
 
-    def test_leaf_outside_of_its_condition(self):
-        self.write("src/ojs/launcher/launch.hpp", "// launch: starts.\n#pragma once\n")
-        self.replace("src/ojs_shutdown.hpp", '#include "ojs/net/json.hpp"', '#include "ojs/net/json.hpp"\n#include "ojs/launcher/launch.hpp"')
-        self.assert_refused("src/ojs_shutdown.hpp:11", "launcher/launch.hpp is of a leaf", "#if OJS_SHUTDOWN_LAUNCHER")
-
-    def test_other_rooms_within_the_condition_of_a_leaf(self):
-        self.replace("src/ojs_shutdown.hpp", '#include "ojs/net/json.ipp"', '#if OJS_SHUTDOWN_LAUNCHER\n#include "ojs/net/json.ipp"\n#endif')
-        # Listed under a leaf's macro, what belongs to everybody would be missing for most.
-        self.assert_refused("src/ojs_shutdown.hpp:17", "net/json.ipp is of no leaf", "before the #if")
-
     def test_first_sentence_too_long_for_the_first_screen(self):
         self.replace("src/ojs/core/gate.hpp", "a door.", "a door" + " and a door" * 9 + ".")
         self.assert_refused("src/ojs/core/gate.hpp:1", "does not fit into the first screen", "shorter")
 
     def test_unknown_room(self):
         self.write("src/ojs/attic/old.hpp", "// Old.\n")
-        self.assert_refused("src/ojs/attic/old.hpp:1", "unknown room 'attic'", "base, core, system, net, server, worker, launcher")
+        self.assert_refused("src/ojs/attic/old.hpp:1", "unknown room 'attic'", "base, core, host, system, net, worker, server")
 
     def test_file_without_a_purpose(self):
         self.replace("src/ojs/core/gate.hpp", "// gate: a door.\n", "")
@@ -344,7 +433,9 @@ class RefusalTest(AmalgamateTest):
 
 class UsageTest(AmalgamateTest):
     def test_wrong_flags_exit_2_with_usage(self):
-        for flags in (["--frobnicate"], ["--modules", "attic", "--output", "-"], ["--modules", "core"], ["extra"]):
+        for flags in (["--frobnicate"], ["--modules", "attic", "--output", "-"], ["--modules", "core"], ["--with", "server"], ["--all"],
+                      ["--with", "attic", "--output", "-"], ["--modules", "server", "--output", "-"],
+                      ["--modules", "core", "--all", "--output", "-"], ["extra"]):
             with self.subTest(flags):
                 done = self.call(*flags)
                 self.assertEqual(done.returncode, 2)

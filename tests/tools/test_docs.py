@@ -26,10 +26,10 @@ from pathlib import Path
 import picture
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = {"unit": ("base", "core", "system", "net", "server", "worker"), "process": ("process",), "recovery": ("process",)}
+PARTS = {"unit": [path.name for path in (ROOT / "tests").iterdir() if any(path.glob("*_test.cpp"))], "process": ("process",), "recovery": ("process",)}
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 COMPILER = [os.environ.get("CXX", "c++"), "-std=c++17", "-pthread", "-fsyntax-only"]
-INCLUDES = [f"-I{ROOT}", "-isystem", str(ROOT / "third_party/include")]
+INCLUDES = [f"-I{ROOT}", f"-I{ROOT}/extensions", "-isystem", str(ROOT / "third_party/include")]
 
 
 def read(path):
@@ -67,6 +67,10 @@ def blocks(document):
     return out
 
 
+def read_headers():
+    return read("ojs_shutdown.hpp") + "".join(each.read_text() for each in (ROOT / "extensions").iterdir())
+
+
 def run(command, **more):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, **more)
     assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
@@ -91,10 +95,9 @@ def source_of(block):
         return block.text
     assert block.note.startswith("compiled in:") and "BLOCK" in block.note, f"a note of no known kind: {block.note}"
     around = block.note.removeprefix("compiled in:").strip()
-    macro = around.split("\n")[0] + "\n" if around.startswith("#define") else ""  # of the header: comes before it
     document, line = block.where.split(":")
     text = f'\n#line {int(line) + 1} "{document}"\n{block.text}'
-    return f'{macro}#include "ojs_shutdown.hpp"\n' + around[len(macro) :].replace("BLOCK", text)
+    return '#include "ojs_shutdown.hpp"\n' + around.replace("BLOCK", text)
 
 
 def compile_cpp(block):
@@ -189,7 +192,8 @@ def check_curl_of_launcher(words):
     json.loads(words[words.index("-d") + 1])
     service, method = target[1:].split("/")
     assert f'manager_service = "{service}"' in read("src/ojs/launcher/admin_messages.hpp"), service
-    assert f'{{"{method}", "' in read("src/ojs/launcher/detail/message_fields.hpp"), method
+    tables = ("coordinator/detail/message_fields.hpp", "launcher/detail/admin_fields.hpp")
+    assert any(f'{{"{method}", "' in read(f"src/ojs/{table}") for table in tables), method
 
 
 def check_curl(words):
@@ -332,8 +336,9 @@ def check_build(line, main):
     words = shlex.split(line.split(" $(pkg-config ")[0])
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "worker.cpp").write_text(main)
-        shutil.copy(ROOT / "ojs_shutdown.hpp", folder)
-        run([*words[: words.index("-o")], "-fsyntax-only", *INCLUDES[1:]], cwd=folder)
+        for header in (ROOT / "ojs_shutdown.hpp", *(ROOT / "extensions").iterdir()):
+            shutil.copy(header, folder)
+        run([*words[: words.index("-o")], "-fsyntax-only", *INCLUDES[2:]], cwd=folder)
 
 
 def check_shell(block):
@@ -500,7 +505,7 @@ class Options(unittest.TestCase):
 
 class Operating(unittest.TestCase):
     def test_the_metrics_and_log_lines_it_names_are_there(self):
-        source = read("ojs_shutdown.hpp")
+        source = read_headers()
         text = read("docs/operating.md")
         metrics = set(re.findall(r"`(ojs_\w+?)(?:\{|`)", text))
         self.assertGreater(len(metrics), 5)
@@ -513,7 +518,7 @@ class Operating(unittest.TestCase):
 
 class Launcher(unittest.TestCase):
     def test_the_metrics_and_log_lines_it_names_are_there(self):
-        source = read("ojs_shutdown.hpp")
+        source = read_headers()
         text = read("docs/launcher.md")
         metrics = set(re.findall(r"`(ojs_\w+?)(?:\{|`)", text))
         self.assertGreater(len(metrics), 10)

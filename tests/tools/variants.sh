@@ -1,20 +1,20 @@
 #!/bin/sh
-# variants.sh FOLDER COMMAND...: the headers that amalgamate.py can make besides the committed one compile alone.
+# variants.sh FOLDER COMMAND...: the headers that amalgamate.py can make besides the committed ones compile alone, and the
+# extensions in any order.
 set -eu
 folder=$1
 shift
+rm -rf "$folder"
+mkdir -p "$folder/flat"
 compile() { "$@" -fsyntax-only -Wall -Wextra -Werror -I"$folder" tests/compile/accept_twice.cpp; }
 make_header() { python3 tools/amalgamate.py --output "$folder/ojs_shutdown.hpp" "$@"; }
-mkdir -p "$folder"
 
-# Every room, with no more than what it needs; the lowest three do without picojson.
-for room in base core system net server worker launcher; do
+# Every room of the main header, with no more than what it needs; the lowest ones do without picojson.
+for room in base core host system net worker; do
     [ -d "src/ojs/$room" ] || continue
     make_header --modules "$room"
     case $room in
-        base | core | system) compile "$@" -Itests/compile/no_picojson ;;
-        server) compile "$@" -DOJS_SHUTDOWN_SERVER=1 ;;
-        launcher) compile "$@" -DOJS_SHUTDOWN_LAUNCHER=1 ;;
+        base | core | host | system) compile "$@" -Itests/compile/no_picojson ;;
         *) compile "$@" ;;
     esac
 done
@@ -23,3 +23,24 @@ done
 picojson=$(echo '#include <picojson.h>' | "$@" -x c++ -M - | tr -s ' \\' '\n' | grep 'picojson\.h$')
 make_header --bundle-picojson "$picojson"
 "$@" -fsyntax-only -I"$folder" -Itests/compile/no_picojson tests/compile/accept_twice.cpp
+
+# One file with every extension in it.
+make_header --all
+compile "$@"
+
+# All headers copied into one folder: each extension alone, then all of them, from the last to the first and again.
+cp ojs_shutdown.hpp extensions/*.hpp "$folder/flat"
+# Those that want a library of their own are compiled by their tests.
+own=$(cd extensions && ls | grep -v -e tls -e river)
+for header in $own; do
+    printf '#include "%s"\n' "$header" | "$@" -fsyntax-only -Wall -Wextra -Werror -I"$folder/flat" -x c++ -
+done
+printf '#include "%s"\n' $(printf '%s\n' $own | sort -r) $own |
+    "$@" -fsyntax-only -Wall -Wextra -Werror -I"$folder/flat" -x c++ -
+# Another version is refused, by both names.
+sed 's/^#define OJS_SHUTDOWN_VERSION_MINOR .*/#define OJS_SHUTDOWN_VERSION_MINOR 99/' ojs_shutdown.hpp >"$folder/flat/ojs_shutdown.hpp"
+if printf '#include "ojs_server.hpp"\n' | "$@" -fsyntax-only -I"$folder/flat" -x c++ - 2>"$folder/refusal"; then
+    echo "ojs_server.hpp takes an ojs_shutdown.hpp of another version"
+    exit 1
+fi
+grep -q 'error.*ojs_server.hpp 0.*ojs_shutdown.hpp' "$folder/refusal"

@@ -3,8 +3,6 @@
 //   macro                        default   meaning
 //   OJS_SHUTDOWN_SEPARATE        0         1 in all translation units: declarations only (compile once, link)
 //   OJS_SHUTDOWN_IMPLEMENTATION  0         1 in exactly one of them: the definitions as well
-//   OJS_SHUTDOWN_LAUNCHER        0         1: the room launcher/ as well, which nothing else needs, and server/
-//   OJS_SHUTDOWN_SERVER          0         1: the room server/ as well, which a worker does not need
 //   OJS_SHUTDOWN_USE_EVENTFD     1, Linux  0: wake-ups go through a pipe (a kernel or sandbox without eventfd)
 //   OJS_SHUTDOWN_USE_PROC        1, Linux  0: /proc is not read (who sent a signal, what PID 1 is)
 //   OJS_SHUTDOWN_USE_PIDFD       1, Linux  0: a thread waits for each child (found out at run time as well)
@@ -26,12 +24,11 @@
 #define OJS_SHUTDOWN_SEPARATE 0
 #endif
 
-#ifndef OJS_SHUTDOWN_LAUNCHER
-#define OJS_SHUTDOWN_LAUNCHER 0
+#ifdef OJS_SHUTDOWN_LAUNCHER
+#error "OJS_SHUTDOWN_LAUNCHER is gone: include ojs_launcher.hpp, or ojs_coordinator.hpp in a launcher's child"
 #endif
-
-#ifndef OJS_SHUTDOWN_SERVER
-#define OJS_SHUTDOWN_SERVER OJS_SHUTDOWN_LAUNCHER
+#ifdef OJS_SHUTDOWN_SERVER
+#error "OJS_SHUTDOWN_SERVER is gone: include ojs_server.hpp"
 #endif
 
 #ifndef OJS_SHUTDOWN_USE_EPOLL

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "../base/duration.hpp"
-#include "../system/child_process.hpp"
+#include "../process/child_process.hpp"
 #include "admin_messages.hpp"
 
 namespace ojs {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "../base/finding.hpp"
-#include "../system/container.hpp"
+#include "../host/container.hpp"
 #include "worker_options.hpp"
 
 namespace ojs {

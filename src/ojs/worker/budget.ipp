@@ -1,7 +1,7 @@
 #pragma once
 
 #include "../base/detail/text.hpp"
-#include "../system/detail/container_evidence.ipp"
+#include "../host/detail/container_evidence.ipp"
 #include "budget.hpp"
 
 namespace ojs {

@@ -1,6 +1,6 @@
 // rpc_message: what a launcher and its child send each other. The first byte picks one of the messages, the rest is its JSON.
 #pragma once
-#include "../../launcher/every_message.hpp"
+#include "../../support/every_message.hpp"
 #include "../fuzz.hpp"
 
 namespace fuzz {

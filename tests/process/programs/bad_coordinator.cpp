@@ -1,4 +1,3 @@
-#define OJS_SHUTDOWN_LAUNCHER 1
 // A child of a launcher whose coordinator answers one method badly: bad_coordinator METHOD FAULT [TIMES]
 //
 // All other methods are answered well: it is ready, takes a Shutdown, and drains for ever. After TIMES bad answers that one

@@ -1,11 +1,10 @@
-#define OJS_SHUTDOWN_LAUNCHER 1
 // A launcher of what a file says, which tells of each process once it may be given work: config_launcher FILE.
 #include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <string>
 
-#include "ojs_shutdown.hpp"
+#include "ojs_launcher.hpp"
 
 int main(int argc, char** argv) {
     if (argc != 2) return 64;

@@ -1,4 +1,3 @@
-#define OJS_SHUTDOWN_LAUNCHER 1
 // A child of a launcher to which something happens at one point of the handshake, exactly there:
 // handshake_child POINT ACTION [FIFO]
 //   POINT   spawned    before it listens
@@ -19,7 +18,7 @@
 #include <string>
 #include <thread>
 
-#include "ojs_shutdown.hpp"
+#include "ojs_coordinator.hpp"
 
 namespace {
 

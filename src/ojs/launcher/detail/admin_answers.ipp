@@ -7,15 +7,15 @@
 #pragma once
 
 #include "../../base/detail/atomic.hpp"
+#include "../../coordinator/coordinator.ipp"
+#include "../../coordinator/detail/rpc.ipp"
 #include "../../core/lifecycle.hpp"
-#include "../../net/detail/http_routes.ipp"
 #include "../../net/detail/url.hpp"
-#include "../../net/http_server.hpp"
-#include "../coordinator.ipp"
+#include "../../server/detail/http_routes.ipp"
+#include "../../server/http_server.hpp"
 #include "capacity.ipp"
 #include "launcher_metrics_page.ipp"
 #include "rolling_replace.ipp"
-#include "rpc.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {

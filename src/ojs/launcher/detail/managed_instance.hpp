@@ -8,11 +8,11 @@
 #include <string_view>
 
 #include "../../base/detail/sync.hpp"
+#include "../../coordinator/detail/rpc.ipp"
 #include "../../core/detail/wake.hpp"
 #include "../../net/http_client.hpp"
 #include "../group_options.ipp"
 #include "instance.hpp"
-#include "rpc.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {

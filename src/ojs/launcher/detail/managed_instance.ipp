@@ -3,8 +3,8 @@
 #include <poll.h>
 #include <signal.h>
 
+#include "admin_fields.ipp"
 #include "managed_instance.hpp"
-#include "message_fields.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -5,10 +5,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "../../net/http_server.hpp"
-#include "../coordinator.ipp"
+#include "../../coordinator/coordinator.ipp"
+#include "../../coordinator/detail/rpc.ipp"
+#include "../../server/http_server.hpp"
 #include "process_group.ipp"
-#include "rpc.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {

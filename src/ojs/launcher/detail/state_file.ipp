@@ -13,8 +13,8 @@
 #include "../../base/detail/ref.hpp"
 #include "../../base/detail/small_file.hpp"
 #include "../../base/detail/sync.hpp"
+#include "../../coordinator/detail/socket_folder.ipp"
 #include "../../net/json.hpp"
-#include "socket_folder.ipp"
 #include "state_file.hpp"
 
 namespace ojs {

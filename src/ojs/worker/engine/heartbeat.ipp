@@ -149,7 +149,7 @@ class heartbeat : public ref_counted {
                 return transport.heartbeat(request, call_deadline());
             });
         if (!answer && answer.error().code == errc::cancelled) return answer.error();
-        if (worker_.metrics) worker_.metrics->note_heartbeat(answer.has_value());
+        worker_.tell_parts([&](worker_part& part) { part.on_heartbeat(answer.has_value()); });
         if (answer) worker_.note_answer();
         cover_leases(jobs, sent);
         if (!answer) return answer.error();

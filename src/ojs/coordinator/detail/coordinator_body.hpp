@@ -1,0 +1,496 @@
+// coordinator_body: what a shutdown_coordinator holds, and all that it does.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "../../base/detail/backoff.hpp"
+#include "../../base/detail/sync.hpp"
+#include "../../core/detail/wake.hpp"
+#include "../../core/shutdown_sequence.hpp"
+#include "../../net/http_client.hpp"
+#include "../../server/http_server.hpp"
+#include "../coordinator.hpp"
+#include "message_fields.ipp"
+#include "readiness.ipp"
+#include "rpc.ipp"
+#include "socket_folder.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// What moves a shutdown on. `asked`: by a Shutdown, a signal or a call.
+enum class drain_event : unsigned char { asked, begun, blocked, unblocked, ended, failed };
+
+// Where each event leads. Nothing goes back but blocked to draining. That forced is missing is right: a process does not
+// say it of itself.
+inline constexpr shutdown_state drain_moves[6][5] = {
+    // clang-format off
+    //              running                    requested                  draining                   blocked                    complete
+    /* asked     */ {shutdown_state::requested, shutdown_state::requested, shutdown_state::draining, shutdown_state::blocked,  shutdown_state::complete},
+    /* begun     */ {shutdown_state::running,   shutdown_state::draining,  shutdown_state::draining, shutdown_state::blocked,  shutdown_state::complete},
+    /* blocked   */ {shutdown_state::running,   shutdown_state::blocked,   shutdown_state::blocked,  shutdown_state::blocked,  shutdown_state::complete},
+    /* unblocked */ {shutdown_state::running,   shutdown_state::requested, shutdown_state::draining, shutdown_state::draining, shutdown_state::complete},
+    /* ended     */ {shutdown_state::complete,  shutdown_state::complete,  shutdown_state::complete, shutdown_state::complete, shutdown_state::complete},
+    /* failed    */ {shutdown_state::blocked,   shutdown_state::blocked,   shutdown_state::blocked,  shutdown_state::blocked,  shutdown_state::complete},
+    // clang-format on
+};
+constexpr shutdown_state drain_move(drain_event what, shutdown_state now) noexcept {
+    return drain_moves[static_cast<int>(what)][static_cast<int>(now)];
+}
+
+inline constexpr cause rpc_cause{cause_kind::rpc, 0, 0, 0};
+inline constexpr auto push_time = std::chrono::milliseconds(500);  // one try
+inline constexpr int push_tries = 2;
+
+// Something to be told to the launcher.
+struct launcher_push {
+    bool due = false;
+    int tries = 0;
+    time_point at{};
+};
+
+class coordinator_body final : public ref_counted {
+  public:
+    coordinator_body(coordinator_options options, lifecycle& life, const worker* of)
+        : options_(std::move(options)), life_(life), worker_(of), log_(options_.log) {}
+    ~coordinator_body() override { close(); }
+
+    result<void> start() {
+        result<wake> waker = wake::create();
+        if (!waker) return waker.error();
+        wake_ = std::move(*waker);
+        if (options_.address.empty()) return {};
+        if (!options_.launcher_address.empty()) {
+            http_client_options one;
+            one.max_idle_connections = 1;
+            const result<endpoint> where = parse_listen_address(options_.launcher_address);
+            if (!where) return where.error();
+            launcher_ = http_client::create(url_of(where->name), one);
+            if (!launcher_) return launcher_.error();
+        }
+        const result<void> serving = serve();
+        return serving ? start_thread() : serving;
+    }
+    void follow(const worker& of) {
+        checks_.say(readiness_state::warming, "the backend has not answered yet");
+        answered_ = of.answered_token().on_cancel([this] { say(readiness_state::ready, {}); });
+        ended_ = of.stopped_token().on_cancel([this] { finish("the worker has ended"); });
+    }
+    result<void> run(const function<result<void>(const cancel_token&)>& drain, const cancel_token& until) {
+        if (!drain) return error{errc::invalid_argument, 0, "run() needs a function that drains"};
+        {
+            const lock_guard held(mutex_);
+            if (exchange(runs_, true)) return error{errc::busy, 0, "run() was called before"};
+        }
+        const result<void> following = start_thread();  // for the deadline, where nothing is served
+        if (!following) {
+            const lock_guard held(mutex_);
+            runs_ = false;
+            return following;
+        }
+        const result<void> asked = await_stop(until);
+        if (!asked) return asked;
+        notice();
+        sequence_options steps;
+        steps.log.level = log_level::off;  // it is told by ours
+        steps.progress = [&](const step_result& each) { log_step(log_, each); };
+        steps_.run(steps);
+        {
+            const lock_guard held(mutex_);
+            move(drain_event::begun);
+        }
+        const cancel_registration with_until =
+            until.on_cancel([this] { cancel_.cancel(cancel_reason::cancelled); });
+        const result<void> drained = call_drain(drain, cancel_.token());
+        if (!drained) {
+            const lock_guard held(mutex_);
+            failed_ = true;
+            message_ = drained.error().text;
+            move(drain_event::failed);
+        } else {
+            finish("drained");
+            life_.apply(event::drained, cause());
+            life_.apply(event::finished, cause());
+            await_pushed();
+        }
+        log_.write(drained ? log_level::info : log_level::error, drained ? "drain complete" : "drain failed",
+                   {field("process_id", options_.process_id),
+                    field("error", drained ? std::string() : drained.error().text)});
+        return drained;
+    }
+    void finish(std::string message) {
+        const lock_guard held(mutex_);
+        if (state_ == shutdown_state::complete) return;
+        complete_push_.due = under_way() && launcher_;
+        if (under_way()) took_ms_ = milliseconds_since(received_);
+        move(drain_event::ended);
+        message_ = std::move(message);
+        wake_.notify();
+    }
+    void close() {
+        answered_ = cancel_registration();
+        ended_ = cancel_registration();
+        notice();
+        lock_guard held(mutex_);
+        if (closing_) return;
+        const bool ends_now = under_way() && !failed_;
+        held.unlock();
+        if (ends_now) finish("ended");
+        held.lock();
+        closing_ = true;
+        held.unlock();
+        if (thread_.joinable()) {
+            wake_.notify();
+            thread_.join();
+            life_.unsubscribe(wake_.notify_fd());
+        }
+        if (server_) server_->stop(steady_clock::now() + push_time);
+        checks_.await_checks(steady_clock::now() + checks_time);
+    }
+
+    void say(readiness_state state, std::string message) {
+        checks_.say(state, std::move(message));
+        if (state == readiness_state::ready) push_ready();
+    }
+    // Only brings the launcher's next look forward, so it may be sent too often, or get lost.
+    void push_ready() {
+        const lock_guard held(mutex_);
+        if (!launcher_ || state_ != shutdown_state::running) return;
+        ready_push_ = launcher_push{true, 0, time_point{}};
+        wake_.notify();
+    }
+    void set_metrics(shutdown_metrics now) {
+        const lock_guard held(mutex_);
+        metrics_ = std::move(now);
+    }
+    void block(std::string operation) {
+        const lock_guard held(mutex_);
+        blocking_.push_back(std::move(operation));
+        move(drain_event::blocked);
+    }
+    void unblock(const std::string& operation) {
+        const lock_guard held(mutex_);
+        for (std::size_t i = 0; i < blocking_.size(); ++i) {
+            if (blocking_[i] != operation) continue;
+            blocking_.erase(blocking_.begin() + static_cast<std::ptrdiff_t>(i));
+            if (blocking_.empty() && !failed_) move(drain_event::unblocked);
+            return;
+        }
+    }
+    void need(std::chrono::seconds additional) {
+        const std::int64_t most = std::chrono::duration_cast<std::chrono::seconds>(longest_shutdown).count();
+        const std::int64_t asked = additional.count() < most ? additional.count() : most;
+        const lock_guard held(mutex_);
+        more_said_ = true;
+        more_seconds_ = asked > 0 ? static_cast<std::int32_t>(asked) : 0;
+    }
+    bool add_step(std::string name, function<void()> step, std::chrono::milliseconds limit) {
+        const lock_guard held(mutex_);
+        return state_ == shutdown_state::running && steps_.add(std::move(name), std::move(step), limit);
+    }
+
+    bool active() const noexcept { return static_cast<bool>(server_); }
+    const std::string& address() const noexcept { return address_; }
+    readiness_board& checks() noexcept { return checks_; }
+
+  private:
+    // ---- what is asked ----
+
+    result<void> serve() {
+        const result<endpoint> where = parse_listen_address(options_.address);
+        if (!where) return where.error();
+        if (!where->unix_path.empty()) {
+            const result<void> safe = check_folder_of(where->unix_path);
+            if (!safe) return safe;
+        }
+        http_server_options limits;
+        limits.limits.head = 8 * 1024;
+        limits.limits.body = rpc_body_limit;
+        limits.max_connections = 8;
+        limits.request_timeout = std::chrono::seconds(2);
+        server_ = http_server::start(
+            options_.address,
+            [answers = service(*where)](const http_request& request) { return answers.answer(request); },
+            limits);
+        if (!server_) return server_.error();
+        address_ = server_->address();
+        log_.write(log_level::debug, "lifecycle service listening", {field("address", address_)});
+        return {};
+    }
+    rpc_service service(const endpoint& where) {
+        http_guard guard;
+        guard.on_loopback = where.unix_path.empty() && is_local(where);
+        rpc_service out(lifecycle_service, guard);
+        out.add("Shutdown", *this, &coordinator_body::shut_down);
+        out.add("GetShutdownStatus", *this, &coordinator_body::status);
+        out.add("GetReadinessStatus", *this, &coordinator_body::readiness);
+        out.add("NotifyReady", *this, &coordinator_body::refuse<ready_ack, ready_notification>);
+        out.add("NotifyShutdownComplete", *this,
+                &coordinator_body::refuse<shutdown_complete_ack, shutdown_complete>);
+        return out;
+    }
+    template <class Answer, class Request>
+    result<Answer> refuse(const Request&) {
+        return error{errc::unsupported, 0, "the launcher takes this, not its child"};
+    }
+    result<shutdown_ack> shut_down(const shutdown_request& request) {
+        const result<void> ours = is_for_us(request.process_id);
+        if (!ours) return ours.error();
+        if (request.grace_period_seconds < 0 || request.max_shutdown_seconds < 0) {
+            return error{errc::invalid_argument, 0, "a time below zero"};
+        }
+        const auto max = said_or(request.max_shutdown_seconds, options_.max_shutdown);
+        const auto asked_grace = said_or(request.grace_period_seconds, options_.grace_period);
+        const auto grace = asked_grace < max ? asked_grace : max;
+        const bool idle = metrics().in_flight_requests == 0;
+        shutdown_ack out;
+        out.acknowledged = true;
+        lock_guard held(mutex_);
+        const bool repeated = exchange(asked_, true);
+        const bool over = state_ == shutdown_state::complete;
+        out.message = over ? "complete" : repeated ? "shutting down already" : "shutting down";
+        if (over || repeated) return out;
+        out.estimated_seconds = idle ? 1 : wire_seconds(grace);
+        const time_point now = steady_clock::now();
+        if (state_ == shutdown_state::running) received_ = now;  // a signal may have come first
+        set_times(now, grace, max);
+        move(drain_event::asked);
+        held.unlock();
+        life_.apply(event::stop_request, rpc_cause);
+        wake_.notify();
+        log_.write(log_level::info, "shutdown requested",
+                   {field("process_id", options_.process_id), field("reason", printable(request.reason)),
+                    field("grace_ms", grace.count()), field("max_ms", max.count())});
+        return out;
+    }
+    result<readiness_response> readiness(const readiness_request& request) {
+        const result<void> ours = is_for_us(request.process_id);
+        if (!ours) return ours.error();
+        notice();
+        return checks_.look(phase() == phase::running);
+    }
+    result<shutdown_status> status(const shutdown_status_request& request) {
+        const result<void> ours = is_for_us(request.process_id);
+        if (!ours) return ours.error();
+        notice();
+        shutdown_status out;
+        // First, as the state is the newer of the two then: it is complete only where nothing is left.
+        out.metrics = metrics();
+        const time_point now = steady_clock::now();
+        const lock_guard held(mutex_);
+        out.state = state_;
+        out.message = message_;
+        if (!under_way()) return out;
+        out.need_more_time = more_said_ ? more_seconds_ > 0 : asked_ && now >= ask_more_at_;
+        if (out.need_more_time) {
+            out.additional_seconds =
+                more_said_
+                    ? more_seconds_
+                    : wire_seconds(std::chrono::duration_cast<std::chrono::milliseconds>(cancel_at_ - now));
+        }
+        return out;
+    }
+    shutdown_metrics metrics() {
+        shutdown_metrics out;
+        if (options_.metrics) out = options_.metrics();
+        const lock_guard held(mutex_);
+        if (!options_.metrics) out = metrics_;
+        for (const std::string& each : blocking_) out.blocking_operations.push_back(each);
+        return out;
+    }
+    result<void> is_for_us(const std::string& process_id) const {
+        if (process_id.empty() || options_.process_id.empty() || process_id == options_.process_id) return {};
+        return error{errc::rejected, 0, cat({"this is process ", options_.process_id})};
+    }
+
+    // ---- what happens, whoever is behind it ----
+
+    ojs::phase phase() const noexcept { return worker_ != nullptr ? worker_->phase() : life_.phase(); }
+    // Where the lifecycle stands, as far as it concerns the shutdown.
+    void notice() {
+        if (phase() < phase::draining) return;
+        const lock_guard held(mutex_);
+        if (state_ == shutdown_state::running) {
+            received_ = steady_clock::now();
+            // A worker that was sent a signal keeps to its own grace period.
+            if (worker_ == nullptr)
+                set_times(received_, said_or(0, options_.grace_period), said_or(0, options_.max_shutdown));
+            move(drain_event::asked);
+        }
+        if (!runs_ && steps_.size() == 0)
+            move(drain_event::begun);  // steps are for run(), which may not have been called yet
+        if (!blocking_.empty()) move(drain_event::blocked);
+    }
+    void set_times(time_point from, std::chrono::milliseconds grace, std::chrono::milliseconds max) {
+        ask_more_at_ = from + grace * 4 / 5;
+        cancel_at_ = from + max;
+    }
+    void move(drain_event what) { state_ = drain_move(what, state_); }
+    bool under_way() const noexcept {
+        return state_ != shutdown_state::running && state_ != shutdown_state::complete;
+    }
+
+    // ---- the thread ----
+
+    result<void> start_thread() {
+        if (thread_.joinable()) return {};
+        if (!life_.subscribe(wake_.notify_fd())) {
+            return error{errc::busy, 0, "too many already follow this lifecycle"};
+        }
+        thread_options named;
+        named.name = "ojs-coord";
+        result<thread> started = thread::start([this] { follow(); }, named);
+        if (!started) {
+            life_.unsubscribe(wake_.notify_fd());
+            return started.error();
+        }
+        thread_ = std::move(*started);
+        return {};
+    }
+    void follow() {
+        for (;;) {
+            notice();
+            const bool more = cancel_late() || push_due();
+            if (more) continue;
+            lock_guard held(mutex_);
+            if (closing_ && !complete_push_.due) return;
+            const time_point next = next_due();
+            held.unlock();
+            wake_.wait_until(next);
+        }
+    }
+    // All of the maximum is for the drain; what reports comes after it. At once after a second stop signal. True: done.
+    bool cancel_late() {
+        const bool forced = life_.phase() >= phase::stopping;
+        {
+            const lock_guard held(mutex_);
+            const bool late = steady_clock::now() >= cancel_at_;
+            if (!under_way() || cancelled_ || (!late && !forced)) return false;
+            cancelled_ = true;
+        }
+        if (worker_ != nullptr) {
+            if (!forced) life_.apply(event::cancel_request, rpc_cause);
+        } else {
+            cancel_.cancel(forced ? cancel_reason::forced : cancel_reason::grace_period_expired);
+        }
+        log_.write(log_level::warn, "work under way is cancelled",
+                   {field("process_id", options_.process_id)});
+        return true;
+    }
+    // True: something was sent, or given up.
+    bool push_due() {
+        lock_guard held(mutex_);
+        const time_point now = steady_clock::now();
+        const bool complete = complete_push_.due && (complete_push_.at <= now || closing_);
+        if (complete_push_.due || closing_) ready_push_.due = false;
+        if (!complete && !(ready_push_.due && ready_push_.at <= now)) return false;
+        held.unlock();
+        const bool done = push_now(complete);
+        held.lock();
+        launcher_push& push = complete ? complete_push_ : ready_push_;
+        ++push.tries;
+        push.at = steady_clock::now() + pause_.next();
+        push.due = push.due && !done && push.tries < push_tries;
+        if (complete && !push.due) pushed_.notify_all();
+        return true;
+    }
+    template <class Ack, class Message>
+    result<void> tell_launcher(const char* method, const Message& message) {
+        http_call call;
+        call.deadline = steady_clock::now() + push_time;
+        call.policy = resend::always;
+        const result<Ack> ack = rpc_call<Ack>(*launcher_, lifecycle_service, method, message, call);
+        return ack ? result<void>() : ack.error();
+    }
+    // False: may be tried again.
+    bool push_now(bool complete) {
+        lock_guard held(mutex_);
+        const shutdown_complete ended{options_.process_id, message_, took_ms_};
+        held.unlock();
+        const ready_notification ready{options_.process_id, {}};
+        const result<void> told = complete
+                                      ? tell_launcher<shutdown_complete_ack>("NotifyShutdownComplete", ended)
+                                      : tell_launcher<ready_ack>("NotifyReady", ready);
+        if (told) return true;
+        log_.write(log_level::warn, "the launcher was not told",
+                   {field("what", complete ? "complete" : "ready"), field("error", told.error().text)});
+        return told.error().code == errc::unsupported || told.error().code == errc::rejected;
+    }
+    time_point next_due() const {
+        time_point next = under_way() && !cancelled_ ? cancel_at_ : time_point::max();
+        if (ready_push_.due && ready_push_.at < next) next = ready_push_.at;
+        if (complete_push_.due && complete_push_.at < next) next = complete_push_.at;
+        return next;
+    }
+
+    result<void> await_stop(const cancel_token& until) {
+        result<wake> waker = wake::create();
+        if (!waker) return waker.error();
+        const wake& mine = *waker;
+        if (!life_.subscribe(mine.notify_fd())) {
+            return error{errc::busy, 0, "too many already follow this lifecycle"};
+        }
+        {
+            const cancel_registration ends = until.on_cancel([&] { mine.notify(); });
+            while (life_.phase() < phase::draining && !until.cancelled()) mine.wait_until(time_point::max());
+        }
+        life_.unsubscribe(mine.notify_fd());
+        if (life_.phase() >= phase::draining) return {};
+        return error{errc::cancelled, 0, "nobody asked for the end"};
+    }
+    static result<void> call_drain(const function<result<void>(const cancel_token&)>& drain,
+                                   const cancel_token& token) {
+        try {
+            return drain(token);
+        } catch (...) {
+            pass_on_thread_end();
+            return error{errc::system, 0, "the drain threw"};
+        }
+    }
+    void await_pushed() {
+        lock_guard held(mutex_);
+        while (complete_push_.due) pushed_.wait(held);  // bounded: so many tries, each with a deadline
+    }
+
+    const coordinator_options options_;
+    lifecycle& life_;
+    const worker* const worker_;
+    const logger log_;
+    readiness_board checks_;
+    std::string address_;
+    wake wake_;
+    cancel_source cancel_;
+    result<http_client> launcher_ = error{};  // none: there is no launcher to be told
+    result<http_server> server_ = error{};    // none: nothing is served
+    thread thread_;
+    cancel_registration answered_;
+    cancel_registration ended_;
+
+    mutex mutex_;  // guards what follows; held for no call to the program, the lifecycle or the log
+    condition pushed_;
+    shutdown_state state_ = shutdown_state::running;
+    std::string message_;
+    shutdown_metrics metrics_;
+    std::vector<std::string> blocking_;
+    shutdown_sequence steps_;
+    bool asked_ = false;      // by a Shutdown
+    bool runs_ = false;       // run() says when the drain begins
+    bool failed_ = false;     // the drain ended with an error
+    bool cancelled_ = false;  // what was at work too long
+    bool closing_ = false;
+    bool more_said_ = false;  // need_more_time() was called
+    std::int32_t more_seconds_ = 0;
+    time_point received_{};
+    time_point ask_more_at_ = time_point::max();
+    time_point cancel_at_ = time_point::max();
+    std::int64_t took_ms_ = 0;
+    launcher_push ready_push_;
+    launcher_push complete_push_;
+    backoff pause_{std::chrono::milliseconds(100), std::chrono::milliseconds(1000)};
+};
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,228 @@
+// rpc: unary calls as the Connect protocol makes them, both ends. [WIRE 4]
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "../../base/detail/array.hpp"
+#include "../../base/detail/clock.hpp"
+#include "../../base/detail/text.hpp"
+#include "../../base/error.hpp"
+#include "../../base/function.hpp"
+#include "../../net/http_client.hpp"
+#include "../../net/http_message.ipp"
+#include "../../server/detail/http_routes.ipp"
+#include "../message_json.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// Each errc of a failed call or handler, its Connect code and the status of that. Read in both directions, first match: an
+// unreadable body is invalid_argument when sent, which comes back as such.
+struct rpc_code {
+    errc code;
+    const char* name;
+    int status;
+};
+inline constexpr rpc_code rpc_codes[] = {{errc::invalid_argument, "invalid_argument", 400},
+                                         {errc::bad_answer, "invalid_argument", 400},
+                                         {errc::rejected, "not_found", 404},
+                                         {errc::unsupported, "unimplemented", 404},
+                                         {errc::busy, "failed_precondition", 400},
+                                         {errc::unavailable, "unavailable", 503},
+                                         {errc::timed_out, "deadline_exceeded", 504},
+                                         {errc::cancelled, "canceled", 499},
+                                         {errc::system, "internal", 500}};
+
+// More no message of ours needs.
+inline constexpr std::size_t rpc_body_limit = 64 * 1024;
+
+// What Connect sends for a call that failed. `details` it may have as well; nothing here reads them.
+struct connect_error {
+    std::string code;
+    std::string message;
+};
+
+inline message_view describe(connect_error& message, in_detail) {
+    return {"Error", {{1, "code", message.code}, {2, "message", message.message}}};
+}
+
+inline http_response rpc_refusal(int status, const char* code, std::string_view why) {
+    connect_error body{code, std::string(why)};
+    return json_answer(status, write_fields(view_of(body)));
+}
+
+inline http_response rpc_failure(const error& failure) {
+    for (const rpc_code& each : rpc_codes) {
+        if (each.code == failure.code) return rpc_refusal(each.status, each.name, failure.text);
+    }
+    return rpc_refusal(500, "internal", failure.text);
+}
+
+// Without its parameters.
+inline std::string_view media_type(const http_request& request) noexcept {
+    const std::string_view type = find_header(request.headers, "Content-Type");
+    return trim_blanks(type.substr(0, type.find(';')));
+}
+
+// Null: the request's form is right.
+inline const char* rpc_form_fault(const http_request& request, int& status, const char*& code) noexcept {
+    status = 415;
+    code = "unimplemented";
+    if (!same_word(media_type(request), "application/json")) {
+        return "the Content-Type must be application/json: the binary codec, gRPC and streams are not served";
+    }
+    const std::string_view encoding = find_header(request.headers, "Content-Encoding");
+    status = 404;
+    if (!encoding.empty() && !same_word(encoding, "identity")) return "compressed bodies are not read";
+    const std::string_view version = find_header(request.headers, "Connect-Protocol-Version");
+    status = 400;
+    code = "invalid_argument";
+    if (version.data() != nullptr && version != "1") return "the Connect-Protocol-Version must be 1";
+    const std::string_view time = find_header(request.headers, "Connect-Timeout-Ms");
+    const bool is_time = time.find_first_not_of("0123456789") == std::string_view::npos;
+    if (time.data() != nullptr && (time.empty() || time.size() > 10 || !is_time)) {
+        return "the Connect-Timeout-Ms must be a number of at most ten digits";
+    }
+    status = 413;
+    code = "resource_exhausted";
+    return request.body.size() > rpc_body_limit ? "the body is too large" : nullptr;
+}
+
+// What one service answers. Built before its server starts, then only read: answer() is as thread-safe as the handlers. A
+// handler must not block: a connection's thread waits for it.
+class rpc_service {
+  public:
+    // `guard` as for routes: what it refuses is refused here, for every method.
+    rpc_service(const char* service, http_guard guard) : service_(service), guard_(std::move(guard)) {}
+
+    template <class Request, class Answer>
+    void add(const char* method, function<result<Answer>(const Request&)> handler) {
+        methods_.push_back({method, [handler](std::string_view body) -> result<std::string> {
+                                const result<Request> request = read_message<Request>(body);
+                                if (!request) return request.error();
+                                const result<Answer> answer = handler(*request);
+                                if (!answer) return answer.error();
+                                return write_message(*answer);
+                            }});
+    }
+    template <class Owner, class Request, class Answer>
+    void add(const char* method, Owner& owner, result<Answer> (Owner::*handler)(const Request&)) {
+        add<Request, Answer>(method,
+                             [&owner, handler](const Request& request) { return (owner.*handler)(request); });
+    }
+    // "/SERVICE/": so that one server can have two services, and /metrics.
+    bool is_for(std::string_view target) const noexcept {
+        const std::string_view service = service_;
+        return target.size() > service.size() + 1 && target[0] == '/' &&
+               target.substr(1, service.size()) == service && target[service.size() + 1] == '/';
+    }
+    http_response answer(const http_request& request) const {
+        if (!is_named_well(guard_, request)) {
+            return rpc_refusal(403, "permission_denied",
+                               "on loopback the Host must be an address or localhost");
+        }
+        const served_method* const asked = guard_.open ? find(request.target) : nullptr;
+        if (asked == nullptr) return rpc_refusal(404, "unimplemented", "no such method");
+        if (request.method != "POST") {
+            http_response out = rpc_refusal(405, "unimplemented", "a method is called by POST");
+            out.headers.push_back({"Allow", "POST"});
+            return out;
+        }
+        http_response refused;
+        if (!passes_guard(guard_, request, refused)) {
+            const bool unknown = refused.status == 401;
+            refused.body = rpc_refusal(refused.status, unknown ? "unauthenticated" : "permission_denied",
+                                       unknown ? "a bearer token is required" : "not for web pages")
+                               .body;
+            return refused;
+        }
+        int status = 0;
+        const char* code = "";
+        const char* const fault = rpc_form_fault(request, status, code);
+        if (fault != nullptr) return rpc_refusal(status, code, fault);
+        const result<std::string> answered = asked->call(request.body);
+        return answered ? json_answer(200, *answered) : rpc_failure(answered.error());
+    }
+
+  private:
+    struct served_method {
+        const char* name;
+        function<result<std::string>(std::string_view)> call;
+    };
+    const served_method* find(std::string_view target) const noexcept {
+        if (!is_for(target)) return nullptr;
+        const std::string_view path = target.substr(0, target.find('?'));
+        const std::string_view name = path.substr(path.rfind('/') + 1);
+        if (path.size() != std::string_view(service_).size() + 2 + name.size()) return nullptr;
+        for (const served_method& each : methods_) {
+            if (name == each.name) return &each;
+        }
+        return nullptr;
+    }
+
+    const char* service_;
+    http_guard guard_;
+    array<served_method> methods_;
+};
+
+// ---- the calling end ----
+
+// By its code; else by its status, as Connect has it for what came from something in between.
+inline errc rpc_errc(const std::string& code, int status) noexcept {
+    for (const rpc_code& each : rpc_codes) {
+        if (code == each.name) return each.code;
+    }
+    if (code.empty() && status == 404) return errc::unsupported;
+    const bool later = status >= 500 || status == 408 || status == 429;
+    return later ? errc::unavailable : errc::rejected;
+}
+
+inline error rpc_refused(const http_response& answer) {
+    connect_error body;
+    if (!read_fields(answer.body, view_of(body))) body = connect_error();
+    error out{rpc_errc(body.code, answer.status), 0, {}};
+    out.http_status = answer.status;
+    out.text = body.code.empty() ? cat({"answered with status ", answer.status})
+                                 : cat({printable(body.code, 40), ": ", printable(body.message)});
+    return out;
+}
+
+// The body of the answer to a call that went well. Errors: those of send(); of the table, for what the peer refused, with
+// its message made printable; unsupported where there is no such method, or nothing of the kind at this path.
+inline result<std::string> rpc_send(http_client& peer, const char* service, const char* method,
+                                    std::string body, http_call call) {
+    http_request request;
+    request.method = "POST";
+    request.target = cat({"/", service, "/", method});
+    request.headers = {{"Content-Type", "application/json"}, {"Connect-Protocol-Version", "1"}};
+    if (call.deadline != time_point::max()) {
+        const int left = poll_timeout(call.deadline);
+        request.headers.push_back({"Connect-Timeout-Ms", cat({left})});
+    }
+    request.body = std::move(body);
+    result<http_response> answer = peer.send(request, call);
+    if (!answer) return answer.error();
+    if (answer->status != 200) return rpc_refused(*answer);
+    return std::move(answer->body);
+}
+
+// The URL of what listens at an address: unix:/PATH or HOST:PORT.
+inline std::string url_of(const std::string& address) {
+    return address.compare(0, 5, "unix:") == 0 ? address : "http://" + address;
+}
+
+// Calls SERVICE/METHOD. Thread-safe, as the client is.
+template <class Answer, class Request>
+result<Answer> rpc_call(http_client& peer, const char* service, const char* method, const Request& request,
+                        http_call call) {
+    const result<std::string> body = rpc_send(peer, service, method, write_message(request), std::move(call));
+    if (!body) return body.error();
+    return read_message<Answer>(*body);
+}
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,275 @@
+#pragma once
+
+#include <cstring>
+#include <utility>
+
+#include "../base/detail/text.hpp"
+#include "../net/json.ipp"
+#include "detail/message_fields.ipp"
+#include "message_json.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// "shutdown_duration_ms" is "shutdownDurationMs".
+inline std::string camel_case(std::string_view name) {
+    std::string out;
+    bool raise = false;
+    for (const char c : name) {
+        if (c != '_') out += raise ? static_cast<char>(c - 'a' + 'A') : c;
+        raise = c == '_';
+    }
+    return out;
+}
+
+inline constexpr std::uint64_t most_of(field_kind kind) noexcept {
+    return kind == field_kind::int64 ? 0x7fffffffffffffffU : 0x7fffffffU;
+}
+
+// ---- writing ----
+
+// Each enumeration has the representation of an int32.
+inline std::int64_t number_in(const message_field& from) noexcept {
+    if (from.kind == field_kind::int64) return *static_cast<const std::int64_t*>(from.value);
+    std::int32_t out = 0;
+    std::memcpy(&out, from.value, sizeof out);
+    return out;
+}
+
+inline std::string number_json(const message_field& from) {
+    const std::int64_t number = number_in(from);
+    if (number == 0) return "";
+    if (from.kind == field_kind::int64) return cat({"\"", number, "\""});
+    const bool has_name =
+        from.enumerated != nullptr && static_cast<std::uint64_t>(number) < from.enumerated->count;
+    return has_name ? json_quote(from.enumerated->values[number]) : cat({number});
+}
+
+inline std::string texts_json(const std::vector<std::string>& texts) {
+    std::string out;
+    for (const std::string& each : texts) append(out, {out.empty() ? "[" : ",", json_quote(each)});
+    return out.empty() ? out : out + "]";
+}
+
+inline std::string checks_json(const std::vector<readiness_check>& checks) {
+    std::string out;
+    for (const readiness_check* each = checks.data(); each != checks.data() + checks.size(); ++each) {
+        bool again = false;
+        for (const readiness_check* later = each + 1; later != checks.data() + checks.size(); ++later) {
+            again = again || later->name == each->name;
+        }
+        if (again) continue;
+        append(out, {out.empty() ? "{" : ",", json_quote(each->name), each->passed ? ":true" : ":false"});
+    }
+    return out.empty() ? out : out + "}";
+}
+
+inline std::string fields_json(const array<message_field>& fields);
+
+inline std::string messages_json(const message_field& from) {
+    std::string out;
+    for (std::size_t i = 0; i < from.list.size(from.value); ++i)
+        append(out, {out.empty() ? "[" : ",", write_fields(from.list.element(from.value, i))});
+    return out.empty() ? out : out + "]";
+}
+
+// Empty for a default, which is not sent.
+inline std::string value_json(const message_field& from) {
+    switch (from.kind) {
+        case field_kind::text: {
+            const std::string& text = *static_cast<const std::string*>(from.value);
+            return text.empty() ? text : json_quote(text);
+        }
+        case field_kind::flag: return *static_cast<const bool*>(from.value) ? "true" : "";
+        case field_kind::texts: return texts_json(*static_cast<const std::vector<std::string>*>(from.value));
+        case field_kind::checks:
+            return checks_json(*static_cast<const std::vector<readiness_check>*>(from.value));
+        case field_kind::int32:
+        case field_kind::int64:
+        case field_kind::enumeration: return number_json(from);
+        case field_kind::message: return fields_json(from.fields);
+        case field_kind::messages: return messages_json(from);
+    }
+    return "";
+}
+
+inline std::string fields_json(const array<message_field>& fields) {
+    std::string out;
+    for (const message_field& each : fields) {
+        const std::string value = value_json(each);
+        if (!value.empty()) append(out, {out.empty() ? "{\"" : ",\"", camel_case(each.name), "\":", value});
+    }
+    return out.empty() ? out : out + "}";
+}
+
+OJS_SHUTDOWN_INLINE std::string write_fields(const message_view& from) {
+    const std::string out = fields_json(from.fields);
+    return out.empty() ? "{}" : out;
+}
+
+// ---- reading: each returns what is wrong, with the way to it; empty if nothing is ----
+
+// The whole number that `source` writes, also as 3.0 or 3e0, to the last digit; false beyond `most` or `-most - 1`.
+inline bool read_whole_number(std::string_view source, std::uint64_t most, std::int64_t& out) {
+    if (!is_json_number(source)) return false;
+    const bool negative = source.front() == '-';
+    if (negative) source.remove_prefix(1);
+    const std::size_t e = source.find_first_of("eE");
+    std::string digits(source.substr(0, e));
+    const std::size_t point = digits.find('.') < digits.size() ? digits.find('.') : digits.size();
+    digits.erase(point, 1);
+    const std::size_t zeros = digits.find_first_not_of('0');
+    if (zeros == std::string::npos) {
+        out = 0;
+        return true;
+    }
+    digits.erase(digits.find_last_not_of('0') + 1);
+    digits.erase(0, zeros);
+    const std::int64_t exponent = e == std::string_view::npos ? 0 : decimal_exponent(source.substr(e + 1));
+    const std::int64_t length =
+        exponent + static_cast<std::int64_t>(point) - static_cast<std::int64_t>(zeros);
+    if (length < static_cast<std::int64_t>(digits.size()) || length > 19) return false;
+    digits.resize(static_cast<std::size_t>(length), '0');
+    std::uint64_t magnitude = 0;
+    if (!parse_number(digits, most + (negative ? 1 : 0), magnitude)) return false;
+    out = static_cast<std::int64_t>(negative ? 0 - magnitude : magnitude);
+    return true;
+}
+
+inline std::string read_number(const message_field& into, std::string_view source, std::int64_t& out) {
+    std::string text;
+    const bool read = read_whole_number(raw_string(source, text) ? text : source, most_of(into.kind), out);
+    if (read) return "";
+    return into.kind == field_kind::int64 ? ": not a whole number of 64 bits"
+                                          : ": not a whole number of 32 bits";
+}
+
+inline std::string read_state(const enum_type& type, std::string_view source, std::int64_t& out) {
+    std::string name;
+    if (raw_string(source, name)) {
+        for (std::size_t each = 0; each < type.count; ++each) {
+            out = static_cast<std::int64_t>(each);
+            if (name == type.values[each]) return "";
+        }
+    } else if (read_whole_number(source, most_of(field_kind::int32), out) && out >= 0 &&
+               out < static_cast<std::int64_t>(type.count)) {
+        return "";
+    }
+    return cat({": not a ", type.name, " known here"});
+}
+
+inline void put_number(const message_field& into, std::int64_t number) noexcept {
+    const auto narrow = static_cast<std::int32_t>(number);
+    if (into.kind == field_kind::int64) {
+        *static_cast<std::int64_t*>(into.value) = number;
+    } else {
+        std::memcpy(into.value, &narrow, sizeof narrow);
+    }
+}
+
+inline std::string read_texts(std::string_view source, std::vector<std::string>& out) {
+    if (source.front() != '[') return ": not a list";
+    std::string_view element;
+    while (next_raw_element(source, element)) {
+        out.emplace_back();
+        if (!raw_string(element, out.back())) return ": not a list of strings";
+    }
+    return "";
+}
+
+inline bool has_twice(const std::vector<std::string>& names) {
+    const array<const std::string*> sorted = in_order(names);
+    for (std::size_t i = 1; i < sorted.size(); ++i) {
+        if (*sorted[i - 1] == *sorted[i]) return true;
+    }
+    return false;
+}
+
+inline std::string read_checks(std::string_view source, std::vector<readiness_check>& out) {
+    if (source.front() != '{') return ": not an object";
+    std::vector<std::string> names;
+    std::string_view key;
+    std::string_view value;
+    while (next_raw_member(source, key, value)) {
+        if (value != "true" && value != "false") return ": not an object of true and false";
+        names.emplace_back();
+        if (!raw_string(key, names.back())) return ": not an object";
+        out.push_back({names.back(), value == "true"});
+    }
+    return has_twice(names) ? ": a name is there twice" : "";
+}
+
+inline std::string read_members(std::string_view object, const array<message_field>& fields);
+
+inline std::string read_messages(std::string_view source, const message_field& into) {
+    if (source.front() != '[') return ": not a list";
+    std::string_view element;
+    for (std::size_t i = 0; next_raw_element(source, element); ++i) {
+        const std::string fault = read_members(element, into.list.element(into.value, i).fields);
+        if (!fault.empty()) return fault;
+    }
+    return "";
+}
+
+inline std::string read_value(const message_field& into, std::string_view source) {
+    if (source == "null") return "";
+    std::int64_t number = 0;
+    std::string fault;
+    switch (into.kind) {
+        case field_kind::text:
+            return raw_string(source, *static_cast<std::string*>(into.value)) ? "" : ": not a string";
+        case field_kind::flag:
+            *static_cast<bool*>(into.value) = source == "true";
+            return source == "true" || source == "false" ? "" : ": not true or false";
+        case field_kind::texts:
+            return read_texts(source, *static_cast<std::vector<std::string>*>(into.value));
+        case field_kind::checks:
+            return read_checks(source, *static_cast<std::vector<readiness_check>*>(into.value));
+        case field_kind::int32:
+        case field_kind::int64: fault = read_number(into, source, number); break;
+        case field_kind::enumeration: fault = read_state(*into.enumerated, source, number); break;
+        case field_kind::message: return read_members(source, into.fields);
+        case field_kind::messages: return read_messages(source, into);
+    }
+    if (fault.empty()) put_number(into, number);
+    return fault;
+}
+
+// Null for a name that only a newer peer knows.
+inline const message_field* find_field(const array<message_field>& fields, std::string_view name) {
+    for (const message_field& each : fields) {
+        if (name == each.name || name == camel_case(each.name)) return &each;
+    }
+    return nullptr;
+}
+
+inline std::string read_members(std::string_view object, const array<message_field>& fields) {
+    if (object.front() != '{') return ": not an object";
+    std::uint32_t seen = 0;
+    std::string_view key;
+    std::string_view value;
+    std::string name;
+    while (next_raw_member(object, key, value)) {
+        const message_field* const found = raw_string(key, name) ? find_field(fields, name) : nullptr;
+        if (found == nullptr) continue;
+        const std::uint32_t bit = 1U << static_cast<unsigned>(found->number);
+        const std::string fault = (seen & bit) != 0 ? ": is there twice" : read_value(*found, value);
+        if (!fault.empty()) return cat({".", found->name, fault});
+        seen |= bit;
+    }
+    return "";
+}
+
+OJS_SHUTDOWN_INLINE result<void> read_fields(std::string_view json, const message_view& into) {
+    const result<void> checked = check_json(json);
+    if (!checked) return checked;
+    if (!is_utf8(json)) return bad_json("not UTF-8");
+    const std::string fault = read_members(json.substr(skip_json_blanks(json, 0)), into.fields);
+    if (fault.empty()) return {};
+    return error{errc::bad_answer, 0, cat({into.name, fault})};
+}
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,151 @@
+#pragma once
+
+#include <errno.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "../base/detail/array.hpp"
+#include "../base/detail/proc.hpp"
+#include "../base/detail/signal_names.hpp"
+#include "../base/detail/text.hpp"
+#include "../host/container.ipp"
+#include "signal_worker.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+struct worker_command {
+    std::string_view word;
+    int number;
+};
+inline constexpr worker_command worker_commands[] = {
+    {"quiet", SIGTSTP}, {"resume", SIGCONT}, {"stop", SIGTERM}, {"reclaim", SIGUSR1}};
+
+// 0 for any other word. OJS_STOP_SIGNALS is the worker's too: both have the container's environment.
+inline int signal_for(std::string_view word) {
+    const char* const stops = word == "stop" ? std::getenv("OJS_STOP_SIGNALS") : nullptr;
+    const std::string_view first = stops == nullptr ? "" : std::string_view(stops);
+    const int chosen = signal_number(trim_blanks(first.substr(0, first.find(',')), " "));
+    if (stop_signal_fault(chosen, false) == nullptr) return chosen;
+    for (const worker_command& command : worker_commands) {
+        if (command.word == word) return command.number;
+    }
+    return 0;
+}
+
+inline bool is_among(const array<process_facts>& processes, pid_t pid) {
+    for (const process_facts& each : processes) {
+        if (each.pid == pid) return true;
+    }
+    return false;
+}
+
+// All others that run our program.
+inline array<process_facts> same_programs(std::string_view root, const process_facts& self) {
+    array<process_facts> out;
+    for (const pid_t pid : all_processes(root)) {
+        if (pid == self.pid) continue;
+        process_facts other = read_process(root, cat({pid}));
+        if (other.pid != 0 && same_program(root, other, self)) out.push_back(std::move(other));
+    }
+    return out;
+}
+
+// The process to signal, by the rules of signal_worker().
+inline result<pid_t> find_worker(std::string_view root) {
+    const process_facts self = read_process(root, "self");
+    if (self.pid == 0)
+        return error{errc::unsupported, 0, "there is no /proc to find the worker in; give its process id"};
+    const array<process_facts> same = same_programs(root, self);
+    if (self.pid != 1 && is_among(same, 1)) return pid_t{1};
+    pid_t found = 0;
+    int count = 0;
+    std::string list;
+    for (const process_facts& each : same) {
+        if (is_among(same, each.parent)) continue;
+        found = each.pid;
+        append(list, {count++ == 0 ? "" : ", ", each.pid});
+    }
+    if (count == 1) return found;
+    if (count == 0) return error{errc::system, ESRCH, "no other process runs this program"};
+    return error{errc::busy, 0, cat({"several processes run this program (", list, "); give the id of one"})};
+}
+
+// Whether the signal would end a process that did not see it coming; false where /proc does not tell.
+inline bool would_end(std::string_view root, pid_t pid, int number) {
+    const std::string status = proc_file(root, cat({static_cast<long>(pid), "/status"}));
+    unsigned long long prepared = 0;
+    for (const char* mask : {"\nSigBlk:\t", "\nSigIgn:\t", "\nSigCgt:\t"}) {
+        const std::size_t at = status.find(mask);
+        if (at == std::string::npos) return false;
+        prepared |= std::strtoull(status.c_str() + at + std::strlen(mask), nullptr, 16);
+    }
+    return (prepared >> (number - 1) & 1) == 0;
+}
+
+inline error not_prepared(pid_t pid) {
+    return {errc::unsupported, 0, cat({"process ", pid, " is not prepared for SIGUSR1, which would end it"})};
+}
+
+// Who passes signals on has a handler for all of them, or waits for them; while it waits, /proc shows none as blocked. What
+// counts is whether a child of its is prepared.
+inline result<void> check_child(std::string_view root, pid_t init, int number) {
+    bool has_child = false;
+    for (const pid_t pid : all_processes(root)) {
+        const process_facts each = read_process(root, cat({pid}));
+        if (each.parent != init || each.arguments.empty()) continue;
+        if (!would_end(root, pid, number)) return {};
+        has_child = true;
+    }
+    if (has_child) return not_prepared(init);
+    return error{errc::system, ESRCH, cat({"the program below process ", init, " has ended"})};
+}
+
+// A worker without the spot policy, or a job's child taken for the controller: the usual mistakes. [Spot]
+inline result<void> check_prepared(std::string_view root, pid_t pid, int number) {
+    if (is_of_kind(read_process(root, cat({pid})), pid1_kind::forwards))
+        return check_child(root, pid, number);
+    if (would_end(root, pid, number)) return not_prepared(pid);
+    return {};
+}
+
+inline error cannot_signal(pid_t pid, int failed) {
+    if (failed == ESRCH) return {errc::system, failed, cat({"there is no process ", pid})};
+    return {errc::system, failed,
+            failed == EPERM ? cat({"not allowed to signal process ", pid, ": it belongs to another user"})
+                            : cat({"cannot signal process ", pid, ": ", errno_text(failed)})};
+}
+
+}  // namespace detail
+
+OJS_SHUTDOWN_INLINE result<pid_t> find_worker(std::string_view what, pid_t pid) {
+    const int number = detail::signal_for(what);
+    if (number == 0) {
+        return error{
+            errc::invalid_argument, 0,
+            detail::cat({"'", detail::printable(what, 40), "' is none of quiet, resume, stop, reclaim"})};
+    }
+    if (pid < 0) return error{errc::invalid_argument, 0, "a process id is not negative"};
+    const result<pid_t> target = pid != 0 ? result<pid_t>(pid) : detail::find_worker("");
+    if (!target) return target;
+    if (::kill(*target, 0) != 0) return detail::cannot_signal(*target, errno);
+    if (number == SIGUSR1) {
+        const result<void> prepared = detail::check_prepared("", *target, number);
+        if (!prepared) return prepared.error();
+    }
+    return target;
+}
+
+OJS_SHUTDOWN_INLINE result<pid_t> signal_worker(std::string_view what, pid_t pid) {
+    const result<pid_t> target = find_worker(what, pid);
+    if (target && ::kill(*target, detail::signal_for(what)) != 0)
+        return detail::cannot_signal(*target, errno);
+    return target;
+}
+
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,395 @@
+#pragma once
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
+
+#include "../base/detail/exchange.hpp"
+#include "../base/detail/proc.hpp"
+#include "../base/detail/signal_names.hpp"
+#include "../base/detail/sync.hpp"
+#include "../base/detail/text.hpp"
+#include "../core/detail/wake.hpp"
+#include "../core/signals.hpp"
+#include "child_process.hpp"
+#include "detail/child_lines.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// Between two looks at who is left of a group that was asked to end, and whose leader has.
+inline constexpr std::chrono::milliseconds between_looks{10};
+// What terminate() and kill() grant, at least, for passing on what the child had printed.
+inline constexpr std::chrono::milliseconds last_lines{100};
+
+inline bool has_ended(pid_t pid) {
+    const char state = read_stat("", cat({static_cast<long long>(pid)})).state;
+    return state == 0 || state == 'Z' || state == 'X';
+}
+
+// Whether anyone but its leader is in the group and has not ended; false where /proc does not tell.
+inline bool group_has_others(pid_t group) {
+    for (const pid_t pid : all_processes("")) {
+        if (pid != group && ::getpgid(pid) == group && !has_ended(pid)) return true;
+    }
+    return false;
+}
+
+inline unique_fd open_pidfd(pid_t pid) {
+#if OJS_SHUTDOWN_USE_PIDFD && defined(SYS_pidfd_open)
+    return unique_fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+#else
+    static_cast<void>(pid);
+    return unique_fd();
+#endif
+}
+
+// Becomes readable when the child has ended: a pidfd, or where the kernel or a sandbox has none, the wake-up of a
+// thread that waits for it. Neither takes its status.
+class end_watch {
+  public:
+    result<void> start(pid_t pid) {
+        pidfd_ = open_pidfd(pid);
+        if (pidfd_) return {};
+        result<wake> waker = wake::create();
+        if (!waker) return waker.error();
+        shared_ = make_ref<ended_flag>();
+        shared_->waker = std::move(*waker);
+        thread_options how;
+        how.stack_size = 64 * 1024;
+        how.name = "ojs-waits";
+        result<thread> started = thread::start(
+            [flag = shared_, pid] {
+                siginfo_t about{};
+                while (::waitid(P_PID, static_cast<id_t>(pid), &about, WEXITED | WNOWAIT) != 0 &&
+                       errno == EINTR) {
+                }
+                flag->waker.notify();
+            },
+            how);
+        if (!started) return started.error();
+        thread_ = std::move(*started);
+        return {};
+    }
+
+    int fd() const noexcept { return pidfd_ ? pidfd_.get() : shared_ ? shared_->waker.fd() : -1; }
+    // The thread is still there if the child is.
+    void end(bool child_is_gone) {
+        if (child_is_gone) {
+            thread_.join();
+        } else {
+            thread_.detach();
+        }
+    }
+
+  private:
+    struct ended_flag : ref_counted {
+        wake waker;
+    };
+    unique_fd pidfd_;
+    ref<ended_flag> shared_;
+    thread thread_;
+};
+
+class child_state : public ref_counted {
+  public:
+    explicit child_state(const child_options& options)
+        : owner_(::getpid()),
+          own_group_(options.own_group),
+          kill_rest_(options.own_group && !options.leave_orphans) {}
+    ~child_state() override {
+        watch_.end(over());
+        if (thread_) thread_->end();
+    }
+
+    result<void> watch(pid_t pid, ref<child_thread> thread) {
+        pid_ = pid;
+        thread_ = std::move(thread);
+        return watch_.start(pid_);
+    }
+    pid_t pid() const noexcept { return pid_; }
+    int fd() const noexcept { return watch_.fd(); }
+    bool forked_off() const noexcept { return ::getpid() != owner_; }
+
+    bool over() {
+        const lock_guard held(mutex_);
+        return standing_ == standing::over;
+    }
+
+    // `wake_fd`: ends the wait with errc::cancelled once it is readable; -1: nothing does.
+    result<child_exit> wait(time_point deadline, int wake_fd) {
+        const cancellable off(false);
+        for (;;) {
+            const standing now_is = look();
+            if (now_is == standing::over) return end();
+            const time_point now = steady_clock::now();
+            if (now >= deadline) return error{errc::timed_out, 0, cat({"process ", pid_, " still runs"})};
+            // A leader that has ended stays readable: then it is only the time that passes.
+            const bool lingers = now_is == standing::lingering;
+            const time_point soon = now + between_looks;
+            pollfd watched[] = {{lingers ? -1 : fd(), POLLIN, 0}, {wake_fd, POLLIN, 0}};
+            ::poll(watched, 2, poll_timeout(lingers && soon < deadline ? soon : deadline));
+            if (watched[1].revents != 0 && look() != standing::over)
+                return error{errc::cancelled, 0, cat({"cancelled; process ", pid_, " still runs"})};
+        }
+    }
+
+    result<void> signal(int number) {
+        const lock_guard held(mutex_);
+        return send(number);
+    }
+
+    void ask_to_end(time_point until) {
+        const lock_guard held(mutex_);
+        kill_rest_ = own_group_;
+        linger_until_ = until;
+        pass_on_until_ = until;
+        static_cast<void>(send(SIGTERM));
+        static_cast<void>(send(SIGCONT));
+    }
+
+    void kill() {
+        const lock_guard held(mutex_);
+        kill_rest_ = own_group_;
+        linger_until_ = time_point::min();
+        pass_on_until_ = time_point::min();
+        static_cast<void>(send(SIGKILL));
+    }
+
+    unique_fd our_ends[3];
+
+  private:
+    enum class standing { running, lingering, over };
+
+    // What is the case, and what follows from it: the status of a child that has ended is taken here and nowhere else.
+    standing look() {
+        const lock_guard held(mutex_);
+        if (standing_ == standing::over) return standing_;
+        siginfo_t about{};
+        int failed = 0;
+        while (::waitid(P_PID, static_cast<id_t>(pid_), &about, WEXITED | WNOHANG | WNOWAIT) != 0) {
+            failed = errno;
+            if (failed != EINTR) break;
+            failed = 0;
+        }
+        if (failed == 0 && about.si_pid == 0) return standing::running;
+        if (failed != 0) return lose(failed);
+        if (steady_clock::now() < linger_until_ && own_group_ && group_has_others(pid_))
+            return standing::lingering;
+        return settle();
+    }
+
+    // The group goes before its leader is reaped: until then nobody else can have its number.
+    standing settle() {
+        if (kill_rest_) ::kill(-pid_, SIGKILL);
+        int status = 0;
+        while (::waitpid(pid_, &status, 0) < 0) {
+            if (errno != EINTR) return lose(errno);
+        }
+        child_exit how;
+        how.code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+        how.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+#ifdef WCOREDUMP
+        how.core_dumped = WIFSIGNALED(status) && WCOREDUMP(status);
+#endif
+        outcome_ = how;
+        return standing_ = standing::over;
+    }
+
+    standing lose(int failed) {
+        kill_orphans();
+        outcome_ =
+            error{errc::system, failed,
+                  cat({"the exit status of process ", pid_,
+                       " was taken by another part of this program (waitpid(-1), or SIGCHLD ignored): ",
+                       errno_text(failed)})};
+        return standing_ = standing::over;
+    }
+
+    // Its number is nobody else's while the group has members; where there is a process of that number, it had none.
+    void kill_orphans() {
+        if (kill_rest_ && ::kill(pid_, 0) != 0 && errno == ESRCH) ::kill(-pid_, SIGKILL);
+    }
+
+    result<child_exit> end() {
+        lock_guard held(mutex_);
+        if (thread_ && !forked_off()) {
+            const time_point least = steady_clock::now() + last_lines;
+            if (pass_on_until_ != time_point::max())
+                thread_->limit(pass_on_until_ < least ? least : pass_on_until_);
+            held.unlock();
+            thread_->finish();
+            held.lock();
+        }
+        return outcome_;
+    }
+
+    // With the mutex held, so that the child is not reaped meanwhile and its number is still its own.
+    result<void> send(int number) {
+        const error over{errc::system, ESRCH, cat({"process ", pid_, " has ended"})};
+        if (standing_ == standing::over) return outcome_ ? over : outcome_.error();
+        siginfo_t about{};
+        if (::waitid(P_PID, static_cast<id_t>(pid_), &about, WEXITED | WNOHANG | WNOWAIT) != 0 &&
+            errno == ECHILD) {
+            lose(ECHILD);
+            return outcome_.error();
+        }
+        // It may have moved to another group of its session.
+        const bool leads = own_group_ && ::getpgid(pid_) == pid_;
+        int failed = own_group_ && ::kill(-pid_, number) != 0 ? errno : 0;
+        if (!leads) failed = ::kill(pid_, number) != 0 ? errno : 0;
+        if (failed == 0) return {};
+        return error{
+            errc::system, failed,
+            cat({"cannot send ", signal_name(number), " to process ", pid_, ": ", errno_text(failed)})};
+    }
+
+    pid_t pid_ = 0;
+    const pid_t owner_;
+    const bool own_group_;
+    bool kill_rest_;  // of the group, when its leader has ended
+    ref<child_thread> thread_;
+    end_watch watch_;
+    mutex mutex_;
+    standing standing_ = standing::running;
+    result<child_exit> outcome_ = child_exit();
+    time_point linger_until_ = time_point::min();   // until then a group may outlive its leader
+    time_point pass_on_until_ = time_point::max();  // and what it printed is passed on
+};
+
+inline error no_child() {
+    return {errc::invalid_argument, 0, "there is no child"};
+}
+
+}  // namespace detail
+
+OJS_SHUTDOWN_INLINE child_stream child_stream::file(std::string path) {
+    child_stream out(kind::file);
+    out.path_ = std::move(path);
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE child_stream child_stream::lines(function<void(std::string_view)> each) {
+    child_stream out(kind::lines);
+    out.each_ = std::move(each);
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE std::string child_exit::describe() const {
+    using detail::cat;
+    if (signal != 0) return cat({"killed by ", signal_name(signal), core_dumped ? " (core dumped)" : ""});
+    const std::string status = cat({"exit status ", code});
+    if (code == 126) return cat({status, ": by the custom of shells, a command it ran cannot be executed"});
+    if (code == 127) return cat({status, ": by the custom of shells, a command it ran was not found"});
+    if (code > 128 && detail::ends_process(code - 128))
+        return cat(
+            {status, ": by the custom of shells, a command it ran was ended by ", signal_name(code - 128)});
+    return status;
+}
+
+OJS_SHUTDOWN_INLINE result<child_process> child_process::start(const child_options& options) {
+    return start(options, -1, false);
+}
+
+OJS_SHUTDOWN_INLINE result<child_process> child_process::start(const child_options& options, int interrupt_fd,
+                                                               bool thread_stays) {
+    const detail::cancellable off(false);
+    detail::child_launch launch;
+    const result<void> prepared = launch.prepare(options);
+    if (!prepared) return prepared.error();
+    launch.interrupt_fd = interrupt_fd;
+    const bool needs_thread = (options.death_signal != 0 && !thread_stays) ||
+                              options.output.what() == child_stream::kind::lines ||
+                              options.errors.what() == child_stream::kind::lines;
+    // Before the fork: a child whose state finds no memory would be nobody's.
+    detail::ref<detail::child_state> state = detail::make_ref<detail::child_state>(options);
+    detail::ref<detail::child_thread> thread;
+    const result<pid_t> pid =
+        needs_thread ? detail::child_thread::launch(launch, options, thread) : launch.run();
+    if (!pid) return pid.error();
+    child_process out;
+    out.state_ = std::move(state);
+    for (int i = 0; i < 3; ++i) out.state_->our_ends[i] = std::move(launch.our_ends[i]);
+    const result<void> watched = out.state_->watch(*pid, std::move(thread));
+    if (!watched) return watched.error();  // and the child is killed
+    return result<child_process>(std::move(out));
+}
+
+OJS_SHUTDOWN_INLINE child_process::child_process() noexcept = default;
+OJS_SHUTDOWN_INLINE child_process::child_process(child_process&& other) noexcept = default;
+OJS_SHUTDOWN_INLINE child_process& child_process::operator=(child_process&& other) noexcept {
+    detail::swap(state_, other.state_);
+    return *this;
+}
+OJS_SHUTDOWN_INLINE child_process::~child_process() {
+    if (!state_) return;
+    if (state_->forked_off()) {
+        state_->retain();  // not our child, and its threads are not here: left as it is
+    } else if (!state_->over()) {
+        static_cast<void>(kill());
+    }
+}
+
+OJS_SHUTDOWN_INLINE pid_t child_process::pid() const noexcept {
+    return state_ ? state_->pid() : 0;
+}
+OJS_SHUTDOWN_INLINE int child_process::fd() const noexcept {
+    return state_ ? state_->fd() : -1;
+}
+OJS_SHUTDOWN_INLINE int child_process::input() const noexcept {
+    return state_ ? state_->our_ends[0].get() : -1;
+}
+OJS_SHUTDOWN_INLINE int child_process::output() const noexcept {
+    return state_ ? state_->our_ends[1].get() : -1;
+}
+OJS_SHUTDOWN_INLINE int child_process::errors() const noexcept {
+    return state_ ? state_->our_ends[2].get() : -1;
+}
+OJS_SHUTDOWN_INLINE void child_process::close_input() noexcept {
+    if (state_) state_->our_ends[0].reset();
+}
+
+OJS_SHUTDOWN_INLINE result<child_exit> child_process::wait(time_point deadline) {
+    if (!state_) return detail::no_child();
+    return state_->wait(deadline, -1);
+}
+
+OJS_SHUTDOWN_INLINE result<child_exit> child_process::wait_until(time_point deadline,
+                                                                 const cancel_token& token) {
+    if (!state_) return detail::no_child();
+    const result<int> wake_fd = token.fd();
+    if (!wake_fd) return wake_fd.error();
+    result<child_exit> ended = state_->wait(deadline, *wake_fd);
+    if (!ended && ended.error().code == errc::cancelled)
+        static_cast<void>(token.cancelled());  // now it is seen
+    return ended;
+}
+
+OJS_SHUTDOWN_INLINE result<void> child_process::signal(int number) {
+    return state_ ? state_->signal(number) : detail::no_child();
+}
+
+OJS_SHUTDOWN_INLINE result<child_exit> child_process::terminate(std::chrono::milliseconds grace,
+                                                                std::chrono::milliseconds patience) {
+    if (!state_) return detail::no_child();
+    const time_point deadline = deadline_after(grace);
+    state_->ask_to_end(deadline);
+    result<child_exit> ended = state_->wait(deadline, -1);
+    if (ended || ended.error().code != errc::timed_out) return ended;
+    return kill(patience);
+}
+
+OJS_SHUTDOWN_INLINE result<child_exit> child_process::kill(std::chrono::milliseconds patience) {
+    if (!state_) return detail::no_child();
+    state_->kill();
+    return state_->wait(deadline_after(patience), -1);
+}
+
+}  // namespace v0_1_0
+}  // namespace ojs

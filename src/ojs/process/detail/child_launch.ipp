@@ -1,0 +1,474 @@
+// child_launch: everything from the options of a child to its exec(), or to the step that failed.
+#pragma once
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#endif
+
+#include "../../base/detail/array.hpp"
+#include "../../base/detail/sync.hpp"
+#include "../../base/detail/text.hpp"
+#include "../../core/detail/wake.hpp"
+#include "../child_process.hpp"
+
+extern "C" char** environ;
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+inline constexpr int first_free_descriptor = 3;  // after the standard streams
+inline constexpr long most_descriptors = 65536;  // looked at where they have to be closed one by one
+inline constexpr int least_descriptors = 4096;   // some may be older than a limit that is lower
+// Of this process alone: its secrets, and what its service manager told it.
+inline constexpr const char* own_variables[] = {"OJS_AUTH_TOKEN", "OJS_HEALTH_TOKEN", "NOTIFY_SOCKET",
+                                                "WATCHDOG_PID", "WATCHDOG_USEC"};
+// Between two glances of a child that waits to be written down at whether its parent is still there.
+inline constexpr int between_glances = 100;  // ms
+inline constexpr const char* usual_path = "/usr/local/bin:/usr/bin:/bin";
+
+inline error wrong_child(std::string text) {
+    return {errc::invalid_argument, 0, cat({"child_options: ", text})};
+}
+
+inline bool has_nul(const std::vector<std::string>& texts) {
+    for (const std::string& each : texts) {
+        if (each.find('\0') != std::string::npos) return true;
+    }
+    return false;
+}
+
+inline bool same_variable(const char* a, const char* b) noexcept {
+    const std::size_t length = strcspn(a, "=");
+    return length == strcspn(b, "=") && strncmp(a, b, length) == 0;
+}
+
+inline bool is_own_variable(const char* text) noexcept {
+    for (const char* each : own_variables) {
+        if (same_variable(each, text)) return true;
+    }
+    return false;
+}
+
+// Out of the way of 0, 1 and 2, which are set one after the other.
+inline unique_fd lifted(unique_fd fd) {
+    if (!fd || fd.get() >= first_free_descriptor) return fd;
+    return unique_fd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, first_free_descriptor));
+}
+
+inline bool make_pipe(unique_fd& reader, unique_fd& writer) {
+    int ends[2] = {-1, -1};
+#ifdef __APPLE__
+    if (::pipe(ends) != 0) return false;
+    for (const int end : ends) ::fcntl(end, F_SETFD, FD_CLOEXEC);
+#else
+    if (::pipe2(ends, O_CLOEXEC) != 0) return false;
+#endif
+    reader = lifted(unique_fd(ends[0]));
+    writer = lifted(unique_fd(ends[1]));
+    return reader && writer;
+}
+
+// False: the deadline has passed, or `interrupt_fd` is readable.
+inline bool await_readable(int fd, time_point deadline, int interrupt_fd = -1) noexcept {
+    pollfd watched[] = {{fd, POLLIN, 0}, {interrupt_fd, POLLIN, 0}};
+    for (;;) {
+        const int ready = ::poll(watched, 2, poll_timeout(deadline));
+        if (ready > 0) return watched[0].revents != 0;
+        if (steady_clock::now() >= deadline) return false;
+    }
+}
+
+inline bool close_at_once(int from, int to) noexcept {
+#if OJS_SHUTDOWN_USE_CLOSE_RANGE && defined(SYS_close_range)
+    return ::syscall(SYS_close_range, from, to, 0) == 0;
+#else
+    static_cast<void>(from);
+    static_cast<void>(to);
+    return false;
+#endif
+}
+
+// A child about to be started: all that the child side needs, made before the fork, as it may not allocate.
+// Points into the options, which must outlive it.
+class child_launch {
+  public:
+    child_launch() = default;
+    child_launch(const child_launch&) = delete;
+    child_launch& operator=(const child_launch&) = delete;
+
+    result<void> prepare(const child_options& options) {
+        options_ = &options;
+        const result<void> checked = check(options);
+        if (!checked) return checked;
+        for (const std::string& each : options.command) arguments_.push_back(const_cast<char*>(each.c_str()));
+        arguments_.push_back(nullptr);
+        choose_environment(options);
+        choose_candidates(options);
+        const long most = ::sysconf(_SC_OPEN_MAX);
+        descriptor_limit_ = static_cast<int>(most < 0 || most > most_descriptors ? most_descriptors : most);
+        if (descriptor_limit_ < least_descriptors) descriptor_limit_ = least_descriptors;
+        const child_stream* streams[] = {&options.input, &options.output, &options.errors};
+        for (int number = 0; number < 3; ++number) {
+            const result<void> opened = open_stream(number, *streams[number]);
+            if (!opened) return opened;
+        }
+        return {};
+    }
+
+    // fork(), not posix_spawn(), which has no directory, limits or death signal and does not say what failed; nor vfork(),
+    // whose child would do all this on our stack. All signals are blocked across it, so no handler of ours runs there.
+    result<pid_t> run() {
+        unique_fd reader;
+        if (!make_pipe(reader, report_)) return cannot_start("a pipe", errno);
+        if (options_->before_exec && !make_pipe(gate_, gate_opener_)) return cannot_start("a pipe", errno);
+        sigset_t all;
+        sigset_t previous;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &previous);
+        parent_ = ::getpid();
+        const pid_t child = ::fork();
+        if (child == 0) become_program();
+        const int failed = errno;
+        pthread_sigmask(SIG_SETMASK, &previous, nullptr);
+        if (child < 0) return cannot_start("fork", failed);
+        for (unique_fd& each : child_ends_) each.reset();
+        report_.reset();
+        const result<void> known = let_go(child);
+        if (!known) return known.error();
+        const time_point deadline = deadline_after(options_->start_timeout);
+        if (!await_readable(reader.get(), deadline, interrupt_fd))
+            return give_up(child, reader.get(), steady_clock::now() < deadline);
+        failure why{};
+        ssize_t got = -1;
+        do {
+            got = ::read(reader.get(), &why, sizeof why);
+        } while (got < 0 && errno == EINTR);
+        if (got != static_cast<ssize_t>(sizeof why)) return child;  // exec() closed the pipe
+        while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+        }
+        return cannot_start(steps()[why.step].name, why.sys_errno);
+    }
+
+    unique_fd our_ends[3];  // of pipes
+    int interrupt_fd = -1;  // readable: run() gives up
+
+  private:
+    static constexpr int inherited = -1;
+    static constexpr int as_output = -2;
+
+    result<void> check(const child_options& options) const {
+        using kind = child_stream::kind;
+        if (options.command.empty() || options.command[0].empty()) return wrong_child("command is empty");
+        if (has_nul(options.command) || has_nul(options.environment))
+            return wrong_child("a NUL byte in command or environment");
+        for (const std::string& each : options.environment) {
+            if (each.find('=') == 0 || each.find('=') == std::string::npos)
+                return wrong_child(cat({"environment: '", printable(each, 40), "' is not NAME=value"}));
+        }
+        if (options.input.what() == kind::lines || options.input.what() == kind::output ||
+            options.output.what() == kind::output) {
+            return wrong_child("a stream cannot lead there");
+        }
+        for (const child_stream* each : {&options.output, &options.errors}) {
+            if (each->what() == kind::lines && !each->each())
+                return wrong_child("lines() without a function");
+        }
+        for (const int each : options.keep_descriptors) {
+            if (::fcntl(each, F_GETFD) < 0)
+                return wrong_child(cat({"keep_descriptors: ", each, " is not open"}));
+        }
+        if (options.death_signal < 0 || options.death_signal >= NSIG) {
+            return wrong_child(cat({"death_signal: there is no signal ", options.death_signal}));
+        }
+#ifndef __linux__
+        if (options.death_signal != 0)
+            return error{errc::unsupported, 0, "child_options: death_signal is of Linux"};
+#endif
+        return {};
+    }
+
+    void choose_environment(const child_options& options) {
+        array<const char*> wanted;
+        for (char** each = environ; options.inherit_environment && each != nullptr && *each != nullptr;
+             ++each) {
+            if (options.inherit_own_variables || !is_own_variable(*each)) wanted.push_back(*each);
+        }
+        for (const std::string& each : options.environment) wanted.push_back(each.c_str());
+        for (std::size_t i = 0; i < wanted.size(); ++i) {
+            bool set_later = false;
+            // Only the given ones come later than another of their name; those of the process are unique.
+            const std::size_t given = wanted.size() - options.environment.size();
+            for (std::size_t j = i < given ? given : i + 1; j < wanted.size() && !set_later; ++j)
+                set_later = same_variable(wanted[i], wanted[j]);
+            if (!set_later) environment_.push_back(const_cast<char*>(wanted[i]));
+        }
+        environment_.push_back(nullptr);
+    }
+
+    const char* variable(const char* name) const {
+        for (const char* each : environment_) {
+            if (each != nullptr && same_variable(each, name) && strchr(each, '=') != nullptr)
+                return strchr(each, '=') + 1;
+        }
+        return nullptr;
+    }
+
+    // An empty part of PATH would mean the working directory: that is left out.
+    void choose_candidates(const child_options& options) {
+        const std::string& name = options.command[0];
+        if (name.find('/') != std::string::npos) {
+            candidates_.push_back(std::string(name));
+            return;
+        }
+        const char* path = variable("PATH");
+        std::string_view rest = path != nullptr ? path : usual_path;
+        while (!rest.empty()) {
+            const std::string_view part = rest.substr(0, rest.find(':'));
+            if (!part.empty()) candidates_.push_back(cat({part, "/", name}));
+            rest.remove_prefix(part.size() < rest.size() ? part.size() + 1 : part.size());
+        }
+    }
+
+    result<void> open_stream(int number, const child_stream& stream) {
+        using kind = child_stream::kind;
+        switch (stream.what()) {
+            case kind::inherit: return {};
+            case kind::output: streams_[number] = as_output; return {};
+            case kind::pipe:
+            case kind::lines: return open_pipe(number);
+            case kind::null: return open_file(number, "/dev/null");
+            case kind::file: break;
+        }
+        return open_file(number, stream.path());
+    }
+
+    result<void> open_pipe(int number) {
+        unique_fd reader;
+        unique_fd writer;
+        if (!make_pipe(reader, writer)) return cannot_start("a pipe", errno);
+        const bool input = number == STDIN_FILENO;
+        our_ends[number] = input ? std::move(writer) : std::move(reader);
+        child_ends_[number] = input ? std::move(reader) : std::move(writer);
+        streams_[number] = child_ends_[number].get();
+        return {};
+    }
+
+    result<void> open_file(int number, const std::string& path) {
+        const int access = number == STDIN_FILENO ? O_RDONLY : O_WRONLY | O_CREAT | O_APPEND;
+        // O_NONBLOCK for the open alone: a FIFO must not hold us up.
+        unique_fd file(::open(path.c_str(), access | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666));
+        if (!file) return cannot_start(cat({"'", printable(path), "'"}), errno);
+        ::fcntl(file.get(), F_SETFL, ::fcntl(file.get(), F_GETFL) & ~O_NONBLOCK);
+        child_ends_[number] = lifted(std::move(file));
+        if (!child_ends_[number]) return cannot_start(cat({"'", printable(path), "'"}), errno);
+        streams_[number] = child_ends_[number].get();
+        return {};
+    }
+
+    error cannot_start(std::string_view where, int failed) const {
+        return {errc::system, failed,
+                cat({"cannot start '", printable(options_->command[0]), "': ", where,
+                     where.empty() ? "" : ": ", errno_text(failed)})};
+    }
+
+    // Until then it waits before its exec().
+    result<void> let_go(pid_t child) {
+        if (!options_->before_exec) return {};
+        result<void> known = error{errc::invalid_argument, 0, "child_options: before_exec threw"};
+        try {
+            known = options_->before_exec(child);
+        } catch (...) {
+            pass_on_thread_end();
+        }
+        ssize_t sent = 0;
+        while (known && (sent = ::write(gate_opener_.get(), "", 1)) < 0 && errno == EINTR) {
+        }
+        if (known && sent == 1) return {};
+        if (known) known = cannot_start("a pipe", errno);
+        ::kill(child, SIGKILL);
+        while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+        }
+        return known;
+    }
+
+    // The end of the pipe is that of the child. One that the kernel holds even then is not waited for: it will not run.
+    error give_up(pid_t child, int report, bool in_time) const {
+        ::kill(child, SIGKILL);
+        const bool ended = await_readable(report, deadline_after(std::chrono::milliseconds(1000)));
+        while (::waitpid(child, nullptr, ended ? 0 : WNOHANG) < 0 && errno == EINTR) {
+        }
+        return {in_time ? errc::cancelled : errc::timed_out, 0,
+                cat({"cannot start '", printable(options_->command[0]),
+                     "': ", in_time ? "cancelled before exec()" : "no exec() within ",
+                     in_time ? "" : format_duration(options_->start_timeout),
+                     ended ? "" : ", and the kernel holds the process"})};
+    }
+
+    // ---- the child side: async-signal-safe calls alone; each step returns 0 or an errno ----
+
+    struct step {
+        const char* name;
+        int (child_launch::*take)() const noexcept;
+    };
+    struct failure {
+        int step;
+        int sys_errno;
+    };
+    static constexpr int step_count = 10;
+    static const step* steps() noexcept {
+        static constexpr step all[step_count] = {
+            {"descriptors", &child_launch::close_others},
+            {"own_group", &child_launch::enter_group},
+            {"death_signal", &child_launch::ask_for_death_signal},
+            {"before_exec", &child_launch::await_gate},
+            {"standard streams", &child_launch::set_streams},
+            {"keep_descriptors", &child_launch::keep_descriptors},
+            {"working_directory", &child_launch::enter_directory},
+            {"limits", &child_launch::set_limits},
+            {"signals", &child_launch::clean_signals},
+            {"", &child_launch::exec},
+        };
+        return all;
+    }
+
+    [[noreturn]] void become_program() const noexcept {
+        failure why{};
+        for (why.step = 0; why.step < step_count; ++why.step) {
+            why.sys_errno = (this->*steps()[why.step].take)();
+            if (why.sys_errno != 0) break;
+        }
+        while (::write(report_.get(), &why, sizeof why) < 0 && errno == EINTR) {
+        }
+        ::_exit(127);
+    }
+
+    // First of all: the report of a child that is started beside this one ends when every copy of its pipe is closed, and this
+    // one may never come to its exec().
+    int close_others() const noexcept {
+        for (int from = first_free_descriptor, next = 0; from < INT_MAX; from = next + 1) {
+            next = next_kept(from);
+            if (next == from || close_at_once(from, next - 1)) continue;
+            for (int fd = from; fd < next && fd < descriptor_limit_; ++fd) ::close(fd);
+        }
+        return 0;
+    }
+
+    int next_kept(int from) const noexcept {
+        int out = INT_MAX - 1;
+        const auto keep = [&](int fd) { out = fd >= from && fd < out ? fd : out; };
+        for (const unique_fd* each : {&report_, &gate_, &child_ends_[0], &child_ends_[1], &child_ends_[2]})
+            keep(each->get());
+        for (const int fd : options_->keep_descriptors) keep(fd);
+        return out;
+    }
+
+    int enter_group() const noexcept {
+        return options_->own_group && ::setpgid(0, 0) != 0 ? errno : 0;
+    }
+
+    int ask_for_death_signal() const noexcept {
+#ifdef __linux__
+        if (options_->death_signal == 0) return 0;
+        if (::prctl(PR_SET_PDEATHSIG, options_->death_signal) != 0) return errno;
+        if (::getppid() != parent_) ::_exit(127);  // it died before it was asked for
+#endif
+        return 0;
+    }
+
+    // Who would open it may end instead. That closes the pipe, unless another program has a copy of it.
+    int await_gate() const noexcept {
+        if (!gate_) return 0;
+        pollfd watched{gate_.get(), POLLIN, 0};
+        while (::poll(&watched, 1, between_glances) <= 0) {
+            if (::getppid() != parent_) ::_exit(127);
+        }
+        char opened = 0;
+        if (::read(gate_.get(), &opened, 1) != 1) ::_exit(127);
+        return 0;
+    }
+
+    int set_streams() const noexcept {
+        for (int number = 0; number < 3; ++number) {
+            const int from = streams_[number] == as_output ? STDOUT_FILENO : streams_[number];
+            if (from != inherited && ::dup2(from, number) < 0) return errno;
+        }
+        return 0;
+    }
+
+    int keep_descriptors() const noexcept {
+        for (const int fd : options_->keep_descriptors) {
+            if (fd >= first_free_descriptor && ::fcntl(fd, F_SETFD, 0) < 0) return errno;
+        }
+        return 0;
+    }
+
+    int enter_directory() const noexcept {
+        const std::string& directory = options_->working_directory;
+        return !directory.empty() && ::chdir(directory.c_str()) != 0 ? errno : 0;
+    }
+
+    int set_limits() const noexcept {
+        for (const child_limit& each : options_->limits) {
+            rlimit limit{};
+            limit.rlim_cur = static_cast<rlim_t>(each.soft);
+            limit.rlim_max = static_cast<rlim_t>(each.hard);
+            using resource = decltype(RLIMIT_CPU);  // an enumeration in C++ with glibc
+            if (::setrlimit(static_cast<resource>(each.resource), &limit) != 0) return errno;
+        }
+        return 0;
+    }
+
+    int clean_signals() const noexcept {
+        child_reset();
+        return 0;
+    }
+
+    int exec() const noexcept {
+        int refused = 0;
+        int failed = ENOENT;
+        for (const std::string& each : candidates_) {
+            ::execve(each.c_str(), arguments_.data(), environment_.data());
+            failed = errno;
+            if (failed == EACCES) refused = failed;  // there may be another one further on
+            if (failed != EACCES && failed != ENOENT && failed != ENOTDIR) return failed;
+        }
+        return refused != 0 ? refused : failed;
+    }
+
+    const child_options* options_ = nullptr;
+    array<char*> arguments_;
+    array<char*> environment_;
+    std::vector<std::string> candidates_;
+    unique_fd child_ends_[3];
+    unique_fd report_;       // the child's end: closed by exec(), else says what failed
+    unique_fd gate_;         // the child's end, where it must be written down first
+    unique_fd gate_opener_;  // ours
+    int streams_[3] = {inherited, inherited, inherited};
+    int descriptor_limit_ = 0;
+    pid_t parent_ = 0;
+};
+
+}  // namespace detail
+
+OJS_SHUTDOWN_INLINE void child_reset() noexcept {
+    struct sigaction usual {};
+    usual.sa_handler = SIG_DFL;
+    for (int number = 1; number < NSIG; ++number) ::sigaction(number, &usual, nullptr);
+    sigset_t none;
+    sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,72 @@
+// ojs_launcher.hpp: starts groups of processes, keeps them running, and replaces them without an outage. [RFC-041]
+#ifndef OJS_SHUTDOWN_LAUNCHER_HPP
+#define OJS_SHUTDOWN_LAUNCHER_HPP
+
+#include "ojs_process.hpp"
+#include "ojs_coordinator.hpp"
+
+#if OJS_SHUTDOWN_VERSION_MAJOR != 0 || OJS_SHUTDOWN_VERSION_MINOR != 1 || OJS_SHUTDOWN_VERSION_PATCH != 0
+static_assert(false, "ojs_launcher.hpp is version 0.1.0, ojs_shutdown.hpp is version " OJS_SHUTDOWN_VERSION);
+#error "ojs_launcher.hpp 0.1.0 and ojs_shutdown.hpp are of different versions: copy both from one release"
+#endif
+
+#if OJS_SHUTDOWN_SEPARATE
+#define OJS_SHUTDOWN_INLINE
+#else
+#define OJS_SHUTDOWN_INLINE inline
+#endif
+// clang-format off
+#include "ojs/launcher/admin_messages.hpp"
+#include "ojs/launcher/detail/admin_fields.hpp"
+#include "ojs/launcher/process_info.hpp"
+#include "ojs/launcher/detail/instance.hpp"
+#include "ojs/launcher/detail/state_file.hpp"
+#include "ojs/launcher/group_options.hpp"
+#include "ojs/launcher/launcher.hpp"
+#include "ojs/launcher/launcher_config.hpp"
+// clang-format on
+#undef OJS_SHUTDOWN_INLINE
+
+#endif  // OJS_SHUTDOWN_LAUNCHER_HPP
+
+#if !OJS_SHUTDOWN_SEPARATE
+#define OJS_SHUTDOWN_DEFINE 1
+#elif defined(OJS_SHUTDOWN_IMPLEMENTATION)
+#define OJS_SHUTDOWN_DEFINE OJS_SHUTDOWN_IMPLEMENTATION
+#else
+#define OJS_SHUTDOWN_DEFINE 0
+#endif
+#if OJS_SHUTDOWN_DEFINE && !defined(OJS_SHUTDOWN_LAUNCHER_DEFINED)
+#define OJS_SHUTDOWN_LAUNCHER_DEFINED 1
+#if OJS_SHUTDOWN_SEPARATE
+#define OJS_SHUTDOWN_INLINE
+#else
+#define OJS_SHUTDOWN_INLINE inline
+#endif
+
+// clang-format off
+#include "ojs/launcher/detail/admin_fields.ipp"
+#include "ojs/launcher/detail/state_file.ipp"
+#include "ojs/launcher/group_options.ipp"
+#include "ojs/launcher/detail/managed_instance.hpp"
+#include "ojs/launcher/detail/managed_instance.ipp"
+#include "ojs/launcher/detail/routing.ipp"
+#include "ojs/launcher/detail/launcher_events.ipp"
+#include "ojs/launcher/detail/launcher_metrics.ipp"
+#include "ojs/launcher/detail/group_member.hpp"
+#include "ojs/launcher/detail/group_plan.hpp"
+#include "ojs/launcher/detail/rollout.hpp"
+#include "ojs/launcher/detail/process_group.hpp"
+#include "ojs/launcher/detail/process_group.ipp"
+#include "ojs/launcher/detail/capacity.ipp"
+#include "ojs/launcher/detail/rolling_replace.ipp"
+#include "ojs/launcher/detail/launcher_metrics_page.ipp"
+#include "ojs/launcher/detail/admin_answers.ipp"
+#include "ojs/launcher/launcher_config.ipp"
+#include "ojs/launcher/detail/notification_server.ipp"
+#include "ojs/launcher/launcher.ipp"
+// clang-format on
+
+#undef OJS_SHUTDOWN_INLINE
+#endif  // OJS_SHUTDOWN_DEFINE
+#undef OJS_SHUTDOWN_DEFINE
