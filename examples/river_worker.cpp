@@ -13,11 +13,6 @@
 //
 // Ctrl-C stops in River's three stages: a soft stop of OJS_SHUTDOWN_GRACE_PERIOD (10 s), which waits for jobs; a hard stop,
 // which cancels them and gives them 10 s more; and an exit that waits for nobody. Another Ctrl-C goes on to the next.
-#ifndef PICOJSON_USE_LOCALE
-#define PICOJSON_USE_LOCALE 0
-#endif
-#include <picojson.h>
-
 #include <cstdio>
 #include <cstdlib>
 
@@ -34,12 +29,8 @@ std::string variable(const char* name) {
 
 // "ms" of the job's one argument, an object; 0 where there is none.
 milliseconds wanted_time(const ojs::job_context& job) {
-    picojson::value args;
-    if (!picojson::parse(args, job.args_json()).empty() || !args.is<picojson::array>()) return {};
-    const picojson::value first = args.get(0);
-    if (!first.is<picojson::object>() || !first.get("ms").is<double>()) return {};
-    const double ms = first.get("ms").get<double>();
-    return milliseconds(ms > 0 && ms < 1e9 ? static_cast<long long>(ms) : 0);
+    const auto ms = ojs::json_view(job.args_json()).element(0).member("ms").number();
+    return milliseconds(ms && *ms > 0 && *ms < 1e9 ? static_cast<long long>(*ms) : 0);
 }
 
 void spin(ojs::job_context& job) {

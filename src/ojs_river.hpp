@@ -14,7 +14,7 @@ static_assert(false, "ojs_river.hpp is version 0.1.0, ojs_shutdown.hpp is versio
 #else
 #define OJS_SHUTDOWN_INLINE inline
 #endif
-// clang-format off: the order matters
+// clang-format off
 #include "ojs/river/river_transport.hpp"
 // clang-format on
 #undef OJS_SHUTDOWN_INLINE
@@ -36,7 +36,7 @@ static_assert(false, "ojs_river.hpp is version 0.1.0, ojs_shutdown.hpp is versio
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 
-// clang-format off: the order matters
+// clang-format off
 #include "ojs/river/detail/sql.hpp"
 #include "ojs/river/detail/postgres_connection.ipp"
 #include "ojs/river/detail/database.ipp"

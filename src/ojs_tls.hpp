@@ -14,7 +14,7 @@ static_assert(false, "ojs_tls.hpp is version 0.1.0, ojs_shutdown.hpp is version 
 #else
 #define OJS_SHUTDOWN_INLINE inline
 #endif
-// clang-format off: the order matters
+// clang-format off
 #include "ojs/tls/tls_openssl.hpp"
 // clang-format on
 #undef OJS_SHUTDOWN_INLINE
@@ -36,7 +36,7 @@ static_assert(false, "ojs_tls.hpp is version 0.1.0, ojs_shutdown.hpp is version 
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 
-// clang-format off: the order matters
+// clang-format off
 #include "ojs/tls/tls_openssl.ipp"
 // clang-format on
 

@@ -1,6 +1,7 @@
 // The worker that the shutdown probe asks for, over https://: for tls_test.py.
 #include <cstdlib>
 
+#include "ojs_operating.hpp"
 #include "ojs_tls.hpp"
 
 namespace {
@@ -29,6 +30,7 @@ int main() {
     const auto tls = ojs::tls_openssl(files);
     if (!tls) return ojs::report_usage(tls.error());
     options->https_stream = *tls;
+    options->parts.add(ojs::operating());
     ojs::worker worker(*options);
     worker.register_handler("probe.sleep", sleep_a_while);
     worker.register_handler("probe.spin", spin);
