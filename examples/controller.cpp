@@ -35,6 +35,7 @@
 #include "config_file.hpp"
 #include "ojs_operating.hpp"
 #include "ojs_process.hpp"
+#include "ojs_spool.hpp"
 
 namespace {
 

@@ -14,9 +14,8 @@ static_assert(false, "ojs_coordinator.hpp is version 0.1.0, ojs_shutdown.hpp is 
 #else
 #define OJS_SHUTDOWN_INLINE inline
 #endif
-// clang-format off: the order matters
+// clang-format off
 #include "ojs/coordinator/messages.hpp"
-#include "ojs/coordinator/admin_messages.hpp"
 #include "ojs/coordinator/detail/message_fields.hpp"
 #include "ojs/coordinator/message_json.hpp"
 #include "ojs/coordinator/coordinator.hpp"
@@ -40,7 +39,7 @@ static_assert(false, "ojs_coordinator.hpp is version 0.1.0, ojs_shutdown.hpp is 
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 
-// clang-format off: the order matters
+// clang-format off
 #include "ojs/coordinator/detail/message_fields.ipp"
 #include "ojs/coordinator/message_json.ipp"
 #include "ojs/coordinator/detail/rpc.ipp"

@@ -14,11 +14,11 @@ static_assert(false, "ojs_operating.hpp is version 0.1.0, ojs_shutdown.hpp is ve
 #else
 #define OJS_SHUTDOWN_INLINE inline
 #endif
-// clang-format off: the order matters
-#include "ojs/operating/init.hpp"
-#include "ojs/operating/signal_worker.hpp"
+// clang-format off
 #include "ojs/operating/doctor.hpp"
+#include "ojs/operating/init.hpp"
 #include "ojs/operating/operating.hpp"
+#include "ojs/operating/signal_worker.hpp"
 // clang-format on
 #undef OJS_SHUTDOWN_INLINE
 
@@ -39,15 +39,15 @@ static_assert(false, "ojs_operating.hpp is version 0.1.0, ojs_shutdown.hpp is ve
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 
-// clang-format off: the order matters
-#include "ojs/operating/init.ipp"
-#include "ojs/operating/signal_worker.ipp"
-#include "ojs/operating/doctor.ipp"
+// clang-format off
 #include "ojs/operating/detail/thread_stack.hpp"
 #include "ojs/operating/detail/thread_stack.ipp"
 #include "ojs/operating/detail/watch.ipp"
 #include "ojs/operating/detail/metrics.ipp"
 #include "ojs/operating/detail/health.ipp"
+#include "ojs/operating/init.ipp"
+#include "ojs/operating/signal_worker.ipp"
+#include "ojs/operating/doctor.ipp"
 #include "ojs/operating/operating.ipp"
 // clang-format on
 

@@ -1,10 +1,10 @@
-// ojs_shutdown.hpp: stop a worker process without losing work. C++17, POSIX, one header beside picojson.
+// ojs_shutdown.hpp: stop a worker process without losing work. C++17, POSIX, one header.
 //
 // The order in which tools/amalgamate.py puts the parts of src/ojs together. It also works as it is.
 #ifndef OJS_SHUTDOWN_HPP
 #define OJS_SHUTDOWN_HPP
 
-// clang-format off: the order matters
+// clang-format off
 #include "ojs/base/config.hpp"
 #if OJS_SHUTDOWN_SEPARATE
 #define OJS_SHUTDOWN_INLINE
@@ -38,16 +38,17 @@
 #include "ojs/net/http_message.hpp"
 #include "ojs/net/byte_stream.hpp"
 #include "ojs/net/http_client.hpp"
-#include "ojs/net/json.hpp"
+#include "ojs/net/json_view.hpp"
+#include "ojs/net/detail/picojson_value.hpp"
 
 #include "ojs/worker/dialect.hpp"
 #include "ojs/worker/job.hpp"
 #include "ojs/worker/job_context.hpp"
 #include "ojs/worker/exit_status.hpp"
 #include "ojs/worker/transport.hpp"
+#include "ojs/worker/transport_scheme.hpp"
 #include "ojs/worker/transports/memory.hpp"
 #include "ojs/worker/transports/http.hpp"
-#include "ojs/worker/transports/spool.hpp"
 #include "ojs/worker/worker_part.hpp"
 #include "ojs/worker/worker_options.hpp"
 #include "ojs/worker/budget.hpp"
@@ -73,7 +74,7 @@
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 
-// clang-format off: the order matters
+// clang-format off
 #include "ojs/base/detail/small_file.hpp"
 #include "ojs/base/detail/new_file.hpp"
 #include "ojs/base/detail/proc.hpp"
@@ -113,7 +114,7 @@
 #include "ojs/net/detail/socket.ipp"
 #include "ojs/net/detail/connection.ipp"
 #include "ojs/net/http_client.ipp"
-#include "ojs/net/json.ipp"
+#include "ojs/net/json_view.ipp"
 
 #include "ojs/worker/engine/verdict.ipp"
 #include "ojs/worker/engine/active_job.ipp"
@@ -131,18 +132,7 @@
 #include "ojs/worker/transports/http/requests.ipp"
 #include "ojs/worker/transports/http/answers.ipp"
 #include "ojs/worker/transports/http.ipp"
-#include "ojs/worker/transports/spool/entries.ipp"
-#include "ojs/worker/transports/spool/files.ipp"
-#include "ojs/worker/transports/spool/owner.ipp"
-#include "ojs/worker/transports/spool/settle.ipp"
-#include "ojs/worker/transports/spool/intake.ipp"
-#include "ojs/worker/transports/spool/recovery.ipp"
-#include "ojs/worker/transports/spool/claiming.ipp"
-#include "ojs/worker/transports/spool/claims.ipp"
-#include "ojs/worker/transports/spool/watch.ipp"
-#include "ojs/worker/transports/spool/enqueue.ipp"
-#include "ojs/worker/transports/spool.ipp"
-#include "ojs/worker/engine/backend_url.ipp"
+#include "ojs/worker/transport_scheme.ipp"
 #include "ojs/worker/worker_options.ipp"
 #include "ojs/worker/budget.ipp"
 #include "ojs/worker/startup_findings.ipp"

@@ -209,15 +209,16 @@ TEST_CASE("doctor: the backend") {
     check_found(ask_url("https://host"), "options", severity::error, "https");
 }
 
-TEST_CASE("doctor: a spool directory is looked at, and not made") {
-    file_tree tree;
-    tree.folder("/spool");
-    CHECK(ask_url("spool:" + tree.root() + "/spool").empty());
-    check_found(ask_url("spool:" + tree.root() + "/none"), "spool-missing", severity::warning,
-                "No such file");
-    check_found(ask_url("spool:" + tree.root() + "/none"), "spool-missing", severity::warning,
-                "No such file");
-    check_found(ask_url("spool:/dev/null/x"), "spool-unusable", severity::error, "Not a directory");
+TEST_CASE("doctor: an added scheme is asked about its address, and no backend is looked for") {
+    worker_options options;
+    options.url = "mine:there";
+    options.transports.add({"mine", nullptr, nullptr});
+    CHECK(ask(options).empty());
+    options.transports.add({"mine", nullptr, [](std::string_view address) -> std::vector<finding> {
+                                return {{severity::warning, "mine-odd", std::string(address), "mend it"}};
+                            }});
+    check_found(ask(options), "mine-odd", severity::warning, "there");
+    check_found(ask_url("other:there"), "options", severity::error, "no transport has this scheme");
 }
 
 TEST_CASE("doctor: a backend that never answers costs no more than the timeout") {

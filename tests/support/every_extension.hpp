@@ -3,3 +3,4 @@
 #include <ojs_launcher.hpp>
 #include <ojs_operating.hpp>
 #include <ojs_server.hpp>
+#include <ojs_spool.hpp>

@@ -10,9 +10,9 @@
 #include "../host/termination_mode.hpp"
 #include "../net/detail/socket.hpp"
 #include "../net/http_client.hpp"
-#include "../net/json.ipp"
-#include "../worker/engine/backend_url.ipp"
+#include "../net/json_view.ipp"
 #include "../worker/startup_findings.ipp"
+#include "../worker/transport_scheme.ipp"
 #include "../worker/transports/http.hpp"
 #include "doctor.hpp"
 #include "signal_worker.ipp"
@@ -97,23 +97,15 @@ inline result<http_response> ask_backend(const worker_options& options, std::chr
     return ask(options.url, "/ojs/v1/health", timeout, std::move(how));
 }
 
-// Looks only: making what is missing is for the worker.
-inline void check_spool(const std::string& directory, std::vector<finding>& out) {
-    if (::access(directory.c_str(), R_OK | W_OK | X_OK) == 0) return;
-    const int failed = errno;
-    const bool missing = failed == ENOENT;
-    out.push_back(
-        {missing ? severity::warning : severity::error, missing ? "spool-missing" : "spool-unusable",
-         cat({"the spool directory ", printable(directory), " cannot be used: ", errno_text(failed)}),
-         missing ? "the worker makes it if the directory above it is there"
-                 : "let OJS_URL name a directory the worker may read and write"});
-}
-
 inline void check_backend(const worker_options& options, std::chrono::milliseconds timeout,
                           std::vector<finding>& out) {
-    const result<backend_url> url = parse_backend_url(options.url, bool(options.https_stream));
-    if (url && url->kind == backend_kind::memory) return;
-    if (url && url->kind == backend_kind::spool) return check_spool(url->directory, out);
+    if (const transport_scheme* const added = options.transports.find(options.url)) {
+        if (!added->inspect) return;
+        for (finding& each : added->inspect(url_address(options.url))) out.push_back(std::move(each));
+        return;
+    }
+    const builtin_scheme* const builtin = find_builtin(options.url);
+    if (builtin == nullptr || builtin->open != &open_http) return;
     const result<http_response> answer = ask_backend(options, timeout);
     if (!answer) {
         const bool is_absent = answer.error().code != errc::bad_answer;

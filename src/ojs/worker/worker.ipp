@@ -10,13 +10,9 @@
 #include <cstdlib>
 
 #include "../base/detail/random.hpp"
-#include "../net/http_client.hpp"
-#include "engine/backend_url.ipp"
 #include "engine/part_access.ipp"
 #include "engine/supervisor.ipp"
-#include "transports/http.hpp"
-#include "transports/memory.hpp"
-#include "transports/spool.hpp"
+#include "transport_scheme.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -48,68 +44,6 @@ inline worker_identity make_identity(const worker_options& options) {
     out.started_at = utc_timestamp();
     out.visibility_timeout = options.visibility_timeout;
     return out;
-}
-
-inline http_client_options client_options(const worker_options& options, const std::string& worker_id) {
-    http_client_options out;
-    out.bearer_token = options.auth_token;
-    out.headers = options.headers;
-    out.https_stream = options.https_stream;
-    out.limits = worker_answer_limits;
-    // ACK and FAIL name no worker; with this a backend can tell whose a late repetition of one is.
-    out.headers.push_back({"X-OJS-Worker-ID", worker_id});
-    // One for each job thread, and some for heartbeats and reports; more than that are not worth keeping.
-    const auto wanted = static_cast<std::size_t>(options.concurrency) + 4;
-    out.max_idle_connections = wanted < 160 ? wanted : 160;
-    return out;
-}
-
-inline result<transport*> make_spool_transport(const worker_options& options, std::string directory,
-                                               const logger& log) {
-    spool_options wanted;
-    wanted.directory = std::move(directory);
-    wanted.recovery_interval = options.heartbeat_interval;
-    wanted.on_event = [&log](const spool_event& event) {
-        static constexpr const char* messages[] = {
-            "a file in the spool is not run and stays where it is", "a dead worker's job was recovered",
-            "a folder of claimed jobs may be of a dead worker, and is left alone",
-            "a completed job is settled without its result"};
-        const bool recovered = event.what == spool_event::kind::recovered;
-        log.write(recovered ? log_level::info : log_level::warn, messages[static_cast<int>(event.what)],
-                  {field("file", event.name), field("reason", event.text)});
-    };
-    auto* made = new spool_transport(std::move(wanted));
-    const result<void> opened = made->open();
-    if (opened) return static_cast<transport*>(made);
-    delete made;
-    return opened.error();
-}
-
-// The transport the URL's scheme asks for; the caller owns it, and keeps `log` for as long.
-inline result<transport*> make_transport(const worker_options& options, const std::string& worker_id,
-                                         const logger& log) {
-    result<backend_url> url = parse_backend_url(options.url, bool(options.https_stream));
-    if (!url) return url.error();
-    if (url->kind == backend_kind::memory) return static_cast<transport*>(new memory_transport);
-    if (url->kind == backend_kind::spool)
-        return make_spool_transport(options, std::move(url->directory), log);
-    result<http_client> client = http_transport::make_client(options.url, client_options(options, worker_id));
-    if (!client) return client.error();
-    http_transport_options wire;
-    wire.registration_path = options.registration_path;
-    wire.active_jobs_as_count = options.dialect.active_jobs_as_count;
-    wire.on_form_change = [&log](std::string_view operation, std::string_view dropped, const error& why) {
-        if (dropped.empty()) {
-            log.write(log_level::info, "the backend takes a request in its full form again",
-                      {field("operation", operation)});
-            return;
-        }
-        log.write(log_level::warn,
-                  "the backend takes a request only in another form, which is used for now; the full one is "
-                  "tried again",
-                  {field("operation", operation), field("dropped", dropped), field("error", why.text)});
-    };
-    return static_cast<transport*>(new http_transport(std::move(*client), std::move(wire)));
 }
 
 // What a worker object holds on to, shared with whoever still waits for it.
@@ -241,7 +175,7 @@ class worker_body : public ref_counted {
     // Everything that can fail before anything runs.
     result<void> prepare() {
         worker_context& worker = *context_;
-        result<void> valid = validate(worker.options);
+        result<void> valid = check_options(worker.options);
         if (!valid) return valid;
         if (!refused_) return refused_;
         if (handlers_.empty()) return error{errc::invalid_argument, 0, "no handler is registered"};
@@ -263,11 +197,12 @@ class worker_body : public ref_counted {
         worker.log = logger(worker.log_with_gate(), worker.identity.worker_id,
                             {worker.options.auth_token, worker.options.health_token});
         if (worker.transport == nullptr) {
-            const result<transport*> made =
-                make_transport(worker.options, worker.identity.worker_id, worker.log);
+            const result<transport_ref> made =
+                open_transport(worker.options, worker.identity,
+                               [&worker](const log_record& each) { worker.log.write(each); });
             if (!made) return made.error();
-            worker.transport = *made;
-            worker.owns_transport = true;
+            worker.own_transport = *made;
+            worker.transport = made->get();
         }
         worker.supervisor = std::move(*waker);
         may_notify_ = true;

@@ -9,7 +9,7 @@
 #include "../core/signals.hpp"
 #include "../host/container.hpp"
 #include "../net/detail/url.hpp"
-#include "engine/backend_url.ipp"
+#include "transport_scheme.ipp"
 #include "worker_options.hpp"
 
 namespace ojs {
@@ -129,7 +129,8 @@ class environment_reader {
 
     void url(std::string& out, const char* value) {
         text(out, value);
-        const result<backend_url> usable = parse_backend_url(value == nullptr ? "memory:" : value, true);
+        if (value == nullptr || is_of_extension(value)) return;  // which is still to come
+        const result<void> usable = check_url(value, {}, true);  // and so is a stream for https
         if (!usable) fail(shown_url(value), usable.error().text, usable.error().code);
     }
 
@@ -263,15 +264,10 @@ inline result<void> check_extensions(const worker_options& options) {
                  cat({"health_address (OJS_HEALTH_ADDR) needs an extension: ", add_operating})};
 }
 
-// Why options cannot be used, if so; `has_https`: an https:// URL can.
-inline result<void> check_options(const worker_options& options, bool has_https) {
+// All but the URL, which is checked where it is used.
+inline result<void> check_options(const worker_options& options) {
     if (options.concurrency < 1 || options.concurrency > 10000)
         return invalid("concurrency must be 1 to 10000");
-    const result<backend_url> usable = parse_backend_url(options.url, has_https);
-    if (!usable) {
-        return error{usable.error().code, 0,
-                     cat({"url '", shown_url(options.url), "': ", usable.error().text})};
-    }
     if (options.thread_stack_size != 0 && options.thread_stack_size < min_stack_size) {
         return invalid(
             cat({"thread_stack_size is ", options.thread_stack_size, " bytes; it must be at least ",
@@ -357,13 +353,16 @@ OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(cons
     const result<void> read_all = read.done();
     if (!read_all) return read_all.error();
     if (grace == nullptr) detail::fit_default_grace(out, detect_container({root, lookup, 0}));
-    const result<void> valid = detail::check_options(out, true);  // its stream is still to come
+    const result<void> valid = detail::check_options(out);
     if (!valid) return valid.error();
     return out;
 }
 
 OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
-    const result<void> valid = detail::check_options(options, bool(options.https_stream));
+    const result<void> usable =
+        detail::check_url(options.url, options.transports, bool(options.https_stream));
+    if (!usable) return detail::bad_url(options.url, usable.error());
+    const result<void> valid = detail::check_options(options);
     return valid ? detail::check_extensions(options) : valid;
 }
 

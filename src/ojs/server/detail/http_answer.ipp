@@ -5,8 +5,9 @@
 
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
+#include "../../net/detail/socket.hpp"
 #include "../../net/http_message.ipp"
-#include "../http_server.hpp"
+#include "../draining_server.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -66,6 +67,10 @@ inline http_response call_handler(const http_handler& handler, const http_reques
         pass_on_thread_end();
     }
     return plain_answer(500, "internal error");
+}
+
+OJS_SHUTDOWN_INLINE bool is_abandoned(const http_request& request) noexcept {
+    return is_left(static_cast<const served_request&>(request).socket);
 }
 
 // Whether accept() failed for a reason that concerns that peer alone, or for a signal.

@@ -22,7 +22,7 @@ class heartbeat : public ref_counted {
             const bool spare = &each != &threads_[0];
             result<thread> started = unless_out_of_memory([&] {
                 return thread::start([self, context, &each, spare] { self->run(each, spare); },
-                                     worker_.service_thread("ojs-heartbeat"));
+                                     worker_.service_thread(spare ? "ojs-beat-spare" : "ojs-heartbeat"));
             });
             if (started) each.handle = std::move(*started);
             if (!started && !spare) return started.error();
@@ -247,6 +247,7 @@ class heartbeat : public ref_counted {
     }
 
     bool register_worker() {
+        if (worker_.beats.last_begun()) return false;  // nothing follows the last beat
         const result<void> done = unless_out_of_memory([&] {
             return worker_.call([&](ojs::transport& transport) {
                 return transport.register_worker(worker_.identity, call_deadline());

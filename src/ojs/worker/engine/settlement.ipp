@@ -3,7 +3,7 @@
 #pragma once
 
 #include "../../base/detail/backoff.hpp"
-#include "../../net/json.ipp"
+#include "../../net/json_view.ipp"
 #include "worker_context.ipp"
 
 namespace ojs {

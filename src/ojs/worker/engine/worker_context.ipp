@@ -63,9 +63,6 @@ class worker_context : public ref_counted {
           life(shared == nullptr ? options.repeat_signal_gap : std::chrono::milliseconds(0)) {
         life.set_first_signal_wins(shared == nullptr && options.dialect.first_signal_wins);
     }
-    ~worker_context() override {
-        if (owns_transport) delete transport;
-    }
 
     // No FETCH begins once a stop or quiet was asked for, even before the supervisor has noticed.
     bool may_fetch() const noexcept {
@@ -182,7 +179,6 @@ class worker_context : public ref_counted {
     logger log;  // set up once more, with the worker's id, before any thread starts
     worker_identity identity;
     ojs::transport* transport;
-    bool owns_transport = false;
     lifecycle* const followed;  // an outside lifecycle, or null
     beat_schedule beats;
     lifecycle life;  // this worker's own
@@ -203,6 +199,7 @@ class worker_context : public ref_counted {
     std::chrono::milliseconds closing{0};  // what the steps of on_shutdown() may take
     bool owns_process = false;  // run() was called: where a handler is stuck the process may be ended
     pid_t owner = 0;            // the process it was started in, which is not always the one that made it
+    transport_ref own_transport;  // none: it was given; the last member, so that it may log to its end
 
   private:
     template <class Call>
