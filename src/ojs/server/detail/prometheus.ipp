@@ -12,15 +12,6 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-using counter = atomic<std::uint64_t>;
-
-inline void count_one(counter& of) noexcept {
-    of.fetch_add(1, memory_order::relaxed);
-}
-inline std::uint64_t read_counter(const counter& of) noexcept {
-    return of.load(memory_order::relaxed);
-}
-
 // Microseconds as decimal seconds; not by %f, whose decimal point follows the locale.
 inline std::string seconds_text(std::uint64_t microseconds) {
     char text[40];
