@@ -132,7 +132,7 @@ TEST_CASE("launcher: a log that nobody reads holds up no stop") {
     CHECK(started);
     CHECK(stopped);
     CHECK(ended);
-    CHECK(took < 1s);
+    CHECK(took < 500ms);  // not the second
 }
 #endif
 
