@@ -37,7 +37,7 @@ launcher_options two_groups() {
 const cause by_test{cause_kind::signal, SIGTERM};
 
 std::string fault_of(const launcher_options& options, fake_fleet& fleet) {
-    launcher made(options, fleet.starter());
+    launcher made = fleet.launch(options);
     const result<void> started = made.start();
     if (started) return "";
     CHECK(started.error().code == errc::invalid_argument);
@@ -63,7 +63,7 @@ TEST_CASE("launcher: keeps all groups running, and ends them all") {
         CHECK(spec.options.readiness_timeout == 30s);
         return fate::ready;
     };
-    launcher kept(two_groups(), fleet.starter());
+    launcher kept = fleet.launch(two_groups());
     REQUIRE(kept.start());
     REQUIRE(fleet.notes().wait_for(3));
     CHECK(kept.groups() == texts{"kv", "ps"});
@@ -79,7 +79,7 @@ TEST_CASE("launcher: keeps all groups running, and ends them all") {
 
 TEST_CASE("launcher: what a process said last is told, though nothing came of it") {
     fake_fleet fleet;
-    launcher kept(two_groups(), fleet.starter());
+    launcher kept = fleet.launch(two_groups());
     REQUIRE(kept.start());
     REQUIRE(fleet.notes().wait_for(3));
     fleet.get("kv-2")->answers("reading the index");
@@ -95,7 +95,7 @@ TEST_CASE("launcher: what a process said last is told, though nothing came of it
 TEST_CASE("launcher: a stop asks all processes before the first of them has ended") {
     fake_fleet fleet;
     fleet.drains_at_once = false;
-    launcher kept(two_groups(), fleet.starter());
+    launcher kept = fleet.launch(two_groups());
     REQUIRE(kept.start());
     REQUIRE(fleet.notes().wait_for(3));
     kept.request_stop();
@@ -143,7 +143,7 @@ TEST_CASE("launcher: a stop does not wait for the starts that hang, nor for thos
     };
     launcher_options options = two_groups();
     options.groups[0].desired = 1000;
-    launcher kept(options, fleet.starter());
+    launcher kept = fleet.launch(options);
     REQUIRE(kept.start());
     REQUIRE(fleet.notes().wait_for(3));
     kept.request_stop();
@@ -161,7 +161,7 @@ TEST_CASE("launcher: it outlives what finds no memory") {
     };
     launcher_options options = two_groups();
     for (group_options& each : options.groups) each.restart.first = each.restart.last = 0ms;
-    launcher kept(options, fleet.starter());
+    launcher kept = fleet.launch(options);
     REQUIRE(kept.start());
     CHECK(fleet.notes().wait_for(3));
     CHECK(fleet.ready() == 3);
@@ -169,7 +169,7 @@ TEST_CASE("launcher: it outlives what finds no memory") {
 
 TEST_CASE("launcher: SIGHUP shuts it down as SIGTERM does") {
     fake_fleet fleet;
-    launcher kept(two_groups(), fleet.starter());
+    launcher kept = fleet.launch(two_groups());
     std::thread sender([&] {
         CHECK(fleet.notes().wait_for(3));
         ::kill(::getpid(), SIGHUP);
@@ -209,7 +209,7 @@ TEST_CASE("launcher: a second stop signal forces, a third one gives up what does
     fake_fleet fleet;
     fleet.drains_at_once = false;
     lifecycle life(0ms);
-    launcher kept(two_groups(), life, fleet.starter());
+    launcher kept = fleet.launch(two_groups(), &life);
     REQUIRE(kept.start());
     REQUIRE(fleet.notes().wait_for(3));
     life.apply(event::stop_signal, by_test);
@@ -247,7 +247,7 @@ TEST_CASE("launcher: what does not end in its time is given up, and named") {
         const std::lock_guard<std::mutex> held(mutex);
         if (record.message == "process could not be ended") named.push_back(record.message);
     };
-    launcher kept(options, fleet.starter());
+    launcher kept = fleet.launch(options);
     REQUIRE(kept.start());
     REQUIRE(fleet.notes().wait_for(3));
     fleet.get("kv-2")->becomes(instance_state::complete);
@@ -266,7 +266,7 @@ TEST_CASE("launcher: what crashes is restarted, but not while it is quiet") {
     options.groups[0].restart.first = options.groups[0].restart.last = 0ms;
     test::counter changes;
     options.on_change = [&](const process_info&) { changes.add(); };
-    launcher kept(options, fleet.starter());
+    launcher kept = fleet.launch(options);
     REQUIRE(kept.start());
     REQUIRE(changes.wait_for(6));  // starting and ready
     fleet.get("kv-1")->becomes(instance_state::crashed, 3);
@@ -285,7 +285,7 @@ TEST_CASE("launcher: one process, one group, and what is not there") {
     launcher_options options = two_groups();
     test::counter changes;
     options.on_change = [&](const process_info&) { changes.add(); };
-    launcher kept(options, fleet.starter());
+    launcher kept = fleet.launch(options);
     REQUIRE(kept.start());
     REQUIRE(changes.wait_for(6));  // starting and ready
     REQUIRE(kept.shut_down_process("kv-1", {"operator", {}, {}}));
@@ -312,7 +312,7 @@ TEST_CASE("launcher: a replacement ends with the launcher's stop") {
     fleet.decide = [](const detail::instance_spec& spec) {
         return spec.generation == 1 ? fate::ready : fate::late;
     };
-    launcher kept(two_groups(), fleet.starter());
+    launcher kept = fleet.launch(two_groups());
     REQUIRE(kept.start());
     REQUIRE(fleet.notes().wait_for(3));
     result<rolling_report> done = error{};
@@ -331,7 +331,7 @@ TEST_CASE("launcher: a replacement ends with the launcher's stop") {
 TEST_CASE("launcher: replaces a group, and keeps its new configuration") {
     fake_fleet fleet;
     fleet.least_ready = 2;
-    launcher kept(two_groups(), fleet.starter());
+    launcher kept = fleet.launch(two_groups());
     REQUIRE(kept.start());
     REQUIRE(fleet.notes().wait_for(3));
     group_options wanted = kv_group(2, 1, 1);
@@ -352,9 +352,9 @@ TEST_CASE("launcher: one at a time has a state file, and lets go of it at its en
     fake_fleet fleet;
     launcher_options options = two_groups();
     options.state_file = folder.file("state");
-    launcher first(options, fleet.starter());
+    launcher first = fleet.launch(options);
     REQUIRE(first.start());
-    launcher second(options, fleet.starter());
+    launcher second = fleet.launch(options);
     CHECK(second.start().error().code == errc::busy);
     first.request_stop();
     REQUIRE(first.wait(steady_clock::now() + test::hang_guard));
@@ -394,7 +394,7 @@ detail::unique_fd slow_sender(const std::string& address) {
 
 TEST_CASE("launcher: what a child says is passed on to its own process, and to no other's") {
     fake_fleet fleet;
-    launcher kept(two_groups(), fleet.starter());
+    launcher kept = fleet.launch(two_groups());
     REQUIRE(kept.start());
     REQUIRE(fleet.notes().wait_for(3));
     const fake_fleet::process child = fleet.get("ps-1");
@@ -428,11 +428,11 @@ TEST_CASE("launcher: what could not be started leaves nothing behind, and can be
     const test::environment_variable runtime("XDG_RUNTIME_DIR", folder.path());
     test::counter told;
     options.on_routable = [&](const process_info&) { told.add(); };
-    launcher first(options, fleet.starter());
-    launcher second(options, fleet.starter());
+    launcher first = fleet.launch(options);
+    launcher second = fleet.launch(options);
     options.state_file.clear();
     options.on_routable = nullptr;
-    launcher other(options, fleet.starter());
+    launcher other = fleet.launch(options);
     REQUIRE(other.start());
     CHECK(first.start().error().code == errc::busy);  // the address is taken
     std::size_t folders = 0;
@@ -500,13 +500,13 @@ TEST_CASE("launcher: options that cannot be meant are said, and nothing is start
     }
     options = two_groups();
     options.state_file = "/nowhere/at/all";
-    launcher nowhere(options, fleet.starter());
+    launcher nowhere = fleet.launch(options);
     CHECK(nowhere.start().error().sys_errno == ENOENT);
     CHECK(fleet.said() == texts{});
-    launcher never(two_groups(), fleet.starter());
+    launcher never = fleet.launch(two_groups());
     CHECK(never.wait(steady_clock::now()));
     CHECK(never.groups() == texts{});
-    launcher nothing(two_groups(), nullptr);
+    launcher nothing = detail::launcher_access::make(two_groups(), nullptr, nullptr);
     CHECK(nothing.run() == exit_status::usage);
 }
 

@@ -7,7 +7,7 @@
 #include "../coordinator/detail/socket_folder.ipp"
 #include "../core/detail/wake.hpp"
 #include "../core/signals.hpp"
-#include "../system/detail/service_report.ipp"
+#include "../server/detail/service_report.ipp"
 #include "../worker/exit_status.hpp"
 #include "detail/admin_answers.ipp"
 #include "detail/capacity.ipp"
@@ -329,14 +329,12 @@ inline instance_starter real_starter(const log_options& log) {
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options)
-    : launcher(options, detail::real_starter(options.log)) {}
+    : launcher(options, nullptr, detail::real_starter(options.log)) {}
 OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options, lifecycle& shared)
-    : launcher(options, shared, detail::real_starter(options.log)) {}
-OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options, detail::instance_starter starter)
-    : body_(detail::make_ref<detail::launcher_body>(std::move(options), nullptr, std::move(starter))) {}
-OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options, lifecycle& shared,
+    : launcher(options, &shared, detail::real_starter(options.log)) {}
+OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options, lifecycle* shared,
                                        detail::instance_starter starter)
-    : body_(detail::make_ref<detail::launcher_body>(std::move(options), &shared, std::move(starter))) {}
+    : body_(detail::make_ref<detail::launcher_body>(std::move(options), shared, std::move(starter))) {}
 
 OJS_SHUTDOWN_INLINE launcher::~launcher() {
     if (body_->runs()) request_stop();

@@ -14,7 +14,7 @@
 #include "../../base/detail/small_file.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../coordinator/detail/socket_folder.ipp"
-#include "../../net/json.hpp"
+#include "../../net/json_view.hpp"
 #include "state_file.hpp"
 
 namespace ojs {
