@@ -35,16 +35,6 @@ inline ojs::result<std::string> read_file(const std::string& path) {
     return text;
 }
 
-// picojson recurses; no configuration of ours nests as deep as this.
-inline bool is_too_deep(std::string_view text) {
-    int depth = 0;
-    for (const char c : text) {
-        depth += c == '[' || c == '{' ? 1 : c == ']' || c == '}' ? -1 : 0;
-        if (depth > 100) return true;
-    }
-    return false;
-}
-
 // ---- TOML ----
 
 inline std::string_view trimmed(std::string_view text) {
@@ -87,20 +77,16 @@ inline assignment assignment_of(std::string_view line) {
 
 // False for a value that JSON writes otherwise, but for 'text'.
 inline bool read_value(std::string_view text, picojson::value& out) {
-    if (is_too_deep(text)) return false;
     const std::size_t quote = text.substr(0, 1) == "'" ? text.find('\'', 1) : std::string_view::npos;
     if (quote != std::string_view::npos) {
         out = picojson::value(std::string(text.substr(1, quote - 1)));
         return is_comment_or_empty(text.substr(quote + 1));
     }
-    try {
-        std::string wrong;
-        const auto rest = picojson::parse(out, text.begin(), text.end(), &wrong);
-        return wrong.empty() &&
-               is_comment_or_empty(text.substr(static_cast<std::size_t>(rest - text.begin())));
-    } catch (const std::exception&) {  // a number is too large
-        return false;
-    }
+    const std::string list = "[" + std::string(text);
+    const ojs::json_view first = ojs::json_view(list).element(0);
+    const auto read = first.as<picojson::value>();
+    if (read) out = *read;
+    return read && is_comment_or_empty(text.substr(first.text().size()));
 }
 
 // What [controller], or what stands outside of any table, says of the keys that are known.
@@ -143,21 +129,16 @@ inline std::string describe(const toml& found) {
 
 // ---- JSON ----
 
-// picojson keeps the last of several members of one name, and says nothing.
-class unique_keys : public picojson::default_parse_context {
-  public:
-    unique_keys(picojson::value& out, std::string& twice) : default_parse_context(&out), twice_(twice) {}
-    template <typename Iterator>
-    bool parse_object_item(picojson::input<Iterator>& in, const std::string& key) {
-        if (!seen_.insert(key).second && twice_.empty()) twice_ = key;
-        unique_keys member(out_->get<picojson::object>()[key], twice_);
-        return picojson::_parse(member, in);
+// A key that an object has twice, at any depth; empty: none. picojson would keep the last, and say nothing.
+inline std::string repeated_key(const ojs::json_view& value) {
+    std::set<std::string> seen;
+    for (const auto& [key, each] : value) {
+        if (key && !seen.insert(*key.string()).second) return *key.string();
+        const std::string within = repeated_key(each);
+        if (!within.empty()) return within;
     }
-
-  private:
-    std::string& twice_;
-    std::set<std::string> seen_;
-};
+    return "";
+}
 
 inline ojs::error given_twice(const std::string& path, const std::string& key) {
     return wrong_usage(path + ": " + key.substr(0, 60) + ": is given twice");
@@ -178,35 +159,19 @@ inline ojs::result<picojson::object> without_table(const std::string& path, cons
     return out;
 }
 
-// Why the text is no JSON; empty if it is. `twice`: a member that an object has twice.
-inline std::string parse(const std::string& text, picojson::value& out, std::string& twice) {
-    if (is_too_deep(text)) return "it is nested too deep";
-    try {
-        std::string wrong;
-        unique_keys reader(out, twice);
-        const auto rest = picojson::_parse(reader, text.begin(), text.end(), &wrong);
-        const auto is_more = [](char c) { return c != ' ' && c != '\t' && c != '\r' && c != '\n'; };
-        if (wrong.empty() && std::any_of(rest, text.end(), is_more)) return "there is more after the object";
-        return wrong.substr(0, wrong.find(" near:"));
-    } catch (const std::exception&) {
-        return "a number is too large";
-    }
-}
-
 // The members of the file's object, or of the one named `table` in it. `known` are the keys that it may have.
 inline ojs::result<picojson::object> read(const std::string& path, const std::string& table,
                                           const std::vector<std::string>& known) {
     const auto text = read_file(path);
     if (!text) return text.error();
-    picojson::value value;
-    std::string twice;
-    const std::string wrong = parse(*text, value, twice);
-    const toml other = wrong.empty() ? toml() : read_toml(*text, table, known);
+    const ojs::result<ojs::json_view> json = ojs::json_view::parse(*text);
+    const toml other = json ? toml() : read_toml(*text, table, known);
     if (other.is_toml) return wrong_usage(path + describe(other));
-    if (!wrong.empty()) return wrong_usage(path + " is not JSON: " + wrong);
-    if (!value.is<picojson::object>()) return wrong_usage(path + " is not a JSON object");
-    if (!twice.empty()) return given_twice(path, twice);
-    return without_table(path, table, value.get<picojson::object>());
+    if (!json) return wrong_usage(path + ": " + json.error().text);
+    if (json->type() != ojs::json_type::object) return wrong_usage(path + " is not a JSON object");
+    const std::string repeated = repeated_key(*json);
+    if (!repeated.empty()) return given_twice(path, repeated);
+    return without_table(path, table, *json->as<picojson::object>());
 }
 
 }  // namespace config_file

@@ -76,10 +76,9 @@ inline std::string one_decimal(double value) {
 // ---- JSON ----
 
 inline picojson::value parse(const std::string& text) {
-    picojson::value out;
-    const std::string why = picojson::parse(out, text);
-    if (!why.empty() || !out.is<picojson::object>()) throw failed{"not a JSON object: " + text};
-    return out;
+    const ojs::result<picojson::object> read = ojs::json_view(text).as<picojson::object>();
+    if (!read) throw failed{"not a JSON object: " + text};
+    return picojson::value(*read);
 }
 
 inline const picojson::value& member(const picojson::value& object, const char* key) {

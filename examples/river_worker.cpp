@@ -13,15 +13,10 @@
 //
 // Ctrl-C stops in River's three stages: a soft stop of OJS_SHUTDOWN_GRACE_PERIOD (10 s), which waits for jobs; a hard stop,
 // which cancels them and gives them 10 s more; and an exit that waits for nobody. Another Ctrl-C goes on to the next.
-#ifndef PICOJSON_USE_LOCALE
-#define PICOJSON_USE_LOCALE 0
-#endif
-#include <picojson.h>
-
 #include <cstdio>
 #include <cstdlib>
 
-#include "adapters/river_postgres.hpp"
+#include "ojs_river.hpp"
 
 namespace {
 
@@ -34,12 +29,8 @@ std::string variable(const char* name) {
 
 // "ms" of the job's one argument, an object; 0 where there is none.
 milliseconds wanted_time(const ojs::job_context& job) {
-    picojson::value args;
-    if (!picojson::parse(args, job.args_json()).empty() || !args.is<picojson::array>()) return {};
-    const picojson::value first = args.get(0);
-    if (!first.is<picojson::object>() || !first.get("ms").is<double>()) return {};
-    const double ms = first.get("ms").get<double>();
-    return milliseconds(ms > 0 && ms < 1e9 ? static_cast<long long>(ms) : 0);
+    const auto ms = ojs::json_view(job.args_json()).element(0).member("ms").number();
+    return milliseconds(ms && *ms > 0 && *ms < 1e9 ? static_cast<long long>(*ms) : 0);
 }
 
 void spin(ojs::job_context& job) {
@@ -48,7 +39,7 @@ void spin(ojs::job_context& job) {
     }
 }
 
-void add_handlers(ojs::worker& worker, ojs_adapters::river_postgres& river) {
+void add_handlers(ojs::worker& worker, ojs::river_transport& river) {
     worker.register_handler("noop", [](ojs::job_context&) {});
     worker.register_handler("sleep", [](ojs::job_context& job) {
         return job.sleep_for(wanted_time(job)) ? ojs::outcome::done() : ojs::outcome::interrupted();
@@ -90,10 +81,12 @@ int main(int argc, char** argv) {
         return ojs::report_usage({ojs::errc::invalid_argument, 0, "no arguments; see --help", 0, {}});
     ojs::result<ojs::worker_options> options = read_options();
     if (!options) return ojs::report_usage(options.error());
-    ojs_adapters::river_options how;
-    how.schema = variable("RIVER_SCHEMA");
-    how.on_notice = [](const std::string& text) { std::fprintf(stderr, "river: %s\n", text.c_str()); };
-    const auto river = ojs_adapters::river_postgres::create(variable("DATABASE_URL"), how);
+    ojs::river_options river_options;
+    river_options.schema = variable("RIVER_SCHEMA");
+    river_options.on_notice = [](const std::string& text) {
+        std::fprintf(stderr, "river: %s\n", text.c_str());
+    };
+    const auto river = ojs::river_transport::create(variable("DATABASE_URL"), river_options);
     if (!river) return ojs::report_usage(river.error());
     ojs::worker worker(std::move(*options), **river);
     add_handlers(worker, **river);

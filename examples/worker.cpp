@@ -29,6 +29,7 @@
 #include <utility>
 #include <vector>
 
+#include "ojs_operating.hpp"
 #include "ojs_spool.hpp"
 
 namespace {
@@ -150,7 +151,7 @@ std::string version_of(const std::string& path) {
 
 // ---- its checkpoints ----
 
-std::string write_checkpoint(const count_order& order, const progress& at) {
+picojson::value write_checkpoint(const count_order& order, const progress& at) {
     picojson::object out;
     const auto number = [&out](const char* key, std::int64_t value) {
         out[key] = picojson::value(static_cast<double>(value));
@@ -165,7 +166,7 @@ std::string write_checkpoint(const count_order& order, const progress& at) {
     number("in_word", at.counts.in_word ? 1 : 0);
     number("crc_state", at.counts.checksum.state());
     number("worked_ms", at.worked_ms);
-    return picojson::value(out).serialize();
+    return picojson::value(out);
 }
 
 bool says(const picojson::value& state, const char* key, const std::string& wanted) {
@@ -184,9 +185,8 @@ bool read_whole(const picojson::value& state, const char* key, double most, std:
 }
 
 // False for what this job cannot go on from: another job's, another file's, or a file's that has changed since.
-bool read_checkpoint(const std::string& text, const count_order& order, progress& out) {
-    picojson::value state;
-    if (!picojson::parse(state, text).empty() || !state.is<picojson::object>()) return false;
+bool read_checkpoint(const picojson::value& state, const count_order& order, progress& out) {
+    if (!state.is<picojson::object>()) return false;
     if (!says(state, "job", "text.count") || !says(state, "path", order.path)) return false;
     if (!says(state, "version", order.version)) return false;
     constexpr double most = 9e15;
@@ -212,7 +212,8 @@ class text_count {
   public:
     text_count(ojs::job_context& job, count_order order) : job_(job), order_(std::move(order)) {
         progress found;
-        if (read_checkpoint(job_.checkpoint(), order_, found)) at_ = found;
+        const ojs::result<picojson::value> saved = job_.checkpoint<picojson::value>();
+        if (saved && read_checkpoint(*saved, order_, found)) at_ = found;
         worked_before_ = at_.worked_ms;
     }
 
@@ -368,7 +369,10 @@ ojs::result<command_line> read_flags(int argc, char** argv) {
 // Before any signal is claimed: it looks at what was inherited.
 int run_doctor() {
     auto options = ojs::worker_options::from_environment();
-    if (options) options->transports.add(ojs::spool());
+    if (options) {
+        options->parts.add(ojs::operating());
+        options->transports.add(ojs::spool());
+    }
     const std::vector<ojs::finding> findings =
         options ? ojs::doctor(*options)
                 : std::vector<ojs::finding>{
@@ -385,41 +389,6 @@ int run_signal(std::string_view word, pid_t pid) {
     return sent.error().code == ojs::errc::invalid_argument ? status : 1;
 }
 
-// As JSON spells them. <regex> would bring locales along, which are larger than all of this file.
-bool is_number(std::string_view text) {
-    const auto skip = [&text](std::string_view any) {
-        if (text.empty() || any.find(text.front()) == any.npos) return false;
-        text.remove_prefix(1);
-        return true;
-    };
-    const auto skip_digits = [&skip] {
-        if (!skip("0123456789")) return false;
-        while (skip("0123456789")) {
-        }
-        return true;
-    };
-    skip("-");
-    if (!skip("0") && !skip_digits()) return false;
-    if (skip(".") && !skip_digits()) return false;
-    if (!skip("eE")) return text.empty();
-    skip("-+");
-    return skip_digits() && text.empty();
-}
-
-// Whether all of `text` is one JSON value. picojson takes 007 and 1. for numbers, which they are not.
-bool is_json(const std::string& text) {
-    try {
-        picojson::value value;
-        std::string why;
-        auto end = picojson::parse(value, text.begin(), text.end(), &why);
-        while (end != text.end() && std::isspace(static_cast<unsigned char>(*end)) != 0) ++end;
-        if (!why.empty() || end != text.end()) return false;
-        return !value.is<double>() || is_number(text);
-    } catch (const std::exception&) {  // a number beyond all bounds
-        return false;
-    }
-}
-
 int run_enqueue(const std::vector<std::string_view>& values) {
     const auto options = ojs::worker_options::from_environment();
     if (!options) return ojs::report_usage(options.error());
@@ -433,7 +402,7 @@ int run_enqueue(const std::vector<std::string_view>& values) {
     for (std::size_t i = 1; i < values.size(); ++i) {
         const std::string value(values[i]);
         args += i > 1 ? "," : "";
-        args += is_json(value) ? value : picojson::value(value).serialize();
+        args += ojs::json_view::parse(value) ? value : picojson::value(value).serialize();
     }
     job.args_json = "[" + args + "]";
     const ojs::result<std::string> id = ojs::spool_enqueue(options->url.substr(scheme.size()), job);
@@ -448,6 +417,7 @@ int work() {
     if (!signals) return ojs::report_usage(signals.error());
     auto options = ojs::worker_options::from_environment();
     if (!options) return ojs::report_usage(options.error());
+    options->parts.add(ojs::operating());
     options->transports.add(ojs::spool());
     lifecycle.set_repeat_signal_gap(options->repeat_signal_gap);
     ojs::worker worker(*options, lifecycle);

@@ -14,7 +14,7 @@ static_assert(false, "ojs_spool.hpp is version 0.1.0, ojs_shutdown.hpp is versio
 #else
 #define OJS_SHUTDOWN_INLINE inline
 #endif
-// clang-format off: the order matters
+// clang-format off
 #include "ojs/spool/spool_transport.hpp"
 // clang-format on
 #undef OJS_SHUTDOWN_INLINE
@@ -36,7 +36,7 @@ static_assert(false, "ojs_spool.hpp is version 0.1.0, ojs_shutdown.hpp is versio
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 
-// clang-format off: the order matters
+// clang-format off
 #include "ojs/spool/detail/files.ipp"
 #include "ojs/spool/detail/entries.ipp"
 #include "ojs/spool/detail/owner.ipp"

@@ -20,12 +20,15 @@ from pathlib import Path
 
 # Each header: the rooms that go into it, from the lowest, and the headers it includes.
 PRODUCTS = {
-    "shutdown": (["base", "core", "host", "system", "net", "worker"], []),
+    "shutdown": (["base", "core", "host", "net", "worker"], []),
     "server": (["server"], ["shutdown"]),
+    "operating": (["operating"], ["server"]),
     "spool": (["spool"], ["shutdown"]),
     "process": (["process"], ["shutdown"]),
-    "coordinator": (["coordinator"], ["shutdown"]),
+    "coordinator": (["coordinator"], ["server"]),
     "launcher": (["launcher"], ["process", "coordinator"]),
+    "tls": (["tls"], ["shutdown"]),
+    "river": (["river"], ["shutdown"]),
 }
 MAIN = "shutdown"
 # Extensions that want a library of their own: not part of --all.
@@ -47,7 +50,6 @@ OPENED = re.compile(r"(inline )?namespace (\w+) \{$")
 EXPECTED_VERSION = re.compile(r"(?:#error|static_assert).* (\d+\.\d+\.\d+)")
 CLOSED = re.compile(r"\}  // namespace (\w+)$")
 
-ALLOWED_MACROS = {"PICOJSON_USE_LOCALE"}
 # Streams pull in locales and static constructors; the rest costs more compile time than the library itself.
 # base/function.hpp and the parts in base/detail/ have what is needed of them.
 STREAMS = {"iostream", "sstream", "fstream", "iomanip"}
@@ -171,7 +173,7 @@ def check_part(part):
         raise Problem(part.at(1), "no purpose", "let the first line be '// name: what it is for.'")
     for number, line in enumerate(part.lines, 1):
         macro = DEFINE.match(line)
-        if macro and not macro.group(1).startswith("OJS_SHUTDOWN_") and macro.group(1) not in ALLOWED_MACROS:
+        if macro and not macro.group(1).startswith("OJS_SHUTDOWN_"):
             raise Problem(part.at(number), f"macro {macro.group(1)} would reach users", "name it OJS_SHUTDOWN_...")
         system = SYSTEM_INCLUDE.match(line)
         if system and system.group(1) in (HEAVY if is_header else STREAMS):
@@ -307,8 +309,7 @@ def choose(tree, rooms):
 
 
 def split_includes(part):
-    """(body, system includes to hoist). An include under a condition stays where it is, and so does picojson, which
-    wants its own macros set before it."""
+    """(body, system includes to hoist). An include under a condition stays where it is."""
     body, hoisted, depth = [], set(), 0
     for line in part.lines:
         directive = re.match(r"\s*#\s*(if|endif|pragma once)", line)
@@ -319,7 +320,7 @@ def split_includes(part):
         system = SYSTEM_INCLUDE.match(line)
         if LOCAL_INCLUDE.match(line):
             continue
-        if system and depth == 0 and system.group(1) != "picojson.h":
+        if system and depth == 0:
             hoisted.add(system.group(1))
         else:
             body.append(line)
@@ -341,10 +342,8 @@ def amalgamate(tree, product=MAIN, rooms=None, picojson=None):
     if product == MAIN:
         subset = None if rooms is None else "0x" + digest(template, tree, names, None)[:8]
         lines = tell_apart(lines, subset)
-    lines = banner(tree, template, names, rooms, picojson) + [""] + lines
-    if picojson is not None:
-        lines = bundle(lines, picojson)
-    return "\n".join(lines) + "\n"
+    bundled = bundle(picojson) if picojson is not None else []
+    return "\n".join(banner(tree, template, names, rooms, picojson) + [""] + bundled + lines) + "\n"
 
 
 def merge(tree, products, picojson):
@@ -446,20 +445,13 @@ def include_lines(headers):
     return [f"#include <{h}>" for h in c_headers] + [""] + [f"#include <{h}>" for h in others] + [""]
 
 
-def bundle(lines, picojson):
-    """Puts picojson, with the license at its head, in place of its include. Its own guard covers a second one."""
-    out, pending = [], ["// ==== picojson.h (its own license follows) ====", ""] + picojson.splitlines()
+def bundle(picojson):
+    """picojson, with the license at its head. Its own guard covers a second one."""
+    lines = picojson.splitlines()
     for line in lines:
-        system = SYSTEM_INCLUDE.match(line)
-        if system and system.group(1) == "picojson.h":
-            out += pending
-            pending = []
-        else:
-            out.append(line)
-    for line in out:
         if ANY_LOCAL_INCLUDE.match(line):
             raise Problem("picojson", f"local include left over: {line.strip()}", "bundle the one-file picojson.h")
-    return out
+    return ["// ==== picojson.h (its own license follows) ====", ""] + lines + [""]
 
 
 WORKER_USE = """\
@@ -490,7 +482,7 @@ def banner(tree, template, names, rooms, picojson):
         "",
     ]
     if template.product == MAIN:
-        text = main_banner(tree, names, picojson, generated)
+        text = main_banner(tree, names, generated)
     else:
         text = extension_banner(tree, template, generated)
     listed = [name for name in names if name.endswith(".hpp") and not tree.parts[name].internal]
@@ -504,13 +496,11 @@ def banner(tree, template, names, rooms, picojson):
     return lines
 
 
-def main_banner(tree, names, picojson, generated):
-    uses_picojson = any(re.match(r"\s*#\s*include\s*<picojson\.h>", l) for n in names for l in tree.parts[n].lines)
-    needs = "; wants <picojson.h> on the include path" if uses_picojson and picojson is None else ""
+def main_banner(tree, names, generated):
     return [
         f"ojs_shutdown.hpp {tree.version()}: stop a worker process without losing work.",
         "On SIGTERM it stops taking jobs, lets those in flight finish, reports every one, and exits.",
-        f"C++17, POSIX, one header{needs}.",
+        "C++17, POSIX, one header.",
         *generated,
         'Use: copy this file into your project, include it, compile with -std=c++17 -pthread.',
         "",

@@ -3,7 +3,6 @@
 #include <string_view>
 
 #include "json.hpp"
-#include "json_slicer.hpp"
 #include "operations.hpp"
 
 namespace dev_backend {
@@ -27,8 +26,7 @@ ojs::http_response save_checkpoint(backend& on, const incoming& in) {
     store::lock held(on.jobs.mutex(), std::defer_lock);
     try {
         parse_object(in.request.body);
-        const std::string_view state =
-            json_slicer::find(json_slicer::object_members(in.request.body), "state");
+        const std::string_view state = source_of(in.request.body, "state");
         if (state.empty()) refuse_shape("state is missing");
         held.lock();
         const job& of = on.jobs.find(in.id);

@@ -2,7 +2,6 @@
 
 #include "clock.hpp"
 #include "json.hpp"
-#include "json_slicer.hpp"
 #include "refusal.hpp"
 
 namespace dev_backend {
@@ -30,7 +29,7 @@ std::string envelope(const job& shown) {
 }
 
 std::string_view checkpoint_of(const job& of) {
-    return json_slicer::find(json_slicer::object_members(of.meta), "checkpoint");
+    return source_of(of.meta, "checkpoint");
 }
 
 void require_holder(const job& held, std::string_view from) {

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "json.hpp"
-#include "json_slicer.hpp"
 #include "operations.hpp"
 #include "push_request.hpp"
 
@@ -25,15 +24,13 @@ ojs::http_response push_batch(backend& on, const incoming& in) {
     if (list == nullptr || !list->is<picojson::array>() || list->get<picojson::array>().empty()) {
         refuse_shape("jobs is missing, empty or not an array");
     }
-    const auto elements =
-        json_slicer::array_elements(json_slicer::find(json_slicer::object_members(in.request.body), "jobs"));
-    const picojson::array& values = list->get<picojson::array>();
-    if (elements.size() != values.size()) refuse_shape("jobs is written in a way this backend does not read");
     std::vector<new_job> given;  // read them all before any is added: all or none
     std::set<std::string> ids;
-    for (std::size_t i = 0; i < values.size(); ++i) {
-        if (!values[i].is<picojson::object>()) refuse_shape("a job is not an object");
-        given.push_back(read_push(values[i], elements[i], on.options.hyphens));
+    ojs::json_view::iterator source = ojs::json_view(source_of(in.request.body, "jobs")).begin();
+    for (const picojson::value& each : list->get<picojson::array>()) {
+        if (!each.is<picojson::object>()) refuse_shape("a job is not an object");
+        given.push_back(read_push(each, source->value.text(), on.options.hyphens));
+        ++source;
         if (!given.back().id.empty() && !ids.insert(given.back().id).second) refuse_duplicate();
     }
     const store::lock held(on.jobs.mutex());

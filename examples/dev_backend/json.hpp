@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "library.hpp"
+
 namespace dev_backend {
 
 using std::chrono::milliseconds;
@@ -21,11 +23,6 @@ class json_object {
   public:
     json_object& raw(std::string_view key, std::string_view json) {
         text_.append(text_.size() > 1 ? "," : "").append(quote(key)).append(":").append(json);
-        return *this;
-    }
-    // `key` as it stands in other JSON, without its quotes.
-    json_object& raw_key(std::string_view key, std::string_view json) {
-        text_.append(text_.size() > 1 ? ",\"" : "\"").append(key).append("\":").append(json);
         return *this;
     }
     json_object& text(std::string_view key, std::string_view value) { return raw(key, quote(value)); }
@@ -56,8 +53,6 @@ class json_object {
 
 // ---- reading: each refuses what is not of its type ----
 
-bool is_utf8(std::string_view text);
-bool is_json(const std::string& text, picojson::value& out);  // one value, of which nothing here goes wrong
 picojson::value parse_object(const std::string& body);
 const picojson::value* member(const picojson::value& object, const char* key);  // null: not there
 std::string text_or(const picojson::value& object, const char* key, const std::string& fallback);
@@ -68,6 +63,10 @@ bool flag_or(const picojson::value& object, const char* key, bool fallback);
 // A time in units of `unit`, brought to what there is between `least` and longest_time.
 milliseconds time_or(const picojson::value& object, const char* key, milliseconds unit, milliseconds least,
                      milliseconds fallback);
+// The source text of a member, which must come back digit for digit: picojson holds numbers as doubles. Empty: not there.
+std::string_view source_of(std::string_view object, std::string_view key);
+// The object with that member in place of any of its name; an empty `value` only takes those away.
+std::string with_member(std::string_view object, std::string_view key, std::string_view value);
 // The strings of an array; nothing at all where it is absent or no array of strings.
 std::optional<std::vector<std::string>> texts_of(const picojson::value& object, const char* key);
 

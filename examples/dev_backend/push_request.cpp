@@ -6,7 +6,6 @@
 
 #include "clock.hpp"
 #include "json.hpp"
-#include "json_slicer.hpp"
 #include "refusal.hpp"
 #include "schemas.hpp"
 
@@ -66,7 +65,7 @@ void read_retry(const picojson::value& options, std::string_view source, new_job
     const picojson::value* given = member(options, "retry");
     if (given == nullptr) return;
     out.retry = read_retry_policy(*given);
-    out.retry_source = json_slicer::source(source, "retry", *given);
+    out.retry_source = source_of(source, "retry");
 }
 
 // What a suite of conformance tests has a worker be told with its next BEAT.
@@ -119,15 +118,17 @@ new_job read_push(const picojson::value& parsed, std::string_view source, bool h
     if (args == nullptr || !args->is<picojson::array>()) refuse_shape("args is missing or not an array");
     const picojson::value* meta = member(parsed, "meta");
     if (meta != nullptr && !meta->is<picojson::object>()) refuse_shape("meta is not an object");
-    out.args = json_slicer::source(source, "args", *args);
-    if (meta != nullptr) out.meta = json_slicer::source(source, "meta", *meta);
+    out.args = source_of(source, "args");
+    if (meta != nullptr) out.meta = source_of(source, "meta");
     read_options(parsed, source, out);
     if (const picojson::value* options = member(parsed, "options")) {
         if (!options->is<picojson::object>()) refuse_shape("options is not an object");
-        read_options(*options, json_slicer::source(source, "options", *options), out);
+        read_options(*options, source_of(source, "options"), out);
     }
-    for (const auto& [key, value] : json_slicer::object_members(source)) {
-        if (!is_known_member(key)) out.extra.append(",\"").append(key).append("\":").append(value);
+    for (const auto& [key, value] : ojs::json_view(source)) {
+        const std::string name = *key.string();
+        if (!is_known_member(name))
+            out.extra.append(",").append(quote(name)).append(":").append(value.text());
     }
     return out;
 }

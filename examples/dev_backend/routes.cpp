@@ -116,7 +116,7 @@ ojs::http_response run_route(backend& on, incoming& in) {
         // A fixed path goes before one with an :id: "batch" is no id of a job.
         if (in.request.method == each.method) {
             in.id = percent_decoded(id);
-            if (!is_utf8(in.id)) refuse_shape("the id in the path is not UTF-8");
+            if (!ojs::json_view::parse(quote(in.id))) refuse_shape("the id in the path is not UTF-8");
             return each.run(on, in);
         }
         known = true;

@@ -5,7 +5,6 @@
 
 #include "clock.hpp"
 #include "json.hpp"
-#include "json_slicer.hpp"
 #include "push_request.hpp"
 #include "refusal.hpp"
 
@@ -43,15 +42,13 @@ void require_own_numbers(const row& kept) {
 }
 
 // Whoever slices JSON further on takes it for valid.
-template <class Kind>
-picojson::value require_json(const std::string& text, const char* column) {
-    picojson::value out;
-    if (!is_json(text, out) || !out.is<Kind>()) refuse_shape(std::string(column) + " is damaged");
-    return out;
+ojs::json_view require_json(const std::string& text, const char* column) {
+    const ojs::result<ojs::json_view> read = ojs::json_view::parse(text);
+    if (!read) refuse_shape(std::string(column) + " is damaged");
+    return *read;
 }
-void require_json_or_nothing(const std::string& text, const char* column) {
-    picojson::value parsed;
-    if (!text.empty() && !is_json(text, parsed)) refuse_shape(std::string(column) + " is damaged");
+void require_json(const std::string& text, ojs::json_type type, const char* column) {
+    if (require_json(text, column).type() != type) refuse_shape(std::string(column) + " is damaged");
 }
 
 std::string array_of(const std::vector<std::string>& jsons) {
@@ -86,18 +83,19 @@ row row_of(const job& kept) {
 
 std::unique_ptr<job> job_of(const row& kept) {
     require_own_numbers(kept);
-    require_json<picojson::object>(kept.meta, "meta");
-    require_json<picojson::array>(kept.errors, "errors");
-    require_json_or_nothing(kept.result, "result");
-    require_json_or_nothing(kept.error, "error");
+    require_json(kept.fixed, ojs::json_type::object, "fixed");
+    require_json(kept.meta, ojs::json_type::object, "meta");
+    require_json(kept.errors, ojs::json_type::array, "errors");
+    if (!kept.result.empty()) require_json(kept.result, "result");
+    if (!kept.error.empty()) require_json(kept.error, "error");
     auto out = std::make_unique<job>();
-    const new_job read = read_push(require_json<picojson::object>(kept.fixed, "fixed"), kept.fixed, true);
+    const new_job read = read_push(parse_object(kept.fixed), kept.fixed, true);
     if (read.id != kept.id) refuse_shape("fixed is that of another job");
     static_cast<job_terms&>(*out) = read;
     out->id = kept.id;
     out->fixed = kept.fixed.substr(0, kept.fixed.size() - 1);
     out->meta = kept.meta;
-    out->has_checkpoint = !json_slicer::find(json_slicer::object_members(kept.meta), "checkpoint").empty();
+    out->has_checkpoint = !source_of(kept.meta, "checkpoint").empty();
     out->attempt = kept.attempt;
     out->turn = static_cast<std::uint64_t>(kept.turn);
     out->state = state_of(kept.state);
@@ -107,8 +105,7 @@ std::unique_ptr<job> job_of(const row& kept) {
     out->ended_ms = kept.ended_ms;
     out->result = kept.result;
     out->error = kept.error;
-    for (const std::string_view each : json_slicer::array_elements(kept.errors))
-        out->errors.emplace_back(each);
+    for (const auto& [key, value] : ojs::json_view(kept.errors)) out->errors.emplace_back(value.text());
     out->is_dead_letter = kept.is_dead_letter;
     out->is_stored = true;
     return out;

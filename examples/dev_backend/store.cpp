@@ -6,7 +6,6 @@
 
 #include "clock.hpp"
 #include "json.hpp"
-#include "json_slicer.hpp"
 #include "refusal.hpp"
 
 namespace dev_backend {
@@ -50,8 +49,7 @@ const job& store::add(const new_job& given) {
     if (has(added->id)) refuse_duplicate();
     added->fixed = fixed_part(given, added->id);
     added->meta = given.meta.empty() ? "{}" : given.meta;
-    added->has_checkpoint =
-        !json_slicer::find(json_slicer::object_members(added->meta), "checkpoint").empty();
+    added->has_checkpoint = !source_of(added->meta, "checkpoint").empty();
     added->turn = ++last_turn_;
     const bool is_early = given.scheduled_ms > wall_ms();
     added->state = given.pending ? job_state::pending
@@ -200,8 +198,9 @@ void store::wait_for_retry(job& failed) {
 void store::note_error(job& failed, const failure& what) {
     constexpr std::size_t kept = 25;
     json_object out;
-    for (const auto& [key, value] : json_slicer::object_members(what.error)) {
-        if (key != "attempt" && key != "occurred_at" && key != "type") out.raw_key(key, value);
+    for (const auto& [key, value] : ojs::json_view(what.error)) {
+        const std::string name = *key.string();
+        if (name != "attempt" && name != "occurred_at" && name != "type") out.raw(name, value.text());
     }
     out.text("type", what.type).number("attempt", failed.attempt).text("occurred_at", iso_time());
     failed.errors.push_back(out.str());
@@ -262,14 +261,14 @@ std::vector<const job*> store::in_order_of_arrival() const {
 
 void store::keep_checkpoint(const std::string& id, std::string_view state) {
     job& of = own_job(id);
-    of.meta = json_slicer::with(of.meta, "checkpoint", state);
+    of.meta = with_member(of.meta, "checkpoint", state);
     of.has_checkpoint = true;
     change(of);
 }
 
 void store::forget_checkpoint(const std::string& id) {
     job& of = own_job(id);
-    of.meta = json_slicer::with(of.meta, "checkpoint", "");
+    of.meta = with_member(of.meta, "checkpoint", "");
     of.has_checkpoint = false;
     change(of);
 }

@@ -6,7 +6,6 @@
 
 #include "clock.hpp"
 #include "json.hpp"
-#include "json_slicer.hpp"
 #include "operations.hpp"
 
 namespace dev_backend {
@@ -119,8 +118,8 @@ bool says_goodbye(const std::string& state) {
 ojs::http_response ack(backend& on, const incoming& in) {
     return settle(on, "ack", in, [&](const picojson::value& body, const job& done, json_object& event) {
         std::string result;
-        if (const picojson::value* given = member(body, "result")) {
-            result = json_slicer::source(in.request.body, "result", *given);
+        if (member(body, "result") != nullptr) {
+            result = source_of(in.request.body, "result");
             event.raw("result", result);
         }
         require_active(done);
@@ -134,9 +133,8 @@ ojs::http_response nack(backend& on, const incoming& in) {
         const picojson::value* error = member(body, "error");
         if (error == nullptr || !error->is<picojson::object>())
             refuse_shape("error is missing or not an object");
-        std::string source = json_slicer::source(in.request.body, "error", *error);
-        if (member(*error, "type") == nullptr)
-            source = json_slicer::with(source, "type", quote(type_of(*error)));
+        std::string source(source_of(in.request.body, "error"));
+        if (member(*error, "type") == nullptr) source = with_member(source, "type", quote(type_of(*error)));
         // An interruption is not the job's fault, whatever the worker says of it. [GS 6]
         const bool retryable = flag_or(*error, "retryable", true) || is_interruption(*error);
         const bool requeue = flag_or(body, "requeue", false);
@@ -144,13 +142,11 @@ ojs::http_response nack(backend& on, const incoming& in) {
         event.text("message", text_or(*error, "message", ""))
             .flag("retryable", retryable)
             .flag("requeue", requeue);
-        const picojson::value* details = member(*error, "details");
-        if (details != nullptr) event.raw("details", json_slicer::source(source, "details", *details));
+        if (member(*error, "details") != nullptr) event.raw("details", source_of(source, "details"));
         std::string state;
         if (const picojson::value* meta = member(body, "meta")) {
             if (!meta->is<picojson::object>()) refuse_shape("meta is not an object");
-            const std::string members = json_slicer::source(in.request.body, "meta", *meta);
-            state = json_slicer::find(json_slicer::object_members(members), "checkpoint");
+            state = source_of(source_of(in.request.body, "meta"), "checkpoint");
             if (!state.empty()) event.raw("checkpoint", state);
         }
         require_active(failed);

@@ -15,9 +15,7 @@ std::string text_of(const picojson::value& of, const char* key) {
 }
 
 picojson::value parsed(const std::string& text) {
-    picojson::value out;
-    const std::string fault = picojson::parse(out, text);
-    return fault.empty() ? out : picojson::value();
+    return ojs::json_view(text).as<picojson::value>().value_or(picojson::value());
 }
 
 event event_of(const picojson::value& line) {

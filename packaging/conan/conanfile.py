@@ -42,9 +42,6 @@ class OjsShutdownConan(ConanFile):
     def layout(self):
         basic_layout(self, src_folder="src")
 
-    def requirements(self):
-        self.requires("picojson/1.3.0", transitive_headers=True)
-
     def package_id(self):
         self.info.clear()
 

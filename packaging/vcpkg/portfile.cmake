@@ -5,11 +5,7 @@ set(SOURCE_PATH "${CURRENT_PORT_DIR}/../..")
 
 vcpkg_check_linkage(ONLY_STATIC_LIBRARY)
 
-# vcpkg has <picojson/picojson.h>, the library wants <picojson.h>.
-vcpkg_cmake_configure(
-    SOURCE_PATH "${SOURCE_PATH}"
-    OPTIONS "-DOJS_SHUTDOWN_PICOJSON_DIR=${CURRENT_INSTALLED_DIR}/include/picojson"
-)
+vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}")
 vcpkg_cmake_install()
 vcpkg_cmake_config_fixup(PACKAGE_NAME ojs_shutdown CONFIG_PATH lib/cmake/ojs_shutdown)
 file(REMOVE_RECURSE "${CURRENT_PACKAGES_DIR}/debug/include")

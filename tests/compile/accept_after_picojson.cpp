@@ -1,8 +1,7 @@
-// A project that uses picojson itself includes it first...
+// flags: -Wpedantic -Wshadow -Wconversion
+// A file that uses picojson includes it first...
 #include <picojson.h>
 
 #include <ojs_shutdown.hpp>
 
-picojson::value number() {
-    return picojson::value(1.0);
-}
+#include "picojson_values.hpp"

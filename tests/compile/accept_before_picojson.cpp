@@ -1,8 +1,7 @@
+// flags: -Wpedantic -Wshadow -Wconversion -DOJS_SHUTDOWN_SEPARATE=1
 // ... or after.
 #include <ojs_shutdown.hpp>
 
 #include <picojson.h>
 
-picojson::value number() {
-    return picojson::value(1.0);
-}
+#include "picojson_values.hpp"

@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -105,6 +106,35 @@ TEST_CASE("launcher: a stop asks all processes before the first of them has ende
     REQUIRE(kept.wait(steady_clock::now() + test::hang_guard));
     CHECK(kept.exit_code() == 0);
 }
+
+#if defined(__linux__)  // what a pipe takes no more of is known
+TEST_CASE("launcher: a log that nobody reads holds up no stop") {
+    fake_fleet fleet;
+    int pipe[2];
+    REQUIRE(::pipe2(pipe, O_CLOEXEC | O_NONBLOCK) == 0);
+    const detail::unique_fd ends[] = {detail::unique_fd(pipe[0]), detail::unique_fd(pipe[1])};
+    while (::write(pipe[1], "x", 1) == 1) {
+    }
+    launcher_options options = two_groups();
+    options.log.level = log_level::info;
+    launcher kept(options, fleet.starter());
+    const detail::unique_fd before(::dup(STDERR_FILENO));
+    ::dup2(pipe[1], STDERR_FILENO);
+    detail::limit_log_waiting(0ms);
+    const bool started = static_cast<bool>(kept.start()) && fleet.notes().wait_for(3);
+    detail::outlet().refilled = steady_clock::now() - 20s;  // all was well so long, which grants a second
+    const time_point asked = steady_clock::now();
+    kept.request_stop();
+    const bool stopped = fleet.notes().wait_for(6);
+    const auto took = steady_clock::now() - asked;
+    const bool ended = kept.wait(steady_clock::now() + test::hang_guard);
+    ::dup2(before.get(), STDERR_FILENO);
+    CHECK(started);
+    CHECK(stopped);
+    CHECK(ended);
+    CHECK(took < 1s);
+}
+#endif
 
 TEST_CASE("launcher: a stop does not wait for the starts that hang, nor for those that are still due") {
     fake_fleet fleet;
@@ -260,12 +290,14 @@ TEST_CASE("launcher: one process, one group, and what is not there") {
     REQUIRE(changes.wait_for(6));  // starting and ready
     REQUIRE(kept.shut_down_process("kv-1", {"operator", {}, {}}));
     REQUIRE(kept.shut_down_process("kv-1", {"again", {}, {}}));
+    REQUIRE(changes.wait_for(6 + 3));  // requested, draining, complete: the supervisor may be who asks
     CHECK(kept.process("kv-1")->state == instance_state::complete);
     CHECK(kept.group("kv")->ready == 1);
     REQUIRE(kept.shut_down_group("kv", {"operator", {}, {}}));
+    REQUIRE(changes.wait_for(6 + 3 + 3));
     CHECK(fleet.running() == texts{"ps-1"});
     REQUIRE(kept.force_process("ps-1"));
-    REQUIRE(changes.wait_for(6 + 3 + 3 + 1));  // requested, draining, complete; forced
+    REQUIRE(changes.wait_for(6 + 3 + 3 + 1));
     CHECK(kept.process("ps-1")->state == instance_state::forced);
     CHECK(kept.shut_down_process("kv-9", {}).error().code == errc::rejected);
     CHECK(kept.shut_down_group("x", {}).error().code == errc::rejected);

@@ -4,7 +4,6 @@
 #include <stdexcept>
 #include <string>
 
-#include <picojson.h>
 
 #include "raw_peer.hpp"
 

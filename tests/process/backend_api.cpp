@@ -431,7 +431,7 @@ TEST_CASE("backend: refusals have a status, a code and an id by which they are f
         {"POST", "/ojs/v1/jobs", "{\"type\":\"a\",\"args\":[\"\xed\xa0\x80\"]}", 400, "invalid_payload"},
         {"POST", "/ojs/v1/jobs", "{\"type\":\"a\",\"args\":[\"\xe2\x82\"]}", 400, "invalid_payload"},
         {"POST", "/ojs/v1/jobs", repeated("{\"a\":", 5000), 400, "invalid_payload"},
-        {"POST", "/ojs/v1/jobs", R"({"type":"a","args":[],"retry":5,"\u0072etry":{}})", 400,
+        {"POST", "/ojs/v1/jobs", R"({"type":"a","args":[],"retry":{},"\u0072etry":5})", 400,
          "invalid_payload"},
         {"POST", "/ojs/v1/jobs", R"({"type":"a","args":[],"expires_at":"9999-12-31T23:59:59-23:59"})", 400,
          "invalid_payload"},

@@ -6,23 +6,20 @@ folder=$1
 shift
 rm -rf "$folder"
 mkdir -p "$folder/flat"
-compile() { "$@" -fsyntax-only -Wall -Wextra -Werror -I"$folder" tests/compile/accept_twice.cpp; }
+compile() { "$@" -fsyntax-only -Wall -Wextra -Werror -I"$folder" -Itests/compile/no_picojson tests/compile/accept_twice.cpp; }
 make_header() { python3 tools/amalgamate.py --output "$folder/ojs_shutdown.hpp" "$@"; }
 
-# Every room of the main header, with no more than what it needs; the lowest ones do without picojson.
+# Every room of the main header, with no more than what it needs, which is never picojson.
 for room in base core host system net worker; do
     [ -d "src/ojs/$room" ] || continue
     make_header --modules "$room"
-    case $room in
-        base | core | host | system) compile "$@" -Itests/compile/no_picojson ;;
-        *) compile "$@" ;;
-    esac
+    compile "$@"
 done
 
-# A single file: the same with picojson inside, on an include path that has none. Its warnings are its own.
+# With picojson inside, for its values without its file. Its warnings are its own.
 picojson=$(echo '#include <picojson.h>' | "$@" -x c++ -M - | tr -s ' \\' '\n' | grep 'picojson\.h$')
 make_header --bundle-picojson "$picojson"
-"$@" -fsyntax-only -I"$folder" -Itests/compile/no_picojson tests/compile/accept_twice.cpp
+"$@" -fsyntax-only -Itests/compile/no_picojson -include "$folder/ojs_shutdown.hpp" -x c++ tests/compile/picojson_values.hpp
 
 # One file with every extension in it.
 make_header --all
@@ -33,7 +30,7 @@ cp ojs_shutdown.hpp extensions/*.hpp "$folder/flat"
 # Those that want a library of their own are compiled by their tests.
 own=$(cd extensions && ls | grep -v -e tls -e river)
 for header in $own; do
-    printf '#include "%s"\n' "$header" | "$@" -fsyntax-only -Wall -Wextra -Werror -I"$folder/flat" -x c++ -
+    printf '#include "%s"\n' "$header" | "$@" -fsyntax-only -Wall -Wextra -Werror -I"$folder/flat" -Itests/compile/no_picojson -x c++ -
 done
 printf '#include "%s"\n' $(printf '%s\n' $own | sort -r) $own |
     "$@" -fsyntax-only -Wall -Wextra -Werror -I"$folder/flat" -x c++ -

@@ -1,9 +1,6 @@
 // A worker that has a job in its handler, and what became of that job.
 #pragma once
 
-#ifndef PICOJSON_USE_LOCALE
-#define PICOJSON_USE_LOCALE 0
-#endif
 #include <picojson.h>
 #include <signal.h>
 

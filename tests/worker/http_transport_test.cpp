@@ -1,6 +1,3 @@
-#ifndef PICOJSON_USE_LOCALE
-#define PICOJSON_USE_LOCALE 0
-#endif
 #include <picojson.h>
 #include <unistd.h>
 
@@ -900,8 +897,8 @@ TEST_CASE("http: an id is FAILed exactly as it was written, or the job has none"
          "\"\xc3\xa4\\u000a\xf0\x9f\x98\x80\"", true},
         {"\"id\":9007199254740993", "9007199254740993", "9007199254740993", false},
         {"\"id\":-1.50e3", "-1.50e3", "-1.50e3", false},
-        {R"("id":"b\ud800")", "b\xed\xa0\x80", R"("b\ud800")", false},
-        {"\"id\":\"a\nb\"", "a\nb", R"("a\u000ab")", false},
+        {R"("id":"b\ud800")", "", "", false},
+        {"\"id\":\"a\nb\"", "", "", false},
         {"\"id\":\"a\xff\"", "", "", false},
         {R"("id":"a\q")", "", "", false},
         {R"("id":"")", "", "", false},
@@ -944,7 +941,7 @@ TEST_CASE("http: what is not UTF-8 is shown byte by byte where it keeps a job fr
     const result<std::vector<job>> got =
         fetch(*connect(backend(200, "{\"jobs\":[{\"id\":\"a\xff\xc3\xa4\",\"type\":\"t\",\"args\":[]}]}")));
     REQUIRE(got);
-    CHECK(got->front().malformed == "the id is not UTF-8: \"a\\xff\xc3\xa4\"");
+    CHECK(got->front().malformed == "the id is not a string in UTF-8: \"a\\xff\xc3\xa4\"");
 }
 
 TEST_CASE("http: an envelope that is not JSON is a malformed job, and costs the others nothing") {

@@ -1,6 +1,3 @@
-#ifndef PICOJSON_USE_LOCALE
-#define PICOJSON_USE_LOCALE 0
-#endif
 #include <picojson.h>
 
 #include <atomic>

@@ -13,10 +13,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <utility>
 
 #include "../../examples/dev_backend/schemas.hpp"
+#include "ojs_shutdown.hpp"
 
 namespace probe {
 namespace {
@@ -107,15 +107,9 @@ std::string text_of(const picojson::value& value) {
     return value.is<std::string>() ? value.get<std::string>() : "";
 }
 
-picojson::value parse_object(const std::string& body) {
-    picojson::value out;
-    std::string why;
-    try {
-        picojson::parse(out, body.begin(), body.end(), &why);
-    } catch (const std::exception&) {  // a number that no double holds
-        return picojson::value();
-    }
-    return why.empty() && out.is<picojson::object>() ? out : picojson::value();
+// Null where it is no JSON.
+picojson::value parsed(const std::string& body) {
+    return ojs::json_view(body).as<picojson::value>().value_or(picojson::value());
 }
 
 kind kind_of(const std::string& target) {
@@ -164,7 +158,7 @@ request describe(const std::string& method, const std::string& target, const std
     out.at = clock::now();
     out.route = method + " " + target;
     out.what = method == "POST" ? kind_of(target) : kind::other;
-    const picojson::value body = parse_object(text);
+    const picojson::value body = parsed(text);
     out.valid = body.is<picojson::object>();
     out.state = text_of(member(body, "state"));
     out.job = text_of(member(body, "job_id"));
@@ -403,7 +397,7 @@ recorder::reply recorder::handle(const message& asked) {
     request about = describe(asked.method, asked.target, asked.body);
     const kind what = about.what;
     std::unique_lock<std::mutex> held(mutex_);
-    if (strict_) about.refused = schemas::fault_of_request(asked.target, parse_object(asked.body));
+    if (strict_) about.refused = schemas::fault_of_request(asked.target, parsed(asked.body));
     const std::size_t index = requests_.size();
     requests_.push_back(about);
     if (held_[what]) {

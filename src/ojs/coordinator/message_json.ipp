@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "../base/detail/text.hpp"
-#include "../net/json.ipp"
+#include "../net/json_view.ipp"
 #include "detail/message_fields.ipp"
 #include "message_json.hpp"
 
@@ -109,6 +109,18 @@ OJS_SHUTDOWN_INLINE std::string write_fields(const message_view& from) {
 }
 
 // ---- reading: each returns what is wrong, with the way to it; empty if nothing is ----
+
+// What follows the `e` of a number; beyond any length of text it stays where it is.
+inline std::int64_t decimal_exponent(std::string_view text) noexcept {
+    constexpr std::int64_t far = 1000000000000;
+    if (text.empty()) return 0;
+    const bool negative = text.front() == '-';
+    std::int64_t out = 0;
+    for (const char c : text) {
+        if (c >= '0' && c <= '9' && out < far) out = out * 10 + (c - '0');
+    }
+    return negative ? -out : out;
+}
 
 // The whole number that `source` writes, also as 3.0 or 3e0, to the last digit; false beyond `most` or `-most - 1`.
 inline bool read_whole_number(std::string_view source, std::uint64_t most, std::int64_t& out) {

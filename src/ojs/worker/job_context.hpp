@@ -12,17 +12,14 @@
 #include "../base/error.hpp"
 #include "../base/function.hpp"
 #include "../core/cancel_token.hpp"
+#include "../net/detail/picojson_value.hpp"
 #include "job.hpp"
-
-namespace picojson {
-class value;
-}
 
 namespace ojs {
 inline namespace v0_1_0 {
 
 // What a handler says about its job. Returning nothing means done(), unless the handler saw that it was
-// cancelled: then it means interrupted().
+// cancelled: then it means interrupted(). A result is JSON text, or a picojson::value where <picojson.h> is included.
 class [[nodiscard]] outcome {
   public:
     enum class kind { unspoken, done, retry, discard, interrupted };
@@ -31,9 +28,14 @@ class [[nodiscard]] outcome {
     outcome(std::string result_json) : kind_(kind::done), text_(std::move(result_json)) {}
     outcome(const char* result_json) : outcome(std::string(result_json)) {}
     outcome(std::nullptr_t) = delete;
-    outcome(const picojson::value& result);
+    template <class V, detail::if_picojson<V> = 0>
+    outcome(const V& result) : outcome(detail::write_picojson(result)) {}
 
     static outcome done(std::string result_json = {}) { return outcome(std::move(result_json)); }  // ACK
+    template <class V, detail::if_picojson<V> = 0>
+    static outcome done(const V& result) {
+        return outcome(result);
+    }
     static outcome retry(std::string why) { return {kind::retry, std::move(why)}; }  // FAIL, retryable
     static outcome discard(std::string why) {
         return {kind::discard, std::move(why)};
@@ -63,6 +65,8 @@ class bad_argument : public std::exception {
 namespace detail {
 class active_job;
 class worker_context;
+result<std::string_view> argument_source(std::string_view args_json, std::size_t index);
+error argument_error(std::size_t index, const error& why);
 result<std::string> string_argument(const std::string& args_json, std::size_t index);
 result<bool> bool_argument(const std::string& args_json, std::size_t index);
 
@@ -100,7 +104,9 @@ class job_context {
     // The arguments as JSON text (an array), and one of them: std::string, bool, or a number of any integer or floating
     // type but the character types. errc::invalid_argument when there is no such argument, it is of another type, or it
     // does not fit into a T: the text names the argument and the range. A whole number is read to its last digit, a
-    // floating one as a double. A string argument that is not a string comes as its JSON text.
+    // floating one as a double. A string argument that is not a string comes as its JSON text. Where <picojson.h> is
+    // included, T may also be picojson::value, array or object, whose numbers are doubles; errc::bad_answer: the argument
+    // is not what json_view::parse() takes.
     const std::string& args_json() const noexcept;
     template <class T>
     result<T> arg(std::size_t index) const {
@@ -119,12 +125,23 @@ class job_context {
                 args_json(), index,
                 small ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max());
             return found ? result<T>(static_cast<T>(*found)) : result<T>(found.error());
+        } else if constexpr (detail::is_picojson<T, picojson::value>) {
+            const result<std::string_view> source = detail::argument_source(args_json(), index);
+            if (!source) return source.error();
+            const result<T> found = detail::read_picojson<T>(*source);
+            return found ? found : result<T>(detail::argument_error(index, found.error()));
         } else {
             static_assert(!detail::one_of<T, std::string_view, const char*, char*>,
                           "arg<T>: there is no text to point to; use std::string");
-            static_assert(std::is_same_v<T, std::string>,
-                          "arg<T>: std::string, bool, or an integer or floating type");
+            static_assert(
+                std::is_same_v<T, std::string>,
+                "arg<T>: std::string, bool, or an integer or floating type; picojson::value with picojson");
         }
+    }
+    // All arguments: T is picojson::array or value, with the errors of arg<T>().
+    template <class T>
+    result<T> args() const {
+        return json_view(args_json()).as<T>();
     }
     // arg<T>(), but throws bad_argument on an error, which fails the attempt with the text of that error. Needs exceptions.
     template <class T>
@@ -162,10 +179,20 @@ class job_context {
     // work may go on: rejected with http_status 409: the job is no longer this worker's; 413: too large for the
     // backend; unreachable, timed_out, ...: the backend may not have it. [WIRE 1]
     result<void> save_checkpoint(std::string_view state_json);
+    template <class V, detail::if_picojson<V> = 0>
+    result<void> save_checkpoint(const V& state) {
+        return save_checkpoint(std::string_view(detail::write_picojson(state)));
+    }
     // What was saved last, by this run or an earlier one; empty: nothing. The backend is asked, once; where it keeps
     // nothing, or cannot be asked (which is logged), it is what came with the job, in `checkpoint.state` or else in
     // `meta.checkpoint`. Validate it: it comes from outside.
     std::string checkpoint() const;
+    // The same as a picojson::value, array or object; nothing saved: null. Errors as those of arg<T>().
+    template <class T>
+    result<T> checkpoint() const {
+        const std::string state = checkpoint();
+        return json_view(state.empty() ? "null" : state).as<T>();
+    }
 
     // When the drain will interrupt the job; time_point::max() while none is under way.
     time_point deadline() const noexcept;

@@ -8,17 +8,16 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
+OJS_SHUTDOWN_INLINE error argument_error(std::size_t index, const error& why) {
+    return {why.code, 0, cat({"argument ", index, ": ", why.text})};
+}
+
 // One argument's source text.
-inline result<std::string_view> parse_argument(std::string_view args_json, std::size_t index) {
-    std::string_view element;
-    std::size_t at = 0;
-    while (next_raw_element(args_json, element)) {
-        if (at++ != index) continue;
-        const result<void> valid = check_json(element);
-        if (!valid) return valid.error();
-        return element;
-    }
-    return error{errc::invalid_argument, 0, cat({"the job has no argument ", index})};
+OJS_SHUTDOWN_INLINE result<std::string_view> argument_source(std::string_view args_json, std::size_t index) {
+    const json_view found = json_view(args_json).element(index);
+    if (!found) return error{errc::invalid_argument, 0, cat({"the job has no argument ", index})};
+    const result<void> valid = check_json(found.text());
+    return valid ? result<std::string_view>(found.text()) : argument_error(index, valid.error());
 }
 
 inline error wrong_type(std::size_t index, std::string_view wanted) {
@@ -26,7 +25,7 @@ inline error wrong_type(std::size_t index, std::string_view wanted) {
 }
 
 OJS_SHUTDOWN_INLINE result<std::string> string_argument(const std::string& args_json, std::size_t index) {
-    const result<std::string_view> source = parse_argument(args_json, index);
+    const result<std::string_view> source = argument_source(args_json, index);
     if (!source) return source.error();
     std::string text;
     return raw_string(*source, text) ? text : std::string(*source);
@@ -34,7 +33,7 @@ OJS_SHUTDOWN_INLINE result<std::string> string_argument(const std::string& args_
 
 OJS_SHUTDOWN_INLINE result<std::uint64_t> whole_argument(const std::string& args_json, std::size_t index,
                                                          whole_range wanted) {
-    const result<std::string_view> source = parse_argument(args_json, index);
+    const result<std::string_view> source = argument_source(args_json, index);
     if (!source) return source.error();
     // From the text, not from a double, which is exact only up to 2^53.
     const bool negative = source->front() == '-';
@@ -50,7 +49,7 @@ OJS_SHUTDOWN_INLINE result<std::uint64_t> whole_argument(const std::string& args
 
 OJS_SHUTDOWN_INLINE result<double> real_argument(const std::string& args_json, std::size_t index,
                                                  double largest) {
-    const result<std::string_view> source = parse_argument(args_json, index);
+    const result<std::string_view> source = argument_source(args_json, index);
     if (!source) return source.error();
     double number = 0;
     if (!json_number(*source, number)) return wrong_type(index, "a number");
@@ -60,7 +59,7 @@ OJS_SHUTDOWN_INLINE result<double> real_argument(const std::string& args_json, s
 }
 
 OJS_SHUTDOWN_INLINE result<bool> bool_argument(const std::string& args_json, std::size_t index) {
-    const result<std::string_view> source = parse_argument(args_json, index);
+    const result<std::string_view> source = argument_source(args_json, index);
     if (!source) return source.error();
     if (*source != "true" && *source != "false") return wrong_type(index, "true or false");
     return *source == "true";
@@ -134,8 +133,6 @@ inline void find_checkpoint(worker_context& worker, active_job& job) {
 }
 
 }  // namespace detail
-
-OJS_SHUTDOWN_INLINE outcome::outcome(const picojson::value& result) : outcome(detail::to_json(result)) {}
 
 OJS_SHUTDOWN_INLINE const std::string& job_context::id() const noexcept {
     return job_.job.id;

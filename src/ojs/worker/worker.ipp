@@ -7,7 +7,10 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
+
 #include "../base/detail/random.hpp"
+#include "engine/part_access.ipp"
 #include "engine/supervisor.ipp"
 #include "transport_scheme.ipp"
 
@@ -263,8 +266,8 @@ class worker_body : public ref_counted {
     result<void> begin_parts(bool owns_process) {
         worker_context& worker = *context_;
         warn_of_missing_handlers();
-        result<ref<health_server>> health = start_health();  // first, so that nothing runs where it fails
-        if (!health) return health.error();
+        const result<void> parts = start_parts(owns_process);  // first, so that nothing runs where it fails
+        if (!parts) return parts;
         const int notify_fd = worker.supervisor.notify_fd();
         worker.life.subscribe(notify_fd);  // its first subscriber: there is a place
         if (worker.followed != nullptr && !worker.followed->subscribe(notify_fd))
@@ -277,16 +280,20 @@ class worker_body : public ref_counted {
                 if (job.revoke()) context->supervisor.notify();
             });
         });
-        supervisor_ = new supervisor(context_, pool, std::move(*health), at_shutdown_, owns_process);
+        supervisor_ = new supervisor(context_, pool, at_shutdown_);
         return supervisor_->start();
     }
 
-    result<ref<health_server>> start_health() {
-        if (context_->options.health_address.empty()) return ref<health_server>();
-        std::vector<std::string> types;
-        for (const ref<registered_handler>& each : handlers_) types.push_back(each->type);
-        context_->metrics = make_ref<worker_metrics>(context_->options.queues, types);
-        return health_server::start(context_);
+    result<void> start_parts(bool owns_process) {
+        worker_context& worker = *context_;
+        worker.owns_process = owns_process;
+        worker.closing = at_shutdown_.limit();
+        worker.job_types.clear();
+        for (const ref<registered_handler>& each : handlers_) worker.job_types.push_back(each->type);
+        if (owns_process && std::getenv("NOTIFY_SOCKET") != nullptr && !worker.options.parts.has("operating"))
+            worker.log.write(log_level::warn, "NOTIFY_SOCKET is set, but the service manager is not notified",
+                             {field("fix", add_operating)});
+        return worker.parts.start(worker.options.parts, running_worker_ref(new part_access(context_)));
     }
 
     // True: run() must not return; see end_run().
@@ -313,6 +320,7 @@ class worker_body : public ref_counted {
     }
     void let_go() {
         worker_context& worker = *context_;
+        worker.stop_parts(steady_clock::now());
         if (!worker.callbacks.closed()) leave_transport();
         if (worker.followed != nullptr) worker.followed->unsubscribe(worker.supervisor.notify_fd());
         worker.life.unsubscribe(worker.supervisor.notify_fd());

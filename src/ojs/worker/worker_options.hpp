@@ -14,6 +14,7 @@
 #include "../net/http_message.hpp"
 #include "dialect.hpp"
 #include "transport_scheme.hpp"
+#include "worker_part.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -92,7 +93,9 @@ struct worker_options {
     std::string
         registration_path;  // below /ojs/v1 ("/workers"), for backends that have one; empty: heartbeats register
     ojs::dialect dialect;
-    // Where GET /healthz, /readyz, /livez and /metrics are answered, as http_server::start() takes it; empty: nowhere.
+    worker_parts parts;  // extensions: options.parts.add(ojs::operating())
+    // With ojs_operating.hpp: where GET /healthz, /readyz, /livez and /metrics are answered, as http_server::start() takes
+    // it; empty: nowhere.
     // A worker whose address is taken does not start. /healthz and /readyz answer 200 while the worker is running and
     // the backend has answered it, else 503; /livez answers 200 in every phase: it is the one for a liveness probe. On
     // loopback only requests whose Host is an address or localhost are answered, the others with 403. [WIRE]

@@ -45,6 +45,9 @@ inline result<void> check_registration_path(const worker_options& options) {
                         "' is no path below /ojs/v1, such as /workers/register"}));
 }
 
+inline constexpr const char* add_operating =
+    "include ojs_operating.hpp and write options->parts.add(ojs::operating())";
+
 inline result<void> check_health(const worker_options& options) {
     if (!is_visible_ascii(options.health_token)) {
         return invalid("health_token (OJS_HEALTH_TOKEN) may hold visible ASCII characters only");
@@ -254,6 +257,13 @@ inline result<void> check_stops(const worker_options& options) {
     return check_stop_signals(options.stop_signals, !options.termination_mode_file.empty());
 }
 
+// Whether what the options ask for is there.
+inline result<void> check_extensions(const worker_options& options) {
+    if (options.health_address.empty() || options.parts.has("operating")) return {};
+    return error{errc::unsupported, 0,
+                 cat({"health_address (OJS_HEALTH_ADDR) needs an extension: ", add_operating})};
+}
+
 // All but the URL, which is checked where it is used.
 inline result<void> check_options(const worker_options& options) {
     if (options.concurrency < 1 || options.concurrency > 10000)
@@ -351,7 +361,9 @@ OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(cons
 OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
     const result<void> usable =
         detail::check_url(options.url, options.transports, bool(options.https_stream));
-    return usable ? detail::check_options(options) : detail::bad_url(options.url, usable.error());
+    if (!usable) return detail::bad_url(options.url, usable.error());
+    const result<void> valid = detail::check_options(options);
+    return valid ? detail::check_extensions(options) : valid;
 }
 
 OJS_SHUTDOWN_INLINE int report_usage(const error& failure) {

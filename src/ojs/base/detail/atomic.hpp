@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -18,6 +19,15 @@ struct memory_order {
     static constexpr std::memory_order acq_rel = std::memory_order_acq_rel;
     static constexpr std::memory_order seq_cst = std::memory_order_seq_cst;
 };
+
+using counter = atomic<std::uint64_t>;
+
+inline void count_one(counter& of) noexcept {
+    of.fetch_add(1, memory_order::relaxed);
+}
+inline std::uint64_t read_counter(const counter& of) noexcept {
+    return of.load(memory_order::relaxed);
+}
 
 }  // namespace detail
 }  // namespace v0_1_0

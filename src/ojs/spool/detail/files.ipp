@@ -25,7 +25,7 @@
 #include "../../base/detail/clock.hpp"
 #include "../../base/detail/fd.hpp"
 #include "../../base/detail/new_file.hpp"
-#include "../../net/json.ipp"
+#include "../../net/json_view.ipp"
 #include "../spool_transport.hpp"
 
 namespace ojs {

@@ -3,7 +3,7 @@
 
 #include "../../base/detail/text.hpp"
 #include "../../base/duration.hpp"
-#include "../../net/json.ipp"
+#include "../../net/json_view.ipp"
 #include "../transport.hpp"
 
 namespace ojs {

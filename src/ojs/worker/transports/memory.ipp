@@ -5,7 +5,7 @@
 #include "../../base/detail/ref.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
-#include "../../net/json.hpp"
+#include "../../net/json_view.hpp"
 #include "memory.hpp"
 
 namespace ojs {

@@ -69,43 +69,20 @@ inline error status_error(std::string_view route, const http_response& answer, q
             answer.status, retry_after(answer)};
 }
 
-// The same string with its control characters escaped, and so what a peer can read back exactly.
-inline std::string escape_controls(std::string_view source) {
-    std::string out;
-    for (const char c : source) {
-        if (static_cast<unsigned char>(c) < 0x20) {
-            append_json_escape(out, static_cast<unsigned char>(c));
-        } else {
-            out += c;
-        }
-    }
-    return out;
-}
-
-// What is wrong with the id; empty: nothing. Where JSON can say it all the same, `id_json` gets it, and `id` a name.
-inline std::string read_odd_id(std::string_view source, job& out) {
+// What is wrong with the id; empty: nothing. Of a number, `id_json` gets the digits, and `id` a name.
+inline std::string id_fault(std::string_view source, job& out) {
+    if (is_utf8(out.id) && !out.id.empty()) return {};
     out.id.clear();
     if (source.empty()) return "the job has no id";
-    if (is_json_number(source)) {
-        out.id = out.id_json = std::string(source);
-        return "the id is a number";
-    }
-    if (source.front() != '"') return "the id is not a string";
-    if (!is_utf8(source)) return cat({"the id is not UTF-8: ", printable(source)});
-    std::string text;
-    const json_text read = read_json_string(source, text);
-    if (read == json_text::none) return cat({"the id is not a string: ", printable(source)});
-    if (text.empty()) return "the id is empty";
-    out.id = std::move(text);
-    if (read == json_text::proper) return {};
-    out.id_json = escape_controls(source);
-    return "the id holds a control character or half a surrogate pair";
+    if (source == "\"\"") return "the id is empty";
+    if (!is_json_number(source)) return cat({"the id is not a string in UTF-8: ", printable(source)});
+    out.id = out.id_json = std::string(source);
+    return "the id is a number";
 }
 
 inline job read_claimed_job(std::string_view source) {
     job out = read_job(source);
-    if (!out.id.empty() && is_utf8(out.id)) return out;
-    const std::string fault = read_odd_id(raw_member(source, "id"), out);
+    const std::string fault = id_fault(raw_member(source, "id"), out);
     if (!fault.empty()) out.malformed = fault;
     return out;
 }

@@ -1,0 +1,116 @@
+// json_view: a read-only view of JSON text, which it walks and never copies.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "../base/error.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+
+enum class json_type { none, null, boolean, number, string, array, object };
+
+// One JSON value in a text that outlives the view. Members and elements are found by walking the text, in time proportional
+// to its length: nothing is built, so that numbers keep every digit and memory does not grow with the text. Thread-safe.
+class json_view {
+  public:
+    static constexpr std::size_t max_depth = 100;              // arrays and objects within each other
+    static constexpr std::size_t max_size = 16 * 1024 * 1024;  // bytes that parse() takes by default
+
+    struct item;
+    class iterator;
+
+    json_view() = default;  // no value
+    // A text that is JSON already, such as job_context::args_json(). In other text the functions below find something or
+    // nothing, safely.
+    explicit json_view(std::string_view json) noexcept;
+
+    // A text that may be anything. errc::bad_answer unless all of it is one JSON value [RFC 8259] in UTF-8 of at most
+    // `max_bytes`, nested at most max_depth deep, whose numbers a double can hold. The error's text says why and in which
+    // line, and never quotes the text.
+    [[nodiscard]] static result<json_view> parse(std::string_view text, std::size_t max_bytes = max_size);
+
+    json_type type() const noexcept;
+    explicit operator bool() const noexcept { return !text_.empty(); }  // false: json_type::none
+    std::string_view text() const noexcept { return text_; }            // as it is written
+
+    // errc::invalid_argument: not of that type. An integer has 64 bits, neither fraction nor exponent, and is read to the
+    // last digit.
+    result<std::string> string() const;
+    result<double> number() const;
+    result<std::int64_t> integer() const;
+    result<bool> boolean() const;
+    // T is picojson::value, array or object: for files that include <picojson.h>. Checks what parse() does before, with its
+    // errors; errc::invalid_argument: the value is of another type. Numbers become doubles.
+    template <class T>
+    result<T> as() const;
+
+    // json_type::none where there is none. Of several members of one name the last counts.
+    json_view member(std::string_view name) const;
+    json_view element(std::size_t index) const;
+    // for (const auto& [key, value] : view): the members of an object, or the elements of an array, whose keys are none.
+    iterator begin() const;
+    iterator end() const noexcept;
+
+  private:
+    std::string_view text_;
+};
+
+struct json_view::item {
+    json_view key;
+    json_view value;
+};
+
+class json_view::iterator {
+  public:
+    iterator() = default;
+    explicit iterator(const json_view& whole)
+        : rest_(whole.text()), is_object_(whole.type() == json_type::object) {
+        ++*this;
+    }
+    const item& operator*() const noexcept { return item_; }
+    const item* operator->() const noexcept { return &item_; }
+    iterator& operator++();
+    bool operator!=(const iterator& other) const noexcept {
+        return item_.value.text().data() != other.item_.value.text().data();
+    }
+
+  private:
+    std::string_view rest_;
+    bool is_object_ = false;
+    item item_;
+};
+
+namespace detail {
+
+// Whether the whole of `text` is one JSON value [RFC 8259], told by a walk that builds nothing. errc::bad_answer with a
+// short text (never an echo of the input) for anything else, and for a surrogate that stands alone, numbers that do not
+// fit a double, and nesting deeper than json_view::max_depth. Whether strings are UTF-8 is another question: is_utf8().
+result<void> check_json(std::string_view text);
+bool is_json(std::string_view text);
+bool is_json_object(std::string_view text);
+
+// The source text of a member of an object, or of the next element of an array: what a number was written as is
+// kept, where a double would lose digits. Empty or false when there is none. Iterative, so no nesting overflows the
+// stack. Made for JSON that was checked; of anything else they find something or nothing, safely. The next_ forms get
+// the whole text first and move `rest` on; `key` comes with its quotes. When they find nothing more, raw_walk_ended()
+// tells whether that is so because of the closing bracket at the end of the text, the brackets within matching.
+std::string_view raw_member(std::string_view object, std::string_view key);
+bool next_raw_member(std::string_view& rest, std::string_view& key, std::string_view& value);
+bool next_raw_element(std::string_view& rest, std::string_view& element);
+bool raw_walk_ended(std::string_view rest, char open, char close) noexcept;
+// `object` with that member in place of any it has of that name; an empty `value` only takes those away.
+std::string with_raw_member(std::string_view object, std::string_view key, std::string_view value);
+
+// The string that `source` writes; false if it is none.
+bool raw_string(std::string_view source, std::string& out);
+// The number that `source` writes; false if it is none, or does not fit a double.
+bool json_number(std::string_view source, double& out);
+bool is_json_number(std::string_view source) noexcept;
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

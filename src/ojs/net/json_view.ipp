@@ -1,0 +1,500 @@
+#pragma once
+
+#include <locale.h>
+#ifdef __APPLE__
+#include <xlocale.h>
+#endif
+#include <stdlib.h>
+
+#include <cmath>
+
+#include "../base/detail/text.hpp"
+#include "detail/picojson_value.hpp"
+#include "json_view.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// ---- locale ----
+
+OJS_SHUTDOWN_INLINE c_locale_scope::c_locale_scope() noexcept
+    : previous_([] {
+          static const locale_t plain = ::newlocale(LC_ALL_MASK, "C", static_cast<locale_t>(nullptr));
+          return static_cast<void*>(::uselocale(plain));
+      }()) {}
+
+OJS_SHUTDOWN_INLINE c_locale_scope::~c_locale_scope() {
+    ::uselocale(static_cast<locale_t>(previous_));
+}
+
+// ---- walking over JSON text ----
+
+inline bool is_json_blank(char c) noexcept {
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+inline std::size_t skip_json_blanks(std::string_view text, std::size_t at) noexcept {
+    while (at < text.size() && is_json_blank(text[at])) ++at;
+    return at;
+}
+
+// One past the closing quote of the string whose opening quote is at `at`; the size of `text` if there is none.
+inline std::size_t json_string_end(std::string_view text, std::size_t at) noexcept {
+    const char* const data = text.data();
+    const std::size_t size = text.size();
+    for (++at; at < size; ++at) {
+        if (data[at] == '"') return at + 1;
+        if (data[at] == '\\') ++at;
+    }
+    return size;
+}
+
+// One past the value that starts at `at`.
+inline std::size_t json_value_end(std::string_view text, std::size_t at) noexcept {
+    if (at < text.size() && text[at] == '"') return json_string_end(text, at);
+    for (std::size_t depth = 0; at < text.size();) {
+        const char c = text[at];
+        if (c == '"') {
+            at = json_string_end(text, at);
+            continue;
+        }
+        if (depth == 0 && (c == ',' || c == ']' || c == '}' || is_json_blank(c))) return at;
+        ++at;
+        if (c == '[' || c == '{') ++depth;
+        if ((c == ']' || c == '}') && --depth == 0) return at;
+    }
+    return at;
+}
+
+OJS_SHUTDOWN_INLINE bool next_raw_element(std::string_view& rest, std::string_view& element) {
+    std::size_t at = skip_json_blanks(rest, 0);
+    // '[' starts the array on the first call; later ones find the comma, or the closing bracket.
+    if (at >= rest.size() || (rest[at] != '[' && rest[at] != ',')) return false;
+    at = skip_json_blanks(rest, at + 1);
+    const std::size_t end = json_value_end(rest, at);
+    if (end == at) return false;
+    element = rest.substr(at, end - at);
+    rest.remove_prefix(end);
+    return true;
+}
+
+inline bool json_key_is(std::string_view quoted, std::string_view key) {
+    std::string unescaped;
+    if (quoted.find('\\') == std::string_view::npos) return quoted.substr(1, quoted.size() - 2) == key;
+    return raw_string(quoted, unescaped) && unescaped == key;
+}
+
+OJS_SHUTDOWN_INLINE bool next_raw_member(std::string_view& rest, std::string_view& key,
+                                         std::string_view& value) {
+    std::size_t at = skip_json_blanks(rest, 0);
+    // '{' starts the object on the first call; later ones find the comma, or the closing brace.
+    if (at >= rest.size() || (rest[at] != '{' && rest[at] != ',')) return false;
+    at = skip_json_blanks(rest, at + 1);
+    if (at >= rest.size() || rest[at] != '"') return false;
+    const std::size_t key_end = json_string_end(rest, at);
+    key = rest.substr(at, key_end - at);
+    at = skip_json_blanks(rest, key_end);
+    if (at >= rest.size() || rest[at] != ':') return false;
+    at = skip_json_blanks(rest, at + 1);
+    const std::size_t end = json_value_end(rest, at);
+    if (end == at) return false;
+    value = rest.substr(at, end - at);
+    rest.remove_prefix(end);
+    return true;
+}
+
+OJS_SHUTDOWN_INLINE bool raw_walk_ended(std::string_view rest, char open, char close) noexcept {
+    std::size_t at = skip_json_blanks(rest, 0);
+    if (at < rest.size() && rest[at] == open) at = skip_json_blanks(rest, at + 1);  // there was nothing in it
+    return at < rest.size() && rest[at] == close && skip_json_blanks(rest, at + 1) == rest.size();
+}
+
+OJS_SHUTDOWN_INLINE std::string_view raw_member(std::string_view object, std::string_view key) {
+    std::string_view found;
+    std::string_view name;
+    std::string_view value;
+    while (next_raw_member(object, name, value)) {
+        if (json_key_is(name, key)) found = value;  // of several, the last one counts
+    }
+    return found;
+}
+
+OJS_SHUTDOWN_INLINE std::string with_raw_member(std::string_view object, std::string_view key,
+                                                std::string_view value) {
+    std::string out = "{";
+    std::string_view name;
+    std::string_view source;
+    while (next_raw_member(object, name, source)) {
+        if (!json_key_is(name, key)) append(out, {out.size() > 1 ? "," : "", name, ":", source});
+    }
+    if (!value.empty()) append(out, {out.size() > 1 ? "," : "", json_quote(key), ":", value});
+    return out + "}";
+}
+
+// ---- strings ----
+
+// The value of four hexadecimal digits; a number above them all where there are none.
+inline std::uint32_t four_hex_digits(std::string_view text) noexcept {
+    std::uint32_t out = 0;
+    for (std::size_t i = 0; i < 4; ++i) {
+        const char c = i < text.size() ? text[i] : '\0';
+        const int digit = c >= '0' && c <= '9'   ? c - '0'
+                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                                 : -1;
+        if (digit < 0) return 0x10000;
+        out = out * 16 + static_cast<std::uint32_t>(digit);
+    }
+    return out;
+}
+
+// Takes the escape whose backslash `text` begins with; a pair of surrogates is one character. False for what JSON does not
+// have, and for a surrogate that stands alone.
+inline bool take_json_escape(std::string_view& text, std::uint32_t& code) noexcept {
+    constexpr std::string_view letters = "\"\\/bfnrt";
+    constexpr std::string_view meanings = "\"\\/\b\f\n\r\t";
+    const char letter = text.size() > 1 ? text[1] : '\0';
+    const std::size_t known = letters.find(letter);
+    text.remove_prefix(text.size() > 1 ? 2 : 1);
+    if (known != std::string_view::npos) {
+        code = static_cast<unsigned char>(meanings[known]);
+        return true;
+    }
+    if (letter != 'u' || (code = four_hex_digits(text)) > 0xffff) return false;
+    text.remove_prefix(4);
+    if (code < 0xd800 || code > 0xdfff) return true;
+    const std::uint32_t second = text.substr(0, 2) == "\\u" ? four_hex_digits(text.substr(2)) : 0;
+    if (code > 0xdbff || second < 0xdc00 || second > 0xdfff) return false;
+    code = 0x10000 + ((code - 0xd800) << 10U) + (second - 0xdc00);
+    text.remove_prefix(6);
+    return true;
+}
+
+// In UTF-8.
+inline void append_code_point(std::string& out, std::uint32_t code) {
+    const auto tail = [&](unsigned shift) { return static_cast<char>(0x80U | ((code >> shift) & 0x3fU)); };
+    if (code < 0x80) {
+        out += static_cast<char>(code);
+    } else if (code < 0x800) {
+        out += {static_cast<char>(0xc0U | (code >> 6U)), tail(0)};
+    } else if (code < 0x10000) {
+        out += {static_cast<char>(0xe0U | (code >> 12U)), tail(6), tail(0)};
+    } else {
+        out += {static_cast<char>(0xf0U | (code >> 18U)), tail(12), tail(6), tail(0)};
+    }
+}
+
+OJS_SHUTDOWN_INLINE bool raw_string(std::string_view source, std::string& out) {
+    if (source.size() < 2 || source.front() != '"' || source.back() != '"') return false;
+    std::string text;
+    for (std::string_view rest = source.substr(1, source.size() - 2); !rest.empty();) {
+        const std::size_t plain = rest.find('\\');
+        for (const char c : rest.substr(0, plain)) {
+            if (c == '"' || static_cast<unsigned char>(c) < 0x20) return false;
+        }
+        append(text, {rest.substr(0, plain)});
+        if (plain == std::string_view::npos) break;
+        rest.remove_prefix(plain);
+        std::uint32_t code = 0;
+        if (!take_json_escape(rest, code)) return false;
+        append_code_point(text, code);
+    }
+    out = std::move(text);
+    return true;
+}
+
+// ---- numbers ----
+
+inline bool is_digit_at(std::string_view text, std::size_t at) noexcept {
+    return at < text.size() && text[at] >= '0' && text[at] <= '9';
+}
+inline std::size_t skip_digits(std::string_view text, std::size_t at) noexcept {
+    while (is_digit_at(text, at)) ++at;
+    return at;
+}
+
+// The end of a number that JSON allows, or npos. [RFC 8259 6]
+inline std::size_t number_end(std::string_view text, std::size_t at) noexcept {
+    if (at < text.size() && text[at] == '-') ++at;
+    if (!is_digit_at(text, at)) return std::string_view::npos;
+    at = text[at] == '0' ? at + 1 : skip_digits(text, at);
+    if (at < text.size() && text[at] == '.') {
+        if (!is_digit_at(text, at + 1)) return std::string_view::npos;
+        at = skip_digits(text, at + 1);
+    }
+    if (at < text.size() && (text[at] == 'e' || text[at] == 'E')) {
+        ++at;
+        if (at < text.size() && (text[at] == '+' || text[at] == '-')) ++at;
+        if (!is_digit_at(text, at)) return std::string_view::npos;
+        at = skip_digits(text, at);
+    }
+    const bool goes_on = at < text.size() && std::string_view("0123456789+-.eE").find(text[at]) != text.npos;
+    return goes_on ? std::string_view::npos : at;
+}
+
+OJS_SHUTDOWN_INLINE bool is_json_number(std::string_view source) noexcept {
+    return number_end(source, 0) == source.size();
+}
+
+inline double to_double(std::string_view number) {
+    const c_locale_scope plain;
+    return ::strtod(std::string(number).c_str(), nullptr);
+}
+
+// Whether a double can hold a number that JSON allows. It takes an exponent or 309 digits to be too large.
+inline bool is_finite_number(std::string_view number) {
+    return (number.size() < 309 && number.find_first_of("eE") == std::string_view::npos) ||
+           std::isfinite(to_double(number));
+}
+
+OJS_SHUTDOWN_INLINE bool json_number(std::string_view source, double& out) {
+    if (!is_json_number(source) || !is_finite_number(source)) return false;
+    out = to_double(source);
+    return true;
+}
+
+// ---- checking ----
+
+// Goes through one JSON value without recursion.
+class json_walk {
+  public:
+    explicit json_walk(std::string_view text) noexcept : text_(text) { skip_blanks(); }
+
+    // Null, or what is wrong.
+    const char* fault() {
+        if (at_ == text_.size()) return "there is nothing";
+        do {
+            take_value();
+            take_ends();
+        } while (fault_ == nullptr && depth_ > 0);
+        if (fault_ == nullptr && at_ < text_.size()) fault_ = "something follows the value in line ";
+        return fault_;
+    }
+    std::size_t line() const noexcept {
+        std::size_t out = 1;
+        for (const char c : text_.substr(0, at_)) out += c == '\n' ? 1 : 0;
+        return out;
+    }
+
+  private:
+    static constexpr const char* syntax = "syntax error in line ";
+
+    char next() const noexcept { return at_ < text_.size() ? text_[at_] : '\0'; }
+    void skip_blanks() noexcept { at_ = skip_json_blanks(text_, at_); }
+
+    // A value up to its end; of an array or object that holds something, all that comes before the first end.
+    void take_value() {
+        while (fault_ == nullptr && (next() == '[' || next() == '{')) {
+            if (depth_ == json_view::max_depth) {
+                fault_ = "nested deeper than 100";
+                return;
+            }
+            in_object_[depth_++] = next() == '{';
+            ++at_;
+            skip_blanks();
+            if (next() == closing()) return;
+            if (in_object_[depth_ - 1]) take_key();
+        }
+        take_scalar();
+    }
+
+    char closing() const noexcept { return in_object_[depth_ - 1] ? '}' : ']'; }
+
+    // The ends of arrays and objects that follow a value, and the way to the next one.
+    void take_ends() noexcept {
+        skip_blanks();
+        while (fault_ == nullptr && depth_ > 0) {
+            const char c = next();
+            if (c != closing() && c != ',') fault_ = syntax;
+            if (fault_ != nullptr) return;
+            ++at_;
+            skip_blanks();
+            if (c == ',') {
+                if (in_object_[depth_ - 1]) take_key();
+                return;
+            }
+            --depth_;
+        }
+    }
+
+    void take_key() noexcept {
+        if (fault_ != nullptr) return;
+        take_string();
+        skip_blanks();
+        if (next() != ':') fault_ = syntax;
+        if (fault_ != nullptr) return;
+        ++at_;
+        skip_blanks();
+    }
+
+    void take_scalar() {
+        if (fault_ != nullptr) return;
+        const char c = next();
+        if (c == '"') return take_string();
+        if (c == '-' || is_digit_at(text_, at_)) return take_number();
+        for (const std::string_view word : {"true", "false", "null"}) {
+            if (text_.substr(at_, word.size()) != word) continue;
+            at_ += word.size();
+            return;
+        }
+        fault_ = syntax;
+    }
+
+    void take_number() {
+        const std::size_t end = number_end(text_, at_);
+        if (end == std::string_view::npos) {
+            fault_ = syntax;
+            return;
+        }
+        if (!is_finite_number(text_.substr(at_, end - at_))) fault_ = "a number is too large";
+        at_ = end;
+    }
+
+    // The next quote, escape or control character of a string.
+    std::size_t plain_end(std::size_t at) const noexcept {
+        const auto is_plain = [](char c) {
+            return c != '"' && c != '\\' && static_cast<unsigned char>(c) >= 0x20;
+        };
+        while (at < text_.size() && is_plain(text_[at])) ++at;
+        return at;
+    }
+
+    void take_string() noexcept {
+        if (next() != '"') {
+            fault_ = syntax;
+            return;
+        }
+        ++at_;
+        for (;;) {
+            at_ = plain_end(at_);
+            if (next() == '"') break;
+            if (static_cast<unsigned char>(next()) < 0x20) {  // also at the end of the text
+                fault_ = syntax;
+            } else {
+                std::string_view rest = text_.substr(at_);
+                std::uint32_t code = 0;
+                if (!take_json_escape(rest, code)) fault_ = syntax;
+                at_ = text_.size() - rest.size();
+            }
+            if (fault_ != nullptr) return;
+        }
+        ++at_;
+    }
+
+    const std::string_view text_;
+    std::size_t at_ = 0;
+    std::size_t depth_ = 0;
+    bool in_object_[json_view::max_depth] = {};
+    const char* fault_ = nullptr;
+};
+
+inline error bad_json(std::string_view why) {
+    return error{errc::bad_answer, 0, cat({"invalid JSON: ", why})};
+}
+
+OJS_SHUTDOWN_INLINE result<void> check_json(std::string_view text) {
+    json_walk walk(text);
+    const char* const fault = walk.fault();
+    if (fault == nullptr) return {};
+    const std::string_view why = fault;
+    return why.back() == ' ' ? bad_json(cat({why, walk.line()})) : bad_json(why);
+}
+
+OJS_SHUTDOWN_INLINE bool is_json(std::string_view text) {
+    return json_walk(text).fault() == nullptr;
+}
+
+OJS_SHUTDOWN_INLINE bool is_json_object(std::string_view text) {
+    const std::size_t at = skip_json_blanks(text, 0);
+    return at < text.size() && text[at] == '{' && is_json(text);
+}
+
+}  // namespace detail
+
+// ---- json_view ----
+
+OJS_SHUTDOWN_INLINE json_view::json_view(std::string_view json) noexcept
+    : text_(detail::trim_blanks(json, " \t\n\r")) {}
+
+OJS_SHUTDOWN_INLINE result<json_view> json_view::parse(std::string_view text, std::size_t max_bytes) {
+    if (text.size() > max_bytes) return detail::bad_json(detail::cat({"larger than ", max_bytes, " bytes"}));
+    const result<void> checked = detail::check_json(text);
+    if (!checked) return checked.error();
+    if (!detail::is_utf8(text)) return detail::bad_json("not UTF-8");
+    return json_view(text);
+}
+
+OJS_SHUTDOWN_INLINE json_type json_view::type() const noexcept {
+    switch (text_.empty() ? '\0' : text_.front()) {
+        case '\0': return json_type::none;
+        case '{': return json_type::object;
+        case '[': return json_type::array;
+        case '"': return json_type::string;
+        case 't':
+        case 'f': return json_type::boolean;
+        case 'n': return json_type::null;
+        default: return detail::is_json_number(text_) ? json_type::number : json_type::none;
+    }
+}
+
+OJS_SHUTDOWN_INLINE result<std::string> json_view::string() const {
+    std::string out;
+    if (!detail::raw_string(text_, out)) return error{errc::invalid_argument, 0, "not a string"};
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE result<double> json_view::number() const {
+    double out = 0;
+    if (!detail::json_number(text_, out)) return error{errc::invalid_argument, 0, "not a number"};
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE result<std::int64_t> json_view::integer() const {
+    const bool negative = !text_.empty() && text_.front() == '-';
+    const std::uint64_t max = (std::uint64_t{1} << 63U) - (negative ? 0 : 1);
+    std::uint64_t magnitude = 0;
+    if (!detail::is_json_number(text_) ||
+        !detail::parse_number(text_.substr(negative ? 1 : 0), max, magnitude))
+        return error{errc::invalid_argument, 0, "not a whole number of 64 bits"};
+    return static_cast<std::int64_t>(negative ? 0 - magnitude : magnitude);
+}
+
+OJS_SHUTDOWN_INLINE result<bool> json_view::boolean() const {
+    if (text_ != "true" && text_ != "false") return error{errc::invalid_argument, 0, "not true or false"};
+    return text_ == "true";
+}
+
+OJS_SHUTDOWN_INLINE json_view json_view::member(std::string_view name) const {
+    json_view out;
+    out.text_ = detail::raw_member(text_, name);
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE json_view json_view::element(std::size_t index) const {
+    std::string_view rest = text_;
+    json_view out;
+    for (std::size_t left = index + 1; left > 0; --left) {
+        if (!detail::next_raw_element(rest, out.text_)) return {};
+    }
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE json_view::iterator json_view::begin() const {
+    return iterator(*this);
+}
+OJS_SHUTDOWN_INLINE json_view::iterator json_view::end() const noexcept {
+    return {};
+}
+
+OJS_SHUTDOWN_INLINE json_view::iterator& json_view::iterator::operator++() {
+    std::string_view key;
+    std::string_view value;
+    const bool found =
+        is_object_ ? detail::next_raw_member(rest_, key, value) : detail::next_raw_element(rest_, value);
+    item_ = found ? item{json_view(key), json_view(value)} : item();
+    return *this;
+}
+
+}  // namespace v0_1_0
+}  // namespace ojs

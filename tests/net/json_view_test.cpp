@@ -1,0 +1,485 @@
+#include <cmath>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <picojson.h>
+
+#include "comma_locale.hpp"
+#include "test.hpp"
+
+using namespace ojs;
+using namespace ojs::detail;
+
+namespace {
+
+std::string repeat(const std::string& text, int times) {
+    std::string out;
+    for (int i = 0; i < times; ++i) out += text;
+    return out;
+}
+
+bool parses(const std::string& text) {
+    const result<void> checked = check_json(text);
+    if (!checked) {
+        CHECK(checked.error().code == errc::bad_answer);
+        CHECK(checked.error().text.size() < 80);
+    }
+    CHECK(is_json(text) == checked.has_value());
+    return checked.has_value();
+}
+
+picojson::value parse(const std::string& text) {
+    picojson::value value;
+    REQUIRE(picojson::parse(value, text).empty());
+    return value;
+}
+
+template <class T>
+result<T> as(std::string_view text) {
+    return json_view(text).as<T>();
+}
+
+// The same numbers in every run.
+class dice {
+  public:
+    std::size_t roll(std::size_t sides) {
+        state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+        return static_cast<std::size_t>(state_ >> 33) % sides;
+    }
+
+  private:
+    std::uint64_t state_ = 20260101;
+};
+
+// A few places of `text` replaced by others of `alphabet`, doubled or taken out.
+std::string mutated(std::string text, const std::string& alphabet, dice& by) {
+    for (std::size_t i = by.roll(3); i-- > 0 && !text.empty();) {
+        const std::size_t at = by.roll(text.size());
+        const std::string letter(1, alphabet[by.roll(alphabet.size())]);
+        switch (by.roll(3)) {
+            case 0: text.replace(at, 1, letter); break;
+            case 1: text.insert(at, letter); break;
+            default: text.erase(at, 1); break;
+        }
+    }
+    return text;
+}
+
+}  // namespace
+
+TEST_CASE("json: what is valid parses, whatever surrounds it") {
+    for (const char* text :
+         {"{}", "[]", "[[],{}]", "{\"\":{\"\":[]}}", "{ \"a\" : [ 1 , { } ] , \"b\" : \"\\n\" }", "\"\x7f\"",
+          "[true,false,null]", "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"", " [1, 2.5, -3e2] \r\n",
+          "\"\\u00e9\\ud83d\\ude00\"", "true", "null", "0"}) {
+        CAPTURE(text);
+        CHECK(parses(text));
+    }
+}
+
+TEST_CASE("json: what is not valid is an error without an echo") {
+    for (const char* text : {"",
+                             "  \n",
+                             "{",
+                             "[1,]",
+                             "{\"a\":1,}",
+                             "nul",
+                             "\"a",
+                             "\"\n\"",
+                             "\"\\ud800\"",
+                             "[1] 2",
+                             "{}}",
+                             "1e999",
+                             "[-1e999]",
+                             "{\"a\":1e400}",
+                             "-",
+                             "'a'",
+                             "]",
+                             "secret-token",
+                             "[",
+                             "[1",
+                             "[1,",
+                             "[}",
+                             "{]",
+                             "{\"a\"",
+                             "{\"a\":",
+                             "{\"a\":}",
+                             "{\"a\":1",
+                             "{\"a\":1]",
+                             "{\"a\" 1}",
+                             "{1:2}",
+                             "{,}",
+                             "[,]",
+                             "[1,,2]",
+                             "[1 2]",
+                             "{\"a\":1,}",
+                             "{\"a\":1 \"b\":2}",
+                             "tru",
+                             "truee",
+                             "nulll",
+                             "[true false]",
+                             "\"\\\"",
+                             "\"\\x\"",
+                             "\"\\u12\"",
+                             "\"\\u12g4\"",
+                             "\"\\udc00\"",
+                             "\"\\ud800\\u0041\"",
+                             "\"\\ud800x\"",
+                             "\"\t\"",
+                             "\"a",
+                             "\"a\\",
+                             ",",
+                             ":",
+                             "1,",
+                             "1]",
+                             "\xef\xbb\xbf{}",
+                             "\x0c{}",
+                             "/**/1",
+                             "NaN",
+                             "Infinity",
+                             "+1",
+                             ".5",
+                             "0x10"}) {
+        CAPTURE(text);
+        CHECK_FALSE(parses(text));
+    }
+    CHECK(check_json("secret-token").error().text.find("secret") == std::string::npos);
+    CHECK(check_json("[1,\n2,\n x]").error().text == "invalid JSON: syntax error in line 3");
+    CHECK(check_json("1\n2").error().text == "invalid JSON: something follows the value in line 2");
+}
+
+TEST_CASE("json: nesting is limited to 100, of arrays and of objects") {
+    CHECK(parses(repeat("[", 100) + repeat("]", 100)));
+    CHECK_FALSE(parses(repeat("[", 101) + repeat("]", 101)));
+    CHECK(parses(repeat("{\"a\":", 100) + "1" + repeat("}", 100)));
+    CHECK_FALSE(parses(repeat("{\"a\":", 101) + "1" + repeat("}", 101)));
+    CHECK_FALSE(parses(repeat("[", 200000)));
+    CHECK_FALSE(parses(repeat("{\"a\":", 200000)));
+    CHECK_FALSE(parses(repeat("[{\"a\":", 200000)));
+    CHECK(parses("\"" + repeat("[", 1000) + "\""));
+    CHECK(parses("[" + repeat("[],", 1000) + "[]]"));
+}
+
+TEST_CASE("json: numbers keep their point in a locale that has a comma") {
+    const test::comma_locale locale;
+    if (!locale) MESSAGE("skipped: there is no locale with a decimal comma, and localedef cannot make one");
+    double number = 0;
+    CHECK(json_number("1.5", number));
+    CHECK(number == 1.5);
+    CHECK(is_json("1.5e308"));
+    CHECK_FALSE(is_json("1.5e309"));
+    CHECK(write_picojson(picojson::value(1.5)) == "1.5");
+    CHECK(as<picojson::value>("1.5")->get<double>() == 1.5);
+}
+
+TEST_CASE("json: quoting escapes and repairs") {
+    CHECK(json_quote("a\"b\\c\n\x01\x7f") == "\"a\\\"b\\\\c\\u000a\\u0001\\u007f\"");
+    CHECK(json_quote("gr\xc3\xbc\xc3\x9f \xf0\x9f\x98\x80") == "\"gr\xc3\xbc\xc3\x9f \xf0\x9f\x98\x80\"");
+    CHECK(json_quote("\xff") == "\"\xef\xbf\xbd\"");
+    CHECK(json_quote("a\xc3") == "\"a\xef\xbf\xbd\"");                                // cut off
+    CHECK(json_quote("\xc0\xaf") == "\"\xef\xbf\xbd\xef\xbf\xbd\"");                  // overlong
+    CHECK(json_quote("\xed\xa0\x80") == "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"");  // a surrogate
+    CHECK(json_quote(std::string_view("\0", 1)) == "\"\\u0000\"");
+    for (int byte = 0; byte < 256; ++byte) {
+        const std::string text(3, static_cast<char>(byte));
+        CHECK(parses(json_quote(text)));
+    }
+}
+
+TEST_CASE("json: the source text of a member is found as written") {
+    const std::string text =
+        R"( { "id" : 12345678901234567890 , "a,b" : {"x":[1,{"y":"}]"}]} , "esc\u0061pe":-0.10,
+                                   "q\"" : "s\\\"," , "id2":[ ] , "dup":1,"dup":2 } )";
+    REQUIRE(parses(text));
+    CHECK(raw_member(text, "id") == "12345678901234567890");
+    CHECK(raw_member(text, "a,b") == R"({"x":[1,{"y":"}]"}]})");
+    CHECK(raw_member(text, "escape") == "-0.10");
+    CHECK(raw_member(text, "q\"") == R"("s\\\",")");
+    CHECK(raw_member(text, "id2") == "[ ]");
+    CHECK(raw_member(text, "dup") == "2");
+    CHECK(raw_member(text, "x") == "");
+    CHECK(raw_member("[1]", "x") == "");
+    CHECK(raw_member("", "x") == "");
+    CHECK(raw_member("{}", "x") == "");
+}
+
+TEST_CASE("json: the elements of an array come one by one") {
+    std::string_view rest = " [ 1 , \"a]\\\"\" ,[2,[3]], {\"k\":[4]} ,null ] ";
+    std::string_view element;
+    std::string all;
+    while (next_raw_element(rest, element)) all += std::string(element) + ";";
+    CHECK(all == "1;\"a]\\\"\";[2,[3]];{\"k\":[4]};null;");
+    rest = "[ ]";
+    CHECK_FALSE(next_raw_element(rest, element));
+    rest = "{}";
+    CHECK_FALSE(next_raw_element(rest, element));
+    rest = "";
+    CHECK_FALSE(next_raw_element(rest, element));
+}
+
+TEST_CASE("json: walking over text that is not JSON ends") {
+    for (const char* text :
+         {"{\"a\"", "{\"a\":", "{\"a\":\"", "{\"a\":[", "{\"a\\", "{a:1}", "{\"a\" 1}", "{,", "{\"a\":}"}) {
+        CAPTURE(text);
+        CHECK(raw_member(text, "b") == "");
+        std::string_view rest = text;
+        std::string_view element;
+        while (next_raw_element(rest, element)) {
+        }
+    }
+}
+
+TEST_CASE("json: a member is put in place of any of its name, the others keep their text") {
+    using ojs::detail::with_raw_member;
+    CHECK(with_raw_member("{}", "k", "1") == R"({"k":1})");
+    CHECK(with_raw_member(R"( { "a" : 1.00 , "k":{"k":2}, "b":[ ] } )", "k", "3") ==
+          R"({"a":1.00,"b":[ ],"k":3})");
+    CHECK(with_raw_member(R"({"k":1,"\u006b":2,"k":3})", "k", "null") == R"({"k":null})");
+    CHECK(with_raw_member(R"({"a":1,"k":2})", "k", "") == R"({"a":1})");
+    CHECK(with_raw_member(R"({"k":2})", "k", "") == "{}");
+    CHECK(with_raw_member("", "a\"b", "1") == R"({"a\"b":1})");
+    CHECK(with_raw_member("no object", "k", "1") == R"({"k":1})");
+}
+
+TEST_CASE("json: numbers are written as JSON has them, or they are none") {
+    for (const char* good :
+         {"0", "-0", "10", "-1.50", "1e5", "1E-5", "0.1e+09", "[1,2.5,-3e2]", R"({"1.":"007"})"}) {
+        CAPTURE(good);
+        CHECK(parses(good));
+    }
+    for (const char* bad :
+         {"007", "-007", "00", "1.", "-", "1.e5", "1e", "1e+", "[01]", "{\"a\":1.}", "1.2.3", "--1"}) {
+        CAPTURE(bad);
+        CHECK_FALSE(parses(bad));
+        CHECK_FALSE(is_json_number(bad));
+    }
+    double number = 7;
+    for (const char* none : {"", "x", "\"1\"", "[1]", "1 ", "1e999", "-1e999", "01"}) {
+        CAPTURE(none);
+        CHECK_FALSE(json_number(none, number));
+    }
+    CHECK(number == 7);
+    CHECK(json_number("-12.50e1", number));
+    CHECK(number == -125.0);
+}
+
+TEST_CASE("json: a number is too large where strtod says so") {
+    const std::string zeros(400, '0');
+    for (const std::string& text : {std::string("1.7976931348623157e308"),
+                                    std::string("1.7976931348623158e308"),
+                                    std::string("1.7976931348623159e308"),
+                                    std::string("-17976931348623157e292"),
+                                    std::string("-17976931348623159e292"),
+                                    "1" + std::string(308, '0'),
+                                    "1" + std::string(309, '0'),
+                                    "179769313486231570" + std::string(291, '0'),
+                                    "179769313486231590" + std::string(291, '0'),
+                                    "0." + zeros + "1e709",
+                                    "0." + zeros + "1e710",
+                                    "0." + zeros + "18e709",
+                                    "0." + zeros + "17e709",
+                                    "1" + zeros + ".5e-93",
+                                    "1" + zeros + ".5e-92",
+                                    "18" + zeros + "e-93",
+                                    std::string("0e99999999999999999999"),
+                                    std::string("-0.00e400"),
+                                    std::string("1e-99999999999999999999"),
+                                    std::string("1e99999999999999999999"),
+                                    std::string("9e307"),
+                                    std::string("9e308"),
+                                    std::string("0.9e309"),
+                                    std::string("0.1e309"),
+                                    std::string("0.18e309")}) {
+        CAPTURE(text);
+        CHECK(is_json(text) == std::isfinite(std::strtod(text.c_str(), nullptr)));
+    }
+    dice by;
+    for (int i = 0; i < 20000; ++i) {
+        std::string text = std::to_string(1 + by.roll(99)) + "." + std::to_string(by.roll(1000000));
+        text += "e" + std::to_string(300 + by.roll(12));
+        CAPTURE(text);
+        CHECK(is_json(text) == std::isfinite(std::strtod(text.c_str(), nullptr)));
+    }
+}
+
+TEST_CASE("json: where there are no numbers, what is valid is what picojson takes") {
+    const std::vector<std::string> seeds = {R"({"ab":[true,false,null,{"c":"d"}],"u":"\uabcd\udada\udcba"})",
+                                            R"([[],{},"\"\\\/\b\f\n\r\t",[[[]]]])",
+                                            R"( {"a" : {"b" : ["x", "y" ] } , "a":null} )"};
+    const std::string alphabet = "{}[]\",:\\ tfnulrabcd\n\x01\xff";
+    dice by;
+    int taken = 0;
+    for (int i = 0; i < 100000; ++i) {
+        const std::string text = mutated(seeds[by.roll(seeds.size())], alphabet, by);
+        picojson::value value;
+        std::string why;
+        const auto rest = picojson::parse(value, text.begin(), text.end(), &why);
+        const bool at_end = std::string(rest, text.end()).find_first_not_of(" \t\r\n") == std::string::npos;
+        const bool theirs = why.empty() && at_end;
+        if (is_json(text) == theirs) {
+            taken += theirs ? 1 : 0;
+            continue;
+        }
+        CAPTURE(text);
+        CHECK(is_json(text) == theirs);
+    }
+    CHECK(taken > 1000);
+    CHECK(taken < 99000);
+}
+
+TEST_CASE("json: a string is read as picojson reads it") {
+    std::string text;
+    for (const char* source :
+         {R"("")", R"("plain")", R"("\"\\\/\b\f\n\r\t")", R"("\u0000\u007f\u0080\u07ff\u0800\uffff")",
+          R"("\ud83d\ude00 \uD83D\uDE00")", "\"gr\xc3\xbc\xc3\x9f\""}) {
+        CAPTURE(source);
+        CHECK(raw_string(source, text));
+        CHECK(text == parse(source).get<std::string>());
+    }
+    text = "kept";
+    for (const char* source : {"", "\"", "x", "7", "\"a", "\"\\\"", "\"a\"b\"", "\"\\q\"", "\"\\u12\"",
+                               "\"\\ud800\"", "\"\\udc00\"", "\"a\nb\"", "[\"a\"]"}) {
+        CAPTURE(source);
+        CHECK_FALSE(raw_string(source, text));
+    }
+    CHECK(text == "kept");
+}
+
+TEST_CASE("json: the end of a walk tells whether the text was whole") {
+    const auto whole = [](std::string_view text, bool object) {
+        std::string_view key;
+        std::string_view value;
+        std::string_view rest = text;
+        while (object ? next_raw_member(rest, key, value) : next_raw_element(rest, value)) {
+        }
+        return raw_walk_ended(rest, object ? '{' : '[', object ? '}' : ']');
+    };
+    for (const char* text : {"{}", " { } ", R"({"a":1})", R"( {"a":[{"b":"}"}] , "c":nonsense} )"})
+        CHECK(whole(text, true));
+    for (const char* text : {"[]", " [ ] ", "[1,[2],{}]", R"( ["]"] )"}) CHECK(whole(text, false));
+    for (const char* text :
+         {"", "{", "[]", R"({"a")", R"({"a":)", R"({"a":1)", R"({"a":1,})", R"({"a":1}})", R"({"a":"})",
+          R"({"a":[})", R"({"a":1 2})", R"({"a":1} x)", R"({"a":})", R"({a:1})"}) {
+        CAPTURE(text);
+        CHECK_FALSE(whole(text, true));
+    }
+    for (const char* text : {"", "[", "{}", "[1", "[1,", "[1,]", "[1]]", "[1 2]", "[\"]", "[,]"}) {
+        CAPTURE(text);
+        CHECK_FALSE(whole(text, false));
+    }
+}
+
+// ---- json_view ----
+
+TEST_CASE("json_view: a value says its type, and each type is read as itself alone") {
+    const json_view all(R"( {"n":null,"b":true,"i":-42,"d":2.5,"s":"a\u00e4","l":[1,"x"],"o":{}} )");
+    CHECK(all.type() == json_type::object);
+    const struct {
+        const char* name;
+        json_type type;
+    } cases[] = {{"n", json_type::null},   {"b", json_type::boolean},  {"i", json_type::number},
+                 {"d", json_type::number}, {"s", json_type::string},   {"l", json_type::array},
+                 {"o", json_type::object}, {"absent", json_type::none}};
+    for (const auto& each : cases) {
+        CAPTURE(each.name);
+        const json_view value = all.member(each.name);
+        CHECK(value.type() == each.type);
+        CHECK(static_cast<bool>(value) == (each.type != json_type::none));
+        CHECK(value.string().has_value() == (each.type == json_type::string));
+        CHECK(value.number().has_value() == (each.type == json_type::number));
+        CHECK(value.boolean().has_value() == (each.type == json_type::boolean));
+        if (!value.string()) CHECK(value.string().error().code == errc::invalid_argument);
+    }
+    CHECK(*all.member("b").boolean());
+    CHECK(*all.member("i").integer() == -42);
+    CHECK(*all.member("d").number() == 2.5);
+    CHECK(*all.member("s").string() == "a\xc3\xa4");
+    CHECK(all.member("l").text() == R"([1,"x"])");
+    CHECK(all.member("l").element(1).text() == R"("x")");
+    CHECK_FALSE(all.member("l").element(2));
+    CHECK_FALSE(all.element(0));
+    CHECK_FALSE(all.member("i").member("x"));
+    CHECK(json_view("nonsense").type() == json_type::null);
+    CHECK(json_view("-x").type() == json_type::none);
+    CHECK(json_view().type() == json_type::none);
+}
+
+TEST_CASE("json_view: an integer is read to its last digit, up to the ends of 64 bits") {
+    CHECK(*json_view("9223372036854775807").integer() == INT64_MAX);
+    CHECK(*json_view("-9223372036854775808").integer() == INT64_MIN);
+    CHECK(*json_view("9007199254740993").integer() == 9007199254740993);
+    CHECK(*json_view("-0").integer() == 0);
+    for (const char* none :
+         {"9223372036854775808", "-9223372036854775809", "1.0", "1e3", "01", "\"1\"", "-", ""}) {
+        CAPTURE(none);
+        CHECK_FALSE(json_view(none).integer());
+    }
+}
+
+TEST_CASE("json_view: members and elements come in their order") {
+    std::string seen;
+    for (const auto& [key, value] : json_view(R"({"a\n":[1, 2],"b":"]}","a\n":3})"))
+        seen += *key.string() + "=" + std::string(value.text()) + ";";
+    CHECK(seen == "a\n=[1, 2];b=\"]}\";a\n=3;");
+    seen.clear();
+    for (const auto& [key, value] : json_view(R"( [ "b" , {"c":[]} , null ] )")) {
+        CHECK_FALSE(key);
+        seen += std::string(value.text()) + ";";
+    }
+    CHECK(seen == R"("b";{"c":[]};null;)");
+    for (const char* text : {"", "{}", "[]", "7", "\"ab\"", "[", "{\"a\"", "[,]", "{,}"}) {
+        CAPTURE(text);
+        const json_view none(text);
+        CHECK_FALSE(none.begin() != none.end());
+    }
+}
+
+TEST_CASE("json_view: parse takes JSON in UTF-8 up to its bounds, and an error never quotes it") {
+    const std::string deepest = repeat("[", 100) + repeat("]", 100);
+    const result<json_view> good = json_view::parse(" " + deepest + "\n");
+    REQUIRE(good);
+    CHECK(json_view::parse("\"1234\"", 6));
+    const struct {
+        std::string text;
+        const char* why;
+    } cases[] = {{"[" + deepest + "]", "nested deeper than 100"},
+                 {"\"12345\"", "larger than 6 bytes"},
+                 {"[1,", "syntax error in line 1"},
+                 {"\"\xff\"", "not UTF-8"},
+                 {"1e999", "a number is too large"},
+                 {"", "there is nothing"}};
+    for (const auto& each : cases) {
+        CAPTURE(each.why);
+        const result<json_view> bad =
+            json_view::parse(each.text, each.why[0] == 'l' ? 6 : json_view::max_size);
+        REQUIRE_FALSE(bad);
+        CHECK(bad.error().code == errc::bad_answer);
+        CHECK(bad.error().text == std::string("invalid JSON: ") + each.why);
+    }
+    const std::string longest = "\"" + std::string(json_view::max_size - 2, 'x') + "\"";
+    CHECK(json_view::parse(longest));
+    CHECK_FALSE(json_view::parse(longest + " "));
+}
+
+// ---- picojson ----
+
+TEST_CASE("json_view: picojson gets only what it reads without a throw or a deep stack") {
+    const result<picojson::object> object = as<picojson::object>(R"({"a":[1.5,"x",null]})");
+    REQUIRE(object);
+    CHECK(object->at("a").get(1).get<std::string>() == "x");
+    CHECK(as<picojson::array>("[[]]")->size() == 1);
+    CHECK(as<picojson::value>("null")->is<picojson::null>());
+    CHECK(as<picojson::object>("[]").error().code == errc::invalid_argument);
+    CHECK(as<picojson::array>("{}").error().code == errc::invalid_argument);
+    const std::string deepest = repeat("{\"a\":", 100) + "1" + repeat("}", 100);
+    CHECK(as<picojson::value>(deepest));
+    for (const std::string& bad :
+         {repeat("{\"a\":", 200000), repeat("[", 200000), std::string("[1e999]"), "[" + deepest + "]",
+          std::string("007"), std::string("1 2"), std::string()}) {
+        const result<picojson::value> read = as<picojson::value>(bad);
+        REQUIRE_FALSE(read);
+        CHECK(read.error().code == errc::bad_answer);
+    }
+    CHECK(write_picojson(parse("{\"b\":[1,true,null],\"a\":\"x\"}")) == "{\"a\":\"x\",\"b\":[1,true,null]}");
+}

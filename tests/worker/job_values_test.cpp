@@ -1,0 +1,98 @@
+// Handlers that take and give picojson's values.
+#include "comma_locale.hpp"
+#include "recorder.hpp"
+
+#include <picojson.h>
+
+using namespace ojs;
+using recorder::make_job;
+
+namespace {
+
+template <class Handler>
+recorder::call settle_with(const std::string& args_json, Handler handler,
+                           const std::string& meta_json = "{}") {
+    recorder::transport wire;
+    job given = make_job("a");
+    given.args_json = args_json;
+    given.meta_json = meta_json;
+    wire.give(std::move(given));
+    worker worker(recorder::options(), wire);
+    worker.register_handler("work", std::move(handler));
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("fetch", 2));
+    REQUIRE(worker.stop(recorder::guard));
+    REQUIRE(wire.settlements("a").size() == 1);
+    return wire.settlements("a").front();
+}
+
+picojson::value number(double of) {
+    return picojson::value(of);
+}
+
+}  // namespace
+
+TEST_CASE("job values: arguments come as picojson's values, or as an error that names the argument") {
+    const std::string deep = std::string(200, '[') + std::string(200, ']');
+    settle_with(R"([{"n":1.5,"l":["x"]},[1,2],"s",)" + std::string("\"\xff\",") + deep + "]",
+                [](job_context& job) {
+                    CHECK(job.arg<picojson::value>(0)->get("n").get<double>() == 1.5);
+                    CHECK(job.require<picojson::object>(0).at("l").get(0).get<std::string>() == "x");
+                    CHECK(job.arg<picojson::array>(1)->size() == 2);
+                    CHECK(job.arg<picojson::value>(2)->get<std::string>() == "s");
+                    const result<picojson::array> no_array = job.arg<picojson::array>(0);
+                    REQUIRE_FALSE(no_array);
+                    CHECK(no_array.error().code == errc::invalid_argument);
+                    CHECK(no_array.error().text == "argument 0: not a JSON value of that type");
+                    CHECK(job.arg<picojson::value>(3).error().text == "argument 3: invalid JSON: not UTF-8");
+                    CHECK(job.arg<picojson::value>(4).error().text ==
+                          "argument 4: invalid JSON: nested deeper than 100");
+                    CHECK(job.arg<picojson::value>(5).error().text == "the job has no argument 5");
+                    CHECK(job.args<picojson::array>().error().code == errc::bad_answer);
+                });
+    settle_with("[1,[2]]", [](job_context& job) {
+        CHECK(job.args<picojson::array>()->at(1).get(0).get<double>() == 2);
+        CHECK(job.args<picojson::value>()->get(0).get<double>() == 1);
+        CHECK(job.args<picojson::object>().error().code == errc::invalid_argument);
+    });
+}
+
+TEST_CASE("job values: a value that a handler returns is the result") {
+    const auto result_of = [](auto handler) { return settle_with("[]", handler).result_json; };
+    CHECK(result_of([](job_context&) {
+              return picojson::value(picojson::object{{"n", number(2)}});
+          }) == R"({"n":2})");
+    CHECK(result_of([](job_context&) -> outcome { return picojson::value("text"); }) == R"("text")");
+    CHECK(result_of([](job_context&) { return outcome::done(number(0.5)); }) == "0.5");
+    CHECK(result_of([](job_context&) { return outcome::done(picojson::value(std::string("a\xff"))); }) ==
+          "\"a\xef\xbf\xbd\"");
+}
+
+TEST_CASE("job values: a checkpoint is saved as a value and found again as one") {
+    settle_with(
+        "[]",
+        [](job_context& job) {
+            CHECK(job.checkpoint<picojson::object>()->at("page").get<double>() == 7);
+            CHECK(job.checkpoint<picojson::array>().error().code == errc::invalid_argument);
+            CHECK(job.save_checkpoint(picojson::value(picojson::array{number(8.5)})));
+            CHECK(job.checkpoint() == "[8.5]");
+            CHECK(job.checkpoint<picojson::value>()->get(0).get<double>() == 8.5);
+            CHECK(job.save_checkpoint(picojson::value(std::string("\xff"))).error().code ==
+                  errc::invalid_argument);
+            CHECK(job.save_checkpoint(picojson::value()));
+            CHECK(job.checkpoint<picojson::value>()->is<picojson::null>());
+        },
+        R"({"checkpoint":{"page":7}})");
+}
+
+TEST_CASE("job values: numbers keep their point in a locale that has a comma") {
+    const test::comma_locale locale;
+    if (!locale) MESSAGE("skipped: there is no locale with a decimal comma, and localedef cannot make one");
+    const recorder::call settled = settle_with("[1.5]", [](job_context& job) {
+        CHECK(job.arg<picojson::value>(0)->get<double>() == 1.5);
+        CHECK(job.save_checkpoint(number(2.5)));
+        CHECK(job.checkpoint() == "2.5");
+        return outcome::done(number(3.5));
+    });
+    CHECK(settled.result_json == "3.5");
+}
