@@ -85,7 +85,6 @@
 #include <vector>
 
 // ==== base/config.hpp ====
-
 // Version, and every macro of the library, in one complete table.
 // clang-format off
 //   macro                        default   meaning
@@ -180,7 +179,6 @@
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 // ==== base/error.hpp ====
-
 // error and result<T>: how functions of the library report failure. Nothing is thrown across the API.
 
 namespace ojs {
@@ -302,7 +300,6 @@ class [[nodiscard]] result<void> {
 };
 
 // ==== base/detail/exchange.hpp ====
-
 // exchange and swap: without the questions that those of <utility> ask of each type. With those the header compiles 13 %
 // longer.
 
@@ -324,7 +321,6 @@ T exchange(T& place, std::decay_t<T> next) {
 }
 
 // ==== base/detail/array.hpp ====
-
 // array<T>: what the library needs of std::vector for types of its own. With std::vector the header compiles 26 % longer.
 
 // Every place that is reserved holds a T, so T has a default constructor. Thread-safe as far as T is, like a vector.
@@ -409,7 +405,6 @@ std::size_t first_not_before(std::size_t from, std::size_t to, IsBefore is_befor
 }
 
 // ==== base/detail/text.hpp ====
-
 // Text helpers, so that no stream is needed: concatenation, whole-number parsing, errno texts.
 
 // One part of a concatenation: text, or a number to be written in decimal.
@@ -474,7 +469,6 @@ std::string json_quote(std::string_view text);
 }  // namespace detail
 
 // ==== base/duration.hpp ====
-
 // Durations as people write them in the environment: 500ms, 1m30s, 1h.
 
 // The one clock of the library: steady, so that setting the time of day moves no deadline.
@@ -512,7 +506,6 @@ result<std::chrono::milliseconds> parse_duration(std::string_view text);
 std::string format_duration(std::chrono::milliseconds duration);
 
 // ==== base/detail/atomic.hpp ====
-
 // atomic: std::atomic, under a name that the model checker can give to its own.
 
 namespace detail {
@@ -539,7 +532,6 @@ inline std::uint64_t read_counter(const counter& of) noexcept {
 }
 
 // ==== base/detail/ref.hpp ====
-
 // ref<T>: a counted reference. <memory> takes a third of what <string>, <vector>, <chrono> and <atomic> take together.
 
 // Base of everything shared between threads whose lifetimes differ.
@@ -593,7 +585,6 @@ ref<T> make_ref(Args&&... args) {
 }
 
 // ==== base/function.hpp ====
-
 // function<R(A...)>: a callable, or none. With std::function the header compiles 24 % longer, and the separate form 32 %.
 
 // A callable that can be compared with nullptr, as function pointers, std::function and its like can, may be empty.
@@ -665,7 +656,6 @@ class function<R(Args...)> {
 };
 
 // ==== base/environment.hpp ====
-
 // environment_lookup: where environment variables are looked up.
 
 // Finds an environment variable; null if unset.
@@ -679,7 +669,6 @@ inline const char* find_variable(const environment_lookup& lookup, const char* n
 }
 
 // ==== base/detail/sync.hpp ====
-
 // Mutex, condition and thread on pthreads: waits on the steady clock, and a stack size. With std::mutex and its locks alone
 // the header compiles 5 % longer.
 
@@ -810,7 +799,6 @@ class thread {
 };
 
 // ==== base/detail/fd.hpp ====
-
 // unique_fd: a file descriptor with an owner.
 
 class unique_fd {
@@ -841,7 +829,6 @@ class unique_fd {
 }  // namespace detail
 
 // ==== base/finding.hpp ====
-
 // finding: what a check found wrong or worth knowing, and what to do about it.
 
 enum class severity { info, warning, error };
@@ -863,7 +850,6 @@ severity worst(const std::vector<finding>& findings) noexcept;
 std::string format_findings(const std::vector<finding>& findings);
 
 // ==== base/log.hpp ====
-
 // Log records, the hook that receives them, and the default sink.
 
 enum class log_level { debug, info, warn, error, off };
@@ -951,7 +937,6 @@ inline void write_log_line(int fd, std::string line) {
 }
 
 // ==== core/detail/wake.hpp ====
-
 // wake: a descriptor that becomes readable, written to from anywhere, a signal handler included.
 
 namespace detail {
@@ -979,7 +964,6 @@ int poll_timeout(time_point deadline) noexcept;
 }  // namespace detail
 
 // ==== core/lifecycle.hpp ====
-
 // lifecycle: where a process stands between running and terminated, in one word.
 //
 // Every event (a signal, a directive, a call) goes through one table, see transition_for() below, and is applied to
@@ -1171,7 +1155,6 @@ class lifecycle {
 };
 
 // ==== core/drain_barrier.hpp ====
-
 // drain_barrier: a gate with a count. Nothing enters after close() returned, and the last one out wakes the waiter.
 
 class drain_barrier {
@@ -1252,7 +1235,6 @@ class drain_barrier {
 };
 
 // ==== core/cancel_token.hpp ====
-
 // cancel_source and cancel_token: asking a piece of work to return.
 
 enum class cancel_reason : std::uint8_t {
@@ -1423,7 +1405,6 @@ class cancel_source {
 };
 
 // ==== core/shutdown_sequence.hpp ====
-
 // shutdown_sequence: named steps at the end of a program, none holding up the rest.
 
 namespace detail {
@@ -1554,7 +1535,6 @@ shutdown_sequence::step_call shutdown_sequence::as_call(Step&& step) {
 }
 
 // ==== core/signals.hpp ====
-
 // signals: turns SIGTERM, SIGINT, SIGTSTP and others into events of a lifecycle.
 
 struct signal_options {
@@ -1641,7 +1621,6 @@ result<void> check_stop_signals(const std::vector<int>& numbers, bool reclaim);
 }  // namespace detail
 
 // ==== host/termination_mode.hpp ====
-
 // termination_mode: the file that says whether a stop is a normal one or a reclaim. [Spot, WIRE 3]
 
 // What the file holds: NORMAL_SHUTDOWN, SPOT_RECLAIM, or anything that is neither. All but the first mean reclaim: it is
@@ -1661,7 +1640,6 @@ struct termination_mode {
 termination_mode read_termination_mode(const std::string& path);
 
 // ==== host/container.hpp ====
-
 // container: whether this process runs in one, and whether PID 1 passes signals on.
 
 // Where to look. The defaults are this process and the machine it runs on.
@@ -1721,7 +1699,6 @@ container_info detect_container(const container_probe& where = {});
 std::vector<finding> check_pid1(const container_info& info);
 
 // ==== net/http_message.hpp ====
-
 // http_request and http_response, and the limits both sides keep.
 
 struct http_header {
@@ -1755,7 +1732,6 @@ struct http_limits {
 };
 
 // ==== net/byte_stream.hpp ====
-
 // byte_stream: what https:// is spoken over. Derive from it to bring a TLS library; none is built in.
 
 enum class stream_status {
@@ -1805,7 +1781,6 @@ byte_stream_ref make_stream(Args&&... args) {
 }
 
 // ==== net/http_client.hpp ====
-
 // http_client: HTTP/1.1 with one deadline a request and a pool of kept connections.
 
 struct http_client_options {
@@ -1855,7 +1830,6 @@ class http_client {
 };
 
 // ==== net/json_view.hpp ====
-
 // json_view: a read-only view of JSON text, which it walks and never copies.
 
 enum class json_type { none, null, boolean, number, string, array, object };
@@ -1963,7 +1937,6 @@ bool is_json_number(std::string_view source) noexcept;
 }  // namespace ojs
 
 // ==== net/detail/picojson_value.hpp ====
-
 // picojson_value: values of picojson from and to JSON text, where a file includes <picojson.h>, before or after.
 
 namespace picojson {
@@ -2030,7 +2003,6 @@ result<T> json_view::as() const {
 }
 
 // ==== worker/dialect.hpp ====
-
 // dialect: where backends and documents disagree, each choice a field; presets.
 
 struct dialect {
@@ -2070,7 +2042,6 @@ struct dialect {
 };
 
 // ==== worker/job.hpp ====
-
 // job: what a worker claims.
 
 // A claimed job as the backend sent it. [WP FETCH]
@@ -2090,7 +2061,6 @@ struct job {
 };
 
 // ==== worker/job_context.hpp ====
-
 // job_context and outcome: what a handler gets, and what it may answer.
 
 // What a handler says about its job. Returning nothing means done(), unless the handler saw that it was
@@ -2292,7 +2262,6 @@ struct handler_options {
 using job_handler = function<outcome(job_context&)>;
 
 // ==== worker/exit_status.hpp ====
-
 // exit_status: what a worker's process tells whoever started it.
 
 // Exit statuses of run(), and so of a program that returns them from main.
@@ -2308,7 +2277,6 @@ inline constexpr int signal_base = 128;  // plus the number of the third stop si
 }  // namespace exit_status
 
 // ==== worker/transport.hpp ====
-
 // transport: the operations between a worker and whatever holds its jobs. Derive from it to bring your own.
 
 struct worker_identity {
@@ -2429,7 +2397,6 @@ transport_ref make_transport(Args&&... args) {
 }
 
 // ==== worker/transport_scheme.hpp ====
-
 // transport_scheme: opens the transport that the scheme of worker_options::url names.
 
 struct worker_options;
@@ -2465,7 +2432,6 @@ class transport_schemes {
 };
 
 // ==== worker/transports/memory.hpp ====
-
 // memory_transport: a queue in this process, for tests and first tries.
 
 // A job as the queue sees it.
@@ -2510,7 +2476,6 @@ class memory_transport : public transport {
 };
 
 // ==== worker/transports/http.hpp ====
-
 // http_transport: the OJS worker protocol over HTTP/1.1. [WP, HTTP binding]
 
 struct http_transport_options {
@@ -2596,7 +2561,6 @@ class http_transport : public transport {
 };
 
 // ==== worker/worker_part.hpp ====
-
 // worker_part: the seam between a worker and its extensions.
 
 struct worker_options;
@@ -2704,7 +2668,6 @@ class worker_parts {
 };
 
 // ==== worker/worker_options.hpp ====
-
 // worker_options: everything about a worker that can be set, by code or environment.
 
 // What happens to a job whose type has no handler.
@@ -2825,7 +2788,6 @@ result<void> validate(const worker_options& options);
 int report_usage(const error& failure);
 
 // ==== worker/budget.hpp ====
-
 // budget: whether the grace period fits into what the container grants.
 
 namespace detail {
@@ -2856,7 +2818,6 @@ std::chrono::milliseconds grace_period_for(
     std::chrono::milliseconds safety_margin = std::chrono::milliseconds(10000)) noexcept;
 
 // ==== worker/startup_findings.hpp ====
-
 // startup_findings: what stands in the way of a clean stop, as a worker logs it.
 
 // The cheap checks of doctor(), which a worker logs at start: budgets, variables, PID 1, the termination-mode file, and in
@@ -2865,7 +2826,6 @@ std::vector<finding> startup_findings(const worker_options& options, const conta
                                       std::chrono::milliseconds closing = std::chrono::milliseconds(0));
 
 // ==== worker/worker.hpp ====
-
 // worker: fetches jobs, runs them, and stops without losing one. [GS 4, 5]
 
 // What became of the jobs a worker claimed.
@@ -3077,7 +3037,6 @@ class worker {
 #include <cstring>
 
 // ==== base/detail/small_file.hpp ====
-
 // read_small_file: a file of somebody else's making, read up to a limit and without ever blocking.
 
 namespace ojs {
@@ -3098,7 +3057,6 @@ struct small_file {
 small_file read_small_file(const std::string& path, std::size_t limit);
 
 // ==== base/detail/new_file.hpp ====
-
 // write_new_file: a file with its content on the disk, or none.
 
 // 0600, in `folder`, a descriptor or AT_FDCWD. 0 or the errno: EEXIST where something has the name. Thread-safe.
@@ -3108,7 +3066,6 @@ int write_new_file(int folder, const std::string& name, std::string_view text);
 bool sync_descriptor(int fd) noexcept;
 
 // ==== base/detail/proc.hpp ====
-
 // proc: what /proc tells about processes; nothing where there is none, or where OJS_SHUTDOWN_USE_PROC is 0.
 
 inline constexpr std::size_t longest_proc_file = 64 * 1024;
@@ -3153,7 +3110,6 @@ bool same_program(std::string_view root, const process_facts& a, const process_f
 array<pid_t> all_processes(std::string_view root);
 
 // ==== base/detail/clock.hpp ====
-
 // clock: the time of day, and how it is written. What waits uses the steady clock; see duration.hpp.
 
 std::int64_t wall_clock_ms() noexcept;  // since 1970
@@ -3162,7 +3118,6 @@ std::string utc_text(std::int64_t ms_since_1970);
 std::string utc_timestamp();  // of now
 
 // ==== base/detail/signal_names.hpp ====
-
 // signal_names: what signals are called, in one table.
 
 inline constexpr int signal_limit = 128;  // every number is below it
@@ -3178,7 +3133,6 @@ const char* stop_signal_fault(int number, bool reclaim) noexcept;
 bool ends_process(int number) noexcept;
 
 // ==== base/detail/backoff.hpp ====
-
 // backoff: the pauses between tries of something that fails.
 
 // Pauses that double from `first` to `last`, each cut by a random part of its half, so that workers that
@@ -3214,7 +3168,6 @@ class backoff {
 };
 
 // ==== base/detail/random.hpp ====
-
 // random: a number that no other process has.
 
 // From the kernel; where it gives none, by where and when.
@@ -3254,7 +3207,6 @@ namespace detail {
 }  // namespace detail
 
 // ==== base/detail/text.ipp ====
-
 namespace detail {
 
 OJS_SHUTDOWN_INLINE void text_part::append_to(std::string& out) const {
@@ -3518,7 +3470,6 @@ OJS_SHUTDOWN_INLINE std::string format_duration(std::chrono::milliseconds durati
 }
 
 // ==== base/detail/clock.ipp ====
-
 namespace detail {
 
 OJS_SHUTDOWN_INLINE std::int64_t wall_clock_ms() noexcept {
@@ -4038,7 +3989,6 @@ OJS_SHUTDOWN_INLINE std::string format_findings(const std::vector<finding>& find
 }
 
 // ==== base/detail/small_file.ipp ====
-
 namespace detail {
 
 inline small_file cannot_open(int failed) {
@@ -4340,7 +4290,6 @@ OJS_SHUTDOWN_INLINE bool ends_process(int number) noexcept {
 }  // namespace ojs
 
 // ==== core/detail/wake.ipp ====
-
 #if OJS_SHUTDOWN_USE_EVENTFD
 #include <sys/eventfd.h>
 #endif
@@ -5001,7 +4950,6 @@ OJS_SHUTDOWN_INLINE bool cancel_source::cancel(cancel_reason reason) {
 }
 
 // ==== core/shutdown_sequence.ipp ====
-
 namespace detail {
 
 // What each step has, also when the time of all is over, or when they are hurried.
@@ -5314,7 +5262,6 @@ OJS_SHUTDOWN_INLINE std::vector<step_result> shutdown_sequence::run(const sequen
 }
 
 // ==== core/signals.ipp ====
-
 namespace detail {
 
 // A SIGTTIN of ours to one of our threads, which is no event: see operating/detail/thread_stack.ipp.
@@ -5785,7 +5732,6 @@ OJS_SHUTDOWN_INLINE std::string signal_name(int number) {
 }
 
 // ==== host/termination_mode.ipp ====
-
 namespace detail {
 
 inline constexpr std::size_t longest_termination_mode = 4096;
@@ -5829,7 +5775,6 @@ OJS_SHUTDOWN_INLINE termination_mode read_termination_mode(const std::string& pa
 }
 
 // ==== host/detail/pid1.ipp ====
-
 // pid1: what PID 1 is, and what it does with our signals.
 
 namespace detail {
@@ -5974,7 +5919,6 @@ inline void look_at_pid1(const container_probe& where, container_info& out) {
 }
 
 // ==== host/detail/container_evidence.ipp ====
-
 // container_evidence: what says that this is a container, and of which runtime.
 
 struct named_runtime {
@@ -6339,7 +6283,6 @@ OJS_SHUTDOWN_INLINE std::vector<finding> check_pid1(const container_info& info) 
 }
 
 // ==== net/detail/url.hpp ====
-
 // endpoint: where to connect to or listen, as parsed from a URL or an address.
 
 namespace detail {
@@ -6371,7 +6314,6 @@ bool is_fixed_host(std::string_view header);
 std::string host_port(std::string_view host, std::uint16_t port);
 
 // ==== net/detail/socket.hpp ====
-
 // Sockets with deadlines: resolve, connect, send, receive. Every socket is non-blocking and close-on-exec.
 
 struct socket_address {
@@ -6518,7 +6460,6 @@ OJS_SHUTDOWN_INLINE std::string_view find_header(const http_headers& headers,
 }
 
 // ==== net/detail/http_parser.ipp ====
-
 // http_parser: takes HTTP/1.1 messages apart as their bytes arrive. Client and server share it.
 
 namespace detail {
@@ -7456,7 +7397,6 @@ OJS_SHUTDOWN_INLINE result<unique_fd> connect_socket(const socket_addresses& add
 }
 
 // ==== net/detail/connection.ipp ====
-
 // connection: what a client sends a request on: a socket, and the stream over it where there is one.
 
 // How long something may wait: until the deadline, or until a descriptor (-1: none) is readable.
@@ -7877,7 +7817,6 @@ OJS_SHUTDOWN_INLINE result<http_response> http_client::send(const http_request& 
 }  // namespace ojs
 
 // ==== net/json_view.ipp ====
-
 #ifdef __APPLE__
 #include <xlocale.h>
 #endif
@@ -8367,7 +8306,6 @@ OJS_SHUTDOWN_INLINE json_view::iterator& json_view::iterator::operator++() {
 }
 
 // ==== worker/engine/verdict.ipp ====
-
 // verdict: what to tell the backend about a job.
 
 namespace detail {
@@ -8391,7 +8329,6 @@ struct verdict {
 };
 
 // ==== worker/engine/active_job.ipp ====
-
 // active_job: a claimed job until it is settled, and the table of all of them.
 
 struct registered_handler : ref_counted {
@@ -8730,7 +8667,6 @@ class job_table {
 };
 
 // ==== worker/engine/beat_schedule.ipp ====
-
 // beat_schedule: when the next heartbeat is due, and who waits for its answer.
 
 // What a thread that beats is to do next.
@@ -8920,7 +8856,6 @@ class beat_schedule {
 };
 
 // ==== worker/engine/parts.ipp ====
-
 // part_list: the parts of one worker, from its start to its last thread.
 
 // start() and stop() are of one thread, while no other knows of the parts yet, or no longer by promise.
@@ -8976,7 +8911,6 @@ class part_list {
 };
 
 // ==== worker/engine/queue_gate.ipp ====
-
 // queue_gate: which of its queues a worker fetches from, while it runs.
 
 // Quiet and running, for each queue. Any resume of the worker's lifecycle opens those that were quieted before it, so
@@ -9039,7 +8973,6 @@ class queue_gate {
 };
 
 // ==== worker/engine/job_tally.ipp ====
-
 // job_tally: what became of a worker's jobs, as report(), the log and parts tell it.
 
 // Thread-safe.
@@ -9104,7 +9037,6 @@ class job_tally {
 };
 
 // ==== worker/engine/report_limits.ipp ====
-
 // report_limits: until when a stop lets jobs be reported, and when a failed report is tried again.
 
 // time_point::max() until the stop begins. Thread-safe.
@@ -9146,7 +9078,6 @@ class report_limits {
 };
 
 // ==== worker/engine/worker_context.ipp ====
-
 // worker_context: what the parts of one worker share.
 
 // Holds a ticket of `gate` while a thread is in user code. On the stack.
@@ -9402,7 +9333,6 @@ OJS_SHUTDOWN_INLINE dialect dialect::spot_controller() {
 }
 
 // ==== worker/job_context.ipp ====
-
 namespace detail {
 
 OJS_SHUTDOWN_INLINE error argument_error(std::size_t index, const error& why) {
@@ -9646,7 +9576,6 @@ OJS_SHUTDOWN_INLINE void transport::when_jobs_are_revoked(
     function<void(const std::string& job_id)> /*tell*/) {}
 
 // ==== worker/transports/memory.ipp ====
-
 namespace detail {
 
 struct memory_node : ref_counted {
@@ -9877,7 +9806,6 @@ OJS_SHUTDOWN_INLINE result<heartbeat_answer> memory_transport::heartbeat(const h
 }
 
 // ==== worker/transports/job_json.ipp ====
-
 // job_json: a job and its error as JSON, for every transport that keeps them so.
 
 namespace detail {
@@ -9952,7 +9880,6 @@ inline std::string details_of(const job_error& failure) {
 }
 
 // ==== worker/transports/http/requests.ipp ====
-
 // What the HTTP transport sends: the bodies of its requests, in every form that backends want them. [WIRE 1]
 
 inline std::string json_strings(const std::vector<std::string>& values) {
@@ -10057,7 +9984,6 @@ inline std::string schema_heartbeat_body(const heartbeat_request& request) {
 }
 
 // ==== worker/transports/http/answers.ipp ====
-
 // What the HTTP transport makes of the answers it gets. [WIRE 1]
 
 // Retry-After in whole seconds; the date form, and anything over an hour, count as not said.
@@ -10528,7 +10454,6 @@ OJS_SHUTDOWN_INLINE result<std::string> http_transport::load_checkpoint(const st
 }
 
 // ==== worker/transport_scheme.ipp ====
-
 namespace detail {
 
 // What stands before the colon; empty: no scheme. [RFC 3986 3.1]
@@ -10699,7 +10624,6 @@ OJS_SHUTDOWN_INLINE std::string transport_schemes::names() const {
 }
 
 // ==== worker/worker_options.ipp ====
-
 namespace detail {
 
 inline constexpr std::chrono::milliseconds least_poll_interval{1};
@@ -11058,7 +10982,6 @@ OJS_SHUTDOWN_INLINE int report_usage(const error& failure) {
 }
 
 // ==== worker/budget.ipp ====
-
 namespace detail {
 
 OJS_SHUTDOWN_INLINE std::chrono::milliseconds last_beat_time(
@@ -11206,7 +11129,6 @@ OJS_SHUTDOWN_INLINE std::chrono::milliseconds grace_period_for(
 }  // namespace ojs
 
 // ==== worker/startup_findings.ipp ====
-
 extern "C" char** environ;
 
 namespace ojs {
@@ -11324,7 +11246,6 @@ OJS_SHUTDOWN_INLINE std::vector<finding> startup_findings(const worker_options& 
 }
 
 // ==== worker/engine/settlement.ipp ====
-
 // settle: tells the backend what became of a job, until it answers. Who may report a job is the first to
 // active_job::take() it.
 
@@ -11617,7 +11538,6 @@ inline void settle(worker_context& worker, active_job& job, verdict report) {
 }
 
 // ==== worker/engine/heartbeat.ipp ====
-
 // heartbeat: the threads that beat, to the very last request of the worker.
 
 // Heartbeats, on threads that do nothing else, so that no slow FETCH or ACK ever delays one; nor does a beat whose answer
@@ -11895,7 +11815,6 @@ class heartbeat : public ref_counted {
 };
 
 // ==== worker/engine/placed_list.ipp ====
-
 // placed_list: members know their place in it, so that taking one out takes the same time however many there are.
 
 template <class T>
@@ -11925,7 +11844,6 @@ class placed_list {
 };
 
 // ==== worker/engine/running_jobs.ipp ====
-
 // running_jobs: the jobs that have a thread, until that is home again.
 
 // When the supervisor looks at the jobs next. It says so before it goes through them, and again after: so either it sees
@@ -11983,7 +11901,6 @@ class running_jobs {
 };
 
 // ==== worker/engine/pool_threads.ipp ====
-
 // pool_threads: the threads of a pool, from their start until they are joined or left to themselves.
 
 // Threads that begin together: whoever starts them does not compete with those it has started.
@@ -12130,7 +12047,6 @@ class pool_threads {
 };
 
 // ==== worker/engine/cancel_calls.ipp ====
-
 // cancel_calls: calls back who asked to be told of a job's cancellation.
 
 // On threads of the pool, because user code may block. If none can be created, the caller's thread makes the calls: a job
@@ -12241,7 +12157,6 @@ class cancel_calls {
 };
 
 // ==== worker/engine/report_queue.ipp ====
-
 // report_queue: jobs to be settled beside the threads that run them.
 
 // Many round trips at once, each on a thread of the pool, because a stop has little time. Thread-safe.
@@ -12437,7 +12352,6 @@ class report_queue {
 };
 
 // ==== worker/engine/run_job.ipp ====
-
 // run_job: calls a job's handler, on the thread that has the job, and settles it.
 
 // A handler called fork() and its child came back here. Two processes must not report one job.
@@ -12490,7 +12404,6 @@ inline void run_job(worker_context& worker, active_job& job, next_look& looks) {
 }
 
 // ==== worker/engine/unknown_types.ipp ====
-
 // unknown_types: how long jobs of types without a handler are held before they are handed back.
 
 // Thread-safe. All jobs of a type go back together, after a back-off that doubles from 100 ms to 5 s: their number does not
@@ -12533,7 +12446,6 @@ class unknown_types {
 };
 
 // ==== worker/engine/job_intake.ipp ====
-
 // job_intake: fetches jobs, and reports at once those that cannot run here.
 
 // Thread-safe: FETCHes may overlap.
@@ -12731,7 +12643,6 @@ class job_intake {
 };
 
 // ==== worker/engine/job_slots.ipp ====
-
 // job_slots: how many jobs a worker takes at a time: as many as it was told to, or as it gets threads for.
 
 // The pool's mutex guards all but retry_at().
@@ -12792,7 +12703,6 @@ class job_slots {
 };
 
 // ==== worker/engine/fetch_schedule.ipp ====
-
 // fetch_schedule: when the next FETCH is due.
 
 // At once while jobs come or news do, then by the poll interval; after a failure, when its pause is over. The pool's mutex
@@ -12835,7 +12745,6 @@ class fetch_schedule {
 };
 
 // ==== worker/engine/job_pool.ipp ====
-
 // job_pool: the threads that run jobs and, one at a time, fetch them.
 
 // The threads that run jobs, at most `concurrency`, each with at most one job. They FETCH for themselves, and hand what
@@ -13196,7 +13105,6 @@ class job_pool : public ref_counted {
 };
 
 // ==== worker/engine/stuck_watch.ipp ====
-
 // stuck_watch: cancels jobs at their timeout, logs those that the backend has cancelled, reports stuck ones, and hands back
 // held ones.
 
@@ -13362,7 +13270,6 @@ class stuck_watch {
 };
 
 // ==== worker/engine/shutdown_steps.ipp ====
-
 // shutdown_steps: runs what the application gave worker::on_shutdown(), on a thread of its own.
 
 class shutdown_steps : public ref_counted {
@@ -13415,7 +13322,6 @@ class shutdown_steps : public ref_counted {
 };
 
 // ==== worker/engine/stop_log.ipp ====
-
 // stop_log: what a worker's log says of its phases, of its stop and of the jobs that hold it up.
 
 // The supervisor's; it changes nothing.
@@ -13598,7 +13504,6 @@ class stop_log {
 };
 
 // ==== worker/engine/supervisor.ipp ====
-
 // supervisor: follows the lifecycle and does what each change asks for: quiet, drain, stop.
 
 // A run() has ended. If any of them abandoned a thread, the last to end calls _exit() with the highest status, so that the
@@ -14065,7 +13970,6 @@ class supervisor {
 };
 
 // ==== worker/engine/part_access.ipp ====
-
 // part_access: a worker as its parts see it.
 
 class part_access final : public running_worker {

@@ -27,7 +27,6 @@ static_assert(false, "ojs_server.hpp is version 0.1.0, ojs_shutdown.hpp is versi
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 // ==== server/draining_server.hpp ====
-
 // draining_server: an HTTP/1.1 server for many connections that fails none as it ends.
 
 namespace ojs {
@@ -138,7 +137,6 @@ bool is_abandoned(const http_request& request) noexcept;
 }  // namespace detail
 
 // ==== server/http_server.hpp ====
-
 // http_server: a small HTTP/1.1 server, bounded in connections, sizes and times.
 
 // As those of draining_server_options.
@@ -180,7 +178,6 @@ class http_server {
 };
 
 // ==== server/service_notifier.hpp ====
-
 // service_notifier: tells systemd, or whoever speaks its protocol, how the service is.
 
 // The notify protocol of sd_notify(3), without libsystemd: one datagram a message to the socket that $NOTIFY_SOCKET
@@ -253,7 +250,6 @@ class service_notifier {
 #include <cerrno>
 
 // ==== server/detail/http_answer.ipp ====
-
 // http_answer: what a server writes.
 
 namespace ojs {
@@ -343,7 +339,6 @@ inline std::string compose_answer(const http_response& answer, bool to_head, boo
 }
 
 // ==== server/detail/listener.ipp ====
-
 // listener: a listening socket and its address; who connects to it.
 
 // Makes a descriptor from accept() ready for use; empty with errno set where there is none.
@@ -491,7 +486,6 @@ class listener {
 };
 
 // ==== server/detail/active_threads.ipp ====
-
 // active_threads: how many of a server's threads look for the next event: one for each processor, and more while those wait.
 
 inline constexpr auto activity_interval = std::chrono::milliseconds(1);
@@ -588,7 +582,6 @@ class active_threads {
 }  // namespace ojs
 
 // ==== server/detail/event_queue.ipp ====
-
 // event_queue: which of many sockets can be read or written, told once to one of several threads.
 
 #if OJS_SHUTDOWN_USE_EPOLL
@@ -756,7 +749,6 @@ class event_queue {
 };
 
 // ==== server/detail/listeners.ipp ====
-
 // listeners: sockets to listen on, opened or taken over, from the addresses that name them.
 
 inline constexpr int first_activated = 3;  // where socket activation begins [sd_listen_fds(3)]
@@ -851,7 +843,6 @@ inline result<void> open_listeners(std::string_view addresses, bool reuse_port, 
 }
 
 // ==== server/detail/server_connection.ipp ====
-
 // server_connection: one connection of a server, gone on with by whichever thread is told of it.
 
 inline constexpr auto overdue_interval = std::chrono::milliseconds(250);
@@ -1725,7 +1716,6 @@ OJS_SHUTDOWN_INLINE std::size_t http_server::stop(time_point deadline) {
 }
 
 // ==== server/detail/http_routes.ipp ====
-
 // http_routes: what a server of ours answers on which path, and whom it refuses: web pages, and who has no token.
 
 namespace detail {
@@ -1856,7 +1846,6 @@ inline int choose_route(const http_route* routes, std::size_t count, const http_
 }
 
 // ==== server/detail/prometheus.ipp ====
-
 // prometheus: counters, histograms and the text they are shown in (exposition format 0.0.4).
 
 // Microseconds as decimal seconds; not by %f, whose decimal point follows the locale.
@@ -2098,7 +2087,6 @@ OJS_SHUTDOWN_INLINE result<void> service_notifier::send(std::string_view assignm
 }
 
 // ==== server/detail/service_report.ipp ====
-
 // service_report: tells the service manager how a program is doing: ready, stopping, alive, needing more time.
 
 namespace detail {
