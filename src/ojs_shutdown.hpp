@@ -106,8 +106,6 @@
 #include "ojs/host/detail/container_evidence.ipp"
 #include "ojs/host/container.ipp"
 
-#include "ojs/net/detail/url.hpp"
-#include "ojs/net/detail/socket.hpp"
 #include "ojs/net/http_message.ipp"
 #include "ojs/net/detail/http_parser.ipp"
 #include "ojs/net/detail/url.ipp"

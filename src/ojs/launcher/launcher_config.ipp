@@ -2,7 +2,7 @@
 
 #include "../base/detail/array.hpp"
 #include "../base/detail/text.hpp"
-#include "../net/detail/url.hpp"
+#include "../net/detail/url.ipp"
 #include "../net/json_view.hpp"
 #include "../worker/worker_options.ipp"
 #include "group_options.ipp"

@@ -5,7 +5,7 @@
 #include "../base/detail/exchange.hpp"
 #include "../base/detail/text.hpp"
 #include "../host/termination_mode.hpp"
-#include "../net/detail/socket.hpp"
+#include "../net/detail/socket.ipp"
 #include "budget.hpp"
 #include "startup_findings.hpp"
 #include "worker_options.ipp"

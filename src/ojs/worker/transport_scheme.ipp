@@ -1,7 +1,7 @@
 #pragma once
 
 #include "../base/detail/text.hpp"
-#include "../net/detail/url.hpp"
+#include "../net/detail/url.ipp"
 #include "transport_scheme.hpp"
 #include "transports/http.hpp"
 #include "transports/memory.hpp"

@@ -8,7 +8,7 @@
 #include "../base/detail/text.hpp"
 #include "../core/signals.hpp"
 #include "../host/container.hpp"
-#include "../net/detail/url.hpp"
+#include "../net/detail/url.ipp"
 #include "transport_scheme.ipp"
 #include "worker_options.hpp"
 

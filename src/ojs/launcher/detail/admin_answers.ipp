@@ -10,7 +10,7 @@
 #include "../../coordinator/coordinator.ipp"
 #include "../../coordinator/detail/rpc.ipp"
 #include "../../core/lifecycle.hpp"
-#include "../../net/detail/url.hpp"
+#include "../../net/detail/url.ipp"
 #include "../../server/detail/http_routes.ipp"
 #include "../../server/http_server.hpp"
 #include "capacity.ipp"

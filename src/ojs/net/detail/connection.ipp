@@ -6,7 +6,7 @@
 
 #include "../../base/detail/text.hpp"
 #include "../byte_stream.hpp"
-#include "socket.hpp"
+#include "socket.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {

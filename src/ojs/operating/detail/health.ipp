@@ -7,7 +7,7 @@
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/clock.hpp"
 #include "../../base/detail/proc.hpp"
-#include "../../net/detail/url.hpp"
+#include "../../net/detail/url.ipp"
 #include "../../server/detail/http_routes.ipp"
 #include "../../server/http_server.hpp"
 #include "../../worker/worker.hpp"

@@ -10,7 +10,7 @@
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../net/detail/http_parser.ipp"
-#include "../../net/detail/socket.hpp"
+#include "../../net/detail/socket.ipp"
 #include "../draining_server.hpp"
 #include "http_answer.ipp"
 
