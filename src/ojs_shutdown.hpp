@@ -122,7 +122,6 @@
 #include "ojs/worker/engine/job_tally.ipp"
 #include "ojs/worker/engine/report_limits.ipp"
 #include "ojs/worker/engine/worker_context.ipp"
-#include "ojs/worker/dialect.ipp"
 #include "ojs/worker/job_context.ipp"
 #include "ojs/worker/transport.ipp"
 #include "ojs/worker/transports/memory.ipp"

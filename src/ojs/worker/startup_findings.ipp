@@ -47,14 +47,14 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) noexcep
     return row[b.size()];
 }
 
-inline std::string_view nearest_variable(std::string_view name) noexcept {
+inline std::string_view nearest_variable(std::string_view name, const array<std::string>& known) noexcept {
     std::string_view nearest;
     std::size_t least = name.size() / 3 + 1;
-    for (std::string_view rest = known_variables; !rest.empty();) {
-        const std::string_view known = next_part(rest, " ");
-        const std::size_t distance = edit_distance(name, known);
-        if (distance < least) nearest = known;
-        if (distance < least) least = distance;
+    for (const std::string& each : known) {
+        const std::size_t distance = edit_distance(name, each);
+        if (distance >= least) continue;
+        nearest = each;
+        least = distance;
     }
     return nearest;
 }
@@ -66,11 +66,12 @@ inline bool is_of_service(std::string_view name) noexcept {
 
 // `variables` as in environ(7).
 inline void check_variables(const char* const* variables, std::vector<finding>& out) {
+    const array<std::string> known = known_variables();
     for (; variables != nullptr && *variables != nullptr; ++variables) {
         const std::string_view all = *variables;
         const std::string_view name = all.substr(0, all.find('='));
         if (name.substr(0, 4) != "OJS_" || name.size() > 64 || is_of_service(name)) continue;
-        const std::string_view nearest = nearest_variable(name);
+        const std::string_view nearest = nearest_variable(name, known);
         if (nearest == name) continue;
         out.push_back(
             {severity::warning, "variable-unknown",
