@@ -188,7 +188,7 @@ class http_exchange final : public ref_counted {
 
     http_attempt receive(connection line, bool is_head, bool may_keep, const http_call& call) {
         using status = http_parser::status;
-        http_parser parser(http_parser::role::answer, options_.limits);
+        http_parser parser(options_.limits);
         parser.begin(is_head);
         char buffer[16 * 1024];
         for (int interim = 0;;) {

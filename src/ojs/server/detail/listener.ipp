@@ -9,7 +9,6 @@
 
 #include "../../base/detail/fd.hpp"
 #include "../../net/detail/socket.ipp"
-#include "../../net/detail/socket.ipp"
 #include "../../net/detail/url.ipp"
 
 namespace ojs {
