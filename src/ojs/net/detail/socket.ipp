@@ -92,15 +92,21 @@ inline unique_fd open_socket(int family, int type = SOCK_STREAM) noexcept {
     return out;
 }
 
-// 1: ready; 0: the deadline passed, however much is ready; -1: poll failed, see errno.
-inline int wait_ready(int fd, short events, time_point deadline) noexcept {
+// How long something may wait: until the deadline, or until a descriptor (-1: none) is readable.
+struct io_limit {
+    time_point deadline;
+    int interrupt_fd = -1;
+};
+
+// Ok, interrupted, failed with errno, or, once the deadline has passed, timed_out, however much is ready.
+inline io_status await_ready(int fd, short events, const io_limit& until) noexcept {
     for (;;) {
-        const int timeout = poll_timeout(deadline);
-        if (timeout == 0) return 0;
-        pollfd waiting{fd, events, 0};
-        const int ready = ::poll(&waiting, 1, timeout);
-        if (ready > 0) return 1;
-        if (ready < 0 && errno != EINTR) return -1;
+        const int timeout = poll_timeout(until.deadline);
+        if (timeout == 0) return io_status::timed_out;
+        pollfd watched[] = {{fd, events, 0}, {until.interrupt_fd, POLLIN, 0}};
+        const int ready = ::poll(watched, until.interrupt_fd < 0 ? 1 : 2, timeout);
+        if (ready > 0) return watched[1].revents != 0 ? io_status::interrupted : io_status::ok;
+        if (ready < 0 && errno != EINTR) return io_status::failed;
     }
 }
 
@@ -112,13 +118,7 @@ inline bool would_block(int failed) noexcept {
 inline void settle_failure(int fd, short events, time_point deadline, io_result& out) noexcept {
     out.sys_errno = errno;
     if (out.sys_errno == EINTR) return;
-    if (!would_block(out.sys_errno)) {
-        out.status = io_status::failed;
-        return;
-    }
-    const int ready = wait_ready(fd, events, deadline);
-    if (ready == 0) out.status = io_status::timed_out;
-    if (ready < 0) out.status = io_status::failed;
+    out.status = would_block(out.sys_errno) ? await_ready(fd, events, {deadline, -1}) : io_status::failed;
 }
 
 inline io_result send_all(int fd, std::string_view bytes, time_point deadline) noexcept {
@@ -138,10 +138,9 @@ inline io_result send_all(int fd, std::string_view bytes, time_point deadline) n
 inline io_result recv_some(int fd, char* buffer, std::size_t size, time_point deadline) noexcept {
     io_result out;
     while (out.bytes == 0 && out.status == io_status::ok) {
-        const int ready = wait_ready(fd, POLLIN, deadline);
-        if (ready <= 0) {
+        out.status = await_ready(fd, POLLIN, {deadline, -1});
+        if (out.status != io_status::ok) {
             out.sys_errno = errno;
-            out.status = ready == 0 ? io_status::timed_out : io_status::failed;
             break;
         }
         const ssize_t got = ::recv(fd, buffer, size, MSG_DONTWAIT);
@@ -283,8 +282,8 @@ inline int connect_unix(int fd, const socket_address& address, time_point deadli
 inline int connect_tcp(int fd, const socket_address& address, time_point deadline) noexcept {
     if (::connect(fd, address.get(), address.length) != 0) {
         if (errno != EINPROGRESS && errno != EINTR) return errno;  // interrupted, it goes on by itself
-        const int ready = wait_ready(fd, POLLOUT, deadline);
-        if (ready <= 0) return ready == 0 ? ETIMEDOUT : errno;
+        const io_status ready = await_ready(fd, POLLOUT, {deadline, -1});
+        if (ready != io_status::ok) return ready == io_status::timed_out ? ETIMEDOUT : errno;
         int failed = 0;
         socklen_t size = sizeof failed;
         if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &size) != 0) return errno;

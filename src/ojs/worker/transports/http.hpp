@@ -71,7 +71,6 @@ class http_transport : public transport {
     using body_maker = function<std::string(int form)>;
     result<http_response> send(const char* method, std::string_view route, std::string body,
                                const http_call& call);
-    result<http_response> post(std::string_view route, std::string body, const http_call& call);
     result<void> tell_registrar(const char* method, const std::string& path, std::string body,
                                 time_point deadline);
     result<settled> read_missing(const std::string& job_id, const http_response& missing,

@@ -64,11 +64,6 @@ OJS_SHUTDOWN_INLINE result<http_client> http_transport::make_client(std::string_
     return http_client::create(url, std::move(options));
 }
 
-OJS_SHUTDOWN_INLINE result<http_response> http_transport::post(std::string_view route, std::string body,
-                                                               const http_call& call) {
-    return send("POST", route, std::move(body), call);
-}
-
 OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(const char* method, std::string_view route,
                                                                std::string body, const http_call& call) {
     http_request request;
@@ -120,7 +115,7 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_in_form(form_choi
     error refused;
     for (const int each : order) {
         if (each >= form.count || (tried >> each & 1U) != 0) continue;
-        result<http_response> answer = post(route, body(each), call);
+        result<http_response> answer = send("POST", route, body(each), call);
         const bool refuses = answer && detail::refuses_form(*answer);
         if (answer && !refuses) keep_form(form, in_use, each, answer->status, refused);
         if (!refuses) return answer;
@@ -133,7 +128,7 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_in_form(form_choi
 
 OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_request& request,
                                                                    time_point deadline) {
-    const result<http_response> answer = post(detail::fetch_route, detail::fetch_body(request),
+    const result<http_response> answer = send("POST", detail::fetch_route, detail::fetch_body(request),
                                               {deadline, resend::if_unsent, request.still_wanted});
     if (!answer && answer.error().code == errc::bad_answer)
         return detail::refused_answer(answer.error().text);
@@ -147,7 +142,7 @@ OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_r
 OJS_SHUTDOWN_INLINE result<settled> http_transport::ack(const ack_request& request, time_point deadline) {
     constexpr std::string_view route = "/workers/ack";
     const result<http_response> answer =
-        post(route, detail::ack_body(request), {deadline, resend::always, nullptr});
+        send("POST", route, detail::ack_body(request), {deadline, resend::always, nullptr});
     return detail::read_settled(route, answer);
 }
 
@@ -156,7 +151,7 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::fail(const fail_request& req
     const http_call call = {deadline, resend::always, nullptr};
     const bool in_full = request.requeue || fail_form_.in_use.load(detail::memory_order::relaxed) == 0;
     if (!request.checkpoint_json.empty() && in_full) {
-        const result<http_response> whole = post(route, detail::fail_body(request, true), call);
+        const result<http_response> whole = send("POST", route, detail::fail_body(request, true), call);
         if (!whole || !detail::refuses_form(*whole)) return detail::read_settled(route, whole);
         // It may be this one checkpoint that is refused: nothing follows for other FAILs.
     }
