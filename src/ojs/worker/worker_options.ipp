@@ -8,7 +8,7 @@
 #include "../base/detail/text.hpp"
 #include "../core/signals.hpp"
 #include "../host/container.hpp"
-#include "../net/detail/url.ipp"
+#include "../net/http_message.ipp"
 #include "transport_scheme.ipp"
 #include "worker_options.hpp"
 
@@ -17,10 +17,7 @@ inline namespace v0_1_0 {
 namespace detail {
 
 inline bool is_visible_ascii(std::string_view text) noexcept {
-    for (const char c : text) {
-        if (c <= ' ' || c > '~') return false;
-    }
-    return true;
+    return all_of(text, [](char c) { return c > ' ' && c <= '~'; });
 }
 
 inline error invalid(std::string text) {
@@ -42,26 +39,6 @@ inline result<void> check_registration_path(const worker_options& options) {
 
 inline constexpr const char* add_operating =
     "include ojs_operating.hpp and write options->parts.add(ojs::operating())";
-
-inline result<void> check_health(const worker_options& options) {
-    if (!is_visible_ascii(options.health_token)) {
-        return invalid("health_token (OJS_HEALTH_TOKEN) may hold visible ASCII characters only");
-    }
-    if (options.health_address.empty()) {
-        if (!options.health_control) return {};
-        return invalid(
-            "health_control (OJS_HEALTH_CONTROL) is on, but there is no health_address (OJS_HEALTH_ADDR)");
-    }
-    const result<endpoint> where = parse_listen_address(options.health_address);
-    if (!where) return invalid(cat({"health_address (OJS_HEALTH_ADDR): ", where.error().text}));
-    if (options.health_control && options.health_token.empty() && !is_local(*where)) {
-        return invalid(
-            cat({"health_control (OJS_HEALTH_CONTROL) without health_token (OJS_HEALTH_TOKEN) needs a "
-                 "health_address (OJS_HEALTH_ADDR) on loopback or unix:, not '",
-                 where->name, "'"}));
-    }
-    return {};
-}
 
 // If neither the grace period nor the container's is set, drain, preStop hook and reports must fit into the platform's
 // default. A dialect with more than the usual 30 s expects a longer one.
@@ -283,14 +260,19 @@ inline result<void> check_stops(const worker_options& options) {
     return check_stop_signals(options.stop_signals, !options.termination_mode_file.empty());
 }
 
-// Whether what the options ask for is there.
+// Whether the extensions that the options ask for are there, and can use them.
 inline result<void> check_extensions(const worker_options& options) {
-    if (options.health_address.empty() || options.parts.has("operating")) return {};
-    return error{errc::unsupported, 0,
-                 cat({"health_address (OJS_HEALTH_ADDR) needs an extension: ", add_operating})};
+    if ((!options.health_address.empty() || options.health_control) && !options.parts.has("operating"))
+        return error{errc::unsupported, 0,
+                     cat({"health_address (OJS_HEALTH_ADDR) needs an extension: ", add_operating})};
+    for (const worker_part_factory& each : options.parts.factories()) {
+        const result<void> valid = each.check ? each.check(options) : result<void>();
+        if (!valid) return valid;
+    }
+    return {};
 }
 
-// All but the URL, which is checked where it is used.
+// All but the URL and the extensions, which are checked where they are used.
 inline result<void> check_options(const worker_options& options) {
     if (options.concurrency < 1 || options.concurrency > 10000)
         return invalid("concurrency must be 1 to 10000");
@@ -303,7 +285,7 @@ inline result<void> check_options(const worker_options& options) {
     for (const std::string& queue : options.queues) {
         if (queue.empty()) return invalid("a queue's name must not be empty");
     }
-    for (const auto check : {check_durations, check_health, check_stops, check_registration_path}) {
+    for (const auto check : {check_durations, check_stops, check_registration_path}) {
         const result<void> valid = check(options);
         if (!valid) return valid;
     }

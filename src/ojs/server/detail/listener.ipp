@@ -9,7 +9,7 @@
 
 #include "../../base/detail/fd.hpp"
 #include "../../net/detail/socket.ipp"
-#include "../../net/detail/url.ipp"
+#include "listen_address.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {

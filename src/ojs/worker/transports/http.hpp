@@ -64,7 +64,7 @@ class http_transport : public transport {
     struct form_choice {
         const char* operation;
         int count;                                        // of its forms, from 0, the one we like best
-        std::string_view (*dropped)(int form);            // what it does not say
+        std::string_view dropped[3];                      // what each does not say
         detail::atomic<int> in_use{0};                    // that the backend takes
         detail::atomic<steady_clock::rep> full_again{0};  // when the first one is tried again
     };

@@ -14,10 +14,8 @@ inline std::string path_segment(std::string_view text) {
     static const char digits[] = "0123456789ABCDEF";
     std::string out;
     for (const char c : text) {
-        const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                           c == '-' || c == '_';
         const auto byte = static_cast<unsigned char>(c);
-        if (plain) {
+        if (is_alphanumeric(c) || c == '-' || c == '_') {
             out += c;
         } else {
             out += {'%', digits[byte >> 4U], digits[byte & 0xfU]};
@@ -32,17 +30,6 @@ inline std::string job_route(const std::string& job_id, std::string_view of_job 
 inline constexpr std::string_view fetch_route = "/workers/fetch";
 inline constexpr std::string_view checkpoint_route_name = "/jobs/{id}/checkpoint";  // for texts
 
-// What a form does not say, for the log.
-inline std::string_view dropped_of_beat(int form) noexcept {
-    static constexpr std::string_view texts[] = {
-        "", "active_jobs in its usual form",
-        "state, active_job_ids, active_job_count, hostname, pid, queues, concurrency, labels, started_at"};
-    return texts[form];
-}
-inline std::string_view dropped_of_fail(int form) noexcept {
-    return form == 0 ? "" : "error.type, requeue, meta.checkpoint; error.code is in details.error_class";
-}
-
 inline error no_checkpoint_route() {
     return {errc::unsupported, 0, "the backend has no route for checkpoints"};
 }
@@ -52,8 +39,13 @@ inline error no_checkpoint_route() {
 OJS_SHUTDOWN_INLINE http_transport::http_transport(http_client client, http_transport_options options)
     : client_(std::move(client)),
       options_(std::move(options)),
-      beat_form_{"heartbeat", 3, detail::dropped_of_beat},
-      fail_form_{"nack", 2, detail::dropped_of_fail} {}
+      beat_form_{"heartbeat",
+                 3,
+                 {"", "active_jobs in its usual form",
+                  "state, active_job_ids, active_job_count, hostname, pid, queues, concurrency, labels, "
+                  "started_at"}},
+      fail_form_{
+          "nack", 2, {"", "error.type, requeue, meta.checkpoint; error.code is in details.error_class"}} {}
 OJS_SHUTDOWN_INLINE http_transport::~http_transport() = default;
 
 OJS_SHUTDOWN_INLINE result<http_client> http_transport::make_client(std::string_view url,
@@ -98,7 +90,7 @@ OJS_SHUTDOWN_INLINE void http_transport::keep_form(form_choice& form, int before
     if (taken == before || !(taken < before ? success : answers_request)) return;
     if (!form.in_use.compare_exchange_strong(before, taken)) return;
     form.full_again.store(deadline_after(options_.form_retry).time_since_epoch().count());
-    if (options_.on_form_change) options_.on_form_change(form.operation, form.dropped(taken), why);
+    if (options_.on_form_change) options_.on_form_change(form.operation, form.dropped[taken], why);
 }
 
 // Tries forms until the backend does not refuse one as such: the one in use and the others from the first on; where the
