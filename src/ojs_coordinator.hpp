@@ -16,7 +16,6 @@ static_assert(false, "ojs_coordinator.hpp is version 0.1.0, ojs_shutdown.hpp is 
 #endif
 // clang-format off: the order matters
 #include "ojs/coordinator/messages.hpp"
-#include "ojs/coordinator/admin_messages.hpp"
 #include "ojs/coordinator/detail/message_fields.hpp"
 #include "ojs/coordinator/message_json.hpp"
 #include "ojs/coordinator/coordinator.hpp"

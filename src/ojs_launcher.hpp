@@ -16,6 +16,8 @@ static_assert(false, "ojs_launcher.hpp is version 0.1.0, ojs_shutdown.hpp is ver
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 // clang-format off: the order matters
+#include "ojs/launcher/admin_messages.hpp"
+#include "ojs/launcher/detail/admin_fields.hpp"
 #include "ojs/launcher/process_info.hpp"
 #include "ojs/launcher/detail/instance.hpp"
 #include "ojs/launcher/detail/state_file.hpp"
@@ -43,6 +45,7 @@ static_assert(false, "ojs_launcher.hpp is version 0.1.0, ojs_shutdown.hpp is ver
 #endif
 
 // clang-format off: the order matters
+#include "ojs/launcher/detail/admin_fields.ipp"
 #include "ojs/launcher/detail/state_file.ipp"
 #include "ojs/launcher/group_options.ipp"
 #include "ojs/launcher/detail/managed_instance.hpp"

@@ -1,4 +1,5 @@
 #include <cctype>
+#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <memory>
@@ -39,27 +40,15 @@ void fill(const array<message_field>& fields, int& next) {
                 *static_cast<std::vector<readiness_check>*>(each.value) = {
                     {text, true}, {"", false}, {"snake_case", true}};
                 break;
-            case field_kind::processes: {
-                auto& processes = *static_cast<std::vector<process_status>*>(each.value);
-                processes.resize(3);  // the last one says nothing
-                fill(view_of(processes[0]).fields, next);
-                fill(view_of(processes[1]).fields, next);
+            case field_kind::enumeration: {
+                const auto last = static_cast<std::int32_t>(each.enumerated->count - 1);
+                std::memcpy(each.value, &last, sizeof last);
                 break;
             }
-            case field_kind::shutdown_state:
-                *static_cast<shutdown_state*>(each.value) = shutdown_state::blocked;
-                break;
-            case field_kind::instance_state:
-                *static_cast<instance_state*>(each.value) = instance_state::crashed;
-                break;
-            case field_kind::retry_policy:
-                *static_cast<retry_policy*>(each.value) = retry_policy::backoff;
-                break;
-            case field_kind::replacement_phase:
-                *static_cast<replacement_phase*>(each.value) = replacement_phase::cancelled;
-                break;
-            case field_kind::readiness_state:
-                *static_cast<readiness_state*>(each.value) = readiness_state::draining;
+            case field_kind::messages:
+                fill(each.list.element(each.value, 0).fields, next);
+                fill(each.list.element(each.value, 1).fields, next);
+                static_cast<void>(each.list.element(each.value, 2));  // the last one says nothing
                 break;
             case field_kind::message: fill(each.fields, next); break;
         }
@@ -88,11 +77,11 @@ bool same_checks(const std::vector<readiness_check>& one, const std::vector<read
     return out;
 }
 
-bool same_processes(std::vector<process_status>& one, std::vector<process_status>& other) {
-    bool out = one.size() == other.size();
-    for (std::size_t i = 0; out && i < one.size(); ++i) {
-        out = same_values(view_of(one[i]).fields, view_of(other[i]).fields);
-    }
+bool same_messages(const message_field& one, const message_field& other) {
+    const std::size_t size = one.list.size(one.value);
+    bool out = size == other.list.size(other.value);
+    for (std::size_t i = 0; out && i < size; ++i)
+        out = same_values(one.list.element(one.value, i).fields, other.list.element(other.value, i).fields);
     return out;
 }
 
@@ -106,14 +95,8 @@ bool same_value(const message_field& one, const message_field& other) {
         case field_kind::checks:
             return same_checks(*static_cast<std::vector<readiness_check>*>(one.value),
                                *static_cast<std::vector<readiness_check>*>(other.value));
-        case field_kind::processes:
-            return same_processes(*static_cast<std::vector<process_status>*>(one.value),
-                                  *static_cast<std::vector<process_status>*>(other.value));
-        case field_kind::shutdown_state: return same<shutdown_state>(one, other);
-        case field_kind::instance_state: return same<instance_state>(one, other);
-        case field_kind::retry_policy: return same<retry_policy>(one, other);
-        case field_kind::replacement_phase: return same<replacement_phase>(one, other);
-        case field_kind::readiness_state: return same<readiness_state>(one, other);
+        case field_kind::enumeration: return std::memcmp(one.value, other.value, sizeof(std::int32_t)) == 0;
+        case field_kind::messages: return same_messages(one, other);
         case field_kind::message: return same_values(one.fields, other.fields);
     }
     return false;
@@ -187,12 +170,8 @@ std::string proto_type(const message_field& of) {
         case field_kind::int64: return "int64";
         case field_kind::texts: return "repeated string";
         case field_kind::checks: return "map<string, bool>";
-        case field_kind::processes: return "repeated ProcessStatus";
-        case field_kind::shutdown_state:
-        case field_kind::readiness_state:
-        case field_kind::instance_state:
-        case field_kind::retry_policy:
-        case field_kind::replacement_phase: return last_name(of.enumerated->name);
+        case field_kind::enumeration: return last_name(of.enumerated->name);
+        case field_kind::messages: return cat({"repeated ", of.list.element(of.value, 0).name});
         case field_kind::message: return of.message_name;
     }
     return "";
@@ -609,10 +588,24 @@ const texts samples = {"true",
                        "[null]",
                        "\"RUNNING \""};
 
+// Of the samples.
+std::set<std::string> numbers_and_names(const enum_type& type) {
+    std::set<std::string> out;
+    for (const std::size_t each : {0, 1, 4}) {
+        if (each < type.count) out.insert(std::to_string(each));
+    }
+    for (std::size_t i = 0; i < type.count; ++i) {
+        for (const std::string name : {"WARMING", "SHUTDOWN_FORCED"}) {
+            if (name == type.values[i]) out.insert("\"" + name + "\"");
+        }
+    }
+    return out;
+}
+
 // Those that are right for a field of that kind, told without the reader.
-std::set<std::string> taken_by(field_kind kind) {
+std::set<std::string> taken_by(const message_field& of) {
     const std::set<std::string> small = {"0", "1", "4", "-1", "\"1\""};
-    switch (kind) {
+    switch (of.kind) {
         case field_kind::text:
             return {"\"\"",         "\"x\"",       "\"1\"", "\"WARMING\"", "\"SHUTDOWN_FORCED\"",
                     "\"shutdown\"", "\"RUNNING \""};
@@ -621,12 +614,8 @@ std::set<std::string> taken_by(field_kind kind) {
         case field_kind::int64: return {"0", "1", "4", "-1", "\"1\"", "3000000000"};
         case field_kind::texts: return {"[]", "[\"x\"]"};
         case field_kind::checks: return {"{}", "{\"x\":true}"};
-        case field_kind::processes: return {"[]"};
-        case field_kind::shutdown_state: return {"0", "1", "4", "\"SHUTDOWN_FORCED\""};
-        case field_kind::instance_state: return {"0", "1", "4", "\"WARMING\""};
-        case field_kind::retry_policy: return {"0", "1"};
-        case field_kind::replacement_phase: return {"0", "1", "4"};
-        case field_kind::readiness_state: return {"0", "1", "4", "\"WARMING\""};
+        case field_kind::enumeration: return numbers_and_names(*of.enumerated);
+        case field_kind::messages: return {"[]"};
         case field_kind::message: return {"{}", "{\"x\":true}", "{\"x\":1}", "{\"x\":null}"};
     }
     return {};
@@ -653,7 +642,7 @@ TEST_CASE("launcher messages: a value of another type is refused by the name of 
         every_field(view.fields, view.name, "", "",
                     [&](const message_field& field, const std::string& path, const std::string& before,
                         const std::string& after) {
-                        const std::set<std::string> taken = taken_by(field.kind);
+                        const std::set<std::string> taken = taken_by(field);
                         for (const std::string& each : samples) {
                             CAPTURE(before + each + after);
                             const std::string fault = fault_in(*message->fresh(), before + each + after);

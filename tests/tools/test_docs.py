@@ -191,8 +191,9 @@ def check_curl_of_launcher(words):
         return
     json.loads(words[words.index("-d") + 1])
     service, method = target[1:].split("/")
-    assert f'manager_service = "{service}"' in read("src/ojs/coordinator/admin_messages.hpp"), service
-    assert f'{{"{method}", "' in read("src/ojs/coordinator/detail/message_fields.hpp"), method
+    assert f'manager_service = "{service}"' in read("src/ojs/launcher/admin_messages.hpp"), service
+    tables = ("coordinator/detail/message_fields.hpp", "launcher/detail/admin_fields.hpp")
+    assert any(f'{{"{method}", "' in read(f"src/ojs/{table}") for table in tables), method
 
 
 def check_curl(words):

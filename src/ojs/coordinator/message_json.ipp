@@ -67,11 +67,10 @@ inline std::string checks_json(const std::vector<readiness_check>& checks) {
 
 inline std::string fields_json(const array<message_field>& fields);
 
-inline std::string processes_json(std::vector<process_status>& processes) {
+inline std::string messages_json(const message_field& from) {
     std::string out;
-    for (process_status& each : processes) {
-        append(out, {out.empty() ? "[" : ",", write_fields(view_of(each))});
-    }
+    for (std::size_t i = 0; i < from.list.size(from.value); ++i)
+        append(out, {out.empty() ? "[" : ",", write_fields(from.list.element(from.value, i))});
     return out.empty() ? out : out + "]";
 }
 
@@ -86,16 +85,11 @@ inline std::string value_json(const message_field& from) {
         case field_kind::texts: return texts_json(*static_cast<const std::vector<std::string>*>(from.value));
         case field_kind::checks:
             return checks_json(*static_cast<const std::vector<readiness_check>*>(from.value));
-        case field_kind::processes:
-            return processes_json(*static_cast<std::vector<process_status>*>(from.value));
         case field_kind::int32:
         case field_kind::int64:
-        case field_kind::shutdown_state:
-        case field_kind::readiness_state:
-        case field_kind::instance_state:
-        case field_kind::retry_policy:
-        case field_kind::replacement_phase: return number_json(from);
+        case field_kind::enumeration: return number_json(from);
         case field_kind::message: return fields_json(from.fields);
+        case field_kind::messages: return messages_json(from);
     }
     return "";
 }
@@ -220,12 +214,11 @@ inline std::string read_checks(std::string_view source, std::vector<readiness_ch
 
 inline std::string read_members(std::string_view object, const array<message_field>& fields);
 
-inline std::string read_processes(std::string_view source, std::vector<process_status>& out) {
+inline std::string read_messages(std::string_view source, const message_field& into) {
     if (source.front() != '[') return ": not a list";
     std::string_view element;
-    while (next_raw_element(source, element)) {
-        out.emplace_back();
-        const std::string fault = read_members(element, view_of(out.back()).fields);
+    for (std::size_t i = 0; next_raw_element(source, element); ++i) {
+        const std::string fault = read_members(element, into.list.element(into.value, i).fields);
         if (!fault.empty()) return fault;
     }
     return "";
@@ -245,16 +238,11 @@ inline std::string read_value(const message_field& into, std::string_view source
             return read_texts(source, *static_cast<std::vector<std::string>*>(into.value));
         case field_kind::checks:
             return read_checks(source, *static_cast<std::vector<readiness_check>*>(into.value));
-        case field_kind::processes:
-            return read_processes(source, *static_cast<std::vector<process_status>*>(into.value));
         case field_kind::int32:
         case field_kind::int64: fault = read_number(into, source, number); break;
-        case field_kind::shutdown_state:
-        case field_kind::readiness_state:
-        case field_kind::instance_state:
-        case field_kind::retry_policy:
-        case field_kind::replacement_phase: fault = read_state(*into.enumerated, source, number); break;
+        case field_kind::enumeration: fault = read_state(*into.enumerated, source, number); break;
         case field_kind::message: return read_members(source, into.fields);
+        case field_kind::messages: return read_messages(source, into);
     }
     if (fault.empty()) put_number(into, number);
     return fault;

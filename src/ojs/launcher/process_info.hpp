@@ -10,8 +10,8 @@
 #include <string>
 
 #include "../base/duration.hpp"
-#include "../coordinator/admin_messages.hpp"
 #include "../process/child_process.hpp"
+#include "admin_messages.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -1,4 +1,4 @@
-// message_fields: the table of all messages, which the reader and the writer of JSON walk.
+// message_fields: the table of the messages, which the reader and the writer of JSON walk.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "../../base/detail/array.hpp"
-#include "../admin_messages.hpp"
 #include "../messages.hpp"
 
 namespace ojs {
@@ -21,23 +20,29 @@ struct enum_type {
     std::size_t count;
 };
 
+// Specialised for each enumeration: `static const enum_type& get() noexcept`.
+template <class Enum>
+struct enum_of;
+
 enum class field_kind : unsigned char {
     text,
     flag,
     int32,
     int64,
-    texts,      // repeated string
-    checks,     // map<string, bool>
-    processes,  // repeated ProcessStatus
-    shutdown_state,
-    readiness_state,
-    instance_state,
-    retry_policy,
-    replacement_phase,
-    message
+    texts,   // repeated string
+    checks,  // map<string, bool>
+    enumeration,
+    message,
+    messages  // repeated message
 };
 
 struct message_view;
+
+// A list of messages, whatever their type is.
+struct message_list {
+    std::size_t (*size)(const void* list);
+    message_view (*element)(void* list, std::size_t index);  // index == size: one is added
+};
 
 // A field of one message that exists: where its value is, and what it is called. The member's own type picks the kind, so
 // no table can say it wrong.
@@ -51,18 +56,12 @@ struct message_field {
         : message_field(no, id, &at, field_kind::texts) {}
     message_field(int no, const char* id, std::vector<readiness_check>& at)
         : message_field(no, id, &at, field_kind::checks) {}
-    message_field(int no, const char* id, std::vector<process_status>& at)
-        : message_field(no, id, &at, field_kind::processes) {}
-    message_field(int no, const char* id, shutdown_state& at)
-        : message_field(no, id, &at, field_kind::shutdown_state) {}
-    message_field(int no, const char* id, readiness_state& at)
-        : message_field(no, id, &at, field_kind::readiness_state) {}
-    message_field(int no, const char* id, instance_state& at)
-        : message_field(no, id, &at, field_kind::instance_state) {}
-    message_field(int no, const char* id, retry_policy& at)
-        : message_field(no, id, &at, field_kind::retry_policy) {}
-    message_field(int no, const char* id, replacement_phase& at)
-        : message_field(no, id, &at, field_kind::replacement_phase) {}
+    template <class Enum>
+    message_field(int no, const char* id, Enum& at) : message_field(no, id, &at, field_kind::enumeration) {
+        enumerated = &enum_of<Enum>::get();
+    }
+    template <class Message>
+    message_field(int no, const char* id, std::vector<Message>& at);
     message_field(int number, const char* name, message_view value);
 
     int number = 0;         // from 1, as in the .proto
@@ -70,6 +69,7 @@ struct message_field {
     field_kind kind = field_kind::message;
     void* value = nullptr;                  // null for a message
     const enum_type* enumerated = nullptr;  // of an enumeration
+    message_list list = {};                 // of a repeated message
     const char* message_name = "";          // of a message, as are its fields
     array<message_field> fields;
 
@@ -83,34 +83,36 @@ struct message_view {
     array<message_field> fields;
 };
 
-message_view view_of(shutdown_request& message);
-message_view view_of(shutdown_ack& message);
-message_view view_of(shutdown_status_request& message);
-message_view view_of(shutdown_status& message);
-message_view view_of(shutdown_metrics& message);
-message_view view_of(shutdown_complete& message);
-message_view view_of(shutdown_complete_ack& message);
-message_view view_of(readiness_request& message);
-message_view view_of(readiness_response& message);
-message_view view_of(readiness_checks& message);
-message_view view_of(ready_notification& message);
-message_view view_of(ready_ack& message);
+// Finds the description of a message here, by its second argument, wherever it is declared.
+struct in_detail {};
+message_view describe(shutdown_request& message, in_detail);
+message_view describe(shutdown_ack& message, in_detail);
+message_view describe(shutdown_status_request& message, in_detail);
+message_view describe(shutdown_status& message, in_detail);
+message_view describe(shutdown_metrics& message, in_detail);
+message_view describe(shutdown_complete& message, in_detail);
+message_view describe(shutdown_complete_ack& message, in_detail);
+message_view describe(readiness_request& message, in_detail);
+message_view describe(readiness_response& message, in_detail);
+message_view describe(readiness_checks& message, in_detail);
+message_view describe(ready_notification& message, in_detail);
+message_view describe(ready_ack& message, in_detail);
 
-message_view view_of(shutdown_process_request& message);
-message_view view_of(shutdown_process_response& message);
-message_view view_of(process_status_request& message);
-message_view view_of(process_status& message);
-message_view view_of(shutdown_group_request& message);
-message_view view_of(shutdown_group_response& message);
-message_view view_of(group_status_request& message);
-message_view view_of(replacement_status& message);
-message_view view_of(group_status& message);
-message_view view_of(rolling_replace_request& message);
-message_view view_of(rolling_replace_response& message);
-message_view view_of(cancel_replace_request& message);
-message_view view_of(cancel_replace_response& message);
-message_view view_of(list_groups_request& message);
-message_view view_of(list_groups_response& message);
+template <class Message>
+message_view view_of(Message& message) {
+    return describe(message, in_detail{});
+}
+
+template <class Message>
+message_field::message_field(int no, const char* id, std::vector<Message>& at)
+    : message_field(no, id, &at, field_kind::messages) {
+    list.size = [](const void* all) { return static_cast<const std::vector<Message>*>(all)->size(); };
+    list.element = [](void* all, std::size_t index) {
+        auto& messages = *static_cast<std::vector<Message>*>(all);
+        if (index == messages.size()) messages.emplace_back();
+        return view_of(messages[index]);
+    };
+}
 
 // What a service's methods take and give.
 struct rpc_method {
@@ -125,15 +127,6 @@ inline constexpr rpc_method lifecycle_methods[] = {
     {"NotifyShutdownComplete", "ShutdownComplete", "ShutdownCompleteAck"},
     {"GetReadinessStatus", "ReadinessRequest", "ReadinessResponse"},
     {"NotifyReady", "ReadyNotification", "ReadyAck"},
-};
-inline constexpr rpc_method manager_methods[] = {
-    {"ShutdownProcess", "ShutdownProcessRequest", "ShutdownProcessResponse"},
-    {"GetProcessStatus", "ProcessStatusRequest", "ProcessStatus"},
-    {"ShutdownGroup", "ShutdownGroupRequest", "ShutdownGroupResponse"},
-    {"GetGroupStatus", "GroupStatusRequest", "GroupStatus"},
-    {"RollingReplace", "RollingReplaceRequest", "RollingReplaceResponse"},
-    {"CancelReplace", "CancelReplaceRequest", "CancelReplaceResponse"},
-    {"ListGroups", "ListGroupsRequest", "ListGroupsResponse"},
 };
 
 }  // namespace detail

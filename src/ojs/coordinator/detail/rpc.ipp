@@ -45,7 +45,7 @@ struct connect_error {
     std::string message;
 };
 
-inline message_view view_of(connect_error& message) {
+inline message_view describe(connect_error& message, in_detail) {
     return {"Error", {{1, "code", message.code}, {2, "message", message.message}}};
 }
 

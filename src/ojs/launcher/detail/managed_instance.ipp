@@ -3,7 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 
-#include "../../coordinator/detail/message_fields.ipp"
+#include "admin_fields.ipp"
 #include "managed_instance.hpp"
 
 namespace ojs {

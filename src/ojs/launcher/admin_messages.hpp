@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "messages.hpp"
+#include "../coordinator/messages.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
