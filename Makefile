@@ -145,7 +145,7 @@ CONFIGURATIONS := $(patsubst compiler.%,%,$(filter compiler.%,$(.VARIABLES)))
 $(BUILD)/dev_backend $(CONFIGURATIONS:%=$(BUILD)/test/%/dev_backend): \
     LDLIBS += $(shell echo '\#include <sqlite3.h>' | $(CXX) -E -x c - >/dev/null 2>&1 && echo -lsqlite3)
 
-ROOMS := base core host system net worker server child_process coordinator launcher
+ROOMS := base core host net worker server operating spool child_process coordinator launcher
 $(foreach room,$(ROOMS),$(eval TESTS.$(room) := $(wildcard tests/$(room)/*.cpp tests/$(room)/*/*.cpp)))
 # What a process that died leaves to the next; all other tests of whole processes. About as long each, side by side.
 TESTS.recovery := $(patsubst %,tests/process/%.cpp,checkpoints controller probe spool spool_crash)
@@ -457,7 +457,7 @@ $(BUILD)/httplib_drain: $(OBJ)/httplib_drain.o $(OBJ)/tests/link/implementation.
 
 # ---- make adapters-test ----------------------------------------------------------------------------------------------
 
-# What joins the header to a library: examples/adapters/, a worker for each, and what its tests need.
+# The extensions that need another library, a worker for each, and what its tests need.
 ON_OPENSSL := tls_worker https_client https_probe_worker
 ON_LIBPQ := river_worker river_probe_worker river_contract river_bench
 adapters: deps  ## build/tls_worker, over https://, and build/river_worker, on River's queue, where OpenSSL and libpq are installed
@@ -466,16 +466,22 @@ adapters: deps  ## build/tls_worker, over https://, and build/river_worker, on R
 	@if echo '#include <libpq-fe.h>' | $(CXX) $(LIBPQ) -E -x c - >/dev/null 2>&1; then \
 	    $(MAKE) -s $(JOBS) $(BUILD)/river_worker; else echo "left out: river_worker; apt-get install libpq-dev"; fi
 # A class of tests each has a server of its own, so that they run side by side.
-ADAPTERS := $(addprefix adapters/,tls $(addprefix river/,Work Notices Stops Crashes BadInput Contract Chaos))
-adapters-test: deps deps-adapters  ## examples/adapters against openssl s_server, nginx and PostgreSQL
+ADAPTERS := $(addprefix adapters/,tls warnings $(addprefix river/,Work Notices Stops Crashes BadInput Contract Chaos))
+adapters-test: deps deps-adapters  ## ojs_tls.hpp and ojs_river.hpp against openssl s_server, nginx and PostgreSQL
 	$(call run_checks,$(ADAPTERS))
 $(RESULTS)/adapters/tls: $(ON_OPENSSL:%=$(BUILD)/%) $(BUILD)/dev_backend $(BUILD)/shutdown-probe FORCE
 	@OJS_TEST_BUILD=$(BUILD) $(TALLY) run $@ python3 -B tests/adapters/tls_test.py
 $(RESULTS)/adapters/river/%: $(addprefix $(BUILD)/,river_worker river_probe_worker river_contract) FORCE
 	@OJS_TEST_BUILD=$(BUILD) $(TALLY) run $@ python3 -B tests/adapters/river_test.py $*
 
+# Both forms; the separate one without libpq's headers.
+WITH_ADAPTERS := -include ojs_tls.hpp -include ojs_river.hpp -x c++ /dev/null
+$(RESULTS)/adapters/warnings: FORCE
+	@$(YIELD) $(TALLY) run $@ sh -c 'g++ $(SYNTAX) $(HEADERS) $(LIBPQ) $(WITH_ADAPTERS) && \
+	    g++ $(SYNTAX) $(HEADERS) $(SEPARATE) $(WITH_ADAPTERS)'
+
 # Not part of `make check`: they want Go, and once the network for River's own client; the last two take minutes.
-river-interop: deps deps-adapters  ## examples/adapters/river_postgres.hpp beside River's clients in Go and Python
+river-interop: deps deps-adapters  ## ojs_river.hpp beside River's clients in Go and Python
 	@$(MAKE) -s $(JOBS) $(BUILD)/river_worker $(BUILD)/river_probe_worker
 	@OJS_TEST_BUILD=$(BUILD) python3 -B tests/adapters/river_interop_test.py
 river-chaos: deps deps-adapters  ## workers killed, PostgreSQL restarted, and an account of 20,000 jobs; others: make river-chaos JOBS_TO_RUN=N
@@ -493,7 +499,11 @@ $(OBJ)/adapters/%.o: tests/adapters/%.cpp $(OBJ)/flags
 	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS) $(HEADERS) $(SEPARATE) $(LIBPQ))
 $(ON_OPENSSL:%=$(BUILD)/%): LDLIBS += -lssl -lcrypto
 $(ON_LIBPQ:%=$(BUILD)/%): LDLIBS += -lpq
-$(addprefix $(BUILD)/,$(ON_OPENSSL) $(ON_LIBPQ)): $(BUILD)/%: $(OBJ)/adapters/%.o $(OBJ)/tests/link/implementation.o
+# Each extension's definitions are in an object of its own, since not every machine has both libraries. river_contract and
+# river_bench use internals and define OJS_SHUTDOWN_IMPLEMENTATION themselves.
+$(ON_OPENSSL:%=$(BUILD)/%): $(OBJ)/adapters/implementation_tls.o
+$(BUILD)/river_worker $(BUILD)/river_probe_worker: $(OBJ)/adapters/implementation_river.o
+$(addprefix $(BUILD)/,$(ON_OPENSSL) $(ON_LIBPQ)): $(BUILD)/%: $(OBJ)/adapters/%.o
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
 deps-adapters:  ## the same for `make adapters-test`: OpenSSL, nginx, libpq and PostgreSQL
 	@CXX='$(CXX)' tools/deps.sh adapters

@@ -33,7 +33,9 @@
 #include <vector>
 
 #include "config_file.hpp"
+#include "ojs_operating.hpp"
 #include "ojs_process.hpp"
+#include "ojs_spool.hpp"
 
 namespace {
 
@@ -592,6 +594,7 @@ int work(const std::string& path) {
     controller controller(config->command);
     guarded_queue guarded(queue, controller, config->options.termination_mode_file);
     controller.serves_metrics = !config->options.health_address.empty();
+    config->options.parts.add(ojs::operating());
     config->options.on_transition = [&](const ojs::lifecycle_state& now) { controller.on_transition(now); };
     ojs::worker worker(config->options, guarded, lifecycle);
     controller.follow(worker);

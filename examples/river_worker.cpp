@@ -16,7 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "adapters/river_postgres.hpp"
+#include "ojs_river.hpp"
 
 namespace {
 
@@ -39,7 +39,7 @@ void spin(ojs::job_context& job) {
     }
 }
 
-void add_handlers(ojs::worker& worker, ojs_adapters::river_postgres& river) {
+void add_handlers(ojs::worker& worker, ojs::river_transport& river) {
     worker.register_handler("noop", [](ojs::job_context&) {});
     worker.register_handler("sleep", [](ojs::job_context& job) {
         return job.sleep_for(wanted_time(job)) ? ojs::outcome::done() : ojs::outcome::interrupted();
@@ -81,10 +81,12 @@ int main(int argc, char** argv) {
         return ojs::report_usage({ojs::errc::invalid_argument, 0, "no arguments; see --help", 0, {}});
     ojs::result<ojs::worker_options> options = read_options();
     if (!options) return ojs::report_usage(options.error());
-    ojs_adapters::river_options how;
-    how.schema = variable("RIVER_SCHEMA");
-    how.on_notice = [](const std::string& text) { std::fprintf(stderr, "river: %s\n", text.c_str()); };
-    const auto river = ojs_adapters::river_postgres::create(variable("DATABASE_URL"), how);
+    ojs::river_options river_options;
+    river_options.schema = variable("RIVER_SCHEMA");
+    river_options.on_notice = [](const std::string& text) {
+        std::fprintf(stderr, "river: %s\n", text.c_str());
+    };
+    const auto river = ojs::river_transport::create(variable("DATABASE_URL"), river_options);
     if (!river) return ojs::report_usage(river.error());
     ojs::worker worker(std::move(*options), **river);
     add_handlers(worker, **river);

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "adapters/tls_openssl.hpp"
+#include "ojs_tls.hpp"
 
 namespace {
 
@@ -26,11 +26,12 @@ int main(int argc, char** argv) {
     if (argc > 1) return ojs::report_usage({ojs::errc::invalid_argument, 0, "no arguments; see --help"});
     auto options = ojs::worker_options::from_environment();
     if (!options) return ojs::report_usage(options.error());
-    const auto tls = ojs_adapters::tls_openssl({variable("TLS_CA_FILE"),
-                                                variable("TLS_CRL_FILE"),
-                                                variable("TLS_CERTIFICATE_FILE"),
-                                                variable("TLS_KEY_FILE"),
-                                                {}});
+    ojs::tls_options files;
+    files.ca_file = variable("TLS_CA_FILE");
+    files.crl_file = variable("TLS_CRL_FILE");
+    files.certificate_file = variable("TLS_CERTIFICATE_FILE");
+    files.key_file = variable("TLS_KEY_FILE");
+    const auto tls = ojs::tls_openssl(files);
     if (!tls) return ojs::report_usage(tls.error());
     options->https_stream = *tls;
 

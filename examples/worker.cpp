@@ -29,7 +29,8 @@
 #include <utility>
 #include <vector>
 
-#include "ojs_shutdown.hpp"
+#include "ojs_operating.hpp"
+#include "ojs_spool.hpp"
 
 namespace {
 
@@ -367,7 +368,11 @@ ojs::result<command_line> read_flags(int argc, char** argv) {
 
 // Before any signal is claimed: it looks at what was inherited.
 int run_doctor() {
-    const auto options = ojs::worker_options::from_environment();
+    auto options = ojs::worker_options::from_environment();
+    if (options) {
+        options->parts.add(ojs::operating());
+        options->transports.add(ojs::spool());
+    }
     const std::vector<ojs::finding> findings =
         options ? ojs::doctor(*options)
                 : std::vector<ojs::finding>{
@@ -412,6 +417,8 @@ int work() {
     if (!signals) return ojs::report_usage(signals.error());
     auto options = ojs::worker_options::from_environment();
     if (!options) return ojs::report_usage(options.error());
+    options->parts.add(ojs::operating());
+    options->transports.add(ojs::spool());
     lifecycle.set_repeat_signal_gap(options->repeat_signal_gap);
     ojs::worker worker(*options, lifecycle);
     worker.register_handler("text.count", count_text);

@@ -2,7 +2,7 @@
 #ifndef OJS_SHUTDOWN_COORDINATOR_HPP
 #define OJS_SHUTDOWN_COORDINATOR_HPP
 
-#include "ojs_shutdown.hpp"
+#include "ojs_server.hpp"
 
 #if OJS_SHUTDOWN_VERSION_MAJOR != 0 || OJS_SHUTDOWN_VERSION_MINOR != 1 || OJS_SHUTDOWN_VERSION_PATCH != 0
 static_assert(false, "ojs_coordinator.hpp is version 0.1.0, ojs_shutdown.hpp is version " OJS_SHUTDOWN_VERSION);
@@ -14,7 +14,7 @@ static_assert(false, "ojs_coordinator.hpp is version 0.1.0, ojs_shutdown.hpp is 
 #else
 #define OJS_SHUTDOWN_INLINE inline
 #endif
-// clang-format off: the order matters
+// clang-format off
 #include "ojs/coordinator/messages.hpp"
 #include "ojs/coordinator/detail/message_fields.hpp"
 #include "ojs/coordinator/message_json.hpp"
@@ -39,7 +39,7 @@ static_assert(false, "ojs_coordinator.hpp is version 0.1.0, ojs_shutdown.hpp is 
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 
-// clang-format off: the order matters
+// clang-format off
 #include "ojs/coordinator/detail/message_fields.ipp"
 #include "ojs/coordinator/message_json.ipp"
 #include "ojs/coordinator/detail/rpc.ipp"

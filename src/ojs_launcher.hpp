@@ -15,7 +15,7 @@ static_assert(false, "ojs_launcher.hpp is version 0.1.0, ojs_shutdown.hpp is ver
 #else
 #define OJS_SHUTDOWN_INLINE inline
 #endif
-// clang-format off: the order matters
+// clang-format off
 #include "ojs/launcher/admin_messages.hpp"
 #include "ojs/launcher/detail/admin_fields.hpp"
 #include "ojs/launcher/process_info.hpp"
@@ -44,7 +44,7 @@ static_assert(false, "ojs_launcher.hpp is version 0.1.0, ojs_shutdown.hpp is ver
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 
-// clang-format off: the order matters
+// clang-format off
 #include "ojs/launcher/detail/admin_fields.ipp"
 #include "ojs/launcher/detail/state_file.ipp"
 #include "ojs/launcher/group_options.ipp"

@@ -14,7 +14,7 @@ static_assert(false, "ojs_process.hpp is version 0.1.0, ojs_shutdown.hpp is vers
 #else
 #define OJS_SHUTDOWN_INLINE inline
 #endif
-// clang-format off: the order matters
+// clang-format off
 #include "ojs/process/child_process.hpp"
 // clang-format on
 #undef OJS_SHUTDOWN_INLINE
@@ -36,7 +36,7 @@ static_assert(false, "ojs_process.hpp is version 0.1.0, ojs_shutdown.hpp is vers
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 
-// clang-format off: the order matters
+// clang-format off
 #include "ojs/process/detail/child_launch.ipp"
 #include "ojs/process/detail/child_lines.ipp"
 #include "ojs/process/child_process.ipp"

@@ -4,7 +4,7 @@
 #ifndef OJS_SHUTDOWN_HPP
 #define OJS_SHUTDOWN_HPP
 
-// clang-format off: the order matters
+// clang-format off
 #include "ojs/base/config.hpp"
 #if OJS_SHUTDOWN_SEPARATE
 #define OJS_SHUTDOWN_INLINE
@@ -32,16 +32,12 @@
 #include "ojs/core/shutdown_sequence.hpp"
 #include "ojs/core/signals.hpp"
 
-#include "ojs/system/service_notifier.hpp"
 #include "ojs/host/termination_mode.hpp"
 #include "ojs/host/container.hpp"
-#include "ojs/system/init.hpp"
-#include "ojs/system/signal_worker.hpp"
 
 #include "ojs/net/http_message.hpp"
 #include "ojs/net/byte_stream.hpp"
 #include "ojs/net/http_client.hpp"
-#include "ojs/net/http_server.hpp"
 #include "ojs/net/json_view.hpp"
 #include "ojs/net/detail/picojson_value.hpp"
 
@@ -50,12 +46,13 @@
 #include "ojs/worker/job_context.hpp"
 #include "ojs/worker/exit_status.hpp"
 #include "ojs/worker/transport.hpp"
+#include "ojs/worker/transport_scheme.hpp"
 #include "ojs/worker/transports/memory.hpp"
 #include "ojs/worker/transports/http.hpp"
-#include "ojs/worker/transports/spool.hpp"
+#include "ojs/worker/worker_part.hpp"
 #include "ojs/worker/worker_options.hpp"
 #include "ojs/worker/budget.hpp"
-#include "ojs/worker/doctor.hpp"
+#include "ojs/worker/startup_findings.hpp"
 #include "ojs/worker/worker.hpp"
 // clang-format on
 
@@ -77,7 +74,7 @@
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 
-// clang-format off: the order matters
+// clang-format off
 #include "ojs/base/detail/small_file.hpp"
 #include "ojs/base/detail/new_file.hpp"
 #include "ojs/base/detail/proc.hpp"
@@ -104,16 +101,10 @@
 #include "ojs/core/shutdown_sequence.ipp"
 #include "ojs/core/signals.ipp"
 
-#include "ojs/system/detail/thread_stack.hpp"
-#include "ojs/system/detail/thread_stack.ipp"
-#include "ojs/system/service_notifier.ipp"
-#include "ojs/system/detail/service_report.ipp"
 #include "ojs/host/termination_mode.ipp"
 #include "ojs/host/detail/pid1.ipp"
 #include "ojs/host/detail/container_evidence.ipp"
 #include "ojs/host/container.ipp"
-#include "ojs/system/init.ipp"
-#include "ojs/system/signal_worker.ipp"
 
 #include "ojs/net/detail/url.hpp"
 #include "ojs/net/detail/socket.hpp"
@@ -123,18 +114,12 @@
 #include "ojs/net/detail/socket.ipp"
 #include "ojs/net/detail/connection.ipp"
 #include "ojs/net/http_client.ipp"
-#include "ojs/net/detail/http_answer.ipp"
-#include "ojs/net/detail/listener.ipp"
-#include "ojs/net/http_server.ipp"
 #include "ojs/net/json_view.ipp"
-#include "ojs/net/detail/http_routes.ipp"
-#include "ojs/net/detail/prometheus.ipp"
 
 #include "ojs/worker/engine/verdict.ipp"
 #include "ojs/worker/engine/active_job.ipp"
-#include "ojs/worker/engine/watch.ipp"
 #include "ojs/worker/engine/beat_schedule.ipp"
-#include "ojs/worker/engine/metrics.ipp"
+#include "ojs/worker/engine/parts.ipp"
 #include "ojs/worker/engine/queue_gate.ipp"
 #include "ojs/worker/engine/job_tally.ipp"
 #include "ojs/worker/engine/report_limits.ipp"
@@ -147,21 +132,10 @@
 #include "ojs/worker/transports/http/requests.ipp"
 #include "ojs/worker/transports/http/answers.ipp"
 #include "ojs/worker/transports/http.ipp"
-#include "ojs/worker/transports/spool/entries.ipp"
-#include "ojs/worker/transports/spool/files.ipp"
-#include "ojs/worker/transports/spool/owner.ipp"
-#include "ojs/worker/transports/spool/settle.ipp"
-#include "ojs/worker/transports/spool/intake.ipp"
-#include "ojs/worker/transports/spool/recovery.ipp"
-#include "ojs/worker/transports/spool/claiming.ipp"
-#include "ojs/worker/transports/spool/claims.ipp"
-#include "ojs/worker/transports/spool/watch.ipp"
-#include "ojs/worker/transports/spool/enqueue.ipp"
-#include "ojs/worker/transports/spool.ipp"
-#include "ojs/worker/engine/backend_url.ipp"
+#include "ojs/worker/transport_scheme.ipp"
 #include "ojs/worker/worker_options.ipp"
 #include "ojs/worker/budget.ipp"
-#include "ojs/worker/doctor.ipp"
+#include "ojs/worker/startup_findings.ipp"
 #include "ojs/worker/engine/settlement.ipp"
 #include "ojs/worker/engine/heartbeat.ipp"
 #include "ojs/worker/engine/placed_list.ipp"
@@ -176,10 +150,10 @@
 #include "ojs/worker/engine/fetch_schedule.ipp"
 #include "ojs/worker/engine/job_pool.ipp"
 #include "ojs/worker/engine/stuck_watch.ipp"
-#include "ojs/worker/engine/health.ipp"
 #include "ojs/worker/engine/shutdown_steps.ipp"
 #include "ojs/worker/engine/stop_log.ipp"
 #include "ojs/worker/engine/supervisor.ipp"
+#include "ojs/worker/engine/part_access.ipp"
 #include "ojs/worker/worker.ipp"
 // clang-format on
 

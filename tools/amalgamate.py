@@ -20,11 +20,15 @@ from pathlib import Path
 
 # Each header: the rooms that go into it, from the lowest, and the headers it includes.
 PRODUCTS = {
-    "shutdown": (["base", "core", "host", "system", "net", "worker"], []),
+    "shutdown": (["base", "core", "host", "net", "worker"], []),
     "server": (["server"], ["shutdown"]),
+    "operating": (["operating"], ["server"]),
+    "spool": (["spool"], ["shutdown"]),
     "process": (["process"], ["shutdown"]),
-    "coordinator": (["coordinator"], ["shutdown"]),
+    "coordinator": (["coordinator"], ["server"]),
     "launcher": (["launcher"], ["process", "coordinator"]),
+    "tls": (["tls"], ["shutdown"]),
+    "river": (["river"], ["shutdown"]),
 }
 MAIN = "shutdown"
 # Extensions that want a library of their own: not part of --all.
@@ -32,7 +36,7 @@ ADAPTERS = ["tls", "river"]
 ROOMS = [room for rooms, _ in PRODUCTS.values() for room in rooms]
 PRODUCT_OF = {room: product for product, (rooms, _) in PRODUCTS.items() for room in rooms}
 # What no user may name stands in folders of these names, and in the namespace detail.
-INTERNAL = {"detail", "engine", "spool", "http"}
+INTERNAL = {"detail", "engine", "http"}
 FIRST_SCREEN = 100  # columns
 CONFIG = "base/config.hpp"  # part of every header: the version and the macros, which nobody includes by name
 
@@ -509,7 +513,7 @@ def main_banner(tree, names, generated):
         '    #include "ojs_shutdown.hpp"',
         "",
         "Where everything lives: search for '==== core/' or '==== core/lifecycle'; definitions (.ipp) come",
-        "last; what is in detail/, engine/, spool/ and http/ is not for users."
+        "last; what is in detail/, engine/ and http/ is not for users."
         + (" Begin with worker/worker." if "worker/worker.hpp" in names else ""),
     ]
 

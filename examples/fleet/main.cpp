@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "ojs_launcher.hpp"
+#include "ojs_spool.hpp"
 
 namespace {
 

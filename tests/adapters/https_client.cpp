@@ -1,4 +1,4 @@
-// Requests over examples/adapters/tls_openssl.hpp, for tls_test.py: says what came of each on a line of its own.
+// Requests over ojs_tls.hpp, for tls_test.py: says what came of each on a line of its own.
 //
 //     https_client [--ca F] [--crl F] [--certificate F] [--key F] [--name HOST] [--timeout D] [--token T]
 //                  [--requests N] [--new-connections] [--stepwise] [--fork] [--rate SECONDS THREADS] URL
@@ -15,12 +15,12 @@
 #include <thread>
 #include <vector>
 
-#include "examples/adapters/tls_openssl.hpp"
+#include "ojs_tls.hpp"
 
 namespace {
 
 struct settings {
-    ojs_adapters::tls_options tls;
+    ojs::tls_options tls;
     std::string url;
     std::string token;
     std::chrono::milliseconds timeout{20000};
@@ -107,7 +107,7 @@ int rate(ojs::http_client& client, const settings& how) {
 
 int main(int argc, char** argv) {
     const settings how = read_flags(argc, argv);
-    const auto tls = ojs_adapters::tls_openssl(how.tls);
+    const auto tls = ojs::tls_openssl(how.tls);
     if (!tls) return failed(tls.error());
     ojs::http_client_options options;
     options.https_stream = *tls;

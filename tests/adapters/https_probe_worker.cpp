@@ -1,7 +1,8 @@
 // The worker that the shutdown probe asks for, over https://: for tls_test.py.
 #include <cstdlib>
 
-#include "examples/adapters/tls_openssl.hpp"
+#include "ojs_operating.hpp"
+#include "ojs_tls.hpp"
 
 namespace {
 
@@ -24,9 +25,12 @@ void spin(ojs::job_context& job) {
 int main() {
     auto options = ojs::worker_options::from_environment();
     if (!options) return ojs::report_usage(options.error());
-    const auto tls = ojs_adapters::tls_openssl({std::getenv("TLS_CA_FILE"), {}, {}, {}, {}});
+    ojs::tls_options files;
+    files.ca_file = std::getenv("TLS_CA_FILE");
+    const auto tls = ojs::tls_openssl(files);
     if (!tls) return ojs::report_usage(tls.error());
     options->https_stream = *tls;
+    options->parts.add(ojs::operating());
     ojs::worker worker(*options);
     worker.register_handler("probe.sleep", sleep_a_while);
     worker.register_handler("probe.spin", spin);

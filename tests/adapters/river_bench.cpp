@@ -1,14 +1,15 @@
-// The floor for river_bench.py: the statements of examples/adapters/river_postgres.hpp that claim and complete jobs, in bare
-// loops of libpq without anything around them.
+// The floor for river_bench.py: the statements of ojs_river.hpp that claim and complete jobs, in bare loops of libpq without
+// anything around them.
 //
 //     DATABASE_URL=... river_bench LOOPS BATCH
 //
 // So many loops, each a thread with a connection, each claiming and completing so many jobs at a time until there are none.
+#define OJS_SHUTDOWN_IMPLEMENTATION 1  // it uses what that hides
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
 
-#include "examples/adapters/river_postgres.hpp"
+#include "ojs_river.hpp"
 
 namespace {
 
@@ -54,8 +55,8 @@ std::string array_of(const rows& found, const char* value) {
 void work(const char* url, const char* batch) {
     const std::unique_ptr<PGconn, void (*)(PGconn*)> connection(PQconnectdb(url), PQfinish);
     if (PQstatus(connection.get()) != CONNECTION_OK) give_up(connection.get());
-    prepare(connection.get(), "claim", ojs_adapters::river_detail::claim);
-    prepare(connection.get(), "settle", ojs_adapters::river_detail::settle);
+    prepare(connection.get(), "claim", ojs::detail::river::sql::claim.sql);
+    prepare(connection.get(), "settle", ojs::detail::river::sql::settle.sql);
     for (;;) {
         const rows claimed =
             execute(connection.get(), "claim",

@@ -1,5 +1,6 @@
-// examples/adapters/river_postgres.hpp put through what every transport must do. river_test.py starts the server and says
+// ojs_river.hpp put through what every transport must do. river_test.py starts the server and says
 // in DATABASE_URL where a database with River's tables is, by TCP, and in OJS_TEST_PORT at which port.
+#define OJS_SHUTDOWN_IMPLEMENTATION 1  // it uses what that hides
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #define DOCTEST_CONFIG_NO_POSIX_SIGNALS
 #include <signal.h>
@@ -10,13 +11,13 @@
 
 #include "contract/doctest.hpp"
 #include "contract/relay.hpp"
-#include "examples/adapters/river_postgres.hpp"
+#include "ojs_river.hpp"
 
 namespace {
 
-using ojs_adapters::postgres_rows;
-using ojs_adapters::postgres_statement;
-using ojs_adapters::postgres_value;
+using ojs::detail::river::postgres_rows;
+using ojs::detail::river::postgres_statement;
+using ojs::detail::river::postgres_value;
 using transport_contract::job_state;
 using transport_contract::new_job;
 using transport_contract::traits;
@@ -49,10 +50,10 @@ class river_subject : public transport_contract::subject {
     }
     // A lease short enough for a dead worker's jobs to come back in time.
     std::shared_ptr<ojs::transport> connect(const ojs::worker_identity& as) override {
-        auto made = ojs_adapters::river_postgres::create(variable("DATABASE_URL") +
-                                                         " port=" + std::to_string(relay_.port()));
+        auto made =
+            ojs::river_transport::create(variable("DATABASE_URL") + " port=" + std::to_string(relay_.port()));
         if (!made) throw std::runtime_error(made.error().text);
-        const std::shared_ptr<ojs::transport> out = std::move(*made);
+        const std::shared_ptr<ojs::transport> out(made->get(), [river = *made](ojs::transport*) {});
         ojs::worker_identity short_lived = as;
         short_lived.visibility_timeout = std::chrono::milliseconds(300);
         const ojs::result<void> ready = out->register_worker(short_lived, transport_contract::soon());
@@ -126,11 +127,11 @@ class river_subject : public transport_contract::subject {
     }
 
     transport_contract::relay relay_;
-    ojs_adapters::postgres_connection looks_;
+    ojs::detail::river::postgres_connection looks_;
     std::vector<pid_t> frozen_;
 };
 
-struct connection : ojs_adapters::postgres_connection {
+struct connection : ojs::detail::river::postgres_connection {
     connection() : postgres_connection(variable("DATABASE_URL"), "test") {}
 
     postgres_rows ask(const char* sql, const std::vector<postgres_value>& values = {}) {
@@ -157,8 +158,7 @@ struct lone_worker {
     }
 
     ojs::worker_identity identity;
-    std::unique_ptr<ojs::transport> river =
-        std::move(*ojs_adapters::river_postgres::create(variable("DATABASE_URL")));
+    ojs::river_ref river = *ojs::river_transport::create(variable("DATABASE_URL"));
 };
 
 }  // namespace
@@ -177,7 +177,7 @@ TEST_CASE("postgres_connection: a PREPARE that a lock holds up leaves no process
     holder.ask("ROLLBACK");
 }
 
-TEST_CASE("river_postgres: a FETCH that is not wanted any more takes no other with it") {
+TEST_CASE("river_transport: a FETCH that is not wanted any more takes no other with it") {
     lone_worker worker("nobody pushes here either");
     std::atomic<int> fetching{2};
     std::atomic<int> failed{0};
@@ -196,7 +196,7 @@ TEST_CASE("river_postgres: a FETCH that is not wanted any more takes no other wi
     CHECK(failed == 0);
 }
 
-TEST_CASE("river_postgres: what others have settled for a report that left is its own settlement") {
+TEST_CASE("river_transport: what others have settled for a report that left is its own settlement") {
     connection holder;
     lone_worker worker("late");
     for (int round = 0; round < 5; ++round) {
@@ -229,7 +229,7 @@ TEST_CASE("river_postgres: what others have settled for a report that left is it
     }
 }
 
-TEST_CASE("contract: river_postgres") {
+TEST_CASE("contract: river_transport") {
     const auto on = std::make_shared<river_subject>();
     const auto left_out = transport_contract::check_all([&] { return on; });
     CHECK(left_out ==

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""examples/adapters/river_postgres.hpp beside River's own clients: Go's, built from river_interop/, and Python's, in an
+"""ojs_river.hpp beside River's own clients: Go's, built from river_interop/, and Python's, in an
 environment of its own. `make river-interop` runs this. What is missing is named, and what needs it is skipped.
 """
 

@@ -5,7 +5,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "examples/adapters/river_postgres.hpp"
+#include "ojs_operating.hpp"
+#include "ojs_river.hpp"
 
 namespace {
 
@@ -69,12 +70,13 @@ int main() {
     if (!options) return ojs::report_usage(options.error());
     const std::chrono::milliseconds grace = options->shutdown_grace_period;
     options->use(ojs::dialect::river());
+    options->parts.add(ojs::operating());
     if (!variable("OJS_SHUTDOWN_GRACE_PERIOD").empty()) options->shutdown_grace_period = grace;
-    ojs_adapters::river_options of_river;
+    ojs::river_options of_river;
     of_river.on_notice = [](const std::string& text) { std::fprintf(stderr, "notice: %s\n", text.c_str()); };
-    auto river = ojs_adapters::river_postgres::create(variable("DATABASE_URL"), std::move(of_river));
+    const auto river = ojs::river_transport::create(variable("DATABASE_URL"), std::move(of_river));
     if (!river) return ojs::report_usage(river.error());
-    ojs_adapters::river_postgres& queue = **river;
+    ojs::river_transport& queue = **river;
     const trace runs(variable("RIVER_TEST_TRACE"));
 
     ojs::worker worker(*options, queue);

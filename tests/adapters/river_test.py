@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""examples/adapters/river_postgres.hpp against a PostgreSQL of its own with River's tables. `make adapters-test` runs this, a
+"""ojs_river.hpp against a PostgreSQL of its own with River's tables. `make adapters-test` runs this, a
 class at a time; what it wants is built before:
 
     OJS_TEST_BUILD    the folder with river_worker, river_probe_worker and river_contract; default build

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""examples/adapters/tls_openssl.hpp against openssl s_server and nginx. `make adapters-test` runs this; what it wants is
+"""ojs_tls.hpp against openssl s_server and nginx. `make adapters-test` runs this; what it wants is
 built before:
 
     OJS_TEST_BUILD    the folder with https_client, https_probe_worker, tls_worker, dev_backend and shutdown-probe;

@@ -329,6 +329,18 @@ TEST_CASE("lines that nobody read in time are counted, and that is said when the
     CHECK(told < said.find("and again"));
 }
 
+#if !OJS_SHUTDOWN_SEPARATE  // sets the time of an internal object
+TEST_CASE("a limit counts from its moment on, however long all was well before") {
+    const pipe_ends pipe;
+    fill(pipe.fds[1], 0);
+    ojs::detail::outlet().refilled = ojs::steady_clock::now() - std::chrono::seconds(20);
+    ojs::detail::limit_log_waiting(std::chrono::milliseconds(0));
+    const auto began = ojs::steady_clock::now();
+    CHECK_FALSE(ojs::detail::write_line(pipe.fds[1], "no room for this"));
+    CHECK(ojs::steady_clock::now() - began < std::chrono::seconds(1));
+}
+#endif
+
 TEST_CASE("a reader that is slow all the time costs lines, not the time of who writes") {
     const pipe_ends pipe;
     fill(pipe.fds[1], 0);

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "bench.hpp"
+#include "ojs_spool.hpp"
 
 namespace bench {
 namespace {

@@ -192,9 +192,9 @@ TEST_CASE("coordinator: a Shutdown is acknowledged, drained, and told as complet
     CHECK(from_outside.shut_down().message == "complete");
     CHECK(from_outside.state() == shutdown_state::complete);
     CHECK(life.phase() == phase::terminated);
-    REQUIRE(launcher.pushes().size() == 1);  // run() returns after it
-    CHECK(holds(launcher.pushes()[0],
-                "NotifyShutdownComplete {\"processId\":\"kv-1\",\"message\":\"drained\""));
+    REQUIRE_FALSE(launcher.pushes().empty());          // run() returns after it
+    for (const std::string& push : launcher.pushes())  // twice where no answer came in time
+        CHECK(holds(push, "NotifyShutdownComplete {\"processId\":\"kv-1\",\"message\":\"drained\""));
 }
 
 TEST_CASE("coordinator: a signal begins the same, and a Shutdown that follows sets its times") {
@@ -225,7 +225,7 @@ TEST_CASE("coordinator: a signal begins the same, and a Shutdown that follows se
     CHECK(steady_clock::now() - asked >= 1s);  // all of the maximum is for the drain
     CHECK(outcome);
     CHECK(from_outside.state() == shutdown_state::complete);
-    CHECK(launcher.pushes().size() == 1);
+    CHECK_FALSE(launcher.pushes().empty());
 }
 
 TEST_CASE("coordinator: a second stop signal, and the caller's token, cancel the drain at once") {

@@ -45,7 +45,7 @@ TEST_CASE("cancel_token: the first reason stays, and every copy tells it") {
 TEST_CASE("cancel_token: a group is cancelled by one store, and a reason of its own stays") {
     const auto group = ojs::detail::make_ref<ojs::detail::cancel_group>();
     std::vector<cancel_source> sources;
-    for (int i = 0; i < 3; ++i) sources.emplace_back(group);
+    for (int i = 0; i < 3; ++i) sources.push_back(group->member());
     CHECK(sources[0].request(cancel_reason::timeout));
     CHECK_FALSE(sources[1].token().cancelled());
     CHECK(group->request(cancel_reason::forced));
@@ -63,13 +63,13 @@ TEST_CASE("cancel_token: a group is cancelled by one store, and a reason of its 
     bool called = false;
     const cancel_registration keep = sources[1].token().on_cancel([&] { called = true; });
     CHECK(called);
-    const cancel_source after(group);
+    const cancel_source after = group->member();
     CHECK(after.requested());
 }
 
 TEST_CASE("cancel_token: who sleeps and polls is woken by end_waits") {
     const auto group = ojs::detail::make_ref<ojs::detail::cancel_group>();
-    cancel_source source(group);
+    cancel_source source = group->member();
     const ojs::cancel_token token = source.token();
     const ojs::result<int> fd = token.fd();
     REQUIRE(fd);

@@ -35,8 +35,7 @@ launcher_options served_options() {
 
 // A launcher of fakes that answers on loopback.
 struct served {
-    explicit served(launcher_options options = served_options())
-        : kept(std::move(options), fleet.starter()) {}
+    explicit served(launcher_options options = served_options()) : kept(fleet.launch(std::move(options))) {}
     void start(int notes = 2) {
         REQUIRE(kept.start());
         REQUIRE(fleet.notes().wait_for(notes));
@@ -85,7 +84,7 @@ std::string fault_of(const std::string& address, const std::string& token = "") 
     launcher_options options = served_options();
     options.admin_address = address;
     options.admin_token = token;
-    launcher made(options, fleet.starter());
+    launcher made = fleet.launch(options);
     const result<void> started = made.start();
     if (started) return "";
     CHECK(fleet.said().empty());
@@ -221,7 +220,7 @@ TEST_CASE("launcher_admin: a Unix socket is for its owner alone, and one that is
         launcher_options options = served_options();
         options.admin_address = address;
         fake_fleet fleet;
-        launcher kept(options, fleet.starter());
+        launcher kept = fleet.launch(options);
         REQUIRE(kept.start());
         CHECK(kept.admin_address() == address);
         struct stat found {};

@@ -13,6 +13,12 @@
 #include "test.hpp"
 
 #if !OJS_SHUTDOWN_SEPARATE
+struct ojs::detail::launcher_access {
+    static launcher make(launcher_options options, lifecycle* shared, instance_starter starter) {
+        return launcher(std::move(options), shared, std::move(starter));
+    }
+};
+
 namespace test {
 
 // What becomes of one that is started.
@@ -77,6 +83,10 @@ class fake_fleet {
         return [this](const ojs::detail::instance_spec& spec, ojs::detail::instance_changed changed) {
             return start(spec, std::move(changed));
         };
+    }
+    // A launcher whose processes are of this fleet.
+    ojs::launcher launch(ojs::launcher_options options, ojs::lifecycle* shared = nullptr) {
+        return ojs::detail::launcher_access::make(std::move(options), shared, starter());
     }
     // Asked at every start; with a lock held, so it calls nothing here.
     std::function<fate(const ojs::detail::instance_spec&)> decide = [](const auto&) { return fate::ready; };

@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -36,7 +37,7 @@ launcher_options two_groups() {
 const cause by_test{cause_kind::signal, SIGTERM};
 
 std::string fault_of(const launcher_options& options, fake_fleet& fleet) {
-    launcher made(options, fleet.starter());
+    launcher made = fleet.launch(options);
     const result<void> started = made.start();
     if (started) return "";
     CHECK(started.error().code == errc::invalid_argument);
@@ -62,7 +63,7 @@ TEST_CASE("launcher: keeps all groups running, and ends them all") {
         CHECK(spec.options.readiness_timeout == 30s);
         return fate::ready;
     };
-    launcher kept(two_groups(), fleet.starter());
+    launcher kept = fleet.launch(two_groups());
     REQUIRE(kept.start());
     REQUIRE(fleet.notes().wait_for(3));
     CHECK(kept.groups() == texts{"kv", "ps"});
@@ -78,7 +79,7 @@ TEST_CASE("launcher: keeps all groups running, and ends them all") {
 
 TEST_CASE("launcher: what a process said last is told, though nothing came of it") {
     fake_fleet fleet;
-    launcher kept(two_groups(), fleet.starter());
+    launcher kept = fleet.launch(two_groups());
     REQUIRE(kept.start());
     REQUIRE(fleet.notes().wait_for(3));
     fleet.get("kv-2")->answers("reading the index");
@@ -94,7 +95,7 @@ TEST_CASE("launcher: what a process said last is told, though nothing came of it
 TEST_CASE("launcher: a stop asks all processes before the first of them has ended") {
     fake_fleet fleet;
     fleet.drains_at_once = false;
-    launcher kept(two_groups(), fleet.starter());
+    launcher kept = fleet.launch(two_groups());
     REQUIRE(kept.start());
     REQUIRE(fleet.notes().wait_for(3));
     kept.request_stop();
@@ -106,6 +107,35 @@ TEST_CASE("launcher: a stop asks all processes before the first of them has ende
     CHECK(kept.exit_code() == 0);
 }
 
+#if defined(__linux__)  // what a pipe takes no more of is known
+TEST_CASE("launcher: a log that nobody reads holds up no stop") {
+    fake_fleet fleet;
+    int pipe[2];
+    REQUIRE(::pipe2(pipe, O_CLOEXEC | O_NONBLOCK) == 0);
+    const detail::unique_fd ends[] = {detail::unique_fd(pipe[0]), detail::unique_fd(pipe[1])};
+    while (::write(pipe[1], "x", 1) == 1) {
+    }
+    launcher_options options = two_groups();
+    options.log.level = log_level::info;
+    launcher kept(options, fleet.starter());
+    const detail::unique_fd before(::dup(STDERR_FILENO));
+    ::dup2(pipe[1], STDERR_FILENO);
+    detail::limit_log_waiting(0ms);
+    const bool started = static_cast<bool>(kept.start()) && fleet.notes().wait_for(3);
+    detail::outlet().refilled = steady_clock::now() - 20s;  // all was well so long, which grants a second
+    const time_point asked = steady_clock::now();
+    kept.request_stop();
+    const bool stopped = fleet.notes().wait_for(6);
+    const auto took = steady_clock::now() - asked;
+    const bool ended = kept.wait(steady_clock::now() + test::hang_guard);
+    ::dup2(before.get(), STDERR_FILENO);
+    CHECK(started);
+    CHECK(stopped);
+    CHECK(ended);
+    CHECK(took < 1s);
+}
+#endif
+
 TEST_CASE("launcher: a stop does not wait for the starts that hang, nor for those that are still due") {
     fake_fleet fleet;
     fleet.decide = [](const detail::instance_spec& spec) {
@@ -113,7 +143,7 @@ TEST_CASE("launcher: a stop does not wait for the starts that hang, nor for thos
     };
     launcher_options options = two_groups();
     options.groups[0].desired = 1000;
-    launcher kept(options, fleet.starter());
+    launcher kept = fleet.launch(options);
     REQUIRE(kept.start());
     REQUIRE(fleet.notes().wait_for(3));
     kept.request_stop();
@@ -131,7 +161,7 @@ TEST_CASE("launcher: it outlives what finds no memory") {
     };
     launcher_options options = two_groups();
     for (group_options& each : options.groups) each.restart.first = each.restart.last = 0ms;
-    launcher kept(options, fleet.starter());
+    launcher kept = fleet.launch(options);
     REQUIRE(kept.start());
     CHECK(fleet.notes().wait_for(3));
     CHECK(fleet.ready() == 3);
@@ -139,7 +169,7 @@ TEST_CASE("launcher: it outlives what finds no memory") {
 
 TEST_CASE("launcher: SIGHUP shuts it down as SIGTERM does") {
     fake_fleet fleet;
-    launcher kept(two_groups(), fleet.starter());
+    launcher kept = fleet.launch(two_groups());
     std::thread sender([&] {
         CHECK(fleet.notes().wait_for(3));
         ::kill(::getpid(), SIGHUP);
@@ -179,7 +209,7 @@ TEST_CASE("launcher: a second stop signal forces, a third one gives up what does
     fake_fleet fleet;
     fleet.drains_at_once = false;
     lifecycle life(0ms);
-    launcher kept(two_groups(), life, fleet.starter());
+    launcher kept = fleet.launch(two_groups(), &life);
     REQUIRE(kept.start());
     REQUIRE(fleet.notes().wait_for(3));
     life.apply(event::stop_signal, by_test);
@@ -217,7 +247,7 @@ TEST_CASE("launcher: what does not end in its time is given up, and named") {
         const std::lock_guard<std::mutex> held(mutex);
         if (record.message == "process could not be ended") named.push_back(record.message);
     };
-    launcher kept(options, fleet.starter());
+    launcher kept = fleet.launch(options);
     REQUIRE(kept.start());
     REQUIRE(fleet.notes().wait_for(3));
     fleet.get("kv-2")->becomes(instance_state::complete);
@@ -236,7 +266,7 @@ TEST_CASE("launcher: what crashes is restarted, but not while it is quiet") {
     options.groups[0].restart.first = options.groups[0].restart.last = 0ms;
     test::counter changes;
     options.on_change = [&](const process_info&) { changes.add(); };
-    launcher kept(options, fleet.starter());
+    launcher kept = fleet.launch(options);
     REQUIRE(kept.start());
     REQUIRE(changes.wait_for(6));  // starting and ready
     fleet.get("kv-1")->becomes(instance_state::crashed, 3);
@@ -255,17 +285,19 @@ TEST_CASE("launcher: one process, one group, and what is not there") {
     launcher_options options = two_groups();
     test::counter changes;
     options.on_change = [&](const process_info&) { changes.add(); };
-    launcher kept(options, fleet.starter());
+    launcher kept = fleet.launch(options);
     REQUIRE(kept.start());
     REQUIRE(changes.wait_for(6));  // starting and ready
     REQUIRE(kept.shut_down_process("kv-1", {"operator", {}, {}}));
     REQUIRE(kept.shut_down_process("kv-1", {"again", {}, {}}));
+    REQUIRE(changes.wait_for(6 + 3));  // requested, draining, complete: the supervisor may be who asks
     CHECK(kept.process("kv-1")->state == instance_state::complete);
     CHECK(kept.group("kv")->ready == 1);
     REQUIRE(kept.shut_down_group("kv", {"operator", {}, {}}));
+    REQUIRE(changes.wait_for(6 + 3 + 3));
     CHECK(fleet.running() == texts{"ps-1"});
     REQUIRE(kept.force_process("ps-1"));
-    REQUIRE(changes.wait_for(6 + 3 + 3 + 1));  // requested, draining, complete; forced
+    REQUIRE(changes.wait_for(6 + 3 + 3 + 1));
     CHECK(kept.process("ps-1")->state == instance_state::forced);
     CHECK(kept.shut_down_process("kv-9", {}).error().code == errc::rejected);
     CHECK(kept.shut_down_group("x", {}).error().code == errc::rejected);
@@ -280,7 +312,7 @@ TEST_CASE("launcher: a replacement ends with the launcher's stop") {
     fleet.decide = [](const detail::instance_spec& spec) {
         return spec.generation == 1 ? fate::ready : fate::late;
     };
-    launcher kept(two_groups(), fleet.starter());
+    launcher kept = fleet.launch(two_groups());
     REQUIRE(kept.start());
     REQUIRE(fleet.notes().wait_for(3));
     result<rolling_report> done = error{};
@@ -299,7 +331,7 @@ TEST_CASE("launcher: a replacement ends with the launcher's stop") {
 TEST_CASE("launcher: replaces a group, and keeps its new configuration") {
     fake_fleet fleet;
     fleet.least_ready = 2;
-    launcher kept(two_groups(), fleet.starter());
+    launcher kept = fleet.launch(two_groups());
     REQUIRE(kept.start());
     REQUIRE(fleet.notes().wait_for(3));
     group_options wanted = kv_group(2, 1, 1);
@@ -320,9 +352,9 @@ TEST_CASE("launcher: one at a time has a state file, and lets go of it at its en
     fake_fleet fleet;
     launcher_options options = two_groups();
     options.state_file = folder.file("state");
-    launcher first(options, fleet.starter());
+    launcher first = fleet.launch(options);
     REQUIRE(first.start());
-    launcher second(options, fleet.starter());
+    launcher second = fleet.launch(options);
     CHECK(second.start().error().code == errc::busy);
     first.request_stop();
     REQUIRE(first.wait(steady_clock::now() + test::hang_guard));
@@ -362,7 +394,7 @@ detail::unique_fd slow_sender(const std::string& address) {
 
 TEST_CASE("launcher: what a child says is passed on to its own process, and to no other's") {
     fake_fleet fleet;
-    launcher kept(two_groups(), fleet.starter());
+    launcher kept = fleet.launch(two_groups());
     REQUIRE(kept.start());
     REQUIRE(fleet.notes().wait_for(3));
     const fake_fleet::process child = fleet.get("ps-1");
@@ -396,11 +428,11 @@ TEST_CASE("launcher: what could not be started leaves nothing behind, and can be
     const test::environment_variable runtime("XDG_RUNTIME_DIR", folder.path());
     test::counter told;
     options.on_routable = [&](const process_info&) { told.add(); };
-    launcher first(options, fleet.starter());
-    launcher second(options, fleet.starter());
+    launcher first = fleet.launch(options);
+    launcher second = fleet.launch(options);
     options.state_file.clear();
     options.on_routable = nullptr;
-    launcher other(options, fleet.starter());
+    launcher other = fleet.launch(options);
     REQUIRE(other.start());
     CHECK(first.start().error().code == errc::busy);  // the address is taken
     std::size_t folders = 0;
@@ -468,13 +500,13 @@ TEST_CASE("launcher: options that cannot be meant are said, and nothing is start
     }
     options = two_groups();
     options.state_file = "/nowhere/at/all";
-    launcher nowhere(options, fleet.starter());
+    launcher nowhere = fleet.launch(options);
     CHECK(nowhere.start().error().sys_errno == ENOENT);
     CHECK(fleet.said() == texts{});
-    launcher never(two_groups(), fleet.starter());
+    launcher never = fleet.launch(two_groups());
     CHECK(never.wait(steady_clock::now()));
     CHECK(never.groups() == texts{});
-    launcher nothing(two_groups(), nullptr);
+    launcher nothing = detail::launcher_access::make(two_groups(), nullptr, nullptr);
     CHECK(nothing.run() == exit_status::usage);
 }
 

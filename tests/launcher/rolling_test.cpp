@@ -524,6 +524,22 @@ TEST_CASE("rolling_replace: who may take for ever to end is waited for, with no 
     CHECK(deadline_after(detail::stop_time(times)) == time_point::max());
 }
 
+TEST_CASE("rolling_replace: what it has started keeps its own time to end, though the rollout is cancelled") {
+    fake_fleet fleet;
+    fake_group kv(fleet, kv_group(2, 1, 1));
+    group_options slow = kv_group(2, 1, 1);
+    slow.process.shutdown.max_duration = 1h;
+    kv.turn();
+    CHECK(kv.group->max_stop_time() < 1h);
+    REQUIRE(kv.group->begin_rollout(slow, {}));
+    while (fleet.said().back() != "stop kv-1") kv.turn();
+    REQUIRE(kv.group->cancel_rollout());
+    while (kv.group->info().replacing) kv.turn();
+    CHECK(kv.group->options().process.shutdown.max_duration < 1h);
+    CHECK(fleet.generations() == std::vector<std::uint64_t>{1, 2});
+    CHECK(kv.group->max_stop_time() > 1h);
+}
+
 TEST_CASE("rolling_replace: what cannot be meant is refused before anything happens") {
     fake_fleet fleet;
     fake_group kv(fleet, kv_group(2, 1, 1));

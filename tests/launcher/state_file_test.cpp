@@ -4,9 +4,11 @@
 
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "events.hpp"
+#include "fake_fleet.hpp"
 #include "files.hpp"
 #include "test.hpp"
 
@@ -93,18 +95,51 @@ TEST_SUITE("state_file") {
         CHECK(known.group == "kv \"1\"");
         CHECK(known.address == "unix:/somewhere");
         CHECK(known.pid == left.process.pid());
-        CHECK(next.end_left_behind(20s, 5s, logger()) == 1);
+        CHECK(next.end_left_behind(20s, 5s, logger(), lifecycle()) == 1);
         CHECK(next.left_behind().empty());
         const result<child_exit> end = left.process.wait(deadline_after(test::hang_guard));
         REQUIRE(end);
         CHECK(end->signal == SIGTERM);
     }
 
+#if !OJS_SHUTDOWN_SEPARATE  // the processes are fakes of an internal class
+    TEST_CASE(
+        "a launcher that is stopped while it ends them waits for them, and kills them at the second signal") {
+        const test::temporary_folder folder;
+        sleeper left("trap '' TERM; echo up; sleep 1000 & wait");
+        REQUIRE(opened(folder.file("state")).write({left.entry()}));
+        test::fake_fleet fleet;
+        launcher_options options;
+        options.groups = {test::kv_group(1, 0, 1)};
+        options.state_file = folder.file("state");
+        options.left_behind_grace = 1h;
+        test::event begun;
+        options.log.hook = [&](const log_record& record) {
+            if (record.message.find("sending SIGTERM") != std::string::npos) begun.set();
+        };
+        lifecycle life(0ms);
+        launcher kept(options, life, fleet.starter());
+        std::thread sender([&] {
+            CHECK(begun.wait());
+            ::raise(SIGTERM);  // to this thread, which has handled it then
+            CHECK(life.phase() == phase::draining);
+            CHECK(group_is_there(left.process.pid()));
+            ::raise(SIGTERM);
+        });
+        CHECK(kept.run() == exit_status::settled);
+        sender.join();
+        CHECK(fleet.said().empty());
+        const result<child_exit> end = left.process.wait(deadline_after(test::hang_guard));
+        REQUIRE(end);
+        CHECK(end->signal == SIGKILL);
+    }
+#endif
+
     TEST_CASE("one that ignores SIGTERM is killed") {
         const test::temporary_folder folder;
         sleeper left("trap '' TERM; echo up; sleep 1000 & wait");
         REQUIRE(opened(folder.file("state")).write({left.entry()}));
-        CHECK(opened(folder.file("state")).end_left_behind(50ms, 5s, logger()) == 1);
+        CHECK(opened(folder.file("state")).end_left_behind(50ms, 5s, logger(), lifecycle()) == 1);
         const result<child_exit> end = left.process.wait(deadline_after(test::hang_guard));
         REQUIRE(end);
         CHECK(end->signal == SIGKILL);
@@ -150,7 +185,7 @@ TEST_SUITE("state_file") {
         REQUIRE(group_is_there(entry.pid));
         state_file next = opened(path);
         CHECK(next.left_behind().size() == (ours ? 1 : 0));
-        CHECK(next.end_left_behind(20s, 5s, logger()) == (ours ? 1 : 0));
+        CHECK(next.end_left_behind(20s, 5s, logger(), lifecycle()) == (ours ? 1 : 0));
         CHECK(next.left_behind().empty());
         if (!ours) CHECK(group_is_there(entry.pid));
     }
@@ -164,7 +199,7 @@ TEST_SUITE("state_file") {
         REQUIRE(::kill(entry.pid, SIGKILL) == 0);
         pollfd ended{left.process.fd(), POLLIN, 0};
         REQUIRE(::poll(&ended, 1, 30000) == 1);
-        CHECK(opened(path).end_left_behind(20s, 5s, logger()) == 1);
+        CHECK(opened(path).end_left_behind(20s, 5s, logger(), lifecycle()) == 1);
         CHECK(opened(path).left_behind().empty());
     }
 
@@ -176,7 +211,7 @@ TEST_SUITE("state_file") {
         REQUIRE(opened(path).write({left.entry()}));
         REQUIRE(opened(path).write({other.entry()}));  // by a launcher that only reports them, and ends
         CHECK(opened(path).left_behind().size() == 2);
-        CHECK(opened(path).end_left_behind(20s, 5s, logger()) == 2);
+        CHECK(opened(path).end_left_behind(20s, 5s, logger(), lifecycle()) == 2);
     }
 
     TEST_CASE("a socket folder that was left is removed, once nobody left behind may listen there") {
@@ -198,7 +233,7 @@ TEST_SUITE("state_file") {
         }
         const auto successor = [&](bool ends) {
             state_file next = opened(path);
-            if (ends) CHECK(next.end_left_behind(20s, 5s, logger()) == 1);
+            if (ends) CHECK(next.end_left_behind(20s, 5s, logger(), lifecycle()) == 1);
             next.remove_folders();
             REQUIRE(next.write({}));
         };

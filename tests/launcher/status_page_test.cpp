@@ -24,7 +24,7 @@ launcher_options options_with(const std::string& page, const std::string& token 
 }
 
 struct paged {
-    explicit paged(launcher_options options) : kept(std::move(options), fleet.starter()) {
+    explicit paged(launcher_options options) : kept(fleet.launch(std::move(options))) {
         REQUIRE(kept.start());
         REQUIRE(fleet.notes().wait_for(1));
     }

@@ -226,6 +226,7 @@ TEST_CASE("draining server: while handlers wait, as many run as there are thread
 TEST_CASE("draining server: connections that wait, send slowly or do not read hold up no thread") {
     draining_server_options options;
     options.threads = 1;
+    options.request_timeout = 1h;
     draining_server server = start(
         [](const http_request& request) {
             return request.target == "/large" ? http_response{200, {}, std::string(30000000, 'x'), false}
@@ -430,6 +431,7 @@ TEST_CASE("draining server: answers that nobody reads are bounded, before a hand
     draining_server_options options;
     options.max_buffered = 1000000;
     options.threads = 1;  // which is through with one before it begins with the next
+    options.request_timeout = 1h;
     options.readiness_path = "/readyz";
     const draining_server server = start(
         [&](const http_request&) {

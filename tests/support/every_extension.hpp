@@ -1,4 +1,6 @@
 // The library with every extension that needs no other library.
 #pragma once
 #include <ojs_launcher.hpp>
+#include <ojs_operating.hpp>
 #include <ojs_server.hpp>
+#include <ojs_spool.hpp>

@@ -6,7 +6,7 @@
 #   quota     in a cgroup with 0.3 of a processor
 #   freezes   stopped as a whole for 0.1 to 0.4 s, again and again
 #   one-cpu   on one processor
-#   bare      as nobody, no standard input, no IPv6, no /dev/pts, no /dev/shm, 64 descriptors at most
+#   bare      as nobody, no standard input, no IPv6, no /dev/pts, no /dev/shm, 512 descriptors at most
 #
 # The second and third need a cgroup that one may write to, the last one root; where that is missing, it says so and exits
 # with 77.
@@ -99,7 +99,7 @@ bare() {
         echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6
         mount -t tmpfs -o mode=755 none /dev/shm && mount -o remount,ro /dev/shm
         mount --bind /dev/null /dev/ptmx
-        ulimit -n 64
+        ulimit -n 512  # with less a launcher of a few processes refuses to begin
         exec setpriv --reuid=65534 --regid=65534 --clear-groups --bounding-set=-all "$@" <&-'
     unshare --net --mount true 2>/dev/null || skip "no namespaces of one's own can be made here"
     unshare --net --mount sh -c "$inside" sh "$@"

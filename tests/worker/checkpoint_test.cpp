@@ -363,16 +363,18 @@ TEST_CASE("checkpoint: a run that is interrupted, and the next one in the memory
 TEST_CASE("checkpoint: of several threads one at a time, and the FAIL has the last one") {
     keeping wire;
     recorder::counter inside;
+    recorder::counter saving;  // threads
     wire.on_save = [&](const checkpoint_request&, time_point) {
         inside.add();
-        for (int i = 0; i < 20; ++i) std::this_thread::yield();
+        CHECK(saving.wait_for(4));
         inside.add(-1);
         return recorder::transport::settling(settled::accepted);
     };
-    run_job(wire, [](job_context& job) {
+    run_job(wire, [&saving](job_context& job) {
         std::vector<std::thread> threads;
         for (int t = 0; t < 4; ++t) {
-            threads.emplace_back([&job, t] {
+            threads.emplace_back([&, t] {
+                saving.add();
                 for (int i = 0; i < 25; ++i) {
                     CHECK(job.save_checkpoint(std::to_string(t * 100 + i)));
                     CHECK_FALSE(job.checkpoint().empty());

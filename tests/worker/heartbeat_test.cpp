@@ -1,6 +1,10 @@
 // Heartbeats that must arrive: the first to say `quiet`, and the last of all.
+#include <dlfcn.h>
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 
 #include "recorder.hpp"
 
@@ -115,3 +119,36 @@ TEST_CASE("heartbeat: a registration that hangs does not cost the last beat") {
     recorder::check_last_word(wire);
     let_go.set();
 }
+
+#ifdef __GLIBC__  // elsewhere the tests are static, and there is no other pthread_setname_np() to call
+namespace {
+
+std::atomic<recorder::event*> late_until{nullptr};  // for the next thread that is to register a worker
+
+}  // namespace
+
+extern "C" int pthread_setname_np(pthread_t thread, const char* name) noexcept {
+    using signature = int(pthread_t, const char*);
+    static auto* const real = reinterpret_cast<signature*>(::dlsym(RTLD_NEXT, "pthread_setname_np"));
+    recorder::event* const late =
+        std::strcmp(name, "ojs-heartbeat") == 0 ? late_until.exchange(nullptr) : nullptr;
+    if (late != nullptr) late->wait();
+    return real(thread, name);
+}
+
+TEST_CASE("heartbeat: a thread that is late does not register the worker after its last beat") {
+    recorder::event last_beat;
+    recorder::transport wire;
+    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_answer> {
+        if (request.state == "terminate") last_beat.set();
+        return heartbeat_answer();
+    };
+    late_until = &last_beat;
+    worker tested(recorder::options(), wire);
+    tested.register_handler("work", [](job_context&) {});
+    REQUIRE(tested.start());
+    CHECK(tested.stop(recorder::guard));
+    CHECK(late_until == nullptr);
+    recorder::check_last_word(wire);
+}
+#endif

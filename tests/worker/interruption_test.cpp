@@ -462,6 +462,7 @@ TEST_CASE("stuck: the log says where the thread is, where the signals are ours")
     told log;
     worker_options options = recorder::options();
     options.stuck_after = 10ms;
+    options.parts.add(operating());
     log.listen(options);
     const shared_event let_go = make_event();
     lifecycle unused;
@@ -482,6 +483,7 @@ TEST_CASE("stuck: looking where the thread is ends no read() of its handler") {
     told log;
     worker_options options = recorder::options();
     options.stuck_after = 10ms;
+    options.parts.add(operating());
     log.listen(options);
     lifecycle unused;
     const result<signals> installed = signals::install(unused);

@@ -1144,6 +1144,7 @@ TEST_CASE("stopping: who waits for a worker that cannot start is told") {
     const auto taken = http_server::start("127.0.0.1:0", [](const http_request&) { return http_response(); });
     REQUIRE(taken);
     options.health_address = taken->address();
+    options.parts.add(operating());
     for (int i = 0; i < 20; ++i) {
         worker tested(options, wire);
         tested.register_handler("work", [](job_context&) {});

@@ -166,7 +166,7 @@ struct log_outlet {
     }
     void refill() noexcept {
         const time_point now = steady_clock::now();
-        const auto earned = std::chrono::duration_cast<std::chrono::milliseconds>(now - refilled) / 10;
+        const auto earned = std::chrono::duration_cast<std::chrono::milliseconds>(now - refilled.load()) / 10;
         if (earned.count() == 0) return;
         refilled = now;
         const std::int64_t had = patience_ms.fetch_add(earned.count());
@@ -184,8 +184,8 @@ struct log_outlet {
     const pid_t owner = getpid();
     mutex writing;
     atomic<std::int64_t> patience_ms{most_patience_ms};
-    time_point refilled = steady_clock::now();  // guarded by the mutex
-    bool torn = false;                          // guarded by the mutex: the last line is without its end
+    atomic<time_point> refilled{steady_clock::now()};
+    bool torn = false;  // guarded by the mutex: the last line is without its end
     atomic<std::uint64_t> lost{0};
     atomic<bool> hook_threw{false};
 };
@@ -236,6 +236,7 @@ OJS_SHUTDOWN_INLINE log_field field(std::string_view name, text_part value) {
 }
 
 OJS_SHUTDOWN_INLINE void limit_log_waiting(std::chrono::milliseconds total) noexcept {
+    outlet().refilled = steady_clock::now();  // what the time until now would grant is granted no more
     outlet().limit(total.count());
 }
 

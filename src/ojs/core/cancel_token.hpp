@@ -25,6 +25,8 @@ enum class cancel_reason : std::uint8_t {
 // "grace_period_expired", ... as they appear in `details.reason` of a FAIL. Never null. Thread-safe.
 const char* to_string(cancel_reason reason) noexcept;
 
+class cancel_source;
+
 namespace detail {
 
 class cancel_state;
@@ -38,6 +40,7 @@ class cancel_group : public ref_counted {
         return reason_.compare_exchange_strong(none, why, memory_order::acq_rel);
     }
     cancel_reason reason() const noexcept { return reason_.load(memory_order::acquire); }
+    cancel_source member();  // whose tokens are the group's
 
   private:
     atomic<cancel_reason> reason_{cancel_reason::none};
@@ -150,8 +153,6 @@ bool cancel_token::wait(Condition& changed, Lock& held, Predicate ready) const {
 class cancel_source {
   public:
     cancel_source();
-    // One of many that a single store cancels.
-    explicit cancel_source(detail::ref<detail::cancel_group> group);
     cancel_source(cancel_source&& other) noexcept;
     cancel_source& operator=(cancel_source&& other) noexcept;
     ~cancel_source();
@@ -164,7 +165,6 @@ class cancel_source {
     cancel_reason reason() const noexcept;
     // Ends the waits, once the group was cancelled.
     void end_waits();
-    // The same, but false, and nothing done, where it would have to wait for a lock.
     // Whether run_callbacks() might call anyone.
     bool callbacks_due() const;
     // Calls the callbacks that are still due, in the order they were registered.
@@ -174,6 +174,8 @@ class cancel_source {
 
   private:
     friend class cancel_token;
+    friend class detail::cancel_group;
+    explicit cancel_source(detail::ref<detail::cancel_state> state) noexcept;
     detail::ref<detail::cancel_state> state_;
 };
 

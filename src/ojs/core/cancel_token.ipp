@@ -254,8 +254,11 @@ OJS_SHUTDOWN_INLINE result<int> cancel_token::fd() const {
 }
 
 OJS_SHUTDOWN_INLINE cancel_source::cancel_source() : state_(detail::make_ref<detail::cancel_state>()) {}
-OJS_SHUTDOWN_INLINE cancel_source::cancel_source(detail::ref<detail::cancel_group> group)
-    : state_(detail::make_ref<detail::cancel_state>(std::move(group))) {}
+OJS_SHUTDOWN_INLINE cancel_source::cancel_source(detail::ref<detail::cancel_state> state) noexcept
+    : state_(std::move(state)) {}
+OJS_SHUTDOWN_INLINE cancel_source detail::cancel_group::member() {
+    return cancel_source(make_ref<cancel_state>(ref<cancel_group>(this)));
+}
 OJS_SHUTDOWN_INLINE cancel_source::cancel_source(cancel_source&& other) noexcept = default;
 OJS_SHUTDOWN_INLINE cancel_source& cancel_source::operator=(cancel_source&& other) noexcept = default;
 OJS_SHUTDOWN_INLINE cancel_source::~cancel_source() = default;

@@ -18,7 +18,7 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// A SIGTTIN of ours to one of our threads, which is no event: see system/detail/thread_stack.ipp.
+// A SIGTTIN of ours to one of our threads, which is no event: see operating/detail/thread_stack.ipp.
 struct thread_request {
     bool (*answer)(const siginfo_t* info) noexcept;  // in the handler; false: it was none
     void (*forget)() noexcept;                       // in the child of a fork

@@ -15,7 +15,8 @@ inline namespace v0_1_0 {
 
 namespace detail {
 class launcher_body;
-}
+struct launcher_access;  // of the tests
+}  // namespace detail
 
 // By the phases of its lifecycle: running, it keeps every group at what is desired; quiet, it restarts and replaces nothing;
 // draining, all processes are shut down at once, in parallel; stopping, they are forced. It ends when they have.
@@ -28,9 +29,6 @@ class launcher {
     // options is said by run() or start().
     explicit launcher(launcher_options options);
     launcher(launcher_options options, lifecycle& shared);
-    // The same with processes that `starter` makes.
-    launcher(launcher_options options, detail::instance_starter starter);
-    launcher(launcher_options options, lifecycle& shared, detail::instance_starter starter);
     launcher(const launcher&) = delete;
     launcher& operator=(const launcher&) = delete;
     ~launcher();  // one that runs is stopped, which takes as long as its processes do
@@ -71,6 +69,9 @@ class launcher {
                                            const rolling_options& how = {}, const cancel_token& until = {});
 
   private:
+    friend struct detail::launcher_access;
+    // With processes that `starter` makes.
+    launcher(launcher_options options, lifecycle* shared, detail::instance_starter starter);
     detail::ref<detail::launcher_body> body_;
     detail::thread background_;
 };

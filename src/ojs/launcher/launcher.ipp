@@ -7,7 +7,7 @@
 #include "../coordinator/detail/socket_folder.ipp"
 #include "../core/detail/wake.hpp"
 #include "../core/signals.hpp"
-#include "../system/detail/service_report.ipp"
+#include "../server/detail/service_report.ipp"
 #include "../worker/exit_status.hpp"
 #include "detail/admin_answers.ipp"
 #include "detail/capacity.ipp"
@@ -40,15 +40,16 @@ class launcher_body : public ref_counted {
 
     int run() {
         const cancellable off(false);
-        result<void> begun = prepare();
-        signals taken;
-        if (begun && !signals::installed_for(life_)) {
+        result<void> begun;
+        signals taken;  // first: what is left behind may take long to end
+        if (!signals::installed_for(life_)) {
             signal_options wanted;
             wanted.stop_signals.push_back(SIGHUP);
             result<signals> installed = signals::install(life_, std::move(wanted));
             if (installed) taken = std::move(*installed);
-            if (!installed) begun = abandon(installed.error());
+            if (!installed) begun = installed.error();
         }
+        if (begun) begun = prepare();
         if (begun) return supervise(true);
         around_->log.write(log_level::error, "launcher not started", {field("error", begun.error().text)});
         return exit_status::usage;
@@ -157,7 +158,7 @@ class launcher_body : public ref_counted {
         if (options_.state_file.empty()) return {};
         around_->ledger = make_ref<state_ledger>(around_->log);
         return around_->ledger->open(options_.state_file, options_.end_left_behind,
-                                     options_.left_behind_grace, kill_patience);
+                                     options_.left_behind_grace, kill_patience, life_);
     }
     // Prepared, and nothing runs yet.
     result<void> abandon(const error& why) {
@@ -237,13 +238,13 @@ class launcher_body : public ref_counted {
 
     // All groups together: none waits for another's hooks or processes.
     void drain(const lifecycle_state& why) {
+        limit_log_waiting(std::chrono::milliseconds(50));  // a log that nobody reads holds up no stop
         around_->log.write(log_level::info, "launcher draining",
                            {field("cause", to_string(why.cause.kind)), field("signal", why.cause.signal)});
         give_up_at_ = deadline_after(std::chrono::seconds(1));
         const shutdown_order order{"the launcher stops", {}, {}};
         for (const ref<process_group>& each : groups_) {
-            const shutdown_timeouts times = each->options().process.shutdown;
-            const time_point latest = deadline_after(stop_time(times) + std::chrono::seconds(1));
+            const time_point latest = deadline_after(each->max_stop_time() + std::chrono::seconds(1));
             if (latest > give_up_at_) give_up_at_ = latest;
             each->stop_starting();
             each->leave(each->running(), order);
@@ -328,14 +329,12 @@ inline instance_starter real_starter(const log_options& log) {
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options)
-    : launcher(options, detail::real_starter(options.log)) {}
+    : launcher(options, nullptr, detail::real_starter(options.log)) {}
 OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options, lifecycle& shared)
-    : launcher(options, shared, detail::real_starter(options.log)) {}
-OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options, detail::instance_starter starter)
-    : body_(detail::make_ref<detail::launcher_body>(std::move(options), nullptr, std::move(starter))) {}
-OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options, lifecycle& shared,
+    : launcher(options, &shared, detail::real_starter(options.log)) {}
+OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options, lifecycle* shared,
                                        detail::instance_starter starter)
-    : body_(detail::make_ref<detail::launcher_body>(std::move(options), &shared, std::move(starter))) {}
+    : body_(detail::make_ref<detail::launcher_body>(std::move(options), shared, std::move(starter))) {}
 
 OJS_SHUTDOWN_INLINE launcher::~launcher() {
     if (body_->runs()) request_stop();

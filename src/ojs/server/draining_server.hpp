@@ -8,27 +8,34 @@
 
 #include "../base/duration.hpp"
 #include "../base/error.hpp"
+#include "../base/function.hpp"
 #include "../core/cancel_token.hpp"
 #include "../net/http_message.hpp"
-#include "../net/http_server.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
+
+// Answers one request. Called from several threads at once. What it throws becomes a 500; where it ends its thread, the
+// connection is closed.
+using http_handler = function<http_response(const http_request&)>;
 
 struct draining_server_options {
     http_limits limits;
     // Requests answered at the same time, a thread each, 1024 at most. 0: two for each processor, and 8 at least. Beyond one
     // for each processor they join while handlers wait: twice as many each millisecond.
     std::size_t threads = 0;
-    // More wait in the listen queue; for them the connection that has been idle longest is closed.
+    // More wait in the listen queue; for them the connection that has been idle longest is closed, and those that are busy
+    // close with their answers.
     std::size_t max_connections = 16384;
     // Bytes of requests that are not complete and of answers that are not sent, in all connections together. While there are
     // more, requests are refused with 503 and no handler is called; handlers that run already add an answer each at most.
     // What follows a request on the same connection, 16 KiB at most, is not counted.
     std::size_t max_buffered = 64 * 1024 * 1024;
     std::chrono::milliseconds idle_timeout{60000};  // a connection without a request
-    // From a request's first byte to its last; and to write the answer.
+    // From a request's first byte, or that of empty lines before it, to its last; and to write the answer.
     std::chrono::milliseconds request_timeout{10000};
+    // While others wait: with no connection idle, the client that has kept its place waiting longest, and so long, is cut.
+    std::chrono::milliseconds crowded_timeout{10000};
     // drain() begins with so long a time in which everything is still accepted and answered, but readiness fails and each
     // connection closes with its answer, so that who looks at readiness, or balances the load, has gone elsewhere.
     std::chrono::milliseconds lame_duck{0};
@@ -92,10 +99,25 @@ class draining_server {
     drain_result drain(const drain_options& options = {});
 
   private:
+    friend class http_server;
     class impl;
     explicit draining_server(detail::ref<impl> body) noexcept;
+    static result<draining_server> start(std::string_view address, http_handler handler,
+                                         draining_server_options options, bool is_small);
     detail::ref<impl> impl_;
 };
+
+namespace detail {
+
+// What handlers are given.
+struct served_request : http_request {
+    int socket = -1;
+};
+
+// For a handler that waits: whether who sent the request it was given has gone away. Thread-safe.
+bool is_abandoned(const http_request& request) noexcept;
+
+}  // namespace detail
 
 }  // namespace v0_1_0
 }  // namespace ojs

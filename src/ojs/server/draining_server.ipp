@@ -10,9 +10,9 @@
 #include "../base/detail/array.hpp"
 #include "../base/detail/text.hpp"
 #include "../core/detail/wake.hpp"
-#include "../net/detail/listener.ipp"
 #include "detail/active_threads.ipp"
 #include "detail/event_queue.ipp"
+#include "detail/listener.ipp"
 #include "detail/listeners.ipp"
 #include "detail/server_connection.ipp"
 #include "draining_server.hpp"
@@ -21,7 +21,6 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-inline constexpr auto sweep_interval = std::chrono::milliseconds(250);
 inline constexpr int accepted_at_once = 64;
 // accept_retry_time each, for longer than a connection lingers: then its descriptor is free.
 inline constexpr int tries_for_queue = 30;
@@ -41,25 +40,24 @@ inline std::size_t thread_count(std::size_t wanted, std::size_t processors) noex
 
 class draining_server::impl final : public detail::ref_counted {
   public:
-    impl(http_handler handler, draining_server_options options) {
+    impl(http_handler handler, draining_server_options options, bool is_small) {
         context_.handler = std::move(handler);
         context_.options = std::move(options);
+        context_.is_small = is_small;
         context_.on_fewer = [this] { tell_changed(); };
+        context_.on_earlier_look = [this] { wake_.notify(); };
     }
     ~impl() override {
         drain_options now;
         now.deadline = steady_clock::now();
         if (wake_.fd() >= 0) drain(now);
-        for (std::size_t i = 0; i < threads_.size(); ++i) {
-            detail::lock_guard held(mutex_);
-            detail::thread ending = std::move(threads_[i]);
-            held.unlock();
-            ending.join();
-        }
+        join();
     }
 
     result<void> start(std::string_view address) {
-        result<void> started = detail::open_listeners(address, context_.options.reuse_port, listeners_);
+        result<void> started = context_.is_small
+                                   ? detail::open_address(address, false, listeners_)
+                                   : detail::open_listeners(address, context_.options.reuse_port, listeners_);
         if (started) started = start_threads();
         for (detail::listener& each : listeners_) {
             if (!started) each.give_back();
@@ -88,6 +86,20 @@ class draining_server::impl final : public detail::ref_counted {
         return result_;
     }
 
+    // After drain(): waits for the handlers, and ends every thread.
+    void join() noexcept {
+        if (is_forked()) return;
+        const detail::lock_guard alone(drain_mutex_);
+        detail::lock_guard held(mutex_);
+        for (std::size_t i = 0; i < threads_.size();) {
+            detail::thread ending = std::move(threads_[i].joinable() ? threads_[i] : ended_);
+            i = ending.joinable() ? 0 : i + 1;  // one that its handler ended has begun another
+            held.unlock();
+            ending.join();
+            held.lock();
+        }
+    }
+
     const std::string& address() const noexcept { return address_; }
     std::uint16_t port() const noexcept { return listeners_[0].where().port; }
     std::vector<int> listeners() const {
@@ -110,7 +122,7 @@ class draining_server::impl final : public detail::ref_counted {
 
     // ---- starting ----
 
-    // The first accepts, the last is for the drain alone.
+    // The first accepts, the last is for the drain alone. A small one has a thread for each connection, begun and ended with it.
     result<void> start_threads() {
         result<detail::event_queue> queue = detail::event_queue::create();
         if (!queue) return queue.error();
@@ -118,46 +130,72 @@ class draining_server::impl final : public detail::ref_counted {
         result<detail::wake> waker = detail::wake::create();
         if (!waker) return waker.error();
         wake_ = std::move(*waker);
-        const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
-        const std::size_t processors = online > 1 ? static_cast<std::size_t>(online) : 1;
-        const std::size_t count = detail::thread_count(context_.options.threads, processors);
-        active_.begin(static_cast<int>(count < processors ? count : processors), static_cast<int>(count + 1));
-        threads_ = detail::array<detail::thread>(count + 2);
-        for (std::size_t i = 1; i <= count; ++i) {
-            const result<void> started = start_thread(i, "ojs-serve", [this, i] { serve_until_stopped(i); });
-            if (!started && i == 1) return started;
+        const detail::lock_guard held(mutex_);
+        threads_ =
+            detail::array<detail::thread>(context_.is_small ? context_.options.max_connections + 1 : 2);
+        if (!context_.is_small) {
+            const result<void> started = start_server_threads();
+            if (!started) return started;
         }
         accepting_ = accepting::yes;
         const result<void> accepts = start_thread(0, "ojs-accept", [this] { accept_until_stopped(); });
         if (!accepts) accepting_ = accepting::no;
         return accepts;
     }
+    result<void> start_server_threads() {
+        const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
+        const std::size_t processors = online > 1 ? static_cast<std::size_t>(online) : 1;
+        const std::size_t count = detail::thread_count(context_.options.threads, processors);
+        active_.begin(static_cast<int>(count < processors ? count : processors), static_cast<int>(count + 1));
+        threads_ = detail::array<detail::thread>(count + 2);
+        for (std::size_t i = 1; i <= count; ++i) {
+            const result<void> started = start_server(i);
+            if (!started && i == 1) return started;
+        }
+        return {};
+    }
+    // These with the mutex held.
+    result<void> start_server(std::size_t place) {
+        return start_thread(place, "ojs-serve", [this, place] { serve_until_stopped(place); });
+    }
     result<void> start_thread(std::size_t place, const char* name, function<void()> body) {
         detail::thread_options options;
         options.name = name;
         options.stack_size = context_.options.thread_stack_size;
-        const detail::lock_guard held(mutex_);
         result<detail::thread> started = detail::thread::start(std::move(body), options);
         if (!started) return started.error();
         threads_[place] = std::move(*started);
         return {};
     }
-    // For one that its handler has ended, by that thread: the next one sees it off.
+    bool has_server_for_one_more() {
+        if (!context_.is_small || serving_ > connections_.size()) return true;
+        std::size_t place = 1;
+        while (place < threads_.size() && threads_[place].joinable()) ++place;
+        if (place == threads_.size() || !start_server(place)) return false;
+        ++serving_;
+        return true;
+    }
+    // A thread that ends joins, once the mutex is free, the one that ended before.
+    bool end_surplus(std::size_t place) {
+        if (!context_.is_small) return false;
+        detail::thread before;
+        const detail::lock_guard held(mutex_);
+        if (serving_ <= connections_.size()) return false;
+        --serving_;
+        before = detail::exchange(ended_, std::move(threads_[place]));
+        return true;
+    }
+    // For one that its handler has ended, by that thread.
     void replace_thread(std::size_t place) {
-        detail::lock_guard held(mutex_);
-        detail::thread ended = std::move(threads_[place]);
-        held.unlock();
-        auto body = [this, place, ended = std::move(ended)]() mutable {
-            ended.join();
-            serve_until_stopped(place);
-        };
-        static_cast<void>(start_thread(place, "ojs-serve", std::move(body)));
+        detail::thread before;
+        const detail::lock_guard held(mutex_);
+        before = detail::exchange(ended_, std::move(threads_[place]));
+        static_cast<void>(start_server(place));
     }
 
     // ---- accepting ----
 
     void accept_until_stopped() noexcept {
-        time_point swept = steady_clock::now();
         detail::array<pollfd> waiting(listeners_.size() + 1);
         for (;;) {
             await_peers(waiting);
@@ -174,30 +212,31 @@ class draining_server::impl final : public detail::ref_counted {
                     if (waiting[i + 1].revents != 0) accept_from(listeners_[i]);
                 }
             }
-            if (steady_clock::now() - swept < detail::sweep_interval) continue;
-            sweep();
-            swept = steady_clock::now();
+            if (steady_clock::now() >= context_.next_look.load()) sweep();
         }
     }
     int await_peers(detail::array<pollfd>& waiting) noexcept {
         detail::lock_guard held(mutex_);
-        const bool accepts = accepting_ == accepting::yes && !full_;
-        const auto interval = active_.needs_adjusting() ? detail::activity_interval : detail::sweep_interval;
-        const int timeout = connections_.empty() ? -1 : static_cast<int>(interval.count());
+        const bool accepts = accepting_ == accepting::yes && !context_.is_crowded.load();
+        time_point until = connections_.empty() ? time_point::max() : context_.next_look.load();
         held.unlock();
+        if (active_.needs_adjusting()) {
+            const time_point adjusted = deadline_after(detail::activity_interval);
+            if (adjusted < until) until = adjusted;
+        }
         waiting[0] = {wake_.fd(), POLLIN, 0};
         for (std::size_t i = 0; i < listeners_.size(); ++i)
             waiting[i + 1] = {accepts ? listeners_[i].fd() : -1, POLLIN, 0};
-        return ::poll(waiting.data(), static_cast<nfds_t>(waiting.size()), timeout);
+        return ::poll(waiting.data(), static_cast<nfds_t>(waiting.size()), detail::poll_timeout(until));
     }
     void accept_from(const detail::listener& from) noexcept {
         if (!has_room()) return make_room();
         for (int i = 0; i < detail::accepted_at_once && has_room(); ++i) {
-            if (!accept_one(from)) return;
+            if (!accept_one(from, wake_.fd())) return;
         }
     }
     // False: there is nobody, for now.
-    bool accept_one(const detail::listener& from) noexcept {
+    bool accept_one(const detail::listener& from, int interrupt) noexcept {
         detail::unique_fd socket = detail::accept_socket(from.fd());
         const int failed = socket ? 0 : errno;
         if (detail::peer_gave_up(failed)) return true;
@@ -207,7 +246,7 @@ class draining_server::impl final : public detail::ref_counted {
         } catch (...) {  // out of memory: treated like being out of descriptors
         }
         // The listener stays readable, so poll would spin. The wake is left to the loop, for whom it may be.
-        pollfd told{wake_.fd(), POLLIN, 0};
+        pollfd told{interrupt, POLLIN, 0};
         ::poll(&told, 1, static_cast<int>(detail::accept_retry_time.count()));
         return false;
     }
@@ -215,31 +254,49 @@ class draining_server::impl final : public detail::ref_counted {
         const detail::lock_guard held(mutex_);
         return connections_.size() < context_.options.max_connections;
     }
-    // For who waits: the connection that has been idle longest goes. Until one has gone, nobody is accepted.
+    // For who waits: the connection that has been idle longest goes, or the slowest client's is cut. Until one has gone, nobody
+    // is accepted, and those that are busy go with their answers.
     void make_room() noexcept {
         const detail::lock_guard held(mutex_);
         if (connections_.size() < context_.options.max_connections) return;
-        full_ = true;
-        connection* oldest = nullptr;
+        context_.is_crowded.store(true);
+        connection* idle = nullptr;
+        connection* slow = nullptr;
         for (const detail::ref<connection>& each : connections_) {
-            if (each->is_idle() && (oldest == nullptr || each->deadline() < oldest->deadline()) &&
-                !each->has_bytes())
-                oldest = each.get();
+            connection*& longest = each->is_idle() && each->has_asked() ? idle : slow;
+            const bool is_longer = longest == nullptr || each->waits_since() < longest->waits_since();
+            if (is_longer && !(each->is_idle() && each->has_bytes())) longest = each.get();
         }
-        if (oldest != nullptr) oldest->leave_if_idle();
+        if (idle != nullptr && idle->leave_if_idle()) return;
+        if (slow == nullptr ||
+            slow->waits_since() == time_point::max()) {  // all wait for threads or handlers
+            context_.look_at(deadline_after(detail::overdue_interval));
+            return;
+        }
+        const std::chrono::milliseconds waited(detail::milliseconds_since(slow->waits_since()));
+        if (waited < context_.options.crowded_timeout) {
+            context_.look_at(deadline_after(context_.options.crowded_timeout - waited));
+        } else {
+            slow->cut();
+        }
     }
     void admit(detail::unique_fd socket) {
         const detail::ref<connection> admitted = detail::make_ref<connection>(std::move(socket), context_);
         const detail::lock_guard held(mutex_);  // whoever is told of it finds it listed
+        connections_.reserve_one();
+        if (!has_server_for_one_more()) return admitted->turn_away();
         admitted->place = connections_.size();
         connections_.push_back(admitted);
+        context_.look_at(deadline_after(context_.options.idle_timeout));
         if (!queue_.add(admitted->fd(), admitted.get())) connections_.pop_back();
     }
+    // Ends what is overdue.
     void sweep() noexcept {
         const time_point now = steady_clock::now();
+        context_.next_look.store(time_point::max());  // before the deadlines are read
         const detail::lock_guard held(mutex_);
-        full_ = false;  // who was busy when somebody waited for a place may be idle by now
-        for (const detail::ref<connection>& each : connections_) each->end_if_overdue(now);
+        context_.is_crowded.store(false);  // who was busy when somebody waited for a place may be idle by now
+        for (const detail::ref<connection>& each : connections_) context_.look_at(each->end_if_overdue(now));
     }
     void leave_idle() noexcept {
         const detail::lock_guard held(mutex_);
@@ -253,7 +310,7 @@ class draining_server::impl final : public detail::ref_counted {
         for (detail::listener& each : listeners_) {
             // Without descriptors for them, the idle ones go first, and a moment later there are some.
             for (int tries = detail::tries_for_queue; !leaves_queue && tries > 0 && !is_over();) {
-                if (accept_one(each)) {
+                if (accept_one(each, -1)) {
                     tries = detail::tries_for_queue;
                     continue;
                 }
@@ -273,13 +330,15 @@ class draining_server::impl final : public detail::ref_counted {
 
     void serve_until_stopped(std::size_t place) {
         active_.enter();
-        while (void* const found = active_.next([&] { return queue_.wait(); }, [&] { wake_.notify(); })) {
+        while (!end_surplus(place)) {
+            void* const found = active_.next([&] { return queue_.wait(); }, [&] { wake_.notify(); });
+            if (found == nullptr) return;
             connection& which = *static_cast<connection*>(found);
             detail::call_guarded([&] { serve(which); },
                                  [&] {  // the handler ended this thread
                                      active_.leave();
                                      remove(which);
-                                     replace_thread(place);
+                                     if (!end_surplus(place)) replace_thread(place);
                                  });
         }
     }
@@ -307,11 +366,10 @@ class draining_server::impl final : public detail::ref_counted {
         }
         connections_.pop_back();
         removed->close();
-        const bool was_full = full_;
-        full_ = false;
+        const bool was_crowded = context_.is_crowded.exchange(false);
         const bool was_last = stopping_ && connections_.empty();
         held.unlock();
-        if (was_full) wake_.notify();
+        if (was_crowded) wake_.notify();
         if (was_last) stop_serving();
     }
 
@@ -348,11 +406,12 @@ class draining_server::impl final : public detail::ref_counted {
     bool is_over() const noexcept { return end_.hurry.cancelled() || steady_clock::now() >= end_.deadline; }
     void await_idle(const drain_options& options) {
         // All others may be with handlers, and who comes too late is to be told so.
-        const std::size_t last = threads_.size() - 1;
-        static_cast<void>(start_thread(last, "ojs-serve", [this, last] { serve_until_stopped(last); }));
+        detail::lock_guard held(mutex_);
+        if (!context_.is_small) static_cast<void>(start_server(threads_.size() - 1));
+        held.unlock();
         const cancel_registration hurried = options.hurry.on_cancel([this] { tell_changed(); });
         const time_point late_end = deadline_after(detail::time_for_late);
-        detail::lock_guard held(mutex_);
+        held.lock();
         for (;;) {
             const bool in_hand = context_.in_hand.load() > 0;
             if ((!in_hand && context_.late.load() == 0) || options.hurry.cancelled()) return;
@@ -394,9 +453,10 @@ class draining_server::impl final : public detail::ref_counted {
     detail::array<detail::listener> listeners_;
     detail::array<detail::ref<connection>> connections_;
     detail::array<detail::thread> threads_;
+    detail::thread ended_;
+    std::size_t serving_ = 0;  // threads of a small one
     accepting accepting_ = accepting::no;
     bool has_successor_ = false;
-    bool full_ = false;
     bool stopping_ = false;
 };
 
@@ -416,9 +476,15 @@ OJS_SHUTDOWN_INLINE draining_server::~draining_server() {
 OJS_SHUTDOWN_INLINE result<draining_server> draining_server::start(std::string_view address,
                                                                    http_handler handler,
                                                                    draining_server_options options) {
+    return start(address, std::move(handler), std::move(options), false);
+}
+OJS_SHUTDOWN_INLINE result<draining_server> draining_server::start(std::string_view address,
+                                                                   http_handler handler,
+                                                                   draining_server_options options,
+                                                                   bool is_small) {
     if (!handler || options.max_connections == 0)
         return error{errc::invalid_argument, 0, "an HTTP server needs a handler and at least one connection"};
-    detail::ref<impl> body = detail::make_ref<impl>(std::move(handler), std::move(options));
+    detail::ref<impl> body = detail::make_ref<impl>(std::move(handler), std::move(options), is_small);
     const result<void> started = body->start(address);
     if (!started) return started.error();
     return draining_server(std::move(body));

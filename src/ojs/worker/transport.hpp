@@ -84,12 +84,9 @@ enum class settled { accepted, gone };
 
 // Every call returns by its deadline. All may be called from several threads at once. errc tells the worker
 // what to do: rejected is final; unavailable (with retry_after), unreachable, disconnected, timed_out are tried again.
-class transport {
+class transport : public detail::ref_counted {
   public:
-    transport() = default;
-    transport(const transport&) = delete;
-    transport& operator=(const transport&) = delete;
-    OJS_SHUTDOWN_INLINE virtual ~transport();
+    OJS_SHUTDOWN_INLINE ~transport() override;
 
     // Claims jobs; an empty vector means there is no work. A request whose answer was lost must not be
     // repeated: it may have claimed jobs.
@@ -125,6 +122,13 @@ class transport {
     // cancel_reason::revoked, and what the handler gives up is FAILed as "cancelled", not retryable. By default nothing.
     OJS_SHUTDOWN_INLINE virtual void when_jobs_are_revoked(function<void(const std::string& job_id)> tell);
 };
+using transport_ref = detail::ref<transport>;
+
+// A transport of a type of one's own, for transport_scheme::open to return.
+template <class Transport, class... Args>
+transport_ref make_transport(Args&&... args) {
+    return transport_ref(new Transport(std::forward<Args>(args)...));
+}
 
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -85,8 +85,8 @@ job_handler make_handler(F&& callable) {
 
 class worker {
   public:
-    // The scheme of options.url picks the transport. A transport given here is used instead, and must outlive
-    // the worker. A lifecycle given here is followed: several workers may share one, with one signal
+    // The scheme of options.url picks the transport. A transport given here is used instead, whatever the URL, and must
+    // outlive the worker. A lifecycle given here is followed: several workers may share one, with one signal
     // installer. Nothing is opened or started; what is wrong with the options is said by run() or start(). It belongs to
     // the process that starts it, which may be a child made by fork() since.
     explicit worker(worker_options options);

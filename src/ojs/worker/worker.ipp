@@ -7,13 +7,12 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
+
 #include "../base/detail/random.hpp"
-#include "../net/http_client.hpp"
-#include "engine/backend_url.ipp"
+#include "engine/part_access.ipp"
 #include "engine/supervisor.ipp"
-#include "transports/http.hpp"
-#include "transports/memory.hpp"
-#include "transports/spool.hpp"
+#include "transport_scheme.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -45,68 +44,6 @@ inline worker_identity make_identity(const worker_options& options) {
     out.started_at = utc_timestamp();
     out.visibility_timeout = options.visibility_timeout;
     return out;
-}
-
-inline http_client_options client_options(const worker_options& options, const std::string& worker_id) {
-    http_client_options out;
-    out.bearer_token = options.auth_token;
-    out.headers = options.headers;
-    out.https_stream = options.https_stream;
-    out.limits = worker_answer_limits;
-    // ACK and FAIL name no worker; with this a backend can tell whose a late repetition of one is.
-    out.headers.push_back({"X-OJS-Worker-ID", worker_id});
-    // One for each job thread, and some for heartbeats and reports; more than that are not worth keeping.
-    const auto wanted = static_cast<std::size_t>(options.concurrency) + 4;
-    out.max_idle_connections = wanted < 160 ? wanted : 160;
-    return out;
-}
-
-inline result<transport*> make_spool_transport(const worker_options& options, std::string directory,
-                                               const logger& log) {
-    spool_options wanted;
-    wanted.directory = std::move(directory);
-    wanted.recovery_interval = options.heartbeat_interval;
-    wanted.on_event = [&log](const spool_event& event) {
-        static constexpr const char* messages[] = {
-            "a file in the spool is not run and stays where it is", "a dead worker's job was recovered",
-            "a folder of claimed jobs may be of a dead worker, and is left alone",
-            "a completed job is settled without its result"};
-        const bool recovered = event.what == spool_event::kind::recovered;
-        log.write(recovered ? log_level::info : log_level::warn, messages[static_cast<int>(event.what)],
-                  {field("file", event.name), field("reason", event.text)});
-    };
-    auto* made = new spool_transport(std::move(wanted));
-    const result<void> opened = made->open();
-    if (opened) return static_cast<transport*>(made);
-    delete made;
-    return opened.error();
-}
-
-// The transport the URL's scheme asks for; the caller owns it, and keeps `log` for as long.
-inline result<transport*> make_transport(const worker_options& options, const std::string& worker_id,
-                                         const logger& log) {
-    result<backend_url> url = parse_backend_url(options.url, bool(options.https_stream));
-    if (!url) return url.error();
-    if (url->kind == backend_kind::memory) return static_cast<transport*>(new memory_transport);
-    if (url->kind == backend_kind::spool)
-        return make_spool_transport(options, std::move(url->directory), log);
-    result<http_client> client = http_transport::make_client(options.url, client_options(options, worker_id));
-    if (!client) return client.error();
-    http_transport_options wire;
-    wire.registration_path = options.registration_path;
-    wire.active_jobs_as_count = options.dialect.active_jobs_as_count;
-    wire.on_form_change = [&log](std::string_view operation, std::string_view dropped, const error& why) {
-        if (dropped.empty()) {
-            log.write(log_level::info, "the backend takes a request in its full form again",
-                      {field("operation", operation)});
-            return;
-        }
-        log.write(log_level::warn,
-                  "the backend takes a request only in another form, which is used for now; the full one is "
-                  "tried again",
-                  {field("operation", operation), field("dropped", dropped), field("error", why.text)});
-    };
-    return static_cast<transport*>(new http_transport(std::move(*client), std::move(wire)));
 }
 
 // What a worker object holds on to, shared with whoever still waits for it.
@@ -238,7 +175,7 @@ class worker_body : public ref_counted {
     // Everything that can fail before anything runs.
     result<void> prepare() {
         worker_context& worker = *context_;
-        result<void> valid = validate(worker.options);
+        result<void> valid = check_options(worker.options);
         if (!valid) return valid;
         if (!refused_) return refused_;
         if (handlers_.empty()) return error{errc::invalid_argument, 0, "no handler is registered"};
@@ -260,11 +197,12 @@ class worker_body : public ref_counted {
         worker.log = logger(worker.log_with_gate(), worker.identity.worker_id,
                             {worker.options.auth_token, worker.options.health_token});
         if (worker.transport == nullptr) {
-            const result<transport*> made =
-                make_transport(worker.options, worker.identity.worker_id, worker.log);
+            const result<transport_ref> made =
+                open_transport(worker.options, worker.identity,
+                               [&worker](const log_record& each) { worker.log.write(each); });
             if (!made) return made.error();
-            worker.transport = *made;
-            worker.owns_transport = true;
+            worker.own_transport = *made;
+            worker.transport = made->get();
         }
         worker.supervisor = std::move(*waker);
         may_notify_ = true;
@@ -328,8 +266,8 @@ class worker_body : public ref_counted {
     result<void> begin_parts(bool owns_process) {
         worker_context& worker = *context_;
         warn_of_missing_handlers();
-        result<ref<health_server>> health = start_health();  // first, so that nothing runs where it fails
-        if (!health) return health.error();
+        const result<void> parts = start_parts(owns_process);  // first, so that nothing runs where it fails
+        if (!parts) return parts;
         const int notify_fd = worker.supervisor.notify_fd();
         worker.life.subscribe(notify_fd);  // its first subscriber: there is a place
         if (worker.followed != nullptr && !worker.followed->subscribe(notify_fd))
@@ -342,16 +280,20 @@ class worker_body : public ref_counted {
                 if (job.revoke()) context->supervisor.notify();
             });
         });
-        supervisor_ = new supervisor(context_, pool, std::move(*health), at_shutdown_, owns_process);
+        supervisor_ = new supervisor(context_, pool, at_shutdown_);
         return supervisor_->start();
     }
 
-    result<ref<health_server>> start_health() {
-        if (context_->options.health_address.empty()) return ref<health_server>();
-        std::vector<std::string> types;
-        for (const ref<registered_handler>& each : handlers_) types.push_back(each->type);
-        context_->metrics = make_ref<worker_metrics>(context_->options.queues, types);
-        return health_server::start(context_);
+    result<void> start_parts(bool owns_process) {
+        worker_context& worker = *context_;
+        worker.owns_process = owns_process;
+        worker.closing = at_shutdown_.limit();
+        worker.job_types.clear();
+        for (const ref<registered_handler>& each : handlers_) worker.job_types.push_back(each->type);
+        if (owns_process && std::getenv("NOTIFY_SOCKET") != nullptr && !worker.options.parts.has("operating"))
+            worker.log.write(log_level::warn, "NOTIFY_SOCKET is set, but the service manager is not notified",
+                             {field("fix", add_operating)});
+        return worker.parts.start(worker.options.parts, running_worker_ref(new part_access(context_)));
     }
 
     // True: run() must not return; see end_run().
@@ -378,6 +320,7 @@ class worker_body : public ref_counted {
     }
     void let_go() {
         worker_context& worker = *context_;
+        worker.stop_parts(steady_clock::now());
         if (!worker.callbacks.closed()) leave_transport();
         if (worker.followed != nullptr) worker.followed->unsubscribe(worker.supervisor.notify_fd());
         worker.life.unsubscribe(worker.supervisor.notify_fd());

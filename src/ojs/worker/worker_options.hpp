@@ -13,6 +13,8 @@
 #include "../net/byte_stream.hpp"
 #include "../net/http_message.hpp"
 #include "dialect.hpp"
+#include "transport_scheme.hpp"
+#include "worker_part.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -44,7 +46,8 @@ struct stuck_job {
 };
 
 struct worker_options {
-    std::string url = "http://127.0.0.1:8080";  // http://..., unix:/..., spool:DIR, memory:
+    std::string url = "http://127.0.0.1:8080";  // http://..., unix:/..., memory:, or of `transports`
+    transport_schemes transports;               // those that a program adds: transports.add(ojs::spool())
     std::vector<std::string> queues = {"default"};
     std::int64_t concurrency = 10;  // jobs at a time, 1 to 10000
     // From SIGTERM until jobs in flight are interrupted; ojs::no_limit: they never are, unless a second signal or
@@ -90,7 +93,9 @@ struct worker_options {
     std::string
         registration_path;  // below /ojs/v1 ("/workers"), for backends that have one; empty: heartbeats register
     ojs::dialect dialect;
-    // Where GET /healthz, /readyz, /livez and /metrics are answered, as http_server::start() takes it; empty: nowhere.
+    worker_parts parts;  // extensions: options.parts.add(ojs::operating())
+    // With ojs_operating.hpp: where GET /healthz, /readyz, /livez and /metrics are answered, as http_server::start() takes
+    // it; empty: nowhere.
     // A worker whose address is taken does not start. /healthz and /readyz answer 200 while the worker is running and
     // the backend has answered it, else 503; /livez answers 200 in every phase: it is the one for a liveness probe. On
     // loopback only requests whose Host is an address or localhost are answered, the others with 403. [WIRE]
@@ -119,7 +124,7 @@ struct worker_options {
     // The defaults, overridden by the environment (docs/options.md has the table). The first error is returned, naming
     // variable and value. In Kubernetes, Amazon ECS and Cloud Run, if neither the grace period nor the container's is
     // set, it is the platform's default (30 s, 30 s, 10 s) minus reporting (stop_timeout, at least 5 s) and the preStop
-    // hook. `lookup` is for tests, as is `root`, which goes before the paths a container is recognised by;
+    // hook. The scheme of a URL may be added to `transports` later. `lookup` is for tests, as is `root`, which goes before the paths a container is recognised by;
     // empty: the process's environment and machine.
     static result<worker_options> from_environment(const environment_lookup& lookup = nullptr,
                                                    const std::string& root = "");

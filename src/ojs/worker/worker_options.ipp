@@ -9,7 +9,7 @@
 #include "../core/signals.hpp"
 #include "../host/container.hpp"
 #include "../net/detail/url.hpp"
-#include "engine/backend_url.ipp"
+#include "transport_scheme.ipp"
 #include "worker_options.hpp"
 
 namespace ojs {
@@ -44,6 +44,9 @@ inline result<void> check_registration_path(const worker_options& options) {
     return invalid(cat({"registration_path (OJS_REGISTRATION_PATH) '", printable(path, 100),
                         "' is no path below /ojs/v1, such as /workers/register"}));
 }
+
+inline constexpr const char* add_operating =
+    "include ojs_operating.hpp and write options->parts.add(ojs::operating())";
 
 inline result<void> check_health(const worker_options& options) {
     if (!is_visible_ascii(options.health_token)) {
@@ -126,7 +129,8 @@ class environment_reader {
 
     void url(std::string& out, const char* value) {
         text(out, value);
-        const result<backend_url> usable = parse_backend_url(value == nullptr ? "memory:" : value, true);
+        if (value == nullptr || is_of_extension(value)) return;  // which is still to come
+        const result<void> usable = check_url(value, {}, true);  // and so is a stream for https
         if (!usable) fail(shown_url(value), usable.error().text, usable.error().code);
     }
 
@@ -253,15 +257,17 @@ inline result<void> check_stops(const worker_options& options) {
     return check_stop_signals(options.stop_signals, !options.termination_mode_file.empty());
 }
 
-// Why options cannot be used, if so; `has_https`: an https:// URL can.
-inline result<void> check_options(const worker_options& options, bool has_https) {
+// Whether what the options ask for is there.
+inline result<void> check_extensions(const worker_options& options) {
+    if (options.health_address.empty() || options.parts.has("operating")) return {};
+    return error{errc::unsupported, 0,
+                 cat({"health_address (OJS_HEALTH_ADDR) needs an extension: ", add_operating})};
+}
+
+// All but the URL, which is checked where it is used.
+inline result<void> check_options(const worker_options& options) {
     if (options.concurrency < 1 || options.concurrency > 10000)
         return invalid("concurrency must be 1 to 10000");
-    const result<backend_url> usable = parse_backend_url(options.url, has_https);
-    if (!usable) {
-        return error{usable.error().code, 0,
-                     cat({"url '", shown_url(options.url), "': ", usable.error().text})};
-    }
     if (options.thread_stack_size != 0 && options.thread_stack_size < min_stack_size) {
         return invalid(
             cat({"thread_stack_size is ", options.thread_stack_size, " bytes; it must be at least ",
@@ -347,13 +353,17 @@ OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(cons
     const result<void> read_all = read.done();
     if (!read_all) return read_all.error();
     if (grace == nullptr) detail::fit_default_grace(out, detect_container({root, lookup, 0}));
-    const result<void> valid = detail::check_options(out, true);  // its stream is still to come
+    const result<void> valid = detail::check_options(out);
     if (!valid) return valid.error();
     return out;
 }
 
 OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
-    return detail::check_options(options, bool(options.https_stream));
+    const result<void> usable =
+        detail::check_url(options.url, options.transports, bool(options.https_stream));
+    if (!usable) return detail::bad_url(options.url, usable.error());
+    const result<void> valid = detail::check_options(options);
+    return valid ? detail::check_extensions(options) : valid;
 }
 
 OJS_SHUTDOWN_INLINE int report_usage(const error& failure) {

@@ -15,7 +15,7 @@
 #include <string>
 #include <string_view>
 
-#include "ojs_shutdown.hpp"
+#include "ojs_server.hpp"
 
 namespace {
 

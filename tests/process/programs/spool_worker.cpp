@@ -14,7 +14,7 @@
 #endif
 #include <unistd.h>
 
-#include <ojs_shutdown.hpp>
+#include <ojs_spool.hpp>
 #include <string>
 
 namespace {
@@ -67,6 +67,7 @@ int main() {
     ledger = ::open(::getenv("TEST_LEDGER"), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     auto options = ojs::worker_options::from_environment();
     if (!options) return ojs::report_usage(options.error());
+    options->transports.add(ojs::spool());
     ojs::worker worker(*options);
     worker.register_handler("spool.work", &work);
     return worker.run();

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <ojs_shutdown.hpp>
+#include <ojs_operating.hpp>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -278,6 +278,7 @@ int main(int argc, char** argv) {
     auto options = ojs::worker_options::from_environment();
     if (!options) return ojs::report_usage(options.error());
     options->on_transition = &print_transition;
+    options->parts.add(ojs::operating());
     lifecycle.set_repeat_signal_gap(options->repeat_signal_gap);
 
     if (mode == "claimed") return run_claimed(*options, lifecycle, 0);

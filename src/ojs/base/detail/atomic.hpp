@@ -1,6 +1,8 @@
 // atomic<T>: what is needed of std::atomic, at a tenth of the time to compile.
 #pragma once
 
+#include <cstdint>
+
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
@@ -76,6 +78,15 @@ class atomic {
 
     alignas(sizeof(T)) T value_;
 };
+
+using counter = atomic<std::uint64_t>;
+
+inline void count_one(counter& of) noexcept {
+    of.fetch_add(1, memory_order::relaxed);
+}
+inline std::uint64_t read_counter(const counter& of) noexcept {
+    return of.load(memory_order::relaxed);
+}
 
 }  // namespace detail
 }  // namespace v0_1_0

@@ -9,7 +9,7 @@
 #include "../../core/detail/wake.hpp"
 #include "../../core/shutdown_sequence.hpp"
 #include "../../net/http_client.hpp"
-#include "../../net/http_server.hpp"
+#include "../../server/http_server.hpp"
 #include "../coordinator.hpp"
 #include "message_fields.ipp"
 #include "readiness.ipp"

@@ -10,9 +10,9 @@
 #include "../../base/detail/text.hpp"
 #include "../../base/error.hpp"
 #include "../../base/function.hpp"
-#include "../../net/detail/http_routes.ipp"
 #include "../../net/http_client.hpp"
 #include "../../net/http_message.ipp"
+#include "../../server/detail/http_routes.ipp"
 #include "../message_json.ipp"
 
 namespace ojs {

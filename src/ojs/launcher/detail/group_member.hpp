@@ -76,10 +76,11 @@ struct member : ref_counted {
     shutdown_order order;   // while it leaves
     // As reconciliations see them, so that one clock rules all decisions; time_point(): not yet.
     time_point ready_since{};
-    std::uint64_t unrouted = 0;  // the routing's number for that it takes no more work
-    time_point ask_by{};         // though a hook has not returned
-    time_point answer_by{};      // asked once more whether it is ready
-    time_point gone_by{};        // or nobody waits for its end any more
+    std::uint64_t unrouted = 0;             // the routing's number for that it takes no more work
+    time_point ask_by{};                    // though a hook has not returned
+    time_point answer_by{};                 // asked once more whether it is ready
+    time_point gone_by{};                   // or nobody waits for its end any more
+    std::chrono::milliseconds stop_time{};  // by the configuration that it was started with
 };
 
 using members = array<ref<member>>;

@@ -1,7 +1,7 @@
 // launcher_metrics: what a group counts for /metrics. launcher_metrics_page shows it.
 #pragma once
 
-#include "../../net/detail/prometheus.ipp"
+#include "../../server/detail/prometheus.ipp"
 #include "../group_options.hpp"
 
 namespace ojs {

@@ -7,7 +7,7 @@
 
 #include "../../coordinator/coordinator.ipp"
 #include "../../coordinator/detail/rpc.ipp"
-#include "../../net/http_server.hpp"
+#include "../../server/http_server.hpp"
 #include "process_group.ipp"
 
 namespace ojs {

@@ -97,6 +97,15 @@ class process_group : public ref_counted {
         const lock_guard held(mutex_);
         return members_;
     }
+    // What its processes may take to end. Those of a rollout keep the times they were started with, whatever became of it.
+    std::chrono::milliseconds max_stop_time() const {
+        std::chrono::milliseconds out{0};
+        const lock_guard held(mutex_);
+        for (const ref<member>& each : members_) {
+            if (each->stop_time > out) out = each->stop_time;
+        }
+        return out;
+    }
     // Adds its ready ones. False: they are fewer than min_healthy.
     bool count_ready_into(int& sum) const {
         const lock_guard held(mutex_);

@@ -208,6 +208,7 @@ inline ref<member> process_group::admit(time_point now, group_options& options) 
     added->info.group = options.name;
     added->info.generation = added->generation;
     added->fresh = replacing();
+    added->stop_time = stop_time(options.process.shutdown);
     added->place->started = now;
     // What fails for want of memory shall fail here: its end then needs none.
     gone_.reserve(gone_.size() + members_.size() + 1);
@@ -315,7 +316,7 @@ inline void process_group::pick_asked(time_point now, todo& left) {
         if (!each->leaving) continue;
         if (each->gone_by == time_point()) {
             each->ask_by = now + max_hook_time;
-            each->gone_by = now + stop_time(options_of(each->generation).process.shutdown);
+            each->gone_by = now + each->stop_time;
         }
         if (each->asked || each->forced || !each->process) continue;
         if (around_->routing->was_told(each->unrouted) || now >= each->ask_by) left.ask.push_back(each);

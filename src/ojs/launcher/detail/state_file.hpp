@@ -12,6 +12,7 @@
 #include "../../base/detail/fd.hpp"
 #include "../../base/error.hpp"
 #include "../../base/log.hpp"
+#include "../../core/lifecycle.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -43,10 +44,10 @@ class state_file {
     void remove_folders();
     // All of it, and what is left behind, so that a reader finds the old or the new, whenever we or the machine end.
     result<void> write(const std::vector<state_entry>& now);
-    // SIGTERM to the groups of those left behind, SIGKILL after `grace`. How many there were. What even that does not end
-    // within `patience` stays in left_behind().
+    // SIGTERM to the groups of those left behind, SIGKILL after `grace`, or when `life` is stopping. How many there were. What
+    // even that does not end within `patience`, or before a third stop signal, stays in left_behind().
     std::size_t end_left_behind(std::chrono::milliseconds grace, std::chrono::milliseconds patience,
-                                const logger& log);
+                                const logger& log, const lifecycle& life);
 
   private:
     result<void> read();

@@ -185,11 +185,12 @@ inline void forget_ended(std::vector<state_entry>& entries) {
     entries.swap(left);
 }
 
-inline void await_ended(std::vector<state_entry>& entries, std::chrono::milliseconds limit) {
+template <class Hastened>
+void await_ended(std::vector<state_entry>& entries, std::chrono::milliseconds limit, Hastened hastened) {
     const time_point deadline = deadline_after(limit);
     for (;;) {
         forget_ended(entries);
-        if (entries.empty() || steady_clock::now() >= deadline) return;
+        if (entries.empty() || steady_clock::now() >= deadline || hastened()) return;
         ::poll(nullptr, 0, between_strangers);
     }
 }
@@ -202,7 +203,7 @@ inline void tell_left_behind(const logger& log, log_level level, const char* tex
 
 OJS_SHUTDOWN_INLINE std::size_t state_file::end_left_behind(std::chrono::milliseconds grace,
                                                             std::chrono::milliseconds patience,
-                                                            const logger& log) {
+                                                            const logger& log, const lifecycle& life) {
     const std::size_t out = left_behind_.size();
     for (const state_entry& each : left_behind_) {
         tell_left_behind(log, log_level::warn, "process left behind by an earlier launcher, sending SIGTERM",
@@ -210,12 +211,12 @@ OJS_SHUTDOWN_INLINE std::size_t state_file::end_left_behind(std::chrono::millise
         signal_left_behind(each, SIGTERM);
         signal_left_behind(each, SIGCONT);
     }
-    await_ended(left_behind_, grace);
+    await_ended(left_behind_, grace, [&] { return life.phase() >= phase::stopping; });
     for (const state_entry& each : left_behind_) {
         tell_left_behind(log, log_level::warn, "SIGTERM timeout, sending SIGKILL", each);
         signal_left_behind(each, SIGKILL);
     }
-    await_ended(left_behind_, patience);
+    await_ended(left_behind_, patience, [&] { return life.state().exit_now; });
     for (const state_entry& each : left_behind_)
         tell_left_behind(log, log_level::error, "SIGKILL did not end the process", each);
     return out;
@@ -228,12 +229,12 @@ class state_ledger : public ref_counted {
 
     // As state_file::open(), and what an earlier launcher left is ended, or only told where `ends` is false.
     result<void> open(const std::string& path, bool ends, std::chrono::milliseconds grace,
-                      std::chrono::milliseconds patience) {
+                      std::chrono::milliseconds patience, const lifecycle& life) {
         result<state_file> opened = state_file::open(path);
         if (!opened) return opened.error();
         const lock_guard held(mutex_);
         file_ = std::move(*opened);
-        if (ends) file_.end_left_behind(grace, patience, log_);
+        if (ends) file_.end_left_behind(grace, patience, log_, life);
         for (const state_entry& each : file_.left_behind())
             tell_left_behind(log_, log_level::warn, "process left behind by an earlier launcher still runs",
                              each);

@@ -17,6 +17,7 @@ inline constexpr auto activity_interval = std::chrono::milliseconds(1);
 // is parked. One thread of the server adjusts how many, while needs_adjusting.
 class active_threads {
   public:
+    // Until then, every thread looks for events.
     void begin(int base, int all) noexcept {
         base_ = allowed_ = base;
         all_ = all;
@@ -26,11 +27,12 @@ class active_threads {
     // What `wait` returns, once this thread may call it. `nobody_waits`: called where no other thread does by then.
     template <class Wait, class NobodyWaits>
     void* next(Wait wait, NobodyWaits nobody_waits) noexcept {
-        if (active_.load() > allowed_.load()) park();
+        if (base_ < all_ && active_.load() > allowed_.load()) park();
         waiting_.fetch_add(1);
         void* const found = wait();
         events_.fetch_add(1);
-        if (waiting_.fetch_sub(1) == 1 && !is_adjusting_.load() && !is_adjusting_.exchange(true))
+        if (waiting_.fetch_sub(1) == 1 && base_ < all_ && !is_adjusting_.load() &&
+            !is_adjusting_.exchange(true))
             nobody_waits();
         return found;
     }

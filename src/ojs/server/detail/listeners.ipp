@@ -10,7 +10,7 @@
 
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/text.hpp"
-#include "../../net/detail/listener.ipp"
+#include "listener.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -69,6 +69,15 @@ inline int activated_count() noexcept {
     return static_cast<int>(out);
 }
 
+inline result<void> open_address(std::string_view address, bool reuse_port, array<listener>& out) {
+    result<endpoint> where = parse_listen_address(address);
+    if (!where) return where.error();
+    result<listener> opened = listener::open(std::move(*where), reuse_port);
+    if (!opened) return opened.error();
+    out.push_back(std::move(*opened));
+    return {};
+}
+
 inline result<void> open_one(std::string_view address, bool reuse_port, array<listener>& out) {
     if (address == "systemd:") {
         const int count = activated_count();
@@ -86,12 +95,7 @@ inline result<void> open_one(std::string_view address, bool reuse_port, array<li
             return error{errc::invalid_argument, 0, cat({"'", address, "' is no descriptor"})};
         return adopt_socket(static_cast<int>(fd), out);
     }
-    result<endpoint> where = parse_listen_address(address);
-    if (!where) return where.error();
-    result<listener> opened = listener::open(std::move(*where), reuse_port);
-    if (!opened) return opened.error();
-    out.push_back(std::move(*opened));
-    return {};
+    return open_address(address, reuse_port, out);
 }
 
 inline result<void> open_listeners(std::string_view addresses, bool reuse_port, array<listener>& out) {

@@ -1,4 +1,4 @@
-// server_connection: one connection of a draining_server, gone on with by whichever thread is told of it.
+// server_connection: one connection of a server, gone on with by whichever thread is told of it.
 #pragma once
 
 #include <errno.h>
@@ -9,27 +9,42 @@
 #include "../../base/detail/fd.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
-#include "../../net/detail/http_answer.ipp"
 #include "../../net/detail/http_parser.ipp"
 #include "../../net/detail/socket.hpp"
 #include "../draining_server.hpp"
+#include "http_answer.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
+inline constexpr auto overdue_interval = std::chrono::milliseconds(250);
+
 // What the connections share with the server.
 struct draining_context {
     http_handler handler;
     draining_server_options options;
+    // An http_server: each connection has a thread waiting, so it goes as soon as it can, also one that may yet send a request.
+    bool is_small = false;
     atomic<bool> draining{false};    // readiness fails, and no connection stays open beyond its answer
     atomic<bool> refusing{false};    // counts begin: nothing new is accepted
+    atomic<bool> is_crowded{false};  // somebody waits for a place: none is kept for a next request
     atomic<std::size_t> in_hand{0};  // connections with a request that has begun and is not answered
     atomic<std::size_t> late{0};     // connections that are told 503, should something come
     atomic<std::size_t> buffered{0};
     atomic<std::size_t> answered{0};  // since the drain began
     atomic<std::size_t> refused{0};
-    function<void()> on_fewer;  // in hand, or late: none is left
+    function<void()> on_fewer;                        // in hand, or late: none is left
+    atomic<time_point> next_look{time_point::max()};  // when the deadlines are looked at
+    function<void()> on_earlier_look;
+
+    // True: that is earlier than it would have been.
+    bool look_at(time_point when) noexcept {
+        for (time_point seen = next_look.load(); when < seen;) {
+            if (next_look.compare_exchange_weak(seen, when)) return true;
+        }
+        return false;
+    }
 };
 
 class server_connection final : public ref_counted {
@@ -41,9 +56,8 @@ class server_connection final : public ref_counted {
         : socket_(std::move(socket)),
           server_(server),
           parser_(http_parser::role::request, server.options.limits),
-          idle_until_(deadline_after(server.options.idle_timeout)) {
-        set_deadline(idle_until_);
-    }
+          idle_until_(deadline_after(server.options.idle_timeout)),
+          deadline_(idle_until_) {}
     ~server_connection() override { forget_buffered(); }
 
     // By one thread at a time: the one that was told that the socket can be read or written.
@@ -72,15 +86,26 @@ class server_connection final : public ref_counted {
     // For the server, while its list holds the connection.
     int fd() const noexcept { return socket_.get(); }
     void close() noexcept { socket_.reset(); }
+    void turn_away() noexcept {  // for want of a thread
+        const std::string_view text =
+            "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        send_all(fd(), text, steady_clock::now());
+    }
     bool has_bytes() const noexcept {  // or its end: no thread has looked yet
         pollfd here{socket_.get(), POLLIN, 0};
         return ::poll(&here, 1, 0) != 0;
     }
     bool has_asked() const noexcept { return !is_fresh_.load(); }
     bool is_idle() const noexcept { return state_.load() == state::idle; }
-    time_point deadline() const noexcept { return time_point(steady_clock::duration(deadline_.load())); }
-    void end_if_overdue(time_point now) noexcept {
-        if (deadline() > now) return;
+    // Since when it has had nothing to do, or its client has kept it waiting; max(): the handler has it, or it is being closed.
+    time_point waits_since() const noexcept {
+        const state now = state_.load();
+        return now == state::answering || now == state::leaving ? time_point::max() : since_.load();
+    }
+    // When to look at it next.
+    time_point end_if_overdue(time_point now) noexcept {
+        const time_point deadline = deadline_.load();
+        if (deadline > now) return deadline;
         switch (state_.load()) {
             case state::idle:
                 if (!has_bytes()) leave_if_idle();
@@ -94,6 +119,7 @@ class server_connection final : public ref_counted {
             case state::leaving:
             case state::answering: break;
         }
+        return now + overdue_interval;
     }
     // True: it was, and it is being closed.
     bool leave_if_idle() noexcept {
@@ -107,11 +133,8 @@ class server_connection final : public ref_counted {
         if (!is_idle()) return;
         if (has_bytes()) {
             server_.in_hand.fetch_add(1);
-            state now = state::idle;
-            const bool begun = state_.compare_exchange_strong(now, state::reading);
-            if (begun) set_deadline(deadline_after(server_.options.request_timeout));
-            if (!begun) server_.in_hand.fetch_sub(1);
-        } else if (is_fresh_.load()) {
+            if (!begin_request()) server_.in_hand.fetch_sub(1);
+        } else if (is_fresh_.load() && !server_.is_small) {
             if (!is_late_.exchange(true)) server_.late.fetch_add(1);
         } else {
             leave_if_idle();
@@ -142,13 +165,17 @@ class server_connection final : public ref_counted {
     // Before a byte is read, so that nobody finds the connection idle whose request is on its way to the handler.
     bool take_up() noexcept {
         server_.in_hand.fetch_add(1);
-        state now = state::idle;
-        if (state_.compare_exchange_strong(now, state::reading)) {
-            set_deadline(deadline_after(server_.options.request_timeout));
-            return true;
-        }
+        if (begin_request()) return true;
         leave_hand();
-        return now == state::reading;
+        return state_.load() == state::reading;
+    }
+    bool begin_request() noexcept {
+        state now = state::idle;
+        if (!is_idle()) return false;
+        // Before it is reading, or it could be found overdue by the deadline it had.
+        if (has_asked()) since_.store(steady_clock::now());
+        set_deadline(deadline_after(server_.options.request_timeout));
+        return state_.compare_exchange_strong(now, state::reading);
     }
     next read_request() {
         if (parser_.has_surplus()) {  // what came with the request before
@@ -171,6 +198,7 @@ class server_connection final : public ref_counted {
             buffer(static_cast<std::size_t>(got));
             const http_parser::status reached = parser_.feed({bytes, static_cast<std::size_t>(got)});
             if (reached != http_parser::status::need_more) return take(reached);
+            if (parser_.untouched() && deadline_.load() < idle_until_) idle_until_ = deadline_.load();
             if (is_full()) return refuse(busy("too much is under way"));
             let_continue();
         }
@@ -185,8 +213,9 @@ class server_connection final : public ref_counted {
         if (!parser_.untouched()) return next::read;
         set_deadline(idle_until_);  // which empty lines do not put off
         state_.store(state::idle);
-        // A drain that began meanwhile may have found it busy. Before it leaves the hand, or the drain may be over in between.
-        if (server_.refusing.load() && !is_fresh_.load()) notice_drain();
+        // A drain that began meanwhile, or who waits for a place, may have found it busy. Before it leaves the hand, or the
+        // drain may be over in between.
+        if ((server_.refusing.load() || server_.is_crowded.load()) && !is_fresh_.load()) notice_drain();
         leave_hand();
         return next::read;
     }
@@ -198,7 +227,8 @@ class server_connection final : public ref_counted {
     // ---- answering ----
 
     next answer() {
-        move_to(state::answering, no_limit);
+        set_deadline(time_point::max());
+        state_.store(state::answering);
         const bool is_head = parser_.message().method == "HEAD";
         const bool keeps_alive = parser_.keeps_alive();
         const bool is_late = is_late_.load();
@@ -206,11 +236,15 @@ class server_connection final : public ref_counted {
             is_late ? busy("this server is going away") : call_handler(std::move(parser_.message()));
         if (made.drop) return next::close;
         if (server_.draining.load()) (is_late ? server_.refused : server_.answered).fetch_add(1);
-        const bool stays =
-            keeps_alive && !server_.draining.load() && !has_list_word(made.headers, "Connection", "close");
+        const bool stays = keeps_alive && !server_.draining.load() && !server_.is_crowded.load() &&
+                           !has_list_word(made.headers, "Connection", "close");
+        lingers_ = parser_.has_surplus() || !(server_.is_small || server_.is_crowded.load());
         return send(compose_answer(made, is_head, !stays), !stays);
     }
-    next refuse(const http_response& made) { return send(compose_answer(made, false, true), true); }
+    next refuse(const http_response& made) {
+        lingers_ = true;
+        return send(compose_answer(made, false, true), true);
+    }
 
     // ---- writing ----
 
@@ -248,12 +282,14 @@ class server_connection final : public ref_counted {
     // once.
     next begin_next() {
         if (closes_) {
+            if (!lingers_) return next::close;
             // Closing while the peer still sends would reset the connection, and the peer could lose the answer unread.
             ::shutdown(socket_.get(), SHUT_WR);
             move_to(state::lingering, linger_time);
             return linger();
         }
         told_to_continue_ = false;
+        since_.store(steady_clock::now());
         idle_until_ = deadline_after(server_.options.idle_timeout);
         if (!parser_.has_surplus()) return pause();
         move_to(state::reading, server_.options.request_timeout);
@@ -286,10 +322,14 @@ class server_connection final : public ref_counted {
         return !path.empty() && target.substr(0, target.find('?')) == path;
     }
     void move_to(state now, std::chrono::milliseconds limit) noexcept {
+        since_.store(steady_clock::now());
         set_deadline(deadline_after(limit));
         state_.store(now);
     }
-    void set_deadline(time_point when) noexcept { deadline_.store(when.time_since_epoch().count()); }
+    void set_deadline(time_point when) noexcept {
+        deadline_.store(when);
+        if (server_.look_at(when)) server_.on_earlier_look();
+    }
     void leave_hand() noexcept {
         if (server_.in_hand.fetch_sub(1) == 1 && server_.refusing.load()) server_.on_fewer();
     }
@@ -308,12 +348,14 @@ class server_connection final : public ref_counted {
     time_point idle_until_;
     bool told_to_continue_ = false;
     bool closes_ = false;
+    bool lingers_ = false;
     atomic<bool> passing_{false};
     atomic<state> state_{state::idle};
     atomic<bool> is_fresh_{true};  // nothing has ever come
     atomic<bool> is_late_{false};  // its request will come too late
     atomic<bool> timed_out_{false};
-    atomic<steady_clock::rep> deadline_{0};
+    atomic<time_point> since_{steady_clock::now()};
+    atomic<time_point> deadline_;
 };
 
 }  // namespace detail

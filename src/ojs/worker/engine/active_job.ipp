@@ -157,7 +157,7 @@ class active_job : public ref_counted {
     // `usual_lease` is how long the claim holds, unless the job itself says.
     active_job(ojs::job&& claimed, time_point when, std::chrono::milliseconds usual_lease,
                ref<all_jobs_cancel> all_jobs)
-        : cancel(ref<cancel_group>(all_jobs.get())),
+        : cancel(all_jobs->member()),
           job(std::move(claimed)),
           claimed_at(when),
           lease(longer_than_least(job.visibility_timeout.count() > 0 ? job.visibility_timeout : usual_lease)),

@@ -22,7 +22,7 @@ class heartbeat : public ref_counted {
             const bool spare = &each != &threads_[0];
             result<thread> started = unless_out_of_memory([&] {
                 return thread::start([self, context, &each, spare] { self->run(each, spare); },
-                                     worker_.service_thread("ojs-heartbeat"));
+                                     worker_.service_thread(spare ? "ojs-beat-spare" : "ojs-heartbeat"));
             });
             if (started) each.handle = std::move(*started);
             if (!started && !spare) return started.error();
@@ -149,7 +149,7 @@ class heartbeat : public ref_counted {
                 return transport.heartbeat(request, call_deadline());
             });
         if (!answer && answer.error().code == errc::cancelled) return answer.error();
-        if (worker_.metrics) worker_.metrics->note_heartbeat(answer.has_value());
+        worker_.tell_parts([&](worker_part& part) { part.on_heartbeat(answer.has_value()); });
         if (answer) worker_.note_answer();
         cover_leases(jobs, sent);
         if (!answer) return answer.error();
@@ -247,6 +247,7 @@ class heartbeat : public ref_counted {
     }
 
     bool register_worker() {
+        if (worker_.beats.last_begun()) return false;  // nothing follows the last beat
         const result<void> done = unless_out_of_memory([&] {
             return worker_.call([&](ojs::transport& transport) {
                 return transport.register_worker(worker_.identity, call_deadline());

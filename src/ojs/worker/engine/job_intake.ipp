@@ -29,11 +29,10 @@ class job_intake {
         const bool sent_at_all = answer || answer.error().code != errc::cancelled;
         const std::size_t came = answer ? accept(std::move(*answer), sent, ticket, runnable) : 0;
         worker_.fetches.fetch_sub(1);
-        if (sent_at_all && worker_.metrics) {
-            worker_.metrics->note_fetch(!answer    ? fetch_end::failed
-                                        : came > 0 ? fetch_end::jobs
-                                                   : fetch_end::empty);
-        }
+        const fetch_status status = !answer    ? fetch_status::failed
+                                    : came > 0 ? fetch_status::jobs
+                                               : fetch_status::empty;
+        if (sent_at_all) worker_.tell_parts([status](worker_part& part) { part.on_fetch(status); });
         if (answer) worker_.note_answer();
         worker_.leave(ticket);
         if (!answer) return answer.error();

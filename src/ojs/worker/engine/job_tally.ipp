@@ -1,8 +1,8 @@
-// job_tally: what became of a worker's jobs, as report(), the log and /metrics tell it.
+// job_tally: what became of a worker's jobs, as report(), the log and parts tell it.
 #pragma once
 
+#include "../../base/detail/atomic.hpp"
 #include "../../base/detail/sync.hpp"
-#include "../../net/detail/prometheus.ipp"
 #include "../worker.hpp"
 #include "verdict.ipp"
 

@@ -236,15 +236,16 @@ inline void log_job(const worker_context& worker, const active_job& job, log_lev
     worker.log.write({level, std::string(message), std::move(fields), {}});
 }
 
-// For /metrics. A job handed back was never worked on, so it has no duration.
+// A job handed back was never worked on, so it has no duration.
 inline void note_settled(worker_context& worker, const active_job& job, const verdict& report) {
-    if (!worker.metrics || report.end == job_end::handed_back) return;
+    if (report.end == job_end::handed_back) return;
     const settled_state state = report.ack                 ? settled_state::completed
                                 : report.requeue           ? settled_state::available
                                 : report.failure.retryable ? settled_state::retryable
                                                            : settled_state::discarded;
-    worker.metrics->jobs.settled(job.job.queue, job.handler ? job.handler->type : std::string_view(), state,
-                                 steady_clock::now() - job.claimed_at);
+    const job_settlement settled{job.job.queue, job.handler ? job.handler->type : std::string_view(), state,
+                                 steady_clock::now() - job.claimed_at};
+    worker.tell_parts([&](worker_part& part) { part.on_job_settled(settled); });
 }
 
 // Names a job nobody could be told about, once.
@@ -263,7 +264,7 @@ inline settle_end conclude(worker_context& worker, active_job& job, verdict& rep
     if (end == settle_end::gone && !job.job.id_json.empty()) end = settle_end::rejected;
     if (end == settle_end::accepted) {
         worker.tally.note(report.end);
-        attempt([&] { note_settled(worker, job, report); });
+        note_settled(worker, job, report);
     } else if (end == settle_end::gone || end == settle_end::lease_lost) {
         worker.tally.note(job_end::gone);
     } else {

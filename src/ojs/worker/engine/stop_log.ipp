@@ -5,7 +5,7 @@
 #include "../../base/detail/clock.hpp"
 #include "../../base/detail/proc.hpp"
 #include "../../core/signals.hpp"
-#include "../doctor.hpp"
+#include "../startup_findings.hpp"
 #include "stuck_watch.ipp"
 
 namespace ojs {
@@ -25,10 +25,10 @@ class stop_log {
              field("grace_period", format_duration(worker_.options.shutdown_grace_period))});
     }
 
-    // What will spoil the stop, said while there is time to mend it; `closing`: what shutdown steps may take. [GS 4.3, 6.3]
-    void findings(std::chrono::milliseconds closing) const {
+    // What will spoil the stop, said while there is time to mend it. [GS 4.3, 6.3]
+    void findings() const {
         if (!worker_.log.enabled(log_level::warn)) return;
-        for (const finding& each : startup_findings(worker_.options, {}, closing)) {
+        for (const finding& each : startup_findings(worker_.options, {}, worker_.closing)) {
             worker_.log.write(each.severity == severity::info ? log_level::info : log_level::warn, each.what,
                               {field("finding", each.id), field("fix", each.fix)});
         }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "../../base/detail/array.hpp"
-#include "../../system/detail/thread_stack.hpp"
 #include "job_pool.ipp"
 
 namespace ojs {
@@ -77,8 +76,12 @@ class stuck_watch {
     static time_point stacks_deadline() { return steady_clock::now() + std::chrono::milliseconds(100); }
     void add_stack(active_job& job, time_point deadline, std::vector<log_field>& fields) const {
         if (steady_clock::now() >= deadline) return;
-        std::string stack;  // as far as the platform tells
-        job.runner.use([&](pthread_t thread) { stack = capture_stack(thread, deadline); });
+        std::string stack;  // as far as a part tells
+        job.runner.use([&](pthread_t thread) {
+            worker_.each_part([&](worker_part& part) {
+                if (stack.empty()) stack = part.stack_of(thread, deadline);
+            });
+        });
         if (!stack.empty()) fields.push_back(field("stack", stack));
     }
 

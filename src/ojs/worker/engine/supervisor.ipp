@@ -4,10 +4,8 @@
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/exchange.hpp"
 #include "../../host/termination_mode.hpp"
-#include "../../system/detail/service_report.ipp"
 #include "../budget.hpp"
 #include "../exit_status.hpp"
-#include "health.ipp"
 #include "heartbeat.ipp"
 #include "job_pool.ipp"
 #include "shutdown_steps.ipp"
@@ -35,19 +33,14 @@ inline bool end_run(int status, bool leaves_threads) noexcept {
 // so it notices every signal at once. Listeners are called from here.
 class supervisor {
   public:
-    // `owns_process`: run() was called, and where a handler is stuck the process may be ended.
-    supervisor(ref<worker_context> context, ref<job_pool> pool, ref<health_server> health,
-               shutdown_sequence& at_shutdown, bool owns_process)
+    supervisor(ref<worker_context> context, ref<job_pool> pool, shutdown_sequence& at_shutdown)
         : context_(std::move(context)),
           worker_(*context_),
           pool_(std::move(pool)),
           heart_(make_ref<heartbeat>(worker_)),
           stuck_(worker_, *pool_),
           log_(worker_),
-          service_(worker_.log),
-          health_(std::move(health)),
           at_shutdown_(at_shutdown),
-          owns_process_(owns_process),
           resumes_seen_(worker_.followed != nullptr ? worker_.followed->resume_requests() : 0) {}
 
     result<void> start() {
@@ -65,14 +58,9 @@ class supervisor {
     int supervise() {
         attempt([this] {
             log_.started();
-            log_.findings(at_shutdown_.limit());
+            log_.findings();
         });
-        if (owns_process_) {
-            attempt([this] {
-                service_.start(steady_clock::now());
-                report_service();
-            });
-        }
+        worker_.each_part([this](worker_part& part) { part.on_phase(seen_); });
         if (worker_.followed != nullptr) {
             followed_seen_ = worker_.followed->state();
             follow(phase::running, followed_seen_);
@@ -96,11 +84,11 @@ class supervisor {
     bool await(time_point deadline, Condition holds) {
         for (;;) {
             const bool noticed = attempt([this] { notice_changes(); });
-            if (worker_.metrics) worker_.metrics->note_turn();
+            const time_point parts_due = turn_parts();
             if (holds()) return true;
             const time_point now = steady_clock::now();
             if (now >= deadline) return false;
-            time_point wake_at = deadline;
+            time_point wake_at = deadline < parts_due ? deadline : parts_due;
             const bool done = attempt([&] {
                 const time_point next = do_what_is_due(now);
                 if (next < wake_at) wake_at = next;
@@ -114,28 +102,23 @@ class supervisor {
     // Returns the time of the next due action.
     time_point do_what_is_due(time_point now) {
         if (now >= next_progress_) tell_progress(now);
-        if (service_.active() && service_.tick(now, end_of_stop())) report_service();
         const time_point next_look = stuck_.look(now);
         const time_point next_thread = pool_->retry_threads(now);
         time_point out = next_progress_;
-        for (const time_point each : {service_.next_due(), next_look, next_thread})
-            out = each < out ? each : out;
+        for (const time_point each : {next_look, next_thread}) out = each < out ? each : out;
         return out;
     }
-
-    void report_service() {
-        if (service_.active()) service_.report(true, service_text());
-    }
-    std::string service_text() const {
-        return cat({to_string(worker_.life.phase()), ", ", worker_.jobs.size(), " jobs in flight"});
-    }
-    // The drain, the stop, and what the application then closes; never where one of them has no limit.
-    time_point end_of_stop() const {
-        constexpr time_point latest = time_point::max();
-        if (at_shutdown_.limit() == no_limit) return latest;
-        const time_point drained = drain_deadline();
-        const steady_clock::duration tail = worker_.options.stop_timeout + at_shutdown_.limit();
-        return drained < latest - tail ? drained + tail : latest;
+    // The same of the parts.
+    time_point turn_parts() {
+        time_point out = time_point::max();
+        worker_.each_part([&out](worker_part& part) {
+            const time_point now = steady_clock::now();
+            const time_point before = out;
+            out = now + part_retry < before ? now + part_retry : before;
+            const time_point next = part.on_turn(now);
+            out = next < before ? next : before;
+        });
+        return out;
     }
 
     void tell_progress(time_point now) {
@@ -234,16 +217,10 @@ class supervisor {
     }
 
     void act_on_phase(ojs::phase before, const lifecycle_state& now) {
-        if (worker_.metrics) worker_.metrics->phase_began(now.phase);
         if (before == phase::running || now.phase == phase::running) worker_.beats.now();
         if (now.phase >= phase::draining && before < phase::draining) close_intake(now);
         if (now.phase >= phase::stopping && before < phase::stopping) share_out_stop();
-        attempt([&] {
-            if (before < phase::draining && now.phase >= phase::draining)
-                service_.stopping(service_text());
-            else
-                report_service();
-        });
+        worker_.each_part([&](worker_part& part) { part.on_phase(now); });
         pool_->wake();
     }
 
@@ -383,7 +360,7 @@ class supervisor {
     // A third stop signal: leave now. A worker that does not own its process at least stops waiting.
     void give_up(const lifecycle_state& now) {
         attempt([&] { log_.leaving_at_once(now.cause); });
-        if (owns_process_) _exit(exit_status::signal_base + now.cause.signal);
+        if (worker_.owns_process) _exit(exit_status::signal_base + now.cause.signal);
         gave_up_ = true;
         cut_stop_short();
     }
@@ -400,10 +377,11 @@ class supervisor {
         const bool all_finished = pool_->all_threads_finished();
         if (!all_finished) attempt([this] { name_stuck(); });
         const int status = end_status(all_finished);
-        stop_health();
+        stop_parts();
         const bool all_ended = end_threads();
         attempt([&] { log_.ended(status, draining_since_); });
-        if (owns_process_) must_exit_ = end_run(status, !(all_finished && all_ended && all_steps_finished_));
+        if (worker_.owns_process)
+            must_exit_ = end_run(status, !(all_finished && all_ended && all_steps_finished_));
         return status;
     }
 
@@ -443,11 +421,10 @@ class supervisor {
         steps->publish();
     }
 
-    // Answers under way get a moment; the stop keeps its time.
-    void stop_health() {
-        if (!health_) return;
+    // What they have under way gets a moment; the stop keeps its time.
+    void stop_parts() {
         const time_point soon = steady_clock::now() + stuck_wait;
-        health_->stop(soon < stop_end_ ? soon : stop_end_);
+        worker_.stop_parts(soon < stop_end_ ? soon : stop_end_);
     }
 
     // A job nobody could be told about says more than a handler that did not return.
@@ -469,6 +446,7 @@ class supervisor {
     static constexpr std::size_t many_jobs = 64;                  // their handlers may keep all CPUs busy
     static constexpr std::chrono::milliseconds saves_share{250};  // for checkpoints under way to be kept
     static constexpr std::chrono::milliseconds memory_pause{10};  // after a turn that ran out of memory
+    static constexpr std::chrono::milliseconds part_retry{1000};  // after a part threw
     // How long handlers of reported jobs may take to come back before the process leaves without them.
     static constexpr std::chrono::milliseconds stuck_wait{100};
     static constexpr std::chrono::milliseconds join_wait{500};  // at least, even if stop_timeout is over
@@ -480,10 +458,7 @@ class supervisor {
     const ref<heartbeat> heart_;
     stuck_watch stuck_;
     const stop_log log_;
-    service_report service_;
-    const ref<health_server> health_;  // or none
     shutdown_sequence& at_shutdown_;
-    const bool owns_process_;
     lifecycle_state seen_;           // the last change noticed
     lifecycle_state followed_seen_;  // the same of the outside lifecycle
     std::uint32_t resumes_seen_;     // of the outside lifecycle, from before start() returns

@@ -11,7 +11,7 @@
 #include "active_job.ipp"
 #include "beat_schedule.ipp"
 #include "job_tally.ipp"
-#include "metrics.ipp"
+#include "parts.ipp"
 #include "queue_gate.ipp"
 #include "report_limits.ipp"
 
@@ -63,9 +63,6 @@ class worker_context : public ref_counted {
           life(shared == nullptr ? options.repeat_signal_gap : std::chrono::milliseconds(0)) {
         life.set_first_signal_wins(shared == nullptr && options.dialect.first_signal_wins);
     }
-    ~worker_context() override {
-        if (owns_transport) delete transport;
-    }
 
     // No FETCH begins once a stop or quiet was asked for, even before the supervisor has noticed.
     bool may_fetch() const noexcept {
@@ -91,6 +88,14 @@ class worker_context : public ref_counted {
         const bool first = drain_deadline_.compare_exchange_strong(known, ends.time_since_epoch().count());
         return first ? ends : time_point(steady_clock::duration(known));
     }
+    // Of the drain, the stop, and what the application then closes; time_point::max() where one of them has no limit.
+    time_point stop_deadline() const noexcept {
+        constexpr time_point latest = time_point::max();
+        if (closing == no_limit) return latest;
+        const time_point drained = drain_deadline();
+        const steady_clock::duration tail = options.stop_timeout + closing;
+        return drained < latest - tail ? drained + tail : latest;
+    }
     void drain_began(time_point when) noexcept {
         steady_clock::rep unknown = never;
         drain_deadline_.compare_exchange_strong(unknown, end_of_drain(when).time_since_epoch().count());
@@ -115,13 +120,23 @@ class worker_context : public ref_counted {
     template <class Callback>
     void call_back(const char* if_thrown, Callback call) {
         const user_call entered(callbacks);
-        if (!entered) return;
-        try {
-            call();
-        } catch (...) {
-            pass_on_thread_end();
-            log.write(log_level::error, if_thrown);
-        }
+        if (entered) guard(if_thrown, call);
+    }
+    // Calls the parts from a thread that may outlive the worker.
+    template <class Call>
+    void tell_parts(Call call) {
+        if (parts.empty()) return;
+        const user_call entered(callbacks);
+        if (entered) each_part(call);
+    }
+    // The same from the supervising thread, which the parts are promised.
+    template <class Call>
+    void each_part(Call call) {
+        for (worker_part* each : parts) guard("a worker part threw; ignored", [&] { call(*each); });
+    }
+    void stop_parts(time_point deadline) {
+        bool more = true;
+        while (more) guard("a worker part threw in stop()", [&] { more = parts.stop_next(deadline); });
     }
     // options.log, except that records go to standard error instead of the hook once the worker is destroyed.
     log_options log_with_gate() {
@@ -139,9 +154,10 @@ class worker_context : public ref_counted {
 
     // Every ticket of `claims` is given back here: the last one ends the drain.
     void leave(drain_barrier::ticket& ticket) {
-        if (ticket.leave()) supervisor.notify();
-        if (metrics && claims.count() == 0) metrics->changes.announce();
+        if (ticket.leave() || (!parts.empty() && drained())) supervisor.notify();
     }
+    // Nothing is in flight, and nothing can come: a FETCH holds a ticket, and none is sent after quiet.
+    bool drained() const noexcept { return claims.count() == 0 && !may_fetch(); }
 
     // The backend has answered a heartbeat or a FETCH: the worker is ready. Callbacks are left to a thread that beats, which
     // has no job in hand.
@@ -163,7 +179,6 @@ class worker_context : public ref_counted {
     logger log;  // set up once more, with the worker's id, before any thread starts
     worker_identity identity;
     ojs::transport* transport;
-    bool owns_transport = false;
     lifecycle* const followed;  // an outside lifecycle, or null
     beat_schedule beats;
     lifecycle life;  // this worker's own
@@ -178,11 +193,24 @@ class worker_context : public ref_counted {
     atomic<bool> stopped_stuck{false};  // by stuck_action::stop
     job_tally tally;
     report_limits reports;
-    cancel_source answered;       // see note_answer()
-    ref<worker_metrics> metrics;  // none: no health server; set once, before any thread starts
-    pid_t owner = 0;              // the process it was started in, which is not always the one that made it
+    cancel_source answered;  // see note_answer()
+    part_list parts;         // these four are set once, before any thread starts
+    std::vector<std::string> job_types;
+    std::chrono::milliseconds closing{0};  // what the steps of on_shutdown() may take
+    bool owns_process = false;  // run() was called: where a handler is stuck the process may be ended
+    pid_t owner = 0;            // the process it was started in, which is not always the one that made it
+    transport_ref own_transport;  // none: it was given; the last member, so that it may log to its end
 
   private:
+    template <class Call>
+    void guard(const char* if_thrown, Call call) {
+        try {
+            call();
+        } catch (...) {
+            pass_on_thread_end();
+            log.write(log_level::error, if_thrown);
+        }
+    }
     time_point end_of_drain(time_point began) const noexcept {
         const std::chrono::milliseconds grace = options.shutdown_grace_period;
         return grace == no_limit ? time_point::max() : began + grace;

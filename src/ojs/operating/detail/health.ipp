@@ -1,0 +1,297 @@
+// health: what a worker answers on its health address: probes, metrics and, where allowed, control.
+#pragma once
+
+#include <time.h>
+#include <unistd.h>
+
+#include "../../base/detail/array.hpp"
+#include "../../base/detail/clock.hpp"
+#include "../../base/detail/proc.hpp"
+#include "../../net/detail/url.hpp"
+#include "../../server/detail/http_routes.ipp"
+#include "../../server/http_server.hpp"
+#include "../../worker/worker.hpp"
+#include "metrics.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// When the process started, in milliseconds of the time of day; 0 where the system does not tell.
+inline std::int64_t process_start_ms() {
+#if OJS_SHUTDOWN_USE_PROC && defined(CLOCK_BOOTTIME)
+    const std::uint64_t ticks = read_stat("", "self").start_ticks;
+    const long ticks_a_second = ::sysconf(_SC_CLK_TCK);
+    if (ticks_a_second <= 0 || ticks == 0 || ticks > ~std::uint64_t{0} / 1000) return 0;
+    timespec up{};
+    clock_gettime(CLOCK_BOOTTIME, &up);
+    const std::int64_t up_ms = static_cast<std::int64_t>(up.tv_sec) * 1000 + up.tv_nsec / 1000000;
+    return wall_clock_ms() - up_ms +
+           static_cast<std::int64_t>(ticks * 1000 / static_cast<std::uint64_t>(ticks_a_second));
+#else
+    return 0;
+#endif
+}
+
+// ---- /metrics ----
+
+inline void show_phase(metrics_page& page, const running_worker& worker, phase now) {
+    page.family("ojs_worker_phase", "gauge", "The phase the worker is in: 1, and 0 for the others.");
+    for (int each = 0; each < phase_count; ++each) {
+        const auto shown = static_cast<phase>(each);
+        page.sample(shown == now ? 1 : 0, label("phase", to_string(shown)));
+    }
+    page.single("ojs_worker_ready", "gauge", "Whether the backend has answered the worker.",
+                worker.connected() ? 1 : 0);
+    page.single("ojs_workers_active", "gauge", "Running workers: 1 while this one fetches.",
+                now == phase::running ? 1 : 0);
+}
+
+inline void show_active_jobs(metrics_page& page, const running_worker& worker, const label_names& queues,
+                             std::size_t stuck) {
+    array<unsigned long long> busy(queues.size());
+    worker.visit_active_jobs([&](const job& each) { ++busy[queues.place_of(each.queue)]; });
+    page.family("ojs_workers_busy", "gauge", "Jobs claimed and not yet settled.");
+    for (std::size_t i = 0; i < busy.size(); ++i) page.sample(busy[i], label("queue", queues[i]));
+    page.single("ojs_worker_stuck_jobs", "gauge",
+                "Cancelled jobs whose handlers have not returned for stuck_after.", stuck);
+    page.single("ojs_worker_concurrency", "gauge", "Jobs the worker takes at a time.",
+                worker.options().concurrency);
+}
+
+inline void show_outcomes(metrics_page& page, const worker_report& so_far, std::uint64_t unreported) {
+    page.single("ojs_worker_jobs_claimed_total", "counter", "Jobs that came with a FETCH.", so_far.claimed);
+    page.family("ojs_worker_jobs_total", "counter", "Jobs claimed, by what became of them.");
+    page.sample(so_far.completed, label("outcome", "completed"));
+    page.sample(so_far.failed, label("outcome", "failed"));
+    page.sample(so_far.interrupted, label("outcome", "interrupted"));
+    page.sample(so_far.handed_back, label("outcome", "handed_back"));
+    page.sample(so_far.gone, label("outcome", "gone"));
+    page.sample(unreported, label("outcome", "unreported"));
+}
+
+inline void show_requests(metrics_page& page, const worker_metrics& counted) {
+    page.family("ojs_worker_heartbeats_total", "counter", "Heartbeats, by result.");
+    page.sample(read_counter(counted.beats_ok), label("result", "ok"));
+    page.sample(read_counter(counted.beats_failed), label("result", "failed"));
+    page.family("ojs_worker_fetches_total", "counter", "FETCHes, by result.");
+    for (std::size_t i = 0; i < 3; ++i) {
+        page.sample(read_counter(counted.fetches[i]), label("result", fetch_status_names[i]));
+    }
+}
+
+inline void show_duration(metrics_page& page, const char* name, const char* help, time_point from,
+                          time_point to) {
+    histogram one;  // a worker drains once
+    if (from != time_point() && to != time_point()) one.observe(stop_bounds, to - from);
+    page.family(name, "histogram", help);
+    page.samples(one, stop_bounds);
+}
+
+inline void show_stop(metrics_page& page, const running_worker& worker, const worker_metrics& counted,
+                      phase now) {
+    const time_point drain = counted.began(phase::draining);
+    const time_point stop = counted.began(phase::stopping);
+    show_duration(page, "ojs_worker_drain_duration_seconds", "From the start of the drain to its end.", drain,
+                  stop);
+    show_duration(page, "ojs_worker_shutdown_duration_seconds",
+                  "From the start of the shutdown to the last heartbeat.",
+                  drain == time_point() ? stop : drain, counted.began(phase::terminated));
+    const time_point deadline = worker.drain_deadline();
+    std::chrono::milliseconds left = worker.options().shutdown_grace_period;
+    if (deadline != time_point::max()) {
+        left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now());
+    }
+    if (now >= phase::stopping || left.count() < 0) left = std::chrono::milliseconds(0);
+    page.single("ojs_worker_grace_left_seconds", "gauge",
+                "What is left of the grace period: all of it before a drain, nothing after.",
+                left == no_limit ? "+Inf" : seconds_text(static_cast<std::uint64_t>(left.count()) * 1000U));
+}
+
+inline std::string metrics_text(const running_worker& worker, const worker_metrics& counted,
+                                std::int64_t process_start) {
+    metrics_page page;
+    const phase now = worker.phase();
+    const worker_report so_far = worker.report();
+    show_phase(page, worker, now);
+    show_active_jobs(page, worker, counted.jobs.queues(), so_far.stuck.size());
+    show_outcomes(page, so_far, worker.unreported_jobs());
+    counted.jobs.show(page);
+    show_requests(page, counted);
+    show_stop(page, worker, counted, now);
+    page.family("ojs_worker_build_info", "gauge", "Always 1; the label has the version of ojs_shutdown.");
+    page.sample(1, label("version", OJS_SHUTDOWN_VERSION));
+    page.single("process_start_time_seconds", "gauge", "When the process started, in seconds since 1970.",
+                seconds_text(static_cast<std::uint64_t>(process_start) * 1000U));
+    return std::move(page.text);
+}
+
+// ---- the routes ----
+
+// Answers requests, from several threads at once.
+class health_answers : public ref_counted {
+  public:
+    health_answers(running_worker_ref worker, ref<worker_metrics> counted)
+        : worker_(std::move(worker)), counted_(std::move(counted)) {
+        if (process_start_ == 0) process_start_ = wall_started_;
+        const worker_options& options = worker_->options();
+        const result<endpoint> where = parse_listen_address(options.health_address);
+        guard_.on_loopback = where && where->unix_path.empty() && is_local(*where);
+        guard_.open = options.health_control;
+        guard_.token = options.health_token;
+    }
+
+    http_response answer(const http_request& request) {
+        static constexpr http_route routes[] = {
+            {"/healthz", {"GET", "HEAD"}, false}, {"/readyz", {"GET", "HEAD"}, false},
+            {"/livez", {"GET", "HEAD"}, false},   {"/metrics", {"GET", "HEAD"}, false},
+            {"/quiet", {"POST", nullptr}, true},  {"/resume", {"POST", nullptr}, true},
+            {"/stop", {"POST", nullptr}, true},   {"/drain", {"GET", "POST"}, true},
+        };
+        static constexpr http_response (health_answers::*answers[])(const http_request&) = {
+            &health_answers::readiness, &health_answers::readiness, &health_answers::liveness,
+            &health_answers::metrics,   &health_answers::quiet,     &health_answers::resume,
+            &health_answers::stop,      &health_answers::drain,
+        };
+        http_response refused;
+        const int chosen = choose_route(routes, 8, guard_, request, refused);
+        return chosen < 0 ? refused : (this->*answers[chosen])(request);
+    }
+
+    // The worker has ended: nobody waits for it any longer.
+    void end_waits() noexcept {
+        ended_.store(true, memory_order::release);
+        counted_->changes.announce();
+    }
+
+  private:
+    static constexpr std::chrono::milliseconds turn_wait{1000};
+    static constexpr std::chrono::milliseconds default_drain{25000};
+    static constexpr std::chrono::milliseconds longest_drain{3600000};
+    static constexpr std::chrono::milliseconds peer_look{1000};
+    // At a time: well below the connections, so that probes always get one.
+    static constexpr int most_drains = 4;
+
+    // ---- probes ----
+
+    std::string status_text(phase now) const {
+        return cat({"{\"phase\":\"", to_string(now), "\",\"ready\":", is_ready(now) ? "true" : "false",
+                    ",\"active_jobs\":", worker_->active_jobs(), stuck_text(), ",\"since\":\"",
+                    utc_text(wall_time(counted_->since(now))), "\"}"});
+    }
+    // The first 20; empty: none.
+    std::string stuck_text() const {
+        std::string ids;
+        const std::vector<std::string> stuck = worker_->report().stuck;
+        for (std::size_t i = 0; i < stuck.size() && i < 20; ++i)
+            append(ids, {i == 0 ? ",\"stuck_jobs\":[" : ",", json_quote(stuck[i])});
+        return stuck.empty() ? ids : ids + "]";
+    }
+    // By one fixed pair of moments, so that the same one always gives the same text.
+    std::int64_t wall_time(time_point when) const {
+        return wall_started_ + std::chrono::duration_cast<std::chrono::milliseconds>(when - started_).count();
+    }
+    bool is_ready(phase now) const noexcept { return now == phase::running && worker_->connected(); }
+    bool ended() const noexcept { return ended_.load(memory_order::acquire); }
+
+    http_response readiness(const http_request&) {
+        const phase now = worker_->phase();
+        return json_answer(is_ready(now) ? 200 : 503, status_text(now));
+    }
+
+    // Pokes the supervisor and waits for a turn of its loop. One that the end of the worker overtakes was alive.
+    http_response liveness(const http_request&) {
+        const std::uint64_t seen = counted_->turns.load(memory_order::acquire);
+        worker_->wake();
+        const bool alive = counted_->changes.await(deadline_after(turn_wait), [&] {
+            return ended() || counted_->turns.load(memory_order::acquire) != seen;
+        });
+        return json_answer(alive ? 200 : 503, status_text(worker_->phase()));
+    }
+
+    http_response metrics(const http_request&) {
+        http_response out;
+        out.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
+        out.body = metrics_text(*worker_, *counted_, process_start_);
+        return out;
+    }
+
+    // ---- control ----
+
+    http_response apply(event what, int status) {
+        const bool changed = worker_->apply(what, {cause_kind::rpc, 0});
+        return json_answer(status, cat({"{\"changed\":", changed ? "true" : "false", ",\"phase\":\"",
+                                        to_string(worker_->phase()), "\"}"}));
+    }
+    http_response quiet(const http_request&) { return apply(event::quiet_request, 200); }
+    http_response resume(const http_request&) { return apply(event::resume_request, 200); }
+    http_response stop(const http_request&) { return apply(event::stop_request, 202); }
+
+    http_response drain(const http_request& request) {
+        const result<std::chrono::milliseconds> timeout = read_timeout(request.target);
+        if (!timeout) return json_problem(400, cat({"timeout: ", timeout.error().text}));
+        worker_->apply(event::quiet_request, {cause_kind::rpc, 0});
+        if (drains_.fetch_add(1) < most_drains) await_drain(request, deadline_after(*timeout));
+        drains_.fetch_sub(1);
+        const bool done = worker_->drained();
+        return json_answer(done ? 200 : 503, cat({"{\"drained\":", done ? "true" : "false",
+                                                  ",\"active_jobs\":", worker_->active_jobs(),
+                                                  ",\"phase\":\"", to_string(worker_->phase()), "\"}"}));
+    }
+    // A client that has gone does not keep a place from others for long.
+    void await_drain(const http_request& request, time_point deadline) {
+        const auto settled = [this] {
+            return ended() || worker_->drained() || worker_->phase() == phase::running;
+        };
+        for (;;) {
+            const time_point look = deadline_after(peer_look);
+            if (counted_->changes.await(look < deadline ? look : deadline, settled)) return;
+            if (steady_clock::now() >= deadline || is_abandoned(request)) return;
+        }
+    }
+    static result<std::chrono::milliseconds> read_timeout(std::string_view target) {
+        std::string_view text;
+        if (!find_parameter(target, "timeout", text)) return default_drain;
+        const result<std::chrono::milliseconds> parsed = parse_duration(text);
+        return parsed && *parsed > longest_drain ? longest_drain : parsed;
+    }
+
+    const running_worker_ref worker_;
+    const ref<worker_metrics> counted_;
+    const time_point started_ = steady_clock::now();
+    const std::int64_t wall_started_ = wall_clock_ms();  // of the same moment
+    std::int64_t process_start_ = process_start_ms();
+    http_guard guard_;
+    atomic<bool> ended_{false};
+    atomic<int> drains_{0};
+};
+
+// Listens on options.health_address. Sleeps while nobody asks.
+inline result<http_server> serve_health(const running_worker& worker, ref<health_answers> answers) {
+    const worker_options& options = worker.options();
+    http_server_options limits;
+    limits.limits.head = 8 * 1024;
+    limits.limits.body = 1024;
+    limits.max_connections = 16;
+    limits.idle_timeout = std::chrono::seconds(1);  // a silent stranger takes a place from a probe
+    limits.request_timeout = std::chrono::seconds(2);
+    result<http_server> server = http_server::start(
+        options.health_address,
+        [answers = std::move(answers)](const http_request& request) { return answers->answer(request); },
+        limits);
+    if (!server) {
+        return error{server.error().code, server.error().sys_errno,
+                     cat({"health_address (OJS_HEALTH_ADDR) '", printable(options.health_address, 120),
+                          "': ", server.error().text})};
+    }
+    worker.log(
+        {log_level::info,
+         "health server listening",
+         {field("address", server->address()), field("control", options.health_control ? "on" : "off")},
+         {}});
+    return server;
+}
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

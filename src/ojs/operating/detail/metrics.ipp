@@ -1,0 +1,187 @@
+// metrics: what a worker counts for /metrics, bounded whatever the backend sends. metrics_text() in health.ipp shows it.
+#pragma once
+
+#include <new>
+#include <string>
+#include <vector>
+
+#include "../../base/detail/array.hpp"
+#include "../../base/detail/atomic.hpp"
+#include "../../base/detail/ref.hpp"
+#include "../../base/detail/text.hpp"
+#include "../../base/duration.hpp"
+#include "../../core/lifecycle.hpp"
+#include "../../server/detail/prometheus.ipp"
+#include "../../worker/worker_part.hpp"
+#include "watch.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// As the OJS observability specification recommends for ojs.job.duration.
+inline constexpr histogram_bound job_bound_list[] = {
+    {"0.005", 5},  {"0.01", 10},  {"0.025", 25}, {"0.05", 50},    {"0.1", 100},
+    {"0.25", 250}, {"0.5", 500},  {"1", 1000},   {"2.5", 2500},   {"5", 5000},
+    {"10", 10000}, {"30", 30000}, {"60", 60000}, {"120", 120000}, {"300", 300000}};
+inline constexpr histogram_bound stop_bound_list[] = {
+    {"0.1", 100},  {"0.5", 500},    {"1", 1000},     {"5", 5000},     {"10", 10000},    {"30", 30000},
+    {"60", 60000}, {"120", 120000}, {"300", 300000}, {"900", 900000}, {"3600", 3600000}};
+inline constexpr histogram_bounds job_bounds{job_bound_list, 15};
+inline constexpr histogram_bounds stop_bounds{stop_bound_list, 11};
+
+// By settled_state. Whether a job's attempts were used up only the backend knows.
+inline constexpr const char* settled_state_names[] = {"completed", "retryable", "discarded", "available"};
+inline constexpr std::size_t settled_state_count = 4;
+
+inline constexpr const char* fetch_status_names[] = {"jobs", "empty", "failed"};
+
+// A bounded set of label values: names known from the configuration, and "other" at place 0 for all the rest.
+class label_names {
+  public:
+    label_names(const std::vector<std::string>& known, std::size_t most) {
+        names_.push_back("other");
+        for (const std::string& each : known) {
+            // A page with anything but UTF-8 in it would be refused as a whole.
+            const bool known_already = each == names_[0] || place_of(each) != 0;
+            if (!known_already && names_.size() <= most && is_utf8(each)) names_.push_back(each);
+        }
+    }
+    std::size_t place_of(std::string_view name) const noexcept {
+        for (std::size_t i = 1; i < names_.size(); ++i) {
+            if (names_[i] == name) return i;
+        }
+        return 0;
+    }
+    std::size_t size() const noexcept { return names_.size(); }
+    const std::string& operator[](std::size_t place) const noexcept { return names_[place]; }
+
+  private:
+    std::vector<std::string> names_;
+};
+
+// Jobs settled, by queue, type and state. Counting takes no lock; a pair of queue and type gets its memory when it is
+// first seen, up to a limit, beyond which it counts as other.
+class job_metrics {
+  public:
+    job_metrics(const std::vector<std::string>& queues, const std::vector<std::string>& types)
+        : queues_(queues, most_queues), types_(types, most_types), pairs_(queues_.size() * types_.size()) {
+        pairs_[0].store(new pair, memory_order::relaxed);
+    }
+    job_metrics(const job_metrics&) = delete;
+    job_metrics& operator=(const job_metrics&) = delete;
+    ~job_metrics() {
+        for (atomic<pair*>& each : pairs_) delete each.load(memory_order::relaxed);
+    }
+
+    void settled(const job_settlement& job) noexcept {
+        pair& counted = find(queues_.place_of(job.queue) * types_.size() + types_.place_of(job.type));
+        counted.by_state[static_cast<std::size_t>(job.state)].observe(job_bounds, job.duration);
+    }
+
+    void show(metrics_page& page) const {
+        page.family("ojs_job_completed_total", "counter", "Jobs acknowledged as completed.");
+        for (std::size_t i = 0; i < pairs_.size(); ++i) {
+            const pair* counted = pairs_[i].load(memory_order::acquire);
+            const std::uint64_t count = counted == nullptr ? 0 : counted->by_state[0].count();
+            if (count > 0) page.sample(count, labels_of(i));
+        }
+        page.family("ojs_job_duration_seconds", "histogram",
+                    "From the claim of a job to its settlement, by the state asked for.");
+        for (std::size_t i = 0; i < pairs_.size(); ++i) {
+            const pair* counted = pairs_[i].load(memory_order::acquire);
+            for (std::size_t state = 0; counted != nullptr && state < settled_state_count; ++state) {
+                if (counted->by_state[state].count() == 0) continue;
+                page.samples(counted->by_state[state], job_bounds,
+                             cat({labels_of(i), ",", label("state", settled_state_names[state])}));
+            }
+        }
+    }
+
+    const label_names& queues() const noexcept { return queues_; }
+
+  private:
+    struct pair {
+        histogram by_state[settled_state_count];
+    };
+    // The specification expects fewer than 50 queues and 200 types.
+    static constexpr std::size_t most_queues = 50;
+    static constexpr std::size_t most_types = 200;
+    static constexpr std::size_t most_pairs = 500;
+
+    pair& find(std::size_t place) noexcept {
+        pair* known = pairs_[place].load(memory_order::acquire);
+        return known != nullptr ? *known : add(place);
+    }
+    pair& add(std::size_t place) noexcept {
+        pair* other = pairs_[0].load(memory_order::relaxed);
+        if (made_.fetch_add(1, memory_order::relaxed) >= most_pairs) {
+            made_.fetch_sub(1, memory_order::relaxed);
+            return *other;
+        }
+        pair* made = new (std::nothrow) pair;
+        if (made == nullptr) return *other;
+        pair* known = nullptr;
+        if (pairs_[place].compare_exchange_strong(known, made, memory_order::acq_rel)) return *made;
+        delete made;  // another thread was faster
+        made_.fetch_sub(1, memory_order::relaxed);
+        return *known;
+    }
+    std::string labels_of(std::size_t place) const {
+        return cat({label("queue", queues_[place / types_.size()]), ",",
+                    label("type", types_[place % types_.size()])});
+    }
+
+    const label_names queues_;
+    const label_names types_;
+    array<atomic<pair*>> pairs_;  // [queue][type]
+    atomic<std::size_t> made_{0};
+};
+
+// Everything that is counted for /metrics alone. There is none where the health server is off.
+class worker_metrics : public ref_counted {
+  public:
+    worker_metrics(const std::vector<std::string>& queues, const std::vector<std::string>& types)
+        : jobs(queues, types) {
+        phase_began(phase::running);
+    }
+
+    void note_heartbeat(bool answered) noexcept { count_one(answered ? beats_ok : beats_failed); }
+    void note_fetch(fetch_status status) noexcept { count_one(fetches[static_cast<std::size_t>(status)]); }
+    void note_turn() noexcept {
+        count_one(turns);
+        changes.announce();
+    }
+
+    void phase_began(phase now) noexcept {
+        phase_began_[static_cast<std::size_t>(now)].store(steady_clock::now().time_since_epoch().count(),
+                                                          memory_order::relaxed);
+    }
+    // When the worker last entered that phase; time_point() if it never did.
+    time_point began(phase which) const noexcept {
+        return time_point(steady_clock::duration(
+            phase_began_[static_cast<std::size_t>(which)].load(memory_order::relaxed)));
+    }
+
+    // Since when the worker is in that phase; now, where the supervisor has not noticed it yet.
+    time_point since(phase now) const noexcept {
+        for (int other = 0; other < phase_count; ++other) {
+            if (began(static_cast<phase>(other)) > began(now)) return steady_clock::now();
+        }
+        return began(now);
+    }
+
+    job_metrics jobs;
+    counter beats_ok{0};
+    counter beats_failed{0};
+    counter fetches[3] = {};  // by fetch_status
+    counter turns{0};         // of the supervisor's loop
+    watch changes;            // announced at each turn
+
+  private:
+    atomic<steady_clock::rep> phase_began_[phase_count] = {};
+};
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

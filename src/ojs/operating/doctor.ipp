@@ -1,0 +1,245 @@
+#pragma once
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "../base/detail/text.hpp"
+#include "../core/signals.hpp"
+#include "../host/termination_mode.hpp"
+#include "../net/detail/socket.hpp"
+#include "../net/http_client.hpp"
+#include "../net/json_view.ipp"
+#include "../worker/startup_findings.ipp"
+#include "../worker/transport_scheme.ipp"
+#include "../worker/transports/http.hpp"
+#include "doctor.hpp"
+#include "signal_worker.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// ---- container ----
+
+inline void check_container(const container_info& info, std::vector<finding>& out) {
+    if (info.in_container) {
+        std::string found;
+        for (const container_evidence& each : info.evidence)
+            append(found, {found.empty() ? "" : ", ", each.source});
+        out.push_back({severity::info, "container",
+                       cat({"runs in a container", info.runtime.empty() ? "" : cat({" (", info.runtime, ")"}),
+                            ", as process ", info.pid, "; told by ", found}),
+                       ""});
+    }
+    for (finding& each : check_pid1(info)) out.push_back(std::move(each));
+}
+
+// ---- signals ----
+
+// The effect of ignoring the signal.
+inline const char* cost_of(int number) {
+    if (number == SIGTSTP) return "the worker cannot be made quiet";
+    if (number == SIGCONT) return "a quiet worker cannot be resumed";
+    if (number == SIGTTIN) return "the worker cannot be asked for its jobs in flight";
+    return "it does not stop the worker";
+}
+
+inline void check_signals(const worker_options& options, std::vector<finding>& out) {
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+    std::vector<int> handled = options.stop_signals;
+    for (const int number : {SIGTSTP, SIGCONT, SIGTTIN}) handled.push_back(number);
+    if (!options.termination_mode_file.empty()) handled.push_back(SIGUSR1);
+    for (const int number : handled) {
+        const std::string name = signal_name(number);
+        struct sigaction action {};
+        ::sigaction(number, nullptr, &action);
+        if ((action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_IGN) {
+            // The platform sends the first; nohup ignores SIGHUP on purpose.
+            const bool is_main = number == handled.front();
+            out.push_back({is_main            ? severity::error
+                           : number == SIGHUP ? severity::info
+                                              : severity::warning,
+                           "signal-ignored",
+                           cat({name, " was ignored when the process started (nohup, a shell's trap or &): ",
+                                cost_of(number)}),
+                           cat({"start the worker without that, or as `env --default-signal=", name.substr(3),
+                                " ...`"})});
+        }
+        if (sigismember(&blocked, number) == 1) {
+            out.push_back({severity::warning, "signal-blocked",
+                           cat({name,
+                                " was blocked when the process started; the worker unblocks it, but programs "
+                                "started before that inherit it"}),
+                           "let what starts the worker reset its signal mask before exec"});
+        }
+    }
+}
+
+// ---- backend ----
+
+inline result<http_response> ask(std::string_view url, const char* target, std::chrono::milliseconds timeout,
+                                 http_client_options how = {}) {
+    result<http_client> client = http_transport::make_client(url, std::move(how));
+    if (!client) return client.error();
+    http_request request;
+    request.target = target;
+    return client->send(request, {deadline_after(timeout), resend::if_unsent, nullptr});
+}
+inline result<http_response> ask_backend(const worker_options& options, std::chrono::milliseconds timeout) {
+    http_client_options how;
+    how.bearer_token = options.auth_token;
+    how.headers = options.headers;
+    how.https_stream = options.https_stream;
+    return ask(options.url, "/ojs/v1/health", timeout, std::move(how));
+}
+
+inline void check_backend(const worker_options& options, std::chrono::milliseconds timeout,
+                          std::vector<finding>& out) {
+    if (const transport_scheme* const added = options.transports.find(options.url)) {
+        if (!added->inspect) return;
+        for (finding& each : added->inspect(url_address(options.url))) out.push_back(std::move(each));
+        return;
+    }
+    const builtin_scheme* const builtin = find_builtin(options.url);
+    if (builtin == nullptr || builtin->open != &open_http) return;
+    const result<http_response> answer = ask_backend(options, timeout);
+    if (!answer) {
+        const bool is_absent = answer.error().code != errc::bad_answer;
+        out.push_back(
+            {severity::error, is_absent ? "backend-unreachable" : "backend-answer",
+             cat({is_absent ? "the backend cannot be reached: " : "no Open Job Spec backend answers: ",
+                  answer.error().text}),
+             is_absent ? "check OJS_URL, and that the backend runs and can be reached from here"
+                       : "check that OJS_URL names an Open Job Spec backend"});
+    } else if (answer->status == 401 || answer->status == 403) {
+        out.push_back({severity::error, "backend-token",
+                       cat({"the backend answers ", answer->status,
+                            options.auth_token.empty() ? ": it wants a token, and none is set"
+                                                       : ": it does not accept the token"}),
+                       "set OJS_AUTH_TOKEN to one the backend accepts"});
+    } else if (answer->status >= 400) {
+        out.push_back(
+            {severity::warning, "backend-answer",
+             cat({"the backend answers ", answer->status, " to GET /ojs/v1/health"}),
+             "check that OJS_URL names an Open Job Spec backend, with its base path, and that it is well"});
+    }
+}
+
+// ---- health server ----
+
+inline void check_control(const worker_options& options, const endpoint& where, std::vector<finding>& out) {
+    if (!options.health_control || !options.health_token.empty()) return;
+    if (!is_local(where)) {
+        out.push_back({severity::error, "health-control-open",
+                       cat({"with control on and no token, anybody who reaches ", where.name,
+                            " could stop the worker"}),
+                       "set OJS_HEALTH_TOKEN, or give a loopback address or unix:/PATH in OJS_HEALTH_ADDR"});
+    } else if (where.unix_path.empty()) {
+        out.push_back({severity::info, "health-control-token",
+                       cat({"with control on and no token, every process that shares the network of ",
+                            where.name, " can stop the worker"}),
+                       "set OJS_HEALTH_TOKEN if that is not meant"});
+    }
+}
+
+// Whether this program runs a second time, as far as that can be seen, and a worker is what answers there.
+inline bool is_our_worker(const endpoint& where, std::chrono::milliseconds timeout) {
+    const result<pid_t> other = find_worker("");
+    if (!other && other.error().code == errc::system) return false;  // surely not
+    const result<http_response> answer =
+        ask(cat({where.unix_path.empty() ? "http://" : "", where.name}), "/healthz", timeout);
+    return answer && !raw_member(answer->body, "phase").empty();
+}
+
+inline void check_bind(const endpoint& where, std::chrono::milliseconds timeout, std::vector<finding>& out) {
+    const result<unique_fd> listener = listen_socket(where);
+    if (listener) {
+        if (!where.unix_path.empty()) ::unlink(where.unix_path.c_str());
+        return;
+    }
+    // From within the container of a running worker it is that worker which holds the address.
+    const bool runs = listener.error().code == errc::busy && is_our_worker(where, timeout);
+    out.push_back({runs ? severity::info : severity::error, "health-bind", listener.error().text,
+                   runs ? "" : "choose another address in OJS_HEALTH_ADDR, or end what listens there"});
+}
+
+inline void check_health_server(const worker_options& options, std::chrono::milliseconds timeout,
+                                std::vector<finding>& out) {
+    if (options.health_address.empty()) {
+        if (options.health_control) {
+            out.push_back({severity::warning, "health-control-unused",
+                           "OJS_HEALTH_CONTROL is on, but there is no health address",
+                           "set OJS_HEALTH_ADDR"});
+        }
+        return;
+    }
+    const result<endpoint> where = parse_listen_address(options.health_address);
+    if (!where) {
+        out.push_back({severity::error, "health-address", cat({"OJS_HEALTH_ADDR: ", where.error().text}),
+                       "write PORT, IPV4:PORT, [IPV6]:PORT, localhost:PORT or unix:/PATH"});
+        return;
+    }
+    check_control(options, *where, out);
+    check_bind(*where, timeout, out);
+}
+
+// ---- limits ----
+
+struct limit_check {
+    decltype(RLIMIT_NOFILE) limit;
+    const char* id;
+    const char* what;    // what runs out
+    std::uint64_t base;  // what the worker needs beside the jobs
+    const char* fix;
+};
+inline constexpr limit_check limit_checks[] = {
+    {RLIMIT_NOFILE, "limit-files", "open files (a connection each, and what the job opens)", 32,
+     "raise it (ulimit -n, --ulimit nofile=...), or lower OJS_CONCURRENCY"},
+#ifdef RLIMIT_NPROC
+    {RLIMIT_NPROC, "limit-threads", "processes and threads of this user (a thread each)", 16,
+     "raise it (ulimit -u, --ulimit nproc=...), or lower OJS_CONCURRENCY"},
+#endif
+};
+
+// Only what cannot work: at least one a job.
+inline void check_limits(const worker_options& options, std::vector<finding>& out) {
+    if (options.concurrency < 1) return;
+    for (const limit_check& check : limit_checks) {
+        rlimit found{};
+        const std::uint64_t need = static_cast<std::uint64_t>(options.concurrency) + check.base;
+        if (::getrlimit(check.limit, &found) != 0 || found.rlim_cur == RLIM_INFINITY ||
+            static_cast<std::uint64_t>(found.rlim_cur) >= need)
+            continue;
+        out.push_back({severity::warning, check.id,
+                       cat({"OJS_CONCURRENCY is ", options.concurrency, ", but the limit of ", check.what,
+                            " is ", static_cast<unsigned long long>(found.rlim_cur)}),
+                       check.fix});
+    }
+}
+
+}  // namespace detail
+
+OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options, const doctor_options& how) {
+    std::vector<finding> out;
+    detail::check_signals(options, out);  // first: nothing here may have changed the mask yet
+    const result<void> valid = validate(options);
+    if (!valid) {
+        out.push_back({severity::error, "options", valid.error().text,
+                       "correct the option, or the variable it comes from"});
+    }
+    const container_info info = detect_container(how.where);
+    detail::check_settings(options, info, how.where, {}, out);
+    detail::check_container(info, out);
+    detail::check_mode_file(options, out);
+    detail::check_backend(options, how.timeout, out);
+    detail::check_health_server(options, how.timeout, out);
+    detail::check_limits(options, out);
+    return out;
+}
+
+}  // namespace v0_1_0
+}  // namespace ojs

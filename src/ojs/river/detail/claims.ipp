@@ -1,0 +1,264 @@
+// claims: concurrent FETCHes are one claim.
+#pragma once
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../../base/detail/sync.hpp"
+#include "../../worker/transport.hpp"
+#include "database.ipp"
+#include "held_jobs.ipp"
+#include "session.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+namespace river {
+
+// A FETCH that waits for its jobs. When `count` is 0, it is no longer wanted; when `left`, its caller has returned.
+struct pending_fetch {
+    const fetch_request* request = nullptr;  // valid until its caller returns
+    std::size_t count = 0;
+    bool left = false;
+
+    bool over = false;
+    std::vector<job> jobs;
+    std::optional<error> failed;
+};
+
+// How long a batch waits for further calls. A commit, which they share, takes longer.
+inline constexpr std::chrono::milliseconds batch_delay{1};
+
+class claims {
+  public:
+    claims(database& db, held_jobs& jobs, session& of) : db_(db), jobs_(jobs), session_(of) {}
+
+    result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) {
+        const auto own = std::make_shared<pending_fetch>();
+        own->request = &request;
+        own->count = request.count;
+        lock_guard lock(mutex_);
+        pending_.push_back(own);
+        joined_.notify_one();
+        while (!own->over) {
+            if (!claiming_now_) {
+                claim_for_all(lock, *own, deadline);
+            } else if (!changed_.wait_until(lock, deadline) && !own->over) {
+                return withdraw(own);
+            }
+        }
+        if (own->failed) return *own->failed;
+        return std::move(own->jobs);
+    }
+
+    // `count` slots become free together: the next FETCH waits for the others.
+    void expect_fetches(std::size_t count) {
+        const lock_guard held(mutex_);
+        free_slots_ = count;
+        free_slots_until_ = steady_clock::now() + batch_delay;
+    }
+
+    // With the turn to claim. No claim is under way then: a job that is ours and not held came with a lost answer.
+    result<void> give_back_lost(time_point deadline) {
+        if (!jobs_.any_lost.exchange(false)) return {};
+        int given = 0, locked = 0;
+        const values lost = {session_.owner(), jobs_.ids().text(), session_.insert_channel()};
+        const auto count = [&](const postgres_rows& rows) {
+            for (int row = 0; row < rows.size(); ++row) ++(rows.text(row, 0) == "t" ? given : locked);
+        };
+        const result<void> done = db_.run_by_halves(
+            db_.claiming, sql::give_back_lost, [&] { return lost; }, count, deadline);
+        if (!done || locked > 0) jobs_.any_lost = true;
+        if (given > 0)
+            db_.notice("gave back " + std::to_string(given) + " jobs whose claim was answered to nobody");
+        return done;
+    }
+
+  private:
+    using fetches = std::vector<std::shared_ptr<pending_fetch>>;
+
+    // Claims for all pending FETCHes of the same queues. Called with the lock, which it releases meanwhile.
+    void claim_for_all(lock_guard& lock, const pending_fetch& own, time_point deadline) {
+        claiming_now_ = true;
+        const time_point batch_end = std::min(deadline, free_slots_until_);
+        wait_until(joined_, lock, batch_end, [this] { return wanted_by(pending_) >= free_slots_; });
+        const std::vector<std::string> queues = own.request->worker->queues;
+        const auto others = std::partition(pending_.begin(), pending_.end(), [&](const auto& each) {
+            return each->request->worker->queues == queues;
+        });
+        const fetches mine(pending_.begin(), others);
+        pending_.erase(pending_.begin(), others);
+        lock.unlock();
+        std::vector<job> claimed;
+        result<void> done;
+        try {
+            done = claim_jobs(queues, mine, deadline, claimed);
+        } catch (...) {
+            jobs_.any_lost = true;
+            done = failure(errc::unavailable, "no memory");
+        }
+        lock.lock();
+        share_out(mine, done, std::move(claimed));
+        claiming_now_ = false;
+        changed_.notify_all();
+    }
+    static std::size_t wanted_by(const fetches& all) {
+        std::size_t out = 0;
+        for (const auto& each : all) out += each->count;
+        return out;
+    }
+
+    // The caller returns without jobs. Called with the lock.
+    error withdraw(const std::shared_ptr<pending_fetch>& own) {
+        own->left = true;
+        const auto found = std::find(pending_.begin(), pending_.end(), own);
+        if (found == pending_.end()) return failure(errc::timed_out, "the database did not answer in time");
+        pending_.erase(found);
+        return failure(errc::unreachable, "another FETCH is still under way");
+    }
+
+    // Called with the lock. Jobs for a caller that has left are given back later.
+    void share_out(const fetches& to, const result<void>& done, std::vector<job> jobs) {
+        std::size_t next = 0;
+        for (const auto& each : to) {
+            each->over = true;
+            if (!done && jobs.empty()) each->failed = done.error();
+            if (each->count == 0) each->failed = failure(errc::cancelled, "not wanted any more");
+            for (; each->jobs.size() < each->count && next < jobs.size(); ++next)
+                each->jobs.push_back(std::move(jobs[next]));
+            for (const job& lost : each->jobs) {
+                if (each->left) jobs_.drop(std::atoll(lost.id.c_str()));
+            }
+        }
+    }
+
+    // Claims from one queue after the other, each time starting with the next one.
+    result<void> claim_jobs(const std::vector<std::string>& queues, const fetches& for_whom,
+                            time_point deadline, std::vector<job>& out) {
+        const turn taken(db_.claiming, deadline);
+        if (!taken) return failure(errc::unreachable, "the connection is in use");
+        result<void> done = connect_others(deadline);
+        if (done) done = give_back_lost(deadline);
+        const std::size_t first = next_queue_++;
+        for (std::size_t i = 0; done && i < queues.size() && out.size() < wanted_by(for_whom); ++i) {
+            const std::string& queue = queues[(first + i) % queues.size()];
+            do {
+                done = claim(queue, for_whom, deadline, out);
+            } while (!done && done.error().code == errc::cancelled && out.empty() && wanted_by(for_whom) > 0);
+        }
+        return done;
+    }
+    // Claims nothing unless it can be reported and its lease renewed. A connection in use is up.
+    result<void> connect_others(time_point deadline) {
+        const std::pair<shared_connection*, const postgres_statement*> others[] = {
+            {&db_.settling, &sql::settle}, {&db_.beating, &sql::confirm}};
+        for (const auto& [each, what] : others) {
+            const bool stands = each->server_process() != 0;
+            const turn taken(*each, stands ? steady_clock::now() : deadline);
+            if (!taken && !stands) return failure(errc::unreachable, "the connection is in use");
+            const result<void> ready = taken ? each->prepare(*what, deadline) : result<void>();
+            if (!ready) return ready;
+        }
+        return {};
+    }
+    // False: one is no longer wanted. Before the first job, the others continue without it.
+    bool all_still_wanted(const fetches& all, bool has_jobs) {
+        const lock_guard held(mutex_);
+        bool out = true;
+        for (const auto& each : all) {
+            if (each->count == 0) continue;
+            if (!each->left && (!each->request->still_wanted || each->request->still_wanted())) continue;
+            if (!has_jobs) each->count = 0;
+            out = false;
+        }
+        return out;
+    }
+
+    // Jobs that cannot be claimed are logged and left out for a minute, so that claims do not look at them each time.
+    result<void> claim(const std::string& queue, const fetches& for_whom, time_point deadline,
+                       std::vector<job>& out) {
+        if (steady_clock::now() >= left_out_until_) {
+            left_out_.clear();
+            left_out_until_ = deadline_after(std::chrono::minutes(1));
+        }
+        const auto max_bytes = static_cast<long long>(db_.options.max_bytes);
+        const postgres_value kinds =
+            db_.options.kinds.empty() ? postgres_value(nullptr) : array_of(db_.options.kinds).text();
+        const auto values_now = [&] {
+            postgres_array left_out;
+            for (const long long each : left_out_) left_out.add(each);
+            const auto count = static_cast<long long>(wanted_by(for_whom) - out.size());
+            return values{queue, count, session_.owner(), max_bytes, kinds, left_out.text()};
+        };
+        result<void> done;
+        std::size_t known = 0;
+        do {
+            known = left_out_.size();
+            done = db_.run_by_halves(
+                db_.claiming, sql::claim, values_now,
+                [&](const postgres_rows& rows) { take_in_all(queue, rows, out); }, deadline,
+                [&] { return all_still_wanted(for_whom, !out.empty()); }, &left_out_);
+        } while (done && left_out_.size() > known && out.size() < wanted_by(for_whom));
+        if (!done && is_lost(done.error())) jobs_.any_lost = true;
+        return done;
+    }
+
+    void take_in_all(const std::string& queue, const postgres_rows& rows, std::vector<job>& out) {
+        out.reserve(out.size() + static_cast<std::size_t>(rows.size()));
+        std::vector<long long> unfit;
+        for (int row = 0; row < rows.size(); ++row) {
+            rows.is_null(row, 1) ? unfit.push_back(rows.number(row, 0)) : take_in(rows, row, out);
+        }
+        if (unfit.empty()) return;
+        left_out_.insert(unfit.begin(), unfit.end());
+        db_.notice("left alone in queue " + queue + ": " + std::to_string(unfit.size()) +
+                   " jobs that weigh too much or have no args, the first of them " +
+                   std::to_string(unfit.front()));
+    }
+
+    void take_in(const postgres_rows& rows, int row, std::vector<job>& out) {
+        held_job held;
+        held.id = rows.number(row, 0);
+        held.attempt = rows.number(row, 3);
+        held.cancelled_at = rows.text(row, 7);
+        held.touched = steady_clock::now();
+        job next;
+        next.id = rows.text(row, 0);
+        next.type = rows.text(row, 1);
+        next.queue = rows.text(row, 2);
+        next.attempt = held.attempt;
+        next.max_attempts = rows.number(row, 4);
+        const std::string args = rows.text(row, 5);
+        next.args_json = args.rfind('[', 0) == 0 ? args : "[" + args + "]";
+        next.meta_json = rows.text(row, 6);
+        if (jobs_.add(std::move(held))) out.push_back(std::move(next));  // last: has room
+    }
+
+    database& db_;
+    held_jobs& jobs_;
+    session& session_;
+
+    // With the turn to claim.
+    std::size_t next_queue_ = 0;
+    std::set<long long> left_out_;  // jobs that claims skip, and until when
+    time_point left_out_until_;
+
+    mutex mutex_;
+    condition changed_;
+    condition joined_;
+    fetches pending_;
+    bool claiming_now_ = false;
+    std::size_t free_slots_ = 0;  // became free together; until when a FETCH waits for the others
+    time_point free_slots_until_;
+};
+
+}  // namespace river
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

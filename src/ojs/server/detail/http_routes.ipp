@@ -1,0 +1,143 @@
+// http_routes: what a server of ours answers on which path, and whom it refuses: web pages, and who has no token.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "../../base/detail/text.hpp"
+#include "../../net/detail/url.hpp"
+#include "../../net/http_message.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+struct http_route {
+    const char* path;
+    const char* methods[2];  // the second may be null
+    bool guarded;            // changes something: not for web pages, and only with the token
+};
+
+struct http_guard {
+    bool on_loopback = false;  // then the Host of a request must be an address or localhost
+    bool open = true;          // false: guarded routes are not there
+    std::string token;         // empty: guarded routes need none
+    bool own_page = false;     // a page of this server's own may ask, as whoever opened it
+};
+
+// Whether two secrets are the same, in a time that depends on their lengths alone.
+inline bool same_secret(std::string_view given, std::string_view expected) noexcept {
+    if (given.size() != expected.size()) return false;
+    volatile unsigned char differences = 0;  // volatile: no early end, whatever the compiler proves
+    for (std::size_t i = 0; i < given.size(); ++i) {
+        differences = static_cast<unsigned char>(differences | (given[i] ^ expected[i]));
+    }
+    return differences == 0;
+}
+
+// The token of "Bearer TOKEN"; empty for anything else.
+inline std::string_view bearer_token(std::string_view authorization) noexcept {
+    const std::size_t blank = authorization.find(' ');
+    if (blank == std::string_view::npos || !same_word(authorization.substr(0, blank), "Bearer")) return {};
+    return trim_blanks(authorization.substr(blank));
+}
+
+// What `name` has in the query of a target, as it stands; false if it is not there.
+inline bool find_parameter(std::string_view target, std::string_view name, std::string_view& value) noexcept {
+    std::size_t at = target.find('?');
+    while (at != std::string_view::npos) {
+        const std::string_view rest = target.substr(at + 1);
+        const std::string_view item = rest.substr(0, rest.find('&'));
+        const std::size_t equals = item.find('=');
+        if (item.substr(0, equals) == name) {
+            value = equals == std::string_view::npos ? std::string_view() : item.substr(equals + 1);
+            return true;
+        }
+        at = target.find('&', at + 1);
+    }
+    return false;
+}
+
+inline http_response json_answer(int status, std::string body) {
+    http_response out;
+    out.status = status;
+    out.headers.push_back({"Content-Type", "application/json"});
+    out.headers.push_back({"Cache-Control", "no-store"});
+    out.body = std::move(body);
+    out.body += '\n';
+    return out;
+}
+
+// {"error":"..."}
+inline http_response json_problem(int status, std::string_view what) {
+    return json_answer(status, cat({"{\"error\":", json_quote(what), "}"}));
+}
+
+inline http_response wrong_method(const http_route& asked) {
+    http_response out = json_problem(405, "method not allowed");
+    const bool two = asked.methods[1] != nullptr;
+    out.headers.push_back({"Allow", cat({asked.methods[0], two ? ", " : "", two ? asked.methods[1] : ""})});
+    return out;
+}
+
+inline bool takes_method(const http_route& route, const std::string& method) {
+    return method == route.methods[0] || (route.methods[1] != nullptr && method == route.methods[1]);
+}
+
+// A web page can give its own name the address of loopback, and so come here as to its own server; not by another
+// name. Who sends no Host, as HTTP/1.0 allows, is no browser.
+inline bool is_named_well(const http_guard& guard, const http_request& request) {
+    const std::string_view host = find_header(request.headers, "Host");
+    return !guard.on_loopback || host.data() == nullptr || is_fixed_host(host);
+}
+
+// Whether the page that a browser asks for came from here, by the same name. A name that a foreign page pointed here is that
+// as well, so it must be none that can be pointed, or the token be wanted, which such a page does not know.
+inline bool is_own_page(const http_guard& guard, const http_request& request) {
+    const std::string_view host = find_header(request.headers, "Host");
+    if (!guard.own_page || host.empty() || (guard.token.empty() && !is_fixed_host(host))) return false;
+    const std::string_view origin = find_header(request.headers, "Origin");
+    const std::string_view site = find_header(request.headers, "Sec-Fetch-Site");
+    const bool named = origin == cat({"http://", host}) || origin == cat({"https://", host});
+    return (origin.data() == nullptr || named) && (site.data() == nullptr || site == "same-origin");
+}
+
+// A web page may make a browser send requests here; the browser says so in one of these headers.
+inline bool passes_guard(const http_guard& guard, const http_request& request, http_response& refused) {
+    for (const char* name : {"Origin", "Sec-Fetch-Site"}) {
+        if (find_header(request.headers, name).data() == nullptr || is_own_page(guard, request)) continue;
+        refused = json_problem(403, "not for web pages");
+        return false;
+    }
+    const std::string_view given = bearer_token(find_header(request.headers, "Authorization"));
+    if (guard.token.empty() || same_secret(given, guard.token)) return true;
+    refused = json_problem(401, "a bearer token is required");
+    refused.headers.push_back({"WWW-Authenticate", "Bearer realm=\"ojs worker\""});
+    return false;
+}
+
+// Which of `routes` the request is for: its place. -1: none that it may have; `refused` is the answer then. Thread-safe.
+inline int choose_route(const http_route* routes, std::size_t count, const http_guard& guard,
+                        const http_request& request, http_response& refused) {
+    if (!is_named_well(guard, request)) {
+        refused = json_problem(403, "on loopback the Host must be an address or localhost");
+        return -1;
+    }
+    const std::string_view path = std::string_view(request.target).substr(0, request.target.find('?'));
+    for (std::size_t i = 0; i < count; ++i) {
+        const http_route& each = routes[i];
+        if (path != each.path || (each.guarded && !guard.open)) continue;
+        if (takes_method(each, request.method)) {
+            return !each.guarded || passes_guard(guard, request, refused) ? static_cast<int>(i) : -1;
+        }
+        refused = wrong_method(each);
+        return -1;
+    }
+    refused = json_problem(404, "no such path");
+    return -1;
+}
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

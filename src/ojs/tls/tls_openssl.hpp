@@ -1,0 +1,31 @@
+// tls_openssl: https:// by OpenSSL 3. Link with -lssl -lcrypto.
+//
+// The certificate chain and the host name are always verified; no option turns that off. TLS 1.2 or later, no
+// renegotiation. A session is resumed until a certificate of its chain expires or ca_file or crl_file changes.
+// Nothing blocks here: handshake, reads and writes share the request's deadline. A connection that ends without
+// close_notify has failed, so that a truncated response is never accepted.
+#pragma once
+
+#include <string>
+
+#include "../base/error.hpp"
+#include "../net/byte_stream.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+
+// All files are PEM. tls_openssl() reads them; the first connection after ca_file or crl_file has changed reads it again.
+struct tls_options {
+    std::string ca_file;   // trusted roots; empty: the system's, or SSL_CERT_FILE and SSL_CERT_DIR
+    std::string crl_file;  // a revocation list for each authority of a chain; empty: no revocation check
+    std::string certificate_file;  // the client's own chain; empty: none
+    std::string key_file;          // its key, without a passphrase
+    std::string server_name;       // the name that the certificate must contain; empty: the URL's host
+};
+
+// For the option https_stream of worker_options and http_client_options. Error: invalid_argument, naming the file that
+// cannot be used. Thread-safe.
+result<stream_factory> tls_openssl(tls_options options = {});
+
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,368 @@
+#pragma once
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <ctime>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "tls_openssl.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+namespace tls {
+
+template <auto Free>
+struct free_with {
+    template <class T>
+    void operator()(T* target) const noexcept {
+        Free(target);
+    }
+};
+using context_ptr = std::unique_ptr<SSL_CTX, free_with<SSL_CTX_free>>;
+using store_ptr = std::unique_ptr<X509_STORE, free_with<X509_STORE_free>>;
+using ssl_ptr = std::unique_ptr<SSL, free_with<SSL_free>>;
+using session_ptr = std::unique_ptr<SSL_SESSION, free_with<SSL_SESSION_free>>;
+
+// The first error OpenSSL has queued, without its codes; empty: none.
+OJS_SHUTDOWN_INLINE std::string queued_error() {
+    const unsigned long code = ERR_get_error();
+    ERR_clear_error();
+    if (code == 0) return {};
+    if (ERR_SYSTEM_ERROR(code)) return std::strerror(ERR_GET_REASON(code));
+    const char* const reason = ERR_reason_error_string(code);
+    return reason != nullptr ? reason : "error " + std::to_string(code);
+}
+
+// ---- the socket, without SIGPIPE ----
+
+OJS_SHUTDOWN_INLINE int socket_of(BIO* bio) {
+    return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
+}
+
+OJS_SHUTDOWN_INLINE int moved(BIO* bio, ssize_t bytes, int retry) {
+    BIO_clear_retry_flags(bio);
+    if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+        BIO_set_flags(bio, retry | BIO_FLAGS_SHOULD_RETRY);
+    return static_cast<int>(bytes);
+}
+OJS_SHUTDOWN_INLINE int bio_write(BIO* bio, const char* bytes, int size) {
+    return moved(bio, ::send(socket_of(bio), bytes, static_cast<std::size_t>(size), MSG_NOSIGNAL),
+                 BIO_FLAGS_WRITE);
+}
+OJS_SHUTDOWN_INLINE int bio_read(BIO* bio, char* buffer, int size) {
+    const ssize_t got = ::recv(socket_of(bio), buffer, static_cast<std::size_t>(size), 0);
+    if (got == 0) BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
+    return moved(bio, got, BIO_FLAGS_READ);
+}
+OJS_SHUTDOWN_INLINE long bio_control(BIO* bio, int command, long, void*) {
+    if (command == BIO_CTRL_EOF) return BIO_test_flags(bio, BIO_FLAGS_IN_EOF) != 0;
+    return command == BIO_CTRL_FLUSH;
+}
+
+OJS_SHUTDOWN_INLINE BIO_METHOD* socket_method() {
+    static BIO_METHOD* const made = [] {
+        BIO_METHOD* const out = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "ojs socket");
+        BIO_meth_set_write(out, bio_write);
+        BIO_meth_set_read(out, bio_read);
+        BIO_meth_set_ctrl(out, bio_control);
+        return out;
+    }();
+    return made;
+}
+
+// ---- what all connections share ----
+
+// What a file is known by: one that was written to, or another in its place, differs. Nothing where there is none.
+OJS_SHUTDOWN_INLINE std::array<long long, 5> identity_of(const std::string& path) {
+    struct stat found {};
+    if (path.empty() || ::stat(path.c_str(), &found) != 0) return {};
+#ifdef __APPLE__
+    const timespec changed = found.st_ctimespec;
+#else
+    const timespec changed = found.st_ctim;
+#endif
+    return {static_cast<long long>(found.st_dev), static_cast<long long>(found.st_ino),
+            static_cast<long long>(found.st_size), changed.tv_sec, changed.tv_nsec};
+}
+
+// Whether a file has changed since it was last asked. One that is gone has not: whoever replaces it may be at it.
+class watched_file {
+  public:
+    bool has_changed(const std::string& path) {
+        const auto found = identity_of(path);
+        if (found == decltype(found){} || found == last_) return false;
+        last_ = found;
+        return true;
+    }
+
+  private:
+    std::array<long long, 5> last_{};
+};
+
+// When the first certificate of a chain expires; 0 where there is none.
+OJS_SHUTDOWN_INLINE std::time_t end_of(const STACK_OF(X509) * chain) {
+    const std::time_t now = std::time(nullptr);
+    std::time_t out = 0;
+    for (int i = 0; i < sk_X509_num(chain); ++i) {
+        int days = 0;
+        int seconds = 0;
+        ASN1_TIME_diff(&days, &seconds, nullptr, X509_get0_notAfter(sk_X509_value(chain, i)));
+        const std::time_t end = now + static_cast<std::time_t>(days) * 86400 + seconds;
+        out = i == 0 ? end : std::min(out, end);
+    }
+    return out;
+}
+
+// A session and the end of the chain that was verified when it began.
+struct kept_session {
+    session_ptr session;
+    std::time_t expires_at = 0;
+};
+
+// What a connection is known by to the context that it shares.
+struct peer {
+    std::string server;          // host and port
+    std::time_t expires_at = 0;  // of the session that it resumes
+};
+
+// The context, whom to trust, and the last session of each server.
+class shared_context {
+  public:
+    explicit shared_context(tls_options options)
+        : options_(std::move(options)), context_(SSL_CTX_new(TLS_client_method())) {}
+
+    // Null, or what cannot be used.
+    const char* prepare() {
+        SSL_CTX* const to = context_.get();
+        if (to == nullptr) return "OpenSSL";
+        SSL_CTX_set_verify(to, SSL_VERIFY_PEER, nullptr);
+        SSL_CTX_set_options(to, SSL_OP_NO_RENEGOTIATION);
+        SSL_CTX_set_mode(to, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+                                 SSL_MODE_RELEASE_BUFFERS);
+        if (SSL_CTX_set_min_proto_version(to, TLS1_2_VERSION) != 1) return "OpenSSL";
+        SSL_CTX_set_session_cache_mode(to, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
+        SSL_CTX_sess_set_new_cb(to, keep_session);
+        SSL_CTX_set_app_data(to, this);
+        const std::lock_guard<std::mutex> held(mutex_);
+        if (const char* const wrong = follow_files()) return wrong;
+        SSL_CTX_set1_cert_store(to, store_.get());
+        return load_own();
+    }
+    // The same. Says whom `ssl` trusts, and has it resume the last session with that server, if both are still good.
+    const char* prepare(SSL* ssl, peer& with) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        if (const char* const wrong = follow_files()) return wrong;
+        SSL_set1_verify_cert_store(ssl, store_.get());
+        const kept_session last = take_session(with.server);
+        with.expires_at = last.expires_at;
+        if (last.session) SSL_set_session(ssl, last.session.get());
+        return nullptr;
+    }
+
+    SSL_CTX* get() const { return context_.get(); }
+    const tls_options& options() const { return options_; }
+
+  private:
+    // One of TLS 1.3 is used once [RFC 8446 C.4], an older one as long as the server takes it.
+    kept_session take_session(const std::string& server) {
+        const auto found = sessions_.find(server);
+        if (found == sessions_.end()) return {};
+        kept_session out = std::move(found->second);
+        if (out.expires_at > std::time(nullptr) &&
+            SSL_SESSION_get_protocol_version(out.session.get()) < TLS1_3_VERSION) {
+            SSL_SESSION_up_ref(out.session.get());
+            found->second = {session_ptr(out.session.get()), out.expires_at};
+            return out;
+        }
+        sessions_.erase(found);
+        return out.expires_at > std::time(nullptr) ? std::move(out) : kept_session();
+    }
+    // Who was believed because of a file before it changed is believed no longer.
+    const char* follow_files() {
+        const bool is_new_ca = ca_.has_changed(options_.ca_file);
+        const bool is_new_crl = crl_.has_changed(options_.crl_file);
+        if (store_ && !is_new_ca && !is_new_crl) return nullptr;
+        sessions_.clear();
+        store_.reset(X509_STORE_new());
+        const char* const wrong = store_ ? load_trust(store_.get()) : "OpenSSL";
+        if (wrong != nullptr) store_.reset();
+        return wrong;
+    }
+    const char* load_trust(X509_STORE* store) {
+        const char* const ca = options_.ca_file.empty() ? nullptr : options_.ca_file.c_str();
+        const int loaded =
+            ca == nullptr ? X509_STORE_set_default_paths(store) : X509_STORE_load_file(store, ca);
+        if (loaded != 1) return ca == nullptr ? "the system's roots" : ca;
+        if (options_.crl_file.empty()) return nullptr;
+        const char* const crl = options_.crl_file.c_str();
+        X509_STORE_set_flags(store, X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL);
+        X509_LOOKUP* const lists = X509_STORE_add_lookup(store, X509_LOOKUP_file());
+        return lists != nullptr && X509_load_crl_file(lists, crl, X509_FILETYPE_PEM) > 0 ? nullptr : crl;
+    }
+    const char* load_own() {
+        SSL_CTX* const to = context_.get();
+        if (options_.certificate_file.empty() && options_.key_file.empty()) return nullptr;
+        SSL_CTX_set_default_passwd_cb(
+            to, [](char*, int, int, void*) { return 0; });  // nobody is there to be asked
+        if (SSL_CTX_use_certificate_chain_file(to, options_.certificate_file.c_str()) != 1)
+            return options_.certificate_file.c_str();
+        if (SSL_CTX_use_PrivateKey_file(to, options_.key_file.c_str(), SSL_FILETYPE_PEM) != 1)
+            return options_.key_file.c_str();
+        return nullptr;
+    }
+
+    static int keep_session(SSL* of, SSL_SESSION* session) {
+        auto* const self = static_cast<shared_context*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(of)));
+        const auto* const with = static_cast<const peer*>(SSL_get_ex_data(of, 0));
+        // A session that goes on from another was not verified anew.
+        const std::time_t end =
+            SSL_session_reused(of) != 0 ? with->expires_at : end_of(SSL_get0_verified_chain(of));
+        X509_STORE* trusted = nullptr;
+        SSL_get0_verify_cert_store(of, &trusted);
+        const std::lock_guard<std::mutex> held(self->mutex_);
+        if (trusted != self->store_.get()) return 0;  // a file has changed since it began
+        self->sessions_[with->server] = {session_ptr(session), end};
+        return 1;  // it is ours now
+    }
+
+    const tls_options options_;
+    const context_ptr context_;
+    std::mutex mutex_;  // guards what follows
+    watched_file ca_;
+    watched_file crl_;
+    store_ptr store_;                               // null: what is trusted could not be read
+    std::map<std::string, kept_session> sessions_;  // by peer::server
+};
+
+// ---- one connection ----
+
+class stream : public byte_stream {
+  public:
+    stream(std::shared_ptr<shared_context> context, std::string server)
+        : context_(std::move(context)), peer_{std::move(server)}, ssl_(SSL_new(context_->get())) {}
+
+    // Null where the connection will be verified to be with `host`, and with nobody else; or what cannot be used.
+    const char* prepare(int socket, const std::string& host) {
+        if (!ssl_ || !set_socket(socket) || !set_host(host)) return "OpenSSL";
+        SSL_set_ex_data(ssl_.get(), 0, &peer_);  // for keep_session()
+        return context_->prepare(ssl_.get(), peer_);
+    }
+
+    stream_result handshake() override {
+        ERR_clear_error();
+        const stream_result out = outcome(SSL_connect(ssl_.get()), 0);
+        if (out.status != stream_status::ok || SSL_get0_peer_certificate(ssl_.get()) != nullptr) return out;
+        return failed(
+            "the server shows no certificate");  // an anonymous cipher, where the system's settings allow one
+    }
+    stream_result read_some(char* buffer, std::size_t size) override {
+        ERR_clear_error();
+        std::size_t bytes = 0;
+        const int done = SSL_read_ex(ssl_.get(), buffer, size, &bytes);
+        return outcome(done, bytes);
+    }
+    stream_result write_some(std::string_view bytes) override {
+        ERR_clear_error();
+        std::size_t written = 0;
+        const int done = SSL_write_ex(ssl_.get(), bytes.data(), bytes.size(), &written);
+        return outcome(done, written);
+    }
+    void end() noexcept override {
+        if (::getpid() != owner_) return;  // a child made by fork(): the connection is the parent's
+        if (broken_ || SSL_is_init_finished(ssl_.get()) == 0) return;
+        ERR_clear_error();
+        SSL_shutdown(ssl_.get());
+        ERR_clear_error();
+    }
+    std::string failure() const override { return failure_; }
+
+  private:
+    bool set_socket(int socket) {
+        BIO* const bio = BIO_new(socket_method());
+        if (bio == nullptr) return false;
+        BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(socket)));
+        BIO_set_init(bio, 1);
+        SSL_set_bio(ssl_.get(), bio, bio);
+        return true;
+    }
+    bool set_host(std::string host) {
+        if (!host.empty() && host.back() == '.') host.pop_back();
+        unsigned char address[16];
+        const bool is_address = ::inet_pton(AF_INET, host.c_str(), address) == 1 ||
+                                ::inet_pton(AF_INET6, host.c_str(), address) == 1;
+        X509_VERIFY_PARAM* const verify = SSL_get0_param(ssl_.get());
+        X509_VERIFY_PARAM_set_hostflags(
+            verify, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
+        if (is_address) return X509_VERIFY_PARAM_set1_ip_asc(verify, host.c_str()) == 1;
+        return !host.empty() && SSL_set1_host(ssl_.get(), host.c_str()) == 1 &&
+               SSL_ctrl(ssl_.get(), SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, host.data()) ==
+                   1;
+    }
+    stream_result outcome(int returned, std::size_t bytes) {
+        const int system = errno;
+        switch (SSL_get_error(ssl_.get(), returned)) {
+            case SSL_ERROR_NONE: return {stream_status::ok, bytes};
+            case SSL_ERROR_WANT_READ: return {stream_status::wants_read, 0};
+            case SSL_ERROR_WANT_WRITE: return {stream_status::wants_write, 0};
+            case SSL_ERROR_ZERO_RETURN: return {stream_status::closed, 0};
+            default: break;
+        }
+        const long verdict = SSL_get_verify_result(ssl_.get());
+        const std::string queued = queued_error();
+        if (verdict != X509_V_OK) return failed(X509_verify_cert_error_string(verdict));
+        return failed(queued.empty() ? std::strerror(system) : queued);
+    }
+    stream_result failed(const std::string& why) {
+        broken_ = true;
+        failure_ = "TLS: " + why;
+        return {stream_status::failed, 0};
+    }
+
+    const std::shared_ptr<shared_context> context_;
+    peer peer_;
+    const ssl_ptr ssl_;
+    const pid_t owner_ = ::getpid();
+    bool broken_ = false;
+    std::string failure_;
+};
+
+}  // namespace tls
+}  // namespace detail
+
+// What https:// is spoken over. Errors: invalid_argument, with the file that cannot be used. Thread-safe.
+OJS_SHUTDOWN_INLINE result<stream_factory> tls_openssl(tls_options options) {
+    const auto fault = [](errc code, const char* wrong) {
+        return error{code, 0,
+                     "TLS cannot use " + std::string(*wrong == '\0' ? "an empty file name" : wrong) + ": " +
+                         detail::tls::queued_error()};
+    };
+    ERR_clear_error();
+    const auto context = std::make_shared<detail::tls::shared_context>(std::move(options));
+    if (const char* const wrong = context->prepare()) return fault(errc::invalid_argument, wrong);
+    return stream_factory([context, fault](const stream_request& on) -> result<byte_stream_ref> {
+        const std::string& name = context->options().server_name;
+        auto* const made = new detail::tls::stream(context, on.name);
+        byte_stream_ref out(made);
+        ERR_clear_error();
+        if (const char* const wrong = made->prepare(on.socket, name.empty() ? on.host : name))
+            return fault(errc::unreachable, wrong);
+        return out;
+    });
+}
+
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,52 @@
+// ojs_river.hpp: River's queue in PostgreSQL, by libpq; link with -lpq.
+#ifndef OJS_SHUTDOWN_RIVER_HPP
+#define OJS_SHUTDOWN_RIVER_HPP
+
+#include "ojs_shutdown.hpp"
+
+#if OJS_SHUTDOWN_VERSION_MAJOR != 0 || OJS_SHUTDOWN_VERSION_MINOR != 1 || OJS_SHUTDOWN_VERSION_PATCH != 0
+static_assert(false, "ojs_river.hpp is version 0.1.0, ojs_shutdown.hpp is version " OJS_SHUTDOWN_VERSION);
+#error "ojs_river.hpp 0.1.0 and ojs_shutdown.hpp are of different versions: copy both from one release"
+#endif
+
+#if OJS_SHUTDOWN_SEPARATE
+#define OJS_SHUTDOWN_INLINE
+#else
+#define OJS_SHUTDOWN_INLINE inline
+#endif
+// clang-format off
+#include "ojs/river/river_transport.hpp"
+// clang-format on
+#undef OJS_SHUTDOWN_INLINE
+
+#endif  // OJS_SHUTDOWN_RIVER_HPP
+
+#if !OJS_SHUTDOWN_SEPARATE
+#define OJS_SHUTDOWN_DEFINE 1
+#elif defined(OJS_SHUTDOWN_IMPLEMENTATION)
+#define OJS_SHUTDOWN_DEFINE OJS_SHUTDOWN_IMPLEMENTATION
+#else
+#define OJS_SHUTDOWN_DEFINE 0
+#endif
+#if OJS_SHUTDOWN_DEFINE && !defined(OJS_SHUTDOWN_RIVER_DEFINED)
+#define OJS_SHUTDOWN_RIVER_DEFINED 1
+#if OJS_SHUTDOWN_SEPARATE
+#define OJS_SHUTDOWN_INLINE
+#else
+#define OJS_SHUTDOWN_INLINE inline
+#endif
+
+// clang-format off
+#include "ojs/river/detail/sql.hpp"
+#include "ojs/river/detail/postgres_connection.ipp"
+#include "ojs/river/detail/database.ipp"
+#include "ojs/river/detail/held_jobs.ipp"
+#include "ojs/river/detail/session.ipp"
+#include "ojs/river/detail/claims.ipp"
+#include "ojs/river/detail/reports.ipp"
+#include "ojs/river/river_transport.ipp"
+// clang-format on
+
+#undef OJS_SHUTDOWN_INLINE
+#endif  // OJS_SHUTDOWN_DEFINE
+#undef OJS_SHUTDOWN_DEFINE

@@ -1,0 +1,45 @@
+// ojs_tls.hpp: https:// by OpenSSL 3; link with -lssl -lcrypto.
+#ifndef OJS_SHUTDOWN_TLS_HPP
+#define OJS_SHUTDOWN_TLS_HPP
+
+#include "ojs_shutdown.hpp"
+
+#if OJS_SHUTDOWN_VERSION_MAJOR != 0 || OJS_SHUTDOWN_VERSION_MINOR != 1 || OJS_SHUTDOWN_VERSION_PATCH != 0
+static_assert(false, "ojs_tls.hpp is version 0.1.0, ojs_shutdown.hpp is version " OJS_SHUTDOWN_VERSION);
+#error "ojs_tls.hpp 0.1.0 and ojs_shutdown.hpp are of different versions: copy both from one release"
+#endif
+
+#if OJS_SHUTDOWN_SEPARATE
+#define OJS_SHUTDOWN_INLINE
+#else
+#define OJS_SHUTDOWN_INLINE inline
+#endif
+// clang-format off
+#include "ojs/tls/tls_openssl.hpp"
+// clang-format on
+#undef OJS_SHUTDOWN_INLINE
+
+#endif  // OJS_SHUTDOWN_TLS_HPP
+
+#if !OJS_SHUTDOWN_SEPARATE
+#define OJS_SHUTDOWN_DEFINE 1
+#elif defined(OJS_SHUTDOWN_IMPLEMENTATION)
+#define OJS_SHUTDOWN_DEFINE OJS_SHUTDOWN_IMPLEMENTATION
+#else
+#define OJS_SHUTDOWN_DEFINE 0
+#endif
+#if OJS_SHUTDOWN_DEFINE && !defined(OJS_SHUTDOWN_TLS_DEFINED)
+#define OJS_SHUTDOWN_TLS_DEFINED 1
+#if OJS_SHUTDOWN_SEPARATE
+#define OJS_SHUTDOWN_INLINE
+#else
+#define OJS_SHUTDOWN_INLINE inline
+#endif
+
+// clang-format off
+#include "ojs/tls/tls_openssl.ipp"
+// clang-format on
+
+#undef OJS_SHUTDOWN_INLINE
+#endif  // OJS_SHUTDOWN_DEFINE
+#undef OJS_SHUTDOWN_DEFINE

@@ -1,0 +1,3 @@
+// The one file with the definitions of the library and of ojs_river.hpp, for the programs that use both.
+#define OJS_SHUTDOWN_IMPLEMENTATION 1
+#include "ojs_river.hpp"

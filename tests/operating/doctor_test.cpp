@@ -1,0 +1,324 @@
+// doctor: every finding provoked, and absent.
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "file_tree.hpp"
+#include "text.hpp"
+
+using namespace test;
+using namespace std::chrono_literals;
+using ojs::finding;
+using ojs::severity;
+using ojs::worker_options;
+
+namespace {
+
+worker_options quiet_options() {
+    worker_options out;
+    out.url = "memory:";
+    return out;
+}
+
+// In a root of nothing, unless one is given: no container, and no variables but these.
+std::vector<finding> ask(const worker_options& options, const variables& set = {},
+                         const std::string& root = "/nowhere", pid_t pid = 7) {
+    ojs::doctor_options how;
+    how.where.root = root;
+    how.where.environment = lookup(set);
+    how.where.pid = pid;
+    how.timeout = 500ms;
+    return doctor(options, how);
+}
+
+const finding* find(const std::vector<finding>& all, const std::string& id) {
+    for (const finding& each : all) {
+        if (each.id == id) return &each;
+    }
+    return nullptr;
+}
+
+void check_found(const std::vector<finding>& all, const char* id, severity level, const char* what) {
+    CAPTURE(id);
+    CAPTURE(format_findings(all));
+    const finding* found = find(all, id);
+    REQUIRE(found != nullptr);
+    CHECK(found->severity == level);
+    CHECK(holds(found->what, what));
+    CHECK((level == severity::info || !found->fix.empty()));
+}
+
+ojs::http_server backend(int status, std::string* authorization = nullptr) {
+    auto started = ojs::http_server::start("127.0.0.1:0", [=](const ojs::http_request& request) {
+        ojs::http_response out;
+        out.status = request.target == "/ojs/v1/health" && request.method == "GET" ? status : 404;
+        if (authorization != nullptr)
+            *authorization = std::string(find_header(request.headers, "Authorization"));
+        return out;
+    });
+    REQUIRE(started);
+    return std::move(*started);
+}
+
+std::vector<finding> ask_url(const std::string& url, const std::string& token = "") {
+    worker_options options;
+    options.url = url;
+    options.auth_token = token;
+    return ask(options);
+}
+
+std::vector<finding> ask_health(const std::string& address, bool control = false,
+                                const std::string& token = "") {
+    worker_options options = quiet_options();
+    options.health_address = address;
+    options.health_control = control;
+    options.health_token = token;
+    options.parts.add(ojs::operating());
+    return ask(options);
+}
+
+}  // namespace
+
+TEST_CASE("doctor: nothing to say of what is well") {
+    CHECK(ask(quiet_options()).empty());
+    const std::vector<finding> none;
+    CHECK(worst(none) == severity::info);
+    CHECK(format_findings(none) == "0 errors, 0 warnings\n");
+}
+
+TEST_CASE("doctor: findings are printed with their fix and counted") {
+    const std::vector<finding> all = {{severity::info, "a", "one", ""},
+                                      {severity::error, "b-c", "two", "mend it"},
+                                      {severity::warning, "d", "three", "look"}};
+    CHECK(format_findings(all) ==
+          "info     a: one\n"
+          "error    b-c: two\n"
+          "         fix: mend it\n"
+          "warning  d: three\n"
+          "         fix: look\n"
+          "1 error, 1 warning\n");
+    CHECK(worst(all) == severity::error);
+    CHECK(ojs::worst({all[0], all[2]}) == severity::warning);
+}
+
+TEST_CASE("doctor: options and budgets") {
+    worker_options options = quiet_options();
+    options.concurrency = 0;
+    check_found(ask(options), "options", severity::error, "concurrency");
+    options = quiet_options();
+    options.container_grace_period = 30s;
+    check_found(ask(options), "budget-exceeded", severity::error, "30s");
+}
+
+TEST_CASE("doctor: the container and its PID 1") {
+    file_tree tree;
+    tree.file("/.dockerenv", "").process("self", 7, 1, "worker", "./worker", "worker");
+    tree.process("1", 1, 0, "sh", "/bin/sh|-c|./worker");
+    const std::vector<finding> found = ask(quiet_options(), {}, tree.root());
+    check_found(found, "container", severity::info, "docker");
+    check_found(found, "budget-unknown", severity::warning,
+                "10s that Docker grants unless stop_grace_period");
+    check_found(found, "pid1-wrapper", severity::warning,
+                OJS_SHUTDOWN_USE_PROC == 1 ? "'/bin/sh -c ...'" : "PID 1");
+    worker_options options = quiet_options();
+    options.container_grace_period = 60s;
+    const std::vector<finding> well = ask(options, {}, tree.root(), 1);
+    REQUIRE(well.size() == 1);
+    CHECK(well[0].id == "container");
+}
+
+TEST_CASE("doctor: ignored and blocked signals") {
+    const struct {
+        int number;
+        severity level;
+        const char* name;
+    } cases[] = {{SIGTERM, severity::error, "SIGTERM"},   {SIGINT, severity::warning, "SIGINT"},
+                 {SIGHUP, severity::info, "SIGHUP"},      {SIGRTMIN + 1, severity::warning, "SIGRTMIN+1"},
+                 {SIGTTIN, severity::warning, "SIGTTIN"}, {SIGTSTP, severity::warning, "SIGTSTP"},
+                 {SIGCONT, severity::warning, "SIGCONT"}};
+    worker_options options = quiet_options();
+    options.stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGRTMIN + 1};
+    for (const auto& each : cases) {
+        struct sigaction ignore {};
+        struct sigaction previous {};
+        ignore.sa_handler = SIG_IGN;
+        REQUIRE(::sigaction(each.number, &ignore, &previous) == 0);
+        const std::vector<finding> ignored = ask(options);
+        ::sigaction(each.number, &previous, nullptr);
+        CHECK(ignored.size() == 1);
+        check_found(ignored, "signal-ignored", each.level, each.name);
+
+        sigset_t one;
+        sigset_t mask;
+        sigemptyset(&one);
+        sigaddset(&one, each.number);
+        ::pthread_sigmask(SIG_BLOCK, &one, &mask);
+        const std::vector<finding> blocked = ask(options);
+        ::pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+        CHECK(blocked.size() == 1);
+        check_found(blocked, "signal-blocked", severity::warning, each.name);
+    }
+}
+
+TEST_CASE("doctor: the mode file") {
+    file_tree tree;
+    const auto ask_file = [&](const std::string& path) {
+        worker_options options = quiet_options();
+        options.termination_mode_file = tree.root() + path;
+        return ask(options);
+    };
+    tree.file("/normal", "NORMAL_SHUTDOWN").file("/reclaim", " \nSPOT_RECLAIM\n").file("/other", "normal");
+    tree.fifo("/fifo").folder("/folder").link("/loop", tree.root() + "/loop");
+    CHECK(ask(quiet_options()).empty());
+    CHECK(ask_file("/normal").empty());
+    check_found(ask_file("/nothing"), "mode-file-missing", severity::info, "not found");
+    check_found(ask_file("/reclaim"), "mode-file-stale", severity::warning, "earlier stop");
+    check_found(ask_file("/other"), "mode-file-content", severity::warning, "'normal'");
+    for (const char* path : {"/fifo", "/folder", "/loop"})
+        check_found(ask_file(path), "mode-file-unreadable", severity::error, path);
+}
+
+TEST_CASE("doctor: the backend") {
+    std::string authorization;
+    const ojs::http_server well = backend(200, &authorization);
+    CHECK(ask_url("http://" + well.address(), "canary").empty());
+    CHECK(authorization == "Bearer canary");
+    for (const int status : {401, 403}) {
+        const ojs::http_server strict = backend(status);
+        check_found(ask_url("http://" + strict.address()), "backend-token", severity::error, "none is set");
+        const std::vector<finding> refused = ask_url("http://" + strict.address(), "canary");
+        check_found(refused, "backend-token", severity::error, "does not accept");
+        CHECK(!holds(format_findings(refused), "canary"));
+    }
+    for (const int status : {404, 500, 503}) {
+        const ojs::http_server other = backend(status);
+        check_found(ask_url("http://" + other.address()), "backend-answer", severity::warning,
+                    std::to_string(status).c_str());
+    }
+    check_found(ask_url("http://127.0.0.1:1"), "backend-unreachable", severity::error, "127.0.0.1:1");
+    check_found(ask_url("unix:/nowhere/socket"), "backend-unreachable", severity::error, "/nowhere/socket");
+    check_found(ask_url("https://host"), "options", severity::error, "https");
+}
+
+TEST_CASE("doctor: an added scheme is asked about its address, and no backend is looked for") {
+    worker_options options;
+    options.url = "mine:there";
+    options.transports.add({"mine", nullptr, nullptr});
+    CHECK(ask(options).empty());
+    options.transports.add({"mine", nullptr, [](std::string_view address) -> std::vector<finding> {
+                                return {{severity::warning, "mine-odd", std::string(address), "mend it"}};
+                            }});
+    check_found(ask(options), "mine-odd", severity::warning, "there");
+    check_found(ask_url("other:there"), "options", severity::error, "no transport has this scheme");
+}
+
+TEST_CASE("doctor: a backend that never answers costs no more than the timeout") {
+    const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in where{};
+    where.sin_family = AF_INET;
+    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof where;
+    REQUIRE(::bind(listener, reinterpret_cast<sockaddr*>(&where), size) == 0);
+    REQUIRE(::listen(listener, 4) == 0);
+    ::getsockname(listener, reinterpret_cast<sockaddr*>(&where), &size);
+    const ojs::time_point start = ojs::steady_clock::now();
+    const auto found = ask_url("http://127.0.0.1:" + std::to_string(ntohs(where.sin_port)));
+    CHECK(ojs::steady_clock::now() - start < 10s);
+    check_found(found, "backend-unreachable", severity::error, "127.0.0.1");
+    ::close(listener);
+}
+
+TEST_CASE("doctor: the health address") {
+    CHECK(ask_health("0").empty());
+    CHECK(ask_health("127.0.0.1:0").empty());
+    CHECK(ask_health("0.0.0.0:0").empty());
+    check_found(ask_health("nonsense:x"), "health-address", severity::error, "OJS_HEALTH_ADDR");
+    check_found(ask_health("127.0.0.1:99999"), "health-address", severity::error, "port");
+    const ojs::http_server taken = backend(200);
+    check_found(ask_health(taken.address()), "health-bind", severity::error, "in use");
+    file_tree tree;
+    const std::string path = tree.root() + "/health.sock";
+    CHECK(ask_health("unix:" + path, true).empty());
+    CHECK(::access(path.c_str(), F_OK) != 0);
+    tree.file("/health.sock", "somebody's");
+    check_found(ask_health("unix:" + path), "health-bind", severity::error, "health.sock");
+    CHECK(::access(path.c_str(), F_OK) == 0);
+    check_found(ask_health("unix:/nowhere/at/all"), "health-bind", severity::error, "/nowhere/at/all");
+}
+
+// From within the container of a running worker it is that worker which holds the address; but that one runs says nothing
+// of who listens there.
+TEST_CASE("doctor: the health address of a worker that runs, and one that somebody else has meanwhile") {
+    const struct copy {
+        ~copy() {
+            if (pid <= 0) return;
+            ::kill(pid, SIGKILL);
+            ::waitpid(pid, nullptr, 0);
+        }
+        pid_t pid = ::fork();
+    } second;  // a process that runs this program
+    while (second.pid == 0) ::pause();
+    REQUIRE(second.pid > 0);
+    const ojs::http_server taken = backend(200);
+    check_found(ask_health(taken.address()), "health-bind", severity::error, "in use");
+    const file_tree tree;
+    worker_options options = quiet_options();
+    options.log.level = ojs::log_level::off;
+    options.health_address = "unix:" + tree.root() + "/health.sock";
+    options.parts.add(ojs::operating());
+    ojs::worker worker(options);
+    worker.register_handler("work", [](ojs::job_context&) {});
+    REQUIRE(worker.start());
+    check_found(ask_health(options.health_address), "health-bind", severity::info, "in use");
+    CHECK(worker.stop(30s));
+}
+
+TEST_CASE("doctor: control of the worker") {
+    check_found(ask_health("", true), "health-control-unused", severity::warning, "no health address");
+    CHECK(ask_health("0.0.0.0:0", true, "canary").empty());
+    CHECK(ask_health("127.0.0.1:0", true, "canary").empty());
+    for (const char* open : {"0.0.0.0:0", "[::]:0"})
+        check_found(ask_health(open, true), "health-control-open", severity::error, "no token");
+    for (const char* local : {"127.0.0.1:0", "localhost:0", ":0"})
+        check_found(ask_health(local, true), "health-control-token", severity::info, "no token");
+}
+
+TEST_CASE("doctor: limits that are too low for the concurrency") {
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    if (before.rlim_max < 200) {
+        MESSAGE("skipped: no more than " << before.rlim_max << " descriptors here");
+        return;
+    }
+    rlimit low = before;
+    low.rlim_cur = 200;
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &low) == 0);
+    worker_options options = quiet_options();
+    options.concurrency = 168;
+    CHECK(find(ask(options), "limit-files") == nullptr);
+    options.concurrency = 169;
+    const std::vector<finding> found = ask(options);
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    check_found(found, "limit-files", severity::warning, "169");
+#ifdef RLIMIT_NPROC
+    REQUIRE(::getrlimit(RLIMIT_NPROC, &before) == 0);
+    low = before;
+    low.rlim_cur = before.rlim_max == RLIM_INFINITY || before.rlim_max > 9000 ? 9000 : before.rlim_max;
+    REQUIRE(::setrlimit(RLIMIT_NPROC, &low) == 0);
+    options.concurrency = 10000;
+    const std::vector<finding> threads = ask(options);
+    options.concurrency = 10;
+    CHECK(find(ask(options), "limit-threads") == nullptr);
+    ::setrlimit(RLIMIT_NPROC, &before);
+    check_found(threads, "limit-threads", severity::warning, "10000");
+#endif
+}

@@ -1,0 +1,920 @@
+#include <picojson.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <map>
+#include <memory>
+#include <thread>
+
+#include "worker/busy_worker.hpp"
+#include "files.hpp"
+#include "raw_peer.hpp"
+#include "text.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
+using recorder::make_event;
+using recorder::make_job;
+using recorder::parse;
+using recorder::shared_event;
+using test::holds;
+
+namespace {
+
+http_response send(const std::string& address, const std::string& method, const std::string& target,
+                   const http_headers& headers = {}) {
+    auto client = http_client::create(address.compare(0, 5, "unix:") == 0 ? address : "http://" + address);
+    REQUIRE(client);
+    http_call call;
+    call.deadline = steady_clock::now() + recorder::guard;
+    const result<http_response> answer = client->send({method, target, headers, ""}, call);
+    if (!answer) MESSAGE(target << ": " << answer.error().text);
+    REQUIRE(answer);
+    return *answer;
+}
+
+// A worker with a health server, over a transport that records. Jobs run `handler`.
+struct served {
+    template <class Handler>
+    served(worker_options given, Handler handler, lifecycle* shared = nullptr) {
+        if (given.health_address.empty()) given.health_address = "127.0.0.1:0";
+        given.parts.add(operating());
+        given.log.level = log_level::info;
+        given.log.hook = [this](const log_record& record) {
+            if (record.message == "health server listening") address = record.fields.at(0).value;
+        };
+        body = shared != nullptr ? std::make_unique<worker>(given, wire, *shared)
+                                 : std::make_unique<worker>(given, wire);
+        body->register_handler("work", handler);
+    }
+    explicit served(worker_options given) : served(std::move(given), [](job_context&) {}) {}
+
+    // Starts the worker and waits until it is ready: the backend's first answer was a job.
+    void start() {
+        const shared_event began = make_event();
+        body->register_handler("first", [began](job_context&) { began->set(); });
+        wire.give(make_job("first", "first"));
+        REQUIRE(body->start());
+        REQUIRE(began->wait());
+        REQUIRE(wire.wait_for("beat", 1));
+        REQUIRE(!address.empty());
+    }
+
+    http_response get(const std::string& target, const http_headers& headers = {}) const {
+        return send(address, "GET", target, headers);
+    }
+    http_response post(const std::string& target, const http_headers& headers = {}) const {
+        return send(address, "POST", target, headers);
+    }
+    int status(const std::string& target) const { return get(target).status; }
+    // Of /livez, which a loop that gets no processor for a second is right to fail: asked until that is over.
+    int liveness() const {
+        const time_point give_up = deadline_after(recorder::guard);
+        int seen = 0;
+        while ((seen = status("/livez")) == 503 && steady_clock::now() < give_up) {
+        }
+        return seen;
+    }
+    std::string phase_shown() const { return parse(get("/readyz").body).get("phase").to_str(); }
+
+    std::string address;
+    recorder::transport wire;
+    std::unique_ptr<worker> body;
+};
+
+worker_options controlled() {
+    worker_options out = recorder::options();
+    out.health_control = true;
+    return out;
+}
+
+struct busy_events {
+    const shared_event began = make_event();
+    const shared_event let_go = make_event();
+};
+
+// A worker with one job in its handler, which returns when `let_go` is set.
+struct busy : busy_events, served {
+    explicit busy(worker_options given = controlled(), lifecycle* shared = nullptr,
+                  const std::function<void(busy&)>& prepare = nullptr)
+        : served(
+              std::move(given),
+              [began = began, let_go = let_go](job_context&) {
+                  began->set();
+                  let_go->wait();  // no CHECK: this thread may outlive the worker
+              },
+              shared) {
+        wire.give(make_job("a"));
+        if (prepare) prepare(*this);
+        REQUIRE(body->start());
+        REQUIRE(began->wait());
+        REQUIRE(wire.wait_for("beat", 1));
+    }
+    ~busy() { let_go->set(); }
+};
+
+// Samples by name and labels, comments left out; each must appear once.
+std::map<std::string, std::string> samples(const std::string& page) {
+    std::map<std::string, std::string> out;
+    std::size_t at = 0;
+    while (at < page.size()) {
+        const std::size_t end = page.find('\n', at);
+        REQUIRE(end != std::string::npos);
+        const std::string line = page.substr(at, end - at);
+        at = end + 1;
+        if (line[0] == '#') continue;
+        const std::size_t blank = line.rfind(' ');
+        CHECK_MESSAGE(out.emplace(line.substr(0, blank), line.substr(blank + 1)).second, line);
+    }
+    return out;
+}
+
+error refused(const worker_options& options) {
+    const result<void> valid = validate(options);
+    REQUIRE(!valid);
+    return valid.error();
+}
+
+}  // namespace
+
+TEST_CASE("health: ready only once the backend has answered, and alive before that") {
+    const shared_event answers = make_event();
+    served tested(recorder::options());
+    tested.wire.on.fetch = [answers](std::size_t) { CHECK(answers->wait()); };
+    tested.wire.on.beat = [answers](const heartbeat_request&) -> result<heartbeat_answer> {
+        CHECK(answers->wait());
+        return heartbeat_answer();
+    };
+    const shared_event began = make_event();
+    tested.body->register_handler("first", [began](job_context&) { began->set(); });
+    tested.wire.give(make_job("first", "first"));
+    REQUIRE(tested.body->start());
+    REQUIRE(tested.wire.wait_for("beat", 1));
+    REQUIRE(tested.wire.wait_for("fetch", 1));
+    for (const char* path : {"/healthz", "/readyz"}) {
+        const http_response early = tested.get(path);
+        CHECK(early.status == 503);
+        CHECK(parse(early.body).get("phase").to_str() == "running");
+        CHECK(!parse(early.body).get("ready").get<bool>());
+    }
+    CHECK(tested.liveness() == 200);
+    answers->set();
+    REQUIRE(began->wait());  // the answer to the FETCH has come before its job
+    CHECK(tested.status("/healthz") == 200);
+    const http_response ready = tested.get("/readyz?verbose");
+    CHECK(ready.status == 200);
+    CHECK(find_header(ready.headers, "Content-Type") == "application/json");
+    CHECK(parse(ready.body).get("ready").get<bool>());
+}
+
+TEST_CASE("health: an error of the backend does not make a worker ready") {
+    served tested(recorder::options());
+    tested.wire.refuse("beat", 1, {errc::unavailable, 503, "no"});
+    tested.wire.refuse("fetch", 1, {errc::unavailable, 503, "no"});
+    const shared_event again = make_event();
+    const shared_event proceed = make_event();
+    tested.wire.on.fetch =
+        [again, proceed](std::size_t) {  // the second one: the first was refused before it came here
+            again->set();
+            CHECK(proceed->wait());
+        };
+    REQUIRE(tested.body->start());
+    REQUIRE(again->wait());
+    REQUIRE(tested.wire.wait_for("beat", 1));
+    CHECK(tested.status("/readyz") == 503);
+    const auto page = samples(tested.get("/metrics").body);
+    CHECK(page.at("ojs_worker_fetches_total{result=\"failed\"}") == "1");
+    CHECK(page.at("ojs_worker_ready") == "0");
+    proceed->set();
+}
+
+TEST_CASE("health: 503 in every phase but running, /livez 200 in all of them, to the very last heartbeat") {
+    std::vector<int> late;  // written in the last heartbeat, read after the end
+    busy tested(controlled(), nullptr, [&late](busy& me) {
+        me.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_answer> {
+            for (const char* path : {"/livez", "/readyz", "/healthz", "/metrics"}) {
+                if (request.state != "terminate") continue;
+                late.push_back(std::string(path) == "/livez" ? me.liveness() : me.status(path));
+            }
+            return heartbeat_answer();
+        };
+    });
+    CHECK(tested.status("/readyz") == 200);
+    const std::string since = parse(tested.get("/readyz").body).get("since").to_str();
+    CHECK(since.size() == std::string("2026-01-02T03:04:05.678Z").size());
+    CHECK(since == parse(tested.get("/livez").body).get("since").to_str());
+
+    REQUIRE(tested.body->quiet());
+    CHECK(tested.phase_shown() == "quiet");
+    CHECK(tested.status("/readyz") == 503);
+    CHECK(!parse(tested.get("/readyz").body).get("ready").get<bool>());
+    CHECK(tested.status("/healthz") == 503);
+    CHECK(tested.liveness() == 200);
+    CHECK(parse(tested.get("/readyz").body).get("since").to_str() >= since);
+    REQUIRE(tested.body->resume());
+    CHECK(tested.status("/readyz") == 200);
+    CHECK(tested.body->request_stop());
+    const http_response draining = tested.get("/healthz");
+    CHECK(draining.status == 503);
+    CHECK(!parse(draining.body).get("ready").get<bool>());
+    CHECK(parse(draining.body).get("phase").to_str() == "draining");
+    CHECK(parse(draining.body).get("active_jobs").get<double>() == 1);
+    CHECK(tested.liveness() == 200);
+    tested.let_go->set();
+    REQUIRE(tested.body->wait(deadline_after(recorder::guard)));
+    CHECK(late == std::vector<int>{200, 503, 503, 200});
+    recorder::check_last_word(tested.wire);
+    CHECK(tested.body->exit_code() == 0);
+}
+
+TEST_CASE("health: /livez tells when the worker's own loop is stuck") {
+    const shared_event stuck = make_event();
+    const shared_event go_on = make_event();
+    worker_options options = recorder::options();
+    options.on_transition = [=](const lifecycle_state& state) {
+        if (state.phase != phase::quiet) return;
+        stuck->set();
+        CHECK(go_on->wait());
+    };
+    served tested(options);
+    tested.start();
+    CHECK(tested.liveness() == 200);
+    tested.body->quiet();
+    REQUIRE(stuck->wait());
+    CHECK(tested.status("/livez") == 503);
+    CHECK(tested.status("/readyz") == 503);  // and does not wait for anything
+    go_on->set();
+    CHECK(tested.liveness() == 200);
+}
+
+TEST_CASE("health: methods and paths") {
+    served tested(recorder::options());
+    tested.start();
+    for (const char* path : {"/healthz", "/readyz", "/livez", "/metrics"}) {
+        CAPTURE(path);
+        if (std::string(path) == "/livez") CHECK(tested.liveness() == 200);
+        const http_response head = send(tested.address, "HEAD", path);
+        if (std::string(path) != "/livez") CHECK(head.status == 200);
+        CHECK(head.body.empty());
+        const http_response post = tested.post(path);
+        CHECK(post.status == 405);
+        CHECK(find_header(post.headers, "Allow") == "GET, HEAD");
+    }
+    CHECK(tested.status("/") == 404);
+    CHECK(tested.status("/healthz/") == 404);
+    for (const char* path : {"/quiet", "/resume", "/stop", "/drain"}) {  // not asked for: not there
+        CHECK(tested.post(path).status == 404);
+        CHECK(tested.status(path) == 404);
+    }
+    CHECK(tested.body->phase() == phase::running);
+}
+
+TEST_CASE("health: a worker that follows a lifecycle shows the further phase of the two") {
+    lifecycle shared{0ms};
+    const shared_event stuck = make_event();
+    const shared_event go_on = make_event();
+    worker_options options = recorder::options();
+    options.on_transition = [=](const lifecycle_state& state) {
+        if (state.phase != phase::quiet) return;
+        stuck->set();
+        CHECK(go_on->wait());
+    };
+    busy tested(options, &shared);
+    CHECK(tested.status("/readyz") == 200);
+    REQUIRE(shared.apply(event::quiet_request, {cause_kind::api, 0}));
+    CHECK(tested.phase_shown() == "quiet");
+    REQUIRE(stuck->wait());  // from here on the worker itself follows no further
+    REQUIRE(shared.apply(event::stop_signal, {cause_kind::signal, 15}));
+    CHECK(tested.phase_shown() == "draining");
+    CHECK(tested.body->phase() == phase::draining);
+    go_on->set();
+    CHECK(tested.liveness() == 200);
+    CHECK(tested.phase_shown() == "draining");
+    tested.let_go->set();
+    REQUIRE(tested.body->wait(deadline_after(recorder::guard)));
+}
+
+TEST_CASE("health: an address that is taken or cannot be used: nothing is started") {
+    auto taken = http_server::start("127.0.0.1:0", [](const http_request&) { return http_response(); });
+    REQUIRE(taken);
+    worker_options options = recorder::options();
+    options.health_address = taken->address();
+    served tested(options);
+    const result<void> started = tested.body->start();
+    REQUIRE(!started);
+    CHECK(started.error().code == errc::busy);
+    CHECK(holds(started.error().text, taken->address()));
+    CHECK(holds(started.error().text, "OJS_HEALTH_ADDR"));
+    CHECK(tested.wire.calls().empty());
+    CHECK(tested.address.empty());
+    CHECK(tested.body->run() == exit_status::usage);
+    CHECK(tested.wire.calls().empty());
+    taken->stop(steady_clock::now());
+    tested.start();  // the very same worker, now that there is room
+    CHECK(tested.address == options.health_address);
+    CHECK(tested.status("/readyz") == 200);
+
+    options.health_address = "example.org:80";
+    CHECK(holds(refused(options).text, "OJS_HEALTH_ADDR"));
+    options.health_address = "127.0.0.1:99999";
+    CHECK(holds(refused(options).text, "127.0.0.1:99999"));
+}
+
+TEST_CASE("health: on a unix socket, which is gone afterwards") {
+    const test::temporary_folder folder;
+    worker_options options = controlled();
+    const std::string path = folder.file("health");
+    options.health_address = "unix:" + path;
+    {
+        served tested(options);
+        tested.start();
+        CHECK(tested.address == options.health_address);
+        CHECK(tested.status("/readyz") == 200);
+        CHECK(tested.post("/stop").status == 202);
+        REQUIRE(tested.body->wait(deadline_after(recorder::guard)));
+        CHECK(::access(path.c_str(), F_OK) != 0);
+    }
+    CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("health: the server ends with the worker, also where a client keeps its connection") {
+    served tested(recorder::options());
+    tested.start();
+    auto client = http_client::create("http://" + tested.address);
+    REQUIRE(client);
+    http_call call;
+    call.deadline = deadline_after(recorder::guard);
+    REQUIRE(client->send({"GET", "/livez", {}, ""}, call));
+    REQUIRE(tested.body->stop(recorder::guard));
+    const auto after = client->send({"GET", "/livez", {}, ""}, call);
+    REQUIRE(!after);
+    CHECK(after.error().code == errc::unreachable);
+}
+
+// ---- control ----
+
+TEST_CASE("health control: quiet, resume, stop, each saying whether it changed anything") {
+    busy tested;
+    const auto post = [&](const char* path, int status, bool changed, const char* phase) {
+        const http_response answer = tested.post(path);
+        CAPTURE(answer.body);
+        CHECK(answer.status == status);
+        CHECK(parse(answer.body).get("changed").get<bool>() == changed);
+        CHECK(parse(answer.body).get("phase").to_str() == phase);
+    };
+    post("/resume", 200, false, "running");
+    post("/quiet", 200, true, "quiet");
+    REQUIRE(tested.wire.wait_for("beat", 1, "quiet"));
+    post("/quiet", 200, false, "quiet");
+    post("/resume", 200, true, "running");
+    for (const char* path : {"/quiet", "/resume", "/stop"}) {
+        const http_response answer = tested.get(path);
+        CHECK(answer.status == 405);
+        CHECK(find_header(answer.headers, "Allow") == "POST");
+    }
+    const http_response head = send(tested.address, "HEAD", "/drain");  // it would quiet the worker
+    CHECK(head.status == 405);
+    CHECK(find_header(head.headers, "Allow") == "GET, POST");
+    CHECK(tested.body->phase() == phase::running);
+    post("/stop", 202, true, "draining");
+    post("/stop", 202, false, "draining");
+    post("/resume", 200, false, "draining");
+    tested.let_go->set();
+    REQUIRE(tested.body->wait(deadline_after(recorder::guard)));
+    CHECK(tested.body->exit_code() == 0);
+}
+
+TEST_CASE("health control: not for what a web page caused") {
+    served tested(controlled());
+    tested.start();
+    for (const http_header& sign :
+         {http_header{"Origin", "http://evil.example"}, http_header{"Origin", "null"},
+          http_header{"Origin", ""}, http_header{"sec-fetch-site", "cross-site"}}) {
+        for (const char* path : {"/quiet", "/resume", "/stop"})
+            CHECK(tested.post(path, {sign}).status == 403);
+        CHECK(tested.get("/drain?timeout=0", {sign}).status == 403);
+        CHECK(tested.post("/drain?timeout=0", {sign}).status == 403);
+        CHECK(tested.get("/readyz", {sign}).status == 200);
+    }
+    CHECK(tested.body->phase() == phase::running);
+}
+
+TEST_CASE("health control: the token") {
+    worker_options options = controlled();
+    options.health_token = "s3cret-Token~+/=";
+    served tested(options);
+    tested.start();
+    const auto with = [](const std::string& value) { return http_headers{{"Authorization", value}}; };
+    for (const char* wrong : {"Bearer", "Bearer ", "Bearer s3cret-Token~+/", "Bearer s3cret-Token~+/==",
+                              "Bearer x3cret-Token~+/=", "Bearer s3cret-Token~+/x", "Basic s3cret-Token~+/=",
+                              "s3cret-Token~+/=", "Bearer S3CRET-TOKEN~+/=", "Bearer\ts3cret-Token~+/="}) {
+        CAPTURE(wrong);
+        const http_response answer = tested.post("/stop", with(wrong));
+        CHECK(answer.status == 401);
+        CHECK(find_header(answer.headers, "WWW-Authenticate").substr(0, 6) == "Bearer");
+        CHECK(!holds(answer.body, "s3cret"));
+    }
+    CHECK(tested.post("/quiet").status == 401);
+    CHECK(tested.get("/drain").status == 401);
+    CHECK(tested.post("/drain").status == 401);
+    CHECK(tested.body->phase() == phase::running);
+    CHECK(tested.get("/readyz").status == 200);  // probes need none
+    CHECK(tested.get("/metrics").status == 200);
+    CHECK(tested.post("/quiet", with("Bearer " + options.health_token)).status == 200);
+    CHECK(tested.post("/resume", with("bearer   " + options.health_token)).status == 200);
+    for (const char* name :
+         {"Origin", "Sec-Fetch-Site"}) {  // what browsers send, and an <img> only the second
+        http_headers of_a_page = with("Bearer " + options.health_token);
+        of_a_page.push_back({name, "cross-site"});
+        CHECK(tested.post("/quiet", of_a_page).status == 403);
+        CHECK(tested.get("/drain", of_a_page).status == 403);
+    }
+    CHECK(tested.get("/drain", with("Bearer " + options.health_token)).status == 200);
+    CHECK(tested.post("/drain", with("Bearer " + options.health_token)).status == 200);
+}
+
+// ---- names ----
+
+namespace {
+
+// What is answered to a request for `target` under that name; "none" sends no Host at all.
+std::string under_name(const served& tested, const std::string& host, const std::string& target = "/readyz",
+                       const std::string& version = "1.1") {
+    const std::size_t colon = tested.address.rfind(':');
+    peer::client client(static_cast<std::uint16_t>(std::stoi(tested.address.substr(colon + 1))));
+    const std::string named = host == "none" ? "" : "Host: " + host + "\r\n";
+    client.send("GET " + target + " HTTP/" + version + "\r\n" + named + "\r\n");
+    const std::string answer = client.answer();
+    return answer.size() > 12 ? answer.substr(9, 3) : answer;
+}
+
+}  // namespace
+
+TEST_CASE("health names: on loopback a page cannot come by a name of its own") {
+    served tested(controlled());
+    tested.start();
+    const std::string port = tested.address.substr(tested.address.rfind(':'));
+    for (const std::string& host : {"127.0.0.1" + port, "localhost" + port, std::string("LOCALHOST"),
+                                    "[::1]" + port, std::string("192.0.2.1:80")}) {
+        CAPTURE(host);
+        CHECK(under_name(tested, host) == "200");
+    }
+    CHECK(under_name(tested, "none", "/readyz", "1.0") == "200");
+    for (const std::string& host :
+         {"evil.example" + port, std::string("evil.example"), std::string(""),
+          "localhost.evil.example" + port, "127.0.0.1.evil.example" + port, "0.0.0.0" + port}) {
+        CAPTURE(host);
+        for (const char* target : {"/readyz", "/livez", "/metrics", "/drain?timeout=0", "/nothing"}) {
+            CHECK(under_name(tested, host, target) == "403");
+        }
+    }
+    CHECK(under_name(tested, "127.0.0.1" + port, "http://evil.example/readyz") == "403");
+    CHECK(under_name(tested, "evil.example", "http://127.0.0.1" + port + "/readyz") == "200");
+    CHECK(tested.body->phase() == phase::running);
+}
+
+TEST_CASE("health names: elsewhere probes and metrics under any name, control by its token") {
+    worker_options options = controlled();
+    options.health_address = "0.0.0.0:0";
+    options.health_token = "t";
+    served tested(options);
+    tested.start();
+    for (const char* name : {"worker", "worker.example:9000", "10.1.2.3:9000", ""}) {
+        CAPTURE(name);
+        CHECK(under_name(tested, name) == "200");
+        CHECK(under_name(tested, name, "/metrics") == "200");
+        CHECK(under_name(tested, name, "/drain?timeout=0") == "401");
+    }
+    CHECK(tested.body->phase() == phase::running);
+}
+
+#if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
+TEST_CASE("health control: what is the same secret") {
+    CHECK(detail::same_secret("", ""));
+    CHECK(detail::same_secret("abc", "abc"));
+    CHECK(detail::same_secret(std::string(5000, 'x'), std::string(5000, 'x')));
+    CHECK(!detail::same_secret("abc", "abd"));
+    CHECK(!detail::same_secret("bbc", "abc"));
+    CHECK(!detail::same_secret("abc", "ab"));
+    CHECK(!detail::same_secret("", "a"));
+    CHECK(!detail::same_secret("\x80", std::string_view("\0", 1)));
+}
+#endif
+
+TEST_CASE("health control: without a token on loopback and unix sockets only") {
+    worker_options options = recorder::options();
+    options.parts.add(operating());
+    options.health_control = true;
+    CHECK(holds(refused(options).text, "health_address"));
+    for (const char* address :
+         {"0.0.0.0:0", "[::]:0", "10.1.2.3:80", "[fe80::1]:80", "[::ffff:10.1.2.3]:80", "128.0.0.1:1"}) {
+        CAPTURE(address);
+        options.health_address = address;
+        const std::string text = refused(options).text;
+        for (const char* part : {"health_control", "health_token", "OJS_HEALTH_TOKEN", "OJS_HEALTH_ADDR"}) {
+            CHECK(holds(text, part));
+        }
+        options.health_token = "t";
+        CHECK(validate(options));
+        options.health_token.clear();
+        options.health_control = false;
+        CHECK(validate(options));
+        options.health_control = true;
+    }
+    for (const char* address : {"0", ":0", "127.0.0.1:0", "127.9.9.9:0", "localhost:1", "[::1]:0",
+                                "[0:0:0:0:0:0:0:1]:0", "[::ffff:127.0.0.1]:0", "unix:/run/x"}) {
+        CAPTURE(address);
+        options.health_address = address;
+        CHECK(validate(options));
+    }
+    for (const char* token : {"two words", "line\nfeed", " x", "caf\xc3\xa9"}) {
+        options.health_token = token;
+        const std::string text = refused(options).text;
+        CHECK(holds(text, "health_token"));
+        CHECK(!holds(text, token));
+    }
+}
+
+// ---- drain ----
+
+TEST_CASE("drain: quiets the worker and answers when the last job is settled") {
+    std::string method;
+    SUBCASE("by GET, which is all that httpGet can") {
+        method = "GET";
+    }
+    SUBCASE("by POST") {
+        method = "POST";
+    }
+    busy tested;
+    http_response answer;
+    std::thread caller([&] { answer = send(tested.address, method, "/drain?timeout=1h"); });
+    REQUIRE(tested.wire.wait_for("beat", 1, "quiet"));
+    CHECK(tested.status("/readyz") == 503);
+    tested.let_go->set();
+    caller.join();
+    CHECK(answer.status == 200);
+    CHECK(parse(answer.body).get("drained").get<bool>());
+    CHECK(parse(answer.body).get("active_jobs").get<double>() == 0);
+    CHECK(parse(answer.body).get("phase").to_str() == "quiet");
+    CHECK(tested.wire.settlements("a").size() == 1);
+    CHECK(!tested.body->stopped());
+    CHECK(tested.status("/drain") == 200);  // nothing to wait for
+}
+
+TEST_CASE("drain: at the timeout it says what is left, and the worker stays quiet") {
+    busy tested;
+    for (const char* timeout : {"0", "20ms"}) {
+        const http_response answer = tested.get(std::string("/drain?x=1&timeout=") + timeout);
+        CHECK(answer.status == 503);
+        CHECK(!parse(answer.body).get("drained").get<bool>());
+        CHECK(parse(answer.body).get("active_jobs").get<double>() == 1);
+    }
+    CHECK(tested.body->phase() == phase::quiet);
+}
+
+TEST_CASE("drain: a timeout that is no duration changes nothing") {
+    busy tested;
+    for (const char* timeout : {"", "=", "=soon", "=-1", "=1e9", "=%31", "=30000", "=99999999999999999999"}) {
+        CAPTURE(timeout);
+        CHECK(tested.status(std::string("/drain?timeout") + timeout) == 400);
+    }
+    CHECK(tested.body->phase() == phase::running);
+}
+
+TEST_CASE("drain: a FETCH under way may bring a job, and is waited for") {
+    const shared_event in_fetch = make_event();
+    const shared_event answer_it = make_event();
+    const shared_event in_job = make_event();
+    const shared_event let_go = make_event();
+    served tested(controlled(), [=](job_context&) {
+        in_job->set();
+        CHECK(let_go->wait());
+    });
+    tested.wire.give(make_job("late"));
+    tested.wire.on.fetched = [=](std::size_t) {
+        in_fetch->set();
+        CHECK(answer_it->wait());
+    };
+    REQUIRE(tested.body->start());
+    REQUIRE(in_fetch->wait());
+    CHECK(tested.status("/drain?timeout=10ms") == 503);
+    http_response answer;
+    std::thread caller([&] { answer = tested.get("/drain?timeout=1h"); });
+    answer_it->set();
+    REQUIRE(in_job->wait());
+    CHECK(tested.status("/drain?timeout=0") == 503);
+    let_go->set();
+    caller.join();
+    CHECK(answer.status == 200);
+    CHECK(tested.wire.settlements("late").size() == 1);
+}
+
+TEST_CASE("drain: resuming the worker ends it") {
+    busy tested;
+    http_response answer;
+    std::thread caller([&] { answer = tested.get("/drain?timeout=1h"); });
+    REQUIRE(tested.wire.wait_for("beat", 1, "quiet"));
+    REQUIRE(tested.body->resume());
+    caller.join();
+    CHECK(answer.status == 503);
+    CHECK(parse(answer.body).get("phase").to_str() == "running");
+}
+
+TEST_CASE("drain: so many callers at a time, and probes beside them") {
+    busy tested;
+    recorder::counter answered;
+    std::vector<int> statuses(5);
+    std::vector<std::thread> callers;
+    for (int& status : statuses) {
+        callers.emplace_back([&] {
+            status = tested.status("/drain?timeout=1h");
+            answered.add();
+        });
+    }
+    REQUIRE(answered.wait_for(1));
+    CHECK(tested.liveness() == 200);
+    CHECK(answered.count() == 1);
+    CHECK(std::count(statuses.begin(), statuses.end(), 503) == 1);
+    tested.let_go->set();
+    for (std::thread& each : callers) each.join();
+    CHECK(std::count(statuses.begin(), statuses.end(), 200) == 4);
+}
+
+TEST_CASE("drain: callers that have gone keep no place until their timeout") {
+    busy tested;
+    const auto port =
+        static_cast<std::uint16_t>(std::stoi(tested.address.substr(tested.address.rfind(':') + 1)));
+    std::vector<std::unique_ptr<peer::client>> gone;
+    for (int i = 0; i < 4; ++i) {
+        gone.push_back(std::make_unique<peer::client>(port));
+        gone.back()->send("GET /drain?timeout=1h HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        ::shutdown(gone.back()->fd,
+                   SHUT_WR);  // what close() tells the server, but its answer can still be read
+    }
+    for (const auto& each : gone) {
+        const std::string answer = each->answer();
+        CHECK(holds(answer, "HTTP/1.1 503"));
+        CHECK(holds(answer, "\"drained\":false"));
+    }
+    CHECK(tested.body->phase() == phase::quiet);
+    http_response answer;
+    std::thread caller([&] { answer = tested.get("/drain?timeout=1h"); });
+    tested.let_go->set();
+    caller.join();
+    CHECK(answer.status == 200);
+}
+
+TEST_CASE("drain: the end of the worker releases who waits, drained or not") {
+    worker_options options = controlled();
+    options.shutdown_grace_period = 0ms;
+    options.stop_timeout = 400ms;
+    busy tested(options, nullptr, [](busy& me) {
+        me.wire.on.fail = [let_go = me.let_go](const fail_request&,
+                                               time_point) -> recorder::transport::settling {
+            let_go->wait();  // a transport that does not keep its deadline
+            return settled::accepted;
+        };
+    });
+    // The answer has as long as the worker, which leaves at its deadline: where it comes too late, the connection is closed.
+    http_response answer;
+    answer.status = 0;
+    errc closed = errc::disconnected;
+    std::thread caller([&] {
+        auto client = http_client::create("http://" + tested.address);
+        http_call call;
+        call.deadline = steady_clock::now() + recorder::guard;
+        result<http_response> got = client->send({"GET", "/drain?timeout=1h", {}, ""}, call);
+        if (got) answer = *got;
+        if (!got) closed = got.error().code;
+    });
+    REQUIRE(tested.wire.wait_for("beat", 1, "quiet"));
+    CHECK(tested.body->stop(recorder::guard).how == stop_end::unreported);
+    caller.join();
+    CHECK(closed == errc::disconnected);
+    if (answer.status != 0) {
+        CHECK(answer.status == 503);
+        CHECK(!parse(answer.body).get("drained").get<bool>());
+        CHECK(parse(answer.body).get("active_jobs").get<double>() == 1);
+        CHECK(parse(answer.body).get("phase").to_str() == "terminated");
+    }
+    CHECK(tested.body->exit_code() == exit_status::unreported);
+}
+
+TEST_CASE(
+    "health: a stuck job is counted, and named to whoever asks for readiness, until its handler returns") {
+    worker_options options = controlled();
+    options.concurrency = 2;
+    options.stuck_after = 10ms;
+    const shared_event asked = make_event();
+    options.on_stuck_job = [asked](const stuck_job& job) {
+        asked->set();
+        return job.usual;
+    };
+    const auto counted = [](const busy& of) {
+        return samples(of.get("/metrics").body).at("ojs_worker_stuck_jobs");
+    };
+    busy tested(options, nullptr, [](busy& me) {
+        me.body->register_handler("deaf", [let_go = me.let_go](job_context&) { let_go->wait(); });
+        job deaf = make_job("deaf \"one\"", "deaf");
+        deaf.timeout = 1ms;
+        me.wire.give(deaf);
+    });
+    REQUIRE(asked->wait());
+    CHECK(counted(tested) == "1");
+    const picojson::value shown = parse(tested.get("/readyz").body);
+    CHECK(shown.get("stuck_jobs").get(0).to_str() == "deaf \"one\"");
+    CHECK(tested.status("/readyz") == 200);
+    tested.let_go->set();
+    const time_point give_up = deadline_after(recorder::guard);
+    while (counted(tested) != "0" && steady_clock::now() < give_up) {
+    }
+    CHECK(counted(tested) == "0");
+    CHECK(!parse(tested.get("/readyz").body).contains("stuck_jobs"));
+}
+
+// ---- metrics ----
+
+TEST_CASE("metrics: what became of jobs, by the names of the observability specification") {
+    worker_options options = recorder::options();
+    options.queues = {"default", "we\"ird\\\nqueue"};
+    options.unknown_type = unknown_type_action::discard;
+    served tested(options);
+    const std::string odd_type = "odd \"type\" \\ \n";
+    tested.body->register_handler(odd_type, [](job_context&) {});
+    tested.body->register_handler("retry", [](job_context&) { throw 1; });
+    tested.body->register_handler("discard", [](job_context&) { return outcome::discard("no"); });
+    tested.body->register_handler("gone", [](job_context&) {});
+    tested.body->register_handler("\xff not utf-8", [](job_context&) {});
+    const shared_event done = make_event();
+    tested.body->register_handler("last", [done](job_context&) { done->set(); });
+    tested.wire.on.ack = [](const ack_request& request, time_point) -> recorder::transport::settling {
+        return request.job_id == "gone" ? settled::gone : settled::accepted;
+    };
+    for (int i = 0; i < 3; ++i) tested.wire.give(make_job("w" + std::to_string(i)));
+    job odd = make_job("odd", odd_type);
+    odd.queue = options.queues[1];
+    tested.wire.give(odd);
+    for (const char* type : {"retry", "discard", "gone", "unknown-type", "\xff not utf-8", "last"}) {
+        tested.wire.give(make_job(type, type));
+    }
+    REQUIRE(tested.body->start());
+    REQUIRE(done->wait());
+    REQUIRE(tested.wire.wait_for("fetch", 11));  // one slot: the last job is settled by now
+    const http_response answer = tested.get("/metrics");
+    CHECK(answer.status == 200);
+    CHECK(find_header(answer.headers, "Content-Type") == "text/plain; version=0.0.4; charset=utf-8");
+    const auto page = samples(answer.body);
+    const std::string work = "queue=\"default\",type=\"work\"";
+    CHECK(page.at("ojs_job_completed_total{" + work + "}") == "3");
+    CHECK(page.at("ojs_job_duration_seconds_count{" + work + ",state=\"completed\"}") == "3");
+    CHECK(page.at("ojs_job_duration_seconds_bucket{" + work + ",state=\"completed\",le=\"+Inf\"}") == "3");
+    CHECK(page.at("ojs_job_duration_seconds_bucket{" + work + ",state=\"completed\",le=\"300\"}") == "3");
+    CHECK(page.count("ojs_job_duration_seconds_sum{" + work + ",state=\"completed\"}") == 1);
+    CHECK(
+        page.at(
+            "ojs_job_completed_total{queue=\"we\\\"ird\\\\\\nqueue\",type=\"odd \\\"type\\\" \\\\ \\n\"}") ==
+        "1");
+    const auto duration = [&](const char* type, const char* state) {
+        const auto found = page.find(std::string("ojs_job_duration_seconds_count{queue=\"default\",type=\"") +
+                                     type + "\",state=\"" + state + "\"}");
+        return found == page.end() ? "none" : found->second;
+    };
+    CHECK(duration("retry", "retryable") == "1");
+    CHECK(duration("discard", "discarded") == "1");
+    CHECK(duration("other", "discarded") == "1");  // no handler for it
+    CHECK(duration("other", "completed") == "1");  // no label can hold its type
+    CHECK(duration("gone", "completed") == "none");
+    const worker_report report = tested.body->report();
+    const auto outcome_of = [&](const char* name) {
+        return page.at(std::string("ojs_worker_jobs_total{outcome=\"") + name + "\"}");
+    };
+    CHECK(outcome_of("completed") == std::to_string(report.completed));
+    CHECK(outcome_of("failed") == std::to_string(report.failed));
+    CHECK(report.failed == 3);
+    CHECK(outcome_of("gone") == "1");
+    CHECK(outcome_of("interrupted") == "0");
+    CHECK(outcome_of("handed_back") == "0");
+    CHECK(outcome_of("unreported") == "0");
+    CHECK(page.at("ojs_worker_jobs_claimed_total") == "10");
+    CHECK(page.at("ojs_worker_fetches_total{result=\"jobs\"}") == "10");
+    CHECK(page.at("ojs_worker_phase{phase=\"running\"}") == "1");
+    CHECK(page.at("ojs_worker_phase{phase=\"quiet\"}") == "0");
+    CHECK(page.at("ojs_worker_build_info{version=\"" OJS_SHUTDOWN_VERSION "\"}") == "1");
+    CHECK(page.at("ojs_worker_grace_left_seconds") == "3600.000000");
+    CHECK(page.at("ojs_worker_drain_duration_seconds_count") == "0");
+    const double started = std::stod(page.at("process_start_time_seconds"));
+    const double now = static_cast<double>(::time(nullptr));
+    CHECK(started <= now + 1);
+    CHECK(started > now - 86400);
+}
+
+TEST_CASE("metrics: a drain, and the stop after it") {
+    std::string last;  // as of the last heartbeat
+    busy tested(recorder::options(), nullptr, [&last](busy& me) {
+        me.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_answer> {
+            if (request.state == "terminate") last = me.get("/metrics").body;
+            return heartbeat_answer();
+        };
+    });
+    CHECK(samples(tested.get("/metrics").body).at("ojs_workers_busy{queue=\"default\"}") == "1");
+    tested.body->request_stop();
+    REQUIRE(tested.wire.wait_for("beat", 1, "quiet"));
+    const auto draining = samples(tested.get("/metrics").body);
+    CHECK(draining.at("ojs_worker_phase{phase=\"draining\"}") == "1");
+    CHECK(draining.at("ojs_workers_active") == "0");
+    CHECK(std::stod(draining.at("ojs_worker_grace_left_seconds")) <= 3600);
+    CHECK(std::stod(draining.at("ojs_worker_grace_left_seconds")) > 3000);
+    CHECK(draining.at("ojs_worker_drain_duration_seconds_count") == "0");
+    tested.let_go->set();
+    REQUIRE(tested.body->wait(deadline_after(recorder::guard)));
+    const auto stopping = samples(last);
+    CHECK(stopping.at("ojs_worker_phase{phase=\"stopping\"}") == "1");
+    CHECK(stopping.at("ojs_worker_drain_duration_seconds_count") == "1");
+    CHECK(stopping.at("ojs_worker_drain_duration_seconds_bucket{le=\"+Inf\"}") == "1");
+    CHECK(stopping.at("ojs_worker_shutdown_duration_seconds_count") == "0");
+    CHECK(stopping.at("ojs_worker_grace_left_seconds") == "0.000000");
+    CHECK(stopping.at("ojs_workers_busy{queue=\"default\"}") == "0");
+}
+
+TEST_CASE("metrics: bounded, whatever types and queues the backend sends") {
+    worker_options options = recorder::options(4);
+    options.unknown_type = unknown_type_action::discard;
+    served tested(options);
+    tested.start();
+    const auto send_strangers = [&](int from, int count, std::size_t expected) {
+        for (int i = from; i < from + count; ++i) {
+            job stranger =
+                make_job("s" + std::to_string(i), i % 2 == 0 ? "work" : "type" + std::to_string(i));
+            stranger.queue = "queue" + std::to_string(i);
+            tested.wire.give(stranger);
+        }
+        tested.body->quiet();  // and back: the poll interval is an hour
+        tested.body->resume();
+        REQUIRE(tested.wire.wait_for("ack", expected));
+    };
+    send_strangers(0, 4, 3);
+    REQUIRE(tested.wire.wait_for("fail", 2));
+    tested.body->quiet();
+    const std::size_t few = samples(tested.get("/metrics").body).size();
+    tested.body->resume();
+    send_strangers(4, 2000, 1003);
+    REQUIRE(tested.wire.wait_for("fail", 1002));
+    const auto page = samples(tested.get("/metrics").body);
+    CHECK(page.size() == few);
+    for (const auto& [name, value] : page) {
+        CHECK(!holds(name, "queue0"));
+        CHECK(!holds(name, "type1"));
+    }
+    CHECK(page.count("ojs_job_completed_total{queue=\"other\",type=\"work\"}") == 1);
+}
+
+#if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
+TEST_CASE("metrics: more names than there are labels for, and one that is called other") {
+    std::vector<std::string> queues;
+    std::vector<std::string> types = {"other", "t0"};
+    for (int i = 0; i < 60; ++i) queues.push_back("q" + std::to_string(i));
+    for (int i = 0; i < 300; ++i) types.push_back("t" + std::to_string(i));
+    detail::job_metrics metrics(queues, types);
+    std::uint64_t counted = 0;
+    for (const std::string& queue : queues) {
+        for (const std::string& type : types) {
+            metrics.settled({queue, type, settled_state::completed, 3ms});
+            ++counted;
+        }
+    }
+    metrics.settled({"stranger", "other", settled_state::completed, 3ms});
+    detail::metrics_page page;
+    metrics.show(page);
+    std::uint64_t shown = 0;
+    int series = 0;
+    for (const auto& [name, value] : samples(page.text)) {
+        if (name.compare(0, 24, "ojs_job_completed_total{") != 0) continue;
+        ++series;
+        shown += std::stoull(value);
+    }
+    CHECK(series == 501);
+    CHECK(shown == counted + 1);
+}
+
+TEST_CASE("metrics: durations fall into the recommended buckets") {
+    detail::job_metrics metrics({"q"}, {"t"});
+    for (const auto took : {-1ms, 0ms, 5ms, 6ms, 300000ms, 300001ms}) {
+        metrics.settled({"q", "t", settled_state::available, took});
+    }
+    detail::metrics_page page;
+    metrics.show(page);
+    const auto all = samples(page.text);
+    const auto bucket = [&](const char* le) {
+        return all.at(
+            std::string("ojs_job_duration_seconds_bucket{queue=\"q\",type=\"t\",state=\"available\",le=\"") +
+            le + "\"}");
+    };
+    CHECK(bucket("0.005") == "3");
+    CHECK(bucket("0.01") == "4");
+    CHECK(bucket("120") == "4");
+    CHECK(bucket("300") == "5");
+    CHECK(bucket("+Inf") == "6");
+    CHECK(all.at("ojs_job_duration_seconds_sum{queue=\"q\",type=\"t\",state=\"available\"}") == "600.012000");
+    CHECK(all.count("ojs_job_completed_total{queue=\"q\",type=\"t\"}") == 0);
+}
+#endif

@@ -1,0 +1,445 @@
+// spool_transport: what is claimed, and what is not.
+#include <fcntl.h>
+#include <sys/stat.h>
+#if OJS_SHUTDOWN_USE_INOTIFY
+#include <sys/inotify.h>
+#endif
+#include <unistd.h>
+
+#include <cstring>
+#include <set>
+#include <thread>
+
+#include "spool_dir.hpp"
+
+using namespace spool_test;
+
+// ---- what is not run ----
+
+TEST_CASE(
+    "spool: links, folders, FIFOs, odd names and other people's files are refused, told once, and stay") {
+    for (const bool any_file : {false, true}) {
+        CAPTURE(any_file);
+        spool_dir dir;
+        dir.options.any_file = any_file;
+        const auto transport = dir.open();
+        const fs::path request = dir.path / "request";
+        const std::string good = R"({"type":"noop","args":[]})";
+        write_file(dir.path / "outside", good);
+        fs::create_symlink(dir.path / "outside", request / "symlink");
+        fs::create_symlink("/etc/passwd", request / "symlink-away");
+        fs::create_symlink("nowhere", request / "symlink-broken");
+        fs::create_directory(request / "folder");
+        REQUIRE(::mkfifo((request / "fifo").c_str(), 0600) == 0);
+        fs::create_hard_link(dir.path / "outside", request / "hardlink");
+        names refused = {"symlink", "symlink-away", "symlink-broken", "folder", "fifo", "hardlink"};
+        for (const std::string& odd :
+             {std::string("new\nline"), std::string("bell\a"), std::string("\x7f"), std::string("\xff\xfe"),
+              std::string("over\xc0\xaf"), std::string(201, 'x')}) {
+            write_file(request / odd, good);
+            refused.push_back(odd);
+        }
+        if (::geteuid() == 0) {
+            write_file(request / "foreign", good);
+            REQUIRE(::chown((request / "foreign").c_str(), 12345, 12345) == 0);
+            refused.emplace_back("foreign");
+        }
+        write_file(request / ".hidden", good);
+        const std::string longest(200, 'y');
+        write_file(request / longest, good);
+        make_old(request / longest);
+
+        const job only = dir.fetch_one(*transport);
+        CHECK(only.id == longest);
+        for (int i = 0; i < 3; ++i) CHECK(dir.fetch(*transport, 10).empty());
+        CHECK(dir.told(spool_event::kind::refused) == static_cast<int>(refused.size()));
+        for (const spool_event& each : dir.events()) {
+            CHECK(!each.text.empty());
+            CHECK(!holds(each.name, "\n"));
+        }
+        for (const std::string& name : refused) CHECK(fs::exists(fs::symlink_status(request / name)));
+        CHECK(fs::exists(request / ".hidden"));
+        CHECK(dir.names("failed").empty());
+        CHECK(accept(transport->ack({longest, ""}, deadline_after(1s))) == settled::accepted);
+        CHECK(dir.names("done") == names{longest});
+    }
+}
+
+TEST_CASE("spool: a socket and a device are not opened") {
+    spool_dir dir;
+    const auto transport = dir.open();
+    if (::mknod((dir.path / "request/null").c_str(), S_IFCHR | 0600, 0x103) != 0) {
+        MESSAGE("skipped: no devices can be made here");
+        return;
+    }
+    CHECK(dir.fetch(*transport).empty());
+    CHECK(dir.told(spool_event::kind::refused) == 1);
+    CHECK(holds(dir.events().front().text, "device"));
+}
+
+namespace {
+
+bool kernel_says_it_is_written(const fs::path& path) {
+#ifdef F_SETLEASE
+    const detail::unique_fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    return ::fcntl(file.get(), F_SETLEASE, F_RDLCK) != 0 && errno == EAGAIN;
+#else
+    return false;
+#endif
+}
+
+}  // namespace
+
+TEST_CASE("spool: a file that is still being written is left alone until it is whole") {
+    for (const bool any_file : {false, true}) {
+        CAPTURE(any_file);
+        spool_dir dir;
+        dir.options.any_file = any_file;
+        dir.options.settle_time = 1h;
+        const auto transport = dir.open();
+        const int writer = ::open((dir.path / "request/a").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        REQUIRE(writer >= 0);
+        REQUIRE(::write(writer, "{\"type\":\"noop\"", 14) == 14);
+        CHECK(dir.fetch(*transport).empty());
+        REQUIRE(::write(writer, ",\"args\":[]}", 11) == 11);
+        // Whole, but still open for writing: where the kernel tells us, we wait.
+        const bool told_by_kernel = kernel_says_it_is_written(dir.path / "request/a");
+        if (told_by_kernel) {
+            const auto fresh = dir.open();
+            CHECK(dir.fetch(*fresh).empty());
+        } else {
+            MESSAGE("this kernel does not say who has a file open for writing");
+        }
+        ::close(writer);
+        const auto fresh = dir.open();
+        CHECK(dir.fetch_one(*fresh).malformed.empty());
+    }
+}
+
+TEST_CASE("spool: a file that is left open for writing is told of, and run when it is closed") {
+    spool_dir dir;
+    const auto transport = dir.open();
+    dir.put("a", R"({"type":"noop","args":[]})");
+    make_old(dir.path / "request/a");
+    const int writer = ::open((dir.path / "request/a").c_str(), O_WRONLY | O_CLOEXEC);
+    REQUIRE(writer >= 0);
+    if (!kernel_says_it_is_written(dir.path / "request/a")) {
+        ::close(writer);
+        MESSAGE("skipped: this kernel does not say who has a file open for writing");
+        return;
+    }
+    for (int i = 0; i < 2; ++i) CHECK(dir.fetch(*transport).empty());
+    CHECK(dir.told(spool_event::kind::refused) == 1);
+    ::close(writer);
+    CHECK(dir.fetch(*transport).size() <= 1);  // the kernel tells of the close, where it tells at all
+    const auto fresh = dir.open();
+    CHECK(dir.fetch(*fresh).size() + dir.fetch(*transport).size() <= 1);
+    CHECK(dir.names("request").empty());
+}
+
+TEST_CASE("spool: incomplete JSON is not failed while it is fresh, and is when it stays so") {
+    spool_dir dir;
+    dir.options.settle_time = 1h;
+    const auto transport = dir.open();
+    write_file(dir.path / "request/a.json", "{\"type\":\"noop\",\"ar");
+    CHECK(dir.fetch(*transport).empty());
+    CHECK(dir.names("request") == names{"a.json"});
+    make_old(dir.path / "request/a.json");
+    const auto fresh = dir.open();
+    const job claimed = dir.fetch_one(*fresh);
+    CHECK(claimed.id == "a");
+    CHECK(holds(claimed.malformed, "invalid JSON"));
+}
+
+TEST_CASE("spool: a settle_time of a moment ends by itself, and the transport says when") {
+    spool_dir dir;
+    dir.options.settle_time = 50ms;
+    const auto transport = dir.open();
+    recorder::event told;
+    write_file(dir.path / "request/a.json", "{");
+    CHECK(dir.fetch(*transport).empty());
+    transport->when_work_may_wait([&] { told.set(); });
+    CHECK(dir.fetch(*transport).size() <= 1);
+    if (dir.names("request").empty()) return;  // a slow machine: it was due already
+    REQUIRE(told.wait());
+    transport->when_work_may_wait(nullptr);
+}
+
+TEST_CASE("spool: what is no job is FAILed with its reason, keeps its bytes, and does not come back") {
+    const std::pair<std::string, std::string> bad[] = {
+        {"{", "invalid JSON"},
+        {"", "there is nothing"},
+        {"[1,2]", "not a JSON object"},
+        {"\"text\"", "not a JSON object"},
+        {R"({"type":"noop"} trailing)", "something follows"},
+        {R"({"type":"noop","args":[1e400]})", "too large"},
+        {R"({"args":[]})", "type is missing"},
+        {R"({"type":7,"args":[]})", "type is missing"},
+        {R"({"type":"noop"})", "args: missing"},
+        {R"({"type":"noop","args":{}})", "args is not an array"}};
+    for (const auto& each : bad) {
+        const std::string& text = each.first;
+        const std::string& reason = each.second;
+        CAPTURE(text);
+        spool_dir dir;
+        const auto transport = dir.open();
+        write_file(dir.path / "request/bad.json", text);
+        make_old(dir.path / "request/bad.json");
+        const job claimed = dir.fetch_one(*transport);
+        CHECK(claimed.id == "bad");
+        CHECK(holds(claimed.malformed, reason));
+        CHECK(accept(transport->fail({"bad", {"invalid_payload", claimed.malformed, false, "{}"}, false, ""},
+                                     deadline_after(1s))) == settled::accepted);
+        CHECK(dir.names("failed") == names{"bad.json"});
+        CHECK(dir.names("request").empty());
+        const bool is_object = holds(reason, "args") || holds(reason, "type");
+        const std::string holder =
+            is_object ? dir.read("failed/bad.json") : dir.read("failed/.about.bad.json");
+        CHECK(holds(member(holder, "error"), reason));
+        if (!is_object) CHECK(dir.read("failed/bad.json") == text);
+        CHECK(dir.fetch(*transport).empty());
+    }
+}
+
+TEST_CASE("spool: deep nesting, NUL bytes and a file that is too long are failed, not read on and on") {
+    spool_dir dir;
+    const auto transport = dir.open();
+    write_file(dir.path / "request/1-deep", std::string(100000, '[') + std::string(100000, ']'));
+    write_file(dir.path / "request/2-nul", std::string("{\"type\":\"a\0b\",\"args\":[]}", 24));
+    write_file(dir.path / "request/3-long", "{");
+    REQUIRE(::truncate((dir.path / "request/3-long").c_str(), std::int64_t{1} << 40) == 0);
+    for (const char* name : {"1-deep", "2-nul", "3-long"}) make_old(dir.path / "request" / name);
+    const std::vector<job> got = dir.fetch(*transport, 5);
+    REQUIRE(got.size() == 3);
+    CHECK(holds(got[0].malformed, "nested"));
+    CHECK(holds(got[1].malformed, "invalid JSON"));
+    CHECK(holds(got[2].malformed, "longer than"));
+}
+
+TEST_CASE("spool: members of the wrong type do not stop a job, and an id is what the file says") {
+    spool_dir dir;
+    const auto transport = dir.open();
+    dir.put(
+        "a",
+        R"({"type":"noop","args":[],"id":7,"queue":null,"meta":[1],"attempt":"x","max_attempts":-1,"spool":3})");
+    const job claimed = dir.fetch_one(*transport);
+    CHECK(claimed.id == "a");
+    CHECK(claimed.queue == "default");
+    CHECK(claimed.attempt == 1);
+    CHECK(claimed.max_attempts == 3);
+    CHECK(fs::exists(spool_path(claimed)));
+    CHECK(accept(transport->fail({"a", boom(), false, "{\"c\":1}"}, deadline_after(1s))) ==
+          settled::accepted);
+    CHECK(member(member(dir.read("request/a"), "meta"), "checkpoint") == "{\"c\":1}");
+}
+
+TEST_CASE("spool: two files with one id are not claimed at the same time by one transport") {
+    spool_dir dir;
+    const auto transport = dir.open();
+    dir.put("a", R"({"type":"noop","args":[1],"id":"same"})");
+    dir.put("b", R"({"type":"noop","args":[2],"id":"same"})");
+    CHECK(dir.fetch(*transport, 5).size() == 1);
+    CHECK(accept(transport->ack({"same", ""}, deadline_after(1s))) == settled::accepted);
+    const auto fresh = dir.open();
+    CHECK(dir.fetch(*fresh, 5).size() == 1);
+    CHECK(accept(fresh->ack({"same", ""}, deadline_after(1s))) == settled::accepted);
+    CHECK(dir.names("done") == names{"a", "b"});
+}
+
+TEST_CASE("spool: a job of a queue that is not ours is left to others") {
+    spool_dir dir;
+    const auto transport = dir.open();
+    dir.put("a", R"({"type":"noop","args":[],"queue":"mail"})");
+    dir.put("b", R"({"type":"noop","args":[]})");
+    CHECK(dir.fetch_one(*transport).id == "b");
+    CHECK(dir.fetch(*transport).empty());
+    CHECK(dir.names("request") == names{"a"});
+    dir.worker.queues = {"other", "mail"};
+    const auto other = dir.open();
+    CHECK(dir.fetch_one(*other).queue == "mail");
+}
+
+TEST_CASE("spool: a job of another queue is left to its workers, whatever else is wrong with it") {
+    spool_dir dir;
+    const auto transport = dir.open();
+    const std::string large(100 << 10, 'x');
+    dir.put("a", "{\"type\":\"noop\",\"queue\":\"mail\",\"args\":[\"" + large);
+    dir.put("b", "{\"type\":\"noop\",\"args\":[\"" + large + "\"],\"queue\":\"mail\"}");
+    dir.put("c", "{\"type\":\"noop\",\"args\":[\"" + large + "\"],\"queue\":\"default\"}");
+    dir.put("d", "{\"type\":\"noop\",\"args\":[\"" + large + "\"]}");
+    for (const char* name : {"a", "b", "c", "d"}) make_old(dir.path / "request" / name);
+    CHECK(dir.fetch(*transport, 5).size() == 2);
+    CHECK(dir.names("request") == names{"a", "b"});
+    dir.worker.queues = {"mail"};
+    dir.put("e", R"({"type":"noop","args":[]})");
+    const auto other = dir.open();
+    const std::vector<job> got = dir.fetch(*other, 5);
+    REQUIRE(got.size() == 2);
+    CHECK(holds(got[0].malformed, "invalid JSON"));
+    CHECK(got[1].malformed.empty());
+    CHECK(dir.names("request") == names{"e"});
+}
+
+#if OJS_SHUTDOWN_USE_INOTIFY
+TEST_CASE("spool: a file of another queue is not opened again until it changes") {
+    spool_dir dir;
+    const auto transport = dir.open();
+    const fs::path file = dir.path / "request/a";
+    dir.put("a", R"({"type":"noop","args":[],"queue":"mail"})");
+    make_old(file);
+    CHECK(dir.fetch(*transport).empty());
+    const auto tell_again = [&] {  // as if it had been written
+        const detail::unique_fd writer(::open(file.c_str(), O_WRONLY | O_CLOEXEC));
+        REQUIRE(writer);
+    };
+    const detail::unique_fd opened(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+    const auto was_opened = [&](const auto& meanwhile) {
+        const int watched = ::inotify_add_watch(opened.get(), file.c_str(), IN_OPEN);
+        REQUIRE(watched >= 0);
+        meanwhile();
+        ::inotify_rm_watch(opened.get(), watched);
+        char events[4096];
+        bool out = false;
+        for (ssize_t got; (got = ::read(opened.get(), events, sizeof events)) > 0;) {
+            struct inotify_event first {};
+            std::memcpy(&first, events, sizeof first);
+            out = out || (first.mask & IN_OPEN) != 0;
+        }
+        return out;
+    };
+    tell_again();
+    CHECK(!was_opened([&] { CHECK(dir.fetch(*transport).empty()); }));
+    write_file(file, R"({"type":"noop","args":[],"queue":"default"})");
+    CHECK(was_opened([&] { CHECK(dir.fetch_one(*transport).id == "a"); }));
+}
+#endif
+
+// ---- claiming ----
+
+TEST_CASE("spool: what lies under a job's name among our claimed files costs one line, and no other job") {
+    for (const bool any_file : {false, true}) {
+        for (const bool folder : {false, true}) {
+            CAPTURE(any_file);
+            CAPTURE(folder);
+            spool_dir dir;
+            dir.options.any_file = any_file;
+            const auto transport = dir.open();
+            const fs::path stray = dir.path / "processing" / dir.names("processing").front() / "a";
+            if (folder) {
+                fs::create_directories(stray / "x");
+            } else {
+                write_file(stray, "put there by somebody");
+            }
+            dir.put("a", R"({"type":"noop","args":[]})");
+            dir.put("b", R"({"type":"noop","args":[]})");
+            CHECK(dir.fetch_one(*transport).id == "b");
+            for (int i = 0; i < 3; ++i) CHECK(dir.fetch(*transport).empty());
+            CHECK(dir.told(spool_event::kind::refused) == 1);
+            CHECK(fs::exists(folder ? stray / "x" : stray));
+            const auto other = dir.open();
+            CHECK(dir.fetch_one(*other).id == "a");
+        }
+    }
+}
+
+TEST_CASE("spool: nothing is claimed once it is no longer wanted, also in the middle") {
+    spool_dir dir;
+    const auto transport = dir.open();
+    for (const char* name : {"a", "b", "c"}) dir.put(name, R"({"type":"noop","args":[]})");
+    fetch_request request = dir.asking(3);
+    request.still_wanted = [] { return false; };
+    const auto refused = transport->fetch(request, deadline_after(1s));
+    REQUIRE(!refused);
+    CHECK(refused.error().code == errc::cancelled);
+    CHECK(dir.names("request").size() == 3);
+    CHECK(dir.owners() == 1);
+
+    // Asked before each: what was claimed before it changed is returned.
+    int asked = 0;
+    request.still_wanted = [&] { return ++asked <= 2; };
+    const auto some = transport->fetch(request, deadline_after(1s));
+    REQUIRE(some);
+    CHECK(some->size() == 1);
+    CHECK(dir.names("request").size() == 2);
+}
+
+TEST_CASE(
+    "spool: a file exchanged or changed between the look and the claim is not taken for what was seen") {
+    for (const bool exchanged : {true, false}) {
+        CAPTURE(exchanged);
+        spool_dir dir;
+        const auto transport = dir.open();
+        dir.put("a", R"({"type":"seen","args":[]})");
+        fetch_request request = dir.asking();
+        int asked = 0;
+        request.still_wanted = [&] {
+            if (++asked != 2) return true;  // the second time is right before the claim
+            if (exchanged) {
+                dir.put("a", R"({"type":"other","args":[]})");
+            } else {
+                std::ofstream(dir.path / "request/a") << R"({"type":"longer","args":[]})";
+            }
+            return true;
+        };
+        const auto got = transport->fetch(request, deadline_after(1s));
+        REQUIRE(got);
+        CHECK(got->empty());
+        CHECK(dir.names("request") == names{"a"});
+        CHECK(dir.fetch_one(*transport).type == (exchanged ? "other" : "longer"));
+    }
+}
+
+TEST_CASE("spool: a deadline that has passed claims nothing") {
+    spool_dir dir;
+    const auto transport = dir.open();
+    dir.put("a", R"({"type":"noop","args":[]})");
+    const auto answer = transport->fetch(dir.asking(), steady_clock::now() - 1s);
+    CHECK(!answer);
+    CHECK(dir.names("request") == names{"a"});
+    CHECK(dir.fetch(*transport).size() == 1);
+}
+
+TEST_CASE("spool: several transports on one directory, several threads each: every job is had once") {
+    spool_dir dir;
+    constexpr int jobs = 400;
+    { const auto makes_it = dir.open(); }
+    for (int i = 0; i < jobs; ++i)
+        write_file(dir.path / "request" / ("j" + std::to_string(i)), R"({"type":"noop","args":[]})");
+    std::mutex mutex;
+    std::multiset<std::string> had;
+    std::vector<std::unique_ptr<spool_transport>> transports;
+    for (int i = 0; i < 4; ++i) transports.push_back(dir.open());
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 8; ++i) {
+        threads.emplace_back([&, i] {
+            spool_transport& own = *transports[static_cast<std::size_t>(i % 4)];
+            for (;;) {
+                const auto got = own.fetch(dir.asking(3), deadline_after(20s));
+                if (!got || got->empty()) return;
+                for (const job& each : *got) {
+                    {
+                        const std::lock_guard<std::mutex> held(mutex);
+                        had.insert(each.id);
+                    }
+                    static_cast<void>(own.ack({each.id, ""}, deadline_after(20s)));
+                }
+            }
+        });
+    }
+    for (std::thread& each : threads) each.join();
+    CHECK(had.size() == jobs);
+    CHECK(std::set<std::string>(had.begin(), had.end()).size() == jobs);
+    CHECK(dir.names("done").size() == jobs);
+    CHECK(dir.names("request").empty());
+}
+
+TEST_CASE("spool: heartbeats renew what is held, and nothing else") {
+    spool_dir dir;
+    const auto transport = dir.open();
+    dir.put("a", R"({"type":"noop","args":[]})");
+    dir.fetch_one(*transport);
+    const auto answer = transport->heartbeat({&dir.worker, "running", {"a", "b"}}, deadline_after(1s));
+    REQUIRE(answer);
+    CHECK(answer->extends("a"));
+    CHECK(!answer->extends("b"));
+}

@@ -1,0 +1,790 @@
+// spool_transport: dead workers, full and read-only disks, and folders that are taken away.
+#include <fcntl.h>
+#ifdef __linux__
+#include <linux/fs.h>
+#endif
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#endif
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "spool_dir.hpp"
+
+using namespace spool_test;
+
+// ---- dead workers ----
+
+namespace {
+
+// Nothing can be moved into it, by nobody. Not everywhere to be had.
+class immutable_folder {
+  public:
+    explicit immutable_folder(const fs::path& path)
+        : fd_(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+        set_ = change(true);
+    }
+    ~immutable_folder() { release(); }
+    explicit operator bool() const { return set_; }
+    void release() const { change(false); }
+
+  private:
+    bool change(bool on) const {
+#ifdef FS_IOC_SETFLAGS
+        int flags = 0;
+        if (::ioctl(fd_.get(), FS_IOC_GETFLAGS, &flags) != 0) return false;
+        flags = on ? flags | FS_IMMUTABLE_FL : flags & ~FS_IMMUTABLE_FL;
+        return ::ioctl(fd_.get(), FS_IOC_SETFLAGS, &flags) == 0;
+#else
+        static_cast<void>(on);
+        return false;
+#endif
+    }
+    const detail::unique_fd fd_;
+    bool set_ = false;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "spool: a dead worker's job comes back with its run counted and its checkpoint kept; a live one's does "
+    "not") {
+    for (const bool any_file : {false, true}) {
+        CAPTURE(any_file);
+        spool_dir dir;
+        dir.options.any_file = any_file;
+        const auto alive = dir.open();
+        dir.put("a", R"({"type":"noop","args":[]})");
+        dir.fetch_one(*alive);
+        {
+            const auto dead = dir.open();
+            dir.put("b", R"({"type":"noop","args":[]})");
+            dir.fetch_one(*dead);
+            CHECK(accept(dead->save_checkpoint({"b", "{\"at\":5}"}, deadline_after(1s))) ==
+                  settled::accepted);
+            CHECK(dir.owners() == 2);
+        }
+        CHECK(dir.owners() == 2);
+        const auto other = dir.open();
+        const std::vector<job> got = dir.fetch(*other, 5);
+        REQUIRE(got.size() == 1);
+        CHECK(got[0].id == "b");
+        CHECK(got[0].attempt == 2);
+        CHECK(member(got[0].meta_json, "checkpoint") == "{\"at\":5}");
+        CHECK(dir.told(spool_event::kind::recovered) == 1);
+        CHECK(dir.owners() == 2);  // alive and other
+        CHECK(accept(alive->ack({"a", ""}, deadline_after(1s))) == settled::accepted);
+    }
+}
+
+TEST_CASE("spool: a worker killed by SIGKILL is recovered by another process's kernel's word") {
+    spool_dir dir;
+    dir.options.retry_delays = {0ms};
+    { const auto makes_it = dir.open(); }
+    for (int run = 1; run <= 2; ++run) {
+        if (run == 1) dir.put("a", R"({"type":"noop","args":[]})");
+        int ready[2] = {-1, -1};
+        REQUIRE(::pipe(ready) == 0);
+        const pid_t child = ::fork();
+        if (child == 0) {
+            spool_transport transport(dir.options);
+            const bool opened = transport.open().has_value();
+            const auto got = transport.fetch(dir.asking(), deadline_after(10s));
+            const char said = opened && got && got->size() == 1 && got->front().attempt == run ? 'y' : 'n';
+            static_cast<void>(!::write(ready[1], &said, 1));
+            for (;;) ::pause();
+        }
+        char said = 0;
+        REQUIRE(::read(ready[0], &said, 1) == 1);
+        ::close(ready[0]);
+        ::close(ready[1]);
+        CHECK(said == 'y');
+        const auto other = dir.open();
+        CHECK(dir.fetch(*other).empty());  // it lives, and may be as slow as it likes
+        CHECK(dir.owners() == 2);
+        ::kill(child, SIGKILL);
+        REQUIRE(::waitpid(child, nullptr, 0) == child);
+    }
+    const auto other = dir.open();
+    CHECK(dir.fetch(*other).empty());  // both runs are used up
+    CHECK(dir.names("failed") == names{"a"});
+    CHECK(holds(dir.read("failed/a"), "worker_lost"));
+    CHECK(dir.owners() == 1);
+}
+
+TEST_CASE("spool: what a dead worker had decided is carried out, whatever was already done of it") {
+    const std::string job_text = R"({"type":"noop","args":[]})";
+    const std::string decided = R"({"type":"noop","args":[],"result":1})";
+    for (const char* end : {"done", "failed", "request"}) {
+        for (const bool still_there : {true, false}) {
+            CAPTURE(end);
+            CAPTURE(still_there);
+            spool_dir dir;
+            { const auto makes_it = dir.open(); }
+            const fs::path dead = dir.path / "processing" / "1-dead";
+            fs::create_directory(dead);
+            write_file(dead / ".owner", "{}");
+            if (still_there) write_file(dead / "a", job_text);
+            write_file(dead / ".claim.a", "");
+            write_file(dead / (std::string(".") + end + ".a"), decided);
+            write_file(dead / ".tmp.3", "half wri");
+            write_file(dead / ".checkpoint.a", "1");
+            const auto transport = dir.open();
+            dir.worker.queues = {"none of these"};
+            CHECK(dir.fetch(*transport, 5).empty());
+            CHECK(dir.names(end) == names{"a"});
+            CHECK(dir.read(std::string(end) + "/a") == decided);
+            CHECK(!fs::exists(dead));
+        }
+    }
+}
+
+TEST_CASE("spool: a dead worker's job that cannot be moved now is kept, decision and all, until it can") {
+    spool_dir dir;
+    { const auto makes_it = dir.open(); }
+    const immutable_folder done(dir.path / "done");
+    if (!done) {
+        MESSAGE("skipped: no folder can be made immutable here");
+        return;
+    }
+    const fs::path dead = dir.path / "processing" / "1-dead";
+    fs::create_directory(dead);
+    write_file(dead / ".owner", "{}");
+    write_file(dead / "a", R"({"type":"noop","args":[]})");
+    write_file(dead / ".claim.a", "");
+    write_file(dead / ".done.a", R"({"type":"noop","args":[],"result":1})");
+    write_file(dead / ".unknown", "of someone else");
+    const auto transport = dir.open();
+    for (int i = 0; i < 3; ++i) CHECK(dir.fetch(*transport).empty());
+    CHECK(fs::exists(dead / ".done.a"));
+    done.release();
+    CHECK(dir.fetch(*transport).empty());
+    CHECK(dir.names("done") == names{"a"});
+    CHECK(holds(dir.read("done/a"), "result"));
+    CHECK(fs::exists(dead / ".unknown"));  // what is not ours is not thrown away
+    fs::remove(dead / ".unknown");
+    CHECK(dir.fetch(*transport).empty());
+    CHECK(!fs::exists(dead));
+}
+
+TEST_CASE("spool: with any_file, too, dying between two steps of settling loses and doubles nothing") {
+    struct moment {
+        std::string what;
+        bool file;
+        const char* sidecar;  // in the dead worker's folder; null: none
+        const char* ends_in;
+        int runs;  // that count, where it is in request/
+    };
+    const moment moments[] = {
+        {"claimed, sidecar written first", true, "{\"attempt\":1}", "request", 1},
+        {"put there by a job's own command, and never claimed: it must not be run", true, nullptr, "failed",
+         0},
+        {"decided to fail it", true, "{\"attempt\":3,\"settled\":\"failed\",\"error\":{}}", "failed", 0},
+        {"decided to hand it back", true, "{\"attempt\":0,\"settled\":\"request\"}", "request", 0},
+        {"runs used up", true, "{\"attempt\":3}", "failed", 0},
+        {"sidecar unreadable", true, "{\"atte", "request", 0},
+    };
+    for (const moment& each : moments) {
+        CAPTURE(each.what);
+        spool_dir dir;
+        dir.options.any_file = true;
+        { const auto makes_it = dir.open(); }
+        const fs::path dead = dir.path / "processing" / "1-dead";
+        fs::create_directory(dead);
+        write_file(dead / ".owner", "{}");
+        if (each.file) write_file(dead / "a", odd_bytes);
+        if (each.sidecar != nullptr) write_file(dead / ".about.a", each.sidecar);
+        const auto transport = dir.open();
+        fetch_request nothing = dir.asking(5);
+        int asked = 0;
+        nothing.still_wanted = [&] { return ++asked == 1; };
+        static_cast<void>(transport->fetch(nothing, deadline_after(5s)));  // recovers, and claims nothing
+        CHECK(!fs::exists(dead));
+        CHECK(dir.names(each.ends_in) == names{"a"});
+        CHECK(dir.names("request").size() + dir.names("failed").size() + dir.names("done").size() == 1);
+        CHECK(dir.read(std::string(each.ends_in) + "/a") == odd_bytes);
+        if (std::string(each.ends_in) == "request") CHECK(dir.fetch_one(*transport).attempt == each.runs + 1);
+        const names about_it = each.sidecar == nullptr ? names{} : names{".about.a"};
+        if (std::string(each.ends_in) == "failed") CHECK(dir.hidden("failed") == about_it);
+    }
+}
+
+TEST_CASE("spool: what lies beside a dead worker's job without having been claimed is never a job") {
+    for (const bool any_file : {false, true}) {
+        CAPTURE(any_file);
+        spool_dir dir;
+        dir.options.any_file = any_file;
+        const std::string payout = R"({"type":"payout","args":[1000000]})";
+        {
+            const auto dead = dir.open();
+            dir.put("a", R"({"type":"noop","args":[]})");
+            const std::string path = spool_path(dir.fetch_one(*dead));
+            const fs::path beside = fs::path(path).parent_path();
+            write_file(path + ".out", payout);
+            write_file(path + ".log", "some text");
+            fs::create_symlink("/etc/passwd", path + ".link");
+            fs::create_directories(path + ".folder/x");
+            write_file(beside / ".request.evil", payout);
+            write_file(beside / ".tmp.1000", "");
+        }
+        const auto other = dir.open();
+        const std::vector<job> got = dir.fetch(*other, 10);
+        REQUIRE(got.size() == 1);
+        CHECK(got[0].id == "a");
+        CHECK(got[0].attempt == 2);
+        for (int i = 0; i < 3; ++i) CHECK(dir.fetch(*other, 10).empty());
+        CHECK(dir.names("request").empty());
+        CHECK(dir.names("failed") == names{"a.folder", "a.link", "a.log", "a.out"});
+        CHECK(dir.told(spool_event::kind::refused) == 4);
+        CHECK(dir.told(spool_event::kind::recovered) == 1);
+        CHECK(dir.told(spool_event::kind::unjudged) == 1);  // of the folder, which is not thrown away
+    }
+}
+
+TEST_CASE("spool: what cannot be read is in failed/ after one claim, also when its worker died of it") {
+    const std::pair<std::string, std::string> bad[] = {
+        {"{\"type\":\"noop\",\"args\":[\"" + std::string(12 << 20, 'x') + "\"]}", "longer than"},
+        {std::string(100000, '[') + std::string(100000, ']'), "nested"},
+        {"no JSON", "invalid JSON"}};
+    for (const auto& each : bad) {
+        const std::string& reason = each.second;
+        CAPTURE(reason);
+        spool_dir dir;
+        {
+            const auto dead = dir.open();
+            dir.put("a", each.first);
+            make_old(dir.path / "request" / "a");
+            CHECK(holds(dir.fetch_one(*dead).malformed, reason));
+        }
+        const auto other = dir.open();
+        CHECK(dir.fetch(*other, 5).empty());
+        CHECK(dir.names("request").empty());
+        CHECK(dir.names("failed") == names{"a"});
+        CHECK(fs::file_size(dir.path / "failed" / "a") == each.first.size());
+        const std::string about = dir.read("failed/.about.a");
+        CHECK(member(about, "attempt") == "1");
+        CHECK(holds(member(about, "error"), reason));
+        CHECK(dir.owners() == 1);
+    }
+}
+
+#ifdef __linux__
+// What the kernel is made to say here of the file system that the tests are on; 0: the truth.
+static std::uint32_t pretended_type = 0;
+
+// noexcept where the C library says so: glibc does, musl does not.
+extern "C" int fstatfs(int fd, struct statfs* out) noexcept(noexcept(::fstatfs(fd, out))) {
+#ifdef SYS_fstatfs64  // a 32-bit processor
+    const auto answer = static_cast<int>(::syscall(SYS_fstatfs64, fd, sizeof *out, out));
+#else
+    const auto answer = static_cast<int>(::syscall(SYS_fstatfs, fd, out));
+#endif
+    if (answer == 0 && pretended_type != 0) out->f_type = static_cast<decltype(out->f_type)>(pretended_type);
+    return answer;
+}
+
+TEST_CASE("spool: only on a file system of one machine is another boot's worker dead when its lock is free") {
+    struct kind {
+        std::uint32_t type;
+        bool local;
+    };
+    for (const kind each : {kind{0x47504653, false} /* GPFS */, kind{0x19830326, false} /* BeeGFS */,
+                            kind{0x20030528, false} /* OrangeFS */, kind{0x786f4256, false} /* vboxsf */,
+                            kind{0x6969, false} /* NFS */, kind{0x65735546, false} /* FUSE */,
+                            kind{0xef53, true} /* ext4 */, kind{0x58465342, true} /* XFS */,
+                            kind{0x9123683e, true} /* btrfs */, kind{0x01021994, true} /* tmpfs */,
+                            kind{0x794c7630, true} /* overlayfs */, kind{0x2fc12fc1, true} /* ZFS */}) {
+        CAPTURE(each.type);
+        spool_dir dir;
+        { const auto makes_it = dir.open(); }
+        const fs::path dead = dir.path / "processing" / "4711-00";
+        fs::create_directory(dead);
+        write_file(dead / ".owner", R"({"pid":4711,"boot_id":"another-node","host":"node-b"})");
+        write_file(dead / "a", R"({"type":"noop","args":[]})");
+        write_file(dead / ".claim.a", "");
+        const auto transport = dir.open();
+        pretended_type = each.type;
+        const std::vector<job> got = dir.fetch(*transport);
+        const std::vector<job> again = dir.fetch(*transport);
+        pretended_type = 0;
+        CHECK(got.size() == (each.local ? 1 : 0));
+        CHECK(again.empty());
+        CHECK(fs::exists(dead / "a") != each.local);
+        CHECK(dir.told(spool_event::kind::unjudged) == (each.local ? 0 : 1));
+    }
+}
+#endif
+
+// ---- fork() ----
+
+TEST_CASE("spool: a process that a dead worker's handler had forked does not keep its jobs") {
+    spool_dir dir;
+    { const auto makes_it = dir.open(); }
+    dir.put("a", R"({"type":"noop","args":[]})");
+    int held[2] = {-1, -1};   // the forked one lives until this is closed
+    int begun[2] = {-1, -1};  // it says here that it is through with fork(), which lets go of the lock
+    REQUIRE(::pipe(held) == 0);
+    REQUIRE(::pipe(begun) == 0);
+    const pid_t worker = ::fork();
+    if (worker == 0) {
+        spool_transport transport(dir.options);
+        const bool opened = transport.open().has_value();
+        const auto got = transport.fetch(dir.asking(), deadline_after(10s));
+        const pid_t forked = opened && got && got->size() == 1 ? ::fork() : -1;
+        char byte = 0;
+        if (forked == 0) {
+            ::close(held[1]);
+            static_cast<void>(!::write(begun[1], &byte, 1));
+            static_cast<void>(!::read(held[0], &byte, 1));
+        }
+        ::_exit(forked == 0 || (forked > 0 && ::read(begun[0], &byte, 1) == 1) ? 0 : 1);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(worker, &status, 0) == worker);
+    CHECK(status == 0);
+    const auto other = dir.open();
+    CHECK(dir.fetch_one(*other).attempt == 2);
+    for (const int end : {held[0], held[1], begun[0], begun[1]}) ::close(end);
+}
+
+TEST_CASE("spool: who wants no job now still frees those of a dead worker, for others") {
+    spool_dir dir;
+    {
+        const auto dead = dir.open();
+        dir.put("a", R"({"type":"noop","args":[]})");
+        dir.fetch_one(*dead);
+    }
+    const auto other = dir.open();
+    fetch_request unwanted = dir.asking();
+    unwanted.still_wanted = [] { return false; };
+    CHECK(other->fetch(unwanted, deadline_after(10s)).error().code == errc::cancelled);
+    CHECK(dir.names("request") == names{"a"});
+}
+
+TEST_CASE("spool: in a forked process a transport claims into a folder of its own, and leaves the other's") {
+    spool_dir dir;
+    const auto transport = dir.open();
+    dir.put("a", R"({"type":"noop","args":[]})");
+    dir.put("b", R"({"type":"noop","args":[]})");
+    dir.fetch_one(*transport);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const auto got = transport->fetch(dir.asking(), deadline_after(10s));
+        const bool is_b = got && got->size() == 1 && got->front().id == "b";
+        const auto done = is_b ? transport->ack({"b", ""}, deadline_after(10s)) : settled::gone;
+        delete transport.get();
+        ::_exit(done && *done == settled::accepted ? 0 : 1);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    CHECK(dir.names("done") == names{"b"});
+    CHECK(dir.owners() == 1);
+    const auto other = dir.open();
+    CHECK(dir.fetch(*other).empty());  // a is held by the one that lives
+    CHECK(accept(transport->ack({"a", ""}, deadline_after(1s))) == settled::accepted);
+}
+
+TEST_CASE("spool: a folder of which nobody can say whose it is is left alone, and told once") {
+    spool_dir dir;
+    const auto transport = dir.open();
+    const fs::path odd = dir.path / "processing" / "somebody";
+    fs::create_directory(odd);
+    write_file(odd / "a", R"({"type":"noop","args":[]})");  // and no lock file
+    fs::create_symlink("/tmp", dir.path / "processing" / "link");
+    write_file(dir.path / "processing" / "file", "not a folder");
+    for (int i = 0; i < 3; ++i) CHECK(dir.fetch(*transport).empty());
+    CHECK(dir.told(spool_event::kind::unjudged) == 3);
+    CHECK(fs::exists(odd / "a"));
+    CHECK(dir.told(spool_event::kind::recovered) == 0);
+}
+
+TEST_CASE(
+    "spool: an empty folder without a lock is taken away when it is old, not while someone may be making "
+    "it") {
+    spool_dir dir;
+    const auto transport = dir.open();
+    fs::create_directory(dir.path / "processing" / "young");
+    fs::create_directory(dir.path / "processing" / "old");
+    make_old(dir.path / "processing" / "old");
+    CHECK(dir.fetch(*transport).empty());
+    CHECK(fs::exists(dir.path / "processing" / "young"));
+    CHECK(!fs::exists(dir.path / "processing" / "old"));
+}
+
+TEST_CASE("spool: a transport that ends without jobs leaves nothing behind") {
+    spool_dir dir;
+    {
+        const auto transport = dir.open();
+        dir.put("a", R"({"type":"noop","args":[]})");
+        dir.fetch_one(*transport);
+        CHECK(accept(transport->ack({"a", "1"}, deadline_after(1s))) == settled::accepted);
+        CHECK(dir.owners() == 1);
+    }
+    CHECK(dir.owners() == 0);
+    CHECK(dir.hidden("done").empty());
+    CHECK(dir.hidden("request").empty());
+}
+
+TEST_CASE("spool: the owner's record says who it is") {
+    spool_dir dir;
+    const auto transport = dir.open();
+    const std::string record = dir.read("processing/" + dir.names("processing").front() + "/.owner");
+    CHECK(member(record, "pid") == std::to_string(::getpid()));
+    for (const char* key : {"start_time", "boot_id", "pid_namespace", "host"})
+        CHECK(!member(record, key).empty());
+#if OJS_SHUTDOWN_USE_PROC
+    const std::string stat = read_file("/proc/self/stat");
+    const std::string started = member(record, "start_time");
+    CHECK(holds(stat, " " + started.substr(1, started.size() - 2) + " "));
+    CHECK(holds(member(record, "boot_id"), read_file("/proc/sys/kernel/random/boot_id").substr(0, 36)));
+    CHECK(holds(member(record, "pid_namespace"), "pid:["));
+#endif
+}
+
+// ---- trouble ----
+
+namespace {
+
+// A file system of 64 KiB, if we may mount one.
+class small_disk {
+  public:
+    small_disk() { mounted_ = ::mount("spool", at_.path().c_str(), "tmpfs", 0, "size=64k,mode=0700") == 0; }
+    ~small_disk() {
+        if (mounted_) ::umount2(at_.path().c_str(), MNT_DETACH);
+    }
+    explicit operator bool() const { return mounted_; }
+    const fs::path& path() const { return at_.path(); }
+    bool set_read_only(bool on) const {
+        const unsigned long flags = MS_REMOUNT | (on ? static_cast<unsigned long>(MS_RDONLY) : 0);
+        return ::mount(nullptr, at_.path().c_str(), nullptr, flags, nullptr) == 0;
+    }
+    // To the last byte.
+    void fill() const { std::ofstream(at_.path() / "filler") << std::string(1 << 20, 'x'); }
+    void make_room() const { fs::remove(at_.path() / "filler"); }
+
+  private:
+    temporary_folder at_;
+    bool mounted_ = false;
+};
+
+// No descriptor can be opened for as long as this lives.
+class no_descriptors {
+  public:
+    no_descriptors() {
+        ::getrlimit(RLIMIT_NOFILE, &before_);
+        rlimit none = before_;
+        none.rlim_cur = 0;
+        ::setrlimit(RLIMIT_NOFILE, &none);
+    }
+    ~no_descriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+  private:
+    rlimit before_{};
+};
+
+}  // namespace
+
+TEST_CASE("spool: on a full disk nothing is lost, the error says so, and it goes on when there is room") {
+    const small_disk disk;
+    if (!disk) {
+        MESSAGE("skipped: no file system can be mounted here");
+        return;
+    }
+    spool_dir dir(disk.path() / "spool");
+    const auto transport = dir.open();
+    const std::string text = R"({"type":"noop","args":[]})";
+    for (const char* name : {"a", "b", "c"}) dir.put(name, text);
+    REQUIRE(dir.fetch(*transport, 3).size() == 3);
+    disk.fill();
+    const auto refused = transport->fail({"a", boom(), false, ""}, deadline_after(1s));
+    REQUIRE(!refused);
+    CHECK(refused.error().code == errc::unavailable);
+    CHECK(refused.error().sys_errno == ENOSPC);
+    CHECK(holds(refused.error().text, "No space left"));
+    CHECK(!transport->save_checkpoint({"b", "1"}, deadline_after(1s)));
+    CHECK(dir.names("request").empty());
+    CHECK(dir.names("done").empty());
+    CHECK(dir.told(spool_event::kind::result_dropped) == 0);
+    const auto answer = transport->heartbeat({&dir.worker, "running", {"a", "b", "c"}}, deadline_after(1s));
+    CHECK(answer->jobs_extended.size() == 3);  // all still ours
+    // What needs no room works.
+    CHECK(accept(transport->ack({"b", ""}, deadline_after(1s))) == settled::accepted);
+    CHECK(accept(transport->fail(hand_back("c"), deadline_after(1s))) == settled::accepted);
+    CHECK(dir.fetch_one(*transport).id == "c");
+    CHECK(!spool_enqueue(dir.path.string(), {"noop", "[]", "default", 0, ""}));
+    CHECK(dir.names("request").empty());
+    CHECK(dir.hidden("request").empty());
+
+    disk.make_room();
+    CHECK(accept(transport->fail({"a", boom(), false, ""}, deadline_after(1s))) == settled::accepted);
+    CHECK(accept(transport->ack({"c", "\"result\""}, deadline_after(1s))) == settled::accepted);
+    CHECK(dir.names("request") == names{"a"});
+    CHECK(member(dir.read("request/a"), "attempt") == "1");
+    CHECK(dir.names("done") == names{"b", "c"});
+    CHECK(member(dir.read("done/c"), "result") == "\"result\"");
+}
+
+TEST_CASE(
+    "spool: a completed job is settled without its result where there is no room for that, and it is said") {
+    const small_disk disk;
+    if (!disk) {
+        MESSAGE("skipped: no file system can be mounted here");
+        return;
+    }
+    spool_dir dir(disk.path() / "spool");
+    const auto transport = dir.open();
+    dir.put("a", R"({"type":"noop","args":[]})");
+    dir.fetch_one(*transport);
+    disk.fill();
+    CHECK(accept(transport->ack({"a", "\"result\""}, deadline_after(1s))) == settled::accepted);
+    CHECK(dir.names("done") == names{"a"});
+    CHECK(member(dir.read("done/a"), "result").empty());
+    CHECK(dir.told(spool_event::kind::result_dropped) == 1);
+    CHECK(dir.hidden("done").empty());
+    disk.make_room();
+    CHECK(accept(transport->ack({"a", "\"result\""}, deadline_after(1s))) == settled::gone);
+    CHECK(dir.told(spool_event::kind::result_dropped) == 1);
+}
+
+TEST_CASE("spool: with any_file a full disk keeps a job from being claimed, which is then done later") {
+    const small_disk disk;
+    if (!disk) {
+        MESSAGE("skipped: no file system can be mounted here");
+        return;
+    }
+    spool_dir dir(disk.path() / "spool");
+    dir.options.any_file = true;
+    const auto transport = dir.open();
+    dir.put("a", odd_bytes);
+    disk.fill();
+    const auto refused = transport->fetch(dir.asking(), deadline_after(1s));
+    REQUIRE(!refused);
+    CHECK(refused.error().sys_errno == ENOSPC);
+    CHECK(dir.names("request") == names{"a"});
+    disk.make_room();
+    CHECK(dir.fetch_one(*transport).attempt == 1);
+}
+
+TEST_CASE("spool: on a read-only file system there is a clear error, and nothing is lost") {
+    const small_disk disk;
+    if (!disk) {
+        MESSAGE("skipped: no file system can be mounted here");
+        return;
+    }
+    spool_dir dir(disk.path() / "spool");
+    const auto transport = dir.open();
+    for (const char* name : {"a", "b"}) dir.put(name, R"({"type":"noop","args":[]})");
+    dir.fetch_one(*transport);
+    REQUIRE(disk.set_read_only(true));
+    const auto refused = transport->fetch(dir.asking(), deadline_after(1s));
+    REQUIRE(!refused);
+    CHECK(refused.error().code == errc::unavailable);
+    CHECK(holds(refused.error().text, "Read-only file system"));
+    CHECK(!transport->ack({"a", ""}, deadline_after(1s)));
+    CHECK(!transport->fail({"a", boom(), false, ""}, deadline_after(1s)));
+    spool_transport other(dir.options);
+    const auto opened = other.open();
+    REQUIRE(!opened);
+    CHECK(holds(opened.error().text, "Read-only file system"));
+    REQUIRE(disk.set_read_only(false));
+    CHECK(accept(transport->ack({"a", ""}, deadline_after(1s))) == settled::accepted);
+    CHECK(dir.fetch_one(*transport).id == "b");
+}
+
+TEST_CASE("spool: folders on different file systems are refused from the start") {
+    temporary_folder at;
+    {
+        spool_dir makes_it(at.path() / "spool");
+        static_cast<void>(makes_it.open());
+    }
+    const fs::path done = at.path() / "spool" / "done";
+    if (::mount("spool", done.c_str(), "tmpfs", 0, "size=64k,mode=0700") != 0) {
+        MESSAGE("skipped: no file system can be mounted here");
+        return;
+    }
+    spool_options options;
+    options.directory = (at.path() / "spool").string();
+    spool_transport transport(options);
+    const auto opened = transport.open();
+    ::umount2(done.c_str(), MNT_DETACH);
+    REQUIRE(!opened);
+    CHECK(holds(opened.error().text, "done is on another file system"));
+}
+
+TEST_CASE("spool: without a free descriptor nothing is lost, and what needs none still works") {
+    spool_dir dir;
+    const auto transport = dir.open();
+    for (const char* name : {"a", "b", "c"}) dir.put(name, R"({"type":"noop","args":[]})");
+    REQUIRE(dir.fetch(*transport, 2).size() == 2);
+    result<std::vector<job>> fetched = std::vector<job>();
+    result<settled> failed = settled::accepted;
+    result<settled> acked = settled::gone;
+    {
+        const no_descriptors now;
+        fetched = transport->fetch(dir.asking(), deadline_after(1s));
+        failed = transport->fail({"a", boom(), false, ""}, deadline_after(1s));
+        acked = transport->ack({"b", ""}, deadline_after(1s));
+    }
+    REQUIRE(!fetched);
+    CHECK(fetched.error().code == errc::unavailable);
+    CHECK(holds(fetched.error().text, std::strerror(EMFILE)));
+    REQUIRE(!failed);
+    CHECK(failed.error().sys_errno == EMFILE);
+    CHECK(accept(acked) == settled::accepted);
+    CHECK(dir.names("request") == names{"c"});
+    CHECK(dir.fetch_one(*transport).id == "c");
+    CHECK(accept(transport->fail({"a", boom(), false, ""}, deadline_after(1s))) == settled::accepted);
+    CHECK(dir.names("request") == names{"a"});
+}
+
+TEST_CASE("spool: a directory that is taken away is an error until it is back; what is in it is not lost") {
+    spool_dir dir;
+    const auto transport = dir.open();
+    dir.put("a", R"({"type":"noop","args":[]})");
+    dir.fetch_one(*transport);
+    const fs::path away = dir.path.string() + ".away";
+    fs::rename(dir.path, away);
+    for (int i = 0; i < 2; ++i) {
+        const auto refused = transport->fetch(dir.asking(), deadline_after(1s));
+        REQUIRE(!refused);
+        CHECK(refused.error().code == errc::unavailable);
+        CHECK(holds(refused.error().text, "No such file or directory"));
+        CHECK(!fs::exists(dir.path));  // it may be a volume that is not mounted: nothing is made in its place
+    }
+    fs::rename(away, dir.path);
+    dir.put("b", R"({"type":"noop","args":[]})");
+    CHECK(dir.fetch_one(*transport).id == "b");
+    CHECK(accept(transport->ack({"a", ""}, deadline_after(1s))) == settled::accepted);
+    CHECK(dir.names("done") == names{"a"});
+}
+
+TEST_CASE("spool: a folder that is taken away is made anew, and no job in hand is given up for it") {
+    for (const char* folder : {"done", "failed", "request"}) {
+        CAPTURE(folder);
+        spool_dir dir;
+        const auto transport = dir.open();
+        dir.put("a", R"({"type":"noop","args":[]})");
+        dir.fetch_one(*transport);
+        fs::remove_all(dir.path / folder);
+        const auto settle = [&]() -> result<settled> {
+            if (std::string(folder) == "done") return transport->ack({"a", ""}, deadline_after(1s));
+            if (std::string(folder) == "failed")
+                return transport->fail({"a", boom(false), false, ""}, deadline_after(1s));
+            return transport->fail(hand_back("a"), deadline_after(1s));
+        };
+        const auto refused = settle();
+        REQUIRE(!refused);
+        CHECK(refused.error().code == errc::unavailable);
+        CHECK(dir.fetch(*transport).empty());
+        CHECK(accept(settle()) == settled::accepted);
+        CHECK(dir.names(folder) == names{"a"});
+    }
+}
+
+TEST_CASE(
+    "spool: with its own folder taken away a transport goes on in a new one, and what it held is gone") {
+    spool_dir dir;
+    const auto transport = dir.open();
+    for (const char* name : {"a", "b"}) dir.put(name, R"({"type":"noop","args":[]})");
+    dir.fetch_one(*transport);
+    fs::remove_all(dir.path / "processing");
+    CHECK(!transport->fetch(dir.asking(), deadline_after(1s)));  // it wanted to claim b into it
+    CHECK(dir.fetch_one(*transport).id == "b");
+    CHECK(accept(transport->ack({"a", ""}, deadline_after(1s))) == settled::gone);
+    CHECK(accept(transport->ack({"b", ""}, deadline_after(1s))) == settled::accepted);
+}
+
+TEST_CASE("spool: what cannot be a spool directory is a clear error, and nothing is made") {
+    temporary_folder at;
+    write_file(at.path() / "file", "");
+    for (const char* made : {"odd", "linked"}) make_folder(at.path() / made);
+    write_file(at.path() / "odd" / "done", "");
+    fs::create_directory_symlink("/tmp", at.path() / "linked" / "processing");
+    const std::string at_path = at.path().string();
+    struct attempt {
+        std::string directory;
+        std::string text;
+    };
+    std::vector<attempt> attempts = {{"", "no directory"},
+                                     {at_path + "/file", "Not a directory"},
+                                     {at_path + "/file/spool", "Not a directory"},
+                                     {at_path + "/none/spool", "No such file"},
+                                     {at_path + "/odd", "not a directory"},
+                                     {at_path + "/linked", "not a directory"},
+                                     {std::string("a\0b", 3), "NUL"},
+                                     {std::string(5000, 'x'), "name too long"}};
+    if (::geteuid() == 0) {
+        make_folder(at.path() / "foreign");
+        make_folder(at.path() / "foreign" / "failed");
+        REQUIRE(::chown((at.path() / "foreign" / "failed").c_str(), 12345, 12345) == 0);
+        attempts.push_back({at_path + "/foreign", "belongs to user 12345"});
+        fs::create_directory(at.path() / "foreign-root");
+        REQUIRE(::chown((at.path() / "foreign-root").c_str(), 12345, 12345) == 0);
+        attempts.push_back({at_path + "/foreign-root", "belongs to user 12345"});
+        fs::create_directory(at.path() / "link-goal");
+        fs::create_directory_symlink(at.path() / "link-goal", at.path() / "foreign-link");
+        REQUIRE(::lchown((at.path() / "foreign-link").c_str(), 12345, 12345) == 0);
+        attempts.push_back({at_path + "/foreign-link", "a link of user 12345"});
+        attempts.push_back({at_path + "/foreign-link/", "a link of user 12345"});
+    }
+    for (const attempt& each : attempts) {
+        CAPTURE(each.directory);
+        spool_options options;
+        options.directory = each.directory;
+        spool_transport transport(options);
+        const auto opened = transport.open();
+        REQUIRE(!opened);
+        CHECK_MESSAGE(holds(opened.error().text, each.text), opened.error().text);
+        worker_identity who;
+        fetch_request request;
+        request.worker = &who;
+        CHECK(!transport.fetch(request, deadline_after(1s)));
+        CHECK(accept(transport.ack({"a", ""}, deadline_after(1s))) == settled::gone);
+        const auto put = spool_enqueue(each.directory, {"noop", "[]", "default", 0, ""});
+        REQUIRE(!put);
+        CHECK_MESSAGE(holds(put.error().text, each.text), put.error().text);
+    }
+    CHECK(!fs::exists(at.path() / "none"));
+}
+
+TEST_CASE(
+    "spool: a directory, or a folder in it, that others may write to is refused, whatever else it says") {
+    for (const char* folder : {".", "request", "processing", "done", "failed"}) {
+        for (const mode_t mode : {0770, 0707, 0777, 01777, 02770}) {
+            CAPTURE(folder);
+            CAPTURE(mode);
+            spool_dir dir;
+            { const auto makes_it = dir.open(); }
+            REQUIRE(::chmod((dir.path / folder).c_str(), mode) == 0);
+            spool_transport transport(dir.options);
+            const auto opened = transport.open();
+            REQUIRE(!opened);
+            CHECK_MESSAGE(holds(opened.error().text, "may write to it"), opened.error().text);
+            CHECK(!spool_enqueue(dir.path.string(), {"noop", "[]", "default", 0, ""}));
+            REQUIRE(::chmod((dir.path / folder).c_str(), 0755) == 0);
+            CHECK(transport.open());
+        }
+    }
+}
+
+TEST_CASE("spool: a directory given by a relative path is still found after the program has gone elsewhere") {
+    spool_dir dir;
+    const fs::path before = fs::current_path();
+    fs::current_path(dir.path.parent_path());
+    dir.options.directory = "spool";
+    const auto transport = dir.open();
+    fs::current_path(before);
+    dir.put("a", R"({"type":"noop","args":[]})");
+    const job claimed = dir.fetch_one(*transport);
+    CHECK(fs::exists(spool_path(claimed)));
+    CHECK(accept(transport->ack({"a", ""}, deadline_after(1s))) == settled::accepted);
+}

@@ -1,0 +1,179 @@
+// Schemes of URLs that a program adds, and what is said of those that nobody added.
+#include <atomic>
+#include <new>
+
+#include "recorder.hpp"
+#include "text.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
+using test::holds;
+
+namespace {
+
+// Counts those that live.
+class counted_queue : public memory_transport {
+  public:
+    explicit counted_queue(std::atomic<int>& alive) : alive_(alive) { ++alive_; }
+    ~counted_queue() override { --alive_; }
+
+  private:
+    std::atomic<int>& alive_;
+};
+
+// What start() says with this URL, a handler and the schemes that `change` adds.
+template <class Change>
+result<void> start_with(const std::string& url, Change change) {
+    worker_options options = recorder::options();
+    options.url = url;
+    change(options);
+    worker worker(options);
+    worker.register_handler("work", [](job_context&) {});
+    return worker.start();
+}
+
+void none(worker_options& /*options*/) {}
+
+transport_scheme scheme(const char* name, result<transport_ref> opened) {
+    return {name, [opened](const transport_setup&) { return opened; }, nullptr};
+}
+
+result<worker_options> from_url(const char* url) {
+    return worker_options::from_environment(
+        [url](const char* name) { return std::string(name) == "OJS_URL" ? url : nullptr; }, "/nonexistent");
+}
+
+void check_refused(const result<void>& started, errc code, const std::string& part) {
+    REQUIRE(!started);
+    CAPTURE(started.error().text);
+    CHECK(started.error().code == code);
+    CHECK(holds(started.error().text, part));
+}
+
+}  // namespace
+
+TEST_CASE(
+    "scheme: one that a program adds opens the transport, with all it needs, and a copy of the options has "
+    "it") {
+    std::atomic<int> alive{0};
+    recorder::event done;
+    std::vector<log_record> logged;
+    std::string address;
+    std::string worker_id;
+    result<worker_options> read = from_url("Queue+1:a:b//c");
+    REQUIRE(read);
+    read->log.hook = [&logged](const log_record& record) { logged.push_back(record); };
+    read->worker_id = "me";
+    read->auth_token = "canary-token";
+    read->transports.add({"queue+1",
+                          [&](const transport_setup& setup) -> result<transport_ref> {
+                              address = std::string(setup.address);
+                              worker_id = setup.worker.worker_id + setup.options.worker_id;
+                              setup.log({log_level::warn, "opened", {{"token", "canary-token"}}, {}});
+                              const transport_ref made = make_transport<counted_queue>(alive);
+                              static_cast<counted_queue&>(*made).push("work");
+                              return made;
+                          },
+                          nullptr});
+    CHECK(validate(*read));
+    const worker_options copy = *read;
+    {
+        worker worker(copy);
+        worker.register_handler("work", [&done](job_context&) { done.set(); });
+        CHECK(alive == 0);
+        REQUIRE(worker.start());
+        REQUIRE(done.wait());
+        REQUIRE(worker.stop(recorder::guard));
+        CHECK(worker.report().completed == 1);
+        CHECK(alive == 1);
+    }
+    CHECK(alive == 0);
+    CHECK(address == "a:b//c");
+    CHECK(worker_id == "meme");
+    REQUIRE(!logged.empty());
+    CHECK(logged.front().message == "opened");
+    CHECK(logged.front().worker_id == "me");
+    CHECK(logged.front().fields.front().value == "***");
+}
+
+TEST_CASE("scheme: the last one added under a name counts, before a built-in one too") {
+    const error first{errc::system, 0, "first"};
+    const error second{errc::unreachable, 7, "second"};
+    for (const char* url : {"q:", "http://host", "memory:"}) {
+        const std::string name = std::string(url).substr(0, std::string(url).find(':'));
+        const result<void> started = start_with(url, [&](worker_options& options) {
+            options.transports.add(scheme(name.c_str(), first));
+            options.transports.add(scheme(name.c_str(), second));
+        });
+        check_refused(started, errc::unreachable, std::string("url '") + url + "': second");
+        CHECK(started.error().sys_errno == 7);
+    }
+}
+
+TEST_CASE("scheme: one that opens nothing, or throws, ends the start with an error") {
+    const auto add = [](transport_scheme added) {
+        return [added](worker_options& options) { options.transports.add(added); };
+    };
+    check_refused(start_with("q:", add({"q", nullptr, nullptr})), errc::invalid_argument,
+                  "opens no transport");
+    check_refused(start_with("q:", add(scheme("q", transport_ref()))), errc::invalid_argument,
+                  "opens no transport");
+    const auto thrower = [](const transport_setup&) -> result<transport_ref> { throw 1; };
+    check_refused(start_with("q:", add({"q", thrower, nullptr})), errc::invalid_argument,
+                  "threw an exception");
+    const auto hungry = [](const transport_setup&) -> result<transport_ref> { throw std::bad_alloc(); };
+    check_refused(start_with("q:", add({"q", hungry, nullptr})), errc::unavailable, "out of memory");
+}
+
+TEST_CASE(
+    "scheme: the environment may name one that is added later; without it the start says what there is") {
+    for (const char* url : {"other:x", "localhost:80", "spool:/dir", "SPOOL:", "a+b-c.d:"}) {
+        CAPTURE(url);
+        CHECK(from_url(url));
+    }
+    for (const char* url : {"", "nonsense", ":x", "1a:x", "a b:x", "http:x", "memory:x", "unix:x"})
+        CHECK_MESSAGE(!from_url(url), url);
+    const auto adds = [](worker_options& options) {
+        options.transports.add(scheme("mine", transport_ref()));
+    };
+    check_refused(
+        start_with("other:x", adds), errc::invalid_argument,
+        "url 'other:x': no transport has this scheme; there are http:, https:, unix:, memory:, mine:");
+    check_refused(start_with("Spool:/dir", none), errc::unsupported,
+                  "needs ojs_spool.hpp: include it, and call options->transports.add(ojs::spool())");
+    check_refused(start_with("", none), errc::invalid_argument, "no transport has this scheme");
+    check_refused(start_with("memory:x", none), errc::invalid_argument, "nothing may follow memory:");
+    check_refused(start_with("other://me:pa55@h", none), errc::invalid_argument, "(not shown");
+    for (const char* url : {"other:x", "spool:/dir", "", "memory:x"}) {
+        CAPTURE(url);
+        worker_options options;
+        options.url = url;
+        const result<void> valid = validate(options);
+        REQUIRE(!valid);
+        CHECK(valid.error().text == start_with(url, none).error().text);
+    }
+}
+
+TEST_CASE("scheme: run() answers 64 for a scheme that nobody added") {
+    worker_options options = recorder::options();
+    options.url = "spool:/dir";
+    std::string said;
+    options.log.level = log_level::error;
+    options.log.hook = [&said](const log_record& record) {
+        said += format_log_record(record, log_format::text);
+    };
+    worker worker(options);
+    worker.register_handler("work", [](job_context&) {});
+    CHECK(worker.run() == exit_status::usage);
+    CHECK(holds(said, "ojs_spool.hpp"));
+}
+
+TEST_CASE("scheme: with a transport of its own a worker does not look at the URL") {
+    recorder::transport wire;
+    worker_options options = recorder::options();
+    options.url = "other:x";
+    worker worker(options, wire);
+    worker.register_handler("work", [](job_context&) {});
+    REQUIRE(worker.start());
+    CHECK(worker.stop(recorder::guard));
+}
