@@ -142,6 +142,8 @@ result<std::string> spool_enqueue(const std::string& directory, const spool_job&
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 
+#include <sys/file.h>
+
 // ==== spool/detail/files.ipp ====
 
 // What a spool directory asks of the file system: safe reading, crash-safe writing, moving without overwriting.

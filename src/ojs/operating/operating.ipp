@@ -25,8 +25,9 @@ class operating_part final : public worker_part {
     }
 
     void on_phase(const lifecycle_state& state) override {
-        if (counted_) counted_->phase_began(state.phase);
-        if (!detail::exchange(draining_, state.phase >= phase::draining) && draining_) {
+        const phase before = detail::exchange(phase_, state.phase);
+        if (counted_ && before != state.phase) counted_->phase_began(state.phase);
+        if (before < phase::draining && state.phase >= phase::draining) {
             service_.stopping(service_text());
         } else {
             report_service();
@@ -72,7 +73,7 @@ class operating_part final : public worker_part {
     running_worker_ref worker_;
     logger log_;
     service_report service_{log_};  // of the supervising thread
-    bool draining_ = false;         // the same
+    phase phase_ = phase::running;  // the same
     ref<worker_metrics> counted_;   // none: no health server; set in start() only, as abandoned threads count
     ref<health_answers> answers_;
     result<http_server> server_ = error{};

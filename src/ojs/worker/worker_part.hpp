@@ -28,8 +28,7 @@ class running_worker : public detail::ref_counted {
     virtual const worker_options& options() const noexcept = 0;
     virtual const worker_identity& identity() const noexcept = 0;
     virtual const std::vector<std::string>& job_types() const noexcept = 0;  // that have a handler
-    virtual bool owns_process()
-        const noexcept = 0;  // started by run(), which ends the process; not by start()
+    virtual bool owns_process() const noexcept = 0;  // it was started by run(), not by start()
 
     virtual ojs::phase phase() const noexcept = 0;
     virtual bool connected() const noexcept = 0;  // the backend has answered
@@ -45,10 +44,10 @@ class running_worker : public detail::ref_counted {
     // The same of everything: the drain, stop_timeout, and the steps of worker::on_shutdown().
     virtual time_point stop_deadline() const noexcept = 0;
 
-    // As by a signal or by worker::quiet(); false: it changed nothing.
-    virtual bool apply(event request, cause why) = 0;
-    virtual void wake() = 0;  // calls worker_part::on_turn() soon
-    virtual void log(log_record record) const = 0;
+    virtual bool apply(event request,
+                       cause why) = 0;              // to the worker's own lifecycle, see lifecycle::apply()
+    virtual void wake() = 0;                        // worker_part::on_turn() is called soon
+    virtual void log(log_record record) const = 0;  // adds the worker's id, and masks its tokens
 };
 using running_worker_ref = detail::ref<running_worker>;
 
@@ -57,6 +56,7 @@ enum class fetch_status : std::uint8_t { jobs, empty, failed };
 // Where a settlement asked the backend to put its job.
 enum class settled_state : std::uint8_t { completed, retryable, discarded, available };
 
+// Of a job that was started, and that the backend has accepted. The texts are valid during the call.
 struct job_settlement {
     std::string_view queue;
     std::string_view type;  // empty: it has no handler
@@ -64,8 +64,8 @@ struct job_settlement {
     steady_clock::duration duration{0};  // since it was claimed
 };
 
-// Derive from it, override what you need, and give worker_options::parts a factory. The calls come in the order of these
-// functions. Exceptions are logged. No function may destroy the worker or wait for its end.
+// Derive from it, override what you need, and give worker_options::parts a factory. An exception is logged. No function may
+// destroy the worker or wait for its end.
 class worker_part {
   public:
     worker_part() = default;
@@ -74,24 +74,24 @@ class worker_part {
     virtual ~worker_part() = default;
 
     // Before the first thread and the first request. An error or an exception ends the start: run() returns 64. The part may
-    // keep `worker` until stop().
+    // keep references to `worker` until stop().
     virtual result<void> start(const running_worker_ref& worker) = 0;
 
-    // From the supervising thread, which must not block: first in phase::running, then after every change of phase.
+    // From the supervising thread, which must not block: once the worker runs, then after every change of phase.
     virtual void on_phase(const lifecycle_state& /*state*/) {}
     // From the same thread, whenever it has woken up. Returns the time of the next call, at the latest.
     virtual time_point on_turn(time_point /*now*/) { return time_point::max(); }
     // A stuck job runs on `thread`: where it is, for the log. Empty: unknown. Returns by the deadline. From the same thread.
     virtual std::string stack_of(pthread_t /*thread*/, time_point /*deadline*/) { return {}; }
 
-    // From the threads that send requests, several at once. They end with the worker's destruction: abandoned threads may call
-    // them after stop().
+    // From the threads that send requests, several at once. Abandoned threads may call them after stop(), but not after the
+    // worker's destruction.
     virtual void on_heartbeat(bool /*answered*/) {}
     virtual void on_fetch(fetch_status /*status*/) {}
     virtual void on_job_settled(const job_settlement& /*job*/) {}
 
-    // The worker ends, or start() of any part failed. Returns by the deadline, and lets go of every reference to the worker.
-    // Once, from the thread that called start(). The worker deletes the part later, when no thread uses it.
+    // Once: the worker ends, from the supervising thread, or it could not start. Returns by the deadline, and lets go of every
+    // reference to the worker. The worker deletes the part later, when no thread uses it.
     virtual void stop(time_point deadline) = 0;
 };
 
@@ -100,7 +100,7 @@ struct worker_part_factory {
     function<worker_part*()> make;  // a new part for each start; the worker deletes it
 };
 
-// The parts that each worker made with these options gets. Copies are independent. Of one thread at a time.
+// The parts of every worker that is made with these options. Of one thread at a time.
 class worker_parts {
   public:
     // Replaces one of the same name.

@@ -26,9 +26,10 @@ struct draining_context {
     draining_server_options options;
     // An http_server: each connection has a thread waiting, so it goes as soon as it can, also one that may yet send a request.
     bool is_small = false;
-    atomic<bool> draining{false};    // readiness fails, and no connection stays open beyond its answer
-    atomic<bool> refusing{false};    // counts begin: nothing new is accepted
-    atomic<bool> is_crowded{false};  // somebody waits for a place: none is kept for a next request
+    atomic<bool> draining{false};  // readiness fails, and no connection stays open beyond its answer
+    atomic<bool> refusing{false};  // counts begin: nothing new is accepted
+    atomic<bool> wants_place{
+        false};  // somebody waits for one, and nobody is idle: the next that would be is closed
     atomic<std::size_t> in_hand{0};  // connections with a request that has begun and is not answered
     atomic<std::size_t> late{0};     // connections that are told 503, should something come
     atomic<std::size_t> buffered{0};
@@ -38,6 +39,8 @@ struct draining_context {
     atomic<time_point> next_look{time_point::max()};  // when the deadlines are looked at
     function<void()> on_earlier_look;
 
+    // For one connection only.
+    bool takes_place() noexcept { return wants_place.load() && wants_place.exchange(false); }
     // True: that is earlier than it would have been.
     bool look_at(time_point when) noexcept {
         for (time_point seen = next_look.load(); when < seen;) {
@@ -215,7 +218,7 @@ class server_connection final : public ref_counted {
         state_.store(state::idle);
         // A drain that began meanwhile, or who waits for a place, may have found it busy. Before it leaves the hand, or the
         // drain may be over in between.
-        if ((server_.refusing.load() || server_.is_crowded.load()) && !is_fresh_.load()) notice_drain();
+        if (has_asked() && (server_.refusing.load() || server_.takes_place())) notice_drain();
         leave_hand();
         return next::read;
     }
@@ -236,9 +239,10 @@ class server_connection final : public ref_counted {
             is_late ? busy("this server is going away") : call_handler(std::move(parser_.message()));
         if (made.drop) return next::close;
         if (server_.draining.load()) (is_late ? server_.refused : server_.answered).fetch_add(1);
-        const bool stays = keeps_alive && !server_.draining.load() && !server_.is_crowded.load() &&
+        const bool gives_place = server_.takes_place();
+        const bool stays = keeps_alive && !server_.draining.load() && !gives_place &&
                            !has_list_word(made.headers, "Connection", "close");
-        lingers_ = parser_.has_surplus() || !(server_.is_small || server_.is_crowded.load());
+        lingers_ = parser_.has_surplus() || !(server_.is_small || gives_place);
         return send(compose_answer(made, is_head, !stays), !stays);
     }
     next refuse(const http_response& made) {

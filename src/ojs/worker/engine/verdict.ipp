@@ -11,7 +11,6 @@ namespace detail {
 
 // What the backend was told of a job, or that it had taken it back. More are unreported, by name.
 enum class job_end : std::uint8_t { completed, failed, interrupted, handed_back, gone };
-inline constexpr const char* job_end_names[] = {"completed", "failed", "interrupted", "handed_back", "gone"};
 inline constexpr std::size_t job_end_count = 5;
 
 // What to tell the backend about a job, and what that makes of it.

@@ -156,8 +156,8 @@ class worker_context : public ref_counted {
     void leave(drain_barrier::ticket& ticket) {
         if (ticket.leave() || (!parts.empty() && drained())) supervisor.notify();
     }
-    // Nothing is in flight, and nothing can come: a FETCH holds a ticket, and none is sent after quiet.
-    bool drained() const noexcept { return claims.count() == 0 && !may_fetch(); }
+    // Nothing is in flight, and nothing can come: a FETCH holds a ticket, and none is sent after quiet. In this order.
+    bool drained() const noexcept { return !may_fetch() && claims.count() == 0; }
 
     // The backend has answered a heartbeat or a FETCH: the worker is ready. Callbacks are left to a thread that beats, which
     // has no job in hand.

@@ -1,0 +1,274 @@
+// worker_part: when a part is called and by what, and what the worker promises it.
+#include <stdlib.h>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "busy_worker.hpp"
+#include "text.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
+using recorder::busy_worker;
+using recorder::make_event;
+using recorder::make_job;
+using recorder::shared_event;
+using test::holds;
+
+namespace {
+
+// What the parts of a test were told, in order; outlives them.
+struct trace {
+    void add(const std::string& line) {
+        const std::lock_guard<std::mutex> held(mutex);
+        lines.push_back(line);
+    }
+    std::vector<std::string> all() const {
+        const std::lock_guard<std::mutex> held(mutex);
+        return lines;
+    }
+    std::ptrdiff_t count(const std::string& line) const {
+        const std::vector<std::string> seen = all();
+        return std::count(seen.begin(), seen.end(), line);
+    }
+    std::size_t index_of(const std::string& line) const {
+        const std::vector<std::string> seen = all();
+        return static_cast<std::size_t>(std::find(seen.begin(), seen.end(), line) - seen.begin());
+    }
+
+    mutable std::mutex mutex;
+    std::vector<std::string> lines;
+    running_worker_ref worker;  // of the part that was started last
+    recorder::counter turns;
+    recorder::counter drained_turns;
+    recorder::counter deleted;
+};
+using shared_trace = std::shared_ptr<trace>;
+
+struct noted_part : worker_part {
+    explicit noted_part(shared_trace given) : seen(std::move(given)) {}
+    ~noted_part() override { seen->deleted.add(); }
+    result<void> start(const running_worker_ref& worker) override {
+        seen->add("start");
+        seen->worker = worker;
+        return {};
+    }
+    void on_phase(const lifecycle_state& state) override { seen->add(to_string(state.phase)); }
+    time_point on_turn(time_point /*now*/) override {
+        if (seen->worker->drained()) seen->drained_turns.add();
+        seen->turns.add();
+        return time_point::max();
+    }
+    void on_heartbeat(bool answered) override { seen->add(answered ? "beat" : "beat failed"); }
+    void on_fetch(fetch_status status) override {
+        if (status != fetch_status::empty)
+            seen->add(status == fetch_status::jobs ? "fetched" : "fetch failed");
+    }
+    void on_job_settled(const job_settlement& job) override {
+        static constexpr const char* names[] = {"completed", "retryable", "discarded", "available"};
+        seen->add(std::string(job.queue) + " " + std::string(job.type) + " " +
+                  names[static_cast<int>(job.state)]);
+    }
+    void stop(time_point /*deadline*/) override {
+        seen->add("stop");
+        seen->worker = {};
+    }
+    const shared_trace seen;
+};
+
+template <class Part>
+worker_options options_with(const shared_trace& seen, const char* name = "noted") {
+    worker_options out = recorder::options();
+    out.parts.add({name, [seen] { return new Part(seen); }});
+    return out;
+}
+
+}  // namespace
+
+TEST_CASE("parts: are told of a worker from its start to its end, and asked nothing after it") {
+    const auto seen = std::make_shared<trace>();
+    {
+        busy_worker busy(options_with<noted_part>(seen), [](job_context& job) {
+            while (!job.stop_requested()) static_cast<void>(job.sleep_for(1ms));
+        });
+        const running_worker_ref asked = seen->worker;
+        CHECK(asked->phase() == phase::running);
+        CHECK(asked->active_jobs() == 1);
+        CHECK_FALSE(asked->drained());
+        CHECK_FALSE(asked->owns_process());
+        CHECK(asked->drain_deadline() == time_point::max());
+        CHECK(asked->job_types() == std::vector<std::string>{"work"});
+        std::vector<std::string> ids;
+        asked->visit_active_jobs([&](const job& each) { ids.push_back(each.id); });
+        CHECK(ids == std::vector<std::string>{"a"});
+        CHECK(asked->apply(event::stop_request, {cause_kind::rpc, 0}));
+        CHECK(asked->drain_deadline() < time_point::max());
+        CHECK(asked->stop_deadline() - asked->drain_deadline() == asked->options().stop_timeout);
+        REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+        CHECK(seen->all().front() == "start");
+        CHECK(seen->index_of("running") < seen->index_of("draining"));
+        CHECK(seen->index_of("fetched") < seen->index_of("default work completed"));
+        CHECK(seen->index_of("draining") < seen->index_of("stopping"));
+        CHECK(seen->all().back() == "stop");
+        CHECK(seen->index_of("terminated") + 2 == seen->all().size());
+        CHECK(seen->count("beat") > 0);
+    }
+    CHECK(seen->deleted.wait_for(1));
+    CHECK(seen->count("stop") == 1);
+}
+
+TEST_CASE("parts: on_turn() follows wake(), and the end of a job of a quiet worker") {
+    const auto seen = std::make_shared<trace>();
+    const shared_event let_go = make_event();
+    busy_worker busy(options_with<noted_part>(seen), [=](job_context&) { CHECK(let_go->wait()); });
+    REQUIRE(busy.body->quiet());
+    REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
+    const int before = seen->turns.count();
+    seen->worker->wake();
+    REQUIRE(seen->turns.wait_for(before + 1));
+    CHECK(seen->drained_turns.count() == 0);
+    let_go->set();
+    CHECK(seen->drained_turns.wait_for(1));
+}
+
+TEST_CASE("parts: one that cannot start ends the start, and the next start makes new ones") {
+    struct refusing_part : noted_part {
+        using noted_part::noted_part;
+        result<void> start(const running_worker_ref& worker) override {
+            static_cast<void>(noted_part::start(worker));
+            const auto times = seen->count("start");  // two parts each time
+            if (times == 2) return error{errc::busy, 0, "taken"};
+            if (times == 4) throw std::runtime_error("out of order");
+            return {};
+        }
+    };
+    const auto seen = std::make_shared<trace>();
+    worker_options options = options_with<noted_part>(seen, "first");
+    options.parts.add({"second", [seen] { return new refusing_part(seen); }});
+    recorder::transport wire;
+    worker tested(options, wire);
+    tested.register_handler("work", [](job_context&) {});
+    const result<void> taken = tested.start();
+    REQUIRE(!taken);
+    CHECK(taken.error().code == errc::busy);
+    CHECK(seen->count("stop") == 2);
+    CHECK(tested.run() == exit_status::usage);
+    CHECK(seen->count("stop") == 4);
+    CHECK(wire.calls().empty());
+    CHECK(seen->count("running") == 0);
+    REQUIRE(tested.start());
+    CHECK(seen->deleted.count() == 4);
+    CHECK(tested.stop(recorder::guard));
+
+    options.parts.add({"second", nullptr});
+    worker other(options, wire);
+    other.register_handler("work", [](job_context&) {});
+    const result<void> none = other.start();
+    REQUIRE(!none);
+    CHECK(holds(none.error().text, "'second'"));
+}
+
+TEST_CASE("parts: what they throw is logged, and stops nothing") {
+    struct throwing_part : noted_part {
+        using noted_part::noted_part;
+        [[noreturn]] static void fail() { throw std::runtime_error("a part's fault"); }
+        void on_phase(const lifecycle_state& /*state*/) override { fail(); }
+        time_point on_turn(time_point /*now*/) override { fail(); }
+        void on_heartbeat(bool /*answered*/) override { fail(); }
+        void on_fetch(fetch_status /*status*/) override { fail(); }
+        void on_job_settled(const job_settlement& /*job*/) override { fail(); }
+        void stop(time_point /*deadline*/) override {
+            seen->worker = {};
+            fail();
+        }
+    };
+    const auto seen = std::make_shared<trace>();
+    worker_options options = options_with<throwing_part>(seen, "throws");
+    options.parts.add({"noted", [seen] { return new noted_part(seen); }});
+    options.log.level = log_level::error;
+    options.log.hook = [seen](const log_record& record) { seen->add(record.message); };
+    busy_worker busy(std::move(options), [](job_context&) {});
+    REQUIRE(busy.wire.wait_for("ack", 1));
+    CHECK(busy.body->stop(recorder::guard));
+    CHECK(seen->count("a worker part threw; ignored") > 4);
+    CHECK(seen->count("a worker part threw in stop()") == 1);
+    CHECK(seen->count("stop") == 1);  // of the other, which is told everything
+    CHECK(seen->count("terminated") == 1);
+    CHECK(seen->count("default work completed") == 1);
+}
+
+TEST_CASE("parts: a thread that a destroyed worker abandoned calls them no more") {
+    const auto seen = std::make_shared<trace>();
+    const shared_event asked = make_event();
+    const shared_event answer = make_event();
+    const auto ended = std::make_shared<recorder::counter>();
+    recorder::transport wire;
+    wire.on.ack = [=](const ack_request&, time_point) {
+        thread_local const recorder::counts_at_end of_this_thread(ended);
+        asked->set();
+        CHECK(answer->wait());
+        return result<settled>(settled::accepted);
+    };
+    worker_options options = options_with<noted_part>(seen);
+    options.request_timeout = 10ms;
+    options.shutdown_grace_period = 0ms;
+    options.stop_timeout = 100ms;
+    {
+        worker tested(options, wire);
+        tested.register_handler("work", [](job_context&) {});
+        wire.give(make_job("a"));
+        REQUIRE(tested.start());
+        REQUIRE(asked->wait());
+    }
+    CHECK(seen->deleted.count() == 0);  // the thread keeps what it uses
+    answer->set();
+    REQUIRE(ended->wait_for(1));
+    CHECK(seen->count("default work completed") == 0);
+    CHECK(seen->all().back() == "stop");
+}
+
+TEST_CASE("parts: a health address without its extension ends the start and names the header") {
+    recorder::transport wire;
+    worker_options options = recorder::options();
+    options.health_address = "127.0.0.1:0";
+    worker tested(options, wire);
+    tested.register_handler("work", [](job_context&) {});
+    const result<void> started = tested.start();
+    REQUIRE(!started);
+    CHECK(started.error().code == errc::unsupported);
+    for (const char* word : {"OJS_HEALTH_ADDR", "ojs_operating.hpp", "ojs::operating()"})
+        CHECK(holds(started.error().text, word));
+    CHECK(tested.run() == exit_status::usage);
+    CHECK(wire.calls().empty());
+    options.parts.add(operating());
+    CHECK(validate(options));
+}
+
+TEST_CASE("parts: NOTIFY_SOCKET without its extension is a warning of run()") {
+    const auto seen = std::make_shared<trace>();
+    const auto run = [&](worker_options options) {
+        options.log.level = log_level::warn;
+        options.log.hook = [seen](const log_record& record) { seen->add(record.message); };
+        recorder::transport wire;
+        worker tested(std::move(options), wire);
+        tested.register_handler("work", [](job_context&) {});
+        tested.request_stop();
+        return tested.run();
+    };
+    const std::string warning = "NOTIFY_SOCKET is set, but the service manager is not notified";
+    CHECK(run(recorder::options()) == 0);
+    CHECK(seen->count(warning) == 0);
+    ::setenv("NOTIFY_SOCKET", "/nowhere/at/all", 1);
+    CHECK(run(recorder::options()) == 0);
+    CHECK(seen->count(warning) == 1);
+    worker_options options = recorder::options();
+    options.parts.add(operating());
+    CHECK(run(options) == 0);
+    ::unsetenv("NOTIFY_SOCKET");
+    CHECK(seen->count(warning) == 1);
+    CHECK(seen->count("service manager not reached") == 1);
+}
