@@ -303,6 +303,7 @@ class draining_server::impl final : public detail::ref_counted {
         context_.next_look.store(time_point::max());  // before the deadlines are read
         const detail::lock_guard held(mutex_);
         full_ = false;  // who was busy when somebody waited for a place may be idle by now
+        context_.wants_place.store(false);
         for (const detail::ref<connection>& each : connections_) context_.look_at(each->end_if_overdue(now));
     }
     void leave_idle() noexcept {

@@ -24,14 +24,12 @@ inline constexpr auto overdue_interval = std::chrono::milliseconds(250);
 struct draining_context {
     http_handler handler;
     draining_server_options options;
-    // An http_server: each connection has a thread waiting, so it goes as soon as it can, also one that may yet send a request.
-    bool is_small = false;
+    bool is_small = false;         // an http_server: each connection has a thread, and goes as soon as it can
     atomic<bool> draining{false};  // readiness fails, and no connection stays open beyond its answer
     atomic<bool> refusing{false};  // counts begin: nothing new is accepted
-    atomic<bool> wants_place{
-        false};  // somebody waits for one, and nobody is idle: the next that would be is closed
-    atomic<std::size_t> in_hand{0};  // connections with a request that has begun and is not answered
-    atomic<std::size_t> late{0};     // connections that are told 503, should something come
+    atomic<bool> wants_place{false};  // somebody waits, nobody is idle: the next that would be is closed
+    atomic<std::size_t> in_hand{0};   // connections with a request that has begun and is not answered
+    atomic<std::size_t> late{0};      // connections that are told 503, should something come
     atomic<std::size_t> buffered{0};
     atomic<std::size_t> answered{0};  // since the drain began
     atomic<std::size_t> refused{0};
