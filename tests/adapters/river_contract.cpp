@@ -229,6 +229,32 @@ TEST_CASE("river_transport: what others have settled for a report that left is i
     }
 }
 
+TEST_CASE("river_transport: of an ACK and a FAIL of a job in one batch, one is accepted") {
+    connection database;
+    lone_worker worker("race");
+    database.ask(
+        "INSERT INTO river_job (kind, args, queue, max_attempts) SELECT 'any', '{}', 'race', 1"
+        " FROM generate_series(1, 40)");
+    for (int round = 0; round < 20; ++round) {
+        const auto jobs = worker.fetch(2);  // with two jobs held, a report waits for a second one
+        REQUIRE(jobs);
+        REQUIRE(jobs->size() == 2);
+        std::atomic<int> accepted{0};
+        const auto count = [&](const ojs::result<ojs::settled>& answer) {
+            accepted += answer && *answer == ojs::settled::accepted;
+        };
+        std::thread fails([&] {
+            ojs::fail_request request;
+            request.job_id = jobs->front().id;
+            count(worker.river->fail(request, transport_contract::soon()));
+        });
+        count(worker.river->ack({jobs->front().id, ""}, transport_contract::soon()));
+        fails.join();
+        CHECK(accepted == 1);
+        CHECK(worker.river->ack({jobs->back().id, ""}, transport_contract::soon()));
+    }
+}
+
 TEST_CASE("contract: river_transport") {
     const auto on = std::make_shared<river_subject>();
     const auto left_out = transport_contract::check_all([&] { return on; });

@@ -118,7 +118,7 @@ TEST_SUITE("state_file") {
             if (record.message.find("sending SIGTERM") != std::string::npos) begun.set();
         };
         lifecycle life(0ms);
-        launcher kept(options, life, fleet.starter());
+        launcher kept = fleet.launch(options, &life);
         std::thread sender([&] {
             CHECK(begun.wait());
             ::raise(SIGTERM);  // to this thread, which has handled it then

@@ -11,6 +11,8 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -712,6 +714,64 @@ TEST_CASE(
     ::kill(child, SIGKILL);
     CHECK(::waitpid(child, nullptr, 0) == child);
 }
+
+#ifdef __linux__
+namespace {
+
+// The threads of servers in this process, and how often they have gone to sleep.
+struct server_threads {
+    server_threads() {
+        for (const auto& each : std::filesystem::directory_iterator("/proc/self/task")) {
+            std::string name;
+            std::getline(std::ifstream(each.path() / "comm"), name);
+            if (name != "ojs-accept" && name != "ojs-serve") continue;
+            ++count;
+            std::ifstream status(each.path() / "status");
+            for (std::string line; std::getline(status, line);) {
+                if (line.rfind("voluntary_ctxt_switches:", 0) == 0) sleeps += std::stoul(line.substr(24));
+                if (line.rfind("State:", 0) == 0 && line.find('S', 6) == std::string::npos) ++awake;
+            }
+        }
+    }
+    std::size_t count = 0;
+    std::size_t sleeps = 0;
+    std::size_t awake = 0;
+};
+
+void await_threads(std::size_t count) {
+    const time_point give_up = peer::soon();
+    server_threads found;
+    for (; found.count != count || found.awake > 0; found = {}) {
+        REQUIRE(steady_clock::now() < give_up);
+        std::this_thread::yield();
+    }
+}
+
+}  // namespace
+
+TEST_CASE(
+    "server: one thread while nobody is connected, one more for each connection, and none of them wakes up "
+    "unasked") {
+    await_threads(0);
+    http_server server = start();
+    await_threads(1);
+    {
+        peer::client first(server.port());
+        peer::client second(server.port());
+        for (peer::client* each : {&first, &second}) {
+            each->send("GET / HTTP/1.1\r\n" + host + "\r\n");
+            CHECK(status_of(each->answer()) == "200");
+        }
+        await_threads(3);
+        const server_threads before;
+        std::this_thread::sleep_for(600ms);  // time to get it wrong in
+        CHECK(server_threads().sleeps == before.sleeps);
+    }
+    await_threads(1);
+    CHECK(server.stop(peer::soon()) == 0);
+    await_threads(0);
+}
+#endif
 
 TEST_CASE("server: a handler that ends its thread ends its connection alone") {
     http_server server = start([](const http_request& request) {

@@ -127,12 +127,12 @@ decltype(auto) call_step(Step& step, const step_context& context) {
 
 template <class Step>
 shutdown_sequence::step_call shutdown_sequence::as_call(Step&& step) {
-    using target = typename detail::bare_type<Step>::type;
+    using target = std::decay_t<Step>;
     if (detail::is_empty<target>(step)) return nullptr;
     return [call = target(std::forward<Step>(step))](const step_context& context) mutable -> result<void> {
         using returned = decltype(detail::call_step(call, context));
-        constexpr bool nothing = detail::same_type<returned, void>;
-        static_assert(nothing || detail::same_type<returned, result<void>>,
+        constexpr bool nothing = std::is_same_v<returned, void>;
+        static_assert(nothing || std::is_same_v<returned, result<void>>,
                       "a step returns nothing, or a result<void>");
         if constexpr (nothing) {
             detail::call_step(call, context);

@@ -33,6 +33,7 @@ class launcher_body : public ref_counted {
           service_(around_->log) {
         around_->log = logger(options_.log);
         around_->starter = std::move(starter);
+        around_->life = &life_;
         around_->wake = [woken = wake_] { woken->it.notify(); };
     }
 

@@ -31,7 +31,7 @@ using river_ref = detail::ref<river_transport>;
 
 // For one worker, in the process that made it: a child made by fork() must neither use nor destroy it. Concurrent FETCHes
 // share one transaction, and so do concurrent ACKs and FAILs.
-class river_transport : public transport, public detail::ref_counted {
+class river_transport : public transport {
   public:
     // `url` is a URI (postgres://...) or a connection string of libpq. Connects and checks the tables. Errors:
     // invalid_argument, where libpq cannot read the URL; unsupported, where the tables are missing or of an unknown

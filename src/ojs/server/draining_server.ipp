@@ -217,7 +217,7 @@ class draining_server::impl final : public detail::ref_counted {
     }
     int await_peers(detail::array<pollfd>& waiting) noexcept {
         detail::lock_guard held(mutex_);
-        const bool accepts = accepting_ == accepting::yes && !context_.is_crowded.load();
+        const bool accepts = accepting_ == accepting::yes && !full_;
         time_point until = connections_.empty() ? time_point::max() : context_.next_look.load();
         held.unlock();
         if (active_.needs_adjusting()) {
@@ -254,31 +254,38 @@ class draining_server::impl final : public detail::ref_counted {
         const detail::lock_guard held(mutex_);
         return connections_.size() < context_.options.max_connections;
     }
-    // For who waits: the connection that has been idle longest goes, or the slowest client's is cut. Until one has gone, nobody
-    // is accepted, and those that are busy go with their answers.
+    // For who waits: the connection that has been idle longest goes, or the next that would be idle, or the slowest client's is
+    // cut. Until one has gone, nobody is accepted.
     void make_room() noexcept {
         const detail::lock_guard held(mutex_);
         if (connections_.size() < context_.options.max_connections) return;
-        context_.is_crowded.store(true);
-        connection* idle = nullptr;
-        connection* slow = nullptr;
+        full_ = true;
+        connection* done = waits_longest(true);
+        if (done == nullptr) {
+            context_.wants_place.store(true);
+            done = waits_longest(true);  // since when it was looked for
+            if (done != nullptr && !context_.takes_place()) done = nullptr;
+        }
+        connection* const slow = done == nullptr ? waits_longest(false) : nullptr;
+        const long long waited = slow == nullptr ? 0 : detail::milliseconds_since(slow->waits_since());
+        const auto left = context_.options.crowded_timeout - std::chrono::milliseconds(waited);
+        if (done != nullptr) done->leave_soon();
+        if (slow != nullptr && left.count() <= 0) slow->cut();
+        // Who was busy may be idle by then.
+        context_.look_at(deadline_after(
+            left.count() > 0 && left < detail::overdue_interval ? left : detail::overdue_interval));
+    }
+    // Of those that have answered, or of those whose clients keep them waiting; null: none.
+    connection* waits_longest(bool is_done) const noexcept {
+        connection* out = nullptr;
+        time_point since = time_point::max();
         for (const detail::ref<connection>& each : connections_) {
-            connection*& longest = each->is_idle() && each->has_asked() ? idle : slow;
-            const bool is_longer = longest == nullptr || each->waits_since() < longest->waits_since();
-            if (is_longer && !(each->is_idle() && each->has_bytes())) longest = each.get();
+            if (each->is_done() != is_done || each->waits_since() >= since) continue;
+            if (each->is_idle() && each->has_bytes()) continue;
+            out = each.get();
+            since = each->waits_since();
         }
-        if (idle != nullptr && idle->leave_if_idle()) return;
-        if (slow == nullptr ||
-            slow->waits_since() == time_point::max()) {  // all wait for threads or handlers
-            context_.look_at(deadline_after(detail::overdue_interval));
-            return;
-        }
-        const std::chrono::milliseconds waited(detail::milliseconds_since(slow->waits_since()));
-        if (waited < context_.options.crowded_timeout) {
-            context_.look_at(deadline_after(context_.options.crowded_timeout - waited));
-        } else {
-            slow->cut();
-        }
+        return out;
     }
     void admit(detail::unique_fd socket) {
         const detail::ref<connection> admitted = detail::make_ref<connection>(std::move(socket), context_);
@@ -295,7 +302,8 @@ class draining_server::impl final : public detail::ref_counted {
         const time_point now = steady_clock::now();
         context_.next_look.store(time_point::max());  // before the deadlines are read
         const detail::lock_guard held(mutex_);
-        context_.is_crowded.store(false);  // who was busy when somebody waited for a place may be idle by now
+        full_ = false;  // who was busy when somebody waited for a place may be idle by now
+        context_.wants_place.store(false);
         for (const detail::ref<connection>& each : connections_) context_.look_at(each->end_if_overdue(now));
     }
     void leave_idle() noexcept {
@@ -366,10 +374,12 @@ class draining_server::impl final : public detail::ref_counted {
         }
         connections_.pop_back();
         removed->close();
-        const bool was_crowded = context_.is_crowded.exchange(false);
+        const bool was_full = full_;
+        full_ = false;
+        context_.wants_place.store(false);
         const bool was_last = stopping_ && connections_.empty();
         held.unlock();
-        if (was_crowded) wake_.notify();
+        if (was_full) wake_.notify();
         if (was_last) stop_serving();
     }
 
@@ -457,6 +467,7 @@ class draining_server::impl final : public detail::ref_counted {
     std::size_t serving_ = 0;  // threads of a small one
     accepting accepting_ = accepting::no;
     bool has_successor_ = false;
+    bool full_ = false;
     bool stopping_ = false;
 };
 

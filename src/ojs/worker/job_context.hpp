@@ -81,7 +81,7 @@ result<std::uint64_t> whole_argument(const std::string& args_json, std::size_t i
 result<double> real_argument(const std::string& args_json, std::size_t index, double largest);
 
 template <class T, class... Others>
-inline constexpr bool one_of = (same_type<T, Others> || ...);
+inline constexpr bool one_of = (std::is_same_v<T, Others> || ...);
 template <class T>
 inline constexpr bool is_whole = one_of<T, signed char, unsigned char, short, unsigned short, int, unsigned,
                                         long, unsigned long, long long, unsigned long long>;
@@ -111,16 +111,16 @@ class job_context {
     template <class T>
     result<T> arg(std::size_t index) const {
         using limits = std::numeric_limits<T>;
-        if constexpr (detail::same_type<T, std::string>) {
+        if constexpr (std::is_same_v<T, std::string>) {
             return detail::string_argument(args_json(), index);
-        } else if constexpr (detail::same_type<T, bool>) {
+        } else if constexpr (std::is_same_v<T, bool>) {
             return detail::bool_argument(args_json(), index);
         } else if constexpr (detail::is_whole<T>) {
             const result<std::uint64_t> found = detail::whole_argument(
                 args_json(), index, {limits::min(), limits::max(), limits::digits + limits::is_signed});
             return found ? result<T>(static_cast<T>(*found)) : result<T>(found.error());
         } else if constexpr (detail::is_real<T>) {
-            constexpr bool small = detail::same_type<T, float>;
+            constexpr bool small = std::is_same_v<T, float>;
             const result<double> found = detail::real_argument(
                 args_json(), index,
                 small ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max());
@@ -134,7 +134,7 @@ class job_context {
             static_assert(!detail::one_of<T, std::string_view, const char*, char*>,
                           "arg<T>: there is no text to point to; use std::string");
             static_assert(
-                detail::same_type<T, std::string>,
+                std::is_same_v<T, std::string>,
                 "arg<T>: std::string, bool, or an integer or floating type; picojson::value with picojson");
         }
     }
@@ -150,7 +150,7 @@ class job_context {
 #ifdef __cpp_exceptions
         if (!found) throw bad_argument(found.error().text);
 #else
-        static_assert(!detail::same_type<T, T>, "require<T> throws: without exceptions, test arg<T>");
+        static_assert(!std::is_same_v<T, T>, "require<T> throws: without exceptions, test arg<T>");
 #endif
         return *std::move(found);
     }

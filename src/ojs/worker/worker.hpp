@@ -64,7 +64,7 @@ inline constexpr bool is_answer<void> = true;
 
 template <class F>
 job_handler make_handler(F&& callable) {
-    using body = typename bare_type<F>::type;
+    using body = std::decay_t<F>;
     static_assert(takes_job<body>, "a handler is called with an ojs::job_context&");
     if constexpr (takes_job<body>) {
         static_assert(is_answer<decltype(std::declval<body&>()(std::declval<job_context&>()))>,
@@ -73,7 +73,7 @@ job_handler make_handler(F&& callable) {
     }
     if (is_empty<body>(callable)) return nullptr;
     return job_handler([body = body(std::forward<F>(callable))](job_context& job) mutable -> outcome {
-        if constexpr (same_type<decltype(body(job)), void>) {
+        if constexpr (std::is_same_v<decltype(body(job)), void>) {
             body(job);
             return outcome();
         } else {

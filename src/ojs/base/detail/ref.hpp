@@ -1,4 +1,4 @@
-// ref<T>: a counted reference, at a fraction of what <memory> takes to compile.
+// ref<T>: a counted reference. <memory> takes a third of what <string>, <vector>, <chrono> and <atomic> take together.
 #pragma once
 
 #include <utility>

@@ -28,8 +28,9 @@ struct group_surroundings : ref_counted {
     ref<ojs::detail::routing> routing;
     ref<launcher_events> events = make_ref<launcher_events>();
     logger log;
-    ref<state_ledger> ledger;  // may be none
-    function<void()> wake;     // the supervisor: something is to be looked at
+    ref<state_ledger> ledger;         // may be none
+    const lifecycle* life = nullptr;  // of the launcher
+    function<void()> wake;            // the supervisor: something is to be looked at
     std::string socket_folder;
     std::string launcher_address;
 };
@@ -52,8 +53,8 @@ class process_group : public ref_counted {
     time_point reconcile(time_point now) {
         forget_gone();
         group_options options;
-        // What fails at once has its turn the next time.
-        for (int left = decide(now); left > 0; --left) {
+        // What fails at once has its turn the next time. A start may wait for the forks of others, so a stop precedes the next.
+        for (int left = decide(now); left > 0 && !is_stopped(); --left) {
             const ref<member> added = admit(now, options);
             if (!added) break;
             static_cast<void>(launch(added, options));
@@ -251,6 +252,9 @@ class process_group : public ref_counted {
 
     // ---- starting ----
 
+    bool is_stopped() const noexcept {
+        return around_->life != nullptr && around_->life->phase() >= phase::draining;
+    }
     result<ref<member>> launch(const ref<member>& added, const group_options& of);
     result<void> start_process(const ref<member>& added, const group_options& of);
     void write_down(instance_spec& spec) const;

@@ -31,13 +31,14 @@ class c_locale_scope {
 
 // Whether T is picojson::value, array or object.
 template <class T, class Value, class = void>
-inline constexpr bool is_picojson = same_type<T, Value>;
+inline constexpr bool is_picojson = std::is_same_v<T, Value>;
 template <class T, class Value>
 inline constexpr bool is_picojson<T, Value, decltype(static_cast<void>(typename Value::object()))> =
-    same_type<T, Value> || same_type<T, typename Value::array> || same_type<T, typename Value::object>;
+    std::is_same_v<T, Value> || std::is_same_v<T, typename Value::array> ||
+    std::is_same_v<T, typename Value::object>;
 
 template <class V>
-using if_picojson = std::enable_if_t<same_type<V, picojson::value>, int>;
+using if_picojson = std::enable_if_t<std::is_same_v<V, picojson::value>, int>;
 
 // picojson would throw on numbers that no double can hold and overflow the stack on deep nesting: json_view refuses both
 // before. The type's name is a parameter, for it need not be complete here.
@@ -50,7 +51,7 @@ result<T> read_picojson(std::string_view json) {
     const c_locale_scope plain;
     parse(out, json.begin(), json.end(), &fault);
     if (!fault.empty()) return error{errc::bad_answer, 0, "picojson cannot read the JSON"};
-    if constexpr (same_type<T, Value>) {
+    if constexpr (std::is_same_v<T, Value>) {
         return result<T>(std::move(out));
     } else {
         if (!out.template is<T>()) return error{errc::invalid_argument, 0, "not a JSON value of that type"};

@@ -1,4 +1,4 @@
-// Sockets with deadlines: resolve, connect, listen, send, receive. Every socket is non-blocking and close-on-exec.
+// Sockets with deadlines: resolve, connect, send, receive. Every socket is non-blocking and close-on-exec.
 #pragma once
 
 #include <sys/socket.h>
@@ -55,13 +55,6 @@ class resolver {
 result<unique_fd> connect_socket(const socket_addresses& addresses, time_point deadline,
                                  std::string_view name);
 
-// A unix path that is taken is cleared only of the file of a dead socket. `reuse_port`: others that say so, too, may listen
-// on the same TCP port. Errors: invalid_argument, busy, system.
-result<unique_fd> listen_socket(const endpoint& where, bool reuse_port = false);
-std::uint16_t local_port(int fd) noexcept;
-
-// Makes a descriptor from accept() ready for use; empty with errno set where there is none.
-unique_fd accept_socket(int listener) noexcept;
 
 enum class io_status { ok, closed, timed_out, interrupted, failed };
 

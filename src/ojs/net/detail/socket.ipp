@@ -7,8 +7,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 
@@ -63,22 +61,6 @@ inline unique_fd open_socket(int family, int type = SOCK_STREAM) noexcept {
     }
 #endif
     if (out) set_stream_options(out.get(), family);
-    return out;
-}
-
-OJS_SHUTDOWN_INLINE unique_fd accept_socket(int listener) noexcept {
-    socket_address peer;
-    peer.length = sizeof peer.storage;
-#if defined(SOCK_CLOEXEC) && defined(SOCK_NONBLOCK)
-    unique_fd out(::accept4(listener, peer.get(), &peer.length, SOCK_CLOEXEC | SOCK_NONBLOCK));
-#else
-    unique_fd out(::accept(listener, peer.get(), &peer.length));
-    if (out) {
-        ::fcntl(out.get(), F_SETFD, FD_CLOEXEC);
-        set_nonblocking(out.get(), true);
-    }
-#endif
-    if (out) set_stream_options(out.get(), peer.storage.ss_family);
     return out;
 }
 
@@ -244,13 +226,6 @@ inline socket_address local_address(int fd) noexcept {
     out.length = sizeof out.storage;
     ::getsockname(fd, out.get(), &out.length);
     return out;
-}
-
-OJS_SHUTDOWN_INLINE std::uint16_t local_port(int fd) noexcept {
-    const socket_address local = local_address(fd);
-    sockaddr_in in{};  // sockaddr_in6 has the port in the same place
-    if (local.storage.ss_family != AF_UNIX) std::memcpy(&in, &local.storage, sizeof in);
-    return ntohs(in.sin_port);
 }
 
 // ---- name resolution ----
@@ -438,74 +413,6 @@ OJS_SHUTDOWN_INLINE result<unique_fd> connect_socket(const socket_addresses& add
     }
     return error{errc::unreachable, first_failure,
                  cat({"cannot connect to ", name, ": ", errno_text(first_failure)})};
-}
-
-// ---- listen ----
-
-inline error cannot_listen(const endpoint& where, int failed) {
-    const errc code = failed == EADDRINUSE ? errc::busy : errc::system;
-    return error{code, failed, cat({"cannot listen on ", where.name, ": ", errno_text(failed)})};
-}
-
-// Removes the socket file that a dead process left behind. 0, or errno: EADDRINUSE where it is not that.
-inline int remove_dead_socket(const socket_address& address, const std::string& path) noexcept {
-    struct stat found {};
-    if (::lstat(path.c_str(), &found) != 0) return errno == ENOENT ? 0 : errno;
-    if (!S_ISSOCK(found.st_mode)) return EADDRINUSE;  // someone's file: not ours to remove
-    // Refused only where the file belongs to no socket any more. A stream socket that is there, listening or not yet,
-    // is of the wrong type for this one, and is not disturbed.
-    const unique_fd probe = open_socket(AF_UNIX, SOCK_DGRAM);
-    if (!probe) return errno;
-    if (::connect(probe.get(), address.get(), address.length) == 0 || errno != ECONNREFUSED)
-        return EADDRINUSE;
-    return ::unlink(path.c_str()) == 0 || errno == ENOENT ? 0 : errno;
-}
-
-// Between the look at a dead socket's file and its removal nobody may put a live one there: only who holds the lock
-// removes. Who comes second, however closely, finds the path taken.
-inline int clear_unix_path(const socket_address& address, const std::string& path) {
-    const std::string lock_path = path + ".ojs-lock";
-    const unique_fd lock(
-        ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
-    if (!lock) return errno;
-    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return errno == EWOULDBLOCK ? EADDRINUSE : errno;
-    struct stat held {};
-    const bool ours = ::fstat(lock.get(), &held) == 0 && S_ISREG(held.st_mode) && held.st_size == 0;
-    if (!ours || held.st_nlink == 0) return EADDRINUSE;  // someone's file; or the lock was let go in between
-    const int failed = remove_dead_socket(address, path);
-    ::unlink(lock_path.c_str());
-    return failed;
-}
-
-// Nobody can connect between bind() and listen(), so the mode is right before it matters.
-inline int bind_unix(int fd, const socket_address& address, const std::string& path) {
-    int failed = ::bind(fd, address.get(), address.length) == 0 ? 0 : errno;
-    if (failed == EADDRINUSE) {
-        failed = clear_unix_path(address, path);
-        if (failed == 0 && ::bind(fd, address.get(), address.length) != 0) failed = errno;
-    }
-    if (failed != 0) return failed;
-    return ::chmod(path.c_str(), 0600) == 0 ? 0 : errno;
-}
-
-inline int bind_tcp(int fd, const socket_address& address, bool reuse_port) noexcept {
-    set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-    if (reuse_port) set_option(fd, SOL_SOCKET, SO_REUSEPORT, 1);
-    if (address.storage.ss_family == AF_INET6)
-        set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);  // [::] is IPv4 too
-    return ::bind(fd, address.get(), address.length) == 0 ? 0 : errno;
-}
-
-OJS_SHUTDOWN_INLINE result<unique_fd> listen_socket(const endpoint& where, bool reuse_port) {
-    const socket_address address = known_addresses(where)[0];  // never a name: parse_listen_address saw to it
-    unique_fd out = open_socket(address.storage.ss_family);
-    if (!out) return cannot_listen(where, errno);
-    const bool is_unix = !where.unix_path.empty();
-    int failed =
-        is_unix ? bind_unix(out.get(), address, where.unix_path) : bind_tcp(out.get(), address, reuse_port);
-    if (failed == 0 && ::listen(out.get(), SOMAXCONN) != 0) failed = errno;
-    if (failed != 0) return cannot_listen(where, failed);
-    return out;
 }
 
 }  // namespace detail
