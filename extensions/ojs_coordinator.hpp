@@ -27,7 +27,6 @@ static_assert(false, "ojs_coordinator.hpp is version 0.1.0, ojs_shutdown.hpp is 
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 // ==== coordinator/messages.hpp ====
-
 // messages: what a launcher and its child say to each other. [RFC-041 "Protocol Messages"]
 //
 // Plain structs, one per message, fields in the order of their numbers; examples/launcher/proto/lifecycle.proto says the
@@ -149,7 +148,6 @@ struct ready_ack {
 };
 
 // ==== coordinator/detail/message_fields.hpp ====
-
 // message_fields: the table of the messages, which the reader and the writer of JSON walk.
 
 namespace detail {
@@ -271,7 +269,6 @@ inline constexpr rpc_method lifecycle_methods[] = {
 };
 
 // ==== coordinator/message_json.hpp ====
-
 // message_json: the messages as JSON, and back.
 //
 // As proto3 writes JSON: names in lowerCamelCase, enumerations by name, 64-bit numbers as strings, defaults left out.
@@ -304,7 +301,6 @@ std::string write_message(Message message) {
 }
 
 // ==== coordinator/coordinator.hpp ====
-
 // shutdown_coordinator: a child says that it is ready, or has ended.
 //
 // With a worker it is one line, and does nothing where no launcher started the program:
@@ -425,7 +421,6 @@ class shutdown_coordinator {
 #endif
 
 // ==== coordinator/detail/message_fields.ipp ====
-
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
@@ -566,7 +561,6 @@ OJS_SHUTDOWN_INLINE const char* to_string(readiness_state state) noexcept {
 }
 
 // ==== coordinator/message_json.ipp ====
-
 namespace detail {
 
 // "shutdown_duration_ms" is "shutdownDurationMs".
@@ -840,7 +834,6 @@ OJS_SHUTDOWN_INLINE result<void> read_fields(std::string_view json, const messag
 }
 
 // ==== coordinator/detail/rpc.ipp ====
-
 // rpc: unary calls as the Connect protocol makes them, both ends. [WIRE 4]
 
 // Each errc of a failed call or handler, its Connect code and the status of that. Read in both directions, first match: an
@@ -1048,7 +1041,6 @@ result<Answer> rpc_call(http_client& peer, const char* service, const char* meth
 }
 
 // ==== coordinator/detail/readiness.ipp ====
-
 // readiness: what a process says of itself, and its checks, as one answer.
 
 inline constexpr auto checks_time = std::chrono::seconds(1);  // of all checks together
@@ -1200,7 +1192,6 @@ class readiness_board {
 };
 
 // ==== coordinator/detail/socket_folder.ipp ====
-
 // socket_folder: where a launcher and its children listen.
 
 // Who may write to the folder could put a socket of his own in the place of ours. A sticky one keeps ours, once it is there.
@@ -1279,7 +1270,6 @@ class socket_folder {
 };
 
 // ==== coordinator/detail/coordinator_body.hpp ====
-
 // coordinator_body: what a shutdown_coordinator holds, and all that it does.
 
 // What moves a shutdown on. `asked`: by a Shutdown, a signal or a call.

@@ -30,7 +30,6 @@ static_assert(false, "ojs_launcher.hpp is version 0.1.0, ojs_shutdown.hpp is ver
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 // ==== launcher/admin_messages.hpp ====
-
 // admin_messages: what an operator's tool and a launcher say to each other. [RFC-041 "Admin Delegated Shutdown"]
 //
 // The RFC names ShutdownProcess and GetProcessStatus and wants the rest (P1 "Admin delegation", "Status API", P2 "dry-run",
@@ -205,7 +204,6 @@ struct list_groups_response {
 };
 
 // ==== launcher/detail/admin_fields.hpp ====
-
 // admin_fields: the administrator's messages in the table of message_fields.
 
 namespace detail {
@@ -239,7 +237,6 @@ inline constexpr rpc_method manager_methods[] = {
 }  // namespace detail
 
 // ==== launcher/process_info.hpp ====
-
 // process_info: how one process of a launcher is run, and what is known of it. [RFC-041 "Process State Machine"]
 //
 // Plain structs; the states are in admin_messages. Thread-safety: as for any struct.
@@ -313,7 +310,6 @@ struct process_info {
 };
 
 // ==== launcher/detail/instance.hpp ====
-
 // instance: what groups know of a process.
 
 namespace detail {
@@ -366,7 +362,6 @@ using instance_starter = function<result<ref<instance>>(const instance_spec&, in
 result<ref<instance>> start_instance(const instance_spec& spec, instance_changed changed, const logger& log);
 
 // ==== launcher/detail/state_file.hpp ====
-
 // state_file: what a launcher runs, on disk, so that one that was killed leaves nothing its successor does not know.
 
 struct state_entry {
@@ -415,7 +410,6 @@ std::uint64_t start_ticks_of(pid_t pid);
 }  // namespace detail
 
 // ==== launcher/group_options.hpp ====
-
 // group_options: what a launcher keeps running, and how it replaces it. [RFC-041 "Process Group Configuration"]
 
 // What becomes of a process that ended though nobody asked it to. Apart from that stands the rolling replacement, during
@@ -543,7 +537,6 @@ struct launcher_options {
 result<void> check_group(const group_options& group);
 
 // ==== launcher/launcher.hpp ====
-
 // launcher: keeps groups of processes running, replaces them and ends them. [RFC-041]
 
 namespace detail {
@@ -610,7 +603,6 @@ class launcher {
 };
 
 // ==== launcher/launcher_config.hpp ====
-
 // launcher_config: launcher_options from a file. [RFC-041 "Process Group Configuration"]
 
 // The RFC's launcher-config.yaml as JSON (`yq -o json` writes it), with the same keys and some of ours:
@@ -664,7 +656,6 @@ result<launcher_options> read_launcher_config(std::string_view json,
 #include <sys/mman.h>
 
 // ==== launcher/detail/admin_fields.ipp ====
-
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
@@ -827,7 +818,6 @@ OJS_SHUTDOWN_INLINE const char* to_string(replacement_phase phase) noexcept {
 }
 
 // ==== launcher/detail/state_file.ipp ====
-
 namespace detail {
 
 inline constexpr std::size_t longest_state_file = 4 * 1024 * 1024;
@@ -1225,7 +1215,6 @@ OJS_SHUTDOWN_INLINE result<void> check_group(const group_options& group) {
 }
 
 // ==== launcher/detail/managed_instance.hpp ====
-
 // managed_instance: one child, from its start to its end. [RFC-041 "Process State Machine", "Handshake Flows"]
 
 namespace detail {
@@ -1890,7 +1879,6 @@ OJS_SHUTDOWN_INLINE result<ref<instance>> start_instance(const instance_spec& sp
 }
 
 // ==== launcher/detail/routing.ipp ====
-
 // routing: tells the program which processes may be given work, in order and from one thread.
 
 inline constexpr std::chrono::milliseconds max_hook_time{1000};
@@ -1999,7 +1987,6 @@ class routing : public ref_counted {
 };
 
 // ==== launcher/detail/launcher_events.ipp ====
-
 // launcher_events: the last changes in a launcher, each a line of JSON, for whoever follows them.
 
 // Which changes somebody wants; empty: all.
@@ -2115,7 +2102,6 @@ class launcher_events : public ref_counted {
 };
 
 // ==== launcher/detail/launcher_metrics.ipp ====
-
 // launcher_metrics: what a group counts for /metrics. launcher_metrics_page shows it.
 
 inline constexpr histogram_bound startup_bound_list[] = {
@@ -2170,7 +2156,6 @@ class group_metrics {
 };
 
 // ==== launcher/detail/group_member.hpp ====
-
 // group_member: one process of a group, its place there, and whether what ended is started again.
 
 // ---- restarts: no clock and no thread of their own ----
@@ -2246,7 +2231,6 @@ struct member : ref_counted {
 using members = array<ref<member>>;
 
 // ==== launcher/detail/group_plan.hpp ====
-
 // group_plan: what a group needs next, as a pure function of its processes. Restarts and rollouts follow the same plan.
 
 // Of a process that was not asked to end.
@@ -2309,7 +2293,6 @@ inline group_plan plan_group(const array<plan_member>& processes, const group_go
 }
 
 // ==== launcher/detail/rollout.hpp ====
-
 // rollout: one rolling replacement of a group, from its begin to its end. [RFC-041 "Rolling Replacement Algorithm"]
 
 // Its fields are under the group's mutex, but for what is const.
@@ -2364,7 +2347,6 @@ struct rollout : ref_counted {
 };
 
 // ==== launcher/detail/process_group.hpp ====
-
 // process_group: keeps so many processes of one kind. What changes them goes through here.
 
 // What all groups of a launcher share.
@@ -3200,7 +3182,6 @@ inline found_process find_process(const process_groups& groups, const std::strin
 }
 
 // ==== launcher/detail/capacity.ipp ====
-
 // capacity: whether this machine can hold the processes of a launcher.
 
 // UINT64_MAX: none.
@@ -3270,7 +3251,6 @@ inline result<void> check_capacity(const array<ref<process_group>>& groups, cons
 }
 
 // ==== launcher/detail/rolling_replace.ipp ====
-
 // rolling_replace: new processes for old ones, a few at a time, and back again where that fails. [RFC-041 "Rolling
 // Replacement Algorithm"]
 //
@@ -3616,7 +3596,6 @@ inline result<rolling_report> roll(process_group& group, const group_options& to
 }
 
 // ==== launcher/detail/launcher_metrics_page.ipp ====
-
 // launcher_metrics_page: what GET /metrics of a launcher shows.
 
 inline int count_in_state(const group_info& of, instance_state state) noexcept {
@@ -3719,7 +3698,6 @@ class launcher_metrics_page {
 };
 
 // ==== launcher/detail/admin_answers.ipp ====
-
 // admin_answers: what a launcher answers an operator: states, shutdowns, replacements and their progress, metrics. [RFC-041
 // "Admin Delegated Shutdown"]
 //
@@ -4451,7 +4429,6 @@ OJS_SHUTDOWN_INLINE result<launcher_options> read_launcher_config(std::string_vi
 }
 
 // ==== launcher/detail/notification_server.ipp ====
-
 // notification_server: where a launcher's children say that they are ready, and that they have drained.
 
 namespace detail {

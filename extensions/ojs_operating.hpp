@@ -28,7 +28,6 @@ static_assert(false, "ojs_operating.hpp is version 0.1.0, ojs_shutdown.hpp is ve
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 // ==== operating/doctor.hpp ====
-
 // doctor: what stands in the way of a clean stop, found before it happens.
 
 namespace ojs {
@@ -48,7 +47,6 @@ struct doctor_options {
 std::vector<finding> doctor(const worker_options& options, const doctor_options& how = {});
 
 // ==== operating/init.hpp ====
-
 // as_init: lets a program be its own init as PID 1 of a container.
 
 struct init_options {
@@ -66,7 +64,6 @@ struct init_options {
 result<void> as_init(init_options options = {});
 
 // ==== operating/operating.hpp ====
-
 // operating: probes, metrics, control, systemd, and stacks of stuck jobs.
 
 // options.parts.add(ojs::operating()). The worker then
@@ -76,7 +73,6 @@ result<void> as_init(init_options options = {});
 worker_part_factory operating();
 
 // ==== operating/signal_worker.hpp ====
-
 // signal_worker: quiets, resumes or stops a worker from another run of its program.
 
 // Sends the signal of the command `what`: "quiet" (SIGTSTP), "resume" (SIGCONT) or "stop" (SIGTERM, or the first of
@@ -124,7 +120,6 @@ result<pid_t> find_worker(std::string_view what, pid_t pid = 0);
 #include <sys/wait.h>
 
 // ==== operating/detail/thread_stack.hpp ====
-
 // capture_stack: where another thread of this process is, for a log about a job that does not return.
 
 namespace ojs {
@@ -143,7 +138,6 @@ std::string capture_stack(pthread_t thread, time_point deadline);
 }  // namespace ojs
 
 // ==== operating/detail/thread_stack.ipp ====
-
 #if OJS_SHUTDOWN_USE_UNWIND
 #include <link.h>
 #include <unwind.h>
@@ -323,7 +317,6 @@ OJS_SHUTDOWN_INLINE std::string capture_stack(pthread_t /*thread*/, time_point /
 #endif  // OJS_SHUTDOWN_USE_UNWIND
 
 // ==== operating/detail/watch.ipp ====
-
 // watch: lets a thread wait for something in a worker to come about; while nobody waits, saying so costs one atomic.
 
 class watch {
@@ -357,7 +350,6 @@ class watch {
 };
 
 // ==== operating/detail/metrics.ipp ====
-
 // metrics: what a worker counts for /metrics, bounded whatever the backend sends. metrics_text() in health.ipp shows it.
 
 // As the OJS observability specification recommends for ojs.job.duration.
@@ -524,7 +516,6 @@ class worker_metrics : public ref_counted {
 };
 
 // ==== operating/detail/health.ipp ====
-
 // health: what a worker answers on its health address: probes, metrics and, where allowed, control.
 
 // When the process started, in milliseconds of the time of day; 0 where the system does not tell.
@@ -807,7 +798,6 @@ inline result<http_server> serve_health(const running_worker& worker, ref<health
 }  // namespace ojs
 
 // ==== operating/init.ipp ====
-
 #ifdef __linux__
 #include <sys/prctl.h>
 #endif
@@ -878,7 +868,6 @@ OJS_SHUTDOWN_INLINE result<void> as_init(init_options options) {
 }
 
 // ==== operating/signal_worker.ipp ====
-
 namespace detail {
 
 struct worker_command {
@@ -1011,7 +1000,6 @@ OJS_SHUTDOWN_INLINE result<pid_t> signal_worker(std::string_view what, pid_t pid
 }
 
 // ==== operating/doctor.ipp ====
-
 namespace detail {
 
 // ---- container ----
@@ -1235,7 +1223,6 @@ OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options, c
 }
 
 // ==== operating/operating.ipp ====
-
 namespace detail {
 
 class operating_part final : public worker_part {

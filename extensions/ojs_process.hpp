@@ -25,7 +25,6 @@ static_assert(false, "ojs_process.hpp is version 0.1.0, ojs_shutdown.hpp is vers
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 // ==== process/child_process.hpp ====
-
 // child_process: a program in a process group of its own, ended with all it started.
 
 namespace ojs {
@@ -213,7 +212,6 @@ void child_reset() noexcept;
 #include <sys/wait.h>
 
 // ==== process/detail/child_launch.ipp ====
-
 // child_launch: everything from the options of a child to its exec(), or to the step that failed.
 
 #ifdef __linux__
@@ -671,7 +669,6 @@ OJS_SHUTDOWN_INLINE void child_reset() noexcept {
 }
 
 // ==== process/detail/child_lines.ipp ====
-
 // child_lines: the thread of a child: passes on what it prints, line by line, and outlives it for its death signal.
 
 namespace detail {
@@ -865,7 +862,6 @@ class child_thread : public ref_counted {
 }  // namespace ojs
 
 // ==== process/child_process.ipp ====
-
 #ifdef __linux__
 #include <sys/syscall.h>
 #endif

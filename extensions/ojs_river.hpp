@@ -25,7 +25,6 @@ static_assert(false, "ojs_river.hpp is version 0.1.0, ojs_shutdown.hpp is versio
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 // ==== river/river_transport.hpp ====
-
 // river_transport: River's queue in PostgreSQL, by libpq. Link with -lpq.
 //
 // A worker in C++ shares the tables of River (riverqueue/river) with River's own clients in Go; see docs/river.md.
@@ -95,7 +94,6 @@ class river_transport : public transport {
 #include <set>
 
 // ==== river/detail/sql.hpp ====
-
 // sql: the statements on River's tables; "@" stands for the schema.
 
 namespace ojs {
@@ -341,7 +339,6 @@ inline constexpr postgres_statement load = {
 }  // namespace sql
 
 // ==== river/detail/postgres_connection.ipp ====
-
 // A connection to PostgreSQL by libpq, for river_postgres.hpp: one deadline a statement, and no doubt about what became of
 // one whose answer was lost.
 //
@@ -739,7 +736,6 @@ class shared_connection : public postgres_connection {
 };
 
 // ==== river/detail/database.ipp ====
-
 // database: the connections to River's tables, each for one use.
 
 using turn = shared_connection::turn;
@@ -822,7 +818,6 @@ class database {
 };
 
 // ==== river/detail/held_jobs.ipp ====
-
 // held_jobs: the jobs that are claimed and not settled.
 
 OJS_SHUTDOWN_INLINE std::optional<long long> read_id(const std::string& text) {
@@ -939,7 +934,6 @@ class held_jobs {
 };
 
 // ==== river/detail/session.ipp ====
-
 // session: holds the lock, listens, rescues orphans, schedules what is due.
 
 // The versions of River's main line of migrations that the statements are known to work on.
@@ -1242,7 +1236,6 @@ class session {
 };
 
 // ==== river/detail/claims.ipp ====
-
 // claims: concurrent FETCHes are one claim.
 
 // A FETCH that waits for its jobs. When `count` is 0, it is no longer wanted; when `left`, its caller has returned.
@@ -1483,7 +1476,6 @@ class claims {
 };
 
 // ==== river/detail/reports.ipp ====
-
 // reports: concurrent ACKs and FAILs are settled by one statement.
 
 // How a job is to be settled.
@@ -1659,7 +1651,6 @@ class reports {
 };
 
 // ==== river/river_transport.ipp ====
-
 // Who owns a job: attempted_by ends with the name of its process, "ojs:LEASE:WORKER:NONCE", which holds the advisory lock
 // hashtextextended(NAME, 0) as long as it works. Every worker looks for running jobs whose owner's lock is free. After LEASE
 // milliseconds the owner is gone or can no longer report: a transaction that holds that lock gives its jobs back. Names

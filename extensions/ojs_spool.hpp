@@ -25,7 +25,6 @@ static_assert(false, "ojs_spool.hpp is version 0.1.0, ojs_shutdown.hpp is versio
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 // ==== spool/spool_transport.hpp ====
-
 // spool_transport: a directory as the queue; no server is needed. [Spot]
 
 namespace ojs {
@@ -145,7 +144,6 @@ result<std::string> spool_enqueue(const std::string& directory, const spool_job&
 #include <sys/file.h>
 
 // ==== spool/detail/files.ipp ====
-
 // What a spool directory asks of the file system: safe reading, crash-safe writing, moving without overwriting.
 
 #ifdef __linux__
@@ -554,7 +552,6 @@ inline std::chrono::milliseconds age_of(const struct stat& about) noexcept {
 }
 
 // ==== spool/detail/entries.ipp ====
-
 // Names of files in order, and what is known of each.
 
 struct spool_entry {
@@ -642,7 +639,6 @@ class spool_entries {
 };
 
 // ==== spool/detail/owner.ipp ====
-
 // Who owns the claimed files of a spool: a folder for each transport, and a lock that dies with its process.
 
 inline constexpr const char* owner_file = ".owner";
@@ -934,7 +930,6 @@ inline judged_owner judge_owner(const spool_folders& spool, const std::string& n
 }
 
 // ==== spool/detail/settle.ipp ====
-
 // How a claimed file of a spool is settled, so that dying at any point leaves it settled or not, and never twice.
 
 enum class spool_end : unsigned char { request, done, failed };
@@ -1287,7 +1282,6 @@ inline spool_verdict completed_run(const spool_claim& claim, const std::string& 
 }
 
 // ==== spool/detail/intake.ipp ====
-
 // What waits in request/: which files there are, in the order of their names, and which of them may be run now.
 
 // A file of request/ as it was examined.
@@ -1641,7 +1635,6 @@ class spool_examiner {
 };
 
 // ==== spool/detail/recovery.ipp ====
-
 // Takes back what dead workers have left in a spool.
 
 // Passes events on, those that would come again and again only once. Used by one thread at a time.
@@ -1842,7 +1835,6 @@ class spool_recovery {
 };
 
 // ==== spool/detail/claiming.ipp ====
-
 // spool_claimer: takes a file of request/ into a worker's hands, or leaves it as it was.
 
 // For one FETCH at a time.
@@ -1980,7 +1972,6 @@ class spool_claimer {
 };
 
 // ==== spool/detail/claims.ipp ====
-
 // spool_claims: the claims a worker has in hand.
 
 // As many as jobs in hand, few. Thread-safe.
@@ -2024,7 +2015,6 @@ class spool_claims {
 };
 
 // ==== spool/detail/watch.ipp ====
-
 // Tells a worker at once when there may be something in request/.
 
 // A thread that waits for the kernel to tell of a new file, or for one that was put off to be due.
@@ -2089,7 +2079,6 @@ class spool_watcher {
 };
 
 // ==== spool/detail/enqueue.ipp ====
-
 // spool_enqueue(): puts a job into a spool, where others see it whole or not at all.
 
 // The time to the nanosecond, so that names are in the order in which they were made, and a random number.
@@ -2142,7 +2131,6 @@ OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directo
 }
 
 // ==== spool/spool_transport.ipp ====
-
 namespace detail {
 
 OJS_SHUTDOWN_INLINE std::vector<std::chrono::milliseconds> usual_retry_delays() {

@@ -25,7 +25,6 @@ static_assert(false, "ojs_tls.hpp is version 0.1.0, ojs_shutdown.hpp is version 
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 // ==== tls/tls_openssl.hpp ====
-
 // tls_openssl: https:// by OpenSSL 3. Link with -lssl -lcrypto.
 //
 // The certificate chain and the host name are always verified; no option turns that off. TLS 1.2 or later, no
@@ -83,7 +82,6 @@ result<stream_factory> tls_openssl(tls_options options = {});
 #include <mutex>
 
 // ==== tls/tls_openssl.ipp ====
-
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {

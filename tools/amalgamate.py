@@ -418,7 +418,7 @@ class Namespaces:
         while same < min(len(names), len(self.open)) and names[same] == self.open[same]:
             same += 1
         self.close(out, same)
-        out += [f"// ==== {name} ====", ""] + lines[:head] + opened[same:] + lines[first:last] + [""]
+        out += [f"// ==== {name} ===="] + lines[:head] + opened[same:] + lines[first:last] + [""]
         self.open = [CLOSED.match(line).group(1) for line in reversed(lines[last:])]
 
 

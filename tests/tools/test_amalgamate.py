@@ -416,7 +416,7 @@ class RefusalTest(AmalgamateTest):
 
     def test_unknown_room(self):
         self.write("src/ojs/attic/old.hpp", "// Old.\n")
-        self.assert_refused("src/ojs/attic/old.hpp:1", "unknown room 'attic'", "base, core, host, system, net, worker, server")
+        self.assert_refused("src/ojs/attic/old.hpp:1", "unknown room 'attic'", "base, core, host, net, worker, server")
 
     def test_file_without_a_purpose(self):
         self.replace("src/ojs/core/gate.hpp", "// gate: a door.\n", "")
