@@ -176,6 +176,7 @@ class worker_body : public ref_counted {
     result<void> prepare() {
         worker_context& worker = *context_;
         result<void> valid = check_options(worker.options);
+        if (valid) valid = check_extensions(worker.options);
         if (!valid) return valid;
         if (!refused_) return refused_;
         if (handlers_.empty()) return error{errc::invalid_argument, 0, "no handler is registered"};
