@@ -138,7 +138,7 @@ def parse_yaml(block):
 # ---- commands --------------------------------------------------------------------------------------------------------
 
 USAGE_IN = {
-    **{path.stem: f"examples/{path.name}" for path in (ROOT / "examples").glob("*.cpp")},
+    **{path.stem: f"{folder}/{path.name}" for folder in ("examples", "tools") for path in (ROOT / folder).glob("*.cpp")},
     "dev_backend": "examples/dev_backend/settings.cpp",
     "launcher": "examples/launcher/main.cpp",
     "shutdown-probe": "tools/shutdown_probe/main.cpp",

@@ -6,7 +6,7 @@
 #endif
 #include <stdlib.h>
 
-#include <cmath>
+#include <limits>
 
 #include "../base/detail/text.hpp"
 #include "detail/picojson_value.hpp"
@@ -253,8 +253,10 @@ inline double to_double(std::string_view number) {
 
 // Whether a double can hold a number that JSON allows. It takes an exponent or 309 digits to be too large.
 inline bool is_finite_number(std::string_view number) {
-    return (number.size() < 309 && number.find_first_of("eE") == std::string_view::npos) ||
-           std::isfinite(to_double(number));
+    constexpr double max = std::numeric_limits<double>::max();
+    if (number.size() < 309 && number.find_first_of("eE") == std::string_view::npos) return true;
+    const double value = to_double(number);
+    return value >= -max && value <= max;
 }
 
 OJS_SHUTDOWN_INLINE bool json_number(std::string_view source, double& out) {

@@ -29,7 +29,7 @@ inline std::string shown_url(std::string_view url) {
     return url.find('@') == std::string_view::npos ? printable(url, 100) : "(not shown: it holds an @)";
 }
 inline error bad_url(std::string_view url, error why) {
-    why.text = cat({"url '", shown_url(url), "': ", why.text});
+    why.text = cat({"url (OJS_URL) '", shown_url(url), "': ", why.text});
     return why;
 }
 
@@ -107,7 +107,8 @@ inline error no_such_scheme(std::string_view url, const transport_schemes& added
     if (same_word(url_scheme(url), "spool"))
         return {errc::unsupported, 0,
                 "spool: needs ojs_spool.hpp: include it, and call options->transports.add(ojs::spool())"};
-    return {errc::invalid_argument, 0, cat({"no transport has this scheme; there are ", added.names()})};
+    return {errc::invalid_argument, 0,
+            cat({"no transport has this scheme; write http://HOST:PORT, or one of ", added.names()})};
 }
 
 inline result<void> check_url(std::string_view url, const transport_schemes& added, bool has_https) {

@@ -46,8 +46,8 @@ class running_worker : public detail::ref_counted {
     // The same of everything: the drain, stop_timeout, and the steps of worker::on_shutdown().
     virtual time_point stop_deadline() const noexcept = 0;
 
-    virtual bool apply(event request,
-                       cause why) = 0;              // to the worker's own lifecycle, see lifecycle::apply()
+    // To the worker's own lifecycle, see lifecycle::apply().
+    virtual bool apply(event request, cause why) = 0;
     virtual void wake() = 0;                        // worker_part::on_turn() is called soon
     virtual void log(log_record record) const = 0;  // adds the worker's id, and masks its tokens
 };
