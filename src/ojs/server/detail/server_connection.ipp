@@ -9,10 +9,10 @@
 #include "../../base/detail/fd.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
-#include "../../net/detail/http_parser.ipp"
-#include "../../net/detail/socket.hpp"
+#include "../../net/detail/socket.ipp"
 #include "../draining_server.hpp"
 #include "http_answer.ipp"
+#include "request_parser.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -56,7 +56,7 @@ class server_connection final : public ref_counted {
     server_connection(unique_fd socket, draining_context& server)
         : socket_(std::move(socket)),
           server_(server),
-          parser_(http_parser::role::request, server.options.limits),
+          parser_(server.options.limits),
           idle_until_(deadline_after(server.options.idle_timeout)),
           deadline_(idle_until_) {}
     ~server_connection() override { forget_buffered(); }
@@ -262,7 +262,7 @@ class server_connection final : public ref_counted {
     next send(std::string text, bool closes) {
         // Before the answer is on its way, which may take as long as the peer pleases. What follows on a connection that closes
         // is not read.
-        if (closes) parser_ = http_parser(http_parser::role::request, server_.options.limits);
+        if (closes) parser_ = request_parser(server_.options.limits);
         parser_.begin();
         forget_buffered();
         out_ = std::move(text);
@@ -353,7 +353,7 @@ class server_connection final : public ref_counted {
 
     unique_fd socket_;
     draining_context& server_;
-    http_parser parser_;
+    request_parser parser_;
     std::string out_;
     std::size_t sent_ = 0;
     std::size_t buffered_ = 0;
