@@ -75,11 +75,6 @@
 #endif
 
 // clang-format off
-#include "ojs/base/detail/small_file.hpp"
-#include "ojs/base/detail/new_file.hpp"
-#include "ojs/base/detail/proc.hpp"
-#include "ojs/base/detail/clock.hpp"
-#include "ojs/base/detail/signal_names.hpp"
 #include "ojs/base/detail/backoff.hpp"
 #include "ojs/base/detail/random.hpp"
 #include "ojs/base/error.ipp"

@@ -11,7 +11,7 @@
 #include <new>
 
 #include "detail/atomic.hpp"
-#include "detail/clock.hpp"
+#include "detail/clock.ipp"
 #include "detail/sync.hpp"
 #include "log.hpp"
 

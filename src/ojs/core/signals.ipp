@@ -8,8 +8,8 @@
 
 #include "../base/detail/atomic.hpp"
 #include "../base/detail/exchange.hpp"
-#include "../base/detail/proc.hpp"
-#include "../base/detail/signal_names.hpp"
+#include "../base/detail/proc.ipp"
+#include "../base/detail/signal_names.ipp"
 #include "../base/detail/text.hpp"
 #include "detail/wake.hpp"
 #include "signals.hpp"

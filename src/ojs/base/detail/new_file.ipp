@@ -1,11 +1,14 @@
+// write_new_file: a file with its content on the disk, or none.
 #pragma once
 
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <string>
+#include <string_view>
+
 #include "fd.hpp"
-#include "new_file.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -21,7 +24,8 @@ inline bool write_whole(int fd, std::string_view text) noexcept {
     return true;
 }
 
-OJS_SHUTDOWN_INLINE bool sync_descriptor(int fd) noexcept {
+// fsync(2), of a file or a folder; true as well where the file system has no such thing. False with errno.
+inline bool sync_descriptor(int fd) noexcept {
     while (::fsync(fd) != 0) {
         if (errno == EINVAL || errno == EROFS) return true;
         if (errno != EINTR) return false;
@@ -29,7 +33,8 @@ OJS_SHUTDOWN_INLINE bool sync_descriptor(int fd) noexcept {
     return true;
 }
 
-OJS_SHUTDOWN_INLINE int write_new_file(int folder, const std::string& name, std::string_view text) {
+// 0600, in `folder`, a descriptor or AT_FDCWD. 0 or the errno: EEXIST where something has the name. Thread-safe.
+inline int write_new_file(int folder, const std::string& name, std::string_view text) {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     unique_fd file(::openat(folder, name.c_str(), flags, 0600));
     if (!file) return errno;

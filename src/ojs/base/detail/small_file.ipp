@@ -1,15 +1,29 @@
+// read_small_file: a file of somebody else's making, read up to a limit and without ever blocking.
 #pragma once
 
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/types.h>
+
+#include <cstddef>
+#include <string>
 
 #include "fd.hpp"
-#include "small_file.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
+
+enum class file_status { read, missing, not_regular, unreadable };
+
+struct small_file {
+    file_status status = file_status::unreadable;
+    int sys_errno = 0;    // why, where it is missing or unreadable
+    bool is_cut = false;  // it is longer than the limit
+    uid_t owner = 0;      // where it was read
+    std::string text;     // at most the limit
+};
 
 inline small_file cannot_open(int failed) {
     small_file out;
@@ -19,7 +33,8 @@ inline small_file cannot_open(int failed) {
     return out;
 }
 
-OJS_SHUTDOWN_INLINE small_file read_small_file(const std::string& path, std::size_t limit) {
+// Anything but a regular file (FIFO, folder, device, socket) is not read at all. Thread-safe.
+inline small_file read_small_file(const std::string& path, std::size_t limit) {
     // O_NONBLOCK: a FIFO without a writer opens at once.
     const unique_fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     if (!file) return cannot_open(errno);

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "../../base/detail/array.hpp"
-#include "../../base/detail/clock.hpp"
-#include "../../base/detail/proc.hpp"
+#include "../../base/detail/clock.ipp"
+#include "../../base/detail/proc.ipp"
 #include "../../net/detail/url.hpp"
 #include "../../server/detail/http_routes.ipp"
 #include "../../server/http_server.hpp"
