@@ -156,13 +156,12 @@ OJS_SHUTDOWN_INLINE void thread::join() noexcept {
 
 OJS_SHUTDOWN_INLINE bool thread::join_until(time_point deadline) noexcept {
 #if defined(__linux__) && !defined(__ANDROID__)
-    using std::chrono::nanoseconds;
-    timespec until{};
-    clock_gettime(CLOCK_REALTIME, &until);
-    const nanoseconds left = deadline - steady_clock::now();
-    const nanoseconds sum = nanoseconds(until.tv_nsec) + (left.count() > 0 ? left : nanoseconds(0));
-    until.tv_sec += static_cast<time_t>(sum.count() / 1000000000);
-    until.tv_nsec = static_cast<long>(sum.count() % 1000000000);
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    const std::chrono::nanoseconds left = deadline - steady_clock::now();
+    timespec until =
+        to_timespec(std::chrono::nanoseconds(now.tv_nsec + (left.count() > 0 ? left.count() : 0)));
+    until.tv_sec += now.tv_sec;
     if (joinable_ && pthread_timedjoin_np(native_, nullptr, &until) == 0) joinable_ = false;
 #else
     static_cast<void>(deadline);

@@ -137,7 +137,7 @@ class job_intake {
                      "register a handler, serve the type from a queue of its own, or set OJS_UNKNOWN_TYPE")});
         }
         worker_.held_jobs.fetch_add(1);
-        job->held_until = turn.hand_back_at.time_since_epoch().count();
+        job->held_until = turn.hand_back_at;
         worker_.supervisor.notify();  // which hands it back, in a drain at once
         return false;
     }

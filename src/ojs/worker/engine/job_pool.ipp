@@ -115,20 +115,14 @@ class job_pool : public ref_counted {
         return threads_.start_service(worker_.service_thread(name), std::move(body));
     }
 
-    void expect_reports(std::size_t threads) { reports_.expect(threads); }
+    report_queue& reports() noexcept { return reports_; }
+    // The supervisor is woken when they are over.
+    pool_threads& threads() noexcept { return threads_; }
     // Cancels all jobs, by one store; false where they were before. And tells those who wait for that, beside the caller.
     bool cancel_all(cancel_reason why) { return all_jobs_->request(why, steady_clock::now()); }
     void tell_all_cancelled() { reports_.run_first(); }
     // The same for some.
     void run_cancel_callbacks(const array<ref<active_job>>& jobs) { cancels_.run(jobs); }
-
-    // Report threads end when all is reported.
-    void close_reports() { reports_.close(); }
-    // See pool_threads. The supervisor is woken when they are over.
-    bool threads_over() const noexcept { return threads_.over(); }
-    bool all_threads_finished() const noexcept { return threads_.all_finished(); }
-    std::size_t join_threads(time_point deadline) { return threads_.join(deadline); }
-    void abandon_threads() { threads_.abandon(); }
 
     next_look& looks() noexcept { return looks_; }
     // See running_jobs. The supervisor is woken when a thread has come home since it asked.

@@ -30,7 +30,7 @@ class job_slots {
     // The system has no more threads than these, for now.
     void lower(std::size_t threads) {
         count_ = threads;
-        retry_at_ = (steady_clock::now() + pause).time_since_epoch().count();
+        retry_at_ = steady_clock::now() + pause;
         worker_.supervisor.notify();
     }
     void log_lowered(const error& why) const {
@@ -38,12 +38,12 @@ class job_slots {
                           {field("concurrency", count_.load()), field("error", why.text)});
     }
     // When to try for one more; time_point::max() where none is missing.
-    time_point retry_at() const noexcept { return time_point(steady_clock::duration(retry_at_.load())); }
+    time_point retry_at() const noexcept { return retry_at_; }
     void begin_retry() noexcept { retry_at_ = never; }
     // True: all threads are there again.
     bool end_retry(bool got_one, time_point now) {
         const bool all = got_one && ++count_ >= concurrency();
-        if (!all) retry_at_ = (got_one ? now : now + pause).time_since_epoch().count();
+        if (!all) retry_at_ = got_one ? now : now + pause;
         return all;
     }
     void log_all_back() const {
@@ -61,7 +61,7 @@ class job_slots {
     atomic<std::size_t> count_;
     std::size_t asked_for_ = 0;  // by FETCHes under way
     std::size_t kept_ = 0;       // by stuck handlers whose jobs are reported
-    atomic<steady_clock::rep> retry_at_{never};
+    atomic<time_point> retry_at_{never};
 };
 
 }  // namespace detail

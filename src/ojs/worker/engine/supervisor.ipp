@@ -231,7 +231,7 @@ class supervisor {
         next_progress_ = steady_clock::now() + worker_.options.progress_interval;
         worker_.claims.close();
         pool_->close();
-        if (const std::size_t jobs = worker_.jobs.size()) pool_->expect_reports(jobs > many_jobs ? 16 : 2);
+        if (const std::size_t jobs = worker_.jobs.size()) pool_->reports().expect(jobs > many_jobs ? 16 : 2);
     }
 
     // Who is behind the drain, as far as a signal is; it may have come to an outside lifecycle only.
@@ -372,9 +372,9 @@ class supervisor {
 
     // Everything is reported; what remains is to get the threads home.
     int end() {
-        pool_->close_reports();
+        pool_->reports().close();
         await_threads();
-        const bool all_finished = pool_->all_threads_finished();
+        const bool all_finished = pool_->threads().all_finished();
         if (!all_finished) attempt([this] { name_stuck(); });
         const int status = end_status(all_finished);
         stop_parts();
@@ -387,7 +387,7 @@ class supervisor {
 
     void await_threads() {
         const time_point soon = steady_clock::now() + stuck_wait;
-        await(soon < stop_end_ ? stop_end_ : soon, [this] { return pool_->threads_over(); });
+        await(soon < stop_end_ ? stop_end_ : soon, [this] { return pool_->threads().over(); });
     }
     // The deadline for threads whose work is done: the process itself is to be gone when stop_timeout ends.
     time_point join_deadline() const noexcept {
@@ -399,10 +399,10 @@ class supervisor {
     bool end_threads() {
         const time_point deadline = join_deadline();
         std::size_t left = 0;
-        while ((left = pool_->join_threads(steady_clock::now() + join_slice)) > 0 && !gave_up_ &&
+        while ((left = pool_->threads().join(steady_clock::now() + join_slice)) > 0 && !gave_up_ &&
                steady_clock::now() < deadline)
             notice_changes();
-        pool_->abandon_threads();
+        pool_->threads().abandon();
         left += heart_->end(deadline);
         if (left > 0) attempt([&] { log_.left_behind(left); });
         return left == 0;
