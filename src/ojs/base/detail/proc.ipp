@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "array.hpp"
-#include "small_file.ipp"
+#include "files.ipp"
 #include "text.hpp"
 
 namespace ojs {

@@ -24,7 +24,7 @@
 
 #include "../../base/detail/clock.ipp"
 #include "../../base/detail/fd.hpp"
-#include "../../base/detail/new_file.ipp"
+#include "../../base/detail/files.ipp"
 #include "../../net/json_view.ipp"
 #include "../spool_transport.hpp"
 

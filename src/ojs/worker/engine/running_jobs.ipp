@@ -3,7 +3,7 @@
 
 #include "../../core/detail/wake.hpp"
 #include "active_job.ipp"
-#include "placed_list.ipp"
+#include "pool_threads.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
