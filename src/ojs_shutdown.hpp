@@ -75,8 +75,8 @@
 #endif
 
 // clang-format off
-#include "ojs/base/detail/backoff.hpp"
 #include "ojs/base/detail/random.hpp"
+#include "ojs/base/detail/backoff.hpp"
 #include "ojs/base/error.ipp"
 #include "ojs/base/detail/text.ipp"
 #include "ojs/base/duration.ipp"
@@ -89,7 +89,6 @@
 
 #include "ojs/core/detail/wake.ipp"
 #include "ojs/core/lifecycle.ipp"
-#include "ojs/core/drain_barrier.ipp"
 #include "ojs/core/cancel_token.ipp"
 #include "ojs/core/shutdown_sequence.ipp"
 #include "ojs/core/signals.ipp"

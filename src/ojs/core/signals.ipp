@@ -421,15 +421,6 @@ OJS_SHUTDOWN_INLINE result<std::vector<int>> signals::add(const lifecycle& targe
     return result<std::vector<int>>(std::move(ignored));
 }
 
-OJS_SHUTDOWN_INLINE signals::signals(signals&& other) noexcept
-    : claim_(detail::exchange(other.claim_, 0)), ignored_(std::move(other.ignored_)) {}
-
-OJS_SHUTDOWN_INLINE signals& signals::operator=(signals&& other) noexcept {
-    detail::swap(claim_, other.claim_);
-    ignored_.swap(other.ignored_);
-    return *this;
-}
-
 // False in the child of a fork, whatever that has installed since.
 OJS_SHUTDOWN_INLINE bool signals::active() const noexcept {
     return claim_ != 0 && detail::process.claim.load() == claim_;
