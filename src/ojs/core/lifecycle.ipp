@@ -42,7 +42,6 @@ OJS_SHUTDOWN_INLINE std::uint32_t steady_ms() noexcept {
                                       static_cast<std::uint64_t>(now.tv_nsec) / 1000000U);
 }
 
-// Where each field sits in the word.
 struct word_field {
     unsigned shift;
     std::uint64_t mask;

@@ -86,13 +86,10 @@ inline std::uint64_t pack_signal(int number, const siginfo_t* info) noexcept {
 }
 
 // What pack_signal() made.
-struct received_word {
-    std::uint64_t packed;
-
-    int number() const noexcept { return static_cast<int>(packed >> 56); }
-    pid_t pid() const noexcept { return static_cast<pid_t>(packed >> 32 & 0xffffff); }
-    uid_t uid() const noexcept { return static_cast<uid_t>(packed & 0xffffffff); }
-};
+inline cause cause_of(std::uint64_t packed) noexcept {
+    return {cause_kind::signal, static_cast<int>(packed >> 56), static_cast<pid_t>(packed >> 32 & 0xffffff),
+            static_cast<uid_t>(packed & 0xffffffff)};
+}
 
 // Tells one round through the log from the next, and both from a place never written.
 inline std::uint64_t lap_bit(std::uint32_t place) noexcept {
@@ -154,9 +151,8 @@ inline bool stops(event what) noexcept {
 // Everything that ever runs in signal context.
 inline void handle_signal(claimed_signal& claimed, lifecycle& target, int number, siginfo_t* info,
                           void* context) {
-    if (number == SIGTTIN &&
-        !sent_by_process(info)) {  // a read of the terminal, in the background: stop, as ever
-        raise(SIGSTOP);
+    if (number == SIGTTIN && !sent_by_process(info)) {
+        raise(SIGSTOP);  // a read of the terminal, in the background: stop, as ever
         return;
     }
     const thread_request* const request = process.asks_threads.load();
@@ -166,8 +162,7 @@ inline void handle_signal(claimed_signal& claimed, lifecycle& target, int number
     process.log[place % process_state::log_size].store(packed | lap_bit(place));
     claimed.last.store(packed);
     if (stops(claimed.what)) process.last_stop.store(stop_time());
-    const received_word from{packed};
-    target.apply(claimed.what, {cause_kind::signal, number, from.pid(), from.uid()});
+    target.apply(claimed.what, cause_of(packed));
     wake::notify(process.notify_fd.load());
     call_previous(claimed.previous, number, info, context);
 }
@@ -337,11 +332,8 @@ inline result<void> remember_previous(const array<signal_rule>& rules, const sig
 }
 
 inline received_signal unpack_signal(std::uint64_t packed) {
-    const received_word from{packed};
-    received_signal out;
-    out.number = from.number();
-    out.sender_pid = from.pid();
-    out.sender_uid = from.uid();
+    const cause from = cause_of(packed);
+    received_signal out{from.signal, from.sender_pid, from.sender_uid, {}};
     if (out.sender_pid != 0) out.sender_name = process_name("", cat({out.sender_pid}));
     return out;
 }

@@ -28,25 +28,15 @@ inline std::string proc_path(std::string_view root, std::string_view name) {
 
 // A file of /proc below `root`, such as "1/comm"; empty where it cannot be read. At most 64 KiB.
 inline std::string proc_file(std::string_view root, std::string_view name) {
-#if OJS_SHUTDOWN_USE_PROC
+    if (!OJS_SHUTDOWN_USE_PROC) return {};
     return read_small_file(proc_path(root, name), longest_proc_file).text;
-#else
-    static_cast<void>(root);
-    static_cast<void>(name);
-    return {};
-#endif
 }
 
 // Where a link of /proc leads, such as "self/ns/pid"; empty where there is none.
 inline std::string proc_link(std::string_view root, std::string_view name) {
+    if (!OJS_SHUTDOWN_USE_PROC) return {};
     char target[256];
-    ssize_t length = -1;
-#if OJS_SHUTDOWN_USE_PROC
-    length = ::readlink(proc_path(root, name).c_str(), target, sizeof target);
-#else
-    static_cast<void>(root);
-    static_cast<void>(name);
-#endif
+    const ssize_t length = ::readlink(proc_path(root, name).c_str(), target, sizeof target);
     return length > 0 ? std::string(target, static_cast<std::size_t>(length)) : std::string();
 }
 
@@ -151,8 +141,7 @@ inline bool same_program(std::string_view root, const process_facts& a, const pr
 // The ids of all processes, and no others.
 inline array<pid_t> all_processes(std::string_view root) {
     array<pid_t> out;
-#if OJS_SHUTDOWN_USE_PROC
-    DIR* folder = ::opendir(cat({root, "/proc"}).c_str());
+    DIR* const folder = OJS_SHUTDOWN_USE_PROC ? ::opendir(proc_path(root, "").c_str()) : nullptr;
     if (folder == nullptr) return out;
     while (const dirent* entry = ::readdir(folder)) {
         std::uint64_t number = 0;
@@ -160,9 +149,6 @@ inline array<pid_t> all_processes(std::string_view root) {
             out.push_back(static_cast<pid_t>(number));
     }
     ::closedir(folder);
-#else
-    static_cast<void>(root);
-#endif
     return out;
 }
 

@@ -103,7 +103,7 @@ class job_intake {
 
     // As which the worker asks: with the queues that are open, `some` of them where any was ever quieted.
     const worker_identity* asking_identity(worker_identity& some) const {
-        if (!worker_.queues.ever_used()) return &worker_.identity;
+        if (worker_.queues.version() == 0) return &worker_.identity;
         some = worker_.identity;
         some.queues = worker_.queues.open();
         return &some;

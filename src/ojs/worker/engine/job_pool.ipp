@@ -236,8 +236,6 @@ class job_pool : public ref_counted {
     }
 
   private:
-    // ---- the job threads ----
-
     // As many threads, each of which begins with its job, or with none. The mutex, which is held, is let go of meanwhile:
     // this takes its time among handlers that keep every processor busy. Jobs without a thread are ready for others.
     result<void> start_job_threads(lock_guard& held, const array<ref<active_job>>& jobs) {
@@ -330,8 +328,6 @@ class job_pool : public ref_counted {
     void slot_came_free() {
         if (!closed_.load(memory_order::relaxed)) wake();
     }
-
-    // ---- who does what ----
 
     // What a thread without a job does next: the first that can be done. A thread FETCHes for the slots nobody asks for yet;
     // where that has to wait, one thread waits for the moment, the leader, and the others rest until they are called.
