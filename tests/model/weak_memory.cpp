@@ -26,7 +26,7 @@ inline void sched_yield() {
 #define OJS_SHUTDOWN_INLINE inline
 #include "ojs/base/detail/sync.ipp"
 #include "ojs/base/detail/text.ipp"
-#include "ojs/core/drain_barrier.ipp"
+#include "ojs/core/drain_barrier.hpp"
 #include "ojs/core/lifecycle.ipp"
 
 namespace {
