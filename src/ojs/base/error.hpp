@@ -52,13 +52,7 @@ class [[nodiscard]] result {
         new (static_cast<void*>(&error_)) ojs::error(std::move(failure));
     }
     result(result&& other) noexcept : ok_(other.ok_) { adopt(std::move(other)); }
-    result(const result& other) : ok_(other.ok_) {
-        if (ok_) {
-            new (static_cast<void*>(&value_)) T(other.value_);
-        } else {
-            new (static_cast<void*>(&error_)) ojs::error(other.error_);
-        }
-    }
+    result(const result& other) : ok_(other.ok_) { adopt(other); }
     result& operator=(result other) noexcept {
         destroy();
         ok_ = other.ok_;
@@ -69,28 +63,27 @@ class [[nodiscard]] result {
 
     bool has_value() const noexcept { return ok_; }
     explicit operator bool() const noexcept { return ok_; }
-    T& operator*() & noexcept { return checked().value_; }
-    const T& operator*() const& noexcept { return checked().value_; }
-    T&& operator*() && noexcept { return std::move(checked().value_); }
-    T* operator->() noexcept { return &checked().value_; }
-    const T* operator->() const noexcept { return &checked().value_; }
+    T& operator*() & noexcept { return checked(*this).value_; }
+    const T& operator*() const& noexcept { return checked(*this).value_; }
+    T&& operator*() && noexcept { return std::move(checked(*this).value_); }
+    T* operator->() noexcept { return &checked(*this).value_; }
+    const T* operator->() const noexcept { return &checked(*this).value_; }
     T value_or(T fallback) const { return ok_ ? value_ : std::move(fallback); }
     const ojs::error& error() const noexcept { return error_; }
 
   private:
-    const result& checked() const noexcept {
-        if (!ok_) detail::end_without_value(error_);
-        return *this;
+    template <class Self>
+    static Self& checked(Self& self) noexcept {
+        if (!self.ok_) detail::end_without_value(self.error_);
+        return self;
     }
-    result& checked() noexcept {
-        if (!ok_) detail::end_without_value(error_);
-        return *this;
-    }
-    void adopt(result&& other) noexcept {
+    // Copies or moves.
+    template <class Other>
+    void adopt(Other&& other) {
         if (ok_) {
-            new (static_cast<void*>(&value_)) T(std::move(other.value_));
+            new (static_cast<void*>(&value_)) T(std::forward<Other>(other).value_);
         } else {
-            new (static_cast<void*>(&error_)) ojs::error(std::move(other.error_));
+            new (static_cast<void*>(&error_)) ojs::error(std::forward<Other>(other).error_);
         }
     }
     void destroy() noexcept {

@@ -28,12 +28,10 @@ OJS_SHUTDOWN_INLINE const char* to_string(errc code) noexcept {
     return "unknown";
 }
 
-namespace detail {
-[[noreturn]] OJS_SHUTDOWN_INLINE void end_without_value(const error& failure) noexcept {
+[[noreturn]] OJS_SHUTDOWN_INLINE void detail::end_without_value(const error& failure) noexcept {
     write_line(STDERR_FILENO, cat({"error: the value of a failed result was read: ", failure.text}));
     std::abort();
 }
-}  // namespace detail
 
 }  // namespace v0_1_0
 }  // namespace ojs

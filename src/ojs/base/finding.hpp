@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -10,7 +9,9 @@ inline namespace v0_1_0 {
 enum class severity { info, warning, error };
 
 // "info", "warning", "error". Never null. Thread-safe.
-const char* to_string(severity level) noexcept;
+constexpr const char* to_string(severity level) noexcept {
+    return level == severity::error ? "error" : level == severity::warning ? "warning" : "info";
+}
 
 struct finding {
     ojs::severity severity = ojs::severity::info;
@@ -18,12 +19,6 @@ struct finding {
     std::string what;  // one line for a person
     std::string fix;   // one line; empty where nothing is to be done
 };
-
-// The worst of them; info for none. Thread-safe.
-severity worst(const std::vector<finding>& findings) noexcept;
-
-// Two lines a finding (what, fix) and one that counts them, each with its newline. Thread-safe.
-std::string format_findings(const std::vector<finding>& findings);
 
 }  // namespace v0_1_0
 }  // namespace ojs

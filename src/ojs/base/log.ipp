@@ -11,7 +11,7 @@
 #include <new>
 
 #include "detail/atomic.hpp"
-#include "detail/clock.hpp"
+#include "detail/clock.ipp"
 #include "detail/sync.hpp"
 #include "log.hpp"
 
@@ -25,39 +25,25 @@ OJS_SHUTDOWN_INLINE const char* to_string(log_level level) noexcept {
 
 namespace detail {
 
-// A value that logfmt can carry bare, or quoted.
-OJS_SHUTDOWN_INLINE void append_logfmt_value(std::string& out, std::string_view text) {
-    const bool bare = !text.empty() && text.find_first_of(" =\"\\\n\t\r") == std::string_view::npos;
-    if (bare) {
-        out += printable(text, text.size());
-    } else {
-        append(out, {json_quote(text)});
-    }
+// A value that can be bare is.
+inline void append_logfmt(std::string& out, const char* gap, std::string_view name, std::string_view value) {
+    const bool bare = !value.empty() && value.find_first_of(" =\"\\\n\t\r") == std::string_view::npos;
+    append(out, {gap, name, "=", bare ? printable(value, value.size()) : json_quote(value)});
 }
 
-OJS_SHUTDOWN_INLINE std::string format_text(const log_record& record, const std::string& time) {
-    std::string out =
-        cat({time, " ", to_string(record.level), record.level >= log_level::warn ? "  " : "   "});
+inline std::string format_text(const log_record& record, const std::string& time) {
+    std::string out = cat({time, " ", to_string(record.level), "   "});
     out.resize(time.size() + 7, ' ');
-    append(out, {printable(record.message, record.message.size())});
-    for (const log_field& f : record.fields) {
-        append(out, {cat({"  ", f.name, "="})});
-        append_logfmt_value(out, f.value);
-    }
+    out += printable(record.message, record.message.size());
+    for (const log_field& f : record.fields) append_logfmt(out, "  ", f.name, f.value);
     return out;
 }
 
-OJS_SHUTDOWN_INLINE std::string format_logfmt(const log_record& record, const std::string& time) {
-    std::string out = cat({"time=", time, " level=", to_string(record.level), " msg="});
-    append(out, {json_quote(record.message)});
-    if (!record.worker_id.empty()) {
-        out += " worker_id=";
-        append_logfmt_value(out, record.worker_id);
-    }
-    for (const log_field& f : record.fields) {
-        append(out, {cat({" ", f.name, "="})});
-        append_logfmt_value(out, f.value);
-    }
+inline std::string format_logfmt(const log_record& record, const std::string& time) {
+    std::string out =
+        cat({"time=", time, " level=", to_string(record.level), " msg=", json_quote(record.message)});
+    if (!record.worker_id.empty()) append_logfmt(out, " ", "worker_id", record.worker_id);
+    for (const log_field& f : record.fields) append_logfmt(out, " ", f.name, f.value);
     return out;
 }
 
@@ -102,7 +88,7 @@ inline const char* category_of(const log_record& record) noexcept {
     return "worker";
 }
 
-OJS_SHUTDOWN_INLINE std::string format_json(const log_record& record, const std::string& time) {
+inline std::string format_json(const log_record& record, const std::string& time) {
     static constexpr const char* severities[] = {"DEBUG", "INFO", "WARN", "ERROR"};
     const auto level =
         static_cast<std::size_t>(record.level < log_level::off ? record.level : log_level::error);

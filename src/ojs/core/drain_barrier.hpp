@@ -28,7 +28,10 @@ class drain_barrier {
         // Leaves now. True when this was the last one out of a closed barrier.
         bool leave() noexcept { return barrier_ != nullptr && detail::exchange(barrier_, nullptr)->leave(); }
         // One more entry, also after close(): whoever is inside may bring others in. Empty if this one is empty.
-        ticket split() const noexcept;
+        ticket split() const noexcept {
+            if (barrier_ != nullptr) barrier_->word_.fetch_add(one, detail::memory_order::relaxed);
+            return ticket(barrier_);
+        }
 
       private:
         friend class drain_barrier;
@@ -62,13 +65,23 @@ class drain_barrier {
 
     // Nothing enters once this returned. Idempotent, thread-safe; not for signal handlers (it wakes the
     // waiter of a barrier that is empty already).
-    void close() noexcept;
+    void close() noexcept {
+        const detail::lock_guard held(mutex_);
+        if (word_.fetch_or(closed_bit, detail::memory_order::acq_rel) == 0) emptied_.notify_all();
+    }
     bool closed() const noexcept { return (word_.load(detail::memory_order::acquire) & closed_bit) != 0; }
     std::uint64_t count() const noexcept { return word_.load() / one; }
 
     // Waits until the barrier is closed and empty, or until `deadline` on the steady clock. Returns how many are
     // still inside: of a closed barrier, 0 means drained. Never polls. Thread-safe.
-    std::uint64_t wait_until(time_point deadline) noexcept;
+    std::uint64_t wait_until(time_point deadline) noexcept {
+        detail::lock_guard held(mutex_);
+        for (;;) {
+            const std::uint64_t word = word_.load(detail::memory_order::acquire);
+            if (word == closed_bit) return 0;
+            if (!emptied_.wait_until(held, deadline)) return word_.load(detail::memory_order::acquire) / one;
+        }
+    }
 
   private:
     static constexpr std::uint64_t closed_bit = 1;
@@ -79,9 +92,12 @@ class drain_barrier {
         while ((word & closed_bit) == 0) {
             if (word_.compare_exchange_weak(word, word - one)) return false;
         }
-        return leave_closed();
+        // Once closed, every departure happens under the mutex, so a waiter that saw 0 knows nobody is still in here.
+        const detail::lock_guard held(mutex_);
+        const bool last = word_.fetch_sub(one, detail::memory_order::acq_rel) == (one | closed_bit);
+        if (last) emptied_.notify_all();
+        return last;
     }
-    bool leave_closed() noexcept;
 
     detail::atomic<std::uint64_t> word_{0};
     detail::mutex mutex_;

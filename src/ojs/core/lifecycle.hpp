@@ -132,7 +132,7 @@ class lifecycle {
     // at the phase, as drain_barrier::enter() does, and finds it running, is seen by everyone who knows it is over.
     ojs::phase phase() const noexcept { return static_cast<ojs::phase>(word_.load() & 7U); }
     // Who sent a signal is noted right after the change: in between, and in a change made in between, the sender is 0.
-    lifecycle_state state() const noexcept { return with_sender(unpack(word_.load())); }
+    lifecycle_state state() const noexcept { return read(word_.load()); }
 
     // How often resume was asked for, also where it changed nothing: a worker that follows this lifecycle may have
     // been quieted by itself. Thread-safe, async-signal-safe.
@@ -178,10 +178,7 @@ class lifecycle {
         detail::atomic<int> writers{0};  // notifications under way
     };
 
-    static word pack(const lifecycle_state& state) noexcept;
-    static lifecycle_state unpack(word packed) noexcept;
-    static word pack_sender(const lifecycle_state& state) noexcept;
-    lifecycle_state with_sender(lifecycle_state state) const noexcept;
+    lifecycle_state read(word packed) const noexcept;  // with the sender
     bool next_state(lifecycle_state& state, event what, cause why) const noexcept;
     bool is_overruled(const lifecycle_state& state, event what) const noexcept;
     bool repeats_last_signal(const lifecycle_state& state, std::uint32_t now_ms) const noexcept;

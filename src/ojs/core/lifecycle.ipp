@@ -42,7 +42,6 @@ OJS_SHUTDOWN_INLINE std::uint32_t steady_ms() noexcept {
                                       static_cast<std::uint64_t>(now.tv_nsec) / 1000000U);
 }
 
-// Where each field sits in the word.
 struct word_field {
     unsigned shift;
     std::uint64_t mask;
@@ -66,31 +65,18 @@ inline constexpr word_field sender_uid_field{0, 0xffffffff};
 inline constexpr word_field sender_pid_field{32, 0xffffff};
 inline constexpr word_field sender_sequence_field{56, 0xff};
 
-}  // namespace detail
-
-OJS_SHUTDOWN_INLINE lifecycle::lifecycle(std::chrono::milliseconds repeat_signal_gap) noexcept
-    : word_(pack({})) {
-    set_repeat_signal_gap(repeat_signal_gap);
-}
-
-OJS_SHUTDOWN_INLINE void lifecycle::set_repeat_signal_gap(std::chrono::milliseconds gap) noexcept {
-    const auto longest = std::chrono::milliseconds(0xffffffff);
-    const auto in_range = gap.count() < 0 ? std::chrono::milliseconds(0) : gap < longest ? gap : longest;
-    repeat_gap_ms_.store(static_cast<std::uint32_t>(in_range.count()), detail::memory_order::relaxed);
-}
-
-OJS_SHUTDOWN_INLINE lifecycle::word lifecycle::pack(const lifecycle_state& state) noexcept {
-    using namespace detail;
-    return phase_field.put(static_cast<word>(state.phase)) | mode_field.put(static_cast<word>(state.mode)) |
-           cause_field.put(static_cast<word>(state.cause.kind)) |
-           signal_field.put(static_cast<word>(state.cause.signal)) |
+inline std::uint64_t pack(const lifecycle_state& state) noexcept {
+    return phase_field.put(static_cast<std::uint64_t>(state.phase)) |
+           mode_field.put(static_cast<std::uint64_t>(state.mode)) |
+           cause_field.put(static_cast<std::uint64_t>(state.cause.kind)) |
+           signal_field.put(static_cast<std::uint64_t>(state.cause.signal)) |
            cancel_field.put(state.cancel_requested ? 1 : 0) | exit_field.put(state.exit_now ? 1 : 0) |
            stop_signals_field.put(state.stop_signals) | sequence_field.put(state.sequence) |
-           event_field.put(static_cast<word>(state.last_event)) | changed_field.put(state.changed_ms);
+           event_field.put(static_cast<std::uint64_t>(state.last_event)) |
+           changed_field.put(state.changed_ms);
 }
 
-OJS_SHUTDOWN_INLINE lifecycle_state lifecycle::unpack(word packed) noexcept {
-    using namespace detail;
+inline lifecycle_state unpack(std::uint64_t packed) noexcept {
     lifecycle_state out;
     out.phase = static_cast<ojs::phase>(phase_field.get(packed));
     out.mode = static_cast<stop_mode>(mode_field.get(packed));
@@ -105,19 +91,41 @@ OJS_SHUTDOWN_INLINE lifecycle_state lifecycle::unpack(word packed) noexcept {
     return out;
 }
 
-OJS_SHUTDOWN_INLINE lifecycle::word lifecycle::pack_sender(const lifecycle_state& state) noexcept {
-    using namespace detail;
+inline std::uint64_t pack_sender(const lifecycle_state& state) noexcept {
     return sender_uid_field.put(state.cause.sender_uid) |
-           sender_pid_field.put(static_cast<word>(state.cause.sender_pid)) |
+           sender_pid_field.put(static_cast<std::uint64_t>(state.cause.sender_pid)) |
            sender_sequence_field.put(state.sequence);
 }
 
-OJS_SHUTDOWN_INLINE lifecycle_state lifecycle::with_sender(lifecycle_state state) const noexcept {
+// Whether `kept`, of the same place in the history, came with `change` or after it, where that is one of the last 16. A
+// writer may be held up for more changes than the sequence can count, so the time decides first; a difference of minutes is
+// that of a place long unused.
+inline bool came_later(const lifecycle_state& kept, const lifecycle_state& change) noexcept {
+    const auto later_ms = static_cast<std::int32_t>(kept.changed_ms - change.changed_ms);
+    if (later_ms == 0) return kept.sequence == change.sequence;
+    return later_ms > 0 && later_ms < 60000;
+}
+
+}  // namespace detail
+
+OJS_SHUTDOWN_INLINE lifecycle::lifecycle(std::chrono::milliseconds repeat_signal_gap) noexcept
+    : word_(detail::pack({})) {
+    set_repeat_signal_gap(repeat_signal_gap);
+}
+
+OJS_SHUTDOWN_INLINE void lifecycle::set_repeat_signal_gap(std::chrono::milliseconds gap) noexcept {
+    const auto longest = std::chrono::milliseconds(0xffffffff);
+    const auto in_range = gap.count() < 0 ? std::chrono::milliseconds(0) : gap < longest ? gap : longest;
+    repeat_gap_ms_.store(static_cast<std::uint32_t>(in_range.count()), detail::memory_order::relaxed);
+}
+
+OJS_SHUTDOWN_INLINE lifecycle_state lifecycle::read(word packed) const noexcept {
     using namespace detail;
-    const word packed = senders_[state.sequence % history_size].load(detail::memory_order::acquire);
-    if (sender_sequence_field.get(packed) != state.sequence) return state;
-    state.cause.sender_pid = static_cast<pid_t>(sender_pid_field.get(packed));
-    state.cause.sender_uid = static_cast<uid_t>(sender_uid_field.get(packed));
+    lifecycle_state state = unpack(packed);
+    const word sender = senders_[state.sequence % history_size].load(memory_order::acquire);
+    if (sender_sequence_field.get(sender) != state.sequence) return state;
+    state.cause.sender_pid = static_cast<pid_t>(sender_pid_field.get(sender));
+    state.cause.sender_uid = static_cast<uid_t>(sender_uid_field.get(sender));
     return state;
 }
 
@@ -170,36 +178,20 @@ OJS_SHUTDOWN_INLINE bool lifecycle::apply(event what, cause why) noexcept {
     if (counted) (what == event::resume_request ? resume_requests_ : report_requests_).fetch_add(1);
     word current = word_.load();
     lifecycle_state next;
+    bool changed = false;
     do {
-        next = with_sender(unpack(current));
-        if (!next_state(next, what, why)) {
-            if (counted) notify_subscribers();
-            errno = saved;
-            return false;
-        }
-    } while (!word_.compare_exchange_weak(current, pack(next)));
-    if (what == event::stop_signal) last_stop_signal_ms_.store(next.changed_ms);
-    remember(next);
-    notify_subscribers();
+        next = read(current);
+        changed = next_state(next, what, why);
+    } while (changed && !word_.compare_exchange_weak(current, detail::pack(next)));
+    if (changed && what == event::stop_signal) last_stop_signal_ms_.store(next.changed_ms);
+    if (changed) remember(next);
+    if (changed || counted) notify_subscribers();
     errno = saved;
-    return true;
+    return changed;
 }
-
-namespace detail {
-
-// Whether `kept`, of the same place in the history, came with `change` or after it, where that is one of the last 16. A
-// writer may be held up for more changes than the sequence can count, so the time decides first; a difference of minutes is
-// that of a place long unused.
-inline bool came_later(const lifecycle_state& kept, const lifecycle_state& change) noexcept {
-    const auto later_ms = static_cast<std::int32_t>(kept.changed_ms - change.changed_ms);
-    if (later_ms == 0) return kept.sequence == change.sequence;
-    return later_ms > 0 && later_ms < 60000;
-}
-
-}  // namespace detail
 
 OJS_SHUTDOWN_INLINE bool lifecycle::is_recent(const lifecycle_state& change) const noexcept {
-    return static_cast<std::uint8_t>(unpack(word_.load()).sequence - change.sequence) < history_size;
+    return static_cast<std::uint8_t>(detail::unpack(word_.load()).sequence - change.sequence) < history_size;
 }
 
 // Others may make many changes between a writer's exchange and this; the newest one stays.
@@ -207,10 +199,11 @@ OJS_SHUTDOWN_INLINE void lifecycle::remember(const lifecycle_state& change) noex
     detail::atomic<word>& place = history_[change.sequence % history_size];
     word kept = place.load(detail::memory_order::acquire);
     // The word is looked at after `kept` was read: its place is left to a change that comes in between.
-    while (is_recent(change) && (kept == 0 || !detail::came_later(unpack(kept), change))) {
+    while (is_recent(change) && (kept == 0 || !detail::came_later(detail::unpack(kept), change))) {
         // Before the change itself, so that whoever finds that there finds its sender, too.
-        senders_[change.sequence % history_size].store(pack_sender(change), detail::memory_order::release);
-        word ours = pack(change);
+        senders_[change.sequence % history_size].store(detail::pack_sender(change),
+                                                       detail::memory_order::release);
+        word ours = detail::pack(change);
         if (!place.compare_exchange_weak(kept, ours, detail::memory_order::acq_rel)) continue;
         // After 240 more changes in the same millisecond the place looks as it did: what it held is the newest then.
         if (!is_recent(change)) place.compare_exchange_strong(ours, kept, detail::memory_order::acq_rel);
@@ -259,7 +252,7 @@ OJS_SHUTDOWN_INLINE void lifecycle::after_fork() noexcept {
 // States are told apart by the whole word: its sequence alone would be the same again after 256 changes.
 OJS_SHUTDOWN_INLINE bool lifecycle::next_change(lifecycle_state& seen) const noexcept {
     const lifecycle_state current = state();
-    if (pack(current) == pack(seen)) return false;
+    if (detail::pack(current) == detail::pack(seen)) return false;
     const std::uint8_t newest = current.sequence;
     const auto behind = static_cast<std::uint8_t>(newest - seen.sequence);
     const auto oldest_kept = static_cast<std::uint8_t>(newest - (history_size - 1));
@@ -268,9 +261,9 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_change(lifecycle_state& seen) const noe
     // The newest is read from the word itself, so that a reader never lags behind state().
     if (wanted != newest) {
         const lifecycle_state found =
-            unpack(history_[wanted % history_size].load(detail::memory_order::acquire));
+            read(history_[wanted % history_size].load(detail::memory_order::acquire));
         if (found.sequence == wanted) {
-            seen = with_sender(found);
+            seen = found;
             return true;
         }
         // Its writer is between the exchange and the store, and will notify after it, or it was overwritten meanwhile.

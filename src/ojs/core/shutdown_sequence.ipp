@@ -50,11 +50,13 @@ class running_step : public ref_counted {
                  step_context context)
         : board_(std::move(board)), call_(std::move(call)), context_(std::move(context)) {}
 
-    // In a thread of its own.
     void run() {
         step_end how = step_end::done;
         std::string error;
-        note_begin();
+        {
+            const lock_guard held(board_->owner());
+            begun_at_ = steady_clock::now();
+        }
         call_guarded([&] { how = returns(error); }, [&] { end(step_end::done, {}); });
         end(how, std::move(error));
     }
@@ -72,21 +74,12 @@ class running_step : public ref_counted {
             if (!done) error = done.error().text;
             return done ? step_end::done : step_end::failed;
         } catch (const std::exception& thrown) {
-            tell(error, thrown.what());
+            const char* const what = thrown.what();
+            attempt([&] { error = what == nullptr ? "" : what; });  // out of memory may be what was thrown
         } catch (...) {
             pass_on_thread_end();
         }
         return step_end::threw;
-    }
-    void note_begin() noexcept {
-        const lock_guard held(board_->owner());
-        begun_at_ = steady_clock::now();
-    }
-    static void tell(std::string& error, const char* what) noexcept {
-        try {
-            if (what != nullptr) error = what;
-        } catch (...) {  // out of memory, as it may be what was thrown
-        }
     }
     void end(step_end how, std::string error) {
         const lock_guard held(board_->owner());
@@ -119,7 +112,6 @@ OJS_SHUTDOWN_INLINE void log_step(const logger& log, const step_result& each) {
     log.write(std::move(record));
 }
 
-// One run() of a sequence.
 class sequence_run {
   public:
     using step = shutdown_sequence::entry;

@@ -63,8 +63,13 @@ class [[nodiscard]] signals {
     static result<std::vector<int>> add(const lifecycle& target, signal_options options);
 
     signals() = default;  // holds nothing
-    signals(signals&& other) noexcept;
-    signals& operator=(signals&& other) noexcept;
+    signals(signals&& other) noexcept
+        : claim_(detail::exchange(other.claim_, 0)), ignored_(std::move(other.ignored_)) {}
+    signals& operator=(signals&& other) noexcept {
+        detail::swap(claim_, other.claim_);
+        ignored_.swap(other.ignored_);
+        return *this;
+    }
     // Restores the previous dispositions, whole. Exception: after worker::run() a stop signal with the default disposition
     // stays handled for `repeat_signal_gap` after the last one, so that a repetition does not kill main() after run().
     // The first stop signal after that has its default effect.

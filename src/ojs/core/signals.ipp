@@ -8,8 +8,8 @@
 
 #include "../base/detail/atomic.hpp"
 #include "../base/detail/exchange.hpp"
-#include "../base/detail/proc.hpp"
-#include "../base/detail/signal_names.hpp"
+#include "../base/detail/proc.ipp"
+#include "../base/detail/signal_names.ipp"
 #include "../base/detail/text.hpp"
 #include "detail/wake.hpp"
 #include "signals.hpp"
@@ -57,7 +57,7 @@ struct process_state {
     atomic<std::uint32_t> received{0};                    // signals so far
     atomic<std::uint64_t> log[log_size] = {};             // the last of them, packed, with their lap_bit
     atomic<std::uint64_t> last_stop{0};                   // time of the last stop signal or reclaim; 0: none
-    atomic<std::uint32_t> repeat_gap_ms{0};               // set by worker::run(), see outlasts_installer()
+    atomic<std::uint32_t> repeat_gap_ms{0};               // set by worker::run(), see repeats_stop()
     // For end_run(): calls to worker::run() in flight, whether one must end by _exit(), and the highest status.
     atomic<int> runs{0};
     atomic<bool> exits{false};
@@ -86,13 +86,10 @@ inline std::uint64_t pack_signal(int number, const siginfo_t* info) noexcept {
 }
 
 // What pack_signal() made.
-struct received_word {
-    std::uint64_t packed;
-
-    int number() const noexcept { return static_cast<int>(packed >> 56); }
-    pid_t pid() const noexcept { return static_cast<pid_t>(packed >> 32 & 0xffffff); }
-    uid_t uid() const noexcept { return static_cast<uid_t>(packed & 0xffffffff); }
-};
+inline cause cause_of(std::uint64_t packed) noexcept {
+    return {cause_kind::signal, static_cast<int>(packed >> 56), static_cast<pid_t>(packed >> 32 & 0xffffff),
+            static_cast<uid_t>(packed & 0xffffffff)};
+}
 
 // Tells one round through the log from the next, and both from a place never written.
 inline std::uint64_t lap_bit(std::uint32_t place) noexcept {
@@ -154,9 +151,8 @@ inline bool stops(event what) noexcept {
 // Everything that ever runs in signal context.
 inline void handle_signal(claimed_signal& claimed, lifecycle& target, int number, siginfo_t* info,
                           void* context) {
-    if (number == SIGTTIN &&
-        !sent_by_process(info)) {  // a read of the terminal, in the background: stop, as ever
-        raise(SIGSTOP);
+    if (number == SIGTTIN && !sent_by_process(info)) {
+        raise(SIGSTOP);  // a read of the terminal, in the background: stop, as ever
         return;
     }
     const thread_request* const request = process.asks_threads.load();
@@ -166,8 +162,7 @@ inline void handle_signal(claimed_signal& claimed, lifecycle& target, int number
     process.log[place % process_state::log_size].store(packed | lap_bit(place));
     claimed.last.store(packed);
     if (stops(claimed.what)) process.last_stop.store(stop_time());
-    const received_word from{packed};
-    target.apply(claimed.what, {cause_kind::signal, number, from.pid(), from.uid()});
+    target.apply(claimed.what, cause_of(packed));
     wake::notify(process.notify_fd.load());
     call_previous(claimed.previous, number, info, context);
 }
@@ -176,11 +171,6 @@ inline void handle_signal(claimed_signal& claimed, lifecycle& target, int number
 inline bool repeats_stop(event what) noexcept {
     const std::uint64_t last = process.last_stop.load();
     return stops(what) && last != 0 && stop_time() - last < process.repeat_gap_ms.load();
-}
-
-// With the default disposition, a repetition would kill the process before main() returns.
-inline bool outlasts_installer(const claimed_signal& claimed) noexcept {
-    return !is_foreign(claimed.previous) && repeats_stop(claimed.what);
 }
 
 // A handler set on top of ours since is its owner's to keep.
@@ -235,11 +225,6 @@ inline void forget_parent() noexcept {
     for (int number = 1; number < signal_limit; ++number) restore_previous(number);
 }
 
-inline void ojs_shutdown_after_fork() {
-    process.claim.store(0);
-    forget_parent();
-}
-
 inline bool has_foreign_handler(int number) {
     struct sigaction found {};
     return ::sigaction(number, nullptr, &found) == 0 && is_foreign(found) && !is_ours(found);
@@ -260,7 +245,8 @@ inline array<signal_rule> rules_for(const signal_options& options) {
     return out;
 }
 
-inline struct sigaction our_action() {
+// Ignored signals stay ignored, and are added to `ignored`.
+inline void install_handlers(const array<signal_rule>& rules, std::vector<int>& ignored) {
     struct sigaction ours {};
     ours.sa_sigaction = on_signal;
     ours.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
@@ -268,12 +254,6 @@ inline struct sigaction our_action() {
     for (int number = 1; number < signal_limit; ++number) {
         if (process.of[number].known) sigaddset(&ours.sa_mask, number);
     }
-    return ours;
-}
-
-// Ignored signals stay ignored, and are added to `ignored`.
-inline void install_handlers(const array<signal_rule>& rules, std::vector<int>& ignored) {
-    const struct sigaction ours = our_action();
     sigset_t unblocked;
     sigemptyset(&unblocked);
     for (const signal_rule& rule : rules) {
@@ -298,7 +278,9 @@ inline void restore_all_but(const array<signal_rule>& rules) noexcept {
 
 inline void uninstall_handlers() {
     for (int number = 1; number < signal_limit; ++number) {
-        if (!outlasts_installer(process.of[number])) restore_previous(number);
+        // With the default disposition, a repetition would kill the process before main() returns.
+        const claimed_signal& claimed = process.of[number];
+        if (is_foreign(claimed.previous) || !repeats_stop(claimed.what)) restore_previous(number);
     }
     process.target.store(nullptr);
     while (process.handlers_running.load() != 0) sched_yield();
@@ -331,34 +313,27 @@ inline error installer_busy(std::string text) {
     return {errc::busy, 0, std::move(text)};
 }
 
-inline result<void> remember_previous(const signal_rule& rule, const signal_options& options) {
-    struct sigaction found {};
-    ::sigaction(rule.number, nullptr, &found);
-    claimed_signal& claimed = process.of[rule.number];
-    // Our own handler is never a previous one: it may have outlasted its installer, or a foreign handler restored it.
-    if (!is_ours(found)) claimed.previous = found;
-    claimed.what = rule.what;
-    claimed.known = true;
-    if (!is_foreign(claimed.previous) || options.chain_foreign) return {};
-    return installer_busy(cat({signal_name(rule.number),
-                               " already has a handler from elsewhere in this process; set "
-                               "signal_options::chain_foreign to run both"}));
-}
-
 inline result<void> remember_previous(const array<signal_rule>& rules, const signal_options& options) {
     for (const signal_rule& rule : rules) {
-        const result<void> remembered = remember_previous(rule, options);
-        if (!remembered) return remembered;
+        struct sigaction found {};
+        ::sigaction(rule.number, nullptr, &found);
+        claimed_signal& claimed = process.of[rule.number];
+        // Our own handler is never a previous one: it may have outlasted its installer, or a foreign handler restored it.
+        if (!is_ours(found)) claimed.previous = found;
+        claimed.what = rule.what;
+        claimed.known = true;
+        if (is_foreign(claimed.previous) && !options.chain_foreign) {
+            return installer_busy(cat({signal_name(rule.number),
+                                       " already has a handler from elsewhere in this process; set "
+                                       "signal_options::chain_foreign to run both"}));
+        }
     }
     return {};
 }
 
 inline received_signal unpack_signal(std::uint64_t packed) {
-    const received_word from{packed};
-    received_signal out;
-    out.number = from.number();
-    out.sender_pid = from.pid();
-    out.sender_uid = from.uid();
+    const cause from = cause_of(packed);
+    received_signal out{from.signal, from.sender_pid, from.sender_uid, {}};
     if (out.sender_pid != 0) out.sender_name = process_name("", cat({out.sender_pid}));
     return out;
 }
@@ -400,8 +375,12 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
         process.claim.store(0);
         return remembered ? waker.error() : remembered.error();
     }
-    if (!process.fork_handler_set.exchange(true))
-        pthread_atfork(nullptr, nullptr, detail::ojs_shutdown_after_fork);
+    if (!process.fork_handler_set.exchange(true)) {
+        pthread_atfork(nullptr, nullptr, [] {
+            process.claim.store(0);
+            detail::forget_parent();
+        });
+    }
     // A forked child still has its parent's.
     delete detail::exchange(process.waker, new detail::wake(std::move(*waker)));
     process.taken = process.received.load();
@@ -432,15 +411,6 @@ OJS_SHUTDOWN_INLINE result<std::vector<int>> signals::add(const lifecycle& targe
     std::vector<int> ignored;
     detail::install_handlers(missing, ignored);
     return result<std::vector<int>>(std::move(ignored));
-}
-
-OJS_SHUTDOWN_INLINE signals::signals(signals&& other) noexcept
-    : claim_(detail::exchange(other.claim_, 0)), ignored_(std::move(other.ignored_)) {}
-
-OJS_SHUTDOWN_INLINE signals& signals::operator=(signals&& other) noexcept {
-    detail::swap(claim_, other.claim_);
-    ignored_.swap(other.ignored_);
-    return *this;
 }
 
 // False in the child of a fork, whatever that has installed since.

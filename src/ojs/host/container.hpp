@@ -42,22 +42,21 @@ enum class sigtstp_fate { passed_on, stops_us, dropped };
 struct pid1_info {
     pid1_kind kind = pid1_kind::unknown;
     std::string comm;  // its name; empty where /proc does not tell
-    std::string
-        command;  // its command line up to the first argument: later ones may hold secrets, as may what follows
-                  // a '=', which is left out
+    // Its command line up to the first argument: later ones may hold secrets, as may what follows a '=', which is left out.
+    std::string command;
     sigtstp_fate sigtstp = sigtstp_fate::passed_on;
 };
 
 struct container_info {
     bool in_container = false;
-    std::string
-        runtime;  // kubernetes, ecs, cloud-run, nomad, docker, podman, containerd, lxc, ...; empty: not known
+    // kubernetes, ecs, cloud-run, nomad, docker, podman, containerd, lxc, ...; empty: not known.
+    std::string runtime;
     std::vector<container_evidence> evidence;  // the strongest first
     pid_t pid = 0;                             // our own
     std::string program;                       // how we were called
     pid1_info pid1;
-    std::string
-        shell_between;  // the same of a shell between a PID 1 that forwards and us, as in `tini -- sh -c ...`
+    // The same of a shell between a PID 1 that forwards and us, as in `tini -- sh -c ...`.
+    std::string shell_between;
 };
 
 // Never fails and never blocks: what cannot be read is no evidence. Hints alone make no container where PID 1 is the

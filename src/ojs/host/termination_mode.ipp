@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "../base/detail/small_file.hpp"
+#include "../base/detail/files.ipp"
 #include "../base/detail/text.hpp"
 #include "termination_mode.hpp"
 

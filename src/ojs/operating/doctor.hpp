@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <string>
 #include <vector>
 
 #include "../base/finding.hpp"
@@ -23,6 +24,12 @@ struct doctor_options {
 // Call it before signals are claimed and before threads are started, so that it sees what was inherited. It listens on
 // the health address for a moment, and sends that one request. Ends within the timeout. [GS 4.3, 6.3]
 std::vector<finding> doctor(const worker_options& options, const doctor_options& how = {});
+
+// The worst of them; info for none. Thread-safe.
+severity worst(const std::vector<finding>& findings) noexcept;
+
+// Two lines a finding (what, fix) and one that counts them, each with its newline. Thread-safe.
+std::string format_findings(const std::vector<finding>& findings);
 
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -3,6 +3,11 @@
 
 #include "../worker/worker_part.hpp"
 
+// 0: no stacks of stuck jobs, as everywhere but on Linux (a toolchain without <unwind.h>).
+#ifndef OJS_SHUTDOWN_USE_UNWIND
+#define OJS_SHUTDOWN_USE_UNWIND OJS_SHUTDOWN_ON_LINUX
+#endif
+
 namespace ojs {
 inline namespace v0_1_0 {
 

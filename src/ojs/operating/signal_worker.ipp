@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "../base/detail/array.hpp"
-#include "../base/detail/proc.hpp"
-#include "../base/detail/signal_names.hpp"
+#include "../base/detail/proc.ipp"
+#include "../base/detail/signal_names.ipp"
 #include "../base/detail/text.hpp"
 #include "../host/container.ipp"
 #include "signal_worker.hpp"

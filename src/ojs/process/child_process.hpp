@@ -14,6 +14,15 @@
 #include "../base/error.hpp"
 #include "../core/cancel_token.hpp"
 
+// 0: a thread waits for each child, as everywhere but on Linux; found out at run time as well.
+#ifndef OJS_SHUTDOWN_USE_PIDFD
+#define OJS_SHUTDOWN_USE_PIDFD OJS_SHUTDOWN_ON_LINUX
+#endif
+// 0: a child closes its descriptors one by one, as everywhere but on Linux; found out at run time as well.
+#ifndef OJS_SHUTDOWN_USE_CLOSE_RANGE
+#define OJS_SHUTDOWN_USE_CLOSE_RANGE OJS_SHUTDOWN_ON_LINUX
+#endif
+
 namespace ojs {
 inline namespace v0_1_0 {
 

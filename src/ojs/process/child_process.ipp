@@ -10,8 +10,8 @@
 #endif
 
 #include "../base/detail/exchange.hpp"
-#include "../base/detail/proc.hpp"
-#include "../base/detail/signal_names.hpp"
+#include "../base/detail/proc.ipp"
+#include "../base/detail/signal_names.ipp"
 #include "../base/detail/sync.hpp"
 #include "../base/detail/text.hpp"
 #include "../core/detail/wake.hpp"
@@ -39,6 +39,24 @@ inline bool group_has_others(pid_t group) {
         if (pid != group && ::getpgid(pid) == group && !has_ended(pid)) return true;
     }
     return false;
+}
+
+// Whether a process that does not handle the signal is ended by it.
+inline bool ends_process(int number) noexcept {
+    switch (number) {
+        case SIGCHLD:
+        case SIGCONT:
+        case SIGSTOP:
+        case SIGTSTP:
+        case SIGTTIN:
+        case SIGTTOU:
+        case SIGURG:
+#ifdef SIGWINCH
+        case SIGWINCH:
+#endif
+            return false;
+        default: return known_signal_name(number) != nullptr;
+    }
 }
 
 inline unique_fd open_pidfd(pid_t pid) {

@@ -12,6 +12,11 @@
 #include "../core/cancel_token.hpp"
 #include "../net/http_message.hpp"
 
+// 0: a server waits for its connections with poll(), as everywhere but on Linux.
+#ifndef OJS_SHUTDOWN_USE_EPOLL
+#define OJS_SHUTDOWN_USE_EPOLL OJS_SHUTDOWN_ON_LINUX
+#endif
+
 namespace ojs {
 inline namespace v0_1_0 {
 

@@ -3,6 +3,11 @@
 
 #include "../worker/transport_scheme.hpp"
 
+// 0: a spool directory is looked through every poll interval, as everywhere but on Linux.
+#ifndef OJS_SHUTDOWN_USE_INOTIFY
+#define OJS_SHUTDOWN_USE_INOTIFY OJS_SHUTDOWN_ON_LINUX
+#endif
+
 namespace ojs {
 inline namespace v0_1_0 {
 

@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "../base/detail/signal_names.hpp"
+#include "../base/detail/signal_names.ipp"
 #include "../base/detail/text.hpp"
 #include "../core/signals.hpp"
 #include "../host/container.hpp"

@@ -1,22 +1,25 @@
+// clock: the time of day, and how it is written. What waits uses the steady clock; see duration.hpp.
 #pragma once
 
 #include <time.h>
 
+#include <cstdint>
 #include <cstdio>
-
-#include "clock.hpp"
+#include <string>
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-OJS_SHUTDOWN_INLINE std::int64_t wall_clock_ms() noexcept {
+// Since 1970.
+inline std::int64_t wall_clock_ms() noexcept {
     timespec now{};
     clock_gettime(CLOCK_REALTIME, &now);
     return static_cast<std::int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1000000;
 }
 
-OJS_SHUTDOWN_INLINE std::string utc_text(std::int64_t ms_since_1970) {
+// ISO 8601: "2026-01-02T03:04:05.678Z".
+inline std::string utc_text(std::int64_t ms_since_1970) {
     const auto seconds = static_cast<time_t>(ms_since_1970 / 1000);
     tm utc{};
     gmtime_r(&seconds, &utc);
@@ -25,8 +28,7 @@ OJS_SHUTDOWN_INLINE std::string utc_text(std::int64_t ms_since_1970) {
     std::snprintf(text + length, sizeof text - length, ".%03uZ", static_cast<unsigned>(ms_since_1970 % 1000));
     return text;
 }
-
-OJS_SHUTDOWN_INLINE std::string utc_timestamp() {
+inline std::string utc_timestamp() {
     return utc_text(wall_clock_ms());
 }
 

@@ -29,8 +29,8 @@ class unique_fd {
     void reset() noexcept {
         if (fd_ < 0) return;
         const cancellable off(false);
-        ::close(
-            detail::exchange(fd_, -1));  // not repeated on EINTR: on Linux the descriptor is gone either way
+        // Not repeated on EINTR: on Linux the descriptor is gone either way.
+        ::close(detail::exchange(fd_, -1));
     }
 
   private:

@@ -1,41 +1,42 @@
+// proc: what /proc tells about processes; nothing where there is none, or where OJS_SHUTDOWN_USE_PROC is 0.
 #pragma once
 
 #include <dirent.h>
 #include <limits.h>
 #include <sys/stat.h>
+#include <sys/types.h>
 #include <unistd.h>
 
-#include "proc.hpp"
-#include "small_file.hpp"
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "array.hpp"
+#include "files.ipp"
 #include "text.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
+inline constexpr std::size_t longest_proc_file = 64 * 1024;
+
 inline std::string proc_path(std::string_view root, std::string_view name) {
     return cat({root, "/proc/", name});
 }
 
-OJS_SHUTDOWN_INLINE std::string proc_file(std::string_view root, std::string_view name) {
-#if OJS_SHUTDOWN_USE_PROC
+// A file of /proc below `root`, such as "1/comm"; empty where it cannot be read. At most 64 KiB.
+inline std::string proc_file(std::string_view root, std::string_view name) {
+    if (!OJS_SHUTDOWN_USE_PROC) return {};
     return read_small_file(proc_path(root, name), longest_proc_file).text;
-#else
-    static_cast<void>(root);
-    static_cast<void>(name);
-    return {};
-#endif
 }
 
-OJS_SHUTDOWN_INLINE std::string proc_link(std::string_view root, std::string_view name) {
+// Where a link of /proc leads, such as "self/ns/pid"; empty where there is none.
+inline std::string proc_link(std::string_view root, std::string_view name) {
+    if (!OJS_SHUTDOWN_USE_PROC) return {};
     char target[256];
-    ssize_t length = -1;
-#if OJS_SHUTDOWN_USE_PROC
-    length = ::readlink(proc_path(root, name).c_str(), target, sizeof target);
-#else
-    static_cast<void>(root);
-    static_cast<void>(name);
-#endif
+    const ssize_t length = ::readlink(proc_path(root, name).c_str(), target, sizeof target);
     return length > 0 ? std::string(target, static_cast<std::size_t>(length)) : std::string();
 }
 
@@ -44,7 +45,8 @@ inline std::string without_newlines(std::string text) {
     return text;
 }
 
-OJS_SHUTDOWN_INLINE std::string boot_id() {
+// Names one boot of one machine; empty where that is not to be known.
+inline std::string boot_id() {
     return without_newlines(proc_file("", "sys/kernel/random/boot_id"));
 }
 
@@ -65,8 +67,16 @@ inline pid_t leading_pid(std::string_view text) {
     return static_cast<pid_t>(number);
 }
 
-// "PID (COMM) STATE PARENT ...", where COMM may itself hold anything. Field 22 of all is when it was started.
-OJS_SHUTDOWN_INLINE process_stat read_stat(std::string_view root, std::string_view id) {
+struct process_stat {
+    pid_t pid = 0;                  // 0: there is no such process
+    char state = 0;                 // 'R', 'S', 'Z', ...
+    pid_t parent = 0;               // 0: none, or in another PID namespace
+    std::uint64_t start_ticks = 0;  // when it was started, in clock ticks since the boot; 0: not told
+};
+
+// `id` is a number or "self". The file: "PID (COMM) STATE PARENT ...", where COMM may itself hold anything. Field 22 of all
+// is when it was started.
+inline process_stat read_stat(std::string_view root, std::string_view id) {
     process_stat out;
     const std::string stat = proc_file(root, cat({id, "/stat"}));
     const std::size_t comm_end = stat.rfind(')');
@@ -85,11 +95,20 @@ OJS_SHUTDOWN_INLINE process_stat read_stat(std::string_view root, std::string_vi
     return out;
 }
 
-OJS_SHUTDOWN_INLINE std::string process_name(std::string_view root, std::string_view id) {
+// The name of its main thread: 15 bytes at most.
+inline std::string process_name(std::string_view root, std::string_view id) {
     return without_newlines(proc_file(root, cat({id, "/comm"})).substr(0, 64));
 }
 
-OJS_SHUTDOWN_INLINE process_facts read_process(std::string_view root, std::string_view id) {
+struct process_facts {
+    pid_t pid = 0;
+    pid_t parent = 0;              // see process_stat
+    std::string comm;              // see process_name()
+    array<std::string> arguments;  // empty for a zombie
+};
+
+// All empty where the process is not there.
+inline process_facts read_process(std::string_view root, std::string_view id) {
     process_facts out;
     const process_stat stat = read_stat(root, id);
     out.pid = stat.pid;
@@ -99,14 +118,16 @@ OJS_SHUTDOWN_INLINE process_facts read_process(std::string_view root, std::strin
     return out;
 }
 
-OJS_SHUTDOWN_INLINE std::string program_name(std::string_view path) {
+// "/usr/bin/sh" and "-sh" are "sh".
+inline std::string program_name(std::string_view path) {
     const std::size_t slash = path.rfind('/');
     if (slash != std::string_view::npos) path.remove_prefix(slash + 1);
     if (!path.empty() && path.front() == '-') path.remove_prefix(1);  // a login shell
     return std::string(path);
 }
 
-OJS_SHUTDOWN_INLINE bool same_program(std::string_view root, const process_facts& a, const process_facts& b) {
+// Whether two processes run the same executable; where that cannot be read, whether they go by the same name.
+inline bool same_program(std::string_view root, const process_facts& a, const process_facts& b) {
     struct stat one {};
     struct stat other {};
     const std::string exe_a = proc_path(root, cat({a.pid, "/exe"}));
@@ -117,10 +138,10 @@ OJS_SHUTDOWN_INLINE bool same_program(std::string_view root, const process_facts
            program_name(a.arguments[0]) == program_name(b.arguments[0]);
 }
 
-OJS_SHUTDOWN_INLINE array<pid_t> all_processes(std::string_view root) {
+// The ids of all processes, and no others.
+inline array<pid_t> all_processes(std::string_view root) {
     array<pid_t> out;
-#if OJS_SHUTDOWN_USE_PROC
-    DIR* folder = ::opendir(cat({root, "/proc"}).c_str());
+    DIR* const folder = OJS_SHUTDOWN_USE_PROC ? ::opendir(proc_path(root, "").c_str()) : nullptr;
     if (folder == nullptr) return out;
     while (const dirent* entry = ::readdir(folder)) {
         std::uint64_t number = 0;
@@ -128,9 +149,6 @@ OJS_SHUTDOWN_INLINE array<pid_t> all_processes(std::string_view root) {
             out.push_back(static_cast<pid_t>(number));
     }
     ::closedir(folder);
-#else
-    static_cast<void>(root);
-#endif
     return out;
 }
 

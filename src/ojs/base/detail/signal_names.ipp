@@ -1,72 +1,52 @@
+// signal_names: what signals are called, in one table.
 #pragma once
 
 #include <signal.h>
 
-#include "signal_names.hpp"
+#include <string_view>
+
 #include "text.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
+inline constexpr int signal_limit = 128;  // every number is below it
+
 struct signal_entry {
     int number;
     const char* name;
-    bool ends_process = true;  // where nobody handles it
 };
 inline constexpr signal_entry signal_entries[] = {
-    {SIGHUP, "SIGHUP"},
-    {SIGINT, "SIGINT"},
-    {SIGQUIT, "SIGQUIT"},
-    {SIGILL, "SIGILL"},
-    {SIGTRAP, "SIGTRAP"},
-    {SIGABRT, "SIGABRT"},
-    {SIGBUS, "SIGBUS"},
-    {SIGFPE, "SIGFPE"},
-    {SIGKILL, "SIGKILL"},
-    {SIGUSR1, "SIGUSR1"},
-    {SIGSEGV, "SIGSEGV"},
-    {SIGUSR2, "SIGUSR2"},
-    {SIGPIPE, "SIGPIPE"},
-    {SIGALRM, "SIGALRM"},
-    {SIGTERM, "SIGTERM"},
-    {SIGCHLD, "SIGCHLD", false},
-    {SIGCONT, "SIGCONT", false},
-    {SIGSTOP, "SIGSTOP", false},
-    {SIGTSTP, "SIGTSTP", false},
-    {SIGTTIN, "SIGTTIN", false},
-    {SIGTTOU, "SIGTTOU", false},
-    {SIGURG, "SIGURG", false},
-    {SIGXCPU, "SIGXCPU"},
-    {SIGXFSZ, "SIGXFSZ"},
-    {SIGVTALRM, "SIGVTALRM"},
-    {SIGPROF, "SIGPROF"},
-    {SIGSYS, "SIGSYS"},
+    {SIGHUP, "SIGHUP"},       {SIGINT, "SIGINT"},   {SIGQUIT, "SIGQUIT"}, {SIGILL, "SIGILL"},
+    {SIGTRAP, "SIGTRAP"},     {SIGABRT, "SIGABRT"}, {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},
+    {SIGKILL, "SIGKILL"},     {SIGUSR1, "SIGUSR1"}, {SIGSEGV, "SIGSEGV"}, {SIGUSR2, "SIGUSR2"},
+    {SIGPIPE, "SIGPIPE"},     {SIGALRM, "SIGALRM"}, {SIGTERM, "SIGTERM"}, {SIGCHLD, "SIGCHLD"},
+    {SIGCONT, "SIGCONT"},     {SIGSTOP, "SIGSTOP"}, {SIGTSTP, "SIGTSTP"}, {SIGTTIN, "SIGTTIN"},
+    {SIGTTOU, "SIGTTOU"},     {SIGURG, "SIGURG"},   {SIGXCPU, "SIGXCPU"}, {SIGXFSZ, "SIGXFSZ"},
+    {SIGVTALRM, "SIGVTALRM"}, {SIGPROF, "SIGPROF"}, {SIGSYS, "SIGSYS"},
 #ifdef SIGPWR
     {SIGPWR, "SIGPWR"},
 #endif
 #ifdef SIGWINCH
-    {SIGWINCH, "SIGWINCH", false},
+    {SIGWINCH, "SIGWINCH"},
 #endif
 };
 
-inline const signal_entry* find_signal(int number) noexcept {
+// "SIGTERM", ...; null for a number that POSIX does not name. Async-signal-safe.
+inline const char* known_signal_name(int number) noexcept {
     for (const signal_entry& each : signal_entries) {
-        if (each.number == number) return &each;
+        if (each.number == number) return each.name;
     }
     return nullptr;
 }
 
-OJS_SHUTDOWN_INLINE const char* known_signal_name(int number) noexcept {
-    const signal_entry* const known = find_signal(number);
-    return known == nullptr ? nullptr : known->name;
-}
-
-OJS_SHUTDOWN_INLINE bool is_realtime(int number) noexcept {
+inline bool is_realtime(int number) noexcept {
     return number >= SIGRTMIN && number <= SIGRTMAX && number < signal_limit;
 }
 
-OJS_SHUTDOWN_INLINE int signal_number(std::string_view name) noexcept {
+// The number of "TERM", "SIGTERM", "RTMIN+3", "RTMAX-1" or "15"; 0 for an unknown signal.
+inline int signal_number(std::string_view name) noexcept {
     std::uint64_t number = 0;
     if (parse_number(name, signal_limit - 1, number)) return static_cast<int>(number);
     if (name.substr(0, 3) == "SIG") name.remove_prefix(3);
@@ -82,7 +62,8 @@ OJS_SHUTDOWN_INLINE int signal_number(std::string_view name) noexcept {
     return up ? SIGRTMIN + static_cast<int>(number) : SIGRTMAX - static_cast<int>(number);
 }
 
-OJS_SHUTDOWN_INLINE const char* stop_signal_fault(int number, bool reclaim) noexcept {
+// Why it cannot be a stop signal, as text that follows its name; null: it can. `reclaim`: SIGUSR1 means reclaim.
+inline const char* stop_signal_fault(int number, bool reclaim) noexcept {
     switch (number) {
         case SIGKILL:
         case SIGSTOP: return "cannot be handled by any process";
@@ -101,13 +82,9 @@ OJS_SHUTDOWN_INLINE const char* stop_signal_fault(int number, bool reclaim) noex
         case SIGTTOU:
         case SIGURG: return "is sent by the kernel in normal operation";
         case SIGUSR1: return reclaim ? "already means reclaim (termination_mode_file)" : nullptr;
-        default: return find_signal(number) != nullptr || is_realtime(number) ? nullptr : "is not a signal";
+        default:
+            return known_signal_name(number) != nullptr || is_realtime(number) ? nullptr : "is not a signal";
     }
-}
-
-OJS_SHUTDOWN_INLINE bool ends_process(int number) noexcept {
-    const signal_entry* const known = find_signal(number);
-    return known != nullptr && known->ends_process;
 }
 
 }  // namespace detail

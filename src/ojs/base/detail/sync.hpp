@@ -121,16 +121,30 @@ class thread {
     thread() = default;
     thread(thread&& other) noexcept
         : native_(other.native_), joinable_(detail::exchange(other.joinable_, false)) {}
-    thread& operator=(thread&& other) noexcept;
+    thread& operator=(thread&& other) noexcept {
+        join();
+        native_ = other.native_;
+        joinable_ = detail::exchange(other.joinable_, false);
+        return *this;
+    }
     ~thread() { join(); }
 
     static result<thread> start(function<void()> body, thread_options options = {});
-    void join() noexcept;
+    void join() noexcept {
+        if (detail::exchange(joinable_, false)) pthread_join(native_, nullptr);
+    }
     // For a thread whose work is done. False: destructors of its thread_local objects still run at the deadline. Platforms
     // other than Linux have no timed join and detach the thread.
     bool join_until(time_point deadline) noexcept;
-    bool end_by(time_point deadline) noexcept;  // join_until(), then detach()
-    void detach() noexcept;
+    // join_until(), then detach().
+    bool end_by(time_point deadline) noexcept {
+        const bool ended = join_until(deadline);
+        detach();
+        return ended;
+    }
+    void detach() noexcept {
+        if (detail::exchange(joinable_, false)) pthread_detach(native_);
+    }
     bool joinable() const noexcept { return joinable_; }
 
   private:

@@ -104,12 +104,11 @@ inline void* thread_main(void* argument) {
     return nullptr;
 }
 
+// The least that holds `wanted`.
 inline std::size_t usable_stack_size(std::size_t wanted) {
-    const long page = sysconf(_SC_PAGESIZE);
-    const std::size_t unit = page > 0 ? static_cast<std::size_t>(page) : 4096;
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     const auto least = static_cast<std::size_t>(PTHREAD_STACK_MIN);
-    const std::size_t size = wanted < least ? least : wanted;
-    return (size + unit - 1) / unit * unit;
+    return ((wanted < least ? least : wanted) + page - 1) / page * page;
 }
 
 OJS_SHUTDOWN_INLINE result<thread> thread::start(function<void()> body, thread_options options) {
@@ -143,42 +142,20 @@ OJS_SHUTDOWN_INLINE result<thread> thread::start(function<void()> body, thread_o
     return out;
 }
 
-OJS_SHUTDOWN_INLINE thread& thread::operator=(thread&& other) noexcept {
-    join();
-    native_ = other.native_;
-    joinable_ = detail::exchange(other.joinable_, false);
-    return *this;
-}
-
-OJS_SHUTDOWN_INLINE void thread::join() noexcept {
-    if (detail::exchange(joinable_, false)) pthread_join(native_, nullptr);
-}
-
 OJS_SHUTDOWN_INLINE bool thread::join_until(time_point deadline) noexcept {
 #if defined(__linux__) && !defined(__ANDROID__)
-    using std::chrono::nanoseconds;
-    timespec until{};
-    clock_gettime(CLOCK_REALTIME, &until);
-    const nanoseconds left = deadline - steady_clock::now();
-    const nanoseconds sum = nanoseconds(until.tv_nsec) + (left.count() > 0 ? left : nanoseconds(0));
-    until.tv_sec += static_cast<time_t>(sum.count() / 1000000000);
-    until.tv_nsec = static_cast<long>(sum.count() % 1000000000);
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    const std::chrono::nanoseconds left = deadline - steady_clock::now();
+    timespec until =
+        to_timespec(std::chrono::nanoseconds(now.tv_nsec + (left.count() > 0 ? left.count() : 0)));
+    until.tv_sec += now.tv_sec;
     if (joinable_ && pthread_timedjoin_np(native_, nullptr, &until) == 0) joinable_ = false;
 #else
     static_cast<void>(deadline);
     detach();
 #endif
     return !joinable_;
-}
-
-OJS_SHUTDOWN_INLINE bool thread::end_by(time_point deadline) noexcept {
-    const bool ended = join_until(deadline);
-    detach();
-    return ended;
-}
-
-OJS_SHUTDOWN_INLINE void thread::detach() noexcept {
-    if (detail::exchange(joinable_, false)) pthread_detach(native_);
 }
 
 }  // namespace detail

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "../../base/detail/array.hpp"
-#include "../../base/detail/clock.hpp"
+#include "../../base/detail/clock.ipp"
 #include "../../base/detail/text.hpp"
 #include "../../base/error.hpp"
 #include "../../base/function.hpp"

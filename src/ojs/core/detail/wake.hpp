@@ -14,8 +14,9 @@ class wake {
   public:
     static result<wake> create();
 
-    int fd() const noexcept { return reader_.get(); }      // to poll for reading
-    int notify_fd() const noexcept;                        // what notify(int) takes
+    int fd() const noexcept { return reader_.get(); }  // to poll for reading
+    // What notify(int) takes.
+    int notify_fd() const noexcept { return writer_ ? writer_.get() : reader_.get(); }
     void notify() const noexcept { notify(notify_fd()); }  // thread-safe, async-signal-safe
     static void notify(int notify_fd) noexcept;            // keeps errno; async-signal-safe
     void clear() const noexcept;                           // forget every notify() so far

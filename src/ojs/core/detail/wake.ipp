@@ -37,10 +37,6 @@ OJS_SHUTDOWN_INLINE result<wake> wake::create() {
     return out;
 }
 
-OJS_SHUTDOWN_INLINE int wake::notify_fd() const noexcept {
-    return writer_ ? writer_.get() : reader_.get();
-}
-
 OJS_SHUTDOWN_INLINE void wake::notify(int notify_fd) noexcept {
     const int saved = errno;
     const cancellable off(false);

@@ -4,8 +4,8 @@
 #include <errno.h>
 
 #include "../../base/detail/exchange.hpp"
-#include "../../base/detail/proc.hpp"
-#include "../../base/detail/small_file.hpp"
+#include "../../base/detail/files.ipp"
+#include "../../base/detail/proc.ipp"
 #include "../../base/duration.hpp"
 #include "pid1.ipp"
 

@@ -3,7 +3,7 @@
 
 #include <signal.h>
 
-#include "../../base/detail/proc.hpp"
+#include "../../base/detail/proc.ipp"
 #include "../../base/detail/text.hpp"
 #include "../container.hpp"
 

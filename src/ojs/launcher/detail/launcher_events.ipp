@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "../../base/detail/array.hpp"
-#include "../../base/detail/clock.hpp"
+#include "../../base/detail/clock.ipp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
 #include "../group_options.hpp"

@@ -8,10 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../../base/detail/new_file.hpp"
-#include "../../base/detail/proc.hpp"
+#include "../../base/detail/files.ipp"
+#include "../../base/detail/proc.ipp"
 #include "../../base/detail/ref.hpp"
-#include "../../base/detail/small_file.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../coordinator/detail/socket_folder.ipp"
 #include "../../net/json_view.hpp"

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "../../base/detail/array.hpp"
-#include "../../base/detail/clock.hpp"
-#include "../../base/detail/proc.hpp"
+#include "../../base/detail/clock.ipp"
+#include "../../base/detail/proc.ipp"
 #include "../../host/container.hpp"
 #include "../../server/detail/http_routes.ipp"
 #include "../../server/detail/listen_address.ipp"

@@ -22,9 +22,9 @@
 
 #include <cstdio>
 
-#include "../../base/detail/clock.hpp"
+#include "../../base/detail/clock.ipp"
 #include "../../base/detail/fd.hpp"
-#include "../../base/detail/new_file.hpp"
+#include "../../base/detail/files.ipp"
 #include "../../net/json_view.ipp"
 #include "../spool_transport.hpp"
 

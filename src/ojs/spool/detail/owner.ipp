@@ -6,7 +6,7 @@
 
 #include "../../base/detail/atomic.hpp"
 #include "../../base/detail/exchange.hpp"
-#include "../../base/detail/proc.hpp"
+#include "../../base/detail/proc.ipp"
 #include "../../base/detail/random.hpp"
 #include "files.ipp"
 

@@ -85,18 +85,18 @@ class saved_state {
     std::string found_;  // JSON of an earlier run
 };
 
-inline constexpr steady_clock::rep never = time_point::max().time_since_epoch().count();
+inline constexpr time_point never = time_point::max();
 
 // Cancels every job of a worker by one store.
 class all_jobs_cancel : public cancel_group {
   public:
     // False: they were cancelled before.
     bool request(cancel_reason why, time_point now) noexcept {
-        steady_clock::rep not_yet = never;
-        at_.compare_exchange_strong(not_yet, now.time_since_epoch().count());
+        time_point not_yet = never;
+        at_.compare_exchange_strong(not_yet, now);
         return cancel_group::request(why);
     }
-    steady_clock::rep at() const noexcept { return at_.load(memory_order::relaxed); }  // or never
+    time_point at() const noexcept { return at_.load(memory_order::relaxed); }  // or never
 
     // From now on jobs are reported without their handlers.
     void abandon() noexcept { abandoned_.store(true, memory_order::release); }
@@ -104,7 +104,7 @@ class all_jobs_cancel : public cancel_group {
 
   private:
     atomic<bool> abandoned_{false};
-    atomic<steady_clock::rep> at_{never};
+    atomic<time_point> at_{never};
 };
 
 // The thread that is in a job's handler, while it is: whoever does something with it holds it there meanwhile.
@@ -176,20 +176,18 @@ class active_job : public ref_counted {
     bool taken() const noexcept { return settler_.load(memory_order::acquire) != settler::nobody; }
 
     void extend_lease(time_point from) noexcept {
-        const steady_clock::rep until = (from + lease).time_since_epoch().count();
-        steady_clock::rep had = lease_until_.load(memory_order::relaxed);
+        const time_point until = from + lease;
+        time_point had = lease_until_.load(memory_order::relaxed);
         while (had < until && !lease_until_.compare_exchange_weak(had, until, memory_order::relaxed)) {
         }
     }
-    time_point lease_until() const noexcept {
-        return time_point(steady_clock::duration(lease_until_.load(memory_order::relaxed)));
-    }
+    time_point lease_until() const noexcept { return lease_until_.load(memory_order::relaxed); }
     bool lease_expired(time_point now) const noexcept { return now >= lease_until(); }
 
     // The clock of its own timeout starts with the handler, not with the claim.
     void handler_begins() noexcept {
         began_.store(true, memory_order::relaxed);
-        if (job.timeout.count() > 0) timeout_at.store(deadline_after(job.timeout).time_since_epoch().count());
+        if (job.timeout.count() > 0) timeout_at = deadline_after(job.timeout);
     }
     bool began() const noexcept { return began_.load(memory_order::relaxed); }
     outcome call_handler(worker_context& worker) {
@@ -199,8 +197,8 @@ class active_job : public ref_counted {
     }
     // True once: its time is over, and it is cancelled for that.
     bool cancel_if_timed_out(time_point now) {
-        if (now.time_since_epoch().count() < timeout_at.load()) return false;
-        timeout_at.store(never);
+        if (now < timeout_at.load()) return false;
+        timeout_at = never;
         return cancel_alone(cancel_reason::timeout, now);
     }
     // From any thread: the backend has cancelled it. True if that is news, which the supervisor is to be woken for.
@@ -217,12 +215,10 @@ class active_job : public ref_counted {
     bool lost() const noexcept { return lost_.load(); }
 
     // The answer to a heartbeat sent at `sent` lists it in jobs_extended.
-    void note_listed(time_point sent) noexcept { listed_at_.store(sent.time_since_epoch().count()); }
+    void note_listed(time_point sent) noexcept { listed_at_ = sent; }
     // Whether that answer omits it, and the backend was not asked about it since it was last listed.
-    bool is_missing(time_point sent) const noexcept {
-        return !taken() && listed_at_.load() < sent.time_since_epoch().count();
-    }
-    void note_asked() noexcept { listed_at_.store(never); }
+    bool is_missing(time_point sent) const noexcept { return !taken() && listed_at_.load() < sent; }
+    void note_asked() noexcept { listed_at_ = never; }
 
     // For the supervisor, true once.
     bool was_revoked() noexcept { return revoked_.load(memory_order::relaxed) && revoked_.exchange(false); }
@@ -232,9 +228,9 @@ class active_job : public ref_counted {
         return why == cancel_reason::timeout || why == cancel_reason::revoked;
     }
     // When it was cancelled, alone or with all others; or never.
-    steady_clock::rep cancelled_at() const noexcept {
-        const steady_clock::rep alone = cancelled_alone_at_.load();
-        const steady_clock::rep with_all = all_jobs_->at();
+    time_point cancelled_at() const noexcept {
+        const time_point alone = cancelled_alone_at_;
+        const time_point with_all = all_jobs_->at();
         return alone < with_all ? alone : with_all;
     }
 
@@ -246,8 +242,8 @@ class active_job : public ref_counted {
     saved_state saved;
     drain_barrier::ticket ticket;  // held until settled
 
-    atomic<steady_clock::rep> timeout_at{never};  // a moment, or never
-    atomic<steady_clock::rep> held_until{never};  // when a job without a handler is handed back
+    atomic<time_point> timeout_at{never};
+    atomic<time_point> held_until{never};  // when a job without a handler is handed back
     atomic<bool> known_stuck{false};
     slot_state slot = slot_state::own;  // the pool's mutex guards it
     atomic<bool> known_unreported{false};
@@ -258,7 +254,7 @@ class active_job : public ref_counted {
   private:
     bool cancel_alone(cancel_reason why, time_point now) {
         if (!cancel.request(why)) return false;
-        cancelled_alone_at_.store(now.time_since_epoch().count());
+        cancelled_alone_at_ = now;
         return true;
     }
 
@@ -269,13 +265,13 @@ class active_job : public ref_counted {
     }
 
     const ref<all_jobs_cancel> all_jobs_;
-    atomic<steady_clock::rep> cancelled_alone_at_{never};
+    atomic<time_point> cancelled_alone_at_{never};
     atomic<bool> revoked_{false};  // and nobody was told
     atomic<bool> lost_{false};
-    atomic<steady_clock::rep> listed_at_{0};  // never: the backend was asked about it
+    atomic<time_point> listed_at_{time_point()};  // never: the backend was asked about it
     atomic<settler> settler_{settler::nobody};
     atomic<bool> began_{false};
-    atomic<steady_clock::rep> lease_until_{0};
+    atomic<time_point> lease_until_{time_point()};
 };
 
 // The jobs claimed and not settled, by id. Adding, finding and removing one take the same time however many there are.

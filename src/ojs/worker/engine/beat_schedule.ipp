@@ -10,7 +10,6 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// What a thread that beats is to do next.
 struct beat_turn {
     enum class kind { beat, last, leave } what = kind::leave;
     std::uint64_t number = 0;  // of a beat, from 1
@@ -51,8 +50,6 @@ class beat_schedule {
         if (ended_ >= wanted) return answer_;
         return in_time ? last_beat_error() : error{errc::timed_out, 0, "no heartbeat was answered in time"};
     }
-
-    // ---- for the thread that beats ----
 
     // Waits for something to do. A beat that was asked for before finish() is still sent: it announces `quiet`. The last
     // one is sent once, and gives those on their way a moment. Nobody is woken for a beat that begins: the spare thread
@@ -122,7 +119,6 @@ class beat_schedule {
         const lock_guard held(mutex_);
         return last_begun_;
     }
-    // Pauses until `when`.
     void pause(time_point when) {
         lock_guard held(mutex_);
         while (changed_.wait_until(held, when)) {

@@ -3,16 +3,112 @@
 
 #include <cstdlib>
 
+#include "../../base/detail/backoff.hpp"
 #include "cancel_calls.ipp"
-#include "fetch_schedule.ipp"
 #include "job_intake.ipp"
-#include "job_slots.ipp"
 #include "run_job.ipp"
 #include "running_jobs.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
+
+// How many jobs a worker takes at a time: as many as it was told to, or as it gets threads for. The pool's mutex guards
+// all but retry_at().
+class job_slots {
+  public:
+    explicit job_slots(worker_context& worker) : worker_(worker), count_(concurrency()) {}
+
+    std::size_t count() const noexcept { return count_; }
+    // Slots without a job, for which no FETCH is in flight. Up to max_held held jobs take none.
+    std::size_t free() const noexcept {
+        const std::size_t held = worker_.held_jobs;
+        const std::size_t room = count_ + (held < max_held ? held : max_held);
+        const std::size_t taken = worker_.jobs.size() + asked_for_ + kept_;
+        return taken >= room ? 0 : room - taken < count() ? room - taken : count();
+    }
+    // keep(): the job of a stuck handler is reported. release(): the handler has returned, or is replaced.
+    void keep() noexcept { ++kept_; }
+    void release() noexcept { --kept_; }
+    // For a FETCH under way, and after it.
+    void ask_for(std::size_t more) noexcept { asked_for_ += more; }
+    void answered(std::size_t fewer) noexcept { asked_for_ -= fewer; }
+
+    // The system has no more threads than these, for now.
+    void lower(std::size_t threads) {
+        count_ = threads;
+        retry_at_ = steady_clock::now() + pause;
+        worker_.supervisor.notify();
+    }
+    void log_lowered(const error& why) const {
+        worker_.log.write(log_level::warn, "cannot create threads; concurrency lowered for now",
+                          {field("concurrency", count_.load()), field("error", why.text)});
+    }
+    // When to try for one more; time_point::max() where none is missing.
+    time_point retry_at() const noexcept { return retry_at_; }
+    void begin_retry() noexcept { retry_at_ = never; }
+    // True: all threads are there again.
+    bool end_retry(bool got_one, time_point now) {
+        const bool all = got_one && ++count_ >= concurrency();
+        if (!all) retry_at_ = got_one ? now : now + pause;
+        return all;
+    }
+    void log_all_back() const {
+        worker_.log.write(log_level::info, "threads can be created again",
+                          {field("concurrency", count_.load())});
+    }
+
+  private:
+    std::size_t concurrency() const noexcept { return static_cast<std::size_t>(worker_.options.concurrency); }
+
+    static constexpr std::chrono::milliseconds pause{1000};
+    static constexpr std::size_t max_held = 100;
+
+    worker_context& worker_;
+    atomic<std::size_t> count_;
+    std::size_t asked_for_ = 0;  // by FETCHes under way
+    std::size_t kept_ = 0;       // by stuck handlers whose jobs are reported
+    atomic<time_point> retry_at_{never};
+};
+
+// When the next FETCH is due: at once while jobs come or news do, then by the poll interval; after a failure, when its pause is over. The pool's mutex
+// guards it.
+class fetch_schedule {
+  public:
+    explicit fetch_schedule(std::chrono::milliseconds interval) : interval_(interval) {}
+
+    time_point due() const noexcept { return due_; }
+
+    // There may be work before that; not while the backend is failing.
+    void expect_work() noexcept {
+        ++news_;
+        if (!backing_off_) due_ = time_point::min();
+    }
+    std::uint64_t news() const noexcept { return news_; }
+
+    // After a FETCH that was sent when the news were `news`. False: it failed, and is to be told of.
+    bool plan(const result<std::size_t>& got, std::uint64_t news) {
+        const time_point now = steady_clock::now();
+        if (backing_off_ && now < due_) return true;  // another FETCH, that overlapped with this one, failed
+        backing_off_ = !got && got.error().code != errc::cancelled;
+        if (backing_off_) {
+            const std::chrono::milliseconds pause = pauses_.next();
+            due_ = deadline_after(got.error().retry_after > pause ? got.error().retry_after : pause);
+            return false;
+        }
+        pauses_.reset();
+        const bool more_to_expect = news != news_ || (got && *got > 0);
+        due_ = more_to_expect ? time_point::min() : now + interval_;
+        return true;
+    }
+
+  private:
+    const std::chrono::milliseconds interval_;
+    time_point due_ = time_point::min();
+    std::uint64_t news_ = 0;
+    bool backing_off_ = false;
+    backoff pauses_{std::chrono::milliseconds(100), std::chrono::milliseconds(10000)};
+};
 
 // The threads that run jobs, at most `concurrency`, each with at most one job. They FETCH for themselves, and hand what
 // they cannot run to others; so a busy worker changes threads rarely, and with one slot never.
@@ -115,20 +211,14 @@ class job_pool : public ref_counted {
         return threads_.start_service(worker_.service_thread(name), std::move(body));
     }
 
-    void expect_reports(std::size_t threads) { reports_.expect(threads); }
+    report_queue& reports() noexcept { return reports_; }
+    // The supervisor is woken when they are over.
+    pool_threads& threads() noexcept { return threads_; }
     // Cancels all jobs, by one store; false where they were before. And tells those who wait for that, beside the caller.
     bool cancel_all(cancel_reason why) { return all_jobs_->request(why, steady_clock::now()); }
     void tell_all_cancelled() { reports_.run_first(); }
     // The same for some.
     void run_cancel_callbacks(const array<ref<active_job>>& jobs) { cancels_.run(jobs); }
-
-    // Report threads end when all is reported.
-    void close_reports() { reports_.close(); }
-    // See pool_threads. The supervisor is woken when they are over.
-    bool threads_over() const noexcept { return threads_.over(); }
-    bool all_threads_finished() const noexcept { return threads_.all_finished(); }
-    std::size_t join_threads(time_point deadline) { return threads_.join(deadline); }
-    void abandon_threads() { threads_.abandon(); }
 
     next_look& looks() noexcept { return looks_; }
     // See running_jobs. The supervisor is woken when a thread has come home since it asked.
@@ -146,8 +236,6 @@ class job_pool : public ref_counted {
     }
 
   private:
-    // ---- the job threads ----
-
     // As many threads, each of which begins with its job, or with none. The mutex, which is held, is let go of meanwhile:
     // this takes its time among handlers that keep every processor busy. Jobs without a thread are ready for others.
     result<void> start_job_threads(lock_guard& held, const array<ref<active_job>>& jobs) {
@@ -240,8 +328,6 @@ class job_pool : public ref_counted {
     void slot_came_free() {
         if (!closed_.load(memory_order::relaxed)) wake();
     }
-
-    // ---- who does what ----
 
     // What a thread without a job does next: the first that can be done. A thread FETCHes for the slots nobody asks for yet;
     // where that has to wait, one thread waits for the moment, the leader, and the others rest until they are called.

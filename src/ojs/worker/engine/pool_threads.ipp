@@ -1,15 +1,43 @@
 // pool_threads: the threads of a pool, from their start until they are joined or left to themselves.
 #pragma once
 
+#include "../../base/detail/array.hpp"
 #include "../../base/detail/atomic.hpp"
 #include "../../base/detail/exchange.hpp"
+#include "../../base/detail/ref.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../core/detail/wake.hpp"
-#include "placed_list.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
+
+// Its members know their place in it, so that taking one out takes the same time however many there are.
+template <class T>
+class placed_list {
+  public:
+    // Reserves memory for `members`.
+    void make_room(std::size_t members) {
+        std::size_t room = 16;
+        while (room < members) room *= 2;
+        all_.reserve(room);
+    }
+    void add(const ref<T>& member) {
+        member->place = all_.size();
+        all_.push_back(member);
+    }
+    void remove(const T& member) {
+        const std::size_t place = member.place;
+        all_.back()->place = place;
+        detail::swap(all_[place], all_.back());
+        all_.pop_back();
+    }
+    void clear() noexcept { all_.clear(); }
+    const array<ref<T>>& all() const noexcept { return all_; }
+
+  private:
+    array<ref<T>> all_;
+};
 
 // Threads that begin together: whoever starts them does not compete with those it has started.
 class start_gate : public ref_counted {

@@ -41,7 +41,6 @@ class queue_gate {
         return false;
     }
 
-    bool ever_used() const noexcept { return changes_.load() != 0; }
     // What open() said holds as long as this stays. 0 until a queue is quieted for the first time: before, a resume opens none.
     std::uint32_t version() const noexcept {
         const std::uint32_t changes = changes_.load();

@@ -15,10 +15,8 @@ class report_limits {
     // Settling calls give up at this moment.
     time_point deadline() const noexcept { return deadline_.load(memory_order::acquire); }
     void set(time_point when) {
-        const lock_guard held(mutex_);
         deadline_.store(when, memory_order::release);
-        ++changes_;
-        changed_.notify_all();
+        retry_now();
     }
     // Ends every pause.
     void retry_now() {

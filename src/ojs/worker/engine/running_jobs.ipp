@@ -3,7 +3,7 @@
 
 #include "../../core/detail/wake.hpp"
 #include "active_job.ipp"
-#include "placed_list.ipp"
+#include "pool_threads.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -15,15 +15,15 @@ class next_look {
   public:
     explicit next_look(wake& supervisor) : supervisor_(supervisor) {}
 
-    void by(steady_clock::rep when) {
-        if (when < at_) supervisor_.notify();
+    void by(time_point when) {
+        if (when < at_.load()) supervisor_.notify();
     }
     void begins() noexcept { at_ = never; }
-    void ends(steady_clock::rep next) noexcept { at_ = next; }
+    void ends(time_point next) noexcept { at_ = next; }
 
   private:
     wake& supervisor_;
-    atomic<steady_clock::rep> at_{never};
+    atomic<time_point> at_{never};
 };
 
 // The pool's mutex guards all but count().

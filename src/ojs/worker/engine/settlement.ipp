@@ -132,16 +132,6 @@ inline verdict judge(const worker_context& worker, const active_job& job, const 
     return completed(as_result_json(worker, job, said.text()));
 }
 
-// Asks the backend whether a claim whose lease ran out (a frozen process, a long outage) is still ours: by a heartbeat,
-// one for all jobs that want to know.
-inline result<bool> renew_lease(worker_context& worker, active_job& job, time_point deadline) {
-    const time_point asking = steady_clock::now();
-    const result<void> asked = worker.beats.answered(deadline);
-    if (!asked) return asked.error();
-    return job.lease_until() >
-           asking;  // an earlier beat's answer, read only now, renews no more than it did then
-}
-
 enum class settle_end { accepted, gone, lease_lost, rejected, out_of_time };
 
 // When one try must end: in a stop, half of what is left, so that a lost answer leaves time for another try.
@@ -166,12 +156,15 @@ inline result<settled> send_verdict(worker_context& worker, const active_job& jo
     });
 }
 
-// One try. A claim whose lease ran out is not reported unless the backend says that it is still ours.
+// One try. A claim whose lease ran out (a frozen process, a long outage) is not reported unless the backend says that it is
+// still ours: by a heartbeat, one for all jobs that want to know.
 inline result<settle_end> report_once(worker_context& worker, active_job& job, const verdict& report) {
-    if (job.lease_expired(steady_clock::now())) {
-        const result<bool> ours = renew_lease(worker, job, try_deadline(worker));
-        if (!ours) return ours.error();
-        if (!*ours) return settle_end::lease_lost;
+    const time_point asking = steady_clock::now();
+    if (job.lease_expired(asking)) {
+        const result<void> asked = worker.beats.answered(try_deadline(worker));
+        if (!asked) return asked.error();
+        // An earlier beat's answer, read only now, renews no more than it did then.
+        if (job.lease_until() <= asking) return settle_end::lease_lost;
         if (steady_clock::now() >= worker.reports.deadline()) return settle_end::out_of_time;
     }
     const result<settled> answer = send_verdict(worker, job, report);

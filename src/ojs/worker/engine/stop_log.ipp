@@ -2,8 +2,8 @@
 #pragma once
 
 #include "../../base/detail/array.hpp"
-#include "../../base/detail/clock.hpp"
-#include "../../base/detail/proc.hpp"
+#include "../../base/detail/clock.ipp"
+#include "../../base/detail/proc.ipp"
 #include "../../core/signals.hpp"
 #include "../startup_findings.hpp"
 #include "stuck_watch.ipp"

@@ -53,7 +53,7 @@ class stuck_watch {
             if (pool_.mark_stuck(*job)) stuck.push_back(job);
         }
         tell_all(stuck, false);
-        return time_point(steady_clock::duration(found.next));
+        return found.next;
     }
 
     // The stop leaves without these.
@@ -91,29 +91,29 @@ class stuck_watch {
         array<ref<active_job>> revoked;    // the same
         array<ref<active_job>> stuck;      // not known before
         array<ref<active_job>> held;       // of unknown types: their back-off is over, or the drain has begun
-        steady_clock::rep next = never;
+        time_point next = never;
 
-        void look_again(steady_clock::rep when) noexcept { next = when < next ? when : next; }
+        void look_again(time_point when) noexcept { next = when < next ? when : next; }
     };
 
     overdue find(time_point now) {
         overdue out;
-        const steady_clock::rep patience = steady_clock::duration(worker_.options.stuck_after).count();
+        const std::chrono::milliseconds patience = worker_.options.stuck_after;
         const bool draining = worker_.past_intake();
         worker_.jobs.each([&](active_job& job) {
             if (job.taken()) return;
             if (job.cancel_if_timed_out(now)) out.timed_out.push_back(ref<active_job>(&job));
             if (job.was_revoked()) out.revoked.push_back(ref<active_job>(&job));
             out.look_again(job.timeout_at);
-            const steady_clock::rep held = job.held_until;
-            if (held <= now.time_since_epoch().count() || (held != never && draining)) {
+            const time_point held = job.held_until;
+            if (held <= now || (held != never && draining)) {
                 out.held.push_back(ref<active_job>(&job));
             } else {
                 out.look_again(held);
             }
-            const steady_clock::rep cancelled = job.cancelled_at();
+            const time_point cancelled = job.cancelled_at();
             if (cancelled == never || job.known_stuck || held != never) return;  // a held job has no handler
-            if (now.time_since_epoch().count() < cancelled + patience) {
+            if (now < cancelled + patience) {
                 out.look_again(cancelled + patience);
             } else {
                 out.stuck.push_back(ref<active_job>(&job));
@@ -162,8 +162,8 @@ class stuck_watch {
     }
 
     static long long cancelled_ms(const active_job& job) {
-        const steady_clock::rep when = job.cancelled_at();
-        return when == never ? 0 : milliseconds_since(time_point(steady_clock::duration(when)));
+        const time_point when = job.cancelled_at();
+        return when == never ? 0 : milliseconds_since(when);
     }
 
     worker_context& worker_;

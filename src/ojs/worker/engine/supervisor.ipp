@@ -101,7 +101,10 @@ class supervisor {
 
     // Returns the time of the next due action.
     time_point do_what_is_due(time_point now) {
-        if (now >= next_progress_) tell_progress(now);
+        if (now >= next_progress_) {
+            next_progress_ = now + worker_.options.progress_interval;
+            log_.progress(now);
+        }
         const time_point next_look = stuck_.look(now);
         const time_point next_thread = pool_->retry_threads(now);
         time_point out = next_progress_;
@@ -119,11 +122,6 @@ class supervisor {
             out = next < before ? next : before;
         });
         return out;
-    }
-
-    void tell_progress(time_point now) {
-        next_progress_ = now + worker_.options.progress_interval;
-        log_.progress(now);
     }
 
     void notice_changes() {
@@ -185,17 +183,10 @@ class supervisor {
         if (outside.mode == stop_mode::reclaim && !overruled) own.apply(event::reclaim, outside.cause);
         if (outside.phase >= phase::draining) own.apply(event::stop_request, outside.cause);
         if (outside.cancel_requested) own.apply(event::cancel_request, outside.cause);
-        if (!first_wins) follow_more_signals(outside);
+        const bool forced = outside.last_event == event::stop_signal && outside.mode == stop_mode::forced;
+        if (forced && !first_wins) own.apply(event::stop_signal, outside.cause);
+        if (outside.exit_now && !first_wins) give_up(outside);
         pool_->wake();  // what it may do hangs on both lifecycles
-    }
-
-    // The second and the third.
-    void follow_more_signals(const lifecycle_state& outside) {
-        lifecycle& own = worker_.life;
-        if (outside.last_event == event::stop_signal && outside.mode == stop_mode::forced) {
-            own.apply(event::stop_signal, outside.cause);
-        }
-        if (outside.exit_now) give_up(outside);
     }
 
     void on_change(const lifecycle_state& now) {
@@ -231,7 +222,7 @@ class supervisor {
         next_progress_ = steady_clock::now() + worker_.options.progress_interval;
         worker_.claims.close();
         pool_->close();
-        if (const std::size_t jobs = worker_.jobs.size()) pool_->expect_reports(jobs > many_jobs ? 16 : 2);
+        if (const std::size_t jobs = worker_.jobs.size()) pool_->reports().expect(jobs > many_jobs ? 16 : 2);
     }
 
     // Who is behind the drain, as far as a signal is; it may have come to an outside lifecycle only.
@@ -259,13 +250,13 @@ class supervisor {
         log_.grace_period(why);
     }
 
-    time_point drain_deadline() const noexcept { return worker_.drain_deadline(); }
-
     void drain() {
         const auto over = [this] { return idle() || phase() >= phase::stopping; };
         const std::chrono::milliseconds lead = worker_.options.cancel_lead;
-        if (lead.count() > 0 && !await(drain_deadline() - lead, over)) cancel_jobs(stop_reason());
-        const bool ended = await(drain_deadline(), over);
+        if (lead.count() > 0 && !await(worker_.drain_deadline() - lead, over) &&
+            pool_->cancel_all(stop_reason()))
+            pool_->tell_all_cancelled();
+        const bool ended = await(worker_.drain_deadline(), over);
         worker_.life.apply(ended ? event::drained : event::grace_expired, {});
         insist([this] { notice_changes(); });
     }
@@ -347,11 +338,6 @@ class supervisor {
               [&] { return idle() || worker_.life.state().stop_signals > signals; });
     }
 
-    // One store tells them all; who waits or wants to be called is told beside this thread.
-    void cancel_jobs(cancel_reason why) {
-        if (pool_->cancel_all(why)) pool_->tell_all_cancelled();
-    }
-
     void name_unreported() {
         worker_.jobs.each([this](active_job& job) { mark_unreported(worker_, job); });
         attempt([this] { log_.unreported(worker_.jobs.snapshot()); });
@@ -372,12 +358,14 @@ class supervisor {
 
     // Everything is reported; what remains is to get the threads home.
     int end() {
-        pool_->close_reports();
+        pool_->reports().close();
         await_threads();
-        const bool all_finished = pool_->all_threads_finished();
+        const bool all_finished = pool_->threads().all_finished();
         if (!all_finished) attempt([this] { name_stuck(); });
         const int status = end_status(all_finished);
-        stop_parts();
+        // What parts have under way gets a moment; the stop keeps its time.
+        const time_point soon = steady_clock::now() + stuck_wait;
+        worker_.stop_parts(soon < stop_end_ ? soon : stop_end_);
         const bool all_ended = end_threads();
         attempt([&] { log_.ended(status, draining_since_); });
         if (worker_.owns_process)
@@ -387,7 +375,7 @@ class supervisor {
 
     void await_threads() {
         const time_point soon = steady_clock::now() + stuck_wait;
-        await(soon < stop_end_ ? stop_end_ : soon, [this] { return pool_->threads_over(); });
+        await(soon < stop_end_ ? stop_end_ : soon, [this] { return pool_->threads().over(); });
     }
     // The deadline for threads whose work is done: the process itself is to be gone when stop_timeout ends.
     time_point join_deadline() const noexcept {
@@ -399,10 +387,10 @@ class supervisor {
     bool end_threads() {
         const time_point deadline = join_deadline();
         std::size_t left = 0;
-        while ((left = pool_->join_threads(steady_clock::now() + join_slice)) > 0 && !gave_up_ &&
+        while ((left = pool_->threads().join(steady_clock::now() + join_slice)) > 0 && !gave_up_ &&
                steady_clock::now() < deadline)
             notice_changes();
-        pool_->abandon_threads();
+        pool_->threads().abandon();
         left += heart_->end(deadline);
         if (left > 0) attempt([&] { log_.left_behind(left); });
         return left == 0;
@@ -419,12 +407,6 @@ class supervisor {
         all_steps_finished_ = runner.end_by(join_deadline()) && !steps->any(step_end::timed_out);
         all_steps_ran_ = !steps->any(step_end::not_started);
         steps->publish();
-    }
-
-    // What they have under way gets a moment; the stop keeps its time.
-    void stop_parts() {
-        const time_point soon = steady_clock::now() + stuck_wait;
-        worker_.stop_parts(soon < stop_end_ ? soon : stop_end_);
     }
 
     // A job nobody could be told about says more than a handler that did not return.

@@ -81,12 +81,11 @@ class worker_context : public ref_counted {
     // When the drain under way ends; time_point::max() while there is none. Known as soon as the drain has begun, even
     // before the supervisor has noticed; whoever comes first says when that was.
     time_point drain_deadline() const noexcept {
-        steady_clock::rep known = drain_deadline_.load(memory_order::acquire);
-        if (known != never || !past_intake()) return time_point(steady_clock::duration(known));
+        time_point known = drain_deadline_.load(memory_order::acquire);
+        if (known != never || !past_intake()) return known;
         const lifecycle& began = life.phase() >= phase::draining ? life : *followed;
         const time_point ends = end_of_drain(lifecycle::changed_at(began.state()));
-        const bool first = drain_deadline_.compare_exchange_strong(known, ends.time_since_epoch().count());
-        return first ? ends : time_point(steady_clock::duration(known));
+        return drain_deadline_.compare_exchange_strong(known, ends) ? ends : known;
     }
     // Of the drain, the stop, and what the application then closes; time_point::max() where one of them has no limit.
     time_point stop_deadline() const noexcept {
@@ -97,8 +96,8 @@ class worker_context : public ref_counted {
         return drained < latest - tail ? drained + tail : latest;
     }
     void drain_began(time_point when) noexcept {
-        steady_clock::rep unknown = never;
-        drain_deadline_.compare_exchange_strong(unknown, end_of_drain(when).time_since_epoch().count());
+        time_point unknown = never;
+        drain_deadline_.compare_exchange_strong(unknown, end_of_drain(when));
         reports.retry_now();  // no Retry-After from before the drain outlasts it
     }
 
@@ -197,8 +196,8 @@ class worker_context : public ref_counted {
     part_list parts;         // these four are set once, before any thread starts
     std::vector<std::string> job_types;
     std::chrono::milliseconds closing{0};  // what the steps of on_shutdown() may take
-    bool owns_process = false;  // run() was called: where a handler is stuck the process may be ended
-    pid_t owner = 0;            // the process it was started in, which is not always the one that made it
+    bool owns_process = false;    // run() was called: where a handler is stuck the process may be ended
+    pid_t owner = 0;              // the process it was started in, which is not always the one that made it
     transport_ref own_transport;  // none: it was given; the last member, so that it may log to its end
 
   private:
@@ -215,7 +214,7 @@ class worker_context : public ref_counted {
         const std::chrono::milliseconds grace = options.shutdown_grace_period;
         return grace == no_limit ? time_point::max() : began + grace;
     }
-    mutable atomic<steady_clock::rep> drain_deadline_{never};
+    mutable atomic<time_point> drain_deadline_{never};
 };
 
 inline std::vector<std::string> ids_of(const array<ref<active_job>>& jobs) {

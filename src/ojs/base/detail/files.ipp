@@ -1,0 +1,98 @@
+// files: reading those of others without ever blocking, and writing new ones that are on the disk.
+#pragma once
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "fd.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+enum class file_status { read, missing, not_regular, unreadable };
+
+struct small_file {
+    file_status status = file_status::unreadable;
+    int sys_errno = 0;    // why, where it is missing or unreadable
+    bool is_cut = false;  // it is longer than the limit
+    uid_t owner = 0;      // where it was read
+    std::string text;     // at most the limit
+};
+
+// Anything but a regular file (FIFO, folder, device, socket) is not read at all. Thread-safe.
+inline small_file read_small_file(const std::string& path, std::size_t limit) {
+    // O_NONBLOCK: a FIFO without a writer opens at once.
+    const unique_fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    small_file out;
+    if (!file) {
+        out.sys_errno = errno;
+        if (out.sys_errno == ENOENT || out.sys_errno == ENOTDIR) out.status = file_status::missing;
+        if (out.sys_errno == ENXIO) out.status = file_status::not_regular;  // a socket
+        return out;
+    }
+    struct stat about {};
+    if (::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode)) {
+        out.status = file_status::not_regular;
+        return out;
+    }
+    out.owner = about.st_uid;
+    char buffer[4096];
+    ssize_t got = 1;
+    while (got != 0 && out.text.size() <= limit) {
+        got = ::read(file.get(), buffer, sizeof buffer);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) {
+            out.sys_errno = errno;
+            return out;
+        }
+        out.text.append(buffer, static_cast<std::size_t>(got));
+    }
+    out.status = file_status::read;
+    out.is_cut = out.text.size() > limit;
+    if (out.is_cut) out.text.resize(limit);
+    return out;
+}
+
+inline bool write_whole(int fd, std::string_view text) noexcept {
+    while (!text.empty()) {
+        const ssize_t wrote = ::write(fd, text.data(), text.size());
+        if (wrote < 0 && errno == EINTR) continue;
+        if (wrote <= 0) return false;
+        text.remove_prefix(static_cast<std::size_t>(wrote));
+    }
+    return true;
+}
+
+// fsync(2), of a file or a folder; true as well where the file system has no such thing. False with errno.
+inline bool sync_descriptor(int fd) noexcept {
+    while (::fsync(fd) != 0) {
+        if (errno == EINVAL || errno == EROFS) return true;
+        if (errno != EINTR) return false;
+    }
+    return true;
+}
+
+// 0600, in `folder`, a descriptor or AT_FDCWD. 0 or the errno: EEXIST where something has the name. Thread-safe.
+inline int write_new_file(int folder, const std::string& name, std::string_view text) {
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    unique_fd file(::openat(folder, name.c_str(), flags, 0600));
+    if (!file) return errno;
+    if (write_whole(file.get(), text) && sync_descriptor(file.get())) {
+        if (::close(file.release()) == 0 || errno == EINTR) return 0;
+    }
+    const int failed = errno;
+    ::unlinkat(folder, name.c_str(), 0);
+    return failed;
+}
+
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs
