@@ -35,7 +35,7 @@ JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(PROCESSORS))
 
 # ---- programs --------------------------------------------------------------------------------------------------------
 #
-# examples/NAME.cpp is the program build/NAME, and so is a folder of examples/ or tools/ with a main.cpp. Tools are
+# examples/NAME.cpp and tools/NAME.cpp are the program build/NAME, and so is a folder of examples/ or tools/ with a main.cpp. Tools are
 # commands, whose names have hyphens: tools/shutdown_probe/ is build/shutdown-probe.
 
 FOLDERS := $(patsubst %/main.cpp,%,$(wildcard examples/*/main.cpp tools/*/main.cpp))
@@ -43,7 +43,7 @@ TEST_ONLY := $(patsubst tests/process/programs/%.cpp,%,$(wildcard tests/process/
 # Those that want a library of their own: see `make adapters`.
 ADAPTED := tls_worker river_worker
 # $(sources.NAME): what that program is made of.
-$(foreach file,$(filter-out $(ADAPTED:%=examples/%.cpp),$(wildcard examples/*.cpp tests/process/programs/*.cpp)), \
+$(foreach file,$(filter-out $(ADAPTED:%=examples/%.cpp),$(wildcard examples/*.cpp tools/*.cpp tests/process/programs/*.cpp)), \
     $(eval sources.$(basename $(notdir $(file))) := $(file)))
 name_of = $(if $(filter tools/%,$(1)),$(subst _,-,$(notdir $(1))),$(notdir $(1)))
 $(foreach folder,$(FOLDERS),$(eval sources.$(call name_of,$(folder)) := $(wildcard $(folder)/*.cpp)))

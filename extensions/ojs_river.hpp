@@ -88,6 +88,7 @@ class river_transport : public transport {
 #include <libpq-fe.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>

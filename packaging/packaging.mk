@@ -91,8 +91,8 @@ IMAGE := -Oz -Xclang -Oz -flto -ffunction-sections -fdata-sections -fno-rtti -fn
          -U_LIBCPP_HARDENING_MODE -D_LIBCPP_HARDENING_MODE=_LIBCPP_HARDENING_MODE_FAST -Xclang -stack-protector -Xclang 2 \
          -fPIE -static -pie -s -Wl,-e,hold_signals
 WORKERS := $(addprefix $(BUILD)/dist/worker-,x86_64 aarch64)
-$(WORKERS): $(BUILD)/dist/worker-%: examples/worker.cpp examples/deploy/hold_signals.S examples/deploy/no_demangler.cpp \
-    ojs_shutdown.hpp packaging/packaging.mk | $(ZIG)/headers
+$(WORKERS): $(BUILD)/dist/worker-%: tools/worker.cpp examples/deploy/hold_signals.S examples/deploy/no_demangler.cpp \
+    ojs_shutdown.hpp $(wildcard extensions/*.hpp) packaging/packaging.mk | $(ZIG)/headers
 	@mkdir -p $(@D)
 	@echo "link    $@"
 	@$(PRIORITY) $(ZIG)/bin/python -m ziglang c++ -target $*-linux-musl -std=c++17 $(IMAGE) -isystem $(ZIG)/headers $(HEADERS) \

@@ -98,8 +98,6 @@
 #include "ojs/host/detail/container_evidence.ipp"
 #include "ojs/host/container.ipp"
 
-#include "ojs/net/detail/url.hpp"
-#include "ojs/net/detail/socket.hpp"
 #include "ojs/net/http_message.ipp"
 #include "ojs/net/detail/http_parser.ipp"
 #include "ojs/net/detail/url.ipp"
@@ -115,7 +113,6 @@
 #include "ojs/worker/engine/job_tally.ipp"
 #include "ojs/worker/engine/report_limits.ipp"
 #include "ojs/worker/engine/worker_context.ipp"
-#include "ojs/worker/dialect.ipp"
 #include "ojs/worker/job_context.ipp"
 #include "ojs/worker/transport.ipp"
 #include "ojs/worker/transports/memory.ipp"

@@ -8,7 +8,8 @@
 FROM debian:bookworm AS build
 RUN apt-get update && apt-get install -y --no-install-recommends g++ picojson-dev
 WORKDIR /src
-COPY ojs_shutdown.hpp extensions/ojs_process.hpp extensions/ojs_spool.hpp ./
+COPY ojs_shutdown.hpp extensions/ojs_operating.hpp extensions/ojs_process.hpp extensions/ojs_server.hpp \
+    extensions/ojs_spool.hpp ./
 COPY examples/controller.cpp examples/config_file.hpp examples/deploy/hold_signals.S ./
 # As for the worker: nothing else has to be in the image, and no early SIGTERM is lost.
 RUN g++ -std=c++17 -O2 -pthread -static -s -I. controller.cpp hold_signals.S -Wl,-e,hold_signals -o controller

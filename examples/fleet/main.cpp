@@ -41,6 +41,7 @@ int be_worker(const char* path) {
     const int ledger = ::open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     auto options = ojs::worker_options::from_environment();
     if (!options) return ojs::report_usage(options.error());
+    options->transports.add(ojs::spool());
     ojs::lifecycle life;
     ojs::worker worker(*options, life);
     worker.register_handler("fleet.job", [ledger](ojs::job_context& job) { return do_job(job, ledger); });

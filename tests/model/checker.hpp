@@ -8,7 +8,6 @@
 
 #include <ucontext.h>
 
-#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -17,14 +16,14 @@
 #include <utility>
 #include <vector>
 
-// The library's memory orders, in a namespace of another name: there the atomic below takes the place of its own.
-#define detail replaced_detail
+// The library's memory orders. Its atomic gets another name, so that the one below can take its place.
+#define atomic replaced_atomic
 #include "ojs/base/detail/atomic.hpp"
-#undef detail
+#undef atomic
 
 namespace model {
 
-using ojs::replaced_detail::memory_order;
+using ojs::detail::memory_order;
 
 using view = std::vector<std::size_t>;  // for each atomic, the oldest value that may be read
 
@@ -41,7 +40,7 @@ class checker {
         places_.push_back({{{value, {}}}, 0});
         return places_.size() - 1;
     }
-    std::uint64_t load(std::size_t at, std::memory_order order) {
+    std::uint64_t load(std::size_t at, memory_order order) {
         step(at);
         place& from = places_[at];
         const std::size_t last = from.values.size() - 1;
@@ -56,13 +55,13 @@ class checker {
         }
         return from.values[read].value;
     }
-    void store(std::size_t at, std::uint64_t value, std::memory_order order) {
+    void store(std::size_t at, std::uint64_t value, memory_order order) {
         step(at);
         write(at, value, order, {});
     }
     // `change` makes the new value of the last one, or says that there is none.
     template <class Change>
-    std::uint64_t modify(std::size_t at, std::memory_order order, Change change) {
+    std::uint64_t modify(std::size_t at, memory_order order, Change change) {
         step(at);
         const message before = places_[at].values.back();
         const bool acquires = order != memory_order::relaxed && order != memory_order::release;
@@ -131,7 +130,7 @@ class checker {
     static void join(view& of, const view& other) {
         for (std::size_t at = 0; at < other.size(); ++at) raise(of, at, other[at]);
     }
-    void write(std::size_t at, std::uint64_t value, std::memory_order order, view continued) {
+    void write(std::size_t at, std::uint64_t value, memory_order order, view continued) {
         place& to = places_[at];
         const std::size_t number = to.values.size();
         view known = std::move(continued);
@@ -238,7 +237,7 @@ template <class T>
 class atomic {
   public:
     static constexpr bool is_always_lock_free = true;
-    using order = std::memory_order;
+    using order = memory_order;
 
     atomic(T value = T()) : place_(the_checker().add(pack(value))) {}
     atomic(const atomic&) = delete;

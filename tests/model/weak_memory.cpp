@@ -16,7 +16,6 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 using model::atomic;
-using replaced_detail::memory_order;
 }  // namespace detail
 inline void sched_yield() {
     model::the_checker().yield();
@@ -51,9 +50,9 @@ using bodies = std::vector<std::function<void()>>;
 // Two threads, each of which stores and then looks for what the other one stores: the checker itself.
 template <bool Consistent>
 struct store_then_load {
-    static constexpr std::memory_order stored =
+    static constexpr model::memory_order stored =
         Consistent ? model::memory_order::seq_cst : model::memory_order::acq_rel;
-    static constexpr std::memory_order loaded =
+    static constexpr model::memory_order loaded =
         Consistent ? model::memory_order::seq_cst : model::memory_order::acquire;
     model::atomic<int> a{0}, b{0};
     int saw_a = 1, saw_b = 1;

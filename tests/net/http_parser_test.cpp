@@ -6,6 +6,7 @@
 
 using namespace ojs;
 using detail::http_parser;
+using detail::request_parser;
 using status = detail::http_parser::status;
 
 namespace {
@@ -24,7 +25,7 @@ status feed(http_parser& parser, const std::string& text, bool byte_by_byte) {
 int verdict(const std::string& text, http_limits limits = {}) {
     int verdicts[2];
     for (const bool byte_by_byte : {false, true}) {
-        http_parser parser(http_parser::role::request, limits);
+        request_parser parser(limits);
         const status reached = feed(parser, text, byte_by_byte);
         verdicts[byte_by_byte ? 1 : 0] = reached == status::failed     ? parser.failure_code()
                                          : reached == status::complete ? 0
@@ -40,7 +41,7 @@ const std::string get = "GET / HTTP/1.1\r\nHost: h\r\n";
 
 TEST_CASE("parser: a request, however its bytes arrive") {
     for (const bool byte_by_byte : {false, true}) {
-        http_parser parser(http_parser::role::request, {});
+        request_parser parser(http_limits{});
         REQUIRE(feed(parser,
                      "\r\nPOST /a?b HTTP/1.1\r\nhost:h\r\nX-Y: \t a b \t\r\nContent-Length: 3\r\n\r\nabc",
                      byte_by_byte) == status::complete);
@@ -55,7 +56,7 @@ TEST_CASE("parser: a request, however its bytes arrive") {
 }
 
 TEST_CASE("parser: pipelined requests stay apart") {
-    http_parser parser(http_parser::role::request, {});
+    request_parser parser(http_limits{});
     parser.begin();
     REQUIRE(parser.feed("GET /1 HTTP/1.1\r\nHost: h\r\n\r\nGET /2 HTTP/1.1\r\nHost: h\r\n\r\nGE") ==
             status::complete);
@@ -77,7 +78,7 @@ TEST_CASE("parser: pipelined requests stay apart") {
 
 TEST_CASE("parser: chunked bodies") {
     const std::string head = get + "Transfer-Encoding: chunked\r\n\r\n";
-    http_parser parser(http_parser::role::request, {});
+    request_parser parser(http_limits{});
     for (const bool byte_by_byte : {false, true}) {
         REQUIRE(feed(parser, head + "3;ext=\"x\"\r\nabc\r\n0A\r\n0123456789\r\n0\r\nTrailer: t\r\n\r\n",
                      byte_by_byte) == status::complete);
@@ -157,7 +158,7 @@ TEST_CASE("parser: trailers are header lines, of which nothing is made") {
 }
 
 TEST_CASE("parser: the host of a target that is a whole URL goes before the Host header") {
-    http_parser parser(http_parser::role::request, {});
+    request_parser parser(http_limits{});
     const auto read = [&](const std::string& target, const std::string& version) {
         parser.begin();
         REQUIRE(parser.feed("GET " + target + " HTTP/" + version + "\r\nHost: h\r\n\r\n") ==
@@ -174,7 +175,7 @@ TEST_CASE("parser: the host of a target that is a whole URL goes before the Host
 TEST_CASE("parser: many small chunks are fine") {
     std::string text = get + "Transfer-Encoding: chunked\r\n\r\n";
     for (int i = 0; i < 20000; ++i) text += "1\r\nx\r\n";
-    http_parser parser(http_parser::role::request, {});
+    request_parser parser(http_limits{});
     REQUIRE(feed(parser, text + "0\r\n\r\n", false) == status::complete);
     CHECK(parser.message().body.size() == 20000);
 }

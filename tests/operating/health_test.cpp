@@ -314,6 +314,7 @@ TEST_CASE("health: an address that is taken or cannot be used: nothing is starte
     CHECK(tested.address == options.health_address);
     CHECK(tested.status("/readyz") == 200);
 
+    options.parts.add(operating());
     options.health_address = "example.org:80";
     CHECK(holds(refused(options).text, "OJS_HEALTH_ADDR"));
     options.health_address = "127.0.0.1:99999";

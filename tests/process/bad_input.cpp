@@ -114,9 +114,10 @@ TEST_CASE("URLs that cannot be used: status 64, the variable, the value and the 
                                                                    {"http://", "host"},
                                                                    {"127.0.0.1:8080", "http://"}};
     for (const auto& [url, reason] : urls) {
-        refuses({{"OJS_URL", url}}, {"error: OJS_URL='" + url + "'", reason});
+        refuses({{"OJS_URL", url}}, {"OJS_URL", "'" + url + "'", reason});
     }
-    refuses({{"OJS_URL", "https://backend.example"}}, {"url 'https://backend.example': ", "byte_stream"});
+    refuses({{"OJS_URL", "https://backend.example"}},
+            {"url (OJS_URL) 'https://backend.example': ", "byte_stream"});
     process worker = start_worker("http://user:secret@host", "w");
     CHECK(worker.wait() == 64);
     CHECK(worker.prints("password"));

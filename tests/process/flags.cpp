@@ -1,4 +1,4 @@
-// The flags of examples/worker: what they print, their exit status, and that they do what they say to real processes.
+// The flags of tools/worker: what they print, their exit status, and that they do what they say to real processes.
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>

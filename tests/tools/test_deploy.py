@@ -156,7 +156,7 @@ class Names(unittest.TestCase):
                 self.assertIn(f'"{variable}"', source, f"{name}: {variable}")
 
     def test_every_flag_is_one_the_worker_has(self):
-        known = set(re.findall(r"--[a-z]+", (ROOT / "examples/worker.cpp").read_text()))
+        known = set(re.findall(r"--[a-z]+", (ROOT / "tools/worker.cpp").read_text()))
         named = {flag for name in FILES for flag in re.findall(r"worker\"?,? \"?(--[a-z]+)", read(name))}
         self.assertTrue(named)
         self.assertEqual(named - known, set())
@@ -237,7 +237,7 @@ def included_by(path):
     """The names of the files of ours that it includes, and of those that these include."""
     out = set()
     for name in re.findall(r'(?m)^#include "(.*)"$', path.read_text()):
-        found = next(ROOT / folder / name for folder in ("examples", "extensions", "") if (ROOT / folder / name).exists())
+        found = next(ROOT / folder / name for folder in ("examples", "tools", "extensions", "") if (ROOT / folder / name).exists())
         out |= {name} | included_by(found)
     return out
 
@@ -273,7 +273,11 @@ class Dockerfile(unittest.TestCase):
         names = [Path(each).name for each in copied]
         compiled = re.findall(r"\S+\.(?:cpp|S)", self.compiled)
         self.assertIn(f"{self.program}.cpp", compiled)
-        self.assertEqual(set(compiled) | included_by(ROOT / f"examples/{self.program}.cpp"), set(names))
+        self.assertEqual(set(compiled) | included_by(self.source()), set(names))
+
+    def source(self):
+        return next(ROOT / folder / f"{self.program}.cpp" for folder in ("examples", "tools")
+                    if (ROOT / folder / f"{self.program}.cpp").exists())
 
     def test_the_program_is_static_and_holds_early_signals(self):
         for flag in ["-static", "-s", "-Wl,-e,hold_signals"]:
@@ -292,7 +296,7 @@ class Dockerfile(unittest.TestCase):
         sources = ["worker.cpp", "hold_signals.S", "no_demangler.cpp"]
         self.assertEqual([word for word in said if word not in beside + sources], self.made())
         self.assertEqual([word for word in said if word in sources], sources)
-        self.assertIn("examples/worker.cpp examples/deploy/hold_signals.S examples/deploy/no_demangler.cpp", packaging)
+        self.assertIn("tools/worker.cpp examples/deploy/hold_signals.S examples/deploy/no_demangler.cpp", packaging)
         version = re.search(r"ziglang==(\S+)", read(self.NAME)).group(1)
         self.assertEqual(re.search(r"(?m)^ZIG_VERSION := (.*)$", packaging).group(1), version)
 

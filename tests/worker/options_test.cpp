@@ -234,7 +234,7 @@ TEST_CASE("options: https takes a stream, which may be given after the environme
         const result<void> valid = validate(*out);
         REQUIRE(!valid);
         CHECK(valid.error().code == errc::unsupported);
-        CHECK(holds(valid.error().text, "url 'https://h'"));
+        CHECK(holds(valid.error().text, "url (OJS_URL) 'https://h'"));
         out->https_stream = [](const stream_request&) { return byte_stream_ref(); };
         CHECK(validate(*out));
         const result<worker_options> wrong = read({{name, "https://h:0"}});

@@ -231,6 +231,25 @@ TEST_CASE("parts: a thread that a destroyed worker abandoned calls them no more"
     CHECK(seen->all().back() == "stop");
 }
 
+TEST_CASE("parts: options that an extension refuses end the start before a part is made") {
+    recorder::transport wire;
+    worker_options options = recorder::options();
+    const auto refuse = [](const worker_options& given) -> result<void> {
+        return error{errc::invalid_argument, 0, "not " + given.worker_id};
+    };
+    int made = 0;
+    options.worker_id = "me";
+    options.parts.add({"strict", [&made]() -> worker_part* { return ++made, nullptr; }, refuse, nullptr});
+    worker tested(options, wire);
+    tested.register_handler("work", [](job_context&) {});
+    const result<void> started = tested.start();
+    REQUIRE(!started);
+    CHECK(started.error().text == "not me");
+    CHECK(validate(options).error().text == "not me");
+    CHECK(made == 0);
+    CHECK(wire.calls().empty());
+}
+
 TEST_CASE("parts: a health address without its extension ends the start and names the header") {
     recorder::transport wire;
     worker_options options = recorder::options();

@@ -95,6 +95,7 @@ TEST_CASE("startup findings: a pod's default grace period, and the probes of a p
     check_found(startup_findings(options, where), "budget-kubernetes", severity::info,
                 "preStop delay of 5s fit");
     options.container_grace_period = 60s;
+    options.parts.add(ojs::operating());
     for (const char* near : {"127.0.0.1:8081", ":8081", "localhost:8081", "[::1]:8081"}) {
         CAPTURE(near);
         options.health_address = near;

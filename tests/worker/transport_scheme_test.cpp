@@ -105,7 +105,7 @@ TEST_CASE("scheme: the last one added under a name counts, before a built-in one
             options.transports.add(scheme(name.c_str(), first));
             options.transports.add(scheme(name.c_str(), second));
         });
-        check_refused(started, errc::unreachable, std::string("url '") + url + "': second");
+        check_refused(started, errc::unreachable, std::string("url (OJS_URL) '") + url + "': second");
         CHECK(started.error().sys_errno == 7);
     }
 }
@@ -136,9 +136,9 @@ TEST_CASE(
     const auto adds = [](worker_options& options) {
         options.transports.add(scheme("mine", transport_ref()));
     };
-    check_refused(
-        start_with("other:x", adds), errc::invalid_argument,
-        "url 'other:x': no transport has this scheme; there are http:, https:, unix:, memory:, mine:");
+    check_refused(start_with("other:x", adds), errc::invalid_argument,
+                  "url (OJS_URL) 'other:x': no transport has this scheme; write http://HOST:PORT, or one of "
+                  "http:, https:, unix:, memory:, mine:");
     check_refused(start_with("Spool:/dir", none), errc::unsupported,
                   "needs ojs_spool.hpp: include it, and call options->transports.add(ojs::spool())");
     check_refused(start_with("", none), errc::invalid_argument, "no transport has this scheme");

@@ -36,6 +36,10 @@ struct http_call {
     int interrupt_fd = -1;
 };
 
+namespace detail {
+class http_exchange;
+}
+
 class http_client {
   public:
     // `url` is http://HOST[:PORT][/BASE] (HOST a name, an IPv4 address or an IPv6 address in brackets), the same with
@@ -54,9 +58,8 @@ class http_client {
     result<http_response> send(const http_request& request, const http_call& call);
 
   private:
-    class impl;
-    explicit http_client(detail::ref<impl> body) noexcept;
-    detail::ref<impl> impl_;
+    explicit http_client(detail::ref<detail::http_exchange> body) noexcept;
+    detail::ref<detail::http_exchange> body_;
 };
 
 }  // namespace v0_1_0

@@ -6,8 +6,8 @@
 #include "../base/detail/text.hpp"
 #include "detail/connection.ipp"
 #include "detail/http_parser.ipp"
-#include "detail/socket.hpp"
-#include "detail/url.hpp"
+#include "detail/socket.ipp"
+#include "detail/url.ipp"
 #include "http_client.hpp"
 
 namespace ojs {
@@ -44,254 +44,210 @@ struct http_attempt {
     bool found_dead() const noexcept { return nothing_sent && broke; }
 };
 
-}  // namespace detail
-
-class http_client::impl final : public detail::ref_counted {
+// A client's connections, and what is sent on them.
+class http_exchange final : public ref_counted {
   public:
-    impl(detail::endpoint target, http_client_options options)
-        : target_(std::move(target)), options_(std::move(options)) {}
+    http_exchange(endpoint target, http_client_options options)
+        : target_(std::move(target)), options_(std::move(options)) {
+        append_header(fixed_head_, "Host", target_.unix_path.empty() ? target_.name : "localhost");
+        if (!options_.bearer_token.empty()) {
+            append_header(fixed_head_, "Authorization", "Bearer " + options_.bearer_token);
+        }
+        for (const http_header& header : options_.headers) {
+            if (!is_framing_header(header.name)) append_header(fixed_head_, header.name, header.value);
+        }
+    }
 
-    void prepare_head();
-    result<http_response> send(const http_request& request, const http_call& call);
+    result<http_response> send(const http_request& request, const http_call& call) {
+        if (const char* fault = request_fault(request)) {
+            return error{errc::invalid_argument, 0, cat({"request to ", target_.name, ": ", fault})};
+        }
+        return send_text(compose(request), request.method == "HEAD", call);
+    }
 
   private:
-    std::string compose(const http_request& request) const;
-    result<http_response> send_text(const std::string& text, bool is_head, const http_call& call);
-    detail::http_attempt try_kept(const std::string& text, bool is_head, const http_call& call);
-    detail::http_attempt try_fresh(const std::string& text, bool is_head, const http_call& call);
-    detail::http_attempt try_on(detail::connection connection, const std::string& text, bool is_head,
-                                const http_call& call);
-    detail::http_attempt receive(detail::connection connection, bool is_head, bool may_keep,
-                                 const http_call& call);
-    detail::http_attempt finish(detail::http_parser& parser, detail::connection connection, bool may_keep);
     struct kept_connection {
-        detail::connection line;
+        connection line;
         pthread_t user;
     };
 
-    result<detail::connection> connect(const http_call& call);
-    detail::connection take_kept();
-    void keep(detail::connection connection);
-    error failure(errc code, std::string_view what, int sys_errno = 0) const;
-    error broken(errc code, std::string_view what, const detail::connection& line, int sys_errno) const;
+    error failure(errc code, std::string_view what, int sys_errno = 0) const {
+        error out{code, sys_errno, cat({target_.name, ": ", what})};
+        if (sys_errno != 0) append(out.text, {cat({": ", errno_text(sys_errno)})});
+        return out;
+    }
 
-    const detail::endpoint target_;
+    error broken(errc code, std::string_view what, const connection& line, int sys_errno) const {
+        const std::string why = line.failure();
+        return why.empty() ? failure(code, what, sys_errno) : failure(code, cat({what, ": ", why}));
+    }
+
+    std::string compose(const http_request& request) const {
+        std::string text;
+        text.reserve(fixed_head_.size() + request.target.size() + request.body.size() + 512);
+        append(text, {request.method, " ", target_.base, request.target, " HTTP/1.1\r\n", fixed_head_});
+        for (const http_header& header : request.headers) {
+            const bool ours = is_framing_header(header.name) || same_word(header.name, "Host") ||
+                              (same_word(header.name, "Authorization") && !options_.bearer_token.empty());
+            if (!ours) append_header(text, header.name, header.value);
+        }
+        if (!request.body.empty() || (request.method != "GET" && request.method != "HEAD")) {
+            append_header(text, "Content-Length", cat({request.body.size()}));
+        }
+        append(text, {"\r\n", request.body});
+        return text;
+    }
+
+    connection take_kept() {
+        for (;;) {
+            connection candidate;
+            {
+                const lock_guard held(mutex_);
+                // In a child made by fork(): the parent goes on with its own.
+                if (exchange(owner_, ::getpid()) != ::getpid()) kept_.clear();
+                if (kept_.empty()) return candidate;
+                // A thread's own last one, if it is there: the system has that and its peer side by side.
+                std::size_t at = kept_.size() - 1;
+                for (std::size_t i = 0; i < kept_.size(); ++i) {
+                    if (pthread_equal(kept_[i].user, pthread_self())) at = i;
+                }
+                candidate = std::move(kept_[at].line);
+                kept_.remove(at);
+            }
+            if (!candidate.is_stale()) return candidate;
+        }
+    }
+
+    void keep(connection line) {
+        const lock_guard held(mutex_);
+        if (kept_.size() < options_.max_idle_connections) kept_.push_back({std::move(line), pthread_self()});
+    }
+
+    result<connection> connect(const http_call& call) {
+        result<unique_fd> socket = resolver_.connect(target_, call.deadline);
+        if (!socket) return socket.error();
+        connection out(std::move(*socket));
+        if (!target_.is_secure) return out;
+        const result<void> secured =
+            out.secure(options_.https_stream, target_, {call.deadline, call.interrupt_fd});
+        if (secured) return out;
+        error why = secured.error();
+        why.text = cat({target_.name, ": ", why.text});
+        return why;
+    }
+
+    result<http_response> send_text(const std::string& text, bool is_head, const http_call& call) {
+        if (steady_clock::now() >= call.deadline) {
+            return failure(errc::timed_out, "the deadline had passed before anything was sent");
+        }
+        http_attempt first = try_kept(text, is_head, call);
+        if (first.found_dead()) first = try_fresh(text, is_head, call);
+        if (!first.broke || call.policy != resend::always) return std::move(first.answer);
+        http_attempt second = try_fresh(text, is_head, call);
+        // What was sent once is never again "not sent", whatever becomes of the second try.
+        return std::move(second.nothing_sent && !first.nothing_sent ? first.answer : second.answer);
+    }
+
+    // On the kept connections, until one of them takes the request; found_dead() if none does.
+    http_attempt try_kept(const std::string& text, bool is_head, const http_call& call) {
+        for (;;) {
+            connection line = take_kept();
+            if (!line) return {failure(errc::unreachable, "no kept connection"), true, true};
+            http_attempt tried = try_on(std::move(line), text, is_head, call);
+            if (!tried.found_dead()) return tried;
+        }
+    }
+
+    http_attempt try_fresh(const std::string& text, bool is_head, const http_call& call) {
+        if (call.still_wanted && !call.still_wanted()) {
+            return {failure(errc::cancelled, "the request is no longer wanted"), true, false};
+        }
+        result<connection> line = connect(call);
+        if (!line) return {line.error(), true, false};
+        return try_on(std::move(*line), text, is_head, call);
+    }
+
+    http_attempt try_on(connection line, const std::string& text, bool is_head, const http_call& call) {
+        if (call.still_wanted && !call.still_wanted()) {
+            keep(std::move(line));
+            return {failure(errc::cancelled, "the request is no longer wanted"), true, false};
+        }
+        const io_result sent = line.send_all(text, call.deadline);
+        if (sent.status == io_status::timed_out) {
+            return {failure(errc::timed_out, "the deadline passed while the request was sent"), false, false};
+        }
+        const bool all_sent = sent.status == io_status::ok;
+        if (!all_sent && sent.bytes == 0) {
+            return {broken(errc::unreachable, "the connection broke before the request was sent", line,
+                           sent.sys_errno),
+                    true, true};
+        }
+        // A peer that closes in the middle of a request may have said why (413), so its answer is read in any case.
+        return receive(std::move(line), is_head, all_sent, call);
+    }
+
+    http_attempt receive(connection line, bool is_head, bool may_keep, const http_call& call) {
+        using status = http_parser::status;
+        http_parser parser(options_.limits);
+        parser.begin(is_head);
+        char buffer[16 * 1024];
+        for (int interim = 0;;) {
+            const io_result got = line.receive(buffer, sizeof buffer, {call.deadline, call.interrupt_fd});
+            if (got.status == io_status::interrupted) {
+                return {failure(errc::cancelled, "interrupted before the answer was complete"), false, false};
+            }
+            if (got.status == io_status::timed_out) {
+                return {failure(errc::timed_out, "no complete answer before the deadline"), false, false};
+            }
+            if (got.status == io_status::failed) {
+                return {broken(errc::disconnected, "the connection broke before the answer was complete",
+                               line, got.sys_errno),
+                        false, true};
+            }
+            const bool open = got.status == io_status::ok;
+            status reached = open ? parser.feed({buffer, got.bytes}) : parser.finish();
+            if (!open && reached != status::complete) {
+                return {failure(errc::disconnected, "the peer closed before the answer was complete"), false,
+                        true};
+            }
+            while (reached == status::complete && parser.code() < 200) {
+                if (parser.code() == 101 || ++interim > most_interim_answers) {
+                    return {failure(errc::bad_answer, "bad answer: a 101, or too many other 1xx"), false,
+                            false};
+                }
+                parser.begin(is_head);
+                reached = parser.feed({});
+            }
+            if (reached == status::failed) {
+                return {failure(errc::bad_answer, cat({"bad answer: ", parser.failure()})), false, false};
+            }
+            if (reached == status::complete) return finish(parser, std::move(line), may_keep && open);
+        }
+    }
+
+    http_attempt finish(http_parser& parser, connection line, bool may_keep) {
+        // Bytes nobody asked for would be taken for the next answer.
+        if (may_keep && parser.keeps_alive() && !parser.has_surplus()) keep(std::move(line));
+        http_response answer;
+        answer.status = parser.code();
+        answer.headers.swap(parser.message().headers);
+        answer.body = std::move(parser.message().body);
+        return {std::move(answer), false, false};
+    }
+
+    const endpoint target_;
     const http_client_options options_;
     std::string fixed_head_;  // the header lines that every request has
-    detail::resolver resolver_;
-    detail::mutex mutex_;
+    resolver resolver_;
+    mutex mutex_;
     pid_t owner_ = ::getpid();
-    detail::array<kept_connection> kept_;  // the last one is the most recently used
+    array<kept_connection> kept_;  // the last one is the most recently used
 };
 
-OJS_SHUTDOWN_INLINE error http_client::impl::failure(errc code, std::string_view what, int sys_errno) const {
-    error out{code, sys_errno, detail::cat({target_.name, ": ", what})};
-    if (sys_errno != 0) detail::append(out.text, {detail::cat({": ", detail::errno_text(sys_errno)})});
-    return out;
-}
+}  // namespace detail
 
-OJS_SHUTDOWN_INLINE error http_client::impl::broken(errc code, std::string_view what,
-                                                    const detail::connection& line, int sys_errno) const {
-    const std::string why = line.failure();
-    return why.empty() ? failure(code, what, sys_errno) : failure(code, detail::cat({what, ": ", why}));
-}
-
-// ---- composing the request ----
-
-OJS_SHUTDOWN_INLINE void http_client::impl::prepare_head() {
-    detail::append_header(fixed_head_, "Host", target_.unix_path.empty() ? target_.name : "localhost");
-    if (!options_.bearer_token.empty()) {
-        detail::append_header(fixed_head_, "Authorization", "Bearer " + options_.bearer_token);
-    }
-    for (const http_header& header : options_.headers) {
-        if (!detail::is_framing_header(header.name))
-            detail::append_header(fixed_head_, header.name, header.value);
-    }
-}
-
-OJS_SHUTDOWN_INLINE std::string http_client::impl::compose(const http_request& request) const {
-    std::string text;
-    text.reserve(fixed_head_.size() + request.target.size() + request.body.size() + 512);
-    for (const std::string_view part : {std::string_view(request.method), std::string_view(" "),
-                                        std::string_view(target_.base), std::string_view(request.target),
-                                        std::string_view(" HTTP/1.1\r\n"), std::string_view(fixed_head_)}) {
-        detail::append(text, {part});
-    }
-    for (const http_header& header : request.headers) {
-        const bool ours = detail::is_framing_header(header.name) || detail::same_word(header.name, "Host") ||
-                          (detail::same_word(header.name, "Authorization") && !options_.bearer_token.empty());
-        if (!ours) detail::append_header(text, header.name, header.value);
-    }
-    if (!request.body.empty() || (request.method != "GET" && request.method != "HEAD")) {
-        detail::append_header(text, "Content-Length", detail::cat({request.body.size()}));
-    }
-    detail::append(text, {"\r\n"});
-    detail::append(text, {request.body});
-    return text;
-}
-
-// ---- connections ----
-
-OJS_SHUTDOWN_INLINE detail::connection http_client::impl::take_kept() {
-    for (;;) {
-        detail::connection candidate;
-        {
-            const detail::lock_guard held(mutex_);
-            // In a child made by fork(): the parent goes on with its own.
-            if (detail::exchange(owner_, ::getpid()) != ::getpid()) kept_.clear();
-            if (kept_.empty()) return candidate;
-            // A thread's own last one, if it is there: the system has that and its peer side by side.
-            std::size_t at = kept_.size() - 1;
-            for (std::size_t i = 0; i < kept_.size(); ++i) {
-                if (pthread_equal(kept_[i].user, pthread_self())) at = i;
-            }
-            candidate = std::move(kept_[at].line);
-            kept_.remove(at);
-        }
-        if (!candidate.is_stale()) return candidate;
-    }
-}
-
-OJS_SHUTDOWN_INLINE void http_client::impl::keep(detail::connection connection) {
-    const detail::lock_guard held(mutex_);
-    if (kept_.size() < options_.max_idle_connections)
-        kept_.push_back({std::move(connection), pthread_self()});
-}
-
-OJS_SHUTDOWN_INLINE result<detail::connection> http_client::impl::connect(const http_call& call) {
-    result<detail::unique_fd> socket = resolver_.connect(target_, call.deadline);
-    if (!socket) return socket.error();
-    detail::connection out(std::move(*socket));
-    if (!target_.is_secure) return out;
-    const result<void> secured =
-        out.secure(options_.https_stream, target_, {call.deadline, call.interrupt_fd});
-    if (secured) return out;
-    error why = secured.error();
-    why.text = detail::cat({target_.name, ": ", why.text});
-    return why;
-}
-
-// ---- one request ----
-
-OJS_SHUTDOWN_INLINE result<http_response> http_client::impl::send(const http_request& request,
-                                                                  const http_call& call) {
-    if (const char* fault = detail::request_fault(request)) {
-        return error{errc::invalid_argument, 0, detail::cat({"request to ", target_.name, ": ", fault})};
-    }
-    return send_text(compose(request), request.method == "HEAD", call);
-}
-
-OJS_SHUTDOWN_INLINE result<http_response> http_client::impl::send_text(const std::string& text, bool is_head,
-                                                                       const http_call& call) {
-    if (steady_clock::now() >= call.deadline) {
-        return failure(errc::timed_out, "the deadline had passed before anything was sent");
-    }
-    detail::http_attempt first = try_kept(text, is_head, call);
-    if (first.found_dead()) first = try_fresh(text, is_head, call);
-    if (!first.broke || call.policy != resend::always) return std::move(first.answer);
-    detail::http_attempt second = try_fresh(text, is_head, call);
-    // What was sent once is never again "not sent", whatever becomes of the second try.
-    return std::move(second.nothing_sent && !first.nothing_sent ? first.answer : second.answer);
-}
-
-// On the kept connections, until one of them takes the request; found_dead() if none does.
-OJS_SHUTDOWN_INLINE detail::http_attempt http_client::impl::try_kept(const std::string& text, bool is_head,
-                                                                     const http_call& call) {
-    for (;;) {
-        detail::connection connection = take_kept();
-        if (!connection) return {failure(errc::unreachable, "no kept connection"), true, true};
-        detail::http_attempt tried = try_on(std::move(connection), text, is_head, call);
-        if (!tried.found_dead()) return tried;
-    }
-}
-
-OJS_SHUTDOWN_INLINE detail::http_attempt http_client::impl::try_fresh(const std::string& text, bool is_head,
-                                                                      const http_call& call) {
-    if (call.still_wanted && !call.still_wanted()) {
-        return {failure(errc::cancelled, "the request is no longer wanted"), true, false};
-    }
-    result<detail::connection> connection = connect(call);
-    if (!connection) return {connection.error(), true, false};
-    return try_on(std::move(*connection), text, is_head, call);
-}
-
-OJS_SHUTDOWN_INLINE detail::http_attempt http_client::impl::try_on(detail::connection connection,
-                                                                   const std::string& text, bool is_head,
-                                                                   const http_call& call) {
-    if (call.still_wanted && !call.still_wanted()) {
-        keep(std::move(connection));
-        return {failure(errc::cancelled, "the request is no longer wanted"), true, false};
-    }
-    const detail::io_result sent = connection.send_all(text, call.deadline);
-    if (sent.status == detail::io_status::timed_out) {
-        return {failure(errc::timed_out, "the deadline passed while the request was sent"), false, false};
-    }
-    const bool all_sent = sent.status == detail::io_status::ok;
-    if (!all_sent && sent.bytes == 0) {
-        return {broken(errc::unreachable, "the connection broke before the request was sent", connection,
-                       sent.sys_errno),
-                true, true};
-    }
-    // A peer that closes in the middle of a request may have said why (413), so its answer is read in any case.
-    return receive(std::move(connection), is_head, all_sent, call);
-}
-
-OJS_SHUTDOWN_INLINE detail::http_attempt http_client::impl::receive(detail::connection connection,
-                                                                    bool is_head, bool may_keep,
-                                                                    const http_call& call) {
-    using status = detail::http_parser::status;
-    detail::http_parser parser(detail::http_parser::role::answer, options_.limits);
-    parser.begin(is_head);
-    char buffer[16 * 1024];
-    for (int interim = 0;;) {
-        const detail::io_result got =
-            connection.receive(buffer, sizeof buffer, {call.deadline, call.interrupt_fd});
-        if (got.status == detail::io_status::interrupted) {
-            return {failure(errc::cancelled, "interrupted before the answer was complete"), false, false};
-        }
-        if (got.status == detail::io_status::timed_out) {
-            return {failure(errc::timed_out, "no complete answer before the deadline"), false, false};
-        }
-        if (got.status == detail::io_status::failed) {
-            return {broken(errc::disconnected, "the connection broke before the answer was complete",
-                           connection, got.sys_errno),
-                    false, true};
-        }
-        const bool open = got.status == detail::io_status::ok;
-        status reached = open ? parser.feed({buffer, got.bytes}) : parser.finish();
-        if (!open && reached != status::complete) {
-            return {failure(errc::disconnected, "the peer closed before the answer was complete"), false,
-                    true};
-        }
-        while (reached == status::complete && parser.code() < 200) {
-            if (parser.code() == 101 || ++interim > detail::most_interim_answers) {
-                return {failure(errc::bad_answer, "bad answer: a 101, or too many other 1xx"), false, false};
-            }
-            parser.begin(is_head);
-            reached = parser.feed({});
-        }
-        if (reached == status::failed) {
-            return {failure(errc::bad_answer, detail::cat({"bad answer: ", parser.failure()})), false, false};
-        }
-        if (reached == status::complete) return finish(parser, std::move(connection), may_keep && open);
-    }
-}
-
-OJS_SHUTDOWN_INLINE detail::http_attempt http_client::impl::finish(detail::http_parser& parser,
-                                                                   detail::connection connection,
-                                                                   bool may_keep) {
-    // Bytes nobody asked for would be taken for the next answer.
-    if (may_keep && parser.keeps_alive() && !parser.has_surplus()) keep(std::move(connection));
-    http_response answer;
-    answer.status = parser.code();
-    answer.headers.swap(parser.message().headers);
-    answer.body = std::move(parser.message().body);
-    return {std::move(answer), false, false};
-}
-
-// ---- http_client ----
-
-OJS_SHUTDOWN_INLINE http_client::http_client(detail::ref<impl> body) noexcept : impl_(std::move(body)) {}
+OJS_SHUTDOWN_INLINE http_client::http_client(detail::ref<detail::http_exchange> body) noexcept
+    : body_(std::move(body)) {}
 OJS_SHUTDOWN_INLINE http_client::http_client(http_client&& other) noexcept = default;
 OJS_SHUTDOWN_INLINE http_client& http_client::operator=(http_client&& other) noexcept = default;
 OJS_SHUTDOWN_INLINE http_client::~http_client() = default;
@@ -310,16 +266,14 @@ OJS_SHUTDOWN_INLINE result<http_client> http_client::create(std::string_view url
                          detail::cat({"header '", detail::printable(header.name, 40), "': ", fault})};
         }
     }
-    detail::ref<impl> body = detail::make_ref<impl>(std::move(*target), std::move(options));
-    body->prepare_head();
-    return http_client(std::move(body));
+    return http_client(detail::make_ref<detail::http_exchange>(std::move(*target), std::move(options)));
 }
 
 OJS_SHUTDOWN_INLINE result<http_response> http_client::send(const http_request& request,
                                                             const http_call& call) {
     const detail::cancellable off(false);
     try {
-        return impl_->send(request, call);
+        return body_->send(request, call);
     } catch (const std::exception& thrown) {  // out of memory, or thrown by still_wanted
         return error{errc::system, 0, detail::cat({"request failed: ", thrown.what()})};
     }

@@ -22,36 +22,41 @@ inline bool same_word(std::string_view a, std::string_view b) noexcept {
     return true;
 }
 
-inline bool is_token_char(char c) noexcept {
+inline bool is_alphanumeric(char c) noexcept {
     const char low = lower_ascii(c);
-    if ((low >= 'a' && low <= 'z') || (c >= '0' && c <= '9')) return true;
-    return c != '\0' && std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
+    return (low >= 'a' && low <= 'z') || (c >= '0' && c <= '9');
 }
 
-// A method or a header name.
-inline bool is_token(std::string_view text) noexcept {
-    for (const char c : text) {
-        if (!is_token_char(c)) return false;
-    }
-    return !text.empty();
+inline bool is_token_char(char c) noexcept {
+    return is_alphanumeric(c) ||
+           (c != '\0' && std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos);
 }
 
-// No CR, LF, NUL or other control character but a tab.
-inline bool is_field_value(std::string_view text) noexcept {
+inline bool is_ascii_control(char c) noexcept {
+    return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+}
+
+template <class Predicate>
+bool all_of(std::string_view text, Predicate holds) noexcept {
     for (const char c : text) {
-        const auto byte = static_cast<unsigned char>(c);
-        if ((byte < 0x20 && c != '\t') || byte == 0x7f) return false;
+        if (!holds(c)) return false;
     }
     return true;
 }
 
+// A method or a header name.
+inline bool is_token(std::string_view text) noexcept {
+    return !text.empty() && all_of(text, is_token_char);
+}
+
+// No CR, LF, NUL or other control character but a tab.
+inline bool is_field_value(std::string_view text) noexcept {
+    return all_of(text, [](char c) { return c == '\t' || !is_ascii_control(c); });
+}
+
 // Not empty, no blank and no control character.
 inline bool is_target(std::string_view text) noexcept {
-    for (const char c : text) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (byte <= 0x20 || byte == 0x7f) return false;
-    }
-    return !text.empty();
+    return !text.empty() && all_of(text, [](char c) { return c != ' ' && !is_ascii_control(c); });
 }
 
 // Whether a comma-separated header ("Connection: keep-alive, close") holds the word.

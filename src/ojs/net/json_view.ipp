@@ -6,7 +6,7 @@
 #endif
 #include <stdlib.h>
 
-#include <cmath>
+#include <limits>
 
 #include "../base/detail/text.hpp"
 #include "detail/picojson_value.hpp"
@@ -67,41 +67,39 @@ inline std::size_t json_value_end(std::string_view text, std::size_t at) noexcep
     return at;
 }
 
-OJS_SHUTDOWN_INLINE bool next_raw_element(std::string_view& rest, std::string_view& element) {
-    std::size_t at = skip_json_blanks(rest, 0);
-    // '[' starts the array on the first call; later ones find the comma, or the closing bracket.
-    if (at >= rest.size() || (rest[at] != '[' && rest[at] != ',')) return false;
-    at = skip_json_blanks(rest, at + 1);
-    const std::size_t end = json_value_end(rest, at);
-    if (end == at) return false;
-    element = rest.substr(at, end - at);
-    rest.remove_prefix(end);
-    return true;
-}
-
 inline bool json_key_is(std::string_view quoted, std::string_view key) {
     std::string unescaped;
     if (quoted.find('\\') == std::string_view::npos) return quoted.substr(1, quoted.size() - 2) == key;
     return raw_string(quoted, unescaped) && unescaped == key;
 }
 
-OJS_SHUTDOWN_INLINE bool next_raw_member(std::string_view& rest, std::string_view& key,
-                                         std::string_view& value) {
+// The next member, or the next element where `key` is null. `open` starts the walk on the first call; later ones find the
+// comma, or the closing bracket.
+inline bool next_raw_item(std::string_view& rest, char open, std::string_view* key, std::string_view& value) {
     std::size_t at = skip_json_blanks(rest, 0);
-    // '{' starts the object on the first call; later ones find the comma, or the closing brace.
-    if (at >= rest.size() || (rest[at] != '{' && rest[at] != ',')) return false;
+    if (at >= rest.size() || (rest[at] != open && rest[at] != ',')) return false;
     at = skip_json_blanks(rest, at + 1);
-    if (at >= rest.size() || rest[at] != '"') return false;
-    const std::size_t key_end = json_string_end(rest, at);
-    key = rest.substr(at, key_end - at);
-    at = skip_json_blanks(rest, key_end);
-    if (at >= rest.size() || rest[at] != ':') return false;
-    at = skip_json_blanks(rest, at + 1);
+    if (key != nullptr) {
+        if (at >= rest.size() || rest[at] != '"') return false;
+        const std::size_t key_end = json_string_end(rest, at);
+        *key = rest.substr(at, key_end - at);
+        at = skip_json_blanks(rest, key_end);
+        if (at >= rest.size() || rest[at] != ':') return false;
+        at = skip_json_blanks(rest, at + 1);
+    }
     const std::size_t end = json_value_end(rest, at);
     if (end == at) return false;
     value = rest.substr(at, end - at);
     rest.remove_prefix(end);
     return true;
+}
+
+OJS_SHUTDOWN_INLINE bool next_raw_element(std::string_view& rest, std::string_view& element) {
+    return next_raw_item(rest, '[', nullptr, element);
+}
+OJS_SHUTDOWN_INLINE bool next_raw_member(std::string_view& rest, std::string_view& key,
+                                         std::string_view& value) {
+    return next_raw_item(rest, '{', &key, value);
 }
 
 OJS_SHUTDOWN_INLINE bool raw_walk_ended(std::string_view rest, char open, char close) noexcept {
@@ -185,21 +183,32 @@ inline void append_code_point(std::string& out, std::uint32_t code) {
     }
 }
 
-OJS_SHUTDOWN_INLINE bool raw_string(std::string_view source, std::string& out) {
-    if (source.size() < 2 || source.front() != '"' || source.back() != '"') return false;
-    std::string text;
-    for (std::string_view rest = source.substr(1, source.size() - 2); !rest.empty();) {
-        const std::size_t plain = rest.find('\\');
-        for (const char c : rest.substr(0, plain)) {
-            if (c == '"' || static_cast<unsigned char>(c) < 0x20) return false;
-        }
-        append(text, {rest.substr(0, plain)});
-        if (plain == std::string_view::npos) break;
-        rest.remove_prefix(plain);
+// Takes the string that `text` begins with; what it says goes to `out`, unless that is null. False: there is none, and
+// `text` begins with the fault.
+inline bool take_json_string(std::string_view& text, std::string* out) {
+    if (text.empty() || text.front() != '"') return false;
+    text.remove_prefix(1);
+    for (;;) {
+        const auto is_plain = [](char c) {
+            return c != '"' && c != '\\' && static_cast<unsigned char>(c) >= 0x20;
+        };
+        std::size_t plain = 0;
+        while (plain < text.size() && is_plain(text[plain])) ++plain;
+        if (out != nullptr) append(*out, {text.substr(0, plain)});
+        text.remove_prefix(plain);
+        if (text.empty() || static_cast<unsigned char>(text.front()) < 0x20) return false;
+        if (text.front() == '"') break;
         std::uint32_t code = 0;
-        if (!take_json_escape(rest, code)) return false;
-        append_code_point(text, code);
+        if (!take_json_escape(text, code)) return false;
+        if (out != nullptr) append_code_point(*out, code);
     }
+    text.remove_prefix(1);
+    return true;
+}
+
+OJS_SHUTDOWN_INLINE bool raw_string(std::string_view source, std::string& out) {
+    std::string text;
+    if (!take_json_string(source, &text) || !source.empty()) return false;
     out = std::move(text);
     return true;
 }
@@ -244,8 +253,10 @@ inline double to_double(std::string_view number) {
 
 // Whether a double can hold a number that JSON allows. It takes an exponent or 309 digits to be too large.
 inline bool is_finite_number(std::string_view number) {
-    return (number.size() < 309 && number.find_first_of("eE") == std::string_view::npos) ||
-           std::isfinite(to_double(number));
+    constexpr double max = std::numeric_limits<double>::max();
+    if (number.size() < 309 && number.find_first_of("eE") == std::string_view::npos) return true;
+    const double value = to_double(number);
+    return value >= -max && value <= max;
 }
 
 OJS_SHUTDOWN_INLINE bool json_number(std::string_view source, double& out) {
@@ -256,7 +267,7 @@ OJS_SHUTDOWN_INLINE bool json_number(std::string_view source, double& out) {
 
 // ---- checking ----
 
-// Goes through one JSON value without recursion.
+// Goes through one JSON value, to json_view::max_depth at most.
 class json_walk {
   public:
     explicit json_walk(std::string_view text) noexcept : text_(text) { skip_blanks(); }
@@ -264,11 +275,7 @@ class json_walk {
     // Null, or what is wrong.
     const char* fault() {
         if (at_ == text_.size()) return "there is nothing";
-        do {
-            take_value();
-            take_ends();
-        } while (fault_ == nullptr && depth_ > 0);
-        if (fault_ == nullptr && at_ < text_.size()) fault_ = "something follows the value in line ";
+        if (take_value(0) && at_ < text_.size()) fault_ = "something follows the value in line ";
         return fault_;
     }
     std::size_t line() const noexcept {
@@ -278,114 +285,73 @@ class json_walk {
     }
 
   private:
-    static constexpr const char* syntax = "syntax error in line ";
-
+    bool fail(const char* why = "syntax error in line ") noexcept {
+        fault_ = why;
+        return false;
+    }
     char next() const noexcept { return at_ < text_.size() ? text_[at_] : '\0'; }
     void skip_blanks() noexcept { at_ = skip_json_blanks(text_, at_); }
-
-    // A value up to its end; of an array or object that holds something, all that comes before the first end.
-    void take_value() {
-        while (fault_ == nullptr && (next() == '[' || next() == '{')) {
-            if (depth_ == json_view::max_depth) {
-                fault_ = "nested deeper than 100";
-                return;
-            }
-            in_object_[depth_++] = next() == '{';
-            ++at_;
-            skip_blanks();
-            if (next() == closing()) return;
-            if (in_object_[depth_ - 1]) take_key();
-        }
-        take_scalar();
+    // If it comes next, with the blanks after it.
+    bool take(char mark) noexcept {
+        if (next() != mark) return false;
+        at_ = skip_json_blanks(text_, at_ + 1);
+        return true;
     }
 
-    char closing() const noexcept { return in_object_[depth_ - 1] ? '}' : ']'; }
-
-    // The ends of arrays and objects that follow a value, and the way to the next one.
-    void take_ends() noexcept {
-        skip_blanks();
-        while (fault_ == nullptr && depth_ > 0) {
-            const char c = next();
-            if (c != closing() && c != ',') fault_ = syntax;
-            if (fault_ != nullptr) return;
-            ++at_;
-            skip_blanks();
-            if (c == ',') {
-                if (in_object_[depth_ - 1]) take_key();
-                return;
-            }
-            --depth_;
-        }
+    // A value, and the blanks after it.
+    bool take_value(std::size_t depth) {
+        const bool is_object = next() == '{';
+        const char close = is_object ? '}' : ']';
+        if (!is_object && next() != '[') return take_scalar();
+        if (depth == json_view::max_depth) return fail("nested deeper than 100");
+        take(next());
+        if (take(close)) return true;
+        do {
+            if (is_object && !take_key()) return false;
+            if (!take_value(depth + 1)) return false;
+        } while (take(','));
+        return take(close) || fail();
     }
 
-    void take_key() noexcept {
-        if (fault_ != nullptr) return;
-        take_string();
+    bool take_key() noexcept {
+        if (!take_string()) return false;
         skip_blanks();
-        if (next() != ':') fault_ = syntax;
-        if (fault_ != nullptr) return;
-        ++at_;
-        skip_blanks();
+        return take(':') || fail();
     }
 
-    void take_scalar() {
-        if (fault_ != nullptr) return;
-        const char c = next();
-        if (c == '"') return take_string();
-        if (c == '-' || is_digit_at(text_, at_)) return take_number();
+    bool take_scalar() {
+        const bool is_number = next() == '-' || is_digit_at(text_, at_);
+        const bool taken = next() == '"' ? take_string() : is_number ? take_number() : take_word();
+        skip_blanks();
+        return taken;
+    }
+
+    bool take_word() noexcept {
         for (const std::string_view word : {"true", "false", "null"}) {
             if (text_.substr(at_, word.size()) != word) continue;
             at_ += word.size();
-            return;
+            return true;
         }
-        fault_ = syntax;
+        return fail();
     }
 
-    void take_number() {
+    bool take_number() {
         const std::size_t end = number_end(text_, at_);
-        if (end == std::string_view::npos) {
-            fault_ = syntax;
-            return;
-        }
-        if (!is_finite_number(text_.substr(at_, end - at_))) fault_ = "a number is too large";
+        if (end == std::string_view::npos) return fail();
+        if (!is_finite_number(text_.substr(at_, end - at_))) return fail("a number is too large");
         at_ = end;
+        return true;
     }
 
-    // The next quote, escape or control character of a string.
-    std::size_t plain_end(std::size_t at) const noexcept {
-        const auto is_plain = [](char c) {
-            return c != '"' && c != '\\' && static_cast<unsigned char>(c) >= 0x20;
-        };
-        while (at < text_.size() && is_plain(text_[at])) ++at;
-        return at;
-    }
-
-    void take_string() noexcept {
-        if (next() != '"') {
-            fault_ = syntax;
-            return;
-        }
-        ++at_;
-        for (;;) {
-            at_ = plain_end(at_);
-            if (next() == '"') break;
-            if (static_cast<unsigned char>(next()) < 0x20) {  // also at the end of the text
-                fault_ = syntax;
-            } else {
-                std::string_view rest = text_.substr(at_);
-                std::uint32_t code = 0;
-                if (!take_json_escape(rest, code)) fault_ = syntax;
-                at_ = text_.size() - rest.size();
-            }
-            if (fault_ != nullptr) return;
-        }
-        ++at_;
+    bool take_string() noexcept {
+        std::string_view rest = text_.substr(at_);
+        const bool taken = take_json_string(rest, nullptr);
+        at_ = text_.size() - rest.size();
+        return taken || fail();
     }
 
     const std::string_view text_;
     std::size_t at_ = 0;
-    std::size_t depth_ = 0;
-    bool in_object_[json_view::max_depth] = {};
     const char* fault_ = nullptr;
 };
 

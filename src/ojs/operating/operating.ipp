@@ -82,7 +82,8 @@ class operating_part final : public worker_part {
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE worker_part_factory operating() {
-    return {"operating", [] { return static_cast<worker_part*>(new detail::operating_part); }};
+    return {"operating", [] { return static_cast<worker_part*>(new detail::operating_part); },
+            detail::check_health, detail::check_kubernetes_health};
 }
 
 }  // namespace v0_1_0

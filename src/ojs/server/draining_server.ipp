@@ -260,27 +260,27 @@ class draining_server::impl final : public detail::ref_counted {
         const detail::lock_guard held(mutex_);
         if (connections_.size() < context_.options.max_connections) return;
         full_ = true;
-        connection* idle = waits_longest(true);
-        if (idle == nullptr) {
+        connection* done = waits_longest(true);
+        if (done == nullptr) {
             context_.wants_place.store(true);
-            idle = waits_longest(true);  // since when it was looked for
-            if (idle != nullptr && !context_.takes_place()) idle = nullptr;
+            done = waits_longest(true);  // since when it was looked for
+            if (done != nullptr && !context_.takes_place()) done = nullptr;
         }
-        if (idle != nullptr && idle->leave_if_idle()) return;
-        connection* const slow = waits_longest(false);
+        connection* const slow = done == nullptr ? waits_longest(false) : nullptr;
         const long long waited = slow == nullptr ? 0 : detail::milliseconds_since(slow->waits_since());
         const auto left = context_.options.crowded_timeout - std::chrono::milliseconds(waited);
+        if (done != nullptr) done->leave_soon();
         if (slow != nullptr && left.count() <= 0) slow->cut();
         // Who was busy may be idle by then.
         context_.look_at(deadline_after(
             left.count() > 0 && left < detail::overdue_interval ? left : detail::overdue_interval));
     }
-    // Of those that are idle, or of those whose clients keep them waiting; null: none.
-    connection* waits_longest(bool is_idle) const noexcept {
+    // Of those that have answered, or of those whose clients keep them waiting; null: none.
+    connection* waits_longest(bool is_done) const noexcept {
         connection* out = nullptr;
         time_point since = time_point::max();
         for (const detail::ref<connection>& each : connections_) {
-            if ((each->is_idle() && each->has_asked()) != is_idle || each->waits_since() >= since) continue;
+            if (each->is_done() != is_done || each->waits_since() >= since) continue;
             if (each->is_idle() && each->has_bytes()) continue;
             out = each.get();
             since = each->waits_since();
@@ -303,6 +303,7 @@ class draining_server::impl final : public detail::ref_counted {
         context_.next_look.store(time_point::max());  // before the deadlines are read
         const detail::lock_guard held(mutex_);
         full_ = false;  // who was busy when somebody waited for a place may be idle by now
+        context_.wants_place.store(false);
         for (const detail::ref<connection>& each : connections_) context_.look_at(each->end_if_overdue(now));
     }
     void leave_idle() noexcept {

@@ -15,8 +15,14 @@ namespace detail {
 
 // How stop_timeout is shared out: the last heartbeat's part, and, of the rest, what cancelled handlers must leave for
 // reporting them.
-std::chrono::milliseconds last_beat_time(std::chrono::milliseconds stop_timeout) noexcept;
-steady_clock::duration report_time(steady_clock::duration left) noexcept;
+inline std::chrono::milliseconds last_beat_time(std::chrono::milliseconds stop_timeout) noexcept {
+    constexpr std::chrono::milliseconds max{500};
+    return stop_timeout / 5 < max ? stop_timeout / 5 : max;
+}
+inline steady_clock::duration report_time(steady_clock::duration left) noexcept {
+    constexpr std::chrono::seconds max{3};
+    return left / 2 < max ? left / 2 : max;
+}
 
 }  // namespace detail
 

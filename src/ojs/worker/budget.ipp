@@ -8,17 +8,6 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-OJS_SHUTDOWN_INLINE std::chrono::milliseconds last_beat_time(
-    std::chrono::milliseconds stop_timeout) noexcept {
-    constexpr std::chrono::milliseconds most{500};
-    return stop_timeout / 5 < most ? stop_timeout / 5 : most;
-}
-
-OJS_SHUTDOWN_INLINE steady_clock::duration report_time(steady_clock::duration left) noexcept {
-    constexpr std::chrono::seconds most{3};
-    return left / 2 < most ? left / 2 : most;
-}
-
 inline std::chrono::milliseconds sum(std::chrono::milliseconds a, std::chrono::milliseconds b) noexcept {
     constexpr auto most = std::chrono::milliseconds::max();
     constexpr auto none = std::chrono::milliseconds::zero();

@@ -32,15 +32,48 @@ struct dialect {
     std::chrono::milliseconds reclaim_wait{0};
     std::string termination_mode_file;
 
-    static dialect graceful_shutdown();  // the specification's text; the default
-    static dialect website();            // the project's web page
-    static dialect worker_protocol();    // the worker protocol's text
+    static dialect graceful_shutdown() { return {}; }  // the specification's text; the default
+    // The project's web page.
+    static dialect website() {
+        dialect out;
+        out.name = "website";
+        out.interrupted_error = out.long_running_error = "shutdown";
+        out.requeue_interrupted = false;
+        out.last_state = "terminated";
+        return out;
+    }
+    // The worker protocol's text.
+    static dialect worker_protocol() {
+        dialect out;
+        out.name = "worker_protocol";
+        out.interrupted_error = out.long_running_error = "shutdown";
+        out.drain_state = "terminate";
+        out.active_jobs_as_count = true;
+        out.grace_period = std::chrono::milliseconds(25000);
+        return out;
+    }
     // Three stages: a soft stop of 10 s, a hard one in which cancelled jobs have 10 s to return, and then an exit that
     // waits for nobody. A signal in the first goes on to the second, and one more ends the process.
-    static dialect river();
+    static dialect river() {
+        dialect out;
+        out.name = "river";
+        out.stuck_status = 70;
+        out.grace_period = out.cancel_wait = std::chrono::milliseconds(10000);
+        out.stop_timeout = std::chrono::milliseconds(15000);
+        return out;
+    }
     // The spot controller's guide: a file says whether a stop is a normal one, with nearly an hour for jobs, or a
     // reclaim, in which they are handed back at once.
-    static dialect spot_controller();
+    static dialect spot_controller() {
+        dialect out;
+        out.name = "spot_controller";
+        out.first_signal_wins = true;
+        out.grace_period = std::chrono::seconds(3550);
+        out.cancel_lead = std::chrono::seconds(10);
+        out.reclaim_wait = std::chrono::milliseconds(500);
+        out.termination_mode_file = "/tmp/termination-type";
+        return out;
+    }
 };
 
 }  // namespace v0_1_0

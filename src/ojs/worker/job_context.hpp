@@ -95,11 +95,11 @@ class job_context {
     job_context(const job_context&) = delete;
     job_context& operator=(const job_context&) = delete;
 
-    const std::string& id() const noexcept;
-    const std::string& type() const noexcept;
-    const std::string& queue() const noexcept;
-    std::int64_t attempt() const noexcept;
-    const ojs::job& job() const noexcept;
+    const std::string& id() const noexcept { return claimed_.id; }
+    const std::string& type() const noexcept { return claimed_.type; }
+    const std::string& queue() const noexcept { return claimed_.queue; }
+    std::int64_t attempt() const noexcept { return claimed_.attempt; }
+    const ojs::job& job() const noexcept { return claimed_; }
 
     // The arguments as JSON text (an array), and one of them: std::string, bool, or a number of any integer or floating
     // type but the character types. errc::invalid_argument when there is no such argument, it is of another type, or it
@@ -107,7 +107,7 @@ class job_context {
     // floating one as a double. A string argument that is not a string comes as its JSON text. Where <picojson.h> is
     // included, T may also be picojson::value, array or object, whose numbers are doubles; errc::bad_answer: the argument
     // is not what json_view::parse() takes.
-    const std::string& args_json() const noexcept;
+    const std::string& args_json() const noexcept { return claimed_.args_json; }
     template <class T>
     result<T> arg(std::size_t index) const {
         using limits = std::numeric_limits<T>;
@@ -161,14 +161,20 @@ class job_context {
     // The worker is draining: finish soon, start nothing long, save a checkpoint.
     bool stop_requested() const noexcept;
     // This job is cancelled: return now.
-    bool cancel_requested() const noexcept;
+    bool cancel_requested() const noexcept {
+        return token().cancelled();
+    }
     // The stop reports the job without its handler: what that returns is ignored, unless it comes first, and the job may
     // run elsewhere soon. Change nothing any more.
     bool abandoned() const noexcept;
     // Calls back once on cancellation; see cancel_token::on_cancel. Keep the result while it should hold.
-    cancel_registration on_cancel(function<void()> callback) const;
+    cancel_registration on_cancel(function<void()> callback) const {
+        return token().on_cancel(std::move(callback));
+    }
     // Sleeps; false, at once, when cancelled: then return.
-    [[nodiscard]] bool sleep_for(std::chrono::nanoseconds duration) const;
+    [[nodiscard]] bool sleep_for(std::chrono::nanoseconds duration) const {
+        return token().sleep_for(duration);
+    }
     ojs::cancel_token token() const noexcept;
 
     // Keeps `state_json`, any JSON text of the handler's own, for the next run of this job, in place of what was kept
@@ -202,10 +208,11 @@ class job_context {
 
   private:
     friend class detail::active_job;
-    job_context(detail::worker_context& worker, detail::active_job& job) noexcept
-        : worker_(worker), job_(job) {}
+    job_context(detail::worker_context& worker, detail::active_job& job, const ojs::job& claimed) noexcept
+        : worker_(worker), job_(job), claimed_(claimed) {}
     detail::worker_context& worker_;
     detail::active_job& job_;
+    const ojs::job& claimed_;
 };
 
 struct handler_options {

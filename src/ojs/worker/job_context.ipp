@@ -134,25 +134,6 @@ inline void find_checkpoint(worker_context& worker, active_job& job) {
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE const std::string& job_context::id() const noexcept {
-    return job_.job.id;
-}
-OJS_SHUTDOWN_INLINE const std::string& job_context::type() const noexcept {
-    return job_.job.type;
-}
-OJS_SHUTDOWN_INLINE const std::string& job_context::queue() const noexcept {
-    return job_.job.queue;
-}
-OJS_SHUTDOWN_INLINE std::int64_t job_context::attempt() const noexcept {
-    return job_.job.attempt;
-}
-OJS_SHUTDOWN_INLINE const ojs::job& job_context::job() const noexcept {
-    return job_.job;
-}
-OJS_SHUTDOWN_INLINE const std::string& job_context::args_json() const noexcept {
-    return job_.job.args_json;
-}
-
 OJS_SHUTDOWN_INLINE std::string job_context::meta(std::string_view key) const {
     const std::string_view source = detail::raw_member(job_.job.meta_json, key);
     std::string text;
@@ -162,21 +143,12 @@ OJS_SHUTDOWN_INLINE std::string job_context::meta(std::string_view key) const {
 OJS_SHUTDOWN_INLINE bool job_context::stop_requested() const noexcept {
     return worker_.past_intake();
 }
-OJS_SHUTDOWN_INLINE bool job_context::cancel_requested() const noexcept {
-    return token().cancelled();
-}
 OJS_SHUTDOWN_INLINE bool job_context::abandoned() const noexcept {
     // Who is told so knows of the cancellation as well.
     return job_.abandoned() && cancel_requested();
 }
 OJS_SHUTDOWN_INLINE cancel_token job_context::token() const noexcept {
     return job_.cancel.token();
-}
-OJS_SHUTDOWN_INLINE cancel_registration job_context::on_cancel(function<void()> callback) const {
-    return token().on_cancel(std::move(callback));
-}
-OJS_SHUTDOWN_INLINE bool job_context::sleep_for(std::chrono::nanoseconds duration) const {
-    return token().sleep_for(duration);
 }
 
 OJS_SHUTDOWN_INLINE result<void> job_context::save_checkpoint(std::string_view state_json) {

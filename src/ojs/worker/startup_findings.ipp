@@ -5,7 +5,6 @@
 #include "../base/detail/exchange.hpp"
 #include "../base/detail/text.hpp"
 #include "../host/termination_mode.hpp"
-#include "../net/detail/socket.hpp"
 #include "budget.hpp"
 #include "startup_findings.hpp"
 #include "worker_options.ipp"
@@ -16,18 +15,8 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// A probe of the kubelet comes from outside of the pod's network.
-inline void check_kubernetes_health(const worker_options& options, const container_info& info,
-                                    std::vector<finding>& out) {
-    if (!info.in_container || info.runtime != "kubernetes") return;
-    const result<endpoint> where = parse_listen_address(options.health_address);
-    const bool none = options.health_address.empty();
-    if (!none && (!where || !is_local(*where) || !where->unix_path.empty())) return;
-    out.push_back({none ? severity::info : severity::warning, "health-kubernetes",
-                   none ? std::string("no health address is set: the pod's probes would not be answered")
-                        : cat({"the pod's probes do not reach ", where->name, ", which is loopback"}),
-                   "for probes, set OJS_HEALTH_ADDR=0.0.0.0:8081, and let the liveness probe ask /livez"});
-}
+inline constexpr const char* probe_advice =
+    "for probes, set OJS_HEALTH_ADDR=0.0.0.0:8081, and let the liveness probe ask /livez";
 
 // ---- variables ----
 
@@ -47,14 +36,14 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) noexcep
     return row[b.size()];
 }
 
-inline std::string_view nearest_variable(std::string_view name) noexcept {
+inline std::string_view nearest_variable(std::string_view name, const array<std::string>& known) noexcept {
     std::string_view nearest;
     std::size_t least = name.size() / 3 + 1;
-    for (std::string_view rest = known_variables; !rest.empty();) {
-        const std::string_view known = next_part(rest, " ");
-        const std::size_t distance = edit_distance(name, known);
-        if (distance < least) nearest = known;
-        if (distance < least) least = distance;
+    for (const std::string& each : known) {
+        const std::size_t distance = edit_distance(name, each);
+        if (distance >= least) continue;
+        nearest = each;
+        least = distance;
     }
     return nearest;
 }
@@ -66,11 +55,12 @@ inline bool is_of_service(std::string_view name) noexcept {
 
 // `variables` as in environ(7).
 inline void check_variables(const char* const* variables, std::vector<finding>& out) {
+    const array<std::string> known = known_variables();
     for (; variables != nullptr && *variables != nullptr; ++variables) {
         const std::string_view all = *variables;
         const std::string_view name = all.substr(0, all.find('='));
         if (name.substr(0, 4) != "OJS_" || name.size() > 64 || is_of_service(name)) continue;
-        const std::string_view nearest = nearest_variable(name);
+        const std::string_view nearest = nearest_variable(name, known);
         if (nearest == name) continue;
         out.push_back(
             {severity::warning, "variable-unknown",
@@ -106,7 +96,12 @@ inline void check_settings(const worker_options& options, const container_info& 
                            const container_probe& where, std::chrono::milliseconds closing,
                            std::vector<finding>& out) {
     for (finding& each : check_budget(options, closing, info)) out.push_back(std::move(each));
-    check_kubernetes_health(options, info, out);
+    if (info.runtime == "kubernetes" && options.health_address.empty())
+        out.push_back({severity::info, "health-kubernetes",
+                       "no health address is set: the pod's probes would not be answered", probe_advice});
+    for (const worker_part_factory& each : options.parts.factories()) {
+        if (each.inspect) each.inspect(options, info, out);
+    }
     if (!where.environment) check_variables(environ, out);
 }
 

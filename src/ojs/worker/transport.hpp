@@ -76,7 +76,12 @@ struct heartbeat_answer {
     std::vector<std::string> queues;         // that `quiet` is for; empty: for all
     std::vector<std::string> jobs_extended;  // leases the backend says it renewed
 
-    bool extends(const std::string& job_id) const;
+    bool extends(const std::string& job_id) const {
+        for (const std::string& id : jobs_extended) {
+            if (id == job_id) return true;
+        }
+        return false;
+    }
 };
 
 // Answer to ACK and FAIL. `gone`: the reservation is no longer ours (409, 404); nothing more to do about the job.
@@ -98,29 +103,33 @@ class transport : public detail::ref_counted {
     // Whether a claimed job that the answer to a heartbeat omits is still this worker's. False: the backend has cancelled it,
     // or another worker has it; its token is then cancelled (cancel_reason::revoked), and nothing is reported for it. An
     // error changes nothing. Called on one thread, in parallel with heartbeats. Default: true.
-    OJS_SHUTDOWN_INLINE virtual result<bool> confirm_claim(const claim_query& query, time_point deadline);
+    virtual result<bool> confirm_claim(const claim_query& /*query*/, time_point /*deadline*/) { return true; }
     // Before the first heartbeat, and before the last one, which is the last request of all. By default they do
     // nothing: the heartbeats say it all.
-    OJS_SHUTDOWN_INLINE virtual result<void> register_worker(const worker_identity& worker,
-                                                             time_point deadline);
-    OJS_SHUTDOWN_INLINE virtual result<void> deregister_worker(const worker_identity& worker,
-                                                               time_point deadline);
+    virtual result<void> register_worker(const worker_identity& /*worker*/, time_point /*deadline*/) {
+        return {};
+    }
+    virtual result<void> deregister_worker(const worker_identity& /*worker*/, time_point /*deadline*/) {
+        return {};
+    }
 
     // Keeps a checkpoint of a job that runs, so that it outlives this process. By default errc::unsupported: then it
     // travels with the FAIL alone.
-    OJS_SHUTDOWN_INLINE virtual result<settled> save_checkpoint(const checkpoint_request& request,
-                                                                time_point deadline);
+    virtual result<settled> save_checkpoint(const checkpoint_request& /*request*/, time_point /*deadline*/) {
+        return error{errc::unsupported, 0, "this transport keeps no checkpoints"};
+    }
     // The checkpoint kept for a job, as JSON text; empty: none, which is the default.
-    OJS_SHUTDOWN_INLINE virtual result<std::string> load_checkpoint(const std::string& job_id,
-                                                                    time_point deadline);
+    virtual result<std::string> load_checkpoint(const std::string& /*job_id*/, time_point /*deadline*/) {
+        return std::string();
+    }
 
     // What the transport may call, from any thread, when there may be new work: the worker then asks before its poll
     // interval is over. Given before the first FETCH, and again, empty, at the end: once that has returned, the
     // former one is not called any more. By default nothing: the worker polls.
-    OJS_SHUTDOWN_INLINE virtual void when_work_may_wait(function<void()> tell);
+    virtual void when_work_may_wait(function<void()> /*tell*/) {}
     // The same for a claimed job that the backend has cancelled: its handler's token is cancelled, with
     // cancel_reason::revoked, and what the handler gives up is FAILed as "cancelled", not retryable. By default nothing.
-    OJS_SHUTDOWN_INLINE virtual void when_jobs_are_revoked(function<void(const std::string& job_id)> tell);
+    virtual void when_jobs_are_revoked(function<void(const std::string& job_id)> /*tell*/) {}
 };
 using transport_ref = detail::ref<transport>;
 

@@ -35,7 +35,7 @@ struct transport_scheme {
 class transport_schemes {
   public:
     // Takes precedence over a scheme of that name that is built in or was added before.
-    void add(transport_scheme scheme);
+    void add(transport_scheme scheme) { added_.push_back(std::move(scheme)); }
     // The one added for a URL; null: none. Valid until the next add().
     const transport_scheme* find(std::string_view url) const noexcept;
     // Those of this header, then the added ones: "http:, https:, unix:, memory:".

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "../base/detail/text.hpp"
-#include "../net/detail/url.hpp"
+#include "../net/detail/url.ipp"
 #include "transport_scheme.hpp"
 #include "transports/http.hpp"
 #include "transports/memory.hpp"
@@ -13,14 +13,11 @@ namespace detail {
 
 // What stands before the colon; empty: no scheme. [RFC 3986 3.1]
 inline std::string_view url_scheme(std::string_view url) noexcept {
-    const std::size_t colon = url.find(':');
-    for (std::size_t i = 0; i < colon; ++i) {
-        const char c = i < url.size() ? lower_ascii(url[i]) : '\0';
-        const bool is_letter = c >= 'a' && c <= 'z';
-        const bool is_other = (c >= '0' && c <= '9') || c == '+' || c == '-' || c == '.';
-        if (!is_letter && (i == 0 || !is_other)) return {};
-    }
-    return url.substr(0, colon);
+    const std::string_view scheme = url.substr(0, url.find(':'));
+    const bool has_letter =
+        !scheme.empty() && lower_ascii(scheme.front()) >= 'a' && lower_ascii(scheme.front()) <= 'z';
+    const auto is_valid = [](char c) { return is_alphanumeric(c) || c == '+' || c == '-' || c == '.'; };
+    return has_letter && scheme.size() < url.size() && all_of(scheme, is_valid) ? scheme : std::string_view();
 }
 inline std::string_view url_address(std::string_view url) noexcept {
     const std::size_t colon = url.find(':');
@@ -32,7 +29,7 @@ inline std::string shown_url(std::string_view url) {
     return url.find('@') == std::string_view::npos ? printable(url, 100) : "(not shown: it holds an @)";
 }
 inline error bad_url(std::string_view url, error why) {
-    why.text = cat({"url '", shown_url(url), "': ", why.text});
+    why.text = cat({"url (OJS_URL) '", shown_url(url), "': ", why.text});
     return why;
 }
 
@@ -77,29 +74,21 @@ inline result<transport_ref> open_http(const transport_setup& setup) {
     };
     return make_transport<http_transport>(std::move(*client), std::move(wire));
 }
-inline result<void> check_http(std::string_view url, bool has_https) {
-    const result<endpoint> target = parse_url(url, has_https);
-    return target ? result<void>() : target.error();
-}
-
-inline result<void> check_memory(std::string_view url, bool /*has_https*/) {
+inline result<void> check_memory(std::string_view url) {
     if (url_address(url).empty()) return {};
     return error{errc::invalid_argument, 0, "nothing may follow memory:"};
 }
 inline result<transport_ref> open_memory(const transport_setup& setup) {
-    const result<void> usable = check_memory(setup.options.url, false);
+    const result<void> usable = check_memory(setup.options.url);
     return usable ? make_transport<memory_transport>() : result<transport_ref>(usable.error());
 }
 
 struct builtin_scheme {
     const char* name;
     result<transport_ref> (*open)(const transport_setup& setup);  // checks the URL itself
-    result<void> (*check)(std::string_view url, bool has_https);
 };
-inline constexpr builtin_scheme builtin_schemes[] = {{"http", open_http, check_http},
-                                                     {"https", open_http, check_http},
-                                                     {"unix", open_http, check_http},
-                                                     {"memory", open_memory, check_memory}};
+inline constexpr builtin_scheme builtin_schemes[] = {
+    {"http", open_http}, {"https", open_http}, {"unix", open_http}, {"memory", open_memory}};
 
 inline const builtin_scheme* find_builtin(std::string_view url) noexcept {
     for (const builtin_scheme& each : builtin_schemes) {
@@ -118,13 +107,17 @@ inline error no_such_scheme(std::string_view url, const transport_schemes& added
     if (same_word(url_scheme(url), "spool"))
         return {errc::unsupported, 0,
                 "spool: needs ojs_spool.hpp: include it, and call options->transports.add(ojs::spool())"};
-    return {errc::invalid_argument, 0, cat({"no transport has this scheme; there are ", added.names()})};
+    return {errc::invalid_argument, 0,
+            cat({"no transport has this scheme; write http://HOST:PORT, or one of ", added.names()})};
 }
 
 inline result<void> check_url(std::string_view url, const transport_schemes& added, bool has_https) {
     if (added.find(url) != nullptr) return {};
     const builtin_scheme* const builtin = find_builtin(url);
-    return builtin != nullptr ? builtin->check(url, has_https) : no_such_scheme(url, added);
+    if (builtin == nullptr) return no_such_scheme(url, added);
+    if (builtin->open == &open_memory) return check_memory(url);
+    const result<endpoint> target = parse_url(url, has_https);
+    return target ? result<void>() : target.error();
 }
 
 inline result<transport_ref> call_open(const transport_scheme& scheme, const transport_setup& setup) {
@@ -155,10 +148,6 @@ inline result<transport_ref> open_transport(const worker_options& options, const
 }
 
 }  // namespace detail
-
-OJS_SHUTDOWN_INLINE void transport_schemes::add(transport_scheme scheme) {
-    added_.push_back(std::move(scheme));
-}
 
 OJS_SHUTDOWN_INLINE const transport_scheme* transport_schemes::find(std::string_view url) const noexcept {
     const std::string_view scheme = detail::url_scheme(url);

@@ -89,10 +89,11 @@ class worker {
     // outlive the worker. A lifecycle given here is followed: several workers may share one, with one signal
     // installer. Nothing is opened or started; what is wrong with the options is said by run() or start(). It belongs to
     // the process that starts it, which may be a child made by fork() since.
-    explicit worker(worker_options options);
-    worker(worker_options options, lifecycle& shared);
-    worker(worker_options options, ojs::transport& outside);
-    worker(worker_options options, ojs::transport& outside, lifecycle& shared);
+    explicit worker(worker_options options) : worker(std::move(options), nullptr, nullptr) {}
+    worker(worker_options options, lifecycle& shared) : worker(std::move(options), nullptr, &shared) {}
+    worker(worker_options options, ojs::transport& outside) : worker(std::move(options), &outside, nullptr) {}
+    worker(worker_options options, ojs::transport& outside, lifecycle& shared)
+        : worker(std::move(options), &outside, &shared) {}
     worker(const worker&) = delete;
     worker& operator=(const worker&) = delete;
     // Stops a running worker first, as stop() does. Abandoned handlers keep what they use. Waits for calls in flight, at
@@ -155,8 +156,12 @@ class worker {
     // StopAndCancel]
     stop_result stop(time_point deadline = time_point::max(), const cancel_token& until = {});
     stop_result stop_and_cancel(time_point deadline = time_point::max(), const cancel_token& until = {});
-    stop_result stop(std::chrono::milliseconds timeout, const cancel_token& until = {});
-    stop_result stop_and_cancel(std::chrono::milliseconds timeout, const cancel_token& until = {});
+    stop_result stop(std::chrono::milliseconds timeout, const cancel_token& until = {}) {
+        return stop(deadline_after(timeout), until);
+    }
+    stop_result stop_and_cancel(std::chrono::milliseconds timeout, const cancel_token& until = {}) {
+        return stop_and_cancel(deadline_after(timeout), until);
+    }
 
     // Runs `step` after the last report and before run() returns, or leaves by _exit() because of a handler that does not
     // return: the place to close what handlers use. Steps run in the order they were added, each on a thread of its own,
@@ -175,6 +180,7 @@ class worker {
     const log_options& log() const noexcept;  // as its options have it
 
   private:
+    worker(worker_options options, ojs::transport* outside, lifecycle* shared);
     bool add_handler(std::string type, job_handler handler, handler_options options);
     bool add_step(std::string name, function<void()> step, std::chrono::milliseconds limit);
     detail::ref<detail::worker_body> body_;

@@ -50,14 +50,12 @@ inline worker_identity make_identity(const worker_options& options) {
 class worker_body : public ref_counted {
   public:
     worker_body(worker_options options, transport* outside, lifecycle* shared)
-        : context_(make_ref<worker_context>(std::move(options), outside, shared)) {}
-
-    worker_context& context() noexcept { return *context_; }
+        : context(make_ref<worker_context>(std::move(options), outside, shared)) {}
 
     bool add_handler(std::string type, job_handler handler, handler_options options) {
         if (started()) {  // run() and start() can report it no more
-            context_->log.write(log_level::error, "a handler was registered after the start, and is not used",
-                                {field("job_type", type)});
+            context->log.write(log_level::error, "a handler was registered after the start, and is not used",
+                               {field("job_type", type)});
             return false;
         }
         const char* const fault = handler_fault(type, handler);
@@ -76,8 +74,8 @@ class worker_body : public ref_counted {
 
     bool add_step(std::string name, function<void()> step, std::chrono::milliseconds limit) {
         if (!started()) return at_shutdown_.add(std::move(name), std::move(step), limit);
-        context_->log.write(log_level::error, "a shutdown step was added after the start, and is not run",
-                            {field("step", name)});
+        context->log.write(log_level::error, "a shutdown step was added after the start, and is not run",
+                           {field("step", name)});
         return false;
     }
 
@@ -90,14 +88,14 @@ class worker_body : public ref_counted {
         process.runs.fetch_add(1);
         if (begun) begun = begin(true);
         if (!begun) {
-            context_->log.write(log_level::error, "worker not started", {field("error", begun.error().text)});
+            context->log.write(log_level::error, "worker not started", {field("error", begun.error().text)});
             end_run(exit_status::settled, false);
             return exit_status::usage;
         }
         if (supervise()) {
             for (;;) ::pause();
         }
-        return exit_code();
+        return exit_code.load(memory_order::acquire);
     }
 
     result<thread> start() {
@@ -110,18 +108,12 @@ class worker_body : public ref_counted {
         result<thread> started =
             unless_out_of_memory([&] { return thread::start([self] { self->supervise(); }, options); });
         if (!started) {  // what has begun is ended in order, here
-            context_->life.apply(event::cancel_request, {cause_kind::api, 0});
+            context->life.apply(event::cancel_request, {cause_kind::api, 0});
             supervise();
         }
         return started;
     }
 
-    bool wait(time_point deadline) {
-        lock_guard held(mutex_);
-        while (started_ && !over_ && changed_.wait_until(held, deadline)) {
-        }
-        return over_;
-    }
     stop_result await_end(time_point deadline, const cancel_token& until) {
         if (!started()) return {stop_end::never_started};
         cancel_registration registration;
@@ -137,21 +129,24 @@ class worker_body : public ref_counted {
             in_time = changed_.wait_until(held, deadline);
         if (!started_) return {stop_end::never_started};
         if (!over_) return {until.cancelled() ? stop_end::cancelled : stop_end::timed_out};
-        return {context_->tally.unreported() == 0 ? stop_end::ended : stop_end::unreported};
+        return {context->tally.unreported() == 0 ? stop_end::ended : stop_end::unreported};
     }
-    cancel_token stopped_token() const { return stopped_.token(); }
-    cancel_token answered_token() const { return context_->answered.token(); }
     // Thread-safe, as early as it may come.
-    void notice_queues() {
-        if (may_notify_) context_->supervisor.notify();
+    bool pause_queue(const std::string& queue, bool paused) {
+        const bool changed = context->queues.set(queue, paused);
+        if (changed && may_notify_) context->supervisor.notify();
+        return changed;
     }
     bool stopped() const noexcept { return ended_.load(memory_order::acquire); }
     bool started() const noexcept { return started_.load(memory_order::acquire); }
-    int exit_code() const noexcept { return exit_code_.load(memory_order::acquire); }
+
+    const ref<worker_context> context;
+    cancel_source stop_source;  // cancelled at the end
+    atomic<int> exit_code{0};
 
     // For the destructor: refuses new calls to transports, hooks and callbacks, and waits for those in flight.
     void end_calls(bool in_callback, time_point deadline) {
-        worker_context& worker = *context_;
+        worker_context& worker = *context;
         if (in_callback && !stopped()) leave_transport();
         user_call::leave(worker.calls);
         worker.calls.close();
@@ -174,8 +169,9 @@ class worker_body : public ref_counted {
 
     // Everything that can fail before anything runs.
     result<void> prepare() {
-        worker_context& worker = *context_;
+        worker_context& worker = *context;
         result<void> valid = check_options(worker.options);
+        if (valid) valid = check_extensions(worker.options);
         if (!valid) return valid;
         if (!refused_) return refused_;
         if (handlers_.empty()) return error{errc::invalid_argument, 0, "no handler is registered"};
@@ -189,7 +185,7 @@ class worker_body : public ref_counted {
     }
 
     result<void> prepare_parts() {
-        worker_context& worker = *context_;
+        worker_context& worker = *context;
         result<wake> waker = wake::create();
         if (!waker) return waker.error();
         worker.owner = getpid();
@@ -211,7 +207,7 @@ class worker_body : public ref_counted {
 
     // With its own installer, or that of the lifecycle. With the spot policy, SIGUSR1 must not end the process.
     result<void> take_signals(signals& own) {
-        const worker_options& options = context_->options;
+        const worker_options& options = context->options;
         signal_options wanted;
         wanted.reclaim = !options.termination_mode_file.empty();
         wanted.stop_signals = options.stop_signals;
@@ -227,8 +223,8 @@ class worker_body : public ref_counted {
         }
         process.repeat_gap_ms = static_cast<std::uint32_t>(options.repeat_signal_gap.count());
         for (const int number : *ignored) {
-            context_->log.write(log_level::info, "signal was ignored when the process started, and stays so",
-                                {field("signal", signal_name(number))});
+            context->log.write(log_level::info, "signal was ignored when the process started, and stays so",
+                               {field("signal", signal_name(number))});
         }
         return {};
     }
@@ -241,19 +237,19 @@ class worker_body : public ref_counted {
     }
 
     lifecycle& signalled() noexcept {
-        return context_->followed != nullptr ? *context_->followed : context_->life;
+        return context->followed != nullptr ? *context->followed : context->life;
     }
 
     void warn_of_missing_handlers() const {
         std::string missing;
-        for (const std::string& type : context_->options.job_types) {
+        for (const std::string& type : context->options.job_types) {
             bool known = false;
             for (const ref<registered_handler>& each : handlers_) known = known || each->type == type;
             if (!known) append(missing, {missing.empty() ? "" : ",", printable(type)});
         }
         if (!missing.empty())
-            context_->log.write(log_level::warn, "no handler is registered for job types in OJS_JOB_TYPES",
-                                {field("job_types", missing)});
+            context->log.write(log_level::warn, "no handler is registered for job types in OJS_JOB_TYPES",
+                               {field("job_types", missing)});
     }
 
     result<void> begin(bool owns_process) {
@@ -264,7 +260,7 @@ class worker_body : public ref_counted {
     }
 
     result<void> begin_parts(bool owns_process) {
-        worker_context& worker = *context_;
+        worker_context& worker = *context;
         warn_of_missing_handlers();
         const result<void> parts = start_parts(owns_process);  // first, so that nothing runs where it fails
         if (!parts) return parts;
@@ -272,20 +268,19 @@ class worker_body : public ref_counted {
         worker.life.subscribe(notify_fd);  // its first subscriber: there is a place
         if (worker.followed != nullptr && !worker.followed->subscribe(notify_fd))
             return error{errc::busy, 0, "too many workers follow one lifecycle (at most 16)"};
-        const ref<job_pool> pool = make_ref<job_pool>(context_, handlers_);
+        const ref<job_pool> pool = make_ref<job_pool>(context, handlers_);
         worker.transport->when_work_may_wait([pool] { pool->wake(); });
-        const ref<worker_context> context = context_;
-        worker.transport->when_jobs_are_revoked([context](const std::string& id) {
+        worker.transport->when_jobs_are_revoked([context = context](const std::string& id) {
             context->jobs.each_of(id, [&](active_job& job) {
                 if (job.revoke()) context->supervisor.notify();
             });
         });
-        supervisor_ = new supervisor(context_, pool, at_shutdown_);
+        supervisor_ = new supervisor(context, pool, at_shutdown_);
         return supervisor_->start();
     }
 
     result<void> start_parts(bool owns_process) {
-        worker_context& worker = *context_;
+        worker_context& worker = *context;
         worker.owns_process = owns_process;
         worker.closing = at_shutdown_.limit();
         worker.job_types.clear();
@@ -293,33 +288,33 @@ class worker_body : public ref_counted {
         if (owns_process && std::getenv("NOTIFY_SOCKET") != nullptr && !worker.options.parts.has("operating"))
             worker.log.write(log_level::warn, "NOTIFY_SOCKET is set, but the service manager is not notified",
                              {field("fix", add_operating)});
-        return worker.parts.start(worker.options.parts, running_worker_ref(new part_access(context_)));
+        return worker.parts.start(worker.options.parts, running_worker_ref(new part_access(context)));
     }
 
     // True: run() must not return; see end_run().
     bool supervise() {
-        const user_call entered(context_->callbacks);
+        const user_call entered(context->callbacks);
         const int status = supervisor_->supervise();
         const bool must_exit = supervisor_->must_exit();
         let_go();
-        exit_code_ = status;
+        exit_code = status;
         ended_ = true;
-        stopped_.request(cancel_reason::cancelled);  // before stop() returns
+        stop_source.request(cancel_reason::cancelled);  // before stop() returns
         {
             const lock_guard held(mutex_);
             over_ = true;
             changed_.notify_all();
         }
-        stopped_.run_callbacks();
+        stop_source.run_callbacks();
         return must_exit;
     }
 
     void leave_transport() {
-        context_->transport->when_work_may_wait(nullptr);
-        context_->transport->when_jobs_are_revoked(nullptr);
+        context->transport->when_work_may_wait(nullptr);
+        context->transport->when_jobs_are_revoked(nullptr);
     }
     void let_go() {
-        worker_context& worker = *context_;
+        worker_context& worker = *context;
         worker.stop_parts(steady_clock::now());
         if (!worker.callbacks.closed()) leave_transport();
         if (worker.followed != nullptr) worker.followed->unsubscribe(worker.supervisor.notify_fd());
@@ -327,7 +322,6 @@ class worker_body : public ref_counted {
         delete detail::exchange(supervisor_, nullptr);
     }
 
-    const ref<worker_context> context_;
     array<ref<registered_handler>> handlers_;
     shutdown_sequence at_shutdown_;
     result<void> refused_;  // why the first handler that is not among them is not
@@ -338,8 +332,6 @@ class worker_body : public ref_counted {
     atomic<bool> may_notify_{false};  // there is something to notify
     atomic<bool> ended_{false};
     bool over_ = false;  // who waits may go; guarded by mutex_
-    atomic<int> exit_code_{0};
-    cancel_source stopped_;
 };
 
 }  // namespace detail
@@ -349,29 +341,23 @@ OJS_SHUTDOWN_INLINE const char* to_string(stop_end how) noexcept {
     return names[static_cast<int>(how)];
 }
 
-OJS_SHUTDOWN_INLINE worker::worker(worker_options options)
-    : body_(detail::make_ref<detail::worker_body>(std::move(options), nullptr, nullptr)) {}
-OJS_SHUTDOWN_INLINE worker::worker(worker_options options, lifecycle& shared)
-    : body_(detail::make_ref<detail::worker_body>(std::move(options), nullptr, &shared)) {}
-OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport& outside)
-    : body_(detail::make_ref<detail::worker_body>(std::move(options), &outside, nullptr)) {}
-OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport& outside, lifecycle& shared)
-    : body_(detail::make_ref<detail::worker_body>(std::move(options), &outside, &shared)) {}
+OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport* outside, lifecycle* shared)
+    : body_(detail::make_ref<detail::worker_body>(std::move(options), outside, shared)) {}
 
 OJS_SHUTDOWN_INLINE worker::~worker() {
     if (!body_->started()) return;
-    if (getpid() != body_->context().owner) {
+    if (getpid() != body_->context->owner) {
         // A child made by fork(): the threads are the parent's.
         background_.detach();
         body_->retain();
         return;
     }
     // A callback on the supervising thread cannot wait for it: the stop continues without calls.
-    const bool in_callback = detail::user_call::leave(body_->context().callbacks);
+    const bool in_callback = detail::user_call::leave(body_->context->callbacks);
     if (in_callback) request_stop_and_cancel();
     if (!in_callback && !stopped()) stop();
     const time_point deadline =
-        deadline_after(body_->context().options.request_timeout + std::chrono::seconds(1));
+        deadline_after(body_->context->options.request_timeout + std::chrono::seconds(1));
     body_->end_calls(in_callback, deadline);
     static_cast<void>(background_.end_by(in_callback ? time_point() : deadline));
 }
@@ -397,38 +383,35 @@ OJS_SHUTDOWN_INLINE result<void> worker::start() {
 }
 
 OJS_SHUTDOWN_INLINE bool worker::wait(time_point deadline) {
-    return body_->wait(deadline);
+    const stop_end how = body_->await_end(deadline, {}).how;
+    return how == stop_end::ended || how == stop_end::unreported;
 }
 OJS_SHUTDOWN_INLINE bool worker::stopped() const noexcept {
     return body_->stopped();
 }
 OJS_SHUTDOWN_INLINE int worker::exit_code() const noexcept {
-    return body_->exit_code();
+    return body_->exit_code.load(detail::memory_order::acquire);
 }
 
 OJS_SHUTDOWN_INLINE bool worker::quiet() {
-    return body_->context().life.apply(event::quiet_request, {cause_kind::api, 0});
+    return body_->context->life.apply(event::quiet_request, {cause_kind::api, 0});
 }
 OJS_SHUTDOWN_INLINE bool worker::resume() {
-    detail::worker_context& context = body_->context();
+    detail::worker_context& context = *body_->context;
     const bool queues = context.queues.open().size() < context.options.queues.size();
     return context.life.apply(event::resume_request, {cause_kind::api, 0}) || queues;
 }
 OJS_SHUTDOWN_INLINE bool worker::quiet(const std::string& queue) {
-    const bool changed = body_->context().queues.set(queue, true);
-    if (changed) body_->notice_queues();
-    return changed;
+    return body_->pause_queue(queue, true);
 }
 OJS_SHUTDOWN_INLINE bool worker::resume(const std::string& queue) {
-    const bool changed = body_->context().queues.set(queue, false);
-    if (changed) body_->notice_queues();
-    return changed;
+    return body_->pause_queue(queue, false);
 }
 OJS_SHUTDOWN_INLINE bool worker::request_stop() {
-    return body_->context().life.apply(event::stop_request, {cause_kind::api, 0});
+    return body_->context->life.apply(event::stop_request, {cause_kind::api, 0});
 }
 OJS_SHUTDOWN_INLINE bool worker::request_stop_and_cancel() {
-    return body_->context().life.apply(event::cancel_request, {cause_kind::api, 0});
+    return body_->context->life.apply(event::cancel_request, {cause_kind::api, 0});
 }
 OJS_SHUTDOWN_INLINE stop_result worker::stop(time_point deadline, const cancel_token& until) {
     request_stop();
@@ -438,34 +421,25 @@ OJS_SHUTDOWN_INLINE stop_result worker::stop_and_cancel(time_point deadline, con
     request_stop_and_cancel();
     return body_->await_end(deadline, until);
 }
-OJS_SHUTDOWN_INLINE stop_result worker::stop(std::chrono::milliseconds timeout, const cancel_token& until) {
-    return stop(deadline_after(timeout), until);
-}
-
-OJS_SHUTDOWN_INLINE stop_result worker::stop_and_cancel(std::chrono::milliseconds timeout,
-                                                        const cancel_token& until) {
-    return stop_and_cancel(deadline_after(timeout), until);
-}
-
 OJS_SHUTDOWN_INLINE cancel_token worker::stopped_token() const {
-    return body_->stopped_token();
+    return body_->stop_source.token();
 }
 OJS_SHUTDOWN_INLINE cancel_token worker::answered_token() const {
-    return body_->answered_token();
+    return body_->context->answered.token();
 }
 
 OJS_SHUTDOWN_INLINE phase worker::phase() const noexcept {
-    return body_->context().effective_phase();
+    return body_->context->effective_phase();
 }
 OJS_SHUTDOWN_INLINE std::size_t worker::active_jobs() const {
-    return body_->context().jobs.size();
+    return body_->context->jobs.size();
 }
 
 OJS_SHUTDOWN_INLINE worker_report worker::report() const {
-    return body_->context().tally.report();
+    return body_->context->tally.report();
 }
 OJS_SHUTDOWN_INLINE const log_options& worker::log() const noexcept {
-    return body_->context().options.log;
+    return body_->context->options.log;
 }
 
 }  // namespace v0_1_0

@@ -8,7 +8,7 @@
 #include "../base/detail/text.hpp"
 #include "../core/signals.hpp"
 #include "../host/container.hpp"
-#include "../net/detail/url.hpp"
+#include "../net/http_message.ipp"
 #include "transport_scheme.ipp"
 #include "worker_options.hpp"
 
@@ -16,16 +16,8 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-inline constexpr std::chrono::milliseconds least_poll_interval{1};
-inline constexpr std::chrono::milliseconds least_interval{10};
-inline constexpr std::chrono::milliseconds least_stop_timeout{100};
-inline constexpr std::chrono::milliseconds least_visibility_timeout{1000};  // the protocol's own
-
 inline bool is_visible_ascii(std::string_view text) noexcept {
-    for (const char c : text) {
-        if (c <= ' ' || c > '~') return false;
-    }
-    return true;
+    return all_of(text, [](char c) { return c > ' ' && c <= '~'; });
 }
 
 inline error invalid(std::string text) {
@@ -48,26 +40,6 @@ inline result<void> check_registration_path(const worker_options& options) {
 inline constexpr const char* add_operating =
     "include ojs_operating.hpp and write options->parts.add(ojs::operating())";
 
-inline result<void> check_health(const worker_options& options) {
-    if (!is_visible_ascii(options.health_token)) {
-        return invalid("health_token (OJS_HEALTH_TOKEN) may hold visible ASCII characters only");
-    }
-    if (options.health_address.empty()) {
-        if (!options.health_control) return {};
-        return invalid(
-            "health_control (OJS_HEALTH_CONTROL) is on, but there is no health_address (OJS_HEALTH_ADDR)");
-    }
-    const result<endpoint> where = parse_listen_address(options.health_address);
-    if (!where) return invalid(cat({"health_address (OJS_HEALTH_ADDR): ", where.error().text}));
-    if (options.health_control && options.health_token.empty() && !is_local(*where)) {
-        return invalid(
-            cat({"health_control (OJS_HEALTH_CONTROL) without health_token (OJS_HEALTH_TOKEN) needs a "
-                 "health_address (OJS_HEALTH_ADDR) on loopback or unix:, not '",
-                 where->name, "'"}));
-    }
-    return {};
-}
-
 // If neither the grace period nor the container's is set, drain, preStop hook and reports must fit into the platform's
 // default. A dialect with more than the usual 30 s expects a longer one.
 inline void fit_default_grace(worker_options& options, const container_info& info) {
@@ -81,19 +53,6 @@ inline void fit_default_grace(worker_options& options, const container_info& inf
 }
 
 // ---- the environment ----
-
-// All variables that are read, and some of programs beside the worker.
-inline constexpr std::string_view known_variables =
-    "OJS_URL OJS_BACKEND_URL OJS_QUEUES OJS_QUEUE OJS_CONCURRENCY OJS_SHUTDOWN_GRACE_PERIOD OJS_GRACE_PERIOD "
-    "OJS_SHUTDOWN_TIMEOUT OJS_HEARTBEAT_INTERVAL OJS_POLL_INTERVAL OJS_VISIBILITY_TIMEOUT "
-    "OJS_REQUEST_TIMEOUT "
-    "OJS_STOP_TIMEOUT OJS_CANCEL_WAIT OJS_CANCEL_LEAD OJS_RECLAIM_WAIT OJS_TERMINATION_TYPE_FILE "
-    "OJS_STUCK_AFTER OJS_UNKNOWN_TYPE OJS_REPEAT_SIGNAL_GAP OJS_STOP_SIGNALS OJS_PROGRESS_INTERVAL "
-    "OJS_CONTAINER_GRACE_PERIOD "
-    "OJS_PRESTOP_DELAY OJS_DIALECT OJS_HEALTH_ADDR OJS_HEALTH_CONTROL OJS_HEALTH_TOKEN OJS_LABELS "
-    "OJS_JOB_TYPES "
-    "OJS_WORKER_ID OJS_AUTH_TOKEN OJS_REGISTRATION_PATH OJS_LOG_LEVEL OJS_LOG_FORMAT OJS_LIFECYCLE_ADDR "
-    "OJS_PROCESS_ID OJS_LAUNCHER_ADDR OJS_CONTROLLER_CONFIG OJS_SERVER_SHUTDOWN_TIMEOUT";
 
 inline std::vector<std::string> split_list(std::string_view text) {
     std::vector<std::string> out;
@@ -111,14 +70,14 @@ class environment_reader {
   public:
     explicit environment_reader(const environment_lookup& lookup) : lookup_(lookup) {}
 
-    // The first of the names that is set, or null. The name found is kept for the error text.
-    const char* find(const char* first, const char* second = nullptr, const char* third = nullptr) {
-        for (const char* name : {first, second, third}) {
-            const char* value = name == nullptr ? nullptr : lookup_ ? lookup_(name) : std::getenv(name);
-            name_ = name;
-            if (value != nullptr) return value;
+    // The value of the first of these variables that is set, or null. Its name is kept for the error text.
+    const char* find(std::string_view names) {
+        const char* value = nullptr;
+        while (value == nullptr && !names.empty()) {
+            name_ = std::string(next_part(names, " "));
+            value = find_variable(lookup_, name_.c_str());
         }
-        return nullptr;
+        return value;
     }
 
     void text(std::string& out, const char* value) {
@@ -177,16 +136,15 @@ class environment_reader {
         }
     }
 
-    template <class Choice, std::size_t Count>
-    void choice(Choice& out, const char* value, const char* const (&names)[Count]) {
+    // `names` by blanks, in the order of the values.
+    template <class Choice>
+    void choice(Choice& out, const char* value, std::string_view names) {
         if (value == nullptr) return;
         std::string known;
-        for (std::size_t i = 0; i < Count; ++i) {
-            if (std::string_view(value) == names[i]) {
-                out = static_cast<Choice>(i);
-                return;
-            }
-            append(known, {cat({i == 0 ? "" : ", ", names[i]})});
+        for (int i = 0; !names.empty(); ++i) {
+            const std::string_view name = next_part(names, " ");
+            if (value == name) return static_cast<void>(out = static_cast<Choice>(i));
+            append(known, {i == 0 ? "" : ", ", name});
         }
         fail(value, cat({"not one of: ", known}));
     }
@@ -203,52 +161,97 @@ class environment_reader {
     }
 
     const environment_lookup& lookup_;
-    const char* name_ = "";
+    std::string name_;
     bool failed_ = false;
     error failure_;
 };
 
 inline void read_log_options(environment_reader& read, log_options& out) {
-    static constexpr const char* level_names[] = {"debug", "info", "warn", "error", "off"};
-    static constexpr const char* format_names[] = {"text", "logfmt", "json"};
-    read.choice(out.level, read.find("OJS_LOG_LEVEL"), level_names);
-    read.choice(out.format, read.find("OJS_LOG_FORMAT"), format_names);
+    read.choice(out.level, read.find("OJS_LOG_LEVEL"), "debug info warn error off");
+    read.choice(out.format, read.find("OJS_LOG_FORMAT"), "text logfmt json");
+}
+
+struct duration_option {
+    const char* name;
+    std::chrono::milliseconds worker_options::*value;
+    std::int64_t min_ms;
+    const char* variables;  // the first that is set counts
+};
+inline constexpr duration_option duration_options[] = {
+    {"shutdown_grace_period", &worker_options::shutdown_grace_period, 0,
+     "OJS_SHUTDOWN_GRACE_PERIOD OJS_GRACE_PERIOD OJS_SHUTDOWN_TIMEOUT"},
+    {"heartbeat_interval", &worker_options::heartbeat_interval, 10, "OJS_HEARTBEAT_INTERVAL"},
+    {"poll_interval", &worker_options::poll_interval, 1, "OJS_POLL_INTERVAL"},
+    {"visibility_timeout", &worker_options::visibility_timeout, 1000, "OJS_VISIBILITY_TIMEOUT"},
+    {"request_timeout", &worker_options::request_timeout, 10, "OJS_REQUEST_TIMEOUT"},
+    {"stop_timeout", &worker_options::stop_timeout, 100, "OJS_STOP_TIMEOUT"},
+    {"cancel_wait", &worker_options::cancel_wait, 0, "OJS_CANCEL_WAIT"},
+    {"reclaim_wait", &worker_options::reclaim_wait, 0, "OJS_RECLAIM_WAIT"},
+    {"cancel_lead", &worker_options::cancel_lead, 0, "OJS_CANCEL_LEAD"},
+    {"stuck_after", &worker_options::stuck_after, 10, "OJS_STUCK_AFTER"},
+    {"repeat_signal_gap", &worker_options::repeat_signal_gap, 0, "OJS_REPEAT_SIGNAL_GAP"},
+    {"progress_interval", &worker_options::progress_interval, 10, "OJS_PROGRESS_INTERVAL"},
+    {"container_grace_period", &worker_options::container_grace_period, 0, "OJS_CONTAINER_GRACE_PERIOD"},
+    {"prestop_delay", &worker_options::prestop_delay, 0, "OJS_PRESTOP_DELAY"},
+};
+
+// All variables of a worker.
+inline void read_variables(environment_reader& read, worker_options& out) {
+    static constexpr ojs::dialect (*dialects[])() = {dialect::graceful_shutdown, dialect::website,
+                                                     dialect::worker_protocol, dialect::river,
+                                                     dialect::spot_controller};
+    std::size_t dialect_index = 0;
+    read.choice(dialect_index, read.find("OJS_DIALECT"),
+                "graceful_shutdown website worker_protocol river spot_controller");
+    out.use(dialects[dialect_index]());
+    read.url(out.url, read.find("OJS_URL OJS_BACKEND_URL"));
+    read.list(out.queues, read.find("OJS_QUEUES OJS_QUEUE"));
+    read.number(out.concurrency, read.find("OJS_CONCURRENCY"), 1, 10000);
+    for (const duration_option& each : duration_options)
+        read.duration(out.*each.value, read.find(each.variables), std::chrono::milliseconds(each.min_ms));
+    read.choice(out.unknown_type, read.find("OJS_UNKNOWN_TYPE"), "requeue fail discard");
+    read.text(out.termination_mode_file, read.find("OJS_TERMINATION_TYPE_FILE"));
+    read.signals(out.stop_signals, read.find("OJS_STOP_SIGNALS"));
+    read.text(out.health_address, read.find("OJS_HEALTH_ADDR"));
+    read.choice(out.health_control, read.find("OJS_HEALTH_CONTROL"), "off on");
+    read.text(out.health_token, read.find("OJS_HEALTH_TOKEN"));
+    read.list(out.labels, read.find("OJS_LABELS"));
+    const char* const types = read.find("OJS_JOB_TYPES");
+    if (types != nullptr && *types != '\0')
+        read.list(out.job_types, types);  // the operator sets an empty list for none
+    read.text(out.worker_id, read.find("OJS_WORKER_ID"));
+    read.text(out.auth_token, read.find("OJS_AUTH_TOKEN"));
+    read.text(out.registration_path, read.find("OJS_REGISTRATION_PATH"));
+    read_log_options(read, out.log);
+}
+
+// All variables that are read, and some of programs beside the worker.
+inline array<std::string> known_variables() {
+    array<std::string> out;
+    for (const char* const name : {"OJS_LIFECYCLE_ADDR", "OJS_PROCESS_ID", "OJS_LAUNCHER_ADDR",
+                                   "OJS_CONTROLLER_CONFIG", "OJS_SERVER_SHUTDOWN_TIMEOUT"})
+        out.push_back(name);
+    const environment_lookup note = [&out](const char* name) {
+        out.push_back(name);
+        return static_cast<const char*>(nullptr);
+    };
+    environment_reader read(note);
+    worker_options unused;
+    read_variables(read, unused);
+    return out;
 }
 
 // An HTTP call on a job's thread needs 28 KiB (optimised) to 32 KiB (x86-64, glibc), plus the handler's own.
 inline constexpr std::size_t min_stack_size = 64 * 1024;
 
 inline result<void> check_durations(const worker_options& options) {
-    struct named_duration {
-        const char* name;
-        std::chrono::milliseconds value;
-        std::chrono::milliseconds least;
-    };
-    const std::chrono::milliseconds none{0};
-    const named_duration durations[] = {
-        {"shutdown_grace_period", options.shutdown_grace_period, none},
-        {"heartbeat_interval", options.heartbeat_interval, least_interval},
-        {"poll_interval", options.poll_interval, least_poll_interval},
-        {"visibility_timeout", options.visibility_timeout, least_visibility_timeout},
-        {"request_timeout", options.request_timeout, least_interval},
-        {"stop_timeout", options.stop_timeout, least_stop_timeout},
-        {"cancel_wait", options.cancel_wait, none},
-        {"reclaim_wait", options.reclaim_wait, none},
-        {"cancel_lead", options.cancel_lead, none},
-        {"stuck_after", options.stuck_after, least_interval},
-        {"repeat_signal_gap", options.repeat_signal_gap, none},
-        {"progress_interval", options.progress_interval, least_interval},
-        {"container_grace_period", options.container_grace_period, none},
-        {"prestop_delay", options.prestop_delay, none},
-    };
-    for (const named_duration& each : durations) {
-        const bool unlimited =
-            each.value == no_limit && std::string_view(each.name) == "shutdown_grace_period";
-        if (!unlimited &&
-            (each.value < each.least || each.value > std::chrono::milliseconds(longest_duration_ms))) {
-            return invalid(cat({each.name, " is ", each.value.count(), " ms; it must be ", each.least.count(),
-                                " ms to 24 days"}));
-        }
+    for (const duration_option& each : duration_options) {
+        const std::chrono::milliseconds value = options.*each.value;
+        const bool unlimited = value == no_limit && each.value == &worker_options::shutdown_grace_period;
+        constexpr auto max_ms = static_cast<std::int64_t>(longest_duration_ms);
+        if (unlimited || (value.count() >= each.min_ms && value.count() <= max_ms)) continue;
+        return invalid(
+            cat({each.name, " is ", value.count(), " ms; it must be ", each.min_ms, " ms to 24 days"}));
     }
     return {};
 }
@@ -257,14 +260,19 @@ inline result<void> check_stops(const worker_options& options) {
     return check_stop_signals(options.stop_signals, !options.termination_mode_file.empty());
 }
 
-// Whether what the options ask for is there.
+// Whether the extensions that the options ask for are there, and can use them.
 inline result<void> check_extensions(const worker_options& options) {
-    if (options.health_address.empty() || options.parts.has("operating")) return {};
-    return error{errc::unsupported, 0,
-                 cat({"health_address (OJS_HEALTH_ADDR) needs an extension: ", add_operating})};
+    if ((!options.health_address.empty() || options.health_control) && !options.parts.has("operating"))
+        return error{errc::unsupported, 0,
+                     cat({"health_address (OJS_HEALTH_ADDR) needs an extension: ", add_operating})};
+    for (const worker_part_factory& each : options.parts.factories()) {
+        const result<void> valid = each.check ? each.check(options) : result<void>();
+        if (!valid) return valid;
+    }
+    return {};
 }
 
-// All but the URL, which is checked where it is used.
+// All but the URL and the extensions, which are checked where they are used.
 inline result<void> check_options(const worker_options& options) {
     if (options.concurrency < 1 || options.concurrency > 10000)
         return invalid("concurrency must be 1 to 10000");
@@ -277,7 +285,7 @@ inline result<void> check_options(const worker_options& options) {
     for (const std::string& queue : options.queues) {
         if (queue.empty()) return invalid("a queue's name must not be empty");
     }
-    for (const auto check : {check_durations, check_health, check_stops, check_registration_path}) {
+    for (const auto check : {check_durations, check_stops, check_registration_path}) {
         const result<void> valid = check(options);
         if (!valid) return valid;
     }
@@ -304,55 +312,13 @@ OJS_SHUTDOWN_INLINE void worker_options::use(ojs::dialect wanted) {
 
 OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(const environment_lookup& lookup,
                                                                             const std::string& root) {
-    static constexpr const char* switch_names[] = {"off", "on"};
-    static constexpr const char* unknown_type_names[] = {"requeue", "fail", "discard"};
-    static constexpr const char* dialect_names[] = {"graceful_shutdown", "website", "worker_protocol",
-                                                    "river", "spot_controller"};
-    static constexpr ojs::dialect (*dialects[])() = {dialect::graceful_shutdown, dialect::website,
-                                                     dialect::worker_protocol, dialect::river,
-                                                     dialect::spot_controller};
     worker_options out;
     detail::environment_reader read(lookup);
-    std::size_t dialect_index = 0;
-    read.choice(dialect_index, read.find("OJS_DIALECT"), dialect_names);
-    out.use(dialects[dialect_index]());
-    read.url(out.url, read.find("OJS_URL", "OJS_BACKEND_URL"));
-    read.list(out.queues, read.find("OJS_QUEUES", "OJS_QUEUE"));
-    read.number(out.concurrency, read.find("OJS_CONCURRENCY"), 1, 10000);
-    const char* const grace =
-        read.find("OJS_SHUTDOWN_GRACE_PERIOD", "OJS_GRACE_PERIOD", "OJS_SHUTDOWN_TIMEOUT");
-    read.duration(out.shutdown_grace_period, grace);
-    read.duration(out.heartbeat_interval, read.find("OJS_HEARTBEAT_INTERVAL"), detail::least_interval);
-    read.duration(out.poll_interval, read.find("OJS_POLL_INTERVAL"), detail::least_poll_interval);
-    read.duration(out.visibility_timeout, read.find("OJS_VISIBILITY_TIMEOUT"),
-                  detail::least_visibility_timeout);
-    read.duration(out.request_timeout, read.find("OJS_REQUEST_TIMEOUT"), detail::least_interval);
-    read.duration(out.stop_timeout, read.find("OJS_STOP_TIMEOUT"), detail::least_stop_timeout);
-    read.duration(out.cancel_wait, read.find("OJS_CANCEL_WAIT"));
-    read.duration(out.reclaim_wait, read.find("OJS_RECLAIM_WAIT"));
-    read.duration(out.cancel_lead, read.find("OJS_CANCEL_LEAD"));
-    read.duration(out.stuck_after, read.find("OJS_STUCK_AFTER"), detail::least_interval);
-    read.choice(out.unknown_type, read.find("OJS_UNKNOWN_TYPE"), unknown_type_names);
-    read.text(out.termination_mode_file, read.find("OJS_TERMINATION_TYPE_FILE"));
-    read.duration(out.repeat_signal_gap, read.find("OJS_REPEAT_SIGNAL_GAP"));
-    read.signals(out.stop_signals, read.find("OJS_STOP_SIGNALS"));
-    read.duration(out.progress_interval, read.find("OJS_PROGRESS_INTERVAL"), detail::least_interval);
-    read.duration(out.container_grace_period, read.find("OJS_CONTAINER_GRACE_PERIOD"));
-    read.duration(out.prestop_delay, read.find("OJS_PRESTOP_DELAY"));
-    read.text(out.health_address, read.find("OJS_HEALTH_ADDR"));
-    read.choice(out.health_control, read.find("OJS_HEALTH_CONTROL"), switch_names);
-    read.text(out.health_token, read.find("OJS_HEALTH_TOKEN"));
-    read.list(out.labels, read.find("OJS_LABELS"));
-    const char* const types = read.find("OJS_JOB_TYPES");
-    if (types != nullptr && *types != '\0')
-        read.list(out.job_types, types);  // the operator sets an empty list for none
-    read.text(out.worker_id, read.find("OJS_WORKER_ID"));
-    read.text(out.auth_token, read.find("OJS_AUTH_TOKEN"));
-    read.text(out.registration_path, read.find("OJS_REGISTRATION_PATH"));
-    detail::read_log_options(read, out.log);
+    detail::read_variables(read, out);
     const result<void> read_all = read.done();
     if (!read_all) return read_all.error();
-    if (grace == nullptr) detail::fit_default_grace(out, detect_container({root, lookup, 0}));
+    if (read.find(detail::duration_options[0].variables) == nullptr)
+        detail::fit_default_grace(out, detect_container({root, lookup, 0}));
     const result<void> valid = detail::check_options(out);
     if (!valid) return valid.error();
     return out;

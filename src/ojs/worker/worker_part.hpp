@@ -18,6 +18,8 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
+struct container_info;
+struct finding;
 struct worker_options;
 struct worker_report;
 
@@ -44,8 +46,8 @@ class running_worker : public detail::ref_counted {
     // The same of everything: the drain, stop_timeout, and the steps of worker::on_shutdown().
     virtual time_point stop_deadline() const noexcept = 0;
 
-    virtual bool apply(event request,
-                       cause why) = 0;              // to the worker's own lifecycle, see lifecycle::apply()
+    // To the worker's own lifecycle, see lifecycle::apply().
+    virtual bool apply(event request, cause why) = 0;
     virtual void wake() = 0;                        // worker_part::on_turn() is called soon
     virtual void log(log_record record) const = 0;  // adds the worker's id, and masks its tokens
 };
@@ -98,6 +100,11 @@ class worker_part {
 struct worker_part_factory {
     std::string name;               // of the extension: "operating"
     function<worker_part*()> make;  // a new part for each start; the worker deletes it
+    // Optional; neither throws. Whether the part can use the options, for validate(), run() and start(), and what it adds to
+    // startup_findings().
+    function<result<void>(const worker_options& options)> check = nullptr;
+    function<void(const worker_options& options, const container_info& where, std::vector<finding>& out)>
+        inspect = nullptr;
 };
 
 // The parts of every worker that is made with these options. Of one thread at a time.

@@ -6,28 +6,11 @@
 
 #include "../../base/detail/text.hpp"
 #include "../byte_stream.hpp"
-#include "socket.hpp"
+#include "socket.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
-// How long something may wait: until the deadline, or until a descriptor (-1: none) is readable.
-struct io_limit {
-    time_point deadline;
-    int interrupt_fd = -1;
-};
-
-// Waits for the socket to be ready; ok, timed_out, interrupted, or failed with errno.
-inline io_status await_socket(int socket, short events, const io_limit& until) noexcept {
-    for (;;) {
-        pollfd watched[] = {{socket, events, 0}, {until.interrupt_fd, POLLIN, 0}};
-        const int ready = ::poll(watched, until.interrupt_fd < 0 ? 1 : 2, poll_timeout(until.deadline));
-        if (ready > 0) return watched[1].revents != 0 ? io_status::interrupted : io_status::ok;
-        if (ready < 0 && errno != EINTR) return io_status::failed;
-        if (steady_clock::now() >= until.deadline) return io_status::timed_out;
-    }
-}
 
 class connection {
   public:
@@ -39,7 +22,9 @@ class connection {
         socket_ = std::move(other.socket_);
         return *this;
     }
-    ~connection() { end(); }
+    ~connection() {
+        if (stream_) stream_->end();
+    }
 
     explicit operator bool() const noexcept { return static_cast<bool>(socket_); }
 
@@ -72,7 +57,7 @@ class connection {
     io_result receive(char* buffer, std::size_t size, const io_limit& until) {
         if (stream_) return run([&] { return stream_->read_some(buffer, size); }, until);
         if (until.interrupt_fd >= 0) {
-            const io_status ready = await_socket(socket_.get(), POLLIN, until);
+            const io_status ready = await_ready(socket_.get(), POLLIN, until);
             if (ready == io_status::interrupted) return {ready, 0, 0};
         }
         return await_some(socket_.get(), buffer, size, until.deadline);
@@ -101,14 +86,10 @@ class connection {
                 case stream_status::wants_write: break;
             }
             const short event = done.status == stream_status::wants_read ? POLLIN : POLLOUT;
-            const io_status ready = await_socket(socket_.get(), event, until);
+            const io_status ready = await_ready(socket_.get(), event, until);
             if (ready != io_status::ok) return {ready, 0, ready == io_status::failed ? errno : 0};
         }
     }
-    void end() noexcept {
-        if (stream_) stream_->end();
-    }
-
     unique_fd socket_;
     byte_stream_ref stream_;
 };

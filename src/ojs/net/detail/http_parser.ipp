@@ -1,4 +1,4 @@
-// http_parser: takes HTTP/1.1 messages apart as their bytes arrive. Client and server share it.
+// http_parser: takes HTTP/1.1 answers apart as their bytes arrive. A server reads requests by a class derived from it.
 #pragma once
 
 #include <cstdint>
@@ -75,10 +75,9 @@ inline bool is_chunk_extension(std::string_view text) noexcept {
 // and trailers by the letter.
 class http_parser {
   public:
-    enum class role { request, answer };
     enum class status { need_more, complete, failed };
 
-    http_parser(role what, http_limits limits) noexcept : role_(what), limits_(limits) {}
+    explicit http_parser(http_limits limits) noexcept : limits_(limits) {}
 
     // Starts on the next message; bytes already fed that belong to it stay. `answers_head`: an answer to
     // HEAD, which has no body whatever its headers say.
@@ -90,13 +89,12 @@ class http_parser {
         state_ = state::start_line;
         answers_head_ = answers_head;
         minor_version_ = 1;
-        authority_.clear();
         head_bytes_ = 0;
         body_left_ = 0;
         const http_request past = std::move(message_);  // its room goes with it
         message_ = http_request{"", "", {}, ""};
         code_ = 0;
-        keeps_alive_ = expects_continue_ = false;
+        keeps_alive_ = false;
     }
     // Adds bytes and goes as far as they reach. Feeding nothing goes on with the bytes that stayed.
     status feed(std::string_view bytes) {
@@ -121,15 +119,11 @@ class http_parser {
         return status::failed;
     }
 
-    // Nothing of the message is here yet, but perhaps empty lines before it.
-    bool untouched() const noexcept { return state_ == state::start_line && !has_surplus(); }
-    bool head_complete() const noexcept { return state_ > state::header_line && state_ != state::failed; }
     bool has_surplus() const noexcept { return at_ < input_.size(); }  // bytes beyond the complete message
 
     // Once the head is complete.
     int code() const noexcept { return code_; }                 // of an answer
     bool keeps_alive() const noexcept { return keeps_alive_; }  // the peer lets the connection live on
-    bool expects_continue() const noexcept { return expects_continue_; }
     // Once the message is complete. `message` of an answer leaves method and target empty.
     http_request& message() noexcept { return message_; }
 
@@ -137,7 +131,7 @@ class http_parser {
     int failure_code() const noexcept { return failure_code_; }
     const char* failure() const noexcept { return failure_; }
 
-  private:
+  protected:
     // In the order in which a message passes through them.
     enum class state {
         start_line,
@@ -152,6 +146,74 @@ class http_parser {
         failed
     };
 
+    virtual void on_start_line(std::string_view line) {
+        std::uint64_t code = 0;
+        const bool shaped = line.size() >= 12 && line[8] == ' ' && (line.size() == 12 || line[12] == ' ');
+        if (!shaped || !parse_number(line.substr(9, 3), 599, code) || code < 100 || !is_field_value(line)) {
+            return fail(400, "the status line is not HTTP");
+        }
+        code_ = static_cast<int>(code);
+        on_version(line.substr(0, 8));
+    }
+    virtual void on_head_end() {
+        note_keep_alive();
+        if (answers_head_ || code_ < 200 || code_ == 204 || code_ == 304) {
+            state_ = state::complete;
+        } else {
+            choose_framing(state::rest_of_connection);
+        }
+    }
+    void on_version(std::string_view version) {
+        const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+        const bool shaped = version.size() == 8 && version.substr(0, 5) == "HTTP/" && is_digit(version[5]) &&
+                            version[6] == '.' && is_digit(version[7]);
+        if (!shaped) return fail(400, "the first line names no HTTP version");
+        if (version[5] != '1') return fail(505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+        minor_version_ = version[7] - '0';
+        state_ = state::header_line;
+    }
+    void note_keep_alive() noexcept {
+        keeps_alive_ = minor_version_ > 0 ? !has_list_word(message_.headers, "Connection", "close")
+                                          : has_list_word(message_.headers, "Connection", "keep-alive");
+    }
+    // How the end of the body is found. Whatever two readers could understand differently is refused.
+    void choose_framing(state without_length) {
+        std::uint64_t length = 0;
+        const bool has_length = read_content_length(length);
+        if (state_ == state::failed) return;
+        std::string_view encoding;
+        int encodings = 0;
+        for (const http_header& header : message_.headers) {
+            if (!same_word(header.name, "Transfer-Encoding")) continue;
+            encoding = header.value;
+            ++encodings;
+        }
+        if (encodings > 0) {
+            if (has_length) return fail(400, "both Content-Length and Transfer-Encoding are given");
+            if (minor_version_ == 0) return fail(400, "HTTP/1.0 has no Transfer-Encoding");
+            if (encodings > 1 || !same_word(encoding, "chunked")) {
+                return fail(501, "the only Transfer-Encoding understood is chunked");
+            }
+            state_ = state::chunk_size;
+        } else if (has_length) {
+            body_left_ = length;
+            state_ = length > 0 ? state::fixed_body : state::complete;
+        } else {
+            state_ = without_length;
+        }
+        if (state_ == state::rest_of_connection) keeps_alive_ = false;
+    }
+    void fail(int code, const char* why) noexcept {
+        state_ = state::failed;
+        failure_code_ = code;
+        failure_ = why;
+    }
+
+    state state_ = state::start_line;
+    int minor_version_ = 1;
+    http_request message_;
+
+  private:
     bool in_body() const noexcept {
         return state_ == state::fixed_body || state_ == state::chunk_data ||
                state_ == state::rest_of_connection;
@@ -162,25 +224,17 @@ class http_parser {
         if (in_body()) return take_body_bytes();
         std::string_view line;
         if (!take_line(line)) return false;
-        on_line(line);
+        const state now = state_;
+        if (now == state::start_line) on_start_line(line);
+        if (now == state::header_line) on_header_line(line);
+        if (now == state::chunk_size) on_chunk_size(line);
+        if (now == state::chunk_end) on_chunk_end(line);
+        if (now == state::trailer_line) on_trailer_line(line);
         return true;
     }
-    void on_line(std::string_view line) {
-        switch (state_) {
-            case state::start_line: return on_start_line(line);
-            case state::header_line: return on_header_line(line);
-            case state::chunk_size: return on_chunk_size(line);
-            case state::chunk_end:
-                if (!line.empty()) return fail(400, "a chunk is longer than its size");
-                state_ = state::chunk_size;
-                return;
-            case state::trailer_line: return on_trailer_line(line);
-            case state::fixed_body:
-            case state::chunk_data:
-            case state::rest_of_connection:
-            case state::complete:
-            case state::failed: return;
-        }
+    void on_chunk_end(std::string_view line) {
+        if (!line.empty()) return fail(400, "a chunk is longer than its size");
+        state_ = state::chunk_size;
     }
     // The next line without its CR LF. The head, each chunk's framing and the trailers all keep the head's limit.
     bool take_line(std::string_view& line) {
@@ -221,50 +275,6 @@ class http_parser {
         if (body_left_ == 0) state_ = state_ == state::chunk_data ? state::chunk_end : state::complete;
         return true;
     }
-    void on_start_line(std::string_view line) {
-        if (role_ == role::answer) {
-            on_status_line(line);
-        } else if (!line.empty()) {  // empty lines before a request are left by old clients after a body
-            on_request_line(line);
-        }
-    }
-    void on_request_line(std::string_view line) {
-        const std::size_t first = line.find(' ');
-        const std::size_t last = line.rfind(' ');
-        if (first == std::string_view::npos || first == last)
-            return fail(400, "the request line is not HTTP");
-        const std::string_view method = line.substr(0, first);
-        std::string_view target = line.substr(first + 1, last - first - 1);
-        if (!is_token(method) || !is_target(target)) return fail(400, "the request line is not HTTP");
-        if (same_word(target.substr(0, 7), "http://")) {  // as sent to a proxy
-            target.remove_prefix(7);
-            const std::size_t path = target.find_first_of("/?");
-            authority_ = std::string(target.substr(0, path));
-            if (authority_.empty()) return fail(400, "the request line names no host");
-            target.remove_prefix(path == std::string_view::npos ? target.size() : path);
-        }
-        message_.method = std::string(method);
-        message_.target = cat({target.empty() || target.front() == '?' ? "/" : "", target});
-        on_version(line.substr(last + 1));
-    }
-    void on_status_line(std::string_view line) {
-        std::uint64_t code = 0;
-        const bool shaped = line.size() >= 12 && line[8] == ' ' && (line.size() == 12 || line[12] == ' ');
-        if (!shaped || !parse_number(line.substr(9, 3), 599, code) || code < 100 || !is_field_value(line)) {
-            return fail(400, "the status line is not HTTP");
-        }
-        code_ = static_cast<int>(code);
-        on_version(line.substr(0, 8));
-    }
-    void on_version(std::string_view version) {
-        const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-        const bool shaped = version.size() == 8 && version.substr(0, 5) == "HTTP/" && is_digit(version[5]) &&
-                            version[6] == '.' && is_digit(version[7]);
-        if (!shaped) return fail(400, "the first line names no HTTP version");
-        if (version[5] != '1') return fail(505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
-        minor_version_ = version[7] - '0';
-        state_ = state::header_line;
-    }
     void on_header_line(std::string_view line) {
         if (line.empty()) return on_head_end();
         std::string_view name;
@@ -294,55 +304,6 @@ class http_parser {
         head_bytes_ = 0;
         state_ = body_left_ > 0 ? state::chunk_data : state::trailer_line;
     }
-    void on_head_end() {
-        http_headers& headers = message_.headers;
-        if (role_ == role::request) {
-            int hosts = 0;
-            for (http_header& header : headers) {
-                if (!same_word(header.name, "Host")) continue;
-                ++hosts;
-                if (!authority_.empty())
-                    header.value = authority_;  // which goes before Host [RFC 9112 3.2.2]
-            }
-            if (hosts > 1 || (hosts == 0 && minor_version_ > 0))
-                return fail(400, "exactly one Host header is required");
-        }
-        keeps_alive_ = minor_version_ > 0 ? !has_list_word(headers, "Connection", "close")
-                                          : has_list_word(headers, "Connection", "keep-alive");
-        expects_continue_ = minor_version_ > 0 && has_list_word(headers, "Expect", "100-continue");
-        choose_framing();
-    }
-    // How the end of the body is found. Whatever two readers could understand differently is refused.
-    void choose_framing() {
-        if (role_ == role::answer && (answers_head_ || code_ < 200 || code_ == 204 || code_ == 304)) {
-            state_ = state::complete;
-            return;
-        }
-        std::uint64_t length = 0;
-        const bool has_length = read_content_length(length);
-        if (state_ == state::failed) return;
-        std::string_view encoding;
-        int encodings = 0;
-        for (const http_header& header : message_.headers) {
-            if (!same_word(header.name, "Transfer-Encoding")) continue;
-            encoding = header.value;
-            ++encodings;
-        }
-        if (encodings > 0) {
-            if (has_length) return fail(400, "both Content-Length and Transfer-Encoding are given");
-            if (minor_version_ == 0) return fail(400, "HTTP/1.0 has no Transfer-Encoding");
-            if (encodings > 1 || !same_word(encoding, "chunked")) {
-                return fail(501, "the only Transfer-Encoding understood is chunked");
-            }
-            state_ = state::chunk_size;
-        } else if (has_length) {
-            body_left_ = length;
-            state_ = length > 0 ? state::fixed_body : state::complete;
-        } else {
-            state_ = role_ == role::answer ? state::rest_of_connection : state::complete;
-        }
-        if (state_ == state::rest_of_connection) keeps_alive_ = false;
-    }
     // False without a Content-Length, or after fail().
     bool read_content_length(std::uint64_t& length) {
         bool found = false;
@@ -366,28 +327,16 @@ class http_parser {
         }
         return found;
     }
-    void fail(int code, const char* why) noexcept {
-        state_ = state::failed;
-        failure_code_ = code;
-        failure_ = why;
-    }
-
-    role role_;
     http_limits limits_;
     std::string input_;
     std::size_t at_ = 0;    // what is before it has been used
     std::size_t scan_ = 0;  // no line end between at_ and here
 
-    state state_ = state::start_line;
     bool answers_head_ = false;
-    int minor_version_ = 1;
-    std::string authority_;  // of a target that is a whole URL
     std::size_t head_bytes_ = 0;
     std::uint64_t body_left_ = 0;  // of the fixed body or the chunk
-    http_request message_;
     int code_ = 0;
     bool keeps_alive_ = false;
-    bool expects_continue_ = false;
     int failure_code_ = 0;
     const char* failure_ = "";
 };

@@ -1,3 +1,4 @@
+// Sockets with deadlines: resolve, connect, send, receive. Every socket is non-blocking and close-on-exec.
 #pragma once
 
 #include <arpa/inet.h>
@@ -7,19 +8,46 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
 
 #include <cstring>
+#include <string>
+#include <string_view>
 
+#include "../../base/detail/array.hpp"
+#include "../../base/detail/fd.hpp"
+#include "../../base/detail/ref.hpp"
+#include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
+#include "../../base/duration.hpp"
+#include "../../base/error.hpp"
 #include "../../core/detail/wake.hpp"
 #include "../http_message.ipp"
-#include "socket.hpp"
+#include "url.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
+
+struct socket_address {
+    sockaddr_storage storage{};
+    socklen_t length = 0;
+
+    sockaddr* get() noexcept { return reinterpret_cast<sockaddr*>(&storage); }
+    const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+using socket_addresses = array<socket_address>;
+
+enum class io_status { ok, closed, timed_out, interrupted, failed };
+
+struct io_result {
+    io_status status = io_status::ok;
+    std::size_t bytes = 0;  // moved, also where the status is not ok
+    int sys_errno = 0;      // for failed
+};
 
 #ifdef MSG_NOSIGNAL
 inline constexpr int send_flags = MSG_NOSIGNAL | MSG_DONTWAIT;
@@ -64,15 +92,21 @@ inline unique_fd open_socket(int family, int type = SOCK_STREAM) noexcept {
     return out;
 }
 
-// 1: ready; 0: the deadline passed, however much is ready; -1: poll failed, see errno.
-inline int wait_ready(int fd, short events, time_point deadline) noexcept {
+// How long something may wait: until the deadline, or until a descriptor (-1: none) is readable.
+struct io_limit {
+    time_point deadline;
+    int interrupt_fd = -1;
+};
+
+// Ok, interrupted, failed with errno, or, once the deadline has passed, timed_out, however much is ready.
+inline io_status await_ready(int fd, short events, const io_limit& until) noexcept {
     for (;;) {
-        const int timeout = poll_timeout(deadline);
-        if (timeout == 0) return 0;
-        pollfd waiting{fd, events, 0};
-        const int ready = ::poll(&waiting, 1, timeout);
-        if (ready > 0) return 1;
-        if (ready < 0 && errno != EINTR) return -1;
+        const int timeout = poll_timeout(until.deadline);
+        if (timeout == 0) return io_status::timed_out;
+        pollfd watched[] = {{fd, events, 0}, {until.interrupt_fd, POLLIN, 0}};
+        const int ready = ::poll(watched, until.interrupt_fd < 0 ? 1 : 2, timeout);
+        if (ready > 0) return watched[1].revents != 0 ? io_status::interrupted : io_status::ok;
+        if (ready < 0 && errno != EINTR) return io_status::failed;
     }
 }
 
@@ -84,16 +118,10 @@ inline bool would_block(int failed) noexcept {
 inline void settle_failure(int fd, short events, time_point deadline, io_result& out) noexcept {
     out.sys_errno = errno;
     if (out.sys_errno == EINTR) return;
-    if (!would_block(out.sys_errno)) {
-        out.status = io_status::failed;
-        return;
-    }
-    const int ready = wait_ready(fd, events, deadline);
-    if (ready == 0) out.status = io_status::timed_out;
-    if (ready < 0) out.status = io_status::failed;
+    out.status = would_block(out.sys_errno) ? await_ready(fd, events, {deadline, -1}) : io_status::failed;
 }
 
-OJS_SHUTDOWN_INLINE io_result send_all(int fd, std::string_view bytes, time_point deadline) noexcept {
+inline io_result send_all(int fd, std::string_view bytes, time_point deadline) noexcept {
     io_result out;
     while (out.bytes < bytes.size() && out.status == io_status::ok) {
         const ssize_t sent = ::send(fd, bytes.data() + out.bytes, bytes.size() - out.bytes, send_flags);
@@ -106,14 +134,13 @@ OJS_SHUTDOWN_INLINE io_result send_all(int fd, std::string_view bytes, time_poin
     return out;
 }
 
-OJS_SHUTDOWN_INLINE io_result recv_some(int fd, char* buffer, std::size_t size,
-                                        time_point deadline) noexcept {
+// At least one byte, or not ok.
+inline io_result recv_some(int fd, char* buffer, std::size_t size, time_point deadline) noexcept {
     io_result out;
     while (out.bytes == 0 && out.status == io_status::ok) {
-        const int ready = wait_ready(fd, POLLIN, deadline);
-        if (ready <= 0) {
+        out.status = await_ready(fd, POLLIN, {deadline, -1});
+        if (out.status != io_status::ok) {
             out.sys_errno = errno;
-            out.status = ready == 0 ? io_status::timed_out : io_status::failed;
             break;
         }
         const ssize_t got = ::recv(fd, buffer, size, MSG_DONTWAIT);
@@ -124,8 +151,8 @@ OJS_SHUTDOWN_INLINE io_result recv_some(int fd, char* buffer, std::size_t size,
     return out;
 }
 
-OJS_SHUTDOWN_INLINE io_result await_some(int fd, char* buffer, std::size_t size,
-                                         time_point deadline) noexcept {
+// The same from a connect_socket(), in one call where there is time for it: waiting for it to be readable takes another.
+inline io_result await_some(int fd, char* buffer, std::size_t size, time_point deadline) noexcept {
     io_result out;
     if (deadline - steady_clock::now() < receive_limit) return recv_some(fd, buffer, size, deadline);
     const ssize_t got = ::recv(fd, buffer, size, 0);
@@ -148,26 +175,27 @@ inline ssize_t peek(int fd) noexcept {
     }
 }
 
-OJS_SHUTDOWN_INLINE bool is_stale(int fd) noexcept {
+// Whether a connection nobody is using has been closed, or holds bytes nobody asked for.
+inline bool is_stale(int fd) noexcept {
     return peek(fd) >= 0 || !would_block(errno);
 }
 
-OJS_SHUTDOWN_INLINE bool is_left(int fd) noexcept {
-    const ssize_t got = peek(fd);
-    return got == 0 || (got < 0 && !would_block(errno));
-}
-
 // ---- addresses ----
+
+template <class Address>
+socket_address address_of(const Address& source) noexcept {
+    socket_address out;
+    std::memcpy(&out.storage, &source, sizeof source);
+    out.length = sizeof source;
+    return out;
+}
 
 inline socket_address ipv4_address(in_addr ip, std::uint16_t port) noexcept {
     sockaddr_in in{};
     in.sin_family = AF_INET;
     in.sin_addr = ip;
     in.sin_port = htons(port);
-    socket_address out;
-    std::memcpy(&out.storage, &in, sizeof in);
-    out.length = sizeof in;
-    return out;
+    return address_of(in);
 }
 
 inline socket_address ipv6_address(const in6_addr& ip, std::uint16_t port) noexcept {
@@ -175,20 +203,14 @@ inline socket_address ipv6_address(const in6_addr& ip, std::uint16_t port) noexc
     in.sin6_family = AF_INET6;
     in.sin6_addr = ip;
     in.sin6_port = htons(port);
-    socket_address out;
-    std::memcpy(&out.storage, &in, sizeof in);
-    out.length = sizeof in;
-    return out;
+    return address_of(in);
 }
 
 inline socket_address unix_address(const std::string& path) noexcept {
     sockaddr_un un{};
     un.sun_family = AF_UNIX;
     std::memcpy(un.sun_path, path.c_str(), path.size() + 1);  // parse_unix_path made sure that it fits
-    socket_address out;
-    std::memcpy(&out.storage, &un, sizeof un);
-    out.length = sizeof un;
-    return out;
+    return address_of(un);
 }
 
 // The addresses that need no lookup; none if `host` is a name.
@@ -200,23 +222,26 @@ inline socket_addresses known_addresses(const endpoint& target) {
     if (::inet_pton(AF_INET6, target.host.c_str(), &ip6) == 1) return {ipv6_address(ip6, target.port)};
     if (!same_word(target.host, "localhost")) return {};
     ip4.s_addr = htonl(INADDR_LOOPBACK);
-    ip6 = in6addr_loopback;
-    return {ipv4_address(ip4, target.port), ipv6_address(ip6, target.port)};
+    return {ipv4_address(ip4, target.port), ipv6_address(in6addr_loopback, target.port)};
 }
 
+template <class Address>
+Address address_as(const socket_address& source) noexcept {
+    Address out{};
+    std::memcpy(&out, &source.storage, sizeof out);
+    return out;
+}
+
+// Of two TCP sockets.
 inline bool same_address(const socket_address& a, const socket_address& b) noexcept {
     if (a.storage.ss_family != b.storage.ss_family) return false;
     if (a.storage.ss_family == AF_INET) {
-        sockaddr_in left{};
-        sockaddr_in right{};
-        std::memcpy(&left, &a.storage, sizeof left);
-        std::memcpy(&right, &b.storage, sizeof right);
+        const auto left = address_as<sockaddr_in>(a);
+        const auto right = address_as<sockaddr_in>(b);
         return left.sin_port == right.sin_port && left.sin_addr.s_addr == right.sin_addr.s_addr;
     }
-    sockaddr_in6 left{};
-    sockaddr_in6 right{};
-    std::memcpy(&left, &a.storage, sizeof left);
-    std::memcpy(&right, &b.storage, sizeof right);
+    const auto left = address_as<sockaddr_in6>(a);
+    const auto right = address_as<sockaddr_in6>(b);
     return left.sin6_port == right.sin6_port &&
            std::memcmp(&left.sin6_addr, &right.sin6_addr, sizeof left.sin6_addr) == 0;
 }
@@ -228,13 +253,75 @@ inline socket_address local_address(int fd) noexcept {
     return out;
 }
 
-// ---- name resolution ----
+// ---- connect ----
 
 inline time_point fair_share(time_point deadline, std::size_t among) noexcept {
     if (deadline == time_point::max()) return deadline;
     const time_point now = steady_clock::now();
     return now + (deadline - now) / static_cast<int>(among);
 }
+
+// The kernel waits for room in the listen queue only in a blocking connect(), so that one gets a time limit.
+inline int connect_unix(int fd, const socket_address& address, time_point deadline) noexcept {
+    set_nonblocking(fd, false);
+    int failed = EINTR;
+    while (failed == EINTR) {
+        const int left = poll_timeout(deadline);
+        if (left == 0) return ETIMEDOUT;
+        timeval limit{};  // zero: no limit
+        if (left > 0) {
+            limit.tv_sec = left / 1000;
+            limit.tv_usec = left % 1000 * 1000;
+        }
+        ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+        failed = ::connect(fd, address.get(), address.length) == 0 ? 0 : errno;
+    }
+    return would_block(failed) ? ETIMEDOUT : failed;
+}
+
+inline int connect_tcp(int fd, const socket_address& address, time_point deadline) noexcept {
+    if (::connect(fd, address.get(), address.length) != 0) {
+        if (errno != EINPROGRESS && errno != EINTR) return errno;  // interrupted, it goes on by itself
+        const io_status ready = await_ready(fd, POLLOUT, {deadline, -1});
+        if (ready != io_status::ok) return ready == io_status::timed_out ? ETIMEDOUT : errno;
+        int failed = 0;
+        socklen_t size = sizeof failed;
+        if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &size) != 0) return errno;
+        if (failed != 0) return failed;
+    }
+    // A local port nobody listens on may be picked as our own port: TCP then connects the socket to itself.
+    return same_address(local_address(fd), address) ? ECONNREFUSED : 0;
+}
+
+// 0, or errno.
+inline int connect_one(const socket_address& address, time_point deadline, unique_fd& out) noexcept {
+    out = open_socket(address.storage.ss_family);
+    if (!out) return errno;
+    return address.storage.ss_family == AF_UNIX ? connect_unix(out.get(), address, deadline)
+                                                : connect_tcp(out.get(), address, deadline);
+}
+
+// Tries each address in turn, with a fair share of the time left. Receiving from the socket blocks, for a second at most:
+// see await_some(). Errors: unreachable.
+inline result<unique_fd> connect_socket(const socket_addresses& addresses, time_point deadline,
+                                        std::string_view name) {
+    int first_failure = 0;
+    for (std::size_t i = 0; i < addresses.size(); ++i) {
+        unique_fd out;
+        const int failed = connect_one(addresses[i], fair_share(deadline, addresses.size() - i), out);
+        if (failed == 0) {
+            set_nonblocking(out.get(), false);
+            const timeval limit{std::chrono::seconds(receive_limit).count(), 0};
+            ::setsockopt(out.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+            return out;
+        }
+        if (first_failure == 0) first_failure = failed;
+    }
+    return error{errc::unreachable, first_failure,
+                 cat({"cannot connect to ", name, ": ", errno_text(first_failure)})};
+}
+
+// ---- name resolution ----
 
 // One getaddrinfo() and what came of it. It runs in a thread that nobody waits for, and touches nothing else.
 class address_lookup final : public ref_counted {
@@ -313,107 +400,57 @@ class address_lookup final : public ref_counted {
     socket_addresses found_;
 };
 
-OJS_SHUTDOWN_INLINE resolver::resolver() noexcept = default;
-OJS_SHUTDOWN_INLINE resolver::~resolver() = default;
-
-OJS_SHUTDOWN_INLINE result<unique_fd> resolver::connect(const endpoint& target, time_point deadline) {
-    const socket_addresses known = known_addresses(target);
-    if (!known.empty()) return connect_socket(known, deadline, target.name);
-    lock_guard held(mutex_);
-    const ref<address_lookup> lookup = current_lookup(target);
-    const ref<address_lookup> older = last_good_;
-    held.unlock();
-    const time_point fall_back_at = lookup->began_at() + lookup_fallback_delay;
-    result<socket_addresses> found =
-        lookup->wait_until(older && fall_back_at < deadline ? fall_back_at : deadline);
-    if (!found && older) {
-        const bool pending = found.error().sys_errno == ETIMEDOUT;
-        const time_point until = pending ? fair_share(deadline, 2) : deadline;
-        result<unique_fd> connected = connect_socket(*older->wait_until(until), until, target.name);
-        if (connected || !pending) return connected;
-        found = lookup->wait_until(deadline);
-    }
-    if (!found) return found.error();
-    result<unique_fd> connected = connect_socket(*found, deadline, target.name);
-    if (!connected) lookup->expire();  // none of these addresses accepts a connection
-    return connected;
-}
-
-// With the mutex held.
-OJS_SHUTDOWN_INLINE ref<address_lookup> resolver::current_lookup(const endpoint& target) {
-    if (lookup_ && lookup_->usable()) return lookup_;
-    const ref<address_lookup> lookup = make_ref<address_lookup>(target.host, target.port);
-    thread_options options;
-    options.name = "ojs-lookup";
-    result<thread> started = thread::start([lookup] { lookup->run(); }, options);
-    if (started) {
-        started->detach();
-    } else {
-        lookup->finish(nullptr, "cannot create a thread");
-    }
-    if (lookup_ && lookup_->good()) last_good_ = lookup_;
-    return lookup_ = lookup;
-}
-
-// ---- connect ----
-
-// The kernel waits for room in the listen queue only in a blocking connect(), so that one gets a time limit.
-inline int connect_unix(int fd, const socket_address& address, time_point deadline) noexcept {
-    set_nonblocking(fd, false);
-    int failed = EINTR;
-    while (failed == EINTR) {
-        const int left = poll_timeout(deadline);
-        if (left == 0) return ETIMEDOUT;
-        timeval limit{};  // zero: no limit
-        if (left > 0) {
-            limit.tv_sec = left / 1000;
-            limit.tv_usec = left % 1000 * 1000;
+// Finds the addresses of an endpoint and connects to it. Numeric addresses, localhost and unix paths need no lookup, so no
+// file. Other names are looked up in a thread of their own, so that the deadline holds however long DNS takes; there is at
+// most one such thread a resolver. Addresses are used for 30 s. Older ones are the fallback when a lookup fails or takes
+// longer than 200 ms: name servers may stop before the backend does.
+class resolver {
+  public:
+    // As connect_socket(). Errors: unreachable (also when the deadline passed). Thread-safe.
+    result<unique_fd> connect(const endpoint& target, time_point deadline) {
+        const socket_addresses known = known_addresses(target);
+        if (!known.empty()) return connect_socket(known, deadline, target.name);
+        lock_guard held(mutex_);
+        const ref<address_lookup> lookup = current_lookup(target);
+        const ref<address_lookup> older = last_good_;
+        held.unlock();
+        const time_point fall_back_at = lookup->began_at() + lookup_fallback_delay;
+        result<socket_addresses> found =
+            lookup->wait_until(older && fall_back_at < deadline ? fall_back_at : deadline);
+        if (!found && older) {
+            const bool pending = found.error().sys_errno == ETIMEDOUT;
+            const time_point until = pending ? fair_share(deadline, 2) : deadline;
+            result<unique_fd> connected = connect_socket(*older->wait_until(until), until, target.name);
+            if (connected || !pending) return connected;
+            found = lookup->wait_until(deadline);
         }
-        ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-        failed = ::connect(fd, address.get(), address.length) == 0 ? 0 : errno;
+        if (!found) return found.error();
+        result<unique_fd> connected = connect_socket(*found, deadline, target.name);
+        if (!connected) lookup->expire();  // none of these addresses accepts a connection
+        return connected;
     }
-    return would_block(failed) ? ETIMEDOUT : failed;
-}
 
-inline int connect_tcp(int fd, const socket_address& address, time_point deadline) noexcept {
-    if (::connect(fd, address.get(), address.length) != 0) {
-        if (errno != EINPROGRESS && errno != EINTR) return errno;  // interrupted, it goes on by itself
-        const int ready = wait_ready(fd, POLLOUT, deadline);
-        if (ready <= 0) return ready == 0 ? ETIMEDOUT : errno;
-        int failed = 0;
-        socklen_t size = sizeof failed;
-        if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &size) != 0) return errno;
-        if (failed != 0) return failed;
-    }
-    // A local port nobody listens on may be picked as our own port: TCP then connects the socket to itself.
-    return same_address(local_address(fd), address) ? ECONNREFUSED : 0;
-}
-
-// 0, or errno.
-inline int connect_one(const socket_address& address, time_point deadline, unique_fd& out) noexcept {
-    out = open_socket(address.storage.ss_family);
-    if (!out) return errno;
-    return address.storage.ss_family == AF_UNIX ? connect_unix(out.get(), address, deadline)
-                                                : connect_tcp(out.get(), address, deadline);
-}
-
-OJS_SHUTDOWN_INLINE result<unique_fd> connect_socket(const socket_addresses& addresses, time_point deadline,
-                                                     std::string_view name) {
-    int first_failure = 0;
-    for (std::size_t i = 0; i < addresses.size(); ++i) {
-        unique_fd out;
-        const int failed = connect_one(addresses[i], fair_share(deadline, addresses.size() - i), out);
-        if (failed == 0) {
-            set_nonblocking(out.get(), false);
-            const timeval limit{std::chrono::seconds(receive_limit).count(), 0};
-            ::setsockopt(out.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-            return out;
+  private:
+    // With the mutex held. A lookup under way ends by itself.
+    ref<address_lookup> current_lookup(const endpoint& target) {
+        if (lookup_ && lookup_->usable()) return lookup_;
+        const ref<address_lookup> lookup = make_ref<address_lookup>(target.host, target.port);
+        thread_options options;
+        options.name = "ojs-lookup";
+        result<thread> started = thread::start([lookup] { lookup->run(); }, options);
+        if (started) {
+            started->detach();
+        } else {
+            lookup->finish(nullptr, "cannot create a thread");
         }
-        if (first_failure == 0) first_failure = failed;
+        if (lookup_ && lookup_->good()) last_good_ = lookup_;
+        return lookup_ = lookup;
     }
-    return error{errc::unreachable, first_failure,
-                 cat({"cannot connect to ", name, ": ", errno_text(first_failure)})};
-}
+
+    mutex mutex_;
+    ref<address_lookup> lookup_;
+    ref<address_lookup> last_good_;  // an earlier one that found addresses
+};
 
 }  // namespace detail
 }  // namespace v0_1_0

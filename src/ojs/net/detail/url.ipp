@@ -1,17 +1,30 @@
+// endpoint: where to connect to, as parsed from a URL.
 #pragma once
 
 #include <arpa/inet.h>
 #include <sys/un.h>
 
+#include <cstdint>
 #include <cstring>
+#include <string>
+#include <string_view>
 
 #include "../../base/detail/text.hpp"
+#include "../../base/error.hpp"
 #include "../http_message.ipp"
-#include "url.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
+
+struct endpoint {
+    std::string host;         // a name or an address (IPv6 without brackets); empty for a unix socket
+    std::uint16_t port = 80;  // 0 for a unix socket
+    std::string unix_path;    // empty for TCP
+    std::string base;         // goes before every target; empty, or starts with '/' and does not end in one
+    std::string name;         // "host:80", "[::1]:80" or "unix:/path": for texts and the Host header
+    bool is_secure = false;   // https
+};
 
 inline error bad_address(std::string_view text, std::string_view why) {
     return error{errc::invalid_argument, 0, cat({"'", printable(text, 100), "': ", why})};
@@ -22,19 +35,15 @@ inline bool is_ip(int family, const std::string& text) noexcept {
     return text.find('\0') == std::string::npos && ::inet_pton(family, text.c_str(), &any) == 1;
 }
 
-OJS_SHUTDOWN_INLINE std::string host_port(std::string_view host, std::uint16_t port) {
+// "host:80", or "[::1]:80" for an IPv6 address.
+inline std::string host_port(std::string_view host, std::uint16_t port) {
     const bool ipv6 = host.find(':') != std::string_view::npos;
     return cat({ipv6 ? "[" : "", host, ipv6 ? "]:" : ":", port});
 }
 
 inline bool is_host_name(std::string_view text) noexcept {
-    for (const char c : text) {
-        const char low = lower_ascii(c);
-        const bool known =
-            (low >= 'a' && low <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
-        if (!known) return false;
-    }
-    return !text.empty() && text.size() <= 253;
+    return !text.empty() && text.size() <= 253 &&
+           all_of(text, [](char c) { return is_alphanumeric(c) || c == '-' || c == '.' || c == '_'; });
 }
 
 // Splits HOST, HOST:PORT or [IPV6]:PORT; `port` is empty where there is no colon. Null, or what is wrong.
@@ -110,7 +119,9 @@ inline result<endpoint> parse_http_url(std::string_view url, bool is_secure) {
     return out;
 }
 
-OJS_SHUTDOWN_INLINE result<endpoint> parse_url(std::string_view url, bool has_https) {
+// http://HOST[:PORT][/BASE] or unix:/PATH, and https:// where there is a stream for it. Errors: invalid_argument;
+// unsupported for https without one.
+inline result<endpoint> parse_url(std::string_view url, bool has_https) {
     if (url.substr(0, 5) == "unix:") return parse_unix_path(url);
     if (same_word(url.substr(0, 7), "http://")) return parse_http_url(url, false);
     const bool is_secure = same_word(url.substr(0, 8), "https://");
@@ -122,49 +133,6 @@ OJS_SHUTDOWN_INLINE result<endpoint> parse_url(std::string_view url, bool has_ht
                      "from ojs::transport, or a local TLS proxy"};
     }
     return error{errc::invalid_argument, 0, "the URL does not start with http:// or unix:/"};
-}
-
-OJS_SHUTDOWN_INLINE result<endpoint> parse_listen_address(std::string_view address) {
-    if (address.substr(0, 5) == "unix:") return parse_unix_path(address);
-    endpoint out;
-    std::string_view port = address;
-    if (address.find(':') == std::string_view::npos) {
-        out.host = "127.0.0.1";
-    } else if (address.front() == ':') {
-        out.host = "127.0.0.1";
-        port.remove_prefix(1);
-    } else if (const char* wrong = split_host_port(address, out.host, port)) {
-        return bad_address(address, wrong);
-    }
-    if (same_word(out.host, "localhost")) out.host = "127.0.0.1";
-    if (!is_ip(AF_INET, out.host) && !is_ip(AF_INET6, out.host)) {
-        return bad_address(address,
-                           "to listen takes PORT, IPV4:PORT, [IPV6]:PORT, localhost:PORT or unix:/PATH");
-    }
-    if (const char* wrong = parse_port(port, 0, out.port)) return bad_address(address, wrong);
-    out.name = host_port(out.host, out.port);
-    return out;
-}
-
-OJS_SHUTDOWN_INLINE bool is_local(const endpoint& where) noexcept {
-    if (!where.unix_path.empty()) return true;
-    in6_addr ip6{};
-    if (::inet_pton(AF_INET6, where.host.c_str(), &ip6) != 1) return where.host.compare(0, 4, "127.") == 0;
-    static constexpr unsigned char mapped_127[] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127};
-    return std::memcmp(&ip6, &in6addr_loopback, sizeof ip6) == 0 ||
-           std::memcmp(&ip6, mapped_127, sizeof mapped_127) == 0;
-}
-
-OJS_SHUTDOWN_INLINE bool is_fixed_host(std::string_view header) {
-    std::string host;
-    std::string_view port;
-    std::uint16_t number = 0;
-    if (split_host_port(header, host, port) != nullptr) return false;
-    if (!port.empty() && parse_port(port, 0, number) != nullptr) return false;
-    if (same_word(host, "localhost")) return true;
-    // Ways to this machine of which browsers do not know that they are: they leave out Sec-Fetch-Site.
-    if (host == "0.0.0.0" || (host.compare(0, 2, "::") == 0 && host != "::1")) return false;
-    return is_ip(AF_INET, host) || is_ip(AF_INET6, host);
 }
 
 }  // namespace detail

@@ -7,9 +7,11 @@
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/clock.ipp"
 #include "../../base/detail/proc.ipp"
-#include "../../net/detail/url.hpp"
+#include "../../host/container.hpp"
 #include "../../server/detail/http_routes.ipp"
+#include "../../server/detail/listen_address.ipp"
 #include "../../server/http_server.hpp"
+#include "../../worker/startup_findings.ipp"
 #include "../../worker/worker.hpp"
 #include "metrics.ipp"
 
@@ -265,6 +267,37 @@ class health_answers : public ref_counted {
     atomic<bool> ended_{false};
     atomic<int> drains_{0};
 };
+
+inline result<void> check_health(const worker_options& options) {
+    if (!is_visible_ascii(options.health_token)) {
+        return invalid("health_token (OJS_HEALTH_TOKEN) may hold visible ASCII characters only");
+    }
+    if (options.health_address.empty()) {
+        if (!options.health_control) return {};
+        return invalid(
+            "health_control (OJS_HEALTH_CONTROL) is on, but there is no health_address (OJS_HEALTH_ADDR)");
+    }
+    const result<endpoint> where = parse_listen_address(options.health_address);
+    if (!where) return invalid(cat({"health_address (OJS_HEALTH_ADDR): ", where.error().text}));
+    if (options.health_control && options.health_token.empty() && !is_local(*where)) {
+        return invalid(
+            cat({"health_control (OJS_HEALTH_CONTROL) without health_token (OJS_HEALTH_TOKEN) needs a "
+                 "health_address (OJS_HEALTH_ADDR) on loopback or unix:, not '",
+                 where->name, "'"}));
+    }
+    return {};
+}
+
+// A probe of the kubelet comes from outside of the pod's network.
+inline void check_kubernetes_health(const worker_options& options, const container_info& info,
+                                    std::vector<finding>& out) {
+    if (info.runtime != "kubernetes" || options.health_address.empty()) return;
+    const result<endpoint> where = parse_listen_address(options.health_address);
+    if (!where || !is_local(*where) || !where->unix_path.empty()) return;
+    out.push_back({severity::warning, "health-kubernetes",
+                   cat({"the pod's probes do not reach ", where->name, ", which is loopback"}),
+                   probe_advice});
+}
 
 // Listens on options.health_address. Sleeps while nobody asks.
 inline result<http_server> serve_health(const running_worker& worker, ref<health_answers> answers) {

@@ -5,7 +5,7 @@
 
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
-#include "../../net/detail/socket.hpp"
+#include "../../net/detail/socket.ipp"
 #include "../../net/http_message.ipp"
 #include "../draining_server.hpp"
 
@@ -70,7 +70,8 @@ inline http_response call_handler(const http_handler& handler, const http_reques
 }
 
 OJS_SHUTDOWN_INLINE bool is_abandoned(const http_request& request) noexcept {
-    return is_left(static_cast<const served_request&>(request).socket);
+    const ssize_t got = peek(static_cast<const served_request&>(request).socket);
+    return got == 0 || (got < 0 && !would_block(errno));
 }
 
 // Whether accept() failed for a reason that concerns that peer alone, or for a signal.

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "../../base/detail/text.hpp"
-#include "../../net/detail/url.hpp"
+#include "../../net/detail/url.ipp"
 #include "../../net/http_message.ipp"
 
 namespace ojs {
@@ -25,6 +25,20 @@ struct http_guard {
     std::string token;         // empty: guarded routes need none
     bool own_page = false;     // a page of this server's own may ask, as whoever opened it
 };
+
+// Whether a Host header holds an address or localhost, with or without a port: what nobody's DNS can point elsewhere. A
+// wildcard address, and one that hides an IPv4 address, does not count.
+inline bool is_fixed_host(std::string_view header) {
+    std::string host;
+    std::string_view port;
+    std::uint16_t number = 0;
+    if (split_host_port(header, host, port) != nullptr) return false;
+    if (!port.empty() && parse_port(port, 0, number) != nullptr) return false;
+    if (same_word(host, "localhost")) return true;
+    // Ways to this machine of which browsers do not know that they are: they leave out Sec-Fetch-Site.
+    if (host == "0.0.0.0" || (host.compare(0, 2, "::") == 0 && host != "::1")) return false;
+    return is_ip(AF_INET, host) || is_ip(AF_INET6, host);
+}
 
 // Whether two secrets are the same, in a time that depends on their lengths alone.
 inline bool same_secret(std::string_view given, std::string_view expected) noexcept {

@@ -8,9 +8,8 @@
 #include <unistd.h>
 
 #include "../../base/detail/fd.hpp"
-#include "../../net/detail/socket.hpp"
 #include "../../net/detail/socket.ipp"
-#include "../../net/detail/url.hpp"
+#include "listen_address.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -9,10 +9,10 @@
 #include "../../base/detail/fd.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
-#include "../../net/detail/http_parser.ipp"
-#include "../../net/detail/socket.hpp"
+#include "../../net/detail/socket.ipp"
 #include "../draining_server.hpp"
 #include "http_answer.ipp"
+#include "request_parser.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -24,14 +24,12 @@ inline constexpr auto overdue_interval = std::chrono::milliseconds(250);
 struct draining_context {
     http_handler handler;
     draining_server_options options;
-    // An http_server: each connection has a thread waiting, so it goes as soon as it can, also one that may yet send a request.
-    bool is_small = false;
+    bool is_small = false;         // an http_server: each connection has a thread, and goes as soon as it can
     atomic<bool> draining{false};  // readiness fails, and no connection stays open beyond its answer
     atomic<bool> refusing{false};  // counts begin: nothing new is accepted
-    atomic<bool> wants_place{
-        false};  // somebody waits for one, and nobody is idle: the next that would be is closed
-    atomic<std::size_t> in_hand{0};  // connections with a request that has begun and is not answered
-    atomic<std::size_t> late{0};     // connections that are told 503, should something come
+    atomic<bool> wants_place{false};  // somebody waits, nobody is idle: the next that would be is closed
+    atomic<std::size_t> in_hand{0};   // connections with a request that has begun and is not answered
+    atomic<std::size_t> late{0};      // connections that are told 503, should something come
     atomic<std::size_t> buffered{0};
     atomic<std::size_t> answered{0};  // since the drain began
     atomic<std::size_t> refused{0};
@@ -58,7 +56,7 @@ class server_connection final : public ref_counted {
     server_connection(unique_fd socket, draining_context& server)
         : socket_(std::move(socket)),
           server_(server),
-          parser_(http_parser::role::request, server.options.limits),
+          parser_(server.options.limits),
           idle_until_(deadline_after(server.options.idle_timeout)),
           deadline_(idle_until_) {}
     ~server_connection() override { forget_buffered(); }
@@ -100,6 +98,13 @@ class server_connection final : public ref_counted {
     }
     bool has_asked() const noexcept { return !is_fresh_.load(); }
     bool is_idle() const noexcept { return state_.load() == state::idle; }
+    // As far as its client can tell, who may have the answer before the thread that sends it goes on.
+    bool is_done() const noexcept { return state_.load() == state::sending || (is_idle() && has_asked()); }
+    // At once, or when it is idle.
+    void leave_soon() noexcept {
+        leaves_.store(true);
+        leave_if_idle();
+    }
     // Since when it has had nothing to do, or its client has kept it waiting; max(): the handler has it, or it is being closed.
     time_point waits_since() const noexcept {
         const state now = state_.load();
@@ -120,7 +125,8 @@ class server_connection final : public ref_counted {
             case state::writing:
             case state::lingering: ::shutdown(socket_.get(), SHUT_RDWR); break;
             case state::leaving:
-            case state::answering: break;
+            case state::answering:
+            case state::sending: break;
         }
         return now + overdue_interval;
     }
@@ -147,7 +153,7 @@ class server_connection final : public ref_counted {
     bool cut() noexcept {
         const state now = state_.load();
         ::shutdown(socket_.get(), SHUT_RDWR);
-        return now == state::reading || now == state::answering || now == state::writing;
+        return now >= state::reading && now != state::lingering;
     }
 
     std::size_t place = 0;  // in that list
@@ -159,7 +165,8 @@ class server_connection final : public ref_counted {
         // From here on a request is in hand.
         reading,
         answering,  // the handler has it
-        writing,
+        sending,
+        writing,   // what the peer was too slow to take at once
         lingering  // answered, and closed but for what the peer may still send
     };
 
@@ -218,7 +225,7 @@ class server_connection final : public ref_counted {
         state_.store(state::idle);
         // A drain that began meanwhile, or who waits for a place, may have found it busy. Before it leaves the hand, or the
         // drain may be over in between.
-        if (has_asked() && (server_.refusing.load() || server_.takes_place())) notice_drain();
+        if (has_asked() && (server_.refusing.load() || gives_place())) notice_drain();
         leave_hand();
         return next::read;
     }
@@ -239,10 +246,10 @@ class server_connection final : public ref_counted {
             is_late ? busy("this server is going away") : call_handler(std::move(parser_.message()));
         if (made.drop) return next::close;
         if (server_.draining.load()) (is_late ? server_.refused : server_.answered).fetch_add(1);
-        const bool gives_place = server_.takes_place();
-        const bool stays = keeps_alive && !server_.draining.load() && !gives_place &&
+        const bool makes_room = gives_place();
+        const bool stays = keeps_alive && !server_.draining.load() && !makes_room &&
                            !has_list_word(made.headers, "Connection", "close");
-        lingers_ = parser_.has_surplus() || !(server_.is_small || gives_place);
+        lingers_ = parser_.has_surplus() || !(server_.is_small || makes_room);
         return send(compose_answer(made, is_head, !stays), !stays);
     }
     next refuse(const http_response& made) {
@@ -255,13 +262,13 @@ class server_connection final : public ref_counted {
     next send(std::string text, bool closes) {
         // Before the answer is on its way, which may take as long as the peer pleases. What follows on a connection that closes
         // is not read.
-        if (closes) parser_ = http_parser(http_parser::role::request, server_.options.limits);
+        if (closes) parser_ = request_parser(server_.options.limits);
         parser_.begin();
         forget_buffered();
         out_ = std::move(text);
         sent_ = 0;
         closes_ = closes;
-        move_to(state::writing, server_.options.request_timeout);
+        move_to(state::sending, server_.options.request_timeout);
         return send_rest();
     }
     next send_rest() {
@@ -271,6 +278,7 @@ class server_connection final : public ref_counted {
             if (sent >= 0) {
                 sent_ += static_cast<std::size_t>(sent);
             } else if (would_block(errno)) {
+                state_.store(state::writing);
                 if (buffered_ == 0) buffer(out_.size());
                 return next::write;
             } else if (errno != EINTR) {
@@ -293,7 +301,6 @@ class server_connection final : public ref_counted {
             return linger();
         }
         told_to_continue_ = false;
-        since_.store(steady_clock::now());
         idle_until_ = deadline_after(server_.options.idle_timeout);
         if (!parser_.has_surplus()) return pause();
         move_to(state::reading, server_.options.request_timeout);
@@ -320,6 +327,7 @@ class server_connection final : public ref_counted {
         out.headers.push_back({"Retry-After", cat({server_.options.retry_after.count()})});
         return out;
     }
+    bool gives_place() noexcept { return leaves_.load() || server_.takes_place(); }
     bool is_full() const noexcept { return server_.buffered.load() > server_.options.max_buffered; }
     bool is_readiness(std::string_view target) const noexcept {
         const std::string& path = server_.options.readiness_path;
@@ -345,7 +353,7 @@ class server_connection final : public ref_counted {
 
     unique_fd socket_;
     draining_context& server_;
-    http_parser parser_;
+    request_parser parser_;
     std::string out_;
     std::size_t sent_ = 0;
     std::size_t buffered_ = 0;
@@ -358,6 +366,7 @@ class server_connection final : public ref_counted {
     atomic<bool> is_fresh_{true};  // nothing has ever come
     atomic<bool> is_late_{false};  // its request will come too late
     atomic<bool> timed_out_{false};
+    atomic<bool> leaves_{false};  // for who waits for a place
     atomic<time_point> since_{steady_clock::now()};
     atomic<time_point> deadline_;
 };

@@ -190,7 +190,7 @@ class active_job : public ref_counted {
     }
     bool began() const noexcept { return began_.load(memory_order::relaxed); }
     outcome call_handler(worker_context& worker) {
-        job_context context(worker, *this);
+        job_context context(worker, *this, job);
         const cancellable on(true);
         return handler->call(context);
     }

@@ -64,14 +64,13 @@ class http_transport : public transport {
     struct form_choice {
         const char* operation;
         int count;                                        // of its forms, from 0, the one we like best
-        std::string_view (*dropped)(int form);            // what it does not say
+        std::string_view dropped[3];                      // what each does not say
         detail::atomic<int> in_use{0};                    // that the backend takes
         detail::atomic<steady_clock::rep> full_again{0};  // when the first one is tried again
     };
     using body_maker = function<std::string(int form)>;
     result<http_response> send(const char* method, std::string_view route, std::string body,
                                const http_call& call);
-    result<http_response> post(std::string_view route, std::string body, const http_call& call);
     result<void> tell_registrar(const char* method, const std::string& path, std::string body,
                                 time_point deadline);
     result<settled> read_missing(const std::string& job_id, const http_response& missing,

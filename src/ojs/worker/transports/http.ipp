@@ -14,10 +14,8 @@ inline std::string path_segment(std::string_view text) {
     static const char digits[] = "0123456789ABCDEF";
     std::string out;
     for (const char c : text) {
-        const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                           c == '-' || c == '_';
         const auto byte = static_cast<unsigned char>(c);
-        if (plain) {
+        if (is_alphanumeric(c) || c == '-' || c == '_') {
             out += c;
         } else {
             out += {'%', digits[byte >> 4U], digits[byte & 0xfU]};
@@ -32,17 +30,6 @@ inline std::string job_route(const std::string& job_id, std::string_view of_job 
 inline constexpr std::string_view fetch_route = "/workers/fetch";
 inline constexpr std::string_view checkpoint_route_name = "/jobs/{id}/checkpoint";  // for texts
 
-// What a form does not say, for the log.
-inline std::string_view dropped_of_beat(int form) noexcept {
-    static constexpr std::string_view texts[] = {
-        "", "active_jobs in its usual form",
-        "state, active_job_ids, active_job_count, hostname, pid, queues, concurrency, labels, started_at"};
-    return texts[form];
-}
-inline std::string_view dropped_of_fail(int form) noexcept {
-    return form == 0 ? "" : "error.type, requeue, meta.checkpoint; error.code is in details.error_class";
-}
-
 inline error no_checkpoint_route() {
     return {errc::unsupported, 0, "the backend has no route for checkpoints"};
 }
@@ -52,8 +39,13 @@ inline error no_checkpoint_route() {
 OJS_SHUTDOWN_INLINE http_transport::http_transport(http_client client, http_transport_options options)
     : client_(std::move(client)),
       options_(std::move(options)),
-      beat_form_{"heartbeat", 3, detail::dropped_of_beat},
-      fail_form_{"nack", 2, detail::dropped_of_fail} {}
+      beat_form_{"heartbeat",
+                 3,
+                 {"", "active_jobs in its usual form",
+                  "state, active_job_ids, active_job_count, hostname, pid, queues, concurrency, labels, "
+                  "started_at"}},
+      fail_form_{
+          "nack", 2, {"", "error.type, requeue, meta.checkpoint; error.code is in details.error_class"}} {}
 OJS_SHUTDOWN_INLINE http_transport::~http_transport() = default;
 
 OJS_SHUTDOWN_INLINE result<http_client> http_transport::make_client(std::string_view url,
@@ -62,11 +54,6 @@ OJS_SHUTDOWN_INLINE result<http_client> http_transport::make_client(std::string_
     options.headers.push_back({"Accept", "application/openjobspec+json"});
     options.headers.push_back({"OJS-Version", "1.0"});
     return http_client::create(url, std::move(options));
-}
-
-OJS_SHUTDOWN_INLINE result<http_response> http_transport::post(std::string_view route, std::string body,
-                                                               const http_call& call) {
-    return send("POST", route, std::move(body), call);
 }
 
 OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(const char* method, std::string_view route,
@@ -103,7 +90,7 @@ OJS_SHUTDOWN_INLINE void http_transport::keep_form(form_choice& form, int before
     if (taken == before || !(taken < before ? success : answers_request)) return;
     if (!form.in_use.compare_exchange_strong(before, taken)) return;
     form.full_again.store(deadline_after(options_.form_retry).time_since_epoch().count());
-    if (options_.on_form_change) options_.on_form_change(form.operation, form.dropped(taken), why);
+    if (options_.on_form_change) options_.on_form_change(form.operation, form.dropped[taken], why);
 }
 
 // Tries forms until the backend does not refuse one as such: the one in use and the others from the first on; where the
@@ -120,7 +107,7 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_in_form(form_choi
     error refused;
     for (const int each : order) {
         if (each >= form.count || (tried >> each & 1U) != 0) continue;
-        result<http_response> answer = post(route, body(each), call);
+        result<http_response> answer = send("POST", route, body(each), call);
         const bool refuses = answer && detail::refuses_form(*answer);
         if (answer && !refuses) keep_form(form, in_use, each, answer->status, refused);
         if (!refuses) return answer;
@@ -133,7 +120,7 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_in_form(form_choi
 
 OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_request& request,
                                                                    time_point deadline) {
-    const result<http_response> answer = post(detail::fetch_route, detail::fetch_body(request),
+    const result<http_response> answer = send("POST", detail::fetch_route, detail::fetch_body(request),
                                               {deadline, resend::if_unsent, request.still_wanted});
     if (!answer && answer.error().code == errc::bad_answer)
         return detail::refused_answer(answer.error().text);
@@ -147,7 +134,7 @@ OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_r
 OJS_SHUTDOWN_INLINE result<settled> http_transport::ack(const ack_request& request, time_point deadline) {
     constexpr std::string_view route = "/workers/ack";
     const result<http_response> answer =
-        post(route, detail::ack_body(request), {deadline, resend::always, nullptr});
+        send("POST", route, detail::ack_body(request), {deadline, resend::always, nullptr});
     return detail::read_settled(route, answer);
 }
 
@@ -156,7 +143,7 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::fail(const fail_request& req
     const http_call call = {deadline, resend::always, nullptr};
     const bool in_full = request.requeue || fail_form_.in_use.load(detail::memory_order::relaxed) == 0;
     if (!request.checkpoint_json.empty() && in_full) {
-        const result<http_response> whole = post(route, detail::fail_body(request, true), call);
+        const result<http_response> whole = send("POST", route, detail::fail_body(request, true), call);
         if (!whole || !detail::refuses_form(*whole)) return detail::read_settled(route, whole);
         // It may be this one checkpoint that is refused: nothing follows for other FAILs.
     }

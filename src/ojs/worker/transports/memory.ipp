@@ -16,6 +16,10 @@ struct memory_node : ref_counted {
     memory_job job;
     std::uint64_t number = 0;
     memory_node* next = nullptr;  // in the line it stands in: of a queue, or of the settled ones
+
+    void keep_checkpoint(const std::string& json) {
+        job.job.meta_json = with_raw_member(job.job.meta_json, "checkpoint", json);
+    }
 };
 
 // Jobs in line; each stands in one line at most.
@@ -61,11 +65,10 @@ class memory_queue : public ref_counted {
     }
     // Claims the oldest available ones of a queue, up to `count` in `claimed`.
     void claim(const std::string& queue, std::size_t count, std::vector<job>& claimed) {
-        memory_line* const waiting = find_line(queue);
-        while (waiting != nullptr && waiting->first != nullptr && claimed.size() < count) {
-            if (!insist([&] { claimed.push_back(waiting->first->job.job); }))
-                return;  // the job stays pending
-            memory_job& next = waiting->take_first()->job;
+        memory_line& waiting = line_of(queue);
+        while (waiting.first != nullptr && claimed.size() < count) {
+            if (!insist([&] { claimed.push_back(waiting.first->job.job); })) return;  // the job stays pending
+            memory_job& next = waiting.take_first()->job;
             next.state = "active";
             claimed.back().attempt = ++next.job.attempt;
         }
@@ -116,14 +119,10 @@ class memory_queue : public ref_counted {
         const std::size_t place = first_not_before(0, nodes_.size(), is_before);
         return place < nodes_.size() && nodes_[place]->number == number ? nodes_[place].get() : nullptr;
     }
-    memory_line* find_line(const std::string& queue) noexcept {
-        for (queue_line& each : lines_) {
-            if (each.queue == queue) return &each.line;
-        }
-        return nullptr;
-    }
     memory_line& line_of(const std::string& queue) {
-        if (memory_line* const known = find_line(queue)) return *known;
+        for (queue_line& each : lines_) {
+            if (each.queue == queue) return each.line;
+        }
         lines_.push_back({queue, {}});
         return lines_.back().line;
     }
@@ -198,9 +197,7 @@ OJS_SHUTDOWN_INLINE result<settled> memory_transport::fail(const fail_request& r
     if (found == nullptr) return settled::gone;
     if (request.requeue) --found->job.job.attempt;
     found->job.error = request.error;
-    if (!request.checkpoint_json.empty())
-        found->job.job.meta_json =
-            detail::with_raw_member(found->job.job.meta_json, "checkpoint", request.checkpoint_json);
+    if (!request.checkpoint_json.empty()) found->keep_checkpoint(request.checkpoint_json);
     ++found->job.settlements;
     if (request.requeue ||
         (request.error.retryable && found->job.job.attempt < found->job.job.max_attempts)) {
@@ -216,8 +213,7 @@ OJS_SHUTDOWN_INLINE result<settled> memory_transport::save_checkpoint(const chec
     const detail::lock_guard held(queue_->guard);
     detail::memory_node* const found = queue_->find_active(request.job_id);
     if (found == nullptr) return settled::gone;
-    found->job.job.meta_json =
-        detail::with_raw_member(found->job.job.meta_json, "checkpoint", request.state_json);
+    found->keep_checkpoint(request.state_json);
     return settled::accepted;
 }
 

@@ -35,10 +35,9 @@ inline errc status_meaning(int status) noexcept {
 inline std::string api_error_code(const http_response& answer) {
     std::string code;
     if (!raw_string(raw_member(raw_member(answer.body, "error"), "code"), code)) return {};
-    const bool plain = code.size() <= 64 && code.find_first_not_of(
-                                                "abcdefghijklmnopqrstuvwxyz"
-                                                "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                                "0123456789_.-") == std::string::npos;
+    const bool plain = code.size() <= 64 && all_of(code, [](char c) {
+                           return is_alphanumeric(c) || c == '_' || c == '.' || c == '-';
+                       });
     return plain ? code : std::string();
 }
 
