@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <ojs_launcher.hpp>
+#include <ojs_operating.hpp>
 #include <ojs_spool.hpp>
 #include <string>
 #include <string_view>

@@ -64,11 +64,8 @@ inline bool has_list_word(const http_headers& headers, std::string_view name,
                           std::string_view word) noexcept {
     for (const http_header& header : headers) {
         if (!same_word(header.name, name)) continue;
-        std::string_view rest = header.value;
-        while (!rest.empty()) {
-            const std::size_t comma = rest.find(',');
-            if (same_word(trim_blanks(rest.substr(0, comma)), word)) return true;
-            rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
+        for (std::string_view rest = header.value; !rest.empty();) {
+            if (same_word(trim_blanks(next_part(rest, ",")), word)) return true;
         }
     }
     return false;

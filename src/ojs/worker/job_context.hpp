@@ -67,8 +67,9 @@ class active_job;
 class worker_context;
 result<std::string_view> argument_source(std::string_view args_json, std::size_t index);
 error argument_error(std::size_t index, const error& why);
-result<std::string> string_argument(const std::string& args_json, std::size_t index);
-result<bool> bool_argument(const std::string& args_json, std::size_t index);
+// The string that `json` writes, or else `json` itself.
+std::string string_or_json(std::string_view json);
+result<bool> bool_argument(std::string_view source, std::size_t index);
 
 // A whole number from `min` to `max`, as 64 bits in two's complement.
 struct whole_range {
@@ -76,9 +77,9 @@ struct whole_range {
     std::uint64_t max;
     int bits;
 };
-result<std::uint64_t> whole_argument(const std::string& args_json, std::size_t index, whole_range wanted);
+result<std::uint64_t> whole_argument(std::string_view source, std::size_t index, whole_range wanted);
 // From -largest to largest.
-result<double> real_argument(const std::string& args_json, std::size_t index, double largest);
+result<double> real_argument(std::string_view source, std::size_t index, double largest);
 
 template <class T, class... Others>
 inline constexpr bool one_of = (std::is_same_v<T, Others> || ...);
@@ -111,23 +112,23 @@ class job_context {
     template <class T>
     result<T> arg(std::size_t index) const {
         using limits = std::numeric_limits<T>;
+        const result<std::string_view> source = detail::argument_source(args_json(), index);
+        if (!source) return source.error();
         if constexpr (std::is_same_v<T, std::string>) {
-            return detail::string_argument(args_json(), index);
+            return detail::string_or_json(*source);
         } else if constexpr (std::is_same_v<T, bool>) {
-            return detail::bool_argument(args_json(), index);
+            return detail::bool_argument(*source, index);
         } else if constexpr (detail::is_whole<T>) {
             const result<std::uint64_t> found = detail::whole_argument(
-                args_json(), index, {limits::min(), limits::max(), limits::digits + limits::is_signed});
+                *source, index, {limits::min(), limits::max(), limits::digits + limits::is_signed});
             return found ? result<T>(static_cast<T>(*found)) : result<T>(found.error());
         } else if constexpr (detail::is_real<T>) {
             constexpr bool small = std::is_same_v<T, float>;
             const result<double> found = detail::real_argument(
-                args_json(), index,
+                *source, index,
                 small ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max());
             return found ? result<T>(static_cast<T>(*found)) : result<T>(found.error());
         } else if constexpr (detail::is_picojson<T, picojson::value>) {
-            const result<std::string_view> source = detail::argument_source(args_json(), index);
-            if (!source) return source.error();
             const result<T> found = detail::read_picojson<T>(*source);
             return found ? found : result<T>(detail::argument_error(index, found.error()));
         } else {

@@ -24,22 +24,18 @@ inline error wrong_type(std::size_t index, std::string_view wanted) {
     return {errc::invalid_argument, 0, cat({"argument ", index, " is not ", wanted})};
 }
 
-OJS_SHUTDOWN_INLINE result<std::string> string_argument(const std::string& args_json, std::size_t index) {
-    const result<std::string_view> source = argument_source(args_json, index);
-    if (!source) return source.error();
+OJS_SHUTDOWN_INLINE std::string string_or_json(std::string_view json) {
     std::string text;
-    return raw_string(*source, text) ? text : std::string(*source);
+    return raw_string(json, text) ? text : std::string(json);
 }
 
-OJS_SHUTDOWN_INLINE result<std::uint64_t> whole_argument(const std::string& args_json, std::size_t index,
+OJS_SHUTDOWN_INLINE result<std::uint64_t> whole_argument(std::string_view source, std::size_t index,
                                                          whole_range wanted) {
-    const result<std::string_view> source = argument_source(args_json, index);
-    if (!source) return source.error();
     // From the text, not from a double, which is exact only up to 2^53.
-    const bool negative = source->front() == '-';
+    const bool negative = source.front() == '-';
     const std::uint64_t largest = negative ? 0 - static_cast<std::uint64_t>(wanted.min) : wanted.max;
     std::uint64_t magnitude = 0;
-    if (!parse_number(source->substr(negative ? 1 : 0), largest, magnitude)) {
+    if (!parse_number(source.substr(negative ? 1 : 0), largest, magnitude)) {
         return wrong_type(
             index, cat({"a whole number of ", wanted.bits, " bits, from ", static_cast<long long>(wanted.min),
                         " to ", static_cast<unsigned long long>(wanted.max)}));
@@ -47,22 +43,17 @@ OJS_SHUTDOWN_INLINE result<std::uint64_t> whole_argument(const std::string& args
     return negative ? 0 - magnitude : magnitude;
 }
 
-OJS_SHUTDOWN_INLINE result<double> real_argument(const std::string& args_json, std::size_t index,
-                                                 double largest) {
-    const result<std::string_view> source = argument_source(args_json, index);
-    if (!source) return source.error();
+OJS_SHUTDOWN_INLINE result<double> real_argument(std::string_view source, std::size_t index, double largest) {
     double number = 0;
-    if (!json_number(*source, number)) return wrong_type(index, "a number");
+    if (!json_number(source, number)) return wrong_type(index, "a number");
     if (number < -largest || number > largest)
         return wrong_type(index, "a number that a float can hold, from -3.4e38 to 3.4e38");
     return number;
 }
 
-OJS_SHUTDOWN_INLINE result<bool> bool_argument(const std::string& args_json, std::size_t index) {
-    const result<std::string_view> source = argument_source(args_json, index);
-    if (!source) return source.error();
-    if (*source != "true" && *source != "false") return wrong_type(index, "true or false");
-    return *source == "true";
+OJS_SHUTDOWN_INLINE result<bool> bool_argument(std::string_view source, std::size_t index) {
+    if (source != "true" && source != "false") return wrong_type(index, "true or false");
+    return source == "true";
 }
 
 // ---- checkpoints ----
@@ -135,9 +126,7 @@ inline void find_checkpoint(worker_context& worker, active_job& job) {
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE std::string job_context::meta(std::string_view key) const {
-    const std::string_view source = detail::raw_member(job_.job.meta_json, key);
-    std::string text;
-    return detail::raw_string(source, text) ? text : std::string(source);
+    return detail::string_or_json(detail::raw_member(job_.job.meta_json, key));
 }
 
 OJS_SHUTDOWN_INLINE bool job_context::stop_requested() const noexcept {

@@ -20,15 +20,12 @@ namespace detail {
 
 // "worker_" and a UUIDv7: unique, and sortable by start time.
 inline std::string make_worker_id() {
-    const auto millis = static_cast<std::uint64_t>(wall_clock_ms());
-    const std::uint64_t random[2] = {random_number(), random_number()};
+    const auto millis = static_cast<unsigned long long>(wall_clock_ms());
+    const unsigned long long random[] = {random_number(), random_number()};
     char text[64];
-    std::snprintf(text, sizeof text, "worker_%08llx-%04llx-7%03llx-%04llx-%012llx",
-                  static_cast<unsigned long long>(millis >> 16 & 0xffffffff),
-                  static_cast<unsigned long long>(millis & 0xffff),
-                  static_cast<unsigned long long>(random[0] & 0xfff),
-                  static_cast<unsigned long long>((random[0] >> 16 & 0x3fff) | 0x8000),
-                  static_cast<unsigned long long>(random[1] & 0xffffffffffff));
+    std::snprintf(text, sizeof text, "worker_%08llx-%04llx-7%03llx-%04llx-%012llx", millis >> 16 & 0xffffffff,
+                  millis & 0xffff, random[0] & 0xfff, (random[0] >> 16 & 0x3fff) | 0x8000,
+                  random[1] & 0xffffffffffff);
     return text;
 }
 

@@ -55,6 +55,13 @@ std::string printable(std::string_view text, std::size_t max = 200);
 
 // Without leading and trailing `blanks`.
 std::string_view trim_blanks(std::string_view text, const char* blanks = " \t") noexcept;
+// What comes before the first of these characters, which is taken off with it.
+inline std::string_view next_part(std::string_view& text, std::string_view separators) noexcept {
+    const std::size_t end = text.find_first_of(separators);
+    const std::string_view out = text.substr(0, end);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    return out;
+}
 
 // Takes one character off the front: itself, or U+FFFD for a byte that belongs to none.
 std::string_view take_utf8(std::string_view& text) noexcept;

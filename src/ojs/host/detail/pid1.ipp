@@ -29,13 +29,6 @@ inline constexpr program_rule program_rules[] = {
     {"sh bash dash ash zsh ksh ksh93 mksh yash fish csh tcsh", pid1_kind::shell},
 };
 
-inline std::string_view next_part(std::string_view& text, std::string_view separators) {
-    const std::size_t end = text.find_first_of(separators);
-    const std::string_view out = text.substr(0, end);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    return out;
-}
-
 inline bool starts_with(std::string_view text, std::string_view start) {
     return text.substr(0, start.size()) == start;
 }
