@@ -1,4 +1,8 @@
 // ojs_coordinator.hpp: reports readiness to a launcher and answers its requests to drain and stop. [RFC-041]
+//
+//     ojs::lifecycle life;
+//     ojs::worker worker(*options, life);
+//     auto coordinator = ojs::shutdown_coordinator::start_for(worker, life);
 #ifndef OJS_SHUTDOWN_COORDINATOR_HPP
 #define OJS_SHUTDOWN_COORDINATOR_HPP
 

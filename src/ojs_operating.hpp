@@ -1,4 +1,6 @@
-// ojs_operating.hpp: probes, metrics, control, systemd, a doctor and stacks of stuck jobs, for whoever operates a worker.
+// ojs_operating.hpp: probes, metrics, control, systemd, a doctor, and stacks of stuck jobs.
+//
+//     options->parts.add(ojs::operating());  // before the worker is made; OJS_HEALTH_ADDR=:8081
 #ifndef OJS_SHUTDOWN_OPERATING_HPP
 #define OJS_SHUTDOWN_OPERATING_HPP
 

@@ -1,4 +1,10 @@
 // ojs_process.hpp: starts a program in a process group of its own, and ends it with all that it started.
+//
+//     ojs::child_options options;
+//     options.command = {"ffmpeg", "-i", in, out};
+//     auto child = ojs::child_process::start(options);
+//     if (!child) return child.error();  // why exec() failed
+//     auto end = child->wait_until(ojs::time_point::max(), token);
 #ifndef OJS_SHUTDOWN_PROCESS_HPP
 #define OJS_SHUTDOWN_PROCESS_HPP
 

@@ -1,4 +1,8 @@
 // ojs_river.hpp: River's queue in PostgreSQL, by libpq; link with -lpq.
+//
+//     auto river = ojs::river_transport::create("postgres://localhost/app");
+//     if (!river) return ojs::report_usage(river.error());
+//     ojs::worker worker(*options, **river);
 #ifndef OJS_SHUTDOWN_RIVER_HPP
 #define OJS_SHUTDOWN_RIVER_HPP
 

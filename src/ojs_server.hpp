@@ -1,4 +1,7 @@
 // ojs_server.hpp: an HTTP/1.1 server for many connections that finishes every accepted request before it stops.
+//
+//     auto server = ojs::draining_server::start(":8080", handler);  // http_response(const http_request&)
+//     if (server) server->drain({ojs::deadline_after(std::chrono::seconds(20))});
 #ifndef OJS_SHUTDOWN_SERVER_HPP
 #define OJS_SHUTDOWN_SERVER_HPP
 

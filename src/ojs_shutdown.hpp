@@ -106,7 +106,6 @@
 #include "ojs/net/http_client.ipp"
 #include "ojs/net/json_view.ipp"
 
-#include "ojs/worker/engine/verdict.ipp"
 #include "ojs/worker/engine/active_job.ipp"
 #include "ojs/worker/engine/beat_schedule.ipp"
 #include "ojs/worker/engine/parts.ipp"

@@ -1,4 +1,6 @@
 // ojs_spool.hpp: a directory as the queue of any number of workers; no server is needed. [Spot]
+//
+//     options->transports.add(ojs::spool());  // before the worker is made; OJS_URL=spool:DIR
 #ifndef OJS_SHUTDOWN_SPOOL_HPP
 #define OJS_SHUTDOWN_SPOOL_HPP
 

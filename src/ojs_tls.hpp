@@ -1,4 +1,8 @@
 // ojs_tls.hpp: https:// by OpenSSL 3; link with -lssl -lcrypto.
+//
+//     auto tls = ojs::tls_openssl();
+//     if (!tls) return ojs::report_usage(tls.error());
+//     options->https_stream = *tls;  // before the worker is made; OJS_URL=https://HOST
 #ifndef OJS_SHUTDOWN_TLS_HPP
 #define OJS_SHUTDOWN_TLS_HPP
 

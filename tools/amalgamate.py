@@ -16,6 +16,7 @@ import hashlib
 import posixpath
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 # Each header: the rooms that go into it, from the lowest, and the headers it includes.
@@ -333,8 +334,9 @@ def tidy(lines):
     return text.strip("\n").split("\n")
 
 
-def amalgamate(tree, product=MAIN, rooms=None, picojson=None):
-    """The text of one header. A pure function of its inputs: no time, no path, no commit."""
+def amalgamate(tree, product=MAIN, rooms=None, picojson=None, merged=()):
+    """The text of one header, which is one of those that are `merged` into a file, if there are any. A pure function of
+    its inputs: no time, no path, no commit."""
     template = tree.templates[product]
     chosen = choose(tree, rooms)
     names = [name for _, name in template.order if name in chosen]
@@ -343,14 +345,14 @@ def amalgamate(tree, product=MAIN, rooms=None, picojson=None):
         subset = None if rooms is None else "0x" + digest(template, tree, names, None)[:8]
         lines = tell_apart(lines, subset)
     bundled = bundle(picojson) if picojson is not None else []
-    return "\n".join(banner(tree, template, names, rooms, picojson) + [""] + bundled + lines) + "\n"
+    return "\n".join(banner(tree, template, names, rooms, picojson, merged) + [""] + bundled + lines) + "\n"
 
 
 def merge(tree, products, picojson):
     """The main header and these extensions, with all that they need, as one file."""
     check_tree(tree)
     chosen = [each for each in closure(products) if each in tree.templates]
-    texts = [amalgamate(tree, each, None, picojson if each == MAIN else None) for each in chosen]
+    texts = [amalgamate(tree, each, None, picojson if each == MAIN else None, chosen) for each in chosen]
     included = re.compile(r'#include "ojs_\w+\.hpp".*\n')
     return texts[0] + "".join("\n" + included.sub("", text) for text in texts[1:])
 
@@ -471,7 +473,14 @@ CORE_USE = """\
     if (signals) signals->wait();                     // SIGTERM, SIGINT, SIGTSTP or SIGCONT"""
 
 
-def banner(tree, template, names, rooms, picojson):
+EXTENSIONS = [
+    "Extensions, each an ojs_NAME.hpp of its own: operating (probes, metrics, systemd), spool (a",
+    "directory as the queue), server, process, coordinator, launcher, tls, river.",
+    "",
+]
+
+
+def banner(tree, template, names, rooms, picojson, merged):
     """The first screen of a header: all that a stranger needs to use it and to find things in it."""
     generated = [
         "",
@@ -482,7 +491,9 @@ def banner(tree, template, names, rooms, picojson):
         "",
     ]
     if template.product == MAIN:
-        text = main_banner(tree, names, generated)
+        text = main_banner(tree, names, generated, merged)
+    elif merged:
+        text = [*template.comment(), ""]
     else:
         text = extension_banner(tree, template, generated)
     listed = [name for name in names if name.endswith(".hpp") and not tree.parts[name].internal]
@@ -496,25 +507,25 @@ def banner(tree, template, names, rooms, picojson):
     return lines
 
 
-def main_banner(tree, names, generated):
+def main_banner(tree, names, generated, merged):
+    extensions = [f"ojs_{each}.hpp" for each in merged if each != MAIN]
+    has_worker = "worker/worker.hpp" in names
     return [
         f"ojs_shutdown.hpp {tree.version()}: stop a worker process without losing work.",
         "On SIGTERM it stops taking jobs, lets those in flight finish, reports every one, and exits.",
         "C++17, POSIX, one header.",
+        *(wrap("With these extensions in it: " + ", ".join(extensions)) if extensions else []),
         *generated,
-        'Use: copy this file into your project, include it, compile with -std=c++17 -pthread.',
+        "Use: copy this file into your project, include it, compile with -std=c++17 -pthread.",
         "",
-        *(WORKER_USE if "worker/worker.hpp" in names else CORE_USE).split("\n"),
+        *(WORKER_USE if has_worker else CORE_USE).split("\n"),
         "",
-        "That is all. To compile the definitions only once, give -DOJS_SHUTDOWN_SEPARATE=1 to every file,",
-        "and let exactly one of them say",
+        "To compile the definitions only once, define OJS_SHUTDOWN_SEPARATE=1 for every file, and in exactly",
+        "one of them OJS_SHUTDOWN_IMPLEMENTATION=1 as well, before it includes this header.",
         "",
-        "    #define OJS_SHUTDOWN_IMPLEMENTATION 1",
-        '    #include "ojs_shutdown.hpp"',
-        "",
+        *(EXTENSIONS if has_worker and not extensions else []),
         "Where everything lives: search for '==== core/' or '==== core/lifecycle'; definitions (.ipp) come",
-        "last; what is in detail/, engine/ and http/ is not for users."
-        + (" Begin with worker/worker." if "worker/worker.hpp" in names else ""),
+        "last; what is in detail/, engine/ and http/ is not for users." + (" Begin with worker/worker." if has_worker else ""),
     ]
 
 
@@ -522,11 +533,17 @@ def extension_banner(tree, template, generated):
     needs = [f"ojs_{each}.hpp" for each in closure(PRODUCTS[template.product][1])]
     return [
         *template.comment(),
-        f"Version {tree.version()}, an extension of {', '.join(needs)}: copy all into one folder, and include this one.",
+        "",
+        f"Version {tree.version()}, an extension of ojs_shutdown.hpp. Copy it next to these, of the same version:",
+        *wrap(", ".join(needs)),
         *generated,
-        "With -DOJS_SHUTDOWN_SEPARATE=1, the file that says OJS_SHUTDOWN_IMPLEMENTATION includes this as well.",
+        "Separate form: the file that defines OJS_SHUTDOWN_IMPLEMENTATION includes this header too.",
         "",
     ]
+
+
+def wrap(text):
+    return textwrap.wrap(text, FIRST_SCREEN - len("// "))
 
 
 def digest(template, tree, names, picojson):
@@ -578,7 +595,7 @@ def parse_arguments(arguments):
     options.modules = options.modules.split(",") if options.modules is not None else None
     options.extras = options.extras.split(",") if options.extras is not None else []
     if options.all:
-        options.extras = [each for each in extensions if each not in ADAPTERS]
+        options.extras += [each for each in extensions if each not in ADAPTERS + options.extras]
     if options.modules is not None and options.extras:
         parser.error("--modules makes a header smaller, --with and --all make it larger: give one of them")
     if (options.modules is not None or options.extras or options.bundle_picojson) and not options.output:

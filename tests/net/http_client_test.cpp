@@ -4,7 +4,6 @@
 #include <stdexcept>
 #include <string>
 
-
 #include "raw_peer.hpp"
 
 using namespace ojs;

@@ -6,10 +6,10 @@
 #include <memory>
 #include <thread>
 
-#include "worker/busy_worker.hpp"
 #include "files.hpp"
 #include "raw_peer.hpp"
 #include "text.hpp"
+#include "worker/busy_worker.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;

@@ -249,6 +249,19 @@ class ExtensionTest(AmalgamateTest):
             for name in (*FILES, "server/server.hpp", "server/server.ipp"):
                 self.assertEqual(text.count(f"// ==== {name} ===="), 1, name)
 
+    def test_one_file_says_what_is_in_it(self):
+        text = self.header("--with", "server")
+        self.assertIn("// With these extensions in it: ojs_server.hpp\n", text.split("#ifndef")[0])
+        self.assertNotIn("Copy it next to", text)
+
+    def test_all_and_one_that_wants_a_library(self):
+        self.write("src/ojs_tls.hpp", SERVER.replace("server", "tls").replace("SERVER", "TLS"))
+        self.write("src/ojs/tls/tls.hpp", "// tls: encrypts.\nint encrypt();\n")
+        self.write("src/ojs/tls/tls.ipp", "int encrypt() { return 5; }\n")
+        self.assertNotIn("encrypt", self.header("--all"))
+        self.assertIn("int serve() {", self.header("--all", "--with", "tls"))
+        self.assertIn("int encrypt() {", self.header("--all", "--with", "tls"))
+
     def test_the_main_header_must_not_know_it(self):
         self.replace("src/ojs/net/json.ipp", '"json.hpp"', '"../server/server.hpp"')
         self.assert_refused("src/ojs/net/json.ipp:1", "upward include", "move what is needed to net/")

@@ -249,12 +249,9 @@ OJS_SHUTDOWN_INLINE void logger::answer(std::string_view message, std::vector<lo
         pass_on({log_level::info, std::string(message), std::move(fields), {}});
 }
 
-// A shorter one would mask half the log, and is none.
-inline constexpr std::size_t least_secret = 4;
-
 OJS_SHUTDOWN_INLINE void logger::mask_secrets(std::string& text) const {
     for (const std::string& secret : secrets_) {
-        if (secret.size() < least_secret) continue;
+        if (secret.size() < 4) continue;  // it would mask half the log, and is none
         for (std::size_t at = 0; (at = text.find(secret, at)) != std::string::npos; at += 3)
             text.replace(at, secret.size(), "***");
     }

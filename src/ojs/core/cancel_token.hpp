@@ -80,7 +80,8 @@ class cancel_state : public ref_counted {
 
     void end_waits() {
         const lock_guard held(mutex_);  // so that it does not come between a sleeper's look and its sleep
-        wake_waiting();
+        end_sleep();
+        if (poll_.fd() >= 0) tell_pollers();
     }
 
     bool sleep_until(time_point deadline) {
@@ -169,12 +170,6 @@ class cancel_state : public ref_counted {
         if (end_ == &taken->next) end_ = &place;
         place = taken->next;
         return taken;
-    }
-
-    // With the mutex held.
-    void wake_waiting() {
-        end_sleep();
-        if (poll_.fd() >= 0) tell_pollers();
     }
 
     // Whoever polls the descriptor has no need to ask for more.

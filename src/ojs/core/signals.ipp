@@ -225,16 +225,14 @@ inline void forget_parent() noexcept {
     for (int number = 1; number < signal_limit; ++number) restore_previous(number);
 }
 
-inline bool has_foreign_handler(int number) {
-    struct sigaction found {};
-    return ::sigaction(number, nullptr, &found) == 0 && is_foreign(found) && !is_ours(found);
-}
-
 // [GS 4.1]
 inline array<signal_rule> rules_for(const signal_options& options) {
     array<signal_rule> out;
     for (const int number : options.stop_signals) {
-        const bool reloads = number == SIGHUP && !options.chain_foreign && has_foreign_handler(number);
+        struct sigaction found {};
+        const bool reloads = number == SIGHUP && !options.chain_foreign &&
+                             ::sigaction(number, nullptr, &found) == 0 && is_foreign(found) &&
+                             !is_ours(found);
         if (!reloads) out.push_back({number, event::stop_signal});
     }
     for (const signal_rule& rule : {signal_rule{SIGTSTP, event::quiet_request},

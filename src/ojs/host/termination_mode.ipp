@@ -10,8 +10,6 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-inline constexpr std::size_t longest_termination_mode = 4096;
-
 // "File /tmp/termination-type": what every message begins with.
 inline termination_mode judge_content(const std::string& file, const small_file& found) {
     const std::string_view word = trim_blanks(found.text, " \t\r\n\v\f");
@@ -31,7 +29,7 @@ inline termination_mode judge_content(const std::string& file, const small_file&
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE termination_mode read_termination_mode(const std::string& path) {
-    const detail::small_file found = detail::read_small_file(path, detail::longest_termination_mode);
+    const detail::small_file found = detail::read_small_file(path, 4096);
     const std::string file = detail::cat({"File ", detail::printable(path, 200)});
     constexpr const char* so = ", defaulting to spot instance reclaim mode";
     switch (found.status) {

@@ -262,9 +262,11 @@ inline result<void> check_stops(const worker_options& options) {
 
 // Whether the extensions that the options ask for are there, and can use them.
 inline result<void> check_extensions(const worker_options& options) {
-    if ((!options.health_address.empty() || options.health_control) && !options.parts.has("operating"))
-        return error{errc::unsupported, 0,
-                     cat({"health_address (OJS_HEALTH_ADDR) needs an extension: ", add_operating})};
+    if ((!options.health_address.empty() || options.health_control) && !options.parts.has("operating")) {
+        const std::string_view name = options.health_address.empty() ? "health_control (OJS_HEALTH_CONTROL)"
+                                                                     : "health_address (OJS_HEALTH_ADDR)";
+        return error{errc::unsupported, 0, cat({name, " needs an extension: ", add_operating})};
+    }
     for (const worker_part_factory& each : options.parts.factories()) {
         const result<void> valid = each.check ? each.check(options) : result<void>();
         if (!valid) return valid;

@@ -141,7 +141,8 @@ inline bool same_program(std::string_view root, const process_facts& a, const pr
 // The ids of all processes, and no others.
 inline array<pid_t> all_processes(std::string_view root) {
     array<pid_t> out;
-    DIR* const folder = OJS_SHUTDOWN_USE_PROC ? ::opendir(proc_path(root, "").c_str()) : nullptr;
+    if (!OJS_SHUTDOWN_USE_PROC) return out;
+    DIR* const folder = ::opendir(proc_path(root, "").c_str());
     if (folder == nullptr) return out;
     while (const dirent* entry = ::readdir(folder)) {
         std::uint64_t number = 0;

@@ -75,8 +75,6 @@ array<const std::string*> in_order(const std::vector<std::string>& texts);
 // How many of them come before `text`.
 std::size_t place_in(const array<const std::string*>& sorted, const std::string& text) noexcept;
 
-// A character of up to 16 bits as JSON escapes it.
-void append_json_escape(std::string& out, unsigned code);
 // A string as JSON, with its quotes. Bytes that are not UTF-8 become U+FFFD.
 std::string json_quote(std::string_view text);
 

@@ -152,7 +152,8 @@ inline bool is_plain_in_json(char c) noexcept {
     return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
 }
 
-OJS_SHUTDOWN_INLINE void append_json_escape(std::string& out, unsigned code) {
+// A character of up to 16 bits.
+inline void append_json_escape(std::string& out, unsigned code) {
     if (code == '"' || code == '\\') {
         out += '\\';
         out += static_cast<char>(code);
@@ -183,16 +184,15 @@ OJS_SHUTDOWN_INLINE std::string json_quote(std::string_view text) {
     return out;
 }
 
-inline int compare_texts(const void* one, const void* other) {
-    return (*static_cast<const std::string* const*>(one))
-        ->compare(**static_cast<const std::string* const*>(other));
-}
-
 OJS_SHUTDOWN_INLINE array<const std::string*> in_order(const std::vector<std::string>& texts) {
     array<const std::string*> out;
     for (const std::string& each : texts) out.push_back(&each);
+    const auto compare = [](const void* one, const void* other) {
+        return (*static_cast<const std::string* const*>(one))
+            ->compare(**static_cast<const std::string* const*>(other));
+    };
     // Not std::sort, which takes as long to compile as a hundred functions of ours.
-    if (!out.empty()) std::qsort(out.data(), out.size(), sizeof out[0], compare_texts);
+    if (!out.empty()) std::qsort(out.data(), out.size(), sizeof out[0], compare);
     return out;
 }
 

@@ -128,9 +128,8 @@ inline result<endpoint> parse_url(std::string_view url, bool has_https) {
     if (is_secure && has_https) return parse_http_url(url, true);
     if (is_secure) {
         return error{errc::unsupported, 0,
-                     "https:// is not spoken here: it takes a TLS library's ojs::byte_stream (option "
-                     "https_stream; examples/adapters has one for OpenSSL), a transport of your own, derived "
-                     "from ojs::transport, or a local TLS proxy"};
+                     "https:// needs a TLS library: include ojs_tls.hpp and set https_stream to "
+                     "ojs::tls_openssl(), or use a local TLS proxy"};
     }
     return error{errc::invalid_argument, 0, "the URL does not start with http:// or unix:/"};
 }

@@ -9,7 +9,6 @@
 #include "../../base/detail/sync.hpp"
 #include "../../core/drain_barrier.hpp"
 #include "../job_context.hpp"
-#include "verdict.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -30,8 +30,6 @@ class heartbeat : public ref_counted {
         return {};
     }
 
-    // Sends what is due, then the last beat, and nothing ever after; wakes the supervisor when that is done.
-    void finish(time_point deadline) { worker_.beats.finish(deadline); }
     // The last beat is through, and so are all before it.
     bool all_home() const { return finished_.load(memory_order::acquire) && !worker_.beats.any_on_its_way(); }
     void join() {
@@ -57,7 +55,10 @@ class heartbeat : public ref_counted {
 
     void run(beating_thread& self, bool spare) {
         bool registered = spare || register_worker();
-        if (!spare) note_registration_tried();
+        if (!spare) {
+            worker_.beats.note_registration_tried();
+            worker_.supervisor.notify();  // who lets the pool know
+        }
         beat_turn turn = worker_.beats.wait(spare);
         for (; turn.what == beat_turn::kind::beat; turn = worker_.beats.wait(spare)) {
             if (!registered) registered = register_worker();
@@ -70,11 +71,6 @@ class heartbeat : public ref_counted {
         }
         self.left.store(true, memory_order::release);
         worker_.supervisor.notify();
-    }
-
-    void note_registration_tried() {
-        worker_.beats.note_registration_tried();
-        worker_.supervisor.notify();  // who lets the pool know
     }
 
     // What a beat says, except for the last one.
@@ -151,20 +147,15 @@ class heartbeat : public ref_counted {
         if (!answer && answer.error().code == errc::cancelled) return answer.error();
         worker_.tell_parts([&](worker_part& part) { part.on_heartbeat(answer.has_value()); });
         if (answer) worker_.note_answer();
-        cover_leases(jobs, sent);
+        auto shortest = std::chrono::milliseconds::max();  // lease in hand, which the next beat follows
+        for (const ref<active_job>& each : jobs) shortest = each->lease < shortest ? each->lease : shortest;
+        worker_.beats.cover(sent, shortest);
         if (!answer) return answer.error();
         renew_leases(jobs, *answer, sent);
         if (!answer->jobs_extended.empty()) names_extended_ = true;
         if (names_extended_) ask_for_missing(jobs, sent);
         obey(*answer);
         return {};
-    }
-
-    // The next beat follows the shortest lease in hand.
-    void cover_leases(const array<ref<active_job>>& jobs, time_point sent) {
-        auto shortest = std::chrono::milliseconds::max();
-        for (const ref<active_job>& each : jobs) shortest = each->lease < shortest ? each->lease : shortest;
-        worker_.beats.cover(sent, shortest);
     }
 
     // A lease that ran out before the answer is ours again only if the backend says so by name.

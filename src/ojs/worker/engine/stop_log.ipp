@@ -143,7 +143,10 @@ class stop_log {
             field("mode", to_string(state.mode)),
             field("cause", state.cause.kind == cause_kind::signal ? signal_name(state.cause.signal)
                                                                   : to_string(state.cause.kind))};
-        if (!told.steps.empty()) fields.push_back(field("steps", join_steps(told.steps)));
+        std::string steps;  // "flush: done, close: timed out"
+        for (const step_result& each : told.steps)
+            append(steps, {steps.empty() ? "" : ", ", each.name, ": ", to_string(each.how)});
+        if (!steps.empty()) fields.push_back(field("steps", steps));
         worker_.log.write({log_level::info, "worker stopped", std::move(fields), {}});
     }
 
@@ -165,14 +168,6 @@ class stop_log {
         for (std::size_t i = 0; i < ids.size() && i < most; ++i)
             append(out, {i == 0 ? "" : ",", printable(ids[i], 64)});
         return ids.size() > most ? cat({out, ",... ", ids.size() - most, " more"}) : out;
-    }
-
-    // "flush: done, close: timed out"; steps are few.
-    static std::string join_steps(const std::vector<step_result>& steps) {
-        std::string out;
-        for (const step_result& each : steps)
-            append(out, {out.empty() ? "" : ", ", each.name, ": ", to_string(each.how)});
-        return out;
     }
 
     // "3550s", as the controller guide writes it, or "1500ms".

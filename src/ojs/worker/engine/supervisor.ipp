@@ -49,7 +49,7 @@ class supervisor {
             return begun ? pool_->start() : begun;
         });
         if (!started) {
-            heart_->finish(steady_clock::now());
+            worker_.beats.finish(steady_clock::now());
             heart_->join();
         }
         return started;
@@ -277,7 +277,7 @@ class supervisor {
         const time_point report_deadline = worker_.reports.deadline();
         if (!idle()) interrupt_jobs(report_deadline);
         if (!await_reports(report_deadline)) name_unreported();
-        heart_->finish(stop_end_);
+        worker_.beats.finish(stop_end_);
         await(stop_end_ + a_moment(), [this] { return heart_->all_home(); });
         worker_.calls.close();
         await_handlers(signals);
