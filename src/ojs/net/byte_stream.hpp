@@ -41,8 +41,7 @@ class byte_stream : public detail::ref_counted {
 using byte_stream_ref = detail::ref<byte_stream>;
 
 struct stream_request {
-    int socket =
-        -1;  // connected and non-blocking; the client's own, and open for as long as the stream is used
+    int socket = -1;   // connected and non-blocking; the client's own, open for as long as the stream is used
     std::string host;  // as the URL has it: a name, or an address without brackets
     std::string name;  // host and port: what a session belongs to
 };

@@ -53,9 +53,8 @@ struct worker_options {
     // From SIGTERM until jobs in flight are interrupted; ojs::no_limit: they never are, unless a second signal or
     // stop_and_cancel() asks for it. [GS 6.1, River]
     std::chrono::milliseconds shutdown_grace_period{30000};
-    std::chrono::milliseconds heartbeat_interval{
-        5000};                                      // or half of the shortest lease in hand, if that is less
-    std::chrono::milliseconds poll_interval{1000};  // between FETCHes that found nothing
+    std::chrono::milliseconds heartbeat_interval{5000};   // or half of the shortest lease, if that is less
+    std::chrono::milliseconds poll_interval{1000};        // between FETCHes that found nothing
     std::chrono::milliseconds visibility_timeout{30000};  // how long a claim holds without a heartbeat
     std::chrono::milliseconds request_timeout{5000};      // one request, from connect to the last byte
     // Everything after the drain: interrupting, reporting, the last heartbeat.
@@ -90,8 +89,7 @@ struct worker_options {
     std::string auth_token;              // sent as a bearer token; never logged
     http_headers headers;                // sent with every request
     stream_factory https_stream;         // what an https:// URL is spoken over; none: it is refused
-    std::string
-        registration_path;  // below /ojs/v1 ("/workers"), for backends that have one; empty: heartbeats register
+    std::string registration_path;       // below /ojs/v1 ("/workers"); empty: heartbeats register the worker
     ojs::dialect dialect;
     worker_parts parts;  // extensions: options.parts.add(ojs::operating())
     // With ojs_operating.hpp: where GET /healthz, /readyz, /livez and /metrics are answered, as http_server::start() takes
