@@ -1,4 +1,4 @@
-// shutdown_coordinator: a child says that it is ready, or has ended.
+// shutdown_coordinator: tells a launcher when a child is ready or ends.
 //
 // With a worker it is one line, and does nothing where no launcher started the program:
 //
@@ -57,9 +57,9 @@ class shutdown_coordinator {
     // Errors: invalid_argument, busy (a live socket or somebody's file is at the path), system.
     static result<shutdown_coordinator> start(coordinator_options options, lifecycle& life);
     // For a worker, with options from the environment, and the worker's log: ready() is said once the backend has
-    // answered, in_flight_requests are its active jobs, the end is the worker's. `life` is the lifecycle the worker was given. Of a Shutdown, jobs are cancelled at the
-    // launcher's maximum, if the worker's own grace period is longer. Declare it after the worker. Errors: as start(),
-    // and from_environment().
+    // answered, in_flight_requests are its active jobs, the end is the worker's. `life` is the lifecycle the worker was
+    // given. In a Shutdown, jobs are cancelled at the launcher's maximum, if the worker's own grace period is longer.
+    // Declare it after the worker. Errors: as start(), and from_environment().
     static result<shutdown_coordinator> start_for(worker& of, lifecycle& life);
 
     shutdown_coordinator(shutdown_coordinator&& other) noexcept;

@@ -42,8 +42,8 @@ struct received_signal {
 //
 // The handler notes the signal and its sender, applies one event to the lifecycle, writes to one descriptor, and calls
 // the handler it replaced where chain_foreign asks for that. (A SIGTTIN that this library sends to one of its threads,
-// for the stack of a stuck job, is answered in it as well.) It runs on the alternate stack of a thread that has one. A signal that was ignored when the process started stays ignored (ignored()
-// lists it).
+// for the stack of a stuck job, is answered in it as well.) It runs on the alternate stack of a thread that has one. A signal that was ignored when the
+// process started stays ignored (ignored() lists it).
 //
 // A child made by fork() without exec gets the previous dispositions back, so it can be stopped like any process; an
 // object made before holds nothing there. A child that goes on as a server (pre-fork, daemon()) claims the signals anew:
@@ -75,7 +75,8 @@ class [[nodiscard]] signals {
     // The first stop signal after that has its default effect.
     ~signals();
 
-    // -1 if this holds nothing. Readable while there are signals that wait() has not returned yet: for your own poll loop. Do not read it.
+    // For your own poll loop: readable while there are signals that wait() has not returned yet. Do not read it. -1 if
+    // this holds nothing.
     int fd() const noexcept;
     // The next signal, or number 0 at the deadline (time_point::max(): never) and once `until` is cancelled. For one
     // thread at a time.

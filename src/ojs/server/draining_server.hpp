@@ -39,7 +39,7 @@ struct draining_server_options {
     std::chrono::milliseconds idle_timeout{60000};  // a connection without a request
     // From a request's first byte, or that of empty lines before it, to its last; and to write the answer.
     std::chrono::milliseconds request_timeout{10000};
-    // While others wait: with no connection idle, the client that has kept its place waiting longest, and so long, is cut.
+    // While others wait and no connection is idle, the slowest client is cut after this time.
     std::chrono::milliseconds crowded_timeout{10000};
     // drain() begins with so long a time in which everything is still accepted and answered, but readiness fails and each
     // connection closes with its answer, so that who looks at readiness, or balances the load, has gone elsewhere.
@@ -67,21 +67,21 @@ struct drain_result {
     std::size_t cut = 0;       // begun, and without a whole answer at the deadline
 };
 
-// Connections that wait cost a descriptor and about a kilobyte; threads are there for requests in hand alone.
+// A waiting connection costs a descriptor and about a kilobyte; only requests in flight take a thread.
 //
 // drain(), step by step: [GS 9.1]
 //   lame duck     readiness_path answers 503, each answer says "Connection: close"
 //   the queue     is accepted a last time, and the listening socket closed: who comes now is refused
 //   idle          connections are closed, those on which bytes wait are read
-//   in hand       requests of which a byte has come are answered, with "Connection: close"; what is pipelined behind is not
+//   in flight     requests of which a byte has come are answered, with "Connection: close"; what is pipelined behind is not
 //   too late      who had connected but sent nothing yet is answered 503, with Retry-After, if it sends within 100 ms
 //   deadline      the rest is cut, and counted
 class draining_server {
   public:
     // Listens when this returns. `address`: one or several, with commas between them, of those http_server takes, of
-    // "fd:N", a listening socket that this process was given, and of "systemd:", those of LISTEN_FDS. These are closed in the
-    // end, and go on elsewhere where others have them; after an error they are the caller's still. `handler` is called from several threads at once. Errors:
-    // invalid_argument, busy, system.
+    // "fd:N", a listening socket that this process was given, and of "systemd:", those of LISTEN_FDS. These are closed at the
+    // end, in this process only; after an error they still belong to the caller. `handler` is called from several threads at
+    // once. Errors: invalid_argument, busy, system.
     static result<draining_server> start(std::string_view address, http_handler handler,
                                          draining_server_options options = {});
 

@@ -13,7 +13,7 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// As those of draining_server_options.
+// Each as in draining_server_options.
 struct http_server_options {
     http_limits limits;
     std::size_t max_connections = 64;  // a thread each, for as long as it lasts
@@ -28,8 +28,8 @@ struct http_server_options {
 class http_server {
   public:
     // `address` is PORT or :PORT (loopback), IPV4:PORT, [IPV6]:PORT, localhost:PORT, or unix:/PATH (mode 0600; a
-    // dead socket's file is replaced; a live one, or any other file, is errc::busy). Port 0 takes a free one. A wildcard address is
-    // used only when written out. Listens when this returns. Errors: invalid_argument, busy, system.
+    // dead socket's file is replaced; a live one, or any other file, is errc::busy). Port 0 takes a free one. A wildcard
+    // address is used only when written out. Listens when this returns. Errors: invalid_argument, busy, system.
     static result<http_server> start(std::string_view address, http_handler handler,
                                      const http_server_options& options = {});
 

@@ -27,16 +27,16 @@ struct transport_scheme {
     // Called by run() and start(), once, before any thread of the worker starts. An error ends the start, with exit status 64
     // from run(); its text must not repeat a password. The worker owns the transport.
     function<result<transport_ref>(const transport_setup& setup)> open;
-    // Optional: what doctor() finds about the address. Changes nothing.
+    // Optional: findings about the address, for doctor(). Must change nothing.
     function<std::vector<finding>(std::string_view address)> inspect;
 };
 
-// The schemes that a program adds to http, https, unix and memory. Copyable; of one thread at a time.
+// The schemes that a program adds to http, https, unix and memory. Copyable; not thread-safe.
 class transport_schemes {
   public:
     // Takes precedence over a scheme of that name that is built in or was added before.
     void add(transport_scheme scheme) { added_.push_back(std::move(scheme)); }
-    // The one added for a URL; null: none. Valid until the next add().
+    // The added scheme of a URL; null: none. Valid until the next add().
     const transport_scheme* find(std::string_view url) const noexcept;
     // Those of this header, then the added ones: "http:, https:, unix:, memory:".
     std::string names() const;

@@ -1,4 +1,4 @@
-// worker_part: the seam between a worker and its extensions.
+// worker_part: what an extension adds to a worker, and what it may ask it.
 #pragma once
 
 #include <pthread.h>
@@ -41,24 +41,24 @@ class running_worker : public detail::ref_counted {
     virtual worker_report report() const = 0;                    // so far
     virtual std::uint64_t unreported_jobs() const noexcept = 0;  // report() names the first 10,000
 
-    // When the drain under way ends; time_point::max(): there is none, or it has no limit.
+    // When the current drain ends; time_point::max(): there is none, or it has no limit.
     virtual time_point drain_deadline() const noexcept = 0;
-    // The same of everything: the drain, stop_timeout, and the steps of worker::on_shutdown().
+    // When the whole stop ends: the drain, stop_timeout, and the steps of worker::on_shutdown(). max() likewise.
     virtual time_point stop_deadline() const noexcept = 0;
 
-    // To the worker's own lifecycle, see lifecycle::apply().
+    // Applies an event to the worker's lifecycle, see lifecycle::apply().
     virtual bool apply(event request, cause why) = 0;
-    virtual void wake() = 0;                        // worker_part::on_turn() is called soon
+    virtual void wake() = 0;                        // makes the worker call worker_part::on_turn() soon
     virtual void log(log_record record) const = 0;  // adds the worker's id, and masks its tokens
 };
 using running_worker_ref = detail::ref<running_worker>;
 
 enum class fetch_status : std::uint8_t { jobs, empty, failed };
 
-// Where a settlement asked the backend to put its job.
+// The state that a settlement asked the backend for.
 enum class settled_state : std::uint8_t { completed, retryable, discarded, available };
 
-// Of a job that was started, and that the backend has accepted. The texts are valid during the call.
+// A settlement that the backend accepted; none of a job handed back before it began. The texts are valid during the call.
 struct job_settlement {
     std::string_view queue;
     std::string_view type;  // empty: it has no handler
@@ -66,7 +66,7 @@ struct job_settlement {
     steady_clock::duration duration{0};  // since it was claimed
 };
 
-// Derive from it, override what you need, and give worker_options::parts a factory. An exception is logged. No function may
+// Derive from it, override what you need, and add a factory to worker_options::parts. Exceptions are logged. No function may
 // destroy the worker or wait for its end.
 class worker_part {
   public:
@@ -75,39 +75,39 @@ class worker_part {
     worker_part& operator=(const worker_part&) = delete;
     virtual ~worker_part() = default;
 
-    // Before the first thread and the first request. An error or an exception ends the start: run() returns 64. The part may
-    // keep references to `worker` until stop().
+    // Called before the first thread and the first request. An error or an exception ends the start: run() returns 64. The
+    // part may keep references to `worker` until stop().
     virtual result<void> start(const running_worker_ref& worker) = 0;
 
-    // From the supervising thread, which must not block: once the worker runs, then after every change of phase.
+    // Called on the supervising thread, so it must not block: once the worker runs, then after every change of phase.
     virtual void on_phase(const lifecycle_state& /*state*/) {}
-    // From the same thread, whenever it has woken up. Returns the time of the next call, at the latest.
+    // Called on the same thread whenever it has woken up. Returns the latest time of the next call.
     virtual time_point on_turn(time_point /*now*/) { return time_point::max(); }
-    // A stuck job runs on `thread`: where it is, for the log. Empty: unknown. Returns by the deadline. From the same thread.
+    // The stack of `thread`, which runs a stuck job, for the log; empty: unknown. Same thread; must return by the deadline.
     virtual std::string stack_of(pthread_t /*thread*/, time_point /*deadline*/) { return {}; }
 
-    // From the threads that send requests, several at once. Abandoned threads may call them after stop(), but not after the
-    // worker's destruction.
+    // Called on the threads that send requests, several at once. Abandoned threads may call them after stop(), but not after
+    // the worker's destruction.
     virtual void on_heartbeat(bool /*answered*/) {}
     virtual void on_fetch(fetch_status /*status*/) {}
     virtual void on_job_settled(const job_settlement& /*job*/) {}
 
-    // Once: the worker ends, from the supervising thread, or it could not start. Returns by the deadline, and lets go of every
-    // reference to the worker. The worker deletes the part later, when no thread uses it.
+    // Called once: on the supervising thread as the worker ends, or after a start that failed, this part's included. Must
+    // return by the deadline and drop every reference to the worker, which deletes the part when no thread uses it.
     virtual void stop(time_point deadline) = 0;
 };
 
 struct worker_part_factory {
     std::string name;               // of the extension: "operating"
     function<worker_part*()> make;  // a new part for each start; the worker deletes it
-    // Optional; neither throws. Whether the part can use the options, for validate(), run() and start(), and what it adds to
-    // startup_findings().
+    // Both are optional and must not throw. check: whether the part can use the options, for validate(), run() and start().
+    // inspect: adds to startup_findings().
     function<result<void>(const worker_options& options)> check = nullptr;
     function<void(const worker_options& options, const container_info& where, std::vector<finding>& out)>
         inspect = nullptr;
 };
 
-// The parts of every worker that is made with these options. Of one thread at a time.
+// The parts of every worker that is made with these options. Copyable; not thread-safe.
 class worker_parts {
   public:
     // Replaces one of the same name.
