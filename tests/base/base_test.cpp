@@ -463,6 +463,21 @@ TEST_CASE("thread: runs its body, with its name, all signals blocked unless aske
     CHECK(sigismember(&mask, SIGTERM) == 0);
 }
 
+#ifdef __linux__
+TEST_CASE("thread: its name is a copy, cut to what the kernel keeps") {
+    char name[32] = "a-name-of-more-than-15";
+    char seen[16] = "";
+    ojs::detail::thread_options options;
+    options.name = name;
+    auto started =
+        ojs::detail::thread::start([&] { pthread_getname_np(pthread_self(), seen, sizeof seen); }, options);
+    name[0] = 'X';
+    REQUIRE(started);
+    started->join();
+    CHECK(std::string(seen) == "a-name-of-more-");
+}
+#endif
+
 TEST_CASE("thread: one that cannot be started is an error, not a crash") {
     ojs::detail::thread_options options;
     options.stack_size = ~std::size_t{0} / 2;

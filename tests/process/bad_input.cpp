@@ -117,7 +117,7 @@ TEST_CASE("URLs that cannot be used: status 64, the variable, the value and the 
         refuses({{"OJS_URL", url}}, {"OJS_URL", "'" + url + "'", reason});
     }
     refuses({{"OJS_URL", "https://backend.example"}},
-            {"url (OJS_URL) 'https://backend.example': ", "byte_stream"});
+            {"url (OJS_URL) 'https://backend.example': ", "ojs_tls.hpp"});
     process worker = start_worker("http://user:secret@host", "w");
     CHECK(worker.wait() == 64);
     CHECK(worker.prints("password"));

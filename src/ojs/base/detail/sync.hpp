@@ -112,7 +112,7 @@ struct thread_options {
     std::size_t stack_size = 0;        // bytes; 0: the platform's default
     std::size_t least_stack_size = 0;  // whatever the former says
     bool takes_signals = false;        // false: every signal is blocked in the thread
-    const char* name = "ojs";          // at most 15 characters, shown by ps and debuggers
+    const char* name = "ojs";          // shown by ps and debuggers, the first 15 characters
 };
 
 // A joinable thread. Destroying one that was neither joined nor detached joins it.

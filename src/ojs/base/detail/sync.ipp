@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <exception>
 #include <new>
 
@@ -90,7 +91,7 @@ OJS_SHUTDOWN_INLINE bool condition::wait_until(lock_guard& held, time_point dead
 
 struct thread_start : ref_counted {
     function<void()> body;
-    const char* name = "";
+    char name[16] = "";  // as much as the kernel keeps; the caller's may be gone before the thread runs
 };
 
 inline void* thread_main(void* argument) {
@@ -114,7 +115,7 @@ inline std::size_t usable_stack_size(std::size_t wanted) {
 OJS_SHUTDOWN_INLINE result<thread> thread::start(function<void()> body, thread_options options) {
     ref<thread_start> start = make_ref<thread_start>();
     start->body = std::move(body);
-    start->name = options.name;
+    std::snprintf(start->name, sizeof start->name, "%s", options.name);
     start->retain();  // the thread's own reference, given back when it ends
 
     pthread_attr_t attributes;

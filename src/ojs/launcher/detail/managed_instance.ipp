@@ -27,7 +27,7 @@ inline result<void> managed_instance::start() {
         if (!client_) return client_.error();
     }
     started_ = info_.started = info_.changed = steady_clock::now();
-    const std::string name = cat({"ojs-", spec_.id}).substr(0, 15);
+    const std::string name = cat({"ojs-", spec_.id});
     thread_options how;
     how.stack_size = 256 * 1024;
     how.name = name.c_str();
