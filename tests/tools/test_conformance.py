@@ -37,12 +37,12 @@ class Conformance(unittest.TestCase):
                               capture_output=True, timeout=120)
 
     def test_the_runner_of_the_user_is_called_for_each_suite(self):
-        done = self.run_suites(f"{self.runner} --also=L9-XXX-001")
+        done = self.run_suites(f"{self.runner} --also=L9-NEW-001")
         calls = Path(f"{self.runner}.calls").read_text().splitlines()
-        expected = "--also=L9-XXX-001 -url http://127.0.0.1:1 -reset-url http://127.0.0.1:1/dev/reset -suites {}/{} -verbose"
+        expected = "--also=L9-NEW-001 -url http://127.0.0.1:1 -reset-url http://127.0.0.1:1/dev/reset -suites {}/{} -verbose"
         self.assertEqual(calls, [expected.format(self.folder, each) for each in SUITES])
         self.assertEqual(done.returncode, 1)
-        self.assertEqual(done.stdout.count("FAILED: L9-XXX-001 Another"), 3)
+        self.assertEqual(done.stdout.count("FAILED: L9-NEW-001 Another"), 3)
         self.assertTrue(done.stdout.endswith("\n3 passed, 3 failed\n"), done.stdout)
 
     def test_a_case_that_contradicts_the_specification_does_not_count(self):

@@ -48,7 +48,7 @@ class drain_barrier {
     // Lock-free while the barrier is open. Thread-safe.
     //
     // enter(), leave() and count() are sequentially consistent, as lifecycle::phase() and apply() are, so that "nothing is
-    // in flight, and nothing will be" can be told without closing the barrier:
+    // in flight, and nothing will be" can be seen without closing the barrier:
     //     a job thread:  enter(); if phase() is running, FETCH     (a store, then a load of something else)
     //     a drain:       apply(quiet); if count() is 0, it is over  (the same, the other way round)
     // With acquire and release alone a processor that is not x86 may let both loads overtake the stores, or may show a third

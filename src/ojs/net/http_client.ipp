@@ -14,7 +14,7 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-inline constexpr int most_interim_answers = 16;
+inline constexpr int max_interim_answers = 16;
 
 // Null, or what is wrong with the header.
 inline const char* header_fault(const http_header& header) noexcept {
@@ -211,7 +211,7 @@ class http_exchange final : public ref_counted {
                         true};
             }
             while (reached == status::complete && parser.code() < 200) {
-                if (parser.code() == 101 || ++interim > most_interim_answers) {
+                if (parser.code() == 101 || ++interim > max_interim_answers) {
                     return {failure(errc::bad_answer, "bad answer: a 101, or too many other 1xx"), false,
                             false};
                 }

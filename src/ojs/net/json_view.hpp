@@ -86,7 +86,7 @@ class json_view::iterator {
 
 namespace detail {
 
-// Whether the whole of `text` is one JSON value [RFC 8259], told by a walk that builds nothing. errc::bad_answer with a
+// Whether the whole of `text` is one JSON value [RFC 8259], found by a walk that builds nothing. errc::bad_answer with a
 // short text (never an echo of the input) for anything else, and for a surrogate that stands alone, numbers that do not
 // fit a double, and nesting deeper than json_view::max_depth. Whether strings are UTF-8 is another question: is_utf8().
 result<void> check_json(std::string_view text);

@@ -112,9 +112,13 @@ struct child_exit {
     std::string describe() const;
 };
 
+class child_process;
+
 namespace detail {
 class child_state;
-class managed_instance;
+// child_process::start(), for a thread that lives as long as the child where `thread_stays`: death_signal then needs no other.
+// errc::cancelled: `interrupt_fd` became readable before the program ran; then as for errc::timed_out.
+result<child_process> start_child(const child_options& options, int interrupt_fd, bool thread_stays);
 }  // namespace detail
 
 // A program that was started, with its process group. It has clean signals: an empty mask and default dispositions.
@@ -170,11 +174,7 @@ class child_process {
     result<child_exit> kill(std::chrono::milliseconds patience = std::chrono::milliseconds(5000));
 
   private:
-    friend class detail::managed_instance;
-    // errc::cancelled: `interrupt_fd` became readable before the program ran; then as for errc::timed_out. `thread_stays`:
-    // the calling thread lives as long as the child, so that death_signal needs no other.
-    static result<child_process> start(const child_options& options, int interrupt_fd, bool thread_stays);
-
+    friend result<child_process> detail::start_child(const child_options&, int, bool);
     detail::ref<detail::child_state> state_;
 };
 

@@ -312,11 +312,11 @@ OJS_SHUTDOWN_INLINE std::string child_exit::describe() const {
 }
 
 OJS_SHUTDOWN_INLINE result<child_process> child_process::start(const child_options& options) {
-    return start(options, -1, false);
+    return detail::start_child(options, -1, false);
 }
 
-OJS_SHUTDOWN_INLINE result<child_process> child_process::start(const child_options& options, int interrupt_fd,
-                                                               bool thread_stays) {
+OJS_SHUTDOWN_INLINE result<child_process> detail::start_child(const child_options& options, int interrupt_fd,
+                                                              bool thread_stays) {
     const detail::cancellable off(false);
     detail::child_launch launch;
     const result<void> prepared = launch.prepare(options);

@@ -20,7 +20,7 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-inline constexpr std::size_t longest_proc_file = 64 * 1024;
+inline constexpr std::size_t max_proc_file_size = 64 * 1024;
 
 inline std::string proc_path(std::string_view root, std::string_view name) {
     return cat({root, "/proc/", name});
@@ -29,7 +29,7 @@ inline std::string proc_path(std::string_view root, std::string_view name) {
 // A file of /proc below `root`, such as "1/comm"; empty where it cannot be read. At most 64 KiB.
 inline std::string proc_file(std::string_view root, std::string_view name) {
     if (!OJS_SHUTDOWN_USE_PROC) return {};
-    return read_small_file(proc_path(root, name), longest_proc_file).text;
+    return read_small_file(proc_path(root, name), max_proc_file_size).text;
 }
 
 // Where a link of /proc leads, such as "self/ns/pid"; empty where there is none.
@@ -71,7 +71,7 @@ struct process_stat {
     pid_t pid = 0;                  // 0: there is no such process
     char state = 0;                 // 'R', 'S', 'Z', ...
     pid_t parent = 0;               // 0: none, or in another PID namespace
-    std::uint64_t start_ticks = 0;  // when it was started, in clock ticks since the boot; 0: not told
+    std::uint64_t start_ticks = 0;  // when it was started, in clock ticks since the boot; 0: unknown
 };
 
 // `id` is a number or "self". The file: "PID (COMM) STATE PARENT ...", where COMM may itself hold anything. Field 22 of all

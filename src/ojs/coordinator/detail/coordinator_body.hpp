@@ -180,7 +180,7 @@ class coordinator_body final : public ref_counted {
         }
     }
     void need(std::chrono::seconds additional) {
-        const std::int64_t most = std::chrono::duration_cast<std::chrono::seconds>(longest_shutdown).count();
+        const std::int64_t most = std::chrono::duration_cast<std::chrono::seconds>(max_shutdown_time).count();
         const std::int64_t asked = additional.count() < most ? additional.count() : most;
         const lock_guard held(mutex_);
         more_said_ = true;

@@ -35,18 +35,18 @@ const char* name_in(const char* const (&names)[Count], State state) noexcept {
     return place < Count ? names[place] : "UNKNOWN";
 }
 
-inline constexpr std::chrono::milliseconds longest_shutdown{std::chrono::hours(24)};
+inline constexpr std::chrono::milliseconds max_shutdown_time{std::chrono::hours(24)};
 
 // Rounded up, and at least 1: 0 would mean that nothing was said.
 inline std::int32_t wire_seconds(std::chrono::milliseconds time) noexcept {
-    const std::chrono::milliseconds bounded = time < longest_shutdown ? time : longest_shutdown;
+    const std::chrono::milliseconds bounded = time < max_shutdown_time ? time : max_shutdown_time;
     return bounded.count() < 1 ? 1 : static_cast<std::int32_t>((bounded.count() + 999) / 1000);
 }
 
 // What a message says, or `fallback` where it says nothing.
 inline std::chrono::milliseconds said_or(std::int32_t seconds, std::chrono::milliseconds fallback) noexcept {
     const std::chrono::milliseconds said = seconds == 0 ? fallback : std::chrono::seconds(seconds);
-    return said < longest_shutdown ? said : longest_shutdown;
+    return said < max_shutdown_time ? said : max_shutdown_time;
 }
 
 // ---- the messages, as RFC-041 lists them ----

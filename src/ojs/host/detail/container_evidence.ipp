@@ -162,7 +162,7 @@ inline void look_at_container_value(std::string_view value, std::string_view sou
 
 inline void look_at_files(const container_probe& where, std::vector<container_evidence>& out) {
     for (const named_runtime& marker : marker_files) {
-        const small_file file = read_small_file(cat({where.root, marker.name}), longest_proc_file);
+        const small_file file = read_small_file(cat({where.root, marker.name}), max_proc_file_size);
         if (file.status != file_status::read && file.sys_errno != EACCES) continue;
         std::string_view found;
         std::string_view runtime = marker.runtime;

@@ -40,8 +40,8 @@ inline result<void> managed_instance::start() {
 // exec() may hang, and that holds up nobody else: any wish interrupts it.
 inline void managed_instance::begin() {
     if (child_.pid() == 0) {
-        result<child_process> child = unless_out_of_memory(
-            [this] { return child_process::start(options_of_child(), interrupt_.fd(), true); });
+        result<child_process> child =
+            unless_out_of_memory([this] { return start_child(options_of_child(), interrupt_.fd(), true); });
         if (!child) return not_started(child.error());
         child_ = std::move(*child);
     }

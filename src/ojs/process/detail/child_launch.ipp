@@ -28,9 +28,9 @@ inline namespace v0_1_0 {
 namespace detail {
 
 inline constexpr int first_free_descriptor = 3;  // after the standard streams
-inline constexpr long most_descriptors = 65536;  // looked at where they have to be closed one by one
-inline constexpr int least_descriptors = 4096;   // some may be older than a limit that is lower
-// Of this process alone: its secrets, and what its service manager told it.
+inline constexpr long max_descriptors = 65536;  // looked at where they have to be closed one by one
+inline constexpr int min_descriptors = 4096;   // some may be older than a limit that is lower
+// Of this process alone: its secrets, and the variables of its service manager.
 inline constexpr const char* own_variables[] = {"OJS_AUTH_TOKEN", "OJS_HEALTH_TOKEN", "NOTIFY_SOCKET",
                                                 "WATCHDOG_PID", "WATCHDOG_USEC"};
 // Between two glances of a child that waits to be written down at whether its parent is still there.
@@ -116,8 +116,8 @@ class child_launch {
         choose_environment(options);
         choose_candidates(options);
         const long most = ::sysconf(_SC_OPEN_MAX);
-        descriptor_limit_ = static_cast<int>(most < 0 || most > most_descriptors ? most_descriptors : most);
-        if (descriptor_limit_ < least_descriptors) descriptor_limit_ = least_descriptors;
+        descriptor_limit_ = static_cast<int>(most < 0 || most > max_descriptors ? max_descriptors : most);
+        if (descriptor_limit_ < min_descriptors) descriptor_limit_ = min_descriptors;
         const child_stream* streams[] = {&options.input, &options.output, &options.errors};
         for (int number = 0; number < 3; ++number) {
             const result<void> opened = open_stream(number, *streams[number]);

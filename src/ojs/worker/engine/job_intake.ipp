@@ -7,9 +7,9 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// How long jobs of types without a handler are held. Thread-safe. All jobs of a type go back together, after a back-off
-// that doubles from 100 ms to 5 s: their number does not
-// make FETCHes more frequent. Remembers 64 types; all others share the back-off of the last.
+// How long jobs of types without a handler are held. All jobs of a type go back together, after a back-off that doubles from
+// 100 ms to 5 s: their number does not make FETCHes more frequent. Remembers 64 types; all others share the back-off of the
+// last. Thread-safe.
 class unknown_types {
   public:
     struct turn {

@@ -13,8 +13,8 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// How many jobs a worker takes at a time: as many as it was told to, or as it gets threads for. The pool's mutex guards
-// all but retry_at().
+// How many jobs a worker takes at a time: `concurrency`, or as many as it gets threads for. The pool's mutex guards all but
+// retry_at().
 class job_slots {
   public:
     explicit job_slots(worker_context& worker) : worker_(worker), count_(concurrency()) {}
@@ -71,8 +71,8 @@ class job_slots {
     atomic<time_point> retry_at_{never};
 };
 
-// When the next FETCH is due: at once while jobs come or news do, then by the poll interval; after a failure, when its pause is over. The pool's mutex
-// guards it.
+// When the next FETCH is due: at once while jobs arrive or there is news, then by the poll interval; after a failure, when its
+// pause is over. The pool's mutex guards it.
 class fetch_schedule {
   public:
     explicit fetch_schedule(std::chrono::milliseconds interval) : interval_(interval) {}
