@@ -28,8 +28,8 @@ inline namespace v0_1_0 {
 namespace detail {
 
 inline constexpr int first_free_descriptor = 3;  // after the standard streams
-inline constexpr long max_descriptors = 65536;  // looked at where they have to be closed one by one
-inline constexpr int min_descriptors = 4096;   // some may be older than a limit that is lower
+inline constexpr long max_descriptors = 65536;   // looked at where they have to be closed one by one
+inline constexpr int min_descriptors = 4096;     // some may be older than a limit that is lower
 // Of this process alone: its secrets, and the variables of its service manager.
 inline constexpr const char* own_variables[] = {"OJS_AUTH_TOKEN", "OJS_HEALTH_TOKEN", "NOTIFY_SOCKET",
                                                 "WATCHDOG_PID", "WATCHDOG_USEC"};
