@@ -6,8 +6,8 @@
 #ifndef OJS_SHUTDOWN_LAUNCHER_HPP
 #define OJS_SHUTDOWN_LAUNCHER_HPP
 
-#include "ojs_process.hpp"
 #include "ojs_coordinator.hpp"
+#include "ojs_process.hpp"
 
 #if OJS_SHUTDOWN_VERSION_MAJOR != 0 || OJS_SHUTDOWN_VERSION_MINOR != 1 || OJS_SHUTDOWN_VERSION_PATCH != 0
 static_assert(false, "ojs_launcher.hpp is version 0.1.0, ojs_shutdown.hpp is version " OJS_SHUTDOWN_VERSION);

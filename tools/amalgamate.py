@@ -37,7 +37,7 @@ ADAPTERS = ["tls", "river"]
 ROOMS = [room for rooms, _ in PRODUCTS.values() for room in rooms]
 PRODUCT_OF = {room: product for product, (rooms, _) in PRODUCTS.items() for room in rooms}
 # What no user may name stands in folders of these names, and in the namespace detail.
-INTERNAL = {"detail", "engine", "http"}
+INTERNAL = {"detail", "jobs", "threads", "reports", "heartbeat", "stop", "http"}
 FIRST_SCREEN = 100  # columns
 CONFIG = "base/config.hpp"  # part of every header: the version and the macros, which nobody includes by name
 
@@ -168,7 +168,7 @@ def check_part(part):
     if part.room not in ROOMS:
         raise Problem(part.at(1), f"unknown room '{part.room}'", f"move it to one of {', '.join(ROOMS)}")
     is_header = part.name.endswith(".hpp")
-    if part.internal and "namespace detail {" not in part.lines:
+    if part.internal and not {"namespace detail {", "namespace ojs::detail {"} & set(part.lines):
         raise Problem(part.at(1), "internal names where users see them", "put them into namespace detail")
     if is_header and not (part.lines and part.lines[0].startswith("// ")):
         raise Problem(part.at(1), "no purpose", "let the first line be '// name: what it is for.'")
@@ -376,7 +376,7 @@ def assemble(tree, template, names):
     start, end = template.bounds()
     listed = dict(template.order)
     hoisted = list(system_includes(tree, template, names))
-    out, spaces = [], Namespaces()
+    out, spaces = [], Namespaces("v" + tree.version().replace(".", "_"))
     for number, line in enumerate(template.lines[start:], start + 1):
         if line.startswith("// clang-format "):  # protects the order of the list, which is not in the output
             continue
@@ -395,8 +395,15 @@ def assemble(tree, template, names):
 class Namespaces:
     """Writes parts one after the other; a namespace that the next part opens again stays open."""
 
-    def __init__(self):
+    def __init__(self, version):
         self.open = []  # names, the outermost first
+        # Parts reopen ojs::detail by that name, which older compilers do not find within the inline namespace.
+        self.long_form = {
+            "namespace ojs::detail {": ["namespace ojs {", f"inline namespace {version} {{", "namespace detail {"],
+            "}  // namespace ojs::detail": [
+                f"}}  // namespace {name}" for name in ("detail", version, "ojs")
+            ],
+        }
 
     def close(self, out, keep=0):
         if len(self.open) > keep:
@@ -407,6 +414,7 @@ class Namespaces:
             del self.open[keep:]
 
     def add(self, out, name, lines):
+        lines = [long for line in lines for long in self.long_form.get(line, [line])]
         head = next((i for i, line in enumerate(lines) if line and not line.startswith("//")), len(lines))
         first = head
         while first < len(lines) and OPENED.match(lines[first]):
@@ -525,7 +533,7 @@ def main_banner(tree, names, generated, merged):
         "",
         *(EXTENSIONS if has_worker and not extensions else []),
         "Where everything lives: search for '==== core/' or '==== core/lifecycle'; definitions (.ipp) come",
-        "last; what is in detail/, engine/ and http/ is not for users." + (" Begin with worker/worker." if has_worker else ""),
+        "last; folders within a room, other than transports/, are not for users." + (" Begin with worker/worker." if has_worker else ""),
     ]
 
 

@@ -417,11 +417,11 @@ class RefusalTest(AmalgamateTest):
         self.write("src/ojs/base/detail/bits.hpp", "// bits: small things.\n#pragma once\n\nint bits();\n")
         self.assert_refused("src/ojs/base/detail/bits.hpp:1", "internal names", "namespace detail")
 
-    def test_what_users_see_needs_no_engine(self):
-        self.write("src/ojs/net/engine/motor.hpp", "// motor: turns.\n#pragma once\nnamespace detail {\n}\n")
-        self.replace("src/ojs_shutdown.hpp", '#include "ojs/net/json.hpp"', '#include "ojs/net/engine/motor.hpp"\n#include "ojs/net/json.hpp"')
-        self.replace("src/ojs/net/json.hpp", '"../base/text.hpp"', '"engine/motor.hpp"')
-        self.assert_refused("src/ojs/net/json.hpp:4", "net/json.hpp is for users, net/engine/motor.hpp is not", "detail/")
+    def test_what_users_see_needs_no_internal_folder(self):
+        self.write("src/ojs/net/stop/motor.hpp", "// motor: turns.\n#pragma once\nnamespace detail {\n}\n")
+        self.replace("src/ojs_shutdown.hpp", '#include "ojs/net/json.hpp"', '#include "ojs/net/stop/motor.hpp"\n#include "ojs/net/json.hpp"')
+        self.replace("src/ojs/net/json.hpp", '"../base/text.hpp"', '"stop/motor.hpp"')
+        self.assert_refused("src/ojs/net/json.hpp:4", "net/json.hpp is for users, net/stop/motor.hpp is not", "detail/")
 
     def test_first_sentence_too_long_for_the_first_screen(self):
         self.replace("src/ojs/core/gate.hpp", "a door.", "a door" + " and a door" * 9 + ".")

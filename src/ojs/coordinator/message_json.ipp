@@ -8,9 +8,7 @@
 #include "detail/message_fields.ipp"
 #include "message_json.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // "shutdown_duration_ms" is "shutdownDurationMs".
 inline std::string camel_case(std::string_view name) {
@@ -282,6 +280,4 @@ OJS_SHUTDOWN_INLINE result<void> read_fields(std::string_view json, const messag
     return error{errc::bad_answer, 0, cat({into.name, fault})};
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -2,7 +2,7 @@
 
 #include "job_context.hpp"
 
-#include "engine/worker_context.ipp"
+#include "detail/worker_context.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {

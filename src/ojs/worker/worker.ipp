@@ -10,8 +10,8 @@
 #include <cstdlib>
 
 #include "../base/detail/random.hpp"
-#include "engine/part_access.ipp"
-#include "engine/supervisor.ipp"
+#include "detail/part_access.ipp"
+#include "stop/supervisor.ipp"
 #include "transport_scheme.ipp"
 
 namespace ojs {

@@ -7,9 +7,7 @@
 
 #include "exchange.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // Every place that is reserved holds a T, so T has a default constructor. Thread-safe as far as T is, like a vector.
 template <class T>
@@ -92,6 +90,4 @@ std::size_t first_not_before(std::size_t from, std::size_t to, IsBefore is_befor
     return from;
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -3,9 +3,7 @@
 
 #include <cstdint>
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // Those of std::memory_order, by the compiler's numbers.
 enum class memory_order : int {
@@ -88,6 +86,4 @@ inline std::uint64_t read_counter(const counter& of) noexcept {
     return of.load(memory_order::relaxed);
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

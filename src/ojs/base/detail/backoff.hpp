@@ -6,9 +6,7 @@
 
 #include "random.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // Pauses that double from `first` to `last`, each cut by a random part of its half, so that workers that
 // failed together do not come back together.
@@ -29,6 +27,4 @@ class backoff {
     std::chrono::milliseconds pause_{0};
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -7,9 +7,7 @@
 #include <cstdio>
 #include <string>
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // Since 1970.
 inline std::int64_t wall_clock_ms() noexcept {
@@ -32,6 +30,4 @@ inline std::string utc_timestamp() {
     return utc_text(wall_clock_ms());
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

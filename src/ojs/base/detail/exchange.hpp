@@ -5,9 +5,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 template <class T>
 void swap(T& one, T& other) noexcept {
@@ -24,6 +22,4 @@ T exchange(T& place, std::decay_t<T> next) {
     return before;
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -8,9 +8,7 @@
 #include "exchange.hpp"
 #include "sync.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 class unique_fd {
   public:
@@ -37,6 +35,4 @@ class unique_fd {
     int fd_ = -1;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

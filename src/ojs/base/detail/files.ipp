@@ -13,9 +13,7 @@
 
 #include "fd.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 enum class file_status { read, missing, not_regular, unreadable };
 
@@ -93,6 +91,4 @@ inline int write_new_file(int folder, const std::string& name, std::string_view 
     return failed;
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -16,9 +16,7 @@
 #include "files.ipp"
 #include "text.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 inline constexpr std::size_t max_proc_file_size = 64 * 1024;
 
@@ -153,6 +151,4 @@ inline array<pid_t> all_processes(std::string_view root) {
     return out;
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

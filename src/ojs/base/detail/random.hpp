@@ -8,9 +8,7 @@
 
 #include "../duration.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // From the kernel; where it gives none, by where and when.
 inline std::uint64_t random_number() noexcept {
@@ -20,6 +18,4 @@ inline std::uint64_t random_number() noexcept {
            static_cast<std::uint64_t>(getpid()) << 32;
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -6,9 +6,7 @@
 #include "atomic.hpp"
 #include "exchange.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // Base of everything shared between threads whose lifetimes differ.
 class ref_counted {
@@ -60,6 +58,4 @@ ref<T> make_ref(Args&&... args) {
     return ref<T>(new T(std::forward<Args>(args)...));
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -7,9 +7,7 @@
 
 #include "text.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 inline constexpr int signal_limit = 128;  // every number is below it
 
@@ -87,6 +85,4 @@ inline const char* stop_signal_fault(int number, bool reclaim) noexcept {
     }
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

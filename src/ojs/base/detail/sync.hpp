@@ -8,9 +8,7 @@
 #include "../function.hpp"
 #include "exchange.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 class mutex {
   public:
@@ -152,6 +150,4 @@ class thread {
     bool joinable_ = false;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -14,9 +14,7 @@
 #include "sync.hpp"
 #include "text.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // What `make` returns, or the error "out of memory".
 template <class Make>
@@ -159,6 +157,4 @@ OJS_SHUTDOWN_INLINE bool thread::join_until(time_point deadline) noexcept {
     return !joinable_;
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -10,9 +10,7 @@
 
 #include "array.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // One part of a concatenation: text, or a number to be written in decimal.
 class text_part {
@@ -78,6 +76,4 @@ std::size_t place_in(const array<const std::string*>& sorted, const std::string&
 // A string as JSON, with its quotes. Bytes that are not UTF-8 become U+FFFD.
 std::string json_quote(std::string_view text);
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

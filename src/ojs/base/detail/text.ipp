@@ -7,9 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 OJS_SHUTDOWN_INLINE void text_part::append_to(std::string& out) const {
     if (kind_ == kind::text) {
@@ -201,6 +199,4 @@ OJS_SHUTDOWN_INLINE std::size_t place_in(const array<const std::string*>& sorted
     return first_not_before(0, sorted.size(), [&](std::size_t place) { return *sorted[place] < text; });
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

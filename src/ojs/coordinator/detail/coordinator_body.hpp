@@ -16,9 +16,7 @@
 #include "rpc.ipp"
 #include "socket_folder.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // What moves a shutdown on. `asked`: by a Shutdown, a signal or a call.
 enum class drain_event : unsigned char { asked, begun, blocked, unblocked, ended, failed };
@@ -491,6 +489,4 @@ class coordinator_body final : public ref_counted {
     backoff pause_{std::chrono::milliseconds(100), std::chrono::milliseconds(1000)};
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -9,9 +9,7 @@
 #include "../../base/detail/array.hpp"
 #include "../messages.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // The values of an enumeration, from 0 up. Its name holds that of the message it stands in: "ShutdownStatus.State".
 struct enum_type {
@@ -129,6 +127,4 @@ inline constexpr rpc_method lifecycle_methods[] = {
     {"NotifyReady", "ReadyNotification", "ReadyAck"},
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -10,9 +10,7 @@
 #include "../../base/detail/text.hpp"
 #include "../messages.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 inline constexpr auto checks_time = std::chrono::seconds(1);  // of all checks together
 
@@ -162,6 +160,4 @@ class readiness_board {
     array<ref<asked_check>> asked_;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -15,9 +15,7 @@
 #include "../../server/detail/http_routes.ipp"
 #include "../message_json.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // Each errc of a failed call or handler, its Connect code and the status of that. Read in both directions, first match: an
 // unreadable body is invalid_argument when sent, which comes back as such.
@@ -223,6 +221,4 @@ result<Answer> rpc_call(http_client& peer, const char* service, const char* meth
     return read_message<Answer>(*body);
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

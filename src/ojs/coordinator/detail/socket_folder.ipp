@@ -12,9 +12,7 @@
 #include "../../base/detail/text.hpp"
 #include "../../base/error.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // Who may write to the folder could put a socket of his own in the place of ours. A sticky one keeps ours, once it is there.
 inline result<void> check_folder(const std::string& folder, bool may_be_sticky) {
@@ -91,6 +89,4 @@ class socket_folder {
     bool own_ = false;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -5,9 +5,7 @@
 #include "../../base/detail/sync.hpp"
 #include "../../base/error.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // An eventfd, or a pipe where there is none. Non-blocking and close-on-exec.
 class wake {
@@ -30,6 +28,4 @@ class wake {
 // Milliseconds until `deadline` as poll(2) wants them, rounded up; -1 for never.
 int poll_timeout(time_point deadline) noexcept;
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -11,9 +11,7 @@
 #include <sys/eventfd.h>
 #endif
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 OJS_SHUTDOWN_INLINE result<wake> wake::create() {
     wake out;
@@ -76,6 +74,4 @@ OJS_SHUTDOWN_INLINE bool wake::wait_until(time_point deadline) const noexcept {
     }
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

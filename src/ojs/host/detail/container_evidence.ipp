@@ -9,9 +9,7 @@
 #include "../../base/duration.hpp"
 #include "pid1.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 struct named_runtime {
     const char* name;
@@ -309,6 +307,4 @@ inline bool is_no_machine(const pid1_info& pid1) {
     return pid1.kind != pid1_kind::init && !(pid1.kind == pid1_kind::unknown && pid1.comm.empty());
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -7,9 +7,7 @@
 #include "../../base/detail/text.hpp"
 #include "../container.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 struct program_rule {
     const char* names;
@@ -143,6 +141,4 @@ inline void look_at_pid1(const container_probe& where, container_info& out) {
     if (out.pid1.kind == pid1_kind::forwards) out.shell_between = find_shell_between(where.root, self.parent);
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -17,9 +17,7 @@
 #include "launcher_metrics_page.ipp"
 #include "rolling_replace.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // ---- what is told of a process ----
 
@@ -445,6 +443,4 @@ class launcher_admin {
     result<http_server> server_ = error{};  // none: it does not serve
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

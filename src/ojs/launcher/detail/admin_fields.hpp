@@ -4,9 +4,7 @@
 #include "../../coordinator/detail/message_fields.hpp"
 #include "../admin_messages.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 message_view describe(shutdown_process_request& message, in_detail);
 message_view describe(shutdown_process_response& message, in_detail);
@@ -34,6 +32,4 @@ inline constexpr rpc_method manager_methods[] = {
     {"ListGroups", "ListGroupsRequest", "ListGroupsResponse"},
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -9,9 +9,7 @@
 #include "../../base/detail/text.hpp"
 #include "process_group.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // UINT64_MAX: none.
 struct machine_limits {
@@ -79,6 +77,4 @@ inline result<void> check_capacity(const array<ref<process_group>>& groups, cons
     return fault.empty() ? result<void>() : error{errc::invalid_argument, 0, fault};
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

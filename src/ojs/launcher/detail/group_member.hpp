@@ -9,9 +9,7 @@
 #include "../group_options.hpp"
 #include "instance.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // ---- restarts: no clock and no thread of their own ----
 
@@ -85,6 +83,4 @@ struct member : ref_counted {
 
 using members = array<ref<member>>;
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -3,9 +3,7 @@
 
 #include "../../base/detail/array.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // Of a process that was not asked to end.
 struct plan_member {
@@ -66,6 +64,4 @@ inline group_plan plan_group(const array<plan_member>& processes, const group_go
     return out;
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

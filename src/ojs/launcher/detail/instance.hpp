@@ -12,9 +12,7 @@
 #include "../../core/cancel_token.hpp"
 #include "../process_info.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // So that a few of them can be added.
 inline std::chrono::milliseconds summable(std::chrono::milliseconds time) noexcept {
@@ -63,6 +61,4 @@ using instance_starter = function<result<ref<instance>>(const instance_spec&, in
 // descriptors or memory. Where the last reference goes before it is over, it is killed.
 result<ref<instance>> start_instance(const instance_spec& spec, instance_changed changed, const logger& log);
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

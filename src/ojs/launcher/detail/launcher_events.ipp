@@ -11,9 +11,7 @@
 #include "../../base/detail/text.hpp"
 #include "../group_options.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // Which changes somebody wants; empty: all.
 struct event_filter {
@@ -127,6 +125,4 @@ class launcher_events : public ref_counted {
     bool ended_ = false;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

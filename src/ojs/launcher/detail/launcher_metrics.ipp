@@ -4,9 +4,7 @@
 #include "../../server/detail/prometheus.ipp"
 #include "../group_options.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 inline constexpr histogram_bound startup_bound_list[] = {
     {"0.005", 5},  {"0.05", 50}, {"0.1", 100},  {"0.25", 250}, {"0.5", 500},  {"1", 1000},
@@ -59,6 +57,4 @@ class group_metrics {
     }
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

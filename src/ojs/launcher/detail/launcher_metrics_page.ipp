@@ -3,9 +3,7 @@
 
 #include "process_group.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 inline int count_in_state(const group_info& of, instance_state state) noexcept {
     int out = 0;
@@ -106,6 +104,4 @@ class launcher_metrics_page {
     metrics_page page_;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -14,9 +14,7 @@
 #include "../group_options.ipp"
 #include "instance.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 enum class instance_event { runs, warms, is_ready, fails, is_asked, drains, ends_well, ends_badly, is_ended };
 
@@ -412,6 +410,4 @@ class managed_instance final : public instance {
     time_point complete_end_ = time_point::max();  // when it must be gone that said it is complete
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

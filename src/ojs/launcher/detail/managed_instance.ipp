@@ -6,9 +6,7 @@
 #include "admin_fields.ipp"
 #include "managed_instance.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 inline result<void> managed_instance::start() {
     result<wake> waker = wake::create();
@@ -273,6 +271,4 @@ OJS_SHUTDOWN_INLINE result<ref<instance>> start_instance(const instance_spec& sp
     return ref<instance>(out.get());
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -10,9 +10,7 @@
 #include "../../server/http_server.hpp"
 #include "process_group.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // Who is at the other end of a Unix socket; 0: not to be known.
 inline pid_t peer_process(int socket) noexcept {
@@ -79,6 +77,4 @@ class notification_server {
     result<http_server> server_ = error{};  // none: it does not serve
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

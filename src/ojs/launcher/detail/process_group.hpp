@@ -18,9 +18,7 @@
 #include "routing.ipp"
 #include "state_file.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // What all groups of a launcher share.
 struct group_surroundings : ref_counted {
@@ -411,6 +409,4 @@ class process_group : public ref_counted {
     bool stopping_ = false;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

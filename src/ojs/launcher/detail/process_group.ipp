@@ -6,9 +6,7 @@
 
 #include "process_group.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // ---- starting ----
 
@@ -451,6 +449,4 @@ inline found_process find_process(const process_groups& groups, const std::strin
     return {};
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

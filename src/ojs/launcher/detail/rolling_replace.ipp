@@ -8,9 +8,7 @@
 
 #include "process_group.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // ---- its steps, by reconcile() and with the group's mutex held ----
 
@@ -349,6 +347,4 @@ inline result<rolling_report> roll(process_group& group, const group_options& to
     return group.await_rollout(*begun, until);
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

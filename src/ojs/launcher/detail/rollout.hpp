@@ -6,9 +6,7 @@
 #include "../group_options.ipp"
 #include "launcher_metrics.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // Its fields are under the group's mutex, but for what is const.
 struct rollout : ref_counted {
@@ -61,6 +59,4 @@ struct rollout : ref_counted {
     rolling_report report;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -5,9 +5,7 @@
 #include "../../base/detail/sync.hpp"
 #include "../group_options.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 inline constexpr std::chrono::milliseconds max_hook_time{1000};
 
@@ -114,6 +112,4 @@ class routing : public ref_counted {
     thread thread_;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

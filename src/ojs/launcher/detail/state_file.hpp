@@ -14,9 +14,7 @@
 #include "../../base/log.hpp"
 #include "../../core/lifecycle.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 struct state_entry {
     std::string id;
@@ -61,6 +59,4 @@ class state_file {
 // Of a process that runs; 0: there is none, or /proc does not tell.
 std::uint64_t start_ticks_of(pid_t pid);
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

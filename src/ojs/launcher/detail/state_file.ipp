@@ -16,9 +16,7 @@
 #include "../../net/json_view.hpp"
 #include "state_file.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 inline constexpr std::size_t longest_state_file = 4 * 1024 * 1024;
 // Between two looks at processes that are not our children, so that nothing tells of their end.
@@ -284,6 +282,4 @@ class state_ledger : public ref_counted {
     bool is_open_ = false;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -8,9 +8,7 @@
 #include "../byte_stream.hpp"
 #include "socket.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 class connection {
   public:
@@ -94,6 +92,4 @@ class connection {
     byte_stream_ref stream_;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

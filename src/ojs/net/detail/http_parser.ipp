@@ -8,9 +8,7 @@
 #include "../../base/detail/text.hpp"
 #include "../http_message.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // Null, or what is wrong with a header or trailer.
 inline const char* split_field(std::string_view line, std::string_view& name,
@@ -341,6 +339,4 @@ class http_parser {
     const char* failure_ = "";
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -27,9 +27,7 @@
 #include "../http_message.ipp"
 #include "url.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 struct socket_address {
     sockaddr_storage storage{};
@@ -452,6 +450,4 @@ class resolver {
     ref<address_lookup> last_good_;  // an earlier one that found addresses
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

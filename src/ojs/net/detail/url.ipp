@@ -13,9 +13,7 @@
 #include "../../base/error.hpp"
 #include "../http_message.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 struct endpoint {
     std::string host;         // a name or an address (IPv6 without brackets); empty for a unix socket
@@ -134,6 +132,4 @@ inline result<endpoint> parse_url(std::string_view url, bool has_https) {
     return error{errc::invalid_argument, 0, "the URL does not start with http:// or unix:/"};
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -15,9 +15,7 @@
 #include "../../worker/worker.hpp"
 #include "metrics.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // When the process started, in milliseconds of the time of day; 0 where the system does not tell.
 inline std::int64_t process_start_ms() {
@@ -325,6 +323,4 @@ inline result<http_server> serve_health(const running_worker& worker, ref<health
     return server;
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

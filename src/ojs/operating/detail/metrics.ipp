@@ -15,9 +15,7 @@
 #include "../../worker/worker_part.hpp"
 #include "watch.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // As the OJS observability specification recommends for ojs.job.duration.
 inline constexpr histogram_bound job_bound_list[] = {
@@ -182,6 +180,4 @@ class worker_metrics : public ref_counted {
     atomic<steady_clock::rep> phase_began_[phase_count] = {};
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -8,9 +8,7 @@
 
 #include "../../base/duration.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // The return addresses on the stack of `thread`, which must live until this returns: "program+0x1234
 // libc.so.6+0x5678 ...", innermost first and the frames of the signal handler before all; addr2line -e PROGRAM 0x1234
@@ -19,6 +17,4 @@ namespace detail {
 // where the signals have no installer, where there is no unwinder, or while another request is under way. Thread-safe.
 std::string capture_stack(pthread_t thread, time_point deadline);
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

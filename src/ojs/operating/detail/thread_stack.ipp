@@ -18,9 +18,7 @@
 #include <unwind.h>
 #endif
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 #if OJS_SHUTDOWN_USE_UNWIND
 
@@ -191,6 +189,4 @@ OJS_SHUTDOWN_INLINE std::string capture_stack(pthread_t /*thread*/, time_point /
 
 #endif  // OJS_SHUTDOWN_USE_UNWIND
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

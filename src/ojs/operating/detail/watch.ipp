@@ -4,9 +4,7 @@
 #include "../../base/detail/atomic.hpp"
 #include "../../base/detail/sync.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 class watch {
   public:
@@ -38,6 +36,4 @@ class watch {
     condition changed_;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

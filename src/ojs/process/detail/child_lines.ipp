@@ -10,9 +10,7 @@
 #include "../../core/detail/wake.hpp"
 #include "child_launch.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 inline constexpr std::size_t longest_line = 8 * 1024;
 // What is still read of a stream once the child has ended: as much as a pipe can hold. Whoever has left the group may
@@ -198,6 +196,4 @@ class child_thread : public ref_counted {
     line_stream streams_[2] = {line_stream(limit_), line_stream(limit_)};
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

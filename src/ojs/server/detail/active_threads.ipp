@@ -7,9 +7,7 @@
 #include "../../base/detail/exchange.hpp"
 #include "../../base/detail/sync.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 inline constexpr auto activity_interval = std::chrono::milliseconds(1);
 
@@ -100,6 +98,4 @@ class active_threads {
     time_point needed_at_;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -12,9 +12,7 @@
 #include <sys/epoll.h>
 #endif
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // What a socket's owner waits for.
 enum class awaited { to_read, to_write, either };
@@ -172,6 +170,4 @@ class event_queue {
 #endif
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

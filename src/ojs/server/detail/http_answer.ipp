@@ -9,9 +9,7 @@
 #include "../../net/http_message.ipp"
 #include "../draining_server.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 inline constexpr auto linger_time = std::chrono::seconds(1);
 inline constexpr auto accept_retry_time = std::chrono::milliseconds(50);
@@ -96,6 +94,4 @@ inline std::string compose_answer(const http_response& answer, bool to_head, boo
     return text;
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -9,9 +9,7 @@
 #include "../../net/detail/url.ipp"
 #include "../../net/http_message.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 struct http_route {
     const char* path;
@@ -152,6 +150,4 @@ inline int choose_route(const http_route* routes, std::size_t count, const http_
     return -1;
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

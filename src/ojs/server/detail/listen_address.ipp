@@ -8,9 +8,7 @@
 
 #include "../../net/detail/url.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // PORT, :PORT, IPV4:PORT, [IPV6]:PORT, localhost:PORT or unix:/PATH. Errors: invalid_argument.
 inline result<endpoint> parse_listen_address(std::string_view address) {
@@ -45,6 +43,4 @@ inline bool is_local(const endpoint& where) noexcept {
            std::memcmp(&ip6, mapped_127, sizeof mapped_127) == 0;
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

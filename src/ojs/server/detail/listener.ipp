@@ -11,9 +11,7 @@
 #include "../../net/detail/socket.ipp"
 #include "listen_address.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // Makes a descriptor from accept() ready for use; empty with errno set where there is none.
 inline unique_fd accept_socket(int listener) noexcept {
@@ -159,6 +157,4 @@ class listener {
     struct stat file_ {};  // of a unix socket: to remove ours and no other
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

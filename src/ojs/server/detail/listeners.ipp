@@ -12,9 +12,7 @@
 #include "../../base/detail/text.hpp"
 #include "listener.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 inline constexpr int first_activated = 3;  // where socket activation begins [sd_listen_fds(3)]
 
@@ -107,6 +105,4 @@ inline result<void> open_listeners(std::string_view addresses, bool reuse_port, 
     }
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

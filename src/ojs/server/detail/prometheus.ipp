@@ -8,9 +8,7 @@
 #include "../../base/detail/text.hpp"
 #include "../../base/duration.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // Microseconds as decimal seconds; not by %f, whose decimal point follows the locale.
 inline std::string seconds_text(std::uint64_t microseconds) {
@@ -102,6 +100,4 @@ class metrics_page {
     std::string name_;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

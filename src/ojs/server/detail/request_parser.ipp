@@ -3,9 +3,7 @@
 
 #include "../../net/detail/http_parser.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 class request_parser final : public http_parser {
   public:
@@ -57,6 +55,4 @@ class request_parser final : public http_parser {
     bool expects_continue_ = false;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -14,9 +14,7 @@
 #include "http_answer.ipp"
 #include "request_parser.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 inline constexpr auto overdue_interval = std::chrono::milliseconds(250);
 
@@ -371,6 +369,4 @@ class server_connection final : public ref_counted {
     atomic<time_point> deadline_;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -9,9 +9,7 @@
 #include "../../base/log.hpp"
 #include "../service_notifier.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // For one thread. Without a service manager nothing is ever due. [sd_notify]
 class service_report {
@@ -91,6 +89,4 @@ class service_report {
     bool complained_ = false;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

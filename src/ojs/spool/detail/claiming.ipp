@@ -6,9 +6,7 @@
 #include "intake.ipp"
 #include "recovery.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // For one FETCH at a time.
 class spool_claimer {
@@ -144,6 +142,4 @@ class spool_claimer {
     array<stray> strays_;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

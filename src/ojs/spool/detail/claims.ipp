@@ -5,9 +5,7 @@
 #include "../../base/detail/sync.hpp"
 #include "intake.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // As many as jobs in hand, few. Thread-safe.
 class spool_claims {
@@ -49,6 +47,4 @@ class spool_claims {
     array<ref<spool_claim>> all_;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -8,9 +8,7 @@
 #include "../../base/detail/array.hpp"
 #include "../../base/duration.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 struct spool_entry {
     spool_entry() = default;
@@ -96,6 +94,4 @@ class spool_entries {
     std::size_t first_ = 0;  // before it there are only empty ones
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

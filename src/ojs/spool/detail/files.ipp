@@ -28,9 +28,7 @@
 #include "../../net/json_view.ipp"
 #include "../spool_transport.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 inline constexpr std::size_t longest_spool_name = 200;  // what we add must fit into NAME_MAX
 inline constexpr std::size_t longest_spool_job =
@@ -422,6 +420,4 @@ inline std::chrono::milliseconds age_of(const struct stat& about) noexcept {
     return std::chrono::milliseconds(wall_clock_ms() - modified_ns(about) / 1000000);
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

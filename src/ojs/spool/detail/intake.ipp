@@ -7,9 +7,7 @@
 #include "entries.ipp"
 #include "settle.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // A file of request/ as it was examined.
 struct spool_candidate {
@@ -361,6 +359,4 @@ class spool_examiner {
     const spool_options& options_;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

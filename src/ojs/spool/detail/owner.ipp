@@ -10,9 +10,7 @@
 #include "../../base/detail/random.hpp"
 #include "files.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 inline constexpr const char* owner_file = ".owner";
 
@@ -302,6 +300,4 @@ inline judged_owner judge_owner(const spool_folders& spool, const std::string& n
     return out;
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -4,9 +4,7 @@
 #include "entries.ipp"
 #include "settle.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // Passes events on, those that would come again and again only once. Used by one thread at a time.
 class spool_teller {
@@ -205,6 +203,4 @@ class spool_recovery {
     spool_teller& teller_;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -5,9 +5,7 @@
 #include "../../worker/transports/job_json.ipp"
 #include "owner.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 enum class spool_end : unsigned char { request, done, failed };
 inline constexpr const char* spool_end_names[] = {"request", "done", "failed"};
@@ -358,6 +356,4 @@ inline spool_verdict completed_run(const spool_claim& claim, const std::string& 
     return out;
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -7,9 +7,7 @@
 #include "../../core/detail/wake.hpp"
 #include "../spool_transport.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // A thread that waits for the kernel to tell of a new file, or for one that was put off to be due.
 class spool_watcher {
@@ -72,6 +70,4 @@ class spool_watcher {
     atomic<steady_clock::rep> due_{time_point::max().time_since_epoch().count()};
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -6,9 +6,7 @@
 #include "../../net/json_view.ipp"
 #include "../transport.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 inline constexpr std::int64_t any_integer = 9007199254740992;  // 2^53: beyond it a double is not exact
 
@@ -79,6 +77,4 @@ inline std::string details_of(const job_error& failure) {
     return is_json_object(failure.details_json) ? failure.details_json : "{}";
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -5,9 +5,7 @@
 #include "../../../net/http_message.hpp"
 #include "../job_json.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // Retry-After in whole seconds; the date form, and anything over an hour, count as not said.
 inline std::chrono::milliseconds retry_after(const http_response& answer) {
@@ -206,6 +204,4 @@ inline result<settled> read_settled(std::string_view route, const result<http_re
     return why;
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -3,9 +3,7 @@
 
 #include "../job_json.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 inline std::string json_strings(const std::vector<std::string>& values) {
     std::string out = "[";
@@ -108,6 +106,4 @@ inline std::string schema_heartbeat_body(const heartbeat_request& request) {
                 ",\"visibility_timeout_ms\":", request.worker->visibility_timeout.count(), "}"});
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

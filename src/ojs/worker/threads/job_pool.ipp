@@ -4,14 +4,12 @@
 #include <cstdlib>
 
 #include "../../base/detail/backoff.hpp"
-#include "cancel_calls.ipp"
-#include "job_intake.ipp"
-#include "run_job.ipp"
-#include "running_jobs.ipp"
+#include "../jobs/cancel_calls.ipp"
+#include "../jobs/job_intake.ipp"
+#include "../jobs/run_job.ipp"
+#include "../jobs/running_jobs.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // How many jobs a worker takes at a time: `concurrency`, or as many as it gets threads for. The pool's mutex guards all but
 // retry_at().
@@ -457,6 +455,4 @@ class job_pool : public ref_counted {
     job_intake intake_;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

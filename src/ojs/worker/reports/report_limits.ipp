@@ -5,9 +5,7 @@
 #include "../../base/detail/sync.hpp"
 #include "../../base/duration.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // time_point::max() until the stop begins. Thread-safe.
 class report_limits {
@@ -45,6 +43,4 @@ class report_limits {
     condition changed_;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -4,9 +4,7 @@
 #include "../worker.hpp"
 #include "worker_context.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 class part_access final : public running_worker {
   public:
@@ -36,6 +34,4 @@ class part_access final : public running_worker {
     worker_context& worker_;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -3,11 +3,9 @@
 #pragma once
 
 #include "../../base/detail/array.hpp"
-#include "job_pool.ipp"
+#include "../threads/job_pool.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // A stuck job, and the argument of on_stuck_job.
 struct stuck_entry {
@@ -170,6 +168,4 @@ class stuck_watch {
     job_pool& pool_;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

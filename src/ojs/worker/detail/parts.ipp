@@ -6,9 +6,7 @@
 #include "../../base/detail/text.hpp"
 #include "../worker_part.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // start() and stop() are of one thread, while no other knows of the parts yet, or no longer by promise.
 class part_list {
@@ -62,6 +60,4 @@ class part_list {
     std::size_t running_ = 0;  // of them, those that were not stopped
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

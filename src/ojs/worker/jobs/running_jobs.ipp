@@ -2,12 +2,10 @@
 #pragma once
 
 #include "../../core/detail/wake.hpp"
+#include "../threads/pool_threads.ipp"
 #include "active_job.ipp"
-#include "pool_threads.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // When the supervisor looks at the jobs next. It says so before it goes through them, and again after: so either it sees
 // what others have set, or they see that it has to be woken. Thread-safe.
@@ -63,6 +61,4 @@ class running_jobs {
     bool asked_ = false;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

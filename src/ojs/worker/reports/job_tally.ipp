@@ -8,9 +8,7 @@
 #include "../transport.hpp"
 #include "../worker.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // What the backend was told of a job, or that it had taken it back. More are unreported, by name.
 enum class job_end : std::uint8_t { completed, failed, interrupted, handed_back, gone };
@@ -91,6 +89,4 @@ class job_tally {
     std::vector<step_result> steps_;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

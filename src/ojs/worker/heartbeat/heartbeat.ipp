@@ -3,11 +3,9 @@
 
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/backoff.hpp"
-#include "worker_context.ipp"
+#include "../detail/worker_context.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // Heartbeats, on threads that do nothing else, so that no slow FETCH or ACK ever delays one; nor does a beat whose answer
 // does not come: the spare thread sends what is due meanwhile.
@@ -274,6 +272,4 @@ class heartbeat : public ref_counted {
     atomic<bool> asking_{false};
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -8,9 +8,7 @@
 #include "../../base/detail/sync.hpp"
 #include "../../core/detail/wake.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // Its members know their place in it, so that taking one out takes the same time however many there are.
 template <class T>
@@ -182,6 +180,4 @@ class pool_threads {
     bool abandoned_ = false;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

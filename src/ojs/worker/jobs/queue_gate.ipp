@@ -10,9 +10,7 @@
 #include "../../base/detail/text.hpp"
 #include "../../core/lifecycle.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // Quiet and running, for each queue. Any resume of the worker's lifecycle opens those that were quieted before it, so
 // that SIGCONT does. Thread-safe.
@@ -72,6 +70,4 @@ class queue_gate {
     atomic<std::uint32_t> changes_{0};
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

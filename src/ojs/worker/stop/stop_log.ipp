@@ -8,9 +8,7 @@
 #include "../startup_findings.hpp"
 #include "stuck_watch.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // The supervisor's; it changes nothing.
 class stop_log {
@@ -186,6 +184,4 @@ class stop_log {
     const time_point started_ = steady_clock::now();
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

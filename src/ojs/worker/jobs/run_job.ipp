@@ -5,12 +5,10 @@
 
 #include <exception>
 
+#include "../reports/settlement.ipp"
 #include "running_jobs.ipp"
-#include "settlement.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // A handler called fork() and its child came back here. Two processes must not report one job.
 inline void leave_forked_child(const worker_context& worker) {
@@ -61,6 +59,4 @@ inline void run_job(worker_context& worker, active_job& job, next_look& looks) {
         log_job(worker, job, log_level::warn, "a stuck handler has returned; its result is dropped", report);
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

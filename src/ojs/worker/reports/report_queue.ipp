@@ -1,12 +1,10 @@
 // report_queue: jobs to be settled beside the threads that run them.
 #pragma once
 
-#include "pool_threads.ipp"
+#include "../threads/pool_threads.ipp"
 #include "settlement.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // Many round trips at once, each on a thread of the pool, because a stop has little time. Thread-safe.
 class report_queue {
@@ -200,6 +198,4 @@ class report_queue {
     bool closed_ = false;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

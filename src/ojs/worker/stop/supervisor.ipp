@@ -6,14 +6,12 @@
 #include "../../host/termination_mode.hpp"
 #include "../budget.hpp"
 #include "../exit_status.hpp"
-#include "heartbeat.ipp"
-#include "job_pool.ipp"
+#include "../heartbeat/heartbeat.ipp"
+#include "../threads/job_pool.ipp"
 #include "shutdown_steps.ipp"
 #include "stop_log.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // A run() has ended. If any of them abandoned a thread, the last to end calls _exit() with the highest status, so that the
 // others can settle their jobs. True: the caller must not return.
@@ -460,6 +458,4 @@ class supervisor {
     time_point stop_end_ = time_point::max();
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

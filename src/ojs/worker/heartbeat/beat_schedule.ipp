@@ -6,9 +6,7 @@
 #include "../../base/detail/atomic.hpp"
 #include "../../base/detail/sync.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 struct beat_turn {
     enum class kind { beat, last, leave } what = kind::leave;
@@ -192,6 +190,4 @@ class beat_schedule {
     atomic<bool> registration_tried_{false};
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

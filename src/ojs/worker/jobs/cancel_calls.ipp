@@ -3,12 +3,10 @@
 
 #include <sched.h>
 
-#include "pool_threads.ipp"
-#include "worker_context.ipp"
+#include "../detail/worker_context.ipp"
+#include "../threads/pool_threads.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // On threads of the pool, because user code may block. If none can be created, the caller's thread makes the calls: a job
 // that misses its cancellation might wait for ever.
@@ -117,6 +115,4 @@ class cancel_calls {
     ref<cancel_round> current_round_;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

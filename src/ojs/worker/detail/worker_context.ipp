@@ -6,18 +6,16 @@
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/atomic.hpp"
 #include "../../core/detail/wake.hpp"
+#include "../heartbeat/beat_schedule.ipp"
+#include "../jobs/active_job.ipp"
+#include "../jobs/queue_gate.ipp"
+#include "../reports/job_tally.ipp"
+#include "../reports/report_limits.ipp"
 #include "../transport.hpp"
 #include "../worker_options.hpp"
-#include "active_job.ipp"
-#include "beat_schedule.ipp"
-#include "job_tally.ipp"
 #include "parts.ipp"
-#include "queue_gate.ipp"
-#include "report_limits.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // Holds a ticket of `gate` while a thread is in user code. On the stack.
 class user_call {
@@ -223,6 +221,4 @@ inline std::vector<std::string> ids_of(const array<ref<active_job>>& jobs) {
     return out;
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -1,11 +1,9 @@
 // job_intake: fetches jobs, and reports at once those that cannot run here.
 #pragma once
 
-#include "report_queue.ipp"
+#include "../reports/report_queue.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 // How long jobs of types without a handler are held. All jobs of a type go back together, after a back-off that doubles from
 // 100 ms to 5 s: their number does not make FETCHes more frequent. Remembers 64 types; all others share the back-off of the
@@ -241,6 +239,4 @@ class job_intake {
     unknown_types unknown_;
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

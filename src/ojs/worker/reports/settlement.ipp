@@ -4,11 +4,9 @@
 
 #include "../../base/detail/backoff.hpp"
 #include "../../net/json_view.ipp"
-#include "worker_context.ipp"
+#include "../detail/worker_context.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 inline verdict completed(std::string result_json) {
     verdict out;
@@ -289,6 +287,4 @@ inline void settle(worker_context& worker, active_job& job, verdict report) {
     attempt([&] { log_settled(worker, job, report, end); });
 }
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -3,11 +3,9 @@
 
 #include "../../base/detail/sync.hpp"
 #include "../../core/shutdown_sequence.hpp"
-#include "worker_context.ipp"
+#include "../detail/worker_context.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 class shutdown_steps : public ref_counted {
   public:
@@ -58,6 +56,4 @@ class shutdown_steps : public ref_counted {
     atomic<bool> ended_{false};
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

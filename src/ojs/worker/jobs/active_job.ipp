@@ -10,9 +10,7 @@
 #include "../../core/drain_barrier.hpp"
 #include "../job_context.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 
 struct registered_handler : ref_counted {
     std::string type;
@@ -345,6 +343,4 @@ class job_table {
     atomic<std::size_t> count_{0};
 };
 
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail
