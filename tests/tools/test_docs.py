@@ -110,7 +110,7 @@ def parse_json(block):
     said = json.loads(block.text)
     if block.where.startswith("docs/spot.md"):
         for key in said:
-            assert f'{{"{key}"' in read("examples/controller.cpp"), f"the controller reads no {key}"
+            assert f'{{"{key}"' in read("tools/controller.cpp"), f"the controller reads no {key}"
     if block.where.startswith("docs/launcher.md"):  # tests/process/launcher_admin.cpp runs it
         for key in keys_of(said):
             assert f'"{key}"' in read("src/ojs/launcher/launcher_config.ipp"), f"the launcher reads no {key}"
@@ -139,8 +139,9 @@ def parse_yaml(block):
 
 USAGE_IN = {
     **{path.stem: f"{folder}/{path.name}" for folder in ("examples", "tools") for path in (ROOT / folder).glob("*.cpp")},
-    "dev_backend": "examples/dev_backend/settings.cpp",
-    "launcher": "examples/launcher/main.cpp",
+    "demo": "tools/demo/main.cpp",
+    "dev_backend": "tools/dev_backend/settings.cpp",
+    "launcher": "tools/launcher/main.cpp",
     "shutdown-probe": "tools/shutdown_probe/main.cpp",
 }
 SUITES = ("unit", "process", "recovery")
@@ -199,7 +200,7 @@ def check_curl_of_launcher(words):
 def check_curl(words):
     if "--unix-socket" in words:
         return check_curl_of_launcher(words)
-    routes = read("examples/dev_backend/routes.cpp")
+    routes = read("tools/dev_backend/routes.cpp")
     check_flags([word for word in words if word.startswith("--")], "", "curl")
     json.loads(words[words.index("-d") + 1])
     path = "/" + words[-1].split("/", 3)[3]
@@ -460,7 +461,7 @@ class Shutdown(unittest.TestCase):
     def test_its_colours_are_those_that_are_drawn_now(self):
         style = picture.text_of(picture.Picture(ROOT / "docs/shutdown.svg").root, "style")
         for rule in style.strip().splitlines():
-            self.assertIn(f'"{rule}\\n"', read("examples/demo_picture.hpp"))
+            self.assertIn(f'"{rule}\\n"', read("tools/demo/picture.hpp"))
 
 
 class Comparison(unittest.TestCase):
