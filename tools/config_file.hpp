@@ -1,4 +1,4 @@
-// config_file: the JSON object that a configuration file holds, and what one that is TOML would be as JSON.
+// config_file: the members of the object that a configuration file holds, as JSON or, in a file named *.toml, as TOML.
 #pragma once
 
 #include <picojson.h>
@@ -9,10 +9,8 @@
 #include <iterator>
 #include <set>
 #include <sstream>
-#include <stdexcept>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "ojs_shutdown.hpp"
 
@@ -35,7 +33,9 @@ inline ojs::result<std::string> read_file(const std::string& path) {
     return text;
 }
 
-// ---- TOML ----
+// ---- TOML, as far as the spot guide's file needs it ----
+//
+// [TABLE], and KEY = VALUE on one line: a string, a number, true, false, or an array of these, as JSON writes them.
 
 inline std::string_view trimmed(std::string_view text) {
     constexpr const char* blanks = " \t\r";
@@ -57,74 +57,61 @@ inline bool is_comment_or_empty(std::string_view text) {
 // NAME of the line "[NAME]"; empty for any other.
 inline std::string_view table_name(std::string_view line) {
     const std::size_t end = line.find(']');
-    if (end == std::string_view::npos || line.front() != '[' || !is_comment_or_empty(line.substr(end + 1)))
-        return {};
+    if (end == std::string_view::npos || !is_comment_or_empty(line.substr(end + 1))) return {};
     const std::string_view name = trimmed(line.substr(1, end - 1));
     return is_bare_key(name) ? name : std::string_view();
 }
 
-// KEY = VALUE
-struct assignment {
-    std::string_view key;  // empty: the line is none
-    std::string_view value;
-};
-inline assignment assignment_of(std::string_view line) {
-    const std::size_t equals = line.find('=');
-    const std::string_view key = trimmed(line.substr(0, equals));
-    if (equals == std::string_view::npos || !is_bare_key(key)) return {};
-    return {key, trimmed(line.substr(equals + 1))};
+// TOML has no null, and its inline tables are not JSON's objects.
+inline bool is_in_both(const picojson::value& value) {
+    if (!value.is<picojson::array>()) return !value.is<picojson::null>() && !value.is<picojson::object>();
+    const picojson::array& all = value.get<picojson::array>();
+    return std::all_of(all.begin(), all.end(), is_in_both);
 }
 
-// False for a value that JSON writes otherwise, but for 'text'.
-inline bool read_value(std::string_view text, picojson::value& out) {
-    const std::size_t quote = text.substr(0, 1) == "'" ? text.find('\'', 1) : std::string_view::npos;
-    if (quote != std::string_view::npos) {
-        out = picojson::value(std::string(text.substr(1, quote - 1)));
-        return is_comment_or_empty(text.substr(quote + 1));
+inline bool read_toml_value(std::string_view text, picojson::value& out) {
+    const std::string list = "[" + std::string(text);  // so that a comment may follow the value
+    const std::string first(ojs::json_view(list).element(0).text());
+    const ojs::result<ojs::json_view> json = ojs::json_view::parse(first);
+    if (!json || !is_comment_or_empty(text.substr(first.size()))) return false;
+    out = *json->as<picojson::value>();
+    return is_in_both(out);
+}
+
+inline std::string shortened(std::string_view text) {
+    return std::string(text.substr(0, 60));
+}
+
+// Puts what the line says into `out`. Returns what is wrong with it; empty: nothing.
+inline std::string read_toml_line(std::string_view line, std::string& table, picojson::object& out) {
+    if (is_comment_or_empty(line)) return "";
+    if (line.front() == '[') {
+        table = table_name(line);
+        if (table.empty()) return "'" + shortened(line) + "': must be [NAME]";
+        const bool is_new = out.emplace(table, picojson::value(picojson::object())).second;
+        return is_new ? "" : shortened(table) + ": is given twice";
     }
-    const std::string list = "[" + std::string(text);
-    const ojs::json_view first = ojs::json_view(list).element(0);
-    const auto read = first.as<picojson::value>();
-    if (read) out = *read;
-    return read && is_comment_or_empty(text.substr(first.text().size()));
+    const std::size_t equals = line.find('=');
+    const std::string key(trimmed(line.substr(0, equals)));
+    if (equals == std::string_view::npos || !is_bare_key(key))
+        return "'" + shortened(line) + "': must be KEY = VALUE";
+    picojson::value value;
+    if (!read_toml_value(trimmed(line.substr(equals + 1)), value))
+        return shortened(key) + ": must be a \"string\", number, boolean or array, on one line";
+    picojson::object& members = table.empty() ? out : out[table].get<picojson::object>();
+    return members.emplace(key, value).second ? "" : shortened(key) + ": is given twice";
 }
 
-// What [controller], or what stands outside of any table, says of the keys that are known.
-struct toml {
-    bool is_toml = false;
-    picojson::object read;
-    std::string left_out;  // keys that are not known, or have other values than lines of JSON
-};
-inline toml read_toml(const std::string& text, const std::string& table,
-                      const std::vector<std::string>& known) {
-    toml out;
-    bool is_ours = true;
+inline ojs::result<picojson::object> read_toml(const std::string& text) {
+    picojson::object out;
+    std::string table;
     std::istringstream lines(text);
-    for (std::string each; std::getline(lines, each);) {
-        const std::string_view line = trimmed(each);
-        if (is_comment_or_empty(line)) continue;
-        const auto [key, value] = assignment_of(line);
-        const std::string_view name = table_name(line);
-        if (!out.is_toml && key.empty() && name.empty()) return {};
-        out.is_toml = true;
-        if (line.front() == '[') is_ours = name == table;
-        if (!is_ours || key.empty()) continue;
-        picojson::value as_json;
-        if (std::find(known.begin(), known.end(), key) != known.end() && read_value(value, as_json)) {
-            out.read[std::string(key)] = as_json;
-        } else if (out.left_out.size() < 200) {
-            out.left_out += (out.left_out.empty() ? "" : ", ") + std::string(key.substr(0, 60));
-        }
+    std::string line;
+    for (int number = 1; std::getline(lines, line); ++number) {
+        const std::string fault = read_toml_line(trimmed(line), table, out);
+        if (!fault.empty()) return wrong_usage("line " + std::to_string(number) + ": " + fault);
     }
     return out;
-}
-
-inline std::string describe(const toml& found) {
-    constexpr std::size_t longest = 2000;
-    const std::string left_out = found.left_out.empty() ? "" : ", without " + found.left_out + ",";
-    const std::string json = picojson::value(found.read).serialize();
-    return " is TOML; the same keys as JSON" + left_out +
-           (json.size() <= longest ? " are: " + json : " are wanted");
 }
 
 // ---- JSON ----
@@ -140,38 +127,39 @@ inline std::string repeated_key(const ojs::json_view& value) {
     return "";
 }
 
-inline ojs::error given_twice(const std::string& path, const std::string& key) {
-    return wrong_usage(path + ": " + key.substr(0, 60) + ": is given twice");
+inline ojs::result<picojson::object> read_json(const std::string& text) {
+    const ojs::result<ojs::json_view> json = ojs::json_view::parse(text);
+    if (!json) return json.error();
+    if (json->type() != ojs::json_type::object) return wrong_usage("this is not a JSON object");
+    const std::string repeated = repeated_key(*json);
+    if (!repeated.empty()) return wrong_usage(shortened(repeated) + ": is given twice");
+    return *json->as<picojson::object>();
 }
 
-// {"TABLE": {...}}, as one that has it from TOML may write it, is as good as {...}.
-inline ojs::result<picojson::object> without_table(const std::string& path, const std::string& table,
-                                                   picojson::object out) {
+// ---- both ----
+
+// The members of `table` stand beside the others: {"TABLE": {...}} is as good as {...}.
+inline ojs::result<picojson::object> without_table(const std::string& table, picojson::object out) {
     const auto found = out.find(table);
     if (found == out.end()) return out;
-    if (!found->second.is<picojson::object>())
-        return wrong_usage(path + ": " + table + ": must be an object");
+    if (!found->second.is<picojson::object>()) return wrong_usage(table + ": must be an object");
     const picojson::object inner = found->second.get<picojson::object>();
     out.erase(found);
     for (const auto& [key, value] : inner) {
-        if (!out.emplace(key, value).second) return given_twice(path, key);
+        if (!out.emplace(key, value).second) return wrong_usage(shortened(key) + ": is given twice");
     }
     return out;
 }
 
-// The members of the file's object, or of the one named `table` in it. `known` are the keys that it may have.
-inline ojs::result<picojson::object> read(const std::string& path, const std::string& table,
-                                          const std::vector<std::string>& known) {
+// The members of the file's object, and of the one named `table` in it.
+inline ojs::result<picojson::object> read(const std::string& path, const std::string& table) {
     const auto text = read_file(path);
     if (!text) return text.error();
-    const ojs::result<ojs::json_view> json = ojs::json_view::parse(*text);
-    const toml other = json ? toml() : read_toml(*text, table, known);
-    if (other.is_toml) return wrong_usage(path + describe(other));
-    if (!json) return wrong_usage(path + ": " + json.error().text);
-    if (json->type() != ojs::json_type::object) return wrong_usage(path + " is not a JSON object");
-    const std::string repeated = repeated_key(*json);
-    if (!repeated.empty()) return given_twice(path, repeated);
-    return without_table(path, table, *json->as<picojson::object>());
+    const bool is_toml = std::filesystem::path(path).extension() == ".toml";
+    const ojs::result<picojson::object> whole = is_toml ? read_toml(*text) : read_json(*text);
+    const ojs::result<picojson::object> out = whole ? without_table(table, *whole) : whole;
+    if (!out) return wrong_usage(path + ": " + out.error().text);
+    return out;
 }
 
 }  // namespace config_file
