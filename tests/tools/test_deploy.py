@@ -290,7 +290,7 @@ class Dockerfile(unittest.TestCase):
             self.assertIn(flag, self.made())
 
     def made(self):
-        """The flags with which the Makefile builds what the tests run."""
+        """The flags with which `make` builds what the tests run."""
         packaging = (ROOT / "packaging/packaging.mk").read_text().replace("\\\n", "")
         return re.search(r"(?m)^IMAGE := (.*)$", packaging).group(1).split()
 
@@ -311,8 +311,8 @@ class ControllerDockerfile(Dockerfile):
     test_it_is_what_make_dist_builds = None  # this one is glibc's
 
     def made(self):
-        makefile = (ROOT / "Makefile").read_text()
-        flags = re.search(r"(?m)^STATIC := (.*)$", makefile).group(1)
+        flags = re.search(r"(?m)^STATIC := (.*)$", (ROOT / "tests/tests.mk").read_text()).group(1)
+        makefile = (ROOT / "tests/container/container.mk").read_text()
         return re.search(r"(?m)static_%:.*\n\t(.*)\)$", makefile).group(1).replace("$(STATIC)", flags).strip(")").split()
 
 
