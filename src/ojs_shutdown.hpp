@@ -25,7 +25,6 @@
 #include "ojs/base/finding.hpp"
 #include "ojs/base/log.hpp"
 
-#include "ojs/core/detail/wake.hpp"
 #include "ojs/core/lifecycle.hpp"
 #include "ojs/core/drain_barrier.hpp"
 #include "ojs/core/cancel_token.hpp"
@@ -87,6 +86,7 @@
 #include "ojs/base/detail/proc.ipp"
 #include "ojs/base/detail/signal_names.ipp"
 
+#include "ojs/core/detail/wake.hpp"
 #include "ojs/core/detail/wake.ipp"
 #include "ojs/core/lifecycle.ipp"
 #include "ojs/core/cancel_token.ipp"

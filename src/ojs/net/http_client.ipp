@@ -246,12 +246,6 @@ class http_exchange final : public ref_counted {
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE http_client::http_client(detail::ref<detail::http_exchange> body) noexcept
-    : body_(std::move(body)) {}
-OJS_SHUTDOWN_INLINE http_client::http_client(http_client&& other) noexcept = default;
-OJS_SHUTDOWN_INLINE http_client& http_client::operator=(http_client&& other) noexcept = default;
-OJS_SHUTDOWN_INLINE http_client::~http_client() = default;
-
 OJS_SHUTDOWN_INLINE result<http_client> http_client::create(std::string_view url,
                                                             http_client_options options) {
     result<detail::endpoint> target = detail::parse_url(url, bool(options.https_stream));

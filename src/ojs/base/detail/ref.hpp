@@ -25,7 +25,8 @@ class ref_counted {
     atomic<long> uses_{0};
 };
 
-// A counted reference to a T derived from ref_counted; copying one is thread-safe, changing one is not.
+// A counted reference to a T derived from ref_counted, which need not be complete where it is only kept and copied.
+// Copying one is thread-safe, changing one is not.
 template <class T>
 class ref {
   public:
@@ -33,7 +34,9 @@ class ref {
     explicit ref(T* target) noexcept : target_(target) {
         if (target_ != nullptr) target_->retain();
     }
-    ref(const ref& other) noexcept : ref(other.target_) {}
+    ref(const ref& other) noexcept : target_(other.target_) {
+        if (target_ != nullptr) target_->retain();
+    }
     ref(ref&& other) noexcept : target_(detail::exchange(other.target_, nullptr)) {}
     ref& operator=(ref other) noexcept {
         detail::swap(target_, other.target_);
@@ -43,14 +46,14 @@ class ref {
         if (target_ != nullptr) target_->release();
     }
 
-    T* get() const noexcept { return target_; }
-    T* operator->() const noexcept { return target_; }
-    T& operator*() const noexcept { return *target_; }
+    T* get() const noexcept { return static_cast<T*>(target_); }
+    T* operator->() const noexcept { return get(); }
+    T& operator*() const noexcept { return *get(); }
     explicit operator bool() const noexcept { return target_ != nullptr; }
     bool operator==(const ref& other) const noexcept { return target_ == other.target_; }
 
   private:
-    T* target_ = nullptr;
+    ref_counted* target_ = nullptr;
 };
 
 template <class T, class... Args>

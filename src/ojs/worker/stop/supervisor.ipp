@@ -162,7 +162,7 @@ class supervisor {
         if (followed_seen_.phase != phase::running) return;
         const received_signal from = signals::last_received(SIGCONT);
         cause why{cause_kind::api};
-        if (from.number != 0) why = {cause_kind::signal, SIGCONT, from.sender_pid, from.sender_uid};
+        if (from.number != 0) why = {cause_kind::signal, SIGCONT};
         worker_.life.apply(event::resume_request, why);
     }
 
