@@ -20,7 +20,7 @@
 
 // The library's memory orders. Its atomic gets another name, so that the one below can take its place.
 #define atomic replaced_atomic
-#include "ojs/base/detail/atomic.hpp"
+#include "ojs/base/detail/light.hpp"
 #undef atomic
 
 namespace model {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "../base/detail/atomic.hpp"
+#include "../base/detail/light.hpp"
 #include "../base/detail/sync.hpp"
 #include "cancel_token.hpp"
 #include "detail/wake.hpp"

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "../base/detail/atomic.hpp"
+#include "../base/detail/light.hpp"
 #include "../base/duration.hpp"
 
 namespace ojs {

@@ -6,8 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../base/detail/atomic.hpp"
-#include "../base/detail/exchange.hpp"
+#include "../base/detail/light.hpp"
 #include "../base/detail/proc.ipp"
 #include "../base/detail/signal_names.ipp"
 #include "../base/detail/text.hpp"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "../../base/detail/backoff.hpp"
+#include "../../base/detail/clock.ipp"
 #include "../../base/detail/sync.hpp"
 #include "../../core/detail/wake.hpp"
 #include "../../core/shutdown_sequence.hpp"

@@ -1,7 +1,6 @@
 // wake: a descriptor that becomes readable, written to from anywhere, a signal handler included.
 #pragma once
 
-#include "../../base/detail/fd.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/error.hpp"
 

@@ -1,8 +1,7 @@
 // supervisor: follows the lifecycle and does what each change asks for: quiet, drain, stop.
 #pragma once
 
-#include "../../base/detail/array.hpp"
-#include "../../base/detail/exchange.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../host/termination_mode.hpp"
 #include "../budget.hpp"
 #include "../exit_status.hpp"
