@@ -1,6 +1,6 @@
 #pragma once
 
-#include "../base/detail/array.hpp"
+#include "../base/detail/light.hpp"
 #include "../base/detail/text.hpp"
 #include "../net/json_view.hpp"
 #include "../server/detail/listen_address.ipp"

@@ -7,7 +7,7 @@
 
 #include <cstdlib>
 
-#include "../base/detail/array.hpp"
+#include "../base/detail/light.hpp"
 #include "../base/detail/text.hpp"
 #include "../core/detail/wake.hpp"
 #include "detail/active_threads.ipp"

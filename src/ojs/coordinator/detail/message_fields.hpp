@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "../../base/detail/array.hpp"
+#include "../../base/detail/light.hpp"
 #include "../messages.hpp"
 
 namespace ojs::detail {

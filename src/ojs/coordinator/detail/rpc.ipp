@@ -5,8 +5,8 @@
 #include <string_view>
 #include <utility>
 
-#include "../../base/detail/array.hpp"
 #include "../../base/detail/clock.ipp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../base/error.hpp"
 #include "../../base/function.hpp"

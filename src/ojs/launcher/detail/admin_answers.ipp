@@ -6,7 +6,7 @@
 // administrate a launcher may not make it run programs. New configurations come from launcher_options::reload.
 #pragma once
 
-#include "../../base/detail/atomic.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../coordinator/coordinator.ipp"
 #include "../../coordinator/detail/rpc.ipp"
 #include "../../core/lifecycle.hpp"

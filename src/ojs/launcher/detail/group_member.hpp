@@ -3,9 +3,8 @@
 
 #include <string>
 
-#include "../../base/detail/array.hpp"
-#include "../../base/detail/backoff.hpp"
-#include "../../base/detail/ref.hpp"
+#include "../../base/detail/clock.ipp"
+#include "../../base/detail/light.hpp"
 #include "../group_options.hpp"
 #include "instance.hpp"
 

@@ -1,7 +1,7 @@
 // group_plan: what a group needs next, as a pure function of its processes. Restarts and rollouts follow the same plan.
 #pragma once
 
-#include "../../base/detail/array.hpp"
+#include "../../base/detail/light.hpp"
 
 namespace ojs::detail {
 

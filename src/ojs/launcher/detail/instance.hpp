@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "../../base/detail/ref.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/duration.hpp"
 #include "../../base/error.hpp"
 #include "../../base/function.hpp"

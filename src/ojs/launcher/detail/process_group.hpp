@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "../../base/detail/array.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/log.hpp"
 #include "group_member.hpp"

@@ -1,8 +1,8 @@
 // rollout: one rolling replacement of a group, from its begin to its end. [RFC-041 "Rolling Replacement Algorithm"]
 #pragma once
 
-#include "../../base/detail/backoff.hpp"
-#include "../../base/detail/ref.hpp"
+#include "../../base/detail/clock.ipp"
+#include "../../base/detail/light.hpp"
 #include "../group_options.ipp"
 #include "launcher_metrics.ipp"
 

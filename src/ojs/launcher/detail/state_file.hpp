@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "../../base/detail/fd.hpp"
+#include "../../base/detail/sync.hpp"
 #include "../../base/error.hpp"
 #include "../../base/log.hpp"
 #include "../../core/lifecycle.hpp"

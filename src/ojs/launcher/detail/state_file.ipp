@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "../../base/detail/files.ipp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/proc.ipp"
-#include "../../base/detail/ref.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../coordinator/detail/socket_folder.ipp"
 #include "../../net/json_view.hpp"

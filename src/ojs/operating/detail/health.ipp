@@ -4,8 +4,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../../base/detail/array.hpp"
 #include "../../base/detail/clock.ipp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/proc.ipp"
 #include "../../host/container.hpp"
 #include "../../server/detail/http_routes.ipp"

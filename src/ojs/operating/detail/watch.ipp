@@ -1,7 +1,7 @@
 // watch: lets a thread wait for something in a worker to come about; while nobody waits, saying so costs one atomic.
 #pragma once
 
-#include "../../base/detail/atomic.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 
 namespace ojs::detail {

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "../../base/detail/random.hpp"
+#include "../../base/detail/clock.ipp"
 #include "../../base/detail/sync.hpp"
 #include "../../core/detail/wake.hpp"
 #include "../../worker/transport.hpp"

@@ -4,8 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 
-#include "../../base/detail/array.hpp"
-#include "../../base/detail/atomic.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../core/detail/wake.hpp"
 #if OJS_SHUTDOWN_USE_EPOLL

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../../base/detail/fd.hpp"
+#include "../../base/detail/sync.hpp"
 #include "../../net/detail/socket.ipp"
 #include "listen_address.ipp"
 

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "../../base/detail/array.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/text.hpp"
 #include "listener.ipp"
 

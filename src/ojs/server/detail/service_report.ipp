@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "../../base/detail/exchange.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/duration.hpp"
 #include "../../base/log.hpp"
 #include "../service_notifier.hpp"

@@ -1,7 +1,7 @@
 // spool_claims: the claims a worker has in hand.
 #pragma once
 
-#include "../../base/detail/array.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "intake.ipp"
 

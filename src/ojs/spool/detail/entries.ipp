@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "../../base/detail/array.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/duration.hpp"
 
 namespace ojs::detail {

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "../../base/detail/exchange.hpp"
+#include "../../base/detail/light.hpp"
 #include "entries.ipp"
 #include "settle.ipp"
 

@@ -4,10 +4,9 @@
 #include <pthread.h>
 #include <sys/file.h>
 
-#include "../../base/detail/atomic.hpp"
-#include "../../base/detail/exchange.hpp"
+#include "../../base/detail/clock.ipp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/proc.ipp"
-#include "../../base/detail/random.hpp"
 #include "files.ipp"
 
 namespace ojs::detail {

@@ -3,7 +3,7 @@
 
 #include <poll.h>
 
-#include "../../base/detail/atomic.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../core/detail/wake.hpp"
 #include "../spool_transport.hpp"
 
