@@ -13,7 +13,6 @@
 #include "detail/active_threads.ipp"
 #include "detail/event_queue.ipp"
 #include "detail/listener.ipp"
-#include "detail/listeners.ipp"
 #include "detail/server_connection.ipp"
 #include "draining_server.hpp"
 

@@ -24,11 +24,8 @@
 #include "../../base/error.hpp"
 #include "../../core/cancel_token.hpp"
 #include "../../core/detail/wake.hpp"
-#include "sql.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 namespace river {
 
 // The rows of an answer, by row and column from 0.
@@ -49,6 +46,12 @@ class postgres_rows {
         void operator()(PGresult* target) const noexcept { PQclear(target); }
     };
     std::unique_ptr<PGresult, clear> rows_;
+};
+
+// Prepared once on each connection under its name; sent as it is where that is empty.
+struct postgres_statement {
+    const char* name;
+    const char* sql;
 };
 
 // A value for $1, $2, ...; NULL where it is absent.
@@ -421,6 +424,4 @@ class shared_connection : public postgres_connection {
 };
 
 }  // namespace river
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

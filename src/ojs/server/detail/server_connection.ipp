@@ -11,8 +11,7 @@
 #include "../../base/detail/text.hpp"
 #include "../../net/detail/socket.ipp"
 #include "../draining_server.hpp"
-#include "http_answer.ipp"
-#include "request_parser.ipp"
+#include "http_messages.ipp"
 
 namespace ojs::detail {
 

@@ -1,7 +1,7 @@
 // Takes back what dead workers have left in a spool.
 #pragma once
 
-#include "entries.ipp"
+#include "intake.ipp"
 #include "settle.ipp"
 
 namespace ojs::detail {
