@@ -1,7 +1,6 @@
 #pragma once
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 #include "../base/detail/text.hpp"
 #include "../base/duration.hpp"
 #include "../base/log.hpp"
+#include "../net/detail/socket.ipp"
 #include "service_notifier.hpp"
 
 namespace ojs {
@@ -22,11 +22,6 @@ namespace detail {
 
 inline constexpr std::size_t longest_notification = 4096;
 inline constexpr std::size_t longest_status = 1000;
-#ifdef MSG_NOSIGNAL
-inline constexpr int notify_flags = MSG_DONTWAIT | MSG_NOSIGNAL;
-#else
-inline constexpr int notify_flags = MSG_DONTWAIT;
-#endif
 
 inline error unusable_variable(const char* name, std::string_view value, std::string_view why,
                                errc code = errc::invalid_argument) {
@@ -69,16 +64,6 @@ inline result<std::chrono::milliseconds> watchdog_share(const char* usec, const 
     return std::chrono::milliseconds(half > 0 ? half : 1);
 }
 
-inline unique_fd open_datagram_socket() noexcept {
-#ifdef SOCK_CLOEXEC
-    return unique_fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-#else
-    unique_fd out(::socket(AF_UNIX, SOCK_DGRAM, 0));
-    if (out) ::fcntl(out.get(), F_SETFD, FD_CLOEXEC);
-    return out;
-#endif
-}
-
 // Texts come from everywhere; a line break in one would begin an assignment of its own.
 inline std::string status_line(std::string_view text) {
     std::string out;
@@ -114,7 +99,7 @@ OJS_SHUTDOWN_INLINE result<service_notifier> service_notifier::from_environment(
     const auto share = detail::watchdog_share(detail::find_variable(lookup, "WATCHDOG_USEC"),
                                               detail::find_variable(lookup, "WATCHDOG_PID"));
     if (!share) return share.error();
-    out.socket_ = detail::open_datagram_socket();
+    out.socket_ = detail::open_socket(AF_UNIX, SOCK_DGRAM);
     if (!out.socket_) return detail::notify_failure(errno);
     out.address_ = std::move(*address);
     out.watchdog_interval_ = *share;
@@ -160,7 +145,7 @@ OJS_SHUTDOWN_INLINE result<void> service_notifier::send(std::string_view assignm
     const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + used);
     for (;;) {
         const ssize_t sent = ::sendto(socket_.get(), assignments.data(), assignments.size(),
-                                      detail::notify_flags, reinterpret_cast<const sockaddr*>(&to), length);
+                                      detail::send_flags, reinterpret_cast<const sockaddr*>(&to), length);
         if (sent >= 0) return {};
         if (errno != EINTR) return detail::notify_failure(errno);
     }
@@ -189,7 +174,7 @@ class service_report {
     void report(bool is_ready, const std::string& text) {
         if (!active() || !(is_ready || ready_) || (ready_ && text == text_)) return;
         if (!tell(ready_ ? notifier_.status(text) : notifier_.ready(text)))
-            return;  // it is tried with the next
+            return;  // retried with the next text
         ready_ = true;
         text_ = text;
     }
@@ -223,12 +208,9 @@ class service_report {
         return std::strncmp(name, "WATCHDOG_", 9) == 0 ? nullptr : std::getenv(name);
     }
     bool tell(const result<void>& told) {
-        if (told) {
-            complained_ = false;
-        } else {
-            complain(told.error());
-        }
-        return static_cast<bool>(told);
+        if (told) complained_ = false;
+        if (!told) complain(told.error());
+        return told.has_value();
     }
     void complain(const error& why) {
         if (!detail::exchange(complained_, true))
