@@ -21,6 +21,47 @@
 namespace ojs::detail {
 namespace river {
 
+// How long a batch waits for further calls. A commit, which they share, takes longer.
+inline constexpr std::chrono::milliseconds batch_delay{1};
+
+// Concurrent calls that are done together: the first to find none under way does them for all that wait by then.
+template <class Call>
+class batch {
+  public:
+    using calls = std::vector<std::shared_ptr<Call>>;
+
+    // True once `own` is over; false at the deadline, when another thread may still be at it. `lead` makes calls over: it
+    // takes them from `waiting`, and may release the lock meanwhile.
+    template <class Lead>
+    bool join(lock_guard& held, const std::shared_ptr<Call>& own, time_point deadline, Lead lead) {
+        waiting.push_back(own);
+        joined_.notify_one();
+        while (!own->over) {
+            if (!std::exchange(under_way_, true)) {
+                lead();
+                under_way_ = false;
+                changed_.notify_all();
+            } else if (!changed_.wait_until(held, deadline) && !own->over) {
+                return false;
+            }
+        }
+        return true;
+    }
+    // For the one that leads: until enough wait.
+    template <class Enough>
+    void await_more(lock_guard& held, time_point deadline, Enough enough) {
+        wait_until(joined_, held, deadline, enough);
+    }
+
+    mutex guard;  // of what follows, and of the calls in it
+    calls waiting;
+
+  private:
+    condition changed_;
+    condition joined_;
+    bool under_way_ = false;
+};
+
 // A FETCH that waits for its jobs. When `count` is 0, it is no longer wanted; when `left`, its caller has returned.
 struct pending_fetch {
     const fetch_request* request = nullptr;  // valid until its caller returns
@@ -32,9 +73,6 @@ struct pending_fetch {
     std::optional<error> failed;
 };
 
-// How long a batch waits for further calls. A commit, which they share, takes longer.
-inline constexpr std::chrono::milliseconds batch_delay{1};
-
 class claims {
   public:
     claims(database& db, held_jobs& jobs, session& of) : db_(db), jobs_(jobs), session_(of) {}
@@ -43,23 +81,16 @@ class claims {
         const auto own = std::make_shared<pending_fetch>();
         own->request = &request;
         own->count = request.count;
-        lock_guard lock(mutex_);
-        pending_.push_back(own);
-        joined_.notify_one();
-        while (!own->over) {
-            if (!claiming_now_) {
-                claim_for_all(lock, *own, deadline);
-            } else if (!changed_.wait_until(lock, deadline) && !own->over) {
-                return withdraw(own);
-            }
-        }
+        lock_guard lock(batch_.guard);
+        const bool over = batch_.join(lock, own, deadline, [&] { claim_for_all(lock, *own, deadline); });
+        if (!over) return withdraw(own);
         if (own->failed) return *own->failed;
         return std::move(own->jobs);
     }
 
     // `count` slots become free together: the next FETCH waits for the others.
     void expect_fetches(std::size_t count) {
-        const lock_guard held(mutex_);
+        const lock_guard held(batch_.guard);
         free_slots_ = count;
         free_slots_until_ = steady_clock::now() + batch_delay;
     }
@@ -81,19 +112,19 @@ class claims {
     }
 
   private:
-    using fetches = std::vector<std::shared_ptr<pending_fetch>>;
+    using fetches = batch<pending_fetch>::calls;
 
     // Claims for all pending FETCHes of the same queues. Called with the lock, which it releases meanwhile.
     void claim_for_all(lock_guard& lock, const pending_fetch& own, time_point deadline) {
-        claiming_now_ = true;
-        const time_point batch_end = std::min(deadline, free_slots_until_);
-        wait_until(joined_, lock, batch_end, [this] { return wanted_by(pending_) >= free_slots_; });
+        fetches& pending = batch_.waiting;
+        batch_.await_more(lock, std::min(deadline, free_slots_until_),
+                          [&] { return wanted_by(pending) >= free_slots_; });
         const std::vector<std::string> queues = own.request->worker->queues;
-        const auto others = std::partition(pending_.begin(), pending_.end(), [&](const auto& each) {
+        const auto others = std::partition(pending.begin(), pending.end(), [&](const auto& each) {
             return each->request->worker->queues == queues;
         });
-        const fetches mine(pending_.begin(), others);
-        pending_.erase(pending_.begin(), others);
+        const fetches mine(pending.begin(), others);
+        pending.erase(pending.begin(), others);
         lock.unlock();
         std::vector<job> claimed;
         result<void> done;
@@ -105,8 +136,6 @@ class claims {
         }
         lock.lock();
         share_out(mine, done, std::move(claimed));
-        claiming_now_ = false;
-        changed_.notify_all();
     }
     static std::size_t wanted_by(const fetches& all) {
         std::size_t out = 0;
@@ -117,9 +146,10 @@ class claims {
     // The caller returns without jobs. Called with the lock.
     error withdraw(const std::shared_ptr<pending_fetch>& own) {
         own->left = true;
-        const auto found = std::find(pending_.begin(), pending_.end(), own);
-        if (found == pending_.end()) return failure(errc::timed_out, "the database did not answer in time");
-        pending_.erase(found);
+        fetches& pending = batch_.waiting;
+        const auto found = std::find(pending.begin(), pending.end(), own);
+        if (found == pending.end()) return failure(errc::timed_out, "the database did not answer in time");
+        pending.erase(found);
         return failure(errc::unreachable, "another FETCH is still under way");
     }
 
@@ -169,7 +199,7 @@ class claims {
     }
     // False: one is no longer wanted. Before the first job, the others continue without it.
     bool all_still_wanted(const fetches& all, bool has_jobs) {
-        const lock_guard held(mutex_);
+        const lock_guard held(batch_.guard);
         bool out = true;
         for (const auto& each : all) {
             if (each->count == 0) continue;
@@ -249,11 +279,7 @@ class claims {
     std::set<long long> left_out_;  // jobs that claims skip, and until when
     time_point left_out_until_;
 
-    mutex mutex_;
-    condition changed_;
-    condition joined_;
-    fetches pending_;
-    bool claiming_now_ = false;
+    batch<pending_fetch> batch_;
     std::size_t free_slots_ = 0;  // became free together; until when a FETCH waits for the others
     time_point free_slots_until_;
 };
@@ -274,6 +300,8 @@ struct settlement {
 };
 
 class reports {
+    using settlements = batch<settlement>::calls;
+
   public:
     reports(database& db, held_jobs& jobs, session& of, claims& next)
         : db_(db), jobs_(jobs), session_(of), claims_(next) {}
@@ -302,31 +330,20 @@ class reports {
     }
     // False: the deadline has passed, and another thread may still settle it.
     bool settle_with_others(const std::shared_ptr<settlement>& own, time_point deadline) {
-        lock_guard lock(mutex_);
+        lock_guard lock(batch_.guard);
         own->over = own->locked = false;
-        waiting_.push_back(own);
-        joined_.notify_one();
-        while (!own->over) {
-            if (!settling_now_) {
-                settle_waiting(lock, deadline);
-            } else if (!changed_.wait_until(lock, deadline) && !own->over) {
-                waiting_.erase(std::remove(waiting_.begin(), waiting_.end(), own), waiting_.end());
-                return false;
-            }
-        }
-        return true;
+        const bool over = batch_.join(lock, own, deadline, [&] { settle_waiting(lock, deadline); });
+        settlements& waiting = batch_.waiting;
+        if (!over) waiting.erase(std::remove(waiting.begin(), waiting.end(), own), waiting.end());
+        return over;
     }
 
   private:
-    using batch = std::vector<std::shared_ptr<settlement>>;
-
     // Settles all that wait by now. Called with the lock, which it releases meanwhile.
     void settle_waiting(lock_guard& lock, time_point deadline) {
-        settling_now_ = true;
-        wait_until(joined_, lock, std::min(deadline, steady_clock::now() + batch_delay),
-                   [this] { return waiting_.size() >= jobs_.size(); });
-        const batch all = std::move(waiting_);
-        waiting_.clear();
+        batch_.await_more(lock, std::min(deadline, steady_clock::now() + batch_delay),
+                          [this] { return batch_.waiting.size() >= jobs_.size(); });
+        const settlements all = std::exchange(batch_.waiting, {});
         lock.unlock();
         try {
             settle_all(all, deadline);
@@ -339,12 +356,10 @@ class reports {
         claims_.expect_fetches(all.size());
         lock.lock();
         for (const auto& each : all) each->over = true;
-        settling_now_ = false;
-        changed_.notify_all();
     }
 
     // A rejected value must not keep the others from being settled: each is then sent alone.
-    void settle_all(const batch& all, time_point deadline) {
+    void settle_all(const settlements& all, time_point deadline) {
         const turn taken(db_.settling, deadline);
         result<void> done = failure(errc::timed_out, "the connection is in use");
         if (taken) done = try_settle(all, deadline, false);
@@ -357,7 +372,7 @@ class reports {
         }
     }
 
-    result<void> try_settle(const batch& all, time_point deadline, bool ascii_only) {
+    result<void> try_settle(const settlements& all, time_point deadline, bool ascii_only) {
         postgres_array ids, attempts, actions, errors, delays, merged;
         for (const auto& each : all) {
             ids.add(each->id);
@@ -380,10 +395,10 @@ class reports {
         return look_at_rest(all, errors, deadline);
     }
 
-    void note_lost(const batch& all) {
+    void note_lost(const settlements& all) {
         for (const auto& each : all) jobs_.change(each->id, [](held_job& job) { job.lost_answer = true; });
     }
-    void note_settled(const batch& all, const postgres_rows& rows) {
+    void note_settled(const settlements& all, const postgres_rows& rows) {
         std::map<long long, std::string> actions;
         for (int row = 0; row < rows.size(); ++row) actions[rows.number(row, 0)] = rows.text(row, 1);
         for (const auto& each : all) {
@@ -395,7 +410,7 @@ class reports {
         }
     }
     // Jobs that were not found are locked by others, settled by a statement whose answer was lost, or gone.
-    result<void> look_at_rest(const batch& all, const postgres_array& errors, time_point deadline) {
+    result<void> look_at_rest(const settlements& all, const postgres_array& errors, time_point deadline) {
         postgres_array ids, attempts;
         bool any = false;
         for (const auto& each : all) {
@@ -423,11 +438,7 @@ class reports {
     session& session_;
     claims& claims_;
 
-    mutex mutex_;
-    condition changed_;
-    condition joined_;
-    batch waiting_;
-    bool settling_now_ = false;
+    batch<settlement> batch_;
 };
 
 }  // namespace river

@@ -190,21 +190,9 @@ class session {
         return failure(errc::unavailable, trouble_.empty() ? "the database does not answer" : trouble_);
     }
 
-    std::string owner() const {
-        const lock_guard held(mutex_);
-        return owner_;
-    }
-
-    // Empty until look_at_schema() has succeeded.
-    std::string insert_channel() const {
-        const lock_guard held(mutex_);
-        return insert_channel_;
-    }
-    // The server's process that holds the lock; 0: none does.
-    long long server_process() const {
-        const lock_guard held(mutex_);
-        return server_process_;
-    }
+    std::string owner() const { return locked(owner_); }
+    std::string insert_channel() const { return locked(insert_channel_); }  // empty before look_at_schema()
+    long long server_process() const { return locked(server_process_); }  // that holds the lock; 0: none does
 
     void end() {
         lock_guard held(mutex_);
@@ -269,10 +257,12 @@ class session {
         return {};
     }
 
-    bool is_ending() const {
+    template <class Value>
+    Value locked(const Value& value) const {
         const lock_guard held(mutex_);
-        return ending_;
+        return value;
     }
+    bool is_ending() const { return locked(ending_); }
 
     void keep_session() {
         auto pause = std::chrono::milliseconds(20);
