@@ -1,7 +1,9 @@
 // What waits in request/: which files there are, in the order of their names, and which of them may be run now.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,89 +15,13 @@
 
 namespace ojs::detail {
 
+// What is known of a file by its name.
 struct spool_entry {
-    spool_entry() = default;
-    explicit spool_entry(std::string name_given) : name(std::move(name_given)) {}
-
-    std::string name;
     time_point until = time_point::min();  // not to be looked at before
     std::string identity;  // of a file of a queue that is not ours, as long as it is what it was
     std::string queue;     // that queue
 };
-
-// Entries in the order of their names. Most come at the end and go from the front: neither moves the others.
-class spool_entries {
-  public:
-    std::size_t size() const noexcept { return all_.size() - first_; }
-    const spool_entry& operator[](std::size_t place) const noexcept { return all_[first_ + place]; }
-    spool_entry& operator[](std::size_t place) noexcept { return all_[first_ + place]; }
-    // After all others, where its name belongs.
-    void append(spool_entry last) { all_.push_back(std::move(last)); }
-    void clear() {
-        all_.clear();
-        first_ = 0;
-    }
-
-    // How many names there are before `name`.
-    std::size_t place_of(std::string_view name) const noexcept {
-        const auto is_before = [&](std::size_t place) { return all_[place].name < name; };
-        return first_not_before(first_, all_.size(), is_before) - first_;
-    }
-    // Null where it is not among them.
-    spool_entry* find(std::string_view name) noexcept {
-        const std::size_t place = first_ + place_of(name);
-        return place < all_.size() && all_[place].name == name ? &all_[place] : nullptr;
-    }
-    // The same for names that are asked for in order: `place` goes along, so that entries may be moved from once found.
-    spool_entry* walk_to(std::string_view name, std::size_t& place) noexcept {
-        while (place < size() && (*this)[place].name < name) ++place;
-        return place < size() && (*this)[place].name == name ? &(*this)[place++] : nullptr;
-    }
-    // In place of those of the same names, if there are any.
-    void put_all(spool_entries added) {
-        if (size() == 0) return detail::swap(*this, added);
-        std::size_t left = 0;  // of `added`: those that are new
-        for (std::size_t i = 0; i < added.size(); ++i) {
-            spool_entry each = std::move(added[i]);
-            spool_entry* const known = find(each.name);
-            (known != nullptr ? *known : added[left++]) = std::move(each);
-        }
-        std::size_t from = all_.size();
-        for (std::size_t i = 0; i < left; ++i) all_.push_back({});
-        for (std::size_t to = all_.size(); left > 0;) {
-            const bool old = from > first_ && added[left - 1].name < all_[from - 1].name;
-            all_[--to] = std::move(old ? all_[--from] : added[--left]);
-        }
-    }
-    void put(spool_entry added) {
-        spool_entries one;
-        one.append(std::move(added));
-        put_all(std::move(one));
-    }
-    // With only the name where it is not among them.
-    spool_entry take(std::string_view name) {
-        spool_entry* const known = find(name);
-        if (known == nullptr) return spool_entry(std::string(name));
-        spool_entry out = std::move(*known);
-        remove(static_cast<std::size_t>(known - all_.data()));
-        return out;
-    }
-
-  private:
-    void remove(std::size_t place) {
-        if (place - first_ < all_.size() - place) {
-            for (std::size_t i = place; i > first_; --i) all_[i] = std::move(all_[i - 1]);
-            ++first_;
-        } else {
-            for (std::size_t i = place; i + 1 < all_.size(); ++i) all_[i] = std::move(all_[i + 1]);
-            all_.pop_back();
-        }
-        if (first_ == all_.size()) clear();
-    }
-
-    array<spool_entry> all_;
-    std::size_t first_ = 0;  // before it there are only empty ones
-};
+using spool_entries = std::map<std::string, spool_entry>;
 
 // A file of request/ as it was examined.
 struct spool_candidate {
@@ -184,60 +110,49 @@ class spool_waiting {
 
     // The first name after `last` that is worth a look; null: no more.
     const std::string* next(const std::string& last) const {
-        std::size_t place = ready_.place_of(last);
-        if (place < ready_.size() && ready_[place].name == last) ++place;
-        return place < ready_.size() ? &ready_[place].name : nullptr;
+        const auto found = ready_.upper_bound(last);
+        return found == ready_.end() ? nullptr : &found->first;
     }
-    bool has_ready() const noexcept { return ready_.size() != 0; }
-    void forget(const std::string& name) { ready_.take(name); }
+    bool has_ready() const noexcept { return !ready_.empty(); }
+    void forget(const std::string& name) { ready_.erase(name); }
     void put_off(const std::string& name, std::chrono::milliseconds pause) {
         // A person may put another file in its place, which only the kernel could tell us.
         const std::chrono::milliseconds longest = watched_ >= 0 ? look_seldom : look_rarely;
-        spool_entry entry = ready_.take(name);
-        entry.until = steady_clock::now() + (pause < longest ? pause : longest);
-        note_due(entry.until);
-        put_off_.put(std::move(entry));
+        spool_entry& entry = (put_off_[name] = std::move(ready_[name]));
+        ready_.erase(name);
+        entry.until = steady_clock::now() + std::min(pause, longest);
+        next_due_ = std::min(next_due_, entry.until);
     }
     // Those put off may be wanted now.
     void look_at_all_again() { look_again_until(time_point::max()); }
     void note_foreign(const std::string& name, std::string identity, std::string queue) {
-        if (spool_entry* const entry = ready_.find(name)) {
-            entry->identity = std::move(identity);
-            entry->queue = std::move(queue);
-        }
+        const auto found = ready_.find(name);
+        if (found != ready_.end()) found->second = {time_point::min(), std::move(identity), std::move(queue)};
     }
     // Null where it is not known to be of another queue.
-    const spool_entry* find_foreign(const std::string& name) {
-        const spool_entry* const found = ready_.find(name);
-        return found == nullptr || found->identity.empty() ? nullptr : found;
+    const spool_entry* find_foreign(const std::string& name) const {
+        const auto found = ready_.find(name);
+        return found == ready_.end() || found->second.identity.empty() ? nullptr : &found->second;
     }
     // When the next of those put off is due, or some of them may be.
-    time_point next_due() const { return next_due_ < not_before_ ? not_before_ : next_due_; }
+    time_point next_due() const { return std::max(next_due_, not_before_); }
 
   private:
-    void note_due(time_point when) noexcept {
-        if (when < next_due_) next_due_ = when;
-    }
     // Never more than a twentieth of the time goes into looking through many names.
     static steady_clock::duration pause_after(steady_clock::duration took) noexcept {
         return took > std::chrono::milliseconds(1) ? took * 20 : steady_clock::duration(0);
     }
     void look_again_until(time_point now) {
         const time_point began = steady_clock::now();
-        spool_entries due;
-        spool_entries later;
         next_due_ = time_point::max();
-        for (std::size_t i = 0; i < put_off_.size(); ++i) {
-            spool_entry& each = put_off_[i];
-            if (each.until > now) {
-                note_due(each.until);
-                later.append(std::move(each));
+        for (auto each = put_off_.begin(); each != put_off_.end();) {
+            const auto here = each++;
+            if (here->second.until <= now) {
+                ready_.insert(put_off_.extract(here));
             } else {
-                due.append(std::move(each));
+                next_due_ = std::min(next_due_, here->second.until);
             }
         }
-        ready_.put_all(std::move(due));
-        detail::swap(put_off_, later);
         const time_point done = steady_clock::now();
         not_before_ = done + pause_after(done - began);
     }
@@ -250,21 +165,18 @@ class spool_waiting {
         spool_entries ready;
         spool_entries put_off;
         next_due_ = time_point::max();
-        std::size_t at_ready = 0;
-        std::size_t at_put_off = 0;
-        for (const std::string* const name : in_order(found)) {
-            if (name->front() == '.') continue;
-            if (spool_entry* const known = put_off_.walk_to(*name, at_put_off)) {
-                note_due(known->until);
-                put_off.append(std::move(*known));
-            } else if (spool_entry* const seen = ready_.walk_to(*name, at_ready)) {
-                ready.append(std::move(*seen));
+        for (const std::string& name : found) {
+            if (name.front() == '.') continue;
+            if (const auto later = put_off_.find(name); later != put_off_.end()) {
+                put_off.insert(*later);
+                next_due_ = std::min(next_due_, later->second.until);
             } else {
-                ready.append(spool_entry(*name));
+                const auto seen = ready_.find(name);
+                ready.emplace(name, seen != ready_.end() ? seen->second : spool_entry());
             }
         }
-        detail::swap(ready_, ready);
-        detail::swap(put_off_, put_off);
+        ready_.swap(ready);
+        put_off_.swap(put_off);
         scanned_ = steady_clock::now();
         pause_ = pause_after(scanned_ - now);
         return 0;
@@ -285,31 +197,21 @@ class spool_waiting {
     }
     void read_news() {
         alignas(struct inotify_event) char buffer[16 * 1024];
-        std::vector<std::string> names;
         ssize_t got = 0;
         while (watched_ >= 0 && (got = ::read(watch_.get(), buffer, sizeof buffer)) > 0) {
             for (ssize_t at = 0; at < got;) {
                 struct inotify_event event {};
                 std::memcpy(&event, buffer + at, sizeof event);
-                take_event(event, buffer + at + sizeof event, names);
+                take_event(event, buffer + at + sizeof event);
                 at += static_cast<ssize_t>(sizeof event + event.len);
             }
         }
-        take_names(names);
     }
-    void take_event(const struct inotify_event& event, const char* name, std::vector<std::string>& names) {
+    void take_event(const struct inotify_event& event, const char* name) {
         if ((event.mask & IN_Q_OVERFLOW) != 0) scanned_ = time_point::min();
         if ((event.mask & IN_IGNORED) != 0 && event.wd == watched_) watched_ = -1;
-        if (event.len != 0 && *name != '.') names.emplace_back(name);
-    }
-    // All at once: each of those that come in no order would move many that wait.
-    void take_names(const std::vector<std::string>& names) {
-        spool_entries news;
-        for (const std::string* const name : in_order(names)) {
-            if (ready_.find(*name) == nullptr && news.find(*name) == nullptr)
-                news.append(put_off_.take(*name));
-        }
-        ready_.put_all(std::move(news));
+        if (event.len == 0 || *name == '.') return;
+        if (!ready_.insert(put_off_.extract(name)).inserted) ready_.try_emplace(name);
     }
 #else
     void listen(const std::string& /*spool_path*/, bool /*forked*/) {}

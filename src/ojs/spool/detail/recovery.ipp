@@ -1,7 +1,8 @@
 // Takes back what dead workers have left in a spool.
 #pragma once
 
-#include "intake.ipp"
+#include <set>
+
 #include "settle.ipp"
 
 namespace ojs::detail {
@@ -17,14 +18,12 @@ class spool_teller {
     void tell_once(spool_event::kind what, const std::string& name, const std::string& text) {
         if (told_.size() > 10000) told_.clear();
         std::string key = cat({static_cast<int>(what), name, "\n", text});
-        if (told_.find(key) != nullptr) return;
-        told_.put(spool_entry(std::move(key)));
-        tell(what, name, text);
+        if (told_.insert(std::move(key)).second) tell(what, name, text);
     }
 
   private:
     const spool_options& options_;
-    spool_entries told_;
+    std::set<std::string> told_;
 };
 
 // Used by one thread at a time; several processes may recover at once, as each dead owner is locked meanwhile.
