@@ -45,7 +45,6 @@ static_assert(false, "ojs_spool.hpp is version 0.1.0, ojs_shutdown.hpp is versio
 #include "ojs/spool/detail/intake.ipp"
 #include "ojs/spool/detail/recovery.ipp"
 #include "ojs/spool/detail/claiming.ipp"
-#include "ojs/spool/detail/watch.ipp"
 #include "ojs/spool/spool_transport.ipp"
 // clang-format on
 

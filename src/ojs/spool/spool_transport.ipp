@@ -5,7 +5,6 @@
 #include "detail/claiming.ipp"
 #include "detail/intake.ipp"
 #include "detail/recovery.ipp"
-#include "detail/watch.ipp"
 #include "spool_transport.hpp"
 
 namespace ojs {
@@ -360,12 +359,10 @@ OJS_SHUTDOWN_INLINE result<std::vector<job>> spool_transport::fetch(const fetch_
                                                                     time_point deadline) {
     return body_->fetch(request, deadline);
 }
-OJS_SHUTDOWN_INLINE result<settled> spool_transport::ack(const ack_request& request,
-                                                         time_point /*deadline*/) {
+OJS_SHUTDOWN_INLINE result<settled> spool_transport::ack(const ack_request& request, time_point) {
     return body_->ack(request);
 }
-OJS_SHUTDOWN_INLINE result<settled> spool_transport::fail(const fail_request& request,
-                                                          time_point /*deadline*/) {
+OJS_SHUTDOWN_INLINE result<settled> spool_transport::fail(const fail_request& request, time_point) {
     return body_->fail(request);
 }
 OJS_SHUTDOWN_INLINE result<heartbeat_answer> spool_transport::heartbeat(const heartbeat_request& request,
@@ -377,7 +374,7 @@ OJS_SHUTDOWN_INLINE result<settled> spool_transport::save_checkpoint(const check
     return body_->save_checkpoint(request);
 }
 OJS_SHUTDOWN_INLINE result<std::string> spool_transport::load_checkpoint(const std::string& job_id,
-                                                                         time_point /*deadline*/) {
+                                                                         time_point) {
     return body_->load_checkpoint(job_id);
 }
 OJS_SHUTDOWN_INLINE void spool_transport::when_work_may_wait(function<void()> tell) {

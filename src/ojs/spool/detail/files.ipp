@@ -228,7 +228,6 @@ inline int list_folder(int folder, std::vector<std::string>& out) {
 
 // ---- writing ----
 
-// See write_new_file().
 inline result<void> write_new_spool_file(int folder, const std::string& name, std::string_view text) {
     const int failed = write_new_file(folder, name, text);
     return failed == 0 ? result<void>() : spool_error(cat({"write ", printable(name)}), failed);
@@ -371,22 +370,16 @@ inline spool_file open_spool_file(int folder, const std::string& name) {
     return out;
 }
 
-// The whole file, or its first `longest_spool_job` + 1 bytes. False with errno.
-inline bool read_whole(int fd, std::size_t expected, std::string& out) {
-    out.resize(expected < longest_spool_job ? expected + 1 : longest_spool_job + 1);
-    std::size_t have = 0;
-    for (;;) {
-        if (have == out.size()) {
-            if (have > longest_spool_job) return true;
-            out.resize(have * 2 < longest_spool_job ? have * 2 : longest_spool_job + 1);
-        }
-        const ssize_t got = ::read(fd, &out[have], out.size() - have);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return false;
-        have += static_cast<std::size_t>(got);
-        if (have < out.size()) break;  // a regular file gives less than was asked for at its end alone
-    }
-    out.resize(have);
+// The whole file, or more than the first `longest_spool_job` bytes of it. False with errno.
+inline bool read_whole(int fd, std::string& out) {
+    char part[16 * 1024];
+    ssize_t got = 0;
+    do {
+        got = ::read(fd, part, sizeof part);
+        if (got < 0 && errno != EINTR) return false;
+        if (got > 0) out.append(part, static_cast<std::size_t>(got));
+        // A regular file gives less than was asked for at its end alone.
+    } while (got < 0 || (got == sizeof part && out.size() <= longest_spool_job));
     return true;
 }
 
@@ -394,9 +387,7 @@ inline bool read_whole(int fd, std::size_t expected, std::string& out) {
 inline std::string read_own_file(int folder, const std::string& name) {
     const spool_file file = open_spool_file(folder, name);
     std::string out;
-    if (!file.fd || file.sys_errno != 0 ||
-        !read_whole(file.fd.get(), static_cast<std::size_t>(file.about.st_size), out))
-        out.clear();
+    if (!file.fd || file.sys_errno != 0 || !read_whole(file.fd.get(), out)) out.clear();
     return out;
 }
 

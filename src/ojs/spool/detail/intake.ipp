@@ -1,6 +1,8 @@
 // What waits in request/: which files there are, in the order of their names, and which of them may be run now.
 #pragma once
 
+#include <poll.h>
+
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -9,8 +11,11 @@
 #include <utility>
 
 #include "../../base/detail/array.hpp"
+#include "../../base/detail/atomic.hpp"
 #include "../../base/detail/exchange.hpp"
 #include "../../base/duration.hpp"
+#include "../../core/detail/wake.hpp"
+#include "../spool_transport.hpp"
 #include "settle.ipp"
 
 namespace ojs::detail {
@@ -257,7 +262,7 @@ class spool_examiner {
         out.about = file.about;
         const std::chrono::milliseconds settles_in = fresh ? options_.settle_time - age : look_rarely;
         if (options_.any_file) return writing < 0 && fresh ? look_later(settles_in) : examine_any(spool, out);
-        if (size <= longest_spool_job && !read_whole(file.fd.get(), size, out.text))
+        if (size <= longest_spool_job && !read_whole(file.fd.get(), out.text))
             return cannot_examine(name, errno);
         if (is_foreign(out.text, queues, queue))
             return leave_to_others(name, file.about, queue, fresh, waiting);
@@ -347,6 +352,67 @@ class spool_examiner {
     }
 
     const spool_options& options_;
+};
+
+// A thread that waits for the kernel to tell of a new file, or for one that was put off to be due.
+class spool_watcher {
+  public:
+    // Where that is not to be had the worker polls, and finds it a little later.
+    void start(function<void()> tell, int news_fd) {
+        if (changed_.fd() < 0) {  // once: a FETCH under way may use it
+            result<wake> made = wake::create();
+            if (!made) return;
+            changed_ = std::move(*made);
+        }
+        running_.store(true, memory_order::release);
+        thread_options options;
+        options.stack_size = 256 * 1024;
+        options.name = "ojs-spool";
+        result<thread> started = thread::start([this, tell, news_fd] { run(tell, news_fd); }, options);
+        if (started) {
+            thread_ = std::move(*started);
+        } else {
+            running_.store(false, memory_order::release);
+        }
+    }
+
+    void stop() {
+        if (!running_.exchange(false, memory_order::acq_rel)) return;
+        changed_.notify();
+        thread_.join();
+    }
+
+    // A FETCH has taken in all news, and `due` is when the next file that it has put off is worth another look.
+    void looked(time_point due) {
+        const steady_clock::rep until = due.time_since_epoch().count();
+        const steady_clock::rep before = due_.exchange(until, memory_order::acq_rel);
+        const bool told = told_.exchange(false, memory_order::acq_rel);
+        const bool concerns_thread = told || until < before;
+        if (concerns_thread && running_.load(memory_order::acquire)) changed_.notify();
+    }
+
+  private:
+    // Tells once, and then waits until a FETCH has looked: a worker that has enough to do does not want to hear more.
+    void run(const function<void()>& tell, int news_fd) {
+        while (running_.load(memory_order::acquire)) {
+            const bool told = told_.load(memory_order::acquire);
+            const auto due = time_point(steady_clock::duration(due_.load(memory_order::acquire)));
+            pollfd waits[2] = {{changed_.fd(), POLLIN, 0}, {told ? -1 : news_fd, POLLIN, 0}};
+            ::poll(waits, 2, poll_timeout(told ? time_point::max() : due));
+            if (waits[0].revents != 0) {
+                changed_.clear();
+                continue;
+            }
+            told_.store(true, memory_order::release);
+            tell();
+        }
+    }
+
+    wake changed_;
+    thread thread_;
+    atomic<bool> running_{false};
+    atomic<bool> told_{false};
+    atomic<steady_clock::rep> due_{time_point::max().time_since_epoch().count()};
 };
 
 }  // namespace ojs::detail

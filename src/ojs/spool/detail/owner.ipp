@@ -250,54 +250,37 @@ struct judged_owner {
     owner_lock lock;
 };
 
+inline judged_owner unjudged(std::string why) {
+    return {owner_state::unjudged, std::move(why), {}, {}};
+}
+
 // A folder without a lock file: half made or half taken away, or somebody has meddled with it.
-inline void judge_unlocked(const spool_folders& spool, const std::string& name, judged_owner& out) {
-    out.state = owner_state::gone;
+inline judged_owner judge_unlocked(const spool_folders& spool, const std::string& name, int folder) {
     std::vector<std::string> names;
-    if (list_folder(out.folder.get(), names) != 0 || !names.empty()) {
-        out.state = owner_state::unjudged;
-        out.why = "it has no lock file";
-        return;
-    }
+    if (list_folder(folder, names) != 0 || !names.empty()) return unjudged("it has no lock file");
     struct stat about {};
-    const bool old = ::fstat(out.folder.get(), &about) == 0 && age_of(about) > std::chrono::minutes(1);
+    const bool old = ::fstat(folder, &about) == 0 && age_of(about) > std::chrono::minutes(1);
     if (old) ::unlinkat(spool.processing.get(), name.c_str(), AT_REMOVEDIR);
+    return {owner_state::gone, {}, {}, {}};
 }
 
 // Checked, never guessed: dead is whose lock can be had, and the kernel gives it away only when its process is gone.
 inline judged_owner judge_owner(const spool_folders& spool, const std::string& name) {
-    judged_owner out;
-    out.folder = unique_fd(open_folder_at(spool.processing.get(), name));
-    if (!out.folder) {
-        out.state = errno == ENOENT ? owner_state::gone : owner_state::unjudged;
-        out.why = errno_text(errno);
-        return out;
-    }
-    unique_fd lock = open_owner_file(out.folder.get());
-    if (!lock && errno == ENOENT) {
-        judge_unlocked(spool, name, out);
-        return out;
-    }
-    const int failed = lock ? try_lock(out.folder.get(), lock) : errno;
-    if (failed == EWOULDBLOCK) return out;
-    if (failed != 0) {
-        out.state = owner_state::unjudged;
-        out.why = errno_text(failed);
-        return out;
-    }
-    if (!is_linked(lock.get())) {
-        out.state = owner_state::gone;
-        return out;
-    }
-    out.lock = owner_lock(std::move(lock));
-    out.state = owner_state::dead;
-    if (may_be_elsewhere(read_own_file(out.folder.get(), owner_file), is_of_one_machine(out.folder.get()))) {
-        out.state = owner_state::unjudged;
-        out.why =
+    unique_fd folder(open_folder_at(spool.processing.get(), name));
+    unique_fd lock = folder ? open_owner_file(folder.get()) : unique_fd();
+    if (!lock && errno == ENOENT)
+        return folder ? judge_unlocked(spool, name, folder.get())
+                      : judged_owner{owner_state::gone, {}, {}, {}};
+    const int failed = lock ? try_lock(folder.get(), lock) : errno;
+    if (failed == EWOULDBLOCK) return {owner_state::alive, {}, {}, {}};
+    if (failed != 0) return unjudged(errno_text(failed));
+    if (!is_linked(lock.get())) return {owner_state::gone, {}, {}, {}};
+    owner_lock held(std::move(lock));
+    if (may_be_elsewhere(read_own_file(folder.get(), owner_file), is_of_one_machine(folder.get())))
+        return unjudged(
             "it is of another boot or machine, on a file system that machines may share: it may be alive "
-            "there";
-    }
-    return out;
+            "there");
+    return {owner_state::dead, {}, std::move(folder), std::move(held)};
 }
 
 }  // namespace ojs::detail

@@ -175,7 +175,7 @@ class spool_recovery {
     static bool read_dead_envelope(const spool_file& found, const claimed_file& file, spool_claim& claim,
                                    job_error& why) {
         const auto size = static_cast<std::size_t>(found.about.st_size);
-        if (size <= longest_spool_job && !read_whole(found.fd.get(), size, claim.text)) return false;
+        if (size <= longest_spool_job && !read_whole(found.fd.get(), claim.text)) return false;
         const std::string fault =
             envelope_fault(claim.text.size() > size ? claim.text.size() : size, claim.text);
         if (!fault.empty()) {
