@@ -32,14 +32,15 @@ class spool_place : public ref_counted {
     const spool_folders folders;
 };
 
-class spool_body : public ref_counted {
+class spool_transport final : public transport {
   public:
-    explicit spool_body(spool_options options)
+    explicit spool_transport(spool_options options)
         : options_(std::move(options)),
           examiner_(options_),
           teller_(options_),
           recovery_(options_, teller_),
           claimer_(options_, waiting_, teller_) {}
+    ~spool_transport() override { watcher_.stop(); }
 
     result<void> open() {
         const lock_guard fetching(fetch_mutex_);
@@ -48,7 +49,7 @@ class spool_body : public ref_counted {
 
     // ---- FETCH ----
 
-    result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) {
+    result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
         const lock_guard fetching(fetch_mutex_);
         const result<void> usable = keep_open();
         if (!usable) return usable.error();
@@ -66,16 +67,9 @@ class spool_body : public ref_counted {
         return claimed;
     }
 
-    // A queue that was not asked for last time may be now. With fetch_mutex_ held.
-    void look_at_other_queues(const std::vector<std::string>& queues) {
-        if (queues == queues_) return;
-        if (!queues_.empty()) waiting_.look_at_all_again();
-        queues_ = queues;
-    }
-
     // ---- settling ----
 
-    result<settled> ack(const ack_request& request) {
+    result<settled> ack(const ack_request& request, time_point) override {
         const ref<spool_claim> claim = held_.find(request.job_id);
         if (!claim) return settled::gone;
         const lock_guard held(claim->settling);
@@ -88,7 +82,7 @@ class spool_body : public ref_counted {
         return done;
     }
 
-    result<settled> fail(const fail_request& request) {
+    result<settled> fail(const fail_request& request, time_point) override {
         const ref<spool_claim> claim = held_.find(request.job_id);
         if (!claim) return settled::gone;
         const lock_guard held(claim->settling);
@@ -98,7 +92,7 @@ class spool_body : public ref_counted {
                                               : failed_run(options_, *claim, request.error, checkpoint));
     }
 
-    result<settled> save_checkpoint(const checkpoint_request& request) {
+    result<settled> save_checkpoint(const checkpoint_request& request, time_point) override {
         if (!is_json(request.state_json)) return spool_misuse({"the checkpoint is not JSON"});
         const ref<spool_claim> claim = held_.find(request.job_id);
         if (!claim) return settled::gone;
@@ -115,7 +109,7 @@ class spool_body : public ref_counted {
         return settled::accepted;
     }
 
-    result<std::string> load_checkpoint(const std::string& job_id) {
+    result<std::string> load_checkpoint(const std::string& job_id, time_point) override {
         const ref<spool_claim> claim = held_.find(job_id);
         if (!claim) return std::string();
         const lock_guard held(claim->settling);
@@ -126,7 +120,7 @@ class spool_body : public ref_counted {
         return std::string(raw_member(meta, "checkpoint"));
     }
 
-    heartbeat_answer heartbeat(const heartbeat_request& request) {
+    result<heartbeat_answer> heartbeat(const heartbeat_request& request, time_point) override {
         heartbeat_answer out;
         for (const std::string& id : request.active_jobs) {
             if (held_.find(id)) out.jobs_extended.push_back(id);
@@ -134,16 +128,9 @@ class spool_body : public ref_counted {
         return out;
     }
 
-    void when_work_may_wait(function<void()> tell) {
+    void when_work_may_wait(function<void()> tell) override {
         watcher_.stop();
         if (tell) watcher_.start(std::move(tell), waiting_.watch_fd());
-    }
-
-    void close() {
-        watcher_.stop();
-        held_.clear();
-        const lock_guard held(mutex_);
-        owner_ = ref<spool_owner>();
     }
 
   private:
@@ -173,7 +160,6 @@ class spool_body : public ref_counted {
     }
 
     result<void> keep_open() {
-        if (!place_) return error{errc::unavailable, 0, "spool: the directory is not open"};
         const time_point now = steady_clock::now();
         const bool forked = !owner_->is_ours();  // what it is named for belongs to the process that made it
         if (!forked && now < next_check_ && waiting_.has_ready()) return {};
@@ -189,6 +175,13 @@ class spool_body : public ref_counted {
     }
 
     // ---- claiming ----
+
+    // A queue that was not asked for last time may be now. With fetch_mutex_ held.
+    void look_at_other_queues(const std::vector<std::string>& queues) {
+        if (queues == queues_) return;
+        if (!queues_.empty()) waiting_.look_at_all_again();
+        queues_ = queues;
+    }
 
     result<void> claim_jobs(const fetch_request& request, time_point deadline, std::vector<job>& out) {
         std::string last;
@@ -305,14 +298,12 @@ inline void log_spool_event(const log_hook& log, const spool_event& event) {
          {}});
 }
 
-inline result<transport_ref> open_spool(const transport_setup& setup) {
+inline result<transport_ref> open_scheme(const transport_setup& setup) {
     spool_options options;
     options.directory = std::string(setup.address);
     options.recovery_interval = setup.options.heartbeat_interval;
     options.on_event = [log = setup.log](const spool_event& event) { log_spool_event(log, event); };
-    const ref<spool_transport> made = make_ref<spool_transport>(std::move(options));
-    const result<void> opened = made->open();
-    return opened ? result<transport_ref>(transport_ref(made.get())) : opened.error();
+    return open_spool(std::move(options));
 }
 
 inline std::vector<finding> inspect_spool(std::string_view address) {
@@ -342,43 +333,15 @@ inline std::string time_name(const char* start) {
 
 }  // namespace detail
 
+OJS_SHUTDOWN_INLINE result<transport_ref> open_spool(spool_options options) {
+    auto* const made = new detail::spool_transport(std::move(options));
+    transport_ref out(made);
+    const result<void> opened = made->open();
+    return opened ? result<transport_ref>(std::move(out)) : opened.error();
+}
+
 OJS_SHUTDOWN_INLINE transport_scheme spool() {
-    return {"spool", detail::open_spool, detail::inspect_spool};
-}
-
-OJS_SHUTDOWN_INLINE spool_transport::spool_transport(spool_options options)
-    : body_(detail::make_ref<detail::spool_body>(std::move(options))) {}
-OJS_SHUTDOWN_INLINE spool_transport::~spool_transport() {
-    body_->close();
-}
-
-OJS_SHUTDOWN_INLINE result<void> spool_transport::open() {
-    return body_->open();
-}
-OJS_SHUTDOWN_INLINE result<std::vector<job>> spool_transport::fetch(const fetch_request& request,
-                                                                    time_point deadline) {
-    return body_->fetch(request, deadline);
-}
-OJS_SHUTDOWN_INLINE result<settled> spool_transport::ack(const ack_request& request, time_point) {
-    return body_->ack(request);
-}
-OJS_SHUTDOWN_INLINE result<settled> spool_transport::fail(const fail_request& request, time_point) {
-    return body_->fail(request);
-}
-OJS_SHUTDOWN_INLINE result<heartbeat_answer> spool_transport::heartbeat(const heartbeat_request& request,
-                                                                        time_point /*deadline*/) {
-    return body_->heartbeat(request);
-}
-OJS_SHUTDOWN_INLINE result<settled> spool_transport::save_checkpoint(const checkpoint_request& request,
-                                                                     time_point /*deadline*/) {
-    return body_->save_checkpoint(request);
-}
-OJS_SHUTDOWN_INLINE result<std::string> spool_transport::load_checkpoint(const std::string& job_id,
-                                                                         time_point) {
-    return body_->load_checkpoint(job_id);
-}
-OJS_SHUTDOWN_INLINE void spool_transport::when_work_may_wait(function<void()> tell) {
-    body_->when_work_may_wait(std::move(tell));
+    return {"spool", detail::open_scheme, detail::inspect_spool};
 }
 
 OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directory, const spool_job& job) {
