@@ -48,7 +48,6 @@ static_assert(false, "ojs_server.hpp is version 0.1.0, ojs_shutdown.hpp is versi
 #include "ojs/server/detail/event_queue.ipp"
 #include "ojs/server/detail/server_connection.ipp"
 #include "ojs/server/draining_server.ipp"
-#include "ojs/server/http_server.ipp"
 #include "ojs/server/detail/http_routes.ipp"
 #include "ojs/server/detail/prometheus.ipp"
 #include "ojs/server/service_notifier.ipp"

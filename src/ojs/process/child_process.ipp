@@ -78,16 +78,12 @@ class end_watch {
         if (!waker) return waker.error();
         shared_ = make_ref<ended_flag>();
         shared_->waker = std::move(*waker);
-        thread_options how;
-        how.stack_size = 64 * 1024;
-        how.name = "ojs-waits";
-        result<thread> started = thread::start(
-            [flag = shared_, pid] {
-                bool ended = false;
-                look_for_end(pid, 0, ended);
-                flag->waker.notify();
-            },
-            how);
+        const auto wait = [flag = shared_, pid] {
+            bool ended = false;
+            look_for_end(pid, 0, ended);
+            flag->waker.notify();
+        };
+        result<thread> started = thread::start(wait, {64 * 1024, 0, false, "ojs-waits"});
         if (!started) return started.error();
         thread_ = std::move(*started);
         return {};
@@ -95,13 +91,7 @@ class end_watch {
 
     int fd() const noexcept { return pidfd_ ? pidfd_.get() : shared_ ? shared_->waker.fd() : -1; }
     // The thread is still there if the child is.
-    void end(bool child_is_gone) {
-        if (child_is_gone) {
-            thread_.join();
-        } else {
-            thread_.detach();
-        }
-    }
+    void end(bool child_is_gone) { child_is_gone ? thread_.join() : thread_.detach(); }
 
   private:
     struct ended_flag : ref_counted {
@@ -136,7 +126,6 @@ class child_state : public ref_counted {
         const lock_guard held(mutex_);
         return standing_ == standing::over;
     }
-
     // `wake_fd`: ends the wait with errc::cancelled once it is readable; -1: nothing does.
     result<child_exit> wait(time_point deadline, int wake_fd) {
         const cancellable off(false);
@@ -160,21 +149,12 @@ class child_state : public ref_counted {
         return send(number);
     }
 
-    void ask_to_end(time_point until) {
+    void ask_to_end(int number, time_point until) {
         const lock_guard held(mutex_);
         kill_rest_ = own_group_;
-        linger_until_ = until;
-        pass_on_until_ = until;
-        static_cast<void>(send(SIGTERM));
+        linger_until_ = pass_on_until_ = until;
+        static_cast<void>(send(number));
         static_cast<void>(send(SIGCONT));
-    }
-
-    void kill() {
-        const lock_guard held(mutex_);
-        kill_rest_ = own_group_;
-        linger_until_ = time_point::min();
-        pass_on_until_ = time_point::min();
-        static_cast<void>(send(SIGKILL));
     }
 
     unique_fd our_ends[3];
@@ -270,18 +250,6 @@ inline error no_child() {
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE child_stream child_stream::file(std::string path) {
-    child_stream out(kind::file);
-    out.path_ = std::move(path);
-    return out;
-}
-
-OJS_SHUTDOWN_INLINE child_stream child_stream::lines(function<void(std::string_view)> each) {
-    child_stream out(kind::lines);
-    out.each_ = std::move(each);
-    return out;
-}
-
 OJS_SHUTDOWN_INLINE std::string child_exit::describe() const {
     using detail::cat;
     if (signal != 0) return cat({"killed by ", signal_name(signal), core_dumped ? " (core dumped)" : ""});
@@ -306,8 +274,8 @@ OJS_SHUTDOWN_INLINE result<child_process> detail::start_child(const child_option
     if (!prepared) return prepared.error();
     launch.interrupt_fd = interrupt_fd;
     const bool needs_thread = (options.death_signal != 0 && !thread_stays) ||
-                              options.output.what() == child_stream::kind::lines ||
-                              options.errors.what() == child_stream::kind::lines;
+                              options.output.what == child_stream::kind::lines ||
+                              options.errors.what == child_stream::kind::lines;
     // Before the fork: a child whose state finds no memory would be nobody's.
     detail::ref<detail::child_state> state = detail::make_ref<detail::child_state>(options);
     detail::ref<detail::child_thread> thread;
@@ -380,7 +348,7 @@ OJS_SHUTDOWN_INLINE result<child_exit> child_process::terminate(std::chrono::mil
                                                                 std::chrono::milliseconds patience) {
     if (!state_) return detail::no_child();
     const time_point deadline = deadline_after(grace);
-    state_->ask_to_end(deadline);
+    state_->ask_to_end(SIGTERM, deadline);
     result<child_exit> ended = state_->wait(deadline, -1);
     if (ended || ended.error().code != errc::timed_out) return ended;
     return kill(patience);
@@ -388,7 +356,7 @@ OJS_SHUTDOWN_INLINE result<child_exit> child_process::terminate(std::chrono::mil
 
 OJS_SHUTDOWN_INLINE result<child_exit> child_process::kill(std::chrono::milliseconds patience) {
     if (!state_) return detail::no_child();
-    state_->kill();
+    state_->ask_to_end(SIGKILL, time_point::min());
     return state_->wait(deadline_after(patience), -1);
 }
 

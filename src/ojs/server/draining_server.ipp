@@ -211,9 +211,7 @@ class server_body final : public ref_counted {
     }
     void accept_from(const listener& from) noexcept {
         if (!has_room()) return make_room();
-        for (int i = 0; i < accepted_at_once && has_room(); ++i) {
-            if (!accept_one(from, wake_.fd())) return;
-        }
+        for (int i = 0; i < accepted_at_once && has_room() && accept_one(from, wake_.fd()); ++i) continue;
     }
     // False: there is nobody, for now.
     bool accept_one(const listener& from, int interrupt) noexcept {
@@ -360,7 +358,6 @@ class server_body final : public ref_counted {
         if (was_full) wake_.notify();
         if (was_last) stop_serving();
     }
-
     void stop_serving() noexcept {
         queue_.stop();
         active_.stop();
@@ -493,6 +490,9 @@ OJS_SHUTDOWN_INLINE std::size_t draining_server::connections() const {
 }
 OJS_SHUTDOWN_INLINE drain_result draining_server::drain(const drain_options& options) {
     return impl_->drain(options);
+}
+OJS_SHUTDOWN_INLINE void draining_server::join() noexcept {
+    impl_->join();
 }
 
 }  // namespace v0_1_0

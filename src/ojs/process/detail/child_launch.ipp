@@ -184,13 +184,12 @@ class child_launch {
             if (each.find('=') == 0 || each.find('=') == std::string::npos)
                 return wrong_child(cat({"environment: '", printable(each, 40), "' is not NAME=value"}));
         }
-        if (options.input.what() == kind::lines || options.input.what() == kind::output ||
-            options.output.what() == kind::output) {
+        if (options.input.what == kind::lines || options.input.what == kind::output ||
+            options.output.what == kind::output) {
             return wrong_child("a stream cannot lead there");
         }
         for (const child_stream* each : {&options.output, &options.errors})
-            if (each->what() == kind::lines && !each->each())
-                return wrong_child("lines() without a function");
+            if (each->what == kind::lines && !each->each) return wrong_child("lines() without a function");
         for (const int each : options.keep_descriptors)
             if (::fcntl(each, F_GETFD) < 0)
                 return wrong_child(cat({"keep_descriptors: ", each, " is not open"}));
@@ -239,7 +238,7 @@ class child_launch {
 
     result<void> open_stream(int number, const child_stream& stream) {
         using kind = child_stream::kind;
-        switch (stream.what()) {
+        switch (stream.what) {
             case kind::inherit: return {};
             case kind::output: streams_[number] = as_output; return {};
             case kind::pipe:
@@ -247,7 +246,7 @@ class child_launch {
             case kind::null: return open_file(number, "/dev/null");
             case kind::file: break;
         }
-        return open_file(number, stream.path());
+        return open_file(number, stream.path);
     }
 
     result<void> open_pipe(int number) {

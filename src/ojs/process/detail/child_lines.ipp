@@ -23,8 +23,8 @@ class line_stream {
 
     // What needs memory, before there is a child.
     void prepare(const child_stream& stream) {
-        if (stream.what() != child_stream::kind::lines) return;
-        each_ = stream.each();
+        if (stream.what != child_stream::kind::lines) return;
+        each_ = stream.each;
         line_.reserve(longest_line);
     }
     void open(unique_fd& from) {
@@ -100,22 +100,16 @@ class child_thread : public ref_counted {
         result<wake> waker = wake::create();
         if (!waker) return waker.error();
         self->waker_ = std::move(*waker);
-        thread_options how;
-        how.stack_size = 256 * 1024;
-        how.name = "ojs-child";
-        result<thread> started =
-            thread::start([self, &launch, &options] { self->work(launch, options); }, how);
+        const auto work = [self, &launch, &options] { self->work(launch, options); };
+        result<thread> started = thread::start(work, {256 * 1024, 0, false, "ojs-child"});
         if (!started) return started.error();
         self->thread_ = std::move(*started);
         lock_guard held(self->mutex_);
-        while (!self->launched_) self->changed_.wait(held);
-        const result<pid_t> child = std::move(self->child_);
+        while (self->child_ && *self->child_ == 0) self->changed_.wait(held);
+        const result<pid_t> child = self->child_;
         held.unlock();
-        if (child) {
-            out = self;
-        } else {
-            self->finish();
-        }
+        if (child) out = self;
+        if (!child) self->finish();
         return child;
     }
 
@@ -147,7 +141,6 @@ class child_thread : public ref_counted {
         const bool runs = child.has_value();
         const lock_guard held(mutex_);
         child_ = std::move(child);
-        launched_ = true;
         changed_.notify_all();
         return runs;
     }
@@ -163,8 +156,7 @@ class child_thread : public ref_counted {
     thread thread_;
     mutex mutex_;  // guards what follows, and the end of the thread
     condition changed_;
-    bool launched_ = false;
-    result<pid_t> child_ = pid_t{0};
+    result<pid_t> child_ = pid_t{0};  // 0: not launched yet
     line_stream streams_[2] = {line_stream(until), line_stream(until)};
 };
 
