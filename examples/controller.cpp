@@ -214,7 +214,7 @@ constexpr struct {
     {"retry_delays", read_retry_delays},
     {"termination_grace_period",
      [](const picojson::value& value, config& out) {
-         out.options.shutdown_grace_period = read_duration(value);
+         out.options.times.shutdown_grace_period = read_duration(value);
      }},
     {"container_grace_period",
      [](const picojson::value& value, config& out) {
@@ -222,7 +222,7 @@ constexpr struct {
          if (out.options.container_grace_period == 0ms) throw wrong_value("must be longer than 0");
      }},
     {"child_process_shutdown_timeout",
-     [](const picojson::value& value, config& out) { out.options.cancel_lead = read_duration(value); }},
+     [](const picojson::value& value, config& out) { out.options.times.cancel_lead = read_duration(value); }},
     {"termination_type_file",
      [](const picojson::value& value, config& out) { out.options.termination_mode_file = read_text(value); }},
     {"metrics_address",
@@ -241,7 +241,8 @@ config defaults() {
     config out;
     out.options.use(ojs::dialect::spot_controller());
     out.options.concurrency = 1;
-    out.options.cancel_wait = 2s;  // after the SIGKILL at the end of the grace period: for handlers to return
+    out.options.times.cancel_wait =
+        2s;  // after the SIGKILL at the end of the grace period: for handlers to return
     out.options.log.hook = print_of_library;
     out.spool.any_file = true;
     return out;
@@ -306,7 +307,7 @@ ojs::result<void> check(const std::string& path, const config& config) {
     if (config.command.empty()) return wrong_usage(path + ": command is missing");
     const auto program = check_program(path, config.command[0]);
     if (!program) return program;
-    if (config.options.cancel_lead >= config.options.shutdown_grace_period) {
+    if (config.options.times.cancel_lead >= config.options.times.shutdown_grace_period) {
         return wrong_usage(path +
                            ": child_process_shutdown_timeout must be shorter than termination_grace_period");
     }

@@ -22,8 +22,8 @@ inline std::chrono::milliseconds longer(std::chrono::milliseconds a, std::chrono
 
 inline std::string shown_need(const worker_options& options) {
     std::string out = "the grace period without a limit";
-    if (options.shutdown_grace_period != no_limit)
-        out = cat({"the grace period of ", format_duration(options.shutdown_grace_period)});
+    if (options.times.shutdown_grace_period != no_limit)
+        out = cat({"the grace period of ", format_duration(options.times.shutdown_grace_period)});
     if (options.prestop_delay > std::chrono::milliseconds::zero())
         append(out, {" and the preStop delay of ", format_duration(options.prestop_delay)});
     return out;
@@ -32,14 +32,14 @@ inline std::string shown_need(const worker_options& options) {
 // What comes after the drain, at least `least` of it.
 inline std::chrono::milliseconds tail_of(const worker_options& options, std::chrono::milliseconds closing,
                                          std::chrono::milliseconds least) noexcept {
-    return longer(least, sum(options.stop_timeout, closing));
+    return longer(least, sum(options.times.stop_timeout, closing));
 }
 
 // The two ways out: a longer grace period of the container, or, where there is room for one, a shorter one of ours.
 inline std::string budget_fix(const worker_options& options, const stop_platform& platform,
                               std::chrono::milliseconds granted, std::chrono::milliseconds closing) {
     const auto tail = tail_of(options, closing, std::chrono::seconds(10));
-    const auto need = sum(sum(options.shutdown_grace_period, options.prestop_delay), tail);
+    const auto need = sum(sum(options.times.shutdown_grace_period, options.prestop_delay), tail);
     std::string out;
     if (*platform.setting == '\0') {
         out = cat({platform.name, " grants no more: let longer jobs save checkpoints"});
@@ -61,7 +61,7 @@ inline void check_container_grace(const worker_options& options, std::chrono::mi
     if (!is_set && known == nullptr) return;
     const stop_platform& platform = known != nullptr ? *known : any_platform;
     const auto granted = is_set ? options.container_grace_period : platform.grant;
-    const auto need = sum(options.shutdown_grace_period, options.prestop_delay);
+    const auto need = sum(options.times.shutdown_grace_period, options.prestop_delay);
     const auto tail = tail_of(options, closing, std::chrono::seconds(5));
     const bool fits = need < granted && sum(need, tail) <= granted;
     if (is_set && fits) return;
@@ -99,15 +99,15 @@ inline void check_container_grace(const worker_options& options, std::chrono::mi
 }
 
 inline void check_cancel_wait(const worker_options& options, std::vector<finding>& out) {
-    const auto wanted = longer(options.cancel_wait, options.reclaim_wait);
-    const auto left = options.stop_timeout - last_beat_time(options.stop_timeout);
+    const auto wanted = longer(options.times.cancel_wait, options.times.reclaim_wait);
+    const auto left = options.times.stop_timeout - last_beat_time(options.times.stop_timeout);
     const auto granted = left - std::chrono::duration_cast<std::chrono::milliseconds>(report_time(left));
     if (wanted <= granted) return;
     out.push_back(
         {severity::warning, "cancel-wait-cut",
          cat({"cancelled handlers are to have ", format_duration(wanted),
-              " to return, but the stop_timeout of ", format_duration(options.stop_timeout), " leaves them ",
-              format_duration(granted)}),
+              " to return, but the stop_timeout of ", format_duration(options.times.stop_timeout),
+              " leaves them ", format_duration(granted)}),
          cat({"set OJS_STOP_TIMEOUT to ", format_duration(sum(wanted, std::chrono::milliseconds(3500))),
               ", or shorten the wait"})});
 }
@@ -120,14 +120,15 @@ OJS_SHUTDOWN_INLINE std::vector<finding> check_budget(const worker_options& opti
     std::vector<finding> out;
     detail::check_container_grace(options, closing, detail::find_platform(info), out);
     detail::check_cancel_wait(options, out);
-    if (options.shutdown_grace_period <= options.heartbeat_interval) {
+    if (options.times.shutdown_grace_period <= options.heartbeat_interval) {
         const auto least = grace_period_for({}, options.heartbeat_interval);
-        out.push_back({severity::warning, "grace-below-heartbeat",
-                       detail::cat({"the grace period of ", format_duration(options.shutdown_grace_period),
-                                    " is not longer than the heartbeat interval of ",
-                                    format_duration(options.heartbeat_interval)}),
-                       detail::cat({"set OJS_SHUTDOWN_GRACE_PERIOD to your longest job and ",
-                                    format_duration(least), " more (the heartbeat interval and 10s)"})});
+        out.push_back(
+            {severity::warning, "grace-below-heartbeat",
+             detail::cat({"the grace period of ", format_duration(options.times.shutdown_grace_period),
+                          " is not longer than the heartbeat interval of ",
+                          format_duration(options.heartbeat_interval)}),
+             detail::cat({"set OJS_SHUTDOWN_GRACE_PERIOD to your longest job and ", format_duration(least),
+                          " more (the heartbeat interval and 10s)"})});
     }
     return out;
 }

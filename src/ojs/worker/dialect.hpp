@@ -7,6 +7,26 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
+// How a stop passes. Jobs still in flight are cancelled at the end of the grace period, or `cancel_lead` before it; those
+// that have not returned `cancel_wait` later are reported as interrupted.
+//
+//   SIGTERM                          grace period ends                    the process has ended
+//   |-------- shutdown_grace_period --------|--------------- stop_timeout ---------------|
+//                       |--- cancel_lead ---|-- cancel_wait --|-- reports, last beat ----|
+//
+// In a reclaim stop_timeout begins at the signal, and reclaim_wait stands in for cancel_wait.
+struct stop_times {
+    // From SIGTERM; ojs::no_limit: jobs are not interrupted, unless a second signal or stop_and_cancel() asks for it.
+    // [GS 6.1, River]
+    std::chrono::milliseconds shutdown_grace_period{30000};
+    std::chrono::milliseconds cancel_lead{0};
+    // For cancelled jobs to return, after stop_and_cancel() a second where it is 0. Of stop_timeout, the smaller of half
+    // and 3 s is kept for reporting them.
+    std::chrono::milliseconds cancel_wait{0};
+    std::chrono::milliseconds reclaim_wait{0};
+    std::chrono::milliseconds stop_timeout{5000};  // everything after the drain, to the last heartbeat
+};
+
 struct dialect {
     std::string name = "graceful_shutdown";
     // error.type and error.code of a job that the stop interrupted. [GS-005, GS 7.2]
@@ -25,11 +45,7 @@ struct dialect {
     // Exit status where a handler has not returned, though its job is reported; 0: no matter. [River]
     int stuck_status = 0;
     // What worker_options::use() makes of the options of these names. [GS-003, River, Spot]
-    std::chrono::milliseconds grace_period{30000};  // shutdown_grace_period
-    std::chrono::milliseconds stop_timeout{5000};
-    std::chrono::milliseconds cancel_wait{0};
-    std::chrono::milliseconds cancel_lead{0};
-    std::chrono::milliseconds reclaim_wait{0};
+    stop_times times;
     std::string termination_mode_file;
 
     static dialect graceful_shutdown() { return {}; }  // the specification's text; the default
@@ -49,7 +65,7 @@ struct dialect {
         out.interrupted_error = out.long_running_error = "shutdown";
         out.drain_state = "terminate";
         out.active_jobs_as_count = true;
-        out.grace_period = std::chrono::milliseconds(25000);
+        out.times.shutdown_grace_period = std::chrono::milliseconds(25000);
         return out;
     }
     // Three stages: a soft stop of 10 s, a hard one in which cancelled jobs have 10 s to return, and then an exit that
@@ -58,8 +74,8 @@ struct dialect {
         dialect out;
         out.name = "river";
         out.stuck_status = 70;
-        out.grace_period = out.cancel_wait = std::chrono::milliseconds(10000);
-        out.stop_timeout = std::chrono::milliseconds(15000);
+        out.times.shutdown_grace_period = out.times.cancel_wait = std::chrono::milliseconds(10000);
+        out.times.stop_timeout = std::chrono::milliseconds(15000);
         return out;
     }
     // The spot controller's guide: a file says whether a stop is a normal one, with nearly an hour for jobs, or a
@@ -68,9 +84,9 @@ struct dialect {
         dialect out;
         out.name = "spot_controller";
         out.first_signal_wins = true;
-        out.grace_period = std::chrono::seconds(3550);
-        out.cancel_lead = std::chrono::seconds(10);
-        out.reclaim_wait = std::chrono::milliseconds(500);
+        out.times.shutdown_grace_period = std::chrono::seconds(3550);
+        out.times.cancel_lead = std::chrono::seconds(10);
+        out.times.reclaim_wait = std::chrono::milliseconds(500);
         out.termination_mode_file = "/tmp/termination-type";
         return out;
     }

@@ -50,23 +50,11 @@ struct worker_options {
     transport_schemes transports;               // those that a program adds: transports.add(ojs::spool())
     std::vector<std::string> queues = {"default"};
     std::int64_t concurrency = 10;  // jobs at a time, 1 to 10000
-    // From SIGTERM until jobs in flight are interrupted; ojs::no_limit: they never are, unless a second signal or
-    // stop_and_cancel() asks for it. [GS 6.1, River]
-    std::chrono::milliseconds shutdown_grace_period{30000};
+    stop_times times;
     std::chrono::milliseconds heartbeat_interval{5000};   // or half of the shortest lease, if that is less
     std::chrono::milliseconds poll_interval{1000};        // between FETCHes that found nothing
     std::chrono::milliseconds visibility_timeout{30000};  // how long a claim holds without a heartbeat
     std::chrono::milliseconds request_timeout{5000};      // one request, from connect to the last byte
-    // Everything after the drain: interrupting, reporting, the last heartbeat.
-    std::chrono::milliseconds stop_timeout{5000};
-    // How long cancelled jobs may take to return before they are reported as interrupted, and the same in a reclaim. After
-    // stop_and_cancel() they have a second where this is 0.
-    // Of stop_timeout, the smaller of half and 3 s is kept for reporting them.
-    std::chrono::milliseconds cancel_wait{0};
-    std::chrono::milliseconds reclaim_wait{0};
-    // How long before the end of the grace period the jobs still in flight are cancelled. They are reported when it has
-    // ended.
-    std::chrono::milliseconds cancel_lead{0};
     // The file that says whether SIGTERM or SIGINT is a normal stop or a reclaim, see read_termination_mode(); SIGUSR1 is
     // a reclaim whatever it says. Empty: neither is looked at. [Spot, WIRE 3]
     std::string termination_mode_file;

@@ -46,9 +46,9 @@ inline void fit_default_grace(worker_options& options, const container_info& inf
     const stop_platform* const platform = find_platform(info);
     if (platform == nullptr || !platform->fits_drain || options.container_grace_period.count() > 0) return;
     constexpr std::chrono::milliseconds min_tail{5000};
-    const auto tail = options.stop_timeout < min_tail ? min_tail : options.stop_timeout;
+    const auto tail = options.times.stop_timeout < min_tail ? min_tail : options.times.stop_timeout;
     const auto fits = platform->grant - tail - options.prestop_delay;
-    auto& grace = options.shutdown_grace_period;
+    auto& grace = options.times.shutdown_grace_period;
     if (fits.count() > 0 && fits < grace && grace <= std::chrono::seconds(30)) grace = fits;
 }
 
@@ -171,29 +171,25 @@ inline void read_log_options(environment_reader& read, log_options& out) {
     read.choice(out.format, read.find("OJS_LOG_FORMAT"), "text logfmt json");
 }
 
-struct duration_option {
-    const char* name;
-    std::chrono::milliseconds worker_options::*value;
-    std::int64_t min_ms;
-    const char* variables;  // the first that is set counts
-};
-inline constexpr duration_option duration_options[] = {
-    {"shutdown_grace_period", &worker_options::shutdown_grace_period, 0,
-     "OJS_SHUTDOWN_GRACE_PERIOD OJS_GRACE_PERIOD OJS_SHUTDOWN_TIMEOUT"},
-    {"heartbeat_interval", &worker_options::heartbeat_interval, 10, "OJS_HEARTBEAT_INTERVAL"},
-    {"poll_interval", &worker_options::poll_interval, 1, "OJS_POLL_INTERVAL"},
-    {"visibility_timeout", &worker_options::visibility_timeout, 1000, "OJS_VISIBILITY_TIMEOUT"},
-    {"request_timeout", &worker_options::request_timeout, 10, "OJS_REQUEST_TIMEOUT"},
-    {"stop_timeout", &worker_options::stop_timeout, 100, "OJS_STOP_TIMEOUT"},
-    {"cancel_wait", &worker_options::cancel_wait, 0, "OJS_CANCEL_WAIT"},
-    {"reclaim_wait", &worker_options::reclaim_wait, 0, "OJS_RECLAIM_WAIT"},
-    {"cancel_lead", &worker_options::cancel_lead, 0, "OJS_CANCEL_LEAD"},
-    {"stuck_after", &worker_options::stuck_after, 10, "OJS_STUCK_AFTER"},
-    {"repeat_signal_gap", &worker_options::repeat_signal_gap, 0, "OJS_REPEAT_SIGNAL_GAP"},
-    {"progress_interval", &worker_options::progress_interval, 10, "OJS_PROGRESS_INTERVAL"},
-    {"container_grace_period", &worker_options::container_grace_period, 0, "OJS_CONTAINER_GRACE_PERIOD"},
-    {"prestop_delay", &worker_options::prestop_delay, 0, "OJS_PRESTOP_DELAY"},
-};
+// visit(name, value, least milliseconds, variables, of which the first that is set counts) for each duration.
+template <class Options, class Visit>
+void each_duration(Options& options, Visit visit) {
+    visit("shutdown_grace_period", options.times.shutdown_grace_period, 0,
+          "OJS_SHUTDOWN_GRACE_PERIOD OJS_GRACE_PERIOD OJS_SHUTDOWN_TIMEOUT");
+    visit("heartbeat_interval", options.heartbeat_interval, 10, "OJS_HEARTBEAT_INTERVAL");
+    visit("poll_interval", options.poll_interval, 1, "OJS_POLL_INTERVAL");
+    visit("visibility_timeout", options.visibility_timeout, 1000, "OJS_VISIBILITY_TIMEOUT");
+    visit("request_timeout", options.request_timeout, 10, "OJS_REQUEST_TIMEOUT");
+    visit("stop_timeout", options.times.stop_timeout, 100, "OJS_STOP_TIMEOUT");
+    visit("cancel_wait", options.times.cancel_wait, 0, "OJS_CANCEL_WAIT");
+    visit("reclaim_wait", options.times.reclaim_wait, 0, "OJS_RECLAIM_WAIT");
+    visit("cancel_lead", options.times.cancel_lead, 0, "OJS_CANCEL_LEAD");
+    visit("stuck_after", options.stuck_after, 10, "OJS_STUCK_AFTER");
+    visit("repeat_signal_gap", options.repeat_signal_gap, 0, "OJS_REPEAT_SIGNAL_GAP");
+    visit("progress_interval", options.progress_interval, 10, "OJS_PROGRESS_INTERVAL");
+    visit("container_grace_period", options.container_grace_period, 0, "OJS_CONTAINER_GRACE_PERIOD");
+    visit("prestop_delay", options.prestop_delay, 0, "OJS_PRESTOP_DELAY");
+}
 
 // All variables of a worker.
 inline void read_variables(environment_reader& read, worker_options& out) {
@@ -207,8 +203,9 @@ inline void read_variables(environment_reader& read, worker_options& out) {
     read.url(out.url, read.find("OJS_URL OJS_BACKEND_URL"));
     read.list(out.queues, read.find("OJS_QUEUES OJS_QUEUE"));
     read.number(out.concurrency, read.find("OJS_CONCURRENCY"), 1, 10000);
-    for (const duration_option& each : duration_options)
-        read.duration(out.*each.value, read.find(each.variables), std::chrono::milliseconds(each.min_ms));
+    each_duration(out, [&](const char*, std::chrono::milliseconds& value, int min_ms, const char* variables) {
+        read.duration(value, read.find(variables), std::chrono::milliseconds(min_ms));
+    });
     read.choice(out.unknown_type, read.find("OJS_UNKNOWN_TYPE"), "requeue fail discard");
     read.text(out.termination_mode_file, read.find("OJS_TERMINATION_TYPE_FILE"));
     read.signals(out.stop_signals, read.find("OJS_STOP_SIGNALS"));
@@ -245,15 +242,15 @@ inline array<std::string> known_variables() {
 inline constexpr std::size_t min_stack_size = 64 * 1024;
 
 inline result<void> check_durations(const worker_options& options) {
-    for (const duration_option& each : duration_options) {
-        const std::chrono::milliseconds value = options.*each.value;
-        const bool unlimited = value == no_limit && each.value == &worker_options::shutdown_grace_period;
-        constexpr auto max_ms = static_cast<std::int64_t>(longest_duration_ms);
-        if (unlimited || (value.count() >= each.min_ms && value.count() <= max_ms)) continue;
-        return invalid(
-            cat({each.name, " is ", value.count(), " ms; it must be ", each.min_ms, " ms to 24 days"}));
-    }
-    return {};
+    result<void> out;
+    each_duration(
+        options, [&](const char* name, const std::chrono::milliseconds& value, int min_ms, const char*) {
+            const bool unlimited = value == no_limit && &value == &options.times.shutdown_grace_period;
+            constexpr auto max_ms = static_cast<std::int64_t>(longest_duration_ms);
+            if (!out || unlimited || (value.count() >= min_ms && value.count() <= max_ms)) return;
+            out = invalid(cat({name, " is ", value.count(), " ms; it must be ", min_ms, " ms to 24 days"}));
+        });
+    return out;
 }
 
 inline result<void> check_stops(const worker_options& options) {
@@ -303,11 +300,7 @@ inline result<void> check_options(const worker_options& options) {
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE void worker_options::use(ojs::dialect wanted) {
-    shutdown_grace_period = wanted.grace_period;
-    stop_timeout = wanted.stop_timeout;
-    cancel_wait = wanted.cancel_wait;
-    cancel_lead = wanted.cancel_lead;
-    reclaim_wait = wanted.reclaim_wait;
+    times = wanted.times;
     termination_mode_file = wanted.termination_mode_file;
     dialect = std::move(wanted);
 }
@@ -319,7 +312,7 @@ OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(cons
     detail::read_variables(read, out);
     const result<void> read_all = read.done();
     if (!read_all) return read_all.error();
-    if (read.find(detail::duration_options[0].variables) == nullptr)
+    if (read.find("OJS_SHUTDOWN_GRACE_PERIOD OJS_GRACE_PERIOD OJS_SHUTDOWN_TIMEOUT") == nullptr)
         detail::fit_default_grace(out, detect_container({root, lookup, 0}));
     const result<void> valid = detail::check_options(out);
     if (!valid) return valid.error();

@@ -107,8 +107,8 @@ inline void environment(input in) {
     for (const char* name : {names[0], names[1], names[2]}) {
         if (set.count(name) == 0) continue;
         const std::int64_t wanted = duration_by_hand(set[name]);
-        expect(options->shutdown_grace_period.count() == wanted, "the first variable that is set counts",
-               name);
+        expect(options->times.shutdown_grace_period.count() == wanted,
+               "the first variable that is set counts", name);
         break;
     }
     if (set.count("OJS_URL") != 0) expect(options->url == set["OJS_URL"], "OJS_URL counts", options->url);

@@ -98,7 +98,7 @@ inline void show_stop(metrics_page& page, const running_worker& worker, const wo
                   "From the start of the shutdown to the last heartbeat.",
                   drain == time_point() ? stop : drain, counted.began(phase::terminated));
     const time_point deadline = worker.drain_deadline();
-    std::chrono::milliseconds left = worker.options().shutdown_grace_period;
+    std::chrono::milliseconds left = worker.options().times.shutdown_grace_period;
     if (deadline != time_point::max()) {
         left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now());
     }

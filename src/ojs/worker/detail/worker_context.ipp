@@ -90,7 +90,7 @@ class worker_context : public ref_counted {
         constexpr time_point latest = time_point::max();
         if (closing == no_limit) return latest;
         const time_point drained = drain_deadline();
-        const steady_clock::duration tail = options.stop_timeout + closing;
+        const steady_clock::duration tail = options.times.stop_timeout + closing;
         return drained < latest - tail ? drained + tail : latest;
     }
     void drain_began(time_point when) noexcept {
@@ -209,7 +209,7 @@ class worker_context : public ref_counted {
         }
     }
     time_point end_of_drain(time_point began) const noexcept {
-        const std::chrono::milliseconds grace = options.shutdown_grace_period;
+        const std::chrono::milliseconds grace = options.times.shutdown_grace_period;
         return grace == no_limit ? time_point::max() : began + grace;
     }
     mutable atomic<time_point> drain_deadline_{never};
