@@ -15,23 +15,6 @@ OJS_SHUTDOWN_INLINE std::vector<std::chrono::milliseconds> usual_retry_delays() 
     return {std::chrono::milliseconds(0), std::chrono::milliseconds(1000)};
 }
 
-// The directories held open; replaced as a whole where they were taken away and made anew.
-class spool_place : public ref_counted {
-  public:
-    explicit spool_place(spool_folders opened) : folders(std::move(opened)) {}
-
-    bool is_gone() const noexcept {
-        struct stat there {};
-        struct stat here {};
-        if (::stat(folders.path.c_str(), &there) != 0 || ::fstat(folders.root.get(), &here) != 0) return true;
-        return !same_file(there, here) || folder_is_gone(folders.request.get()) ||
-               folder_is_gone(folders.processing.get()) || folder_is_gone(folders.done.get()) ||
-               folder_is_gone(folders.failed.get());
-    }
-
-    const spool_folders folders;
-};
-
 class spool_transport final : public transport {
   public:
     explicit spool_transport(spool_options options)
@@ -53,11 +36,11 @@ class spool_transport final : public transport {
         const lock_guard fetching(fetch_mutex_);
         const result<void> usable = keep_open();
         if (!usable) return usable.error();
-        claimer_.put_back_strays(place_->folders);
+        claimer_.put_back_strays(*place_);
         recover_when_due(deadline);  // for others, if not for us
         if (request.still_wanted && !request.still_wanted()) return no_longer_wanted();
         look_at_other_queues(request.worker->queues);
-        const int failed = waiting_.update(place_->folders.request.get());
+        const int failed = waiting_.update(place_->request());
         if (failed != 0) return spool_error("read request/", failed);
         std::vector<job> claimed;
         const result<void> taken = claim_jobs(request, deadline, claimed);
@@ -100,8 +83,8 @@ class spool_transport final : public transport {
         if (claim->stage != settle_stage::open) return settled::gone;
         if (!has_room(*claim, request.state_json))
             return error{errc::rejected, 0, "spool: the checkpoint is too large for the job's file", 413};
-        const ref<spool_place> place = current_place();
-        const claimed_file file{place->folders, claim->owner->folder(), claim->name};
+        const ref<spool_folders> place = current_place();
+        const claimed_file file{*place, claim->owner->folder(), claim->name};
         const result<void> written = write_owned(file, claim->owner->new_temporary_name(), file.owner,
                                                  checkpoint_name(claim->name), request.state_json);
         if (!written) return written.error();
@@ -138,23 +121,22 @@ class spool_transport final : public transport {
 
     // ---- directories ----
 
-    ref<spool_place> current_place() {
+    ref<spool_folders> current_place() {
         const lock_guard held(mutex_);
         return place_;
     }
 
     // With fetch_mutex_ held.
     result<void> reopen(bool make_root) {
-        result<spool_folders> opened =
-            open_spool_folders(place_ ? place_->folders.path : options_.directory, make_root);
+        result<ref<spool_folders>> opened =
+            open_spool_folders(place_ ? place_->path : options_.directory, make_root);
         if (!opened) return opened.error();
-        ref<spool_place> place = make_ref<spool_place>(std::move(*opened));
-        result<ref<spool_owner>> owner = make_owner(place->folders);
+        result<ref<spool_owner>> owner = make_owner(*opened);
         if (!owner) return owner.error();
-        waiting_.watch(place->folders.path, owner_ && !owner_->is_ours());
+        waiting_.watch((*opened)->path, owner_ && !owner_->is_ours());
         next_recovery_ = time_point::min();
         const lock_guard held(mutex_);
-        place_ = std::move(place);
+        place_ = std::move(*opened);
         owner_ = std::move(*owner);
         return {};
     }
@@ -201,9 +183,9 @@ class spool_transport final : public transport {
                                 std::vector<job>& out) {
         const std::string fault = spool_name_fault(name);
         spool_candidate found;
-        const examined look =
-            fault.empty() ? examiner_.examine(place_->folders, name, request.worker->queues, waiting_, found)
-                          : refuse(fault);
+        const examined look = fault.empty()
+                                  ? examiner_.examine(*place_, name, request.worker->queues, waiting_, found)
+                                  : refuse(fault);
         switch (look.what) {
             case readiness::ready: break;
             case readiness::later: waiting_.put_off(name, look.look_again); return {};
@@ -216,7 +198,7 @@ class spool_transport final : public transport {
             return {};
         }
         if (request.still_wanted && !request.still_wanted()) return no_longer_wanted();
-        const result<ref<spool_claim>> claimed = claimer_.claim(place_->folders, owner_, found);
+        const result<ref<spool_claim>> claimed = claimer_.claim(*place_, owner_, found);
         if (!claimed) return claimed.error();
         waiting_.forget(name);
         if (*claimed) hand_out(found, *claimed, out);
@@ -227,7 +209,7 @@ class spool_transport final : public transport {
         ojs::job& job = found.job;
         job.attempt = claim->attempt;
         job.max_attempts = claim->max_attempts;
-        const std::string path = cat({place_->folders.path, "/processing/", owner_->name, "/", found.name});
+        const std::string path = cat({place_->path, "/processing/", owner_->name, "/", found.name});
         array<json_edit> additions = {{"spool_path", json_quote(path)}};
         if (claim->opaque)
             additions.push_back({"checkpoint", std::string(raw_member(claim->text, "checkpoint"))});
@@ -250,8 +232,8 @@ class spool_transport final : public transport {
     }
 
     result<settled> settle(spool_claim& claim, spool_verdict verdict) {
-        const ref<spool_place> place = current_place();
-        const claimed_file file{place->folders, claim.owner->folder(), claim.name};
+        const ref<spool_folders> place = current_place();
+        const claimed_file file{*place, claim.owner->folder(), claim.name};
         const result<settled> done =
             settle_claim(file, claim, std::move(verdict), claim.owner->new_temporary_name());
         if (done) held_.remove(claim);
@@ -264,7 +246,7 @@ class spool_transport final : public transport {
         const time_point now = steady_clock::now();
         if (now < next_recovery_) return;
         next_recovery_ = now + options_.recovery_interval;
-        recovery_.recover_all(place_->folders, owner_->name, deadline);
+        recovery_.recover_all(*place_, owner_->name, deadline);
     }
 
     const spool_options options_;
@@ -278,7 +260,7 @@ class spool_transport final : public transport {
     time_point next_recovery_ = time_point::min();
     time_point next_check_ = time_point::min();  // whether the folders are still there
     mutex mutex_;                                // guards place_ and owner_, which only a FETCH changes
-    ref<spool_place> place_;
+    ref<spool_folders> place_;  // replaced as a whole where they were taken away and made anew
     ref<spool_owner> owner_;
     spool_claims held_;
     spool_watcher watcher_;
@@ -346,7 +328,7 @@ OJS_SHUTDOWN_INLINE transport_scheme spool() {
 
 OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directory, const spool_job& job) {
     using detail::cat, detail::json_quote, detail::spool_misuse;
-    result<detail::spool_folders> opened = detail::open_spool_folders(directory, true);
+    const result<detail::ref<detail::spool_folders>> opened = detail::open_spool_folders(directory, true);
     if (!opened) return opened.error();
     if (job.type.empty() || job.queue.empty() || job.max_attempts < 0)
         return spool_misuse({"a job needs a type, a queue and no negative max_attempts"});
@@ -367,7 +349,7 @@ OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directo
     constexpr std::size_t longest = detail::longest_spool_job - detail::room_for_error;
     if (text.size() >= longest) return spool_misuse({"a job is at most ", longest, " bytes"});
     const std::string temporary = cat({".new.", detail::hex_text(detail::random_number())});
-    const int request = opened->request.get();
+    const int request = (*opened)->request();
     const result<void> written = detail::write_new_spool_file(request, temporary, text + "\n");
     if (!written) return written.error();
     const int failed = detail::rename_to_new(request, temporary, request, name);

@@ -39,10 +39,6 @@ class spool_claims {
             return all_.pop_back();
         }
     }
-    void clear() {
-        const lock_guard held(mutex_);
-        all_.clear();
-    }
 
   private:
     mutex mutex_;
@@ -58,7 +54,7 @@ class spool_claimer {
     // The claim; none where someone else was quicker, or where the file is not to be had and is put off.
     result<ref<spool_claim>> claim(const spool_folders& spool, const ref<spool_owner>& owner,
                                    spool_candidate& found) {
-        const int from = spool.request.get();
+        const int from = spool.request();
         const int to = owner->folder();
         const ref<spool_claim> claim = make_claim(owner, found);
         const int marked =
@@ -74,7 +70,7 @@ class spool_claimer {
             if (!back) return back.error();
             return ref<spool_claim>();
         }
-        for (const int folder : {from, spool.failed.get()})
+        for (const int folder : {from, spool.end(spool_end::failed)})
             if (!found.sidecar.empty()) remove_sidecar(folder, found.name, found.about);
         return claim;
     }
@@ -174,7 +170,7 @@ class spool_claimer {
         struct stat about {};
         if (!options_.any_file || !stat_at(file.owner, file.name, about))
             return move_to_end(file, spool_end::request);
-        return return_with_sidecar(file, read_sidecar(file.spool.request.get(), file.name, about), temporary);
+        return return_with_sidecar(file, read_sidecar(file.spool.request(), file.name, about), temporary);
     }
 
     const spool_options& options_;

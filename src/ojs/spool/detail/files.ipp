@@ -68,18 +68,44 @@ inline std::string spool_name_fault(std::string_view name) {
 
 // ---- folders ----
 
-struct spool_folders {
-    std::string path;  // absolute
-    unique_fd root;
-    unique_fd request;
-    unique_fd processing;
-    unique_fd done;
-    unique_fd failed;
-};
-
 inline int open_folder_at(int parent, const std::string& name) {
     return ::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
+
+inline bool same_file(const struct stat& a, const struct stat& b) noexcept {
+    return a.st_ino == b.st_ino && a.st_dev == b.st_dev;
+}
+
+// Whether a folder that is held open has been removed.
+inline bool folder_is_gone(int folder) noexcept {
+    struct stat about {};
+    return ::fstat(folder, &about) != 0 || about.st_nlink == 0;
+}
+
+// Where a claimed file may end.
+enum class spool_end : unsigned char { request, done, failed };
+inline constexpr spool_end spool_ends[] = {spool_end::request, spool_end::done, spool_end::failed};
+inline constexpr const char* spool_end_names[] = {"request", "done", "failed"};
+
+// The directories, held open.
+struct spool_folders : ref_counted {
+    int end(spool_end which) const noexcept { return ends[static_cast<std::size_t>(which)].get(); }
+    int request() const noexcept { return end(spool_end::request); }
+    // Taken away, perhaps to be made anew.
+    bool is_gone() const noexcept {
+        struct stat there {};
+        struct stat here {};
+        if (::stat(path.c_str(), &there) != 0 || ::fstat(root.get(), &here) != 0) return true;
+        for (const unique_fd* each : {&processing, &ends[0], &ends[1], &ends[2]})
+            if (folder_is_gone(each->get())) return true;
+        return !same_file(there, here);
+    }
+
+    std::string path;  // absolute
+    unique_fd root;
+    unique_fd processing;
+    unique_fd ends[3];  // by spool_end
+};
 
 inline bool is_trusted_owner(uid_t owner) noexcept {
     return owner == 0 || owner == ::geteuid();
@@ -159,29 +185,29 @@ inline result<void> open_spool_root(spool_folders& out, const std::string& direc
 }
 
 // `make`: the directory itself as well, where it is missing.
-inline result<spool_folders> open_spool_folders(const std::string& directory, bool make) {
-    spool_folders out;
+inline result<ref<spool_folders>> open_spool_folders(const std::string& directory, bool make) {
+    const ref<spool_folders> spool = make_ref<spool_folders>();
+    spool_folders& out = *spool;
     bool made_root = false;
     const result<void> root = open_spool_root(out, directory, make, made_root);
     if (!root) return root.error();
-    struct wanted {
+    const struct {
         const char* name;
-        unique_fd spool_folders::*where;
-    };
-    static constexpr wanted folders[] = {{"request", &spool_folders::request},
-                                         {"processing", &spool_folders::processing},
-                                         {"done", &spool_folders::done},
-                                         {"failed", &spool_folders::failed}};
+        unique_fd& fd;
+    } folders[] = {{spool_end_names[0], out.ends[0]},
+                   {spool_end_names[1], out.ends[1]},
+                   {spool_end_names[2], out.ends[2]},
+                   {"processing", out.processing}};
     bool made_any = false;
     dev_t device = 0;
-    for (const wanted& each : folders) {
+    for (const auto& each : folders) {
         bool made = false;
         result<unique_fd> opened = open_spool_folder(out, each.name, made);
         if (!opened) return opened.error();
-        out.*each.where = std::move(*opened);
+        each.fd = std::move(*opened);
         made_any = made_any || made;
         struct stat about {};
-        if (::fstat((out.*each.where).get(), &about) != 0)
+        if (::fstat(each.fd.get(), &about) != 0)
             return spool_error(cat({"open ", printable(out.path, 300)}), errno, errc::system);
         if (device != 0 && about.st_dev != device)
             return spool_misuse({printable(out.path, 300), "/", each.name,
@@ -196,13 +222,7 @@ inline result<spool_folders> open_spool_folders(const std::string& directory, bo
         const unique_fd parent(::openat(out.root.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
         if (parent) sync_descriptor(parent.get());  // not ours: it may not be readable
     }
-    return out;
-}
-
-// Whether a folder that is held open has been removed.
-inline bool folder_is_gone(int folder) noexcept {
-    struct stat about {};
-    return ::fstat(folder, &about) != 0 || about.st_nlink == 0;
+    return spool;
 }
 
 // Adds all names but . and .. ; 0 or the errno.
@@ -335,10 +355,6 @@ inline const char* kind_of_file(mode_t mode) noexcept {
     if (S_ISFIFO(mode)) return "it is a FIFO";
     if (S_ISSOCK(mode)) return "it is a socket";
     return "it is a device";
-}
-
-inline bool same_file(const struct stat& a, const struct stat& b) noexcept {
-    return a.st_ino == b.st_ino && a.st_dev == b.st_dev;
 }
 
 // Opens a file that anyone may have put there. Nothing but a regular file is opened at all: even that may have effects.

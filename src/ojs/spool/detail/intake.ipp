@@ -242,7 +242,7 @@ class spool_examiner {
     examined examine(const spool_folders& spool, const std::string& name,
                      const std::vector<std::string>& queues, spool_waiting& waiting,
                      spool_candidate& out) const {
-        const int folder = spool.request.get();
+        const int folder = spool.request();
         if (is_known_foreign(folder, name, queues, waiting)) return look_later(look_seldom);
         spool_file file = open_spool_file(folder, name);
         if (!file.refused.empty()) return refuse(std::move(file.refused));
@@ -275,9 +275,10 @@ class spool_examiner {
   private:
     examined examine_any(const spool_folders& spool, spool_candidate& out) const {
         out.opaque = true;
-        out.sidecar = read_sidecar(spool.request.get(), out.name, out.about);
+        out.sidecar = read_sidecar(spool.request(), out.name, out.about);
         // Moved back from failed/ by a person, who sees no hidden file.
-        if (out.sidecar.empty()) out.sidecar = read_sidecar(spool.failed.get(), out.name, out.about);
+        if (out.sidecar.empty())
+            out.sidecar = read_sidecar(spool.end(spool_end::failed), out.name, out.about);
         const std::chrono::milliseconds left = delay_left(out.sidecar);
         if (left.count() > 0) return look_later(left);
         out.job = ojs::job();
@@ -298,10 +299,7 @@ class spool_examiner {
     }
 
     static bool is_served(const std::string& queue, const std::vector<std::string>& queues) {
-        for (const std::string& each : queues) {
-            if (each == queue) return true;
-        }
-        return false;
+        return std::find(queues.begin(), queues.end(), queue) != queues.end();
     }
     // Whether what has been read of a file says a queue that is not ours. It need not be JSON: others will see to that.
     static bool is_foreign(std::string_view text, const std::vector<std::string>& queues,

@@ -163,7 +163,7 @@ class spool_recovery {
                                   spool_verdict& verdict) {
         claim.opaque = true;
         // One in request/ that is of this very file is the last word: it was not yet run again, or is back already.
-        verdict.text = read_sidecar(file.spool.request.get(), file.name, about);
+        verdict.text = read_sidecar(file.spool.request(), file.name, about);
         if (!verdict.text.empty()) return false;
         std::string own = read_own_file(file.owner, sidecar_name(file.name));
         if (!is_json(own)) return false;
