@@ -1,7 +1,7 @@
 #pragma once
 
 #include "../base/detail/text.hpp"
-#include "../server/detail/listen_address.ipp"
+#include "../server/detail/listener.ipp"
 #include "../worker/worker_options.ipp"
 #include "coordinator.hpp"
 #include "detail/coordinator_body.hpp"

@@ -7,7 +7,7 @@
 #include "../coordinator/detail/socket_folder.ipp"
 #include "../core/detail/wake.hpp"
 #include "../core/signals.hpp"
-#include "../server/detail/service_report.ipp"
+#include "../server/service_notifier.ipp"
 #include "../worker/exit_status.hpp"
 #include "detail/admin_answers.ipp"
 #include "detail/capacity.ipp"

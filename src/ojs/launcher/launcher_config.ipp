@@ -3,7 +3,7 @@
 #include "../base/detail/light.hpp"
 #include "../base/detail/text.hpp"
 #include "../net/json_view.hpp"
-#include "../server/detail/listen_address.ipp"
+#include "../server/detail/listener.ipp"
 #include "../worker/worker_options.ipp"
 #include "group_options.ipp"
 #include "launcher_config.hpp"

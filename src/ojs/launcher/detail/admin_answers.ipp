@@ -11,7 +11,7 @@
 #include "../../coordinator/detail/rpc.ipp"
 #include "../../core/lifecycle.hpp"
 #include "../../server/detail/http_routes.ipp"
-#include "../../server/detail/listen_address.ipp"
+#include "../../server/detail/listener.ipp"
 #include "../../server/http_server.hpp"
 #include "capacity.ipp"
 #include "launcher_metrics_page.ipp"

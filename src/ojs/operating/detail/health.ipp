@@ -9,7 +9,7 @@
 #include "../../base/detail/proc.ipp"
 #include "../../host/container.hpp"
 #include "../../server/detail/http_routes.ipp"
-#include "../../server/detail/listen_address.ipp"
+#include "../../server/detail/listener.ipp"
 #include "../../server/http_server.hpp"
 #include "../../worker/startup_findings.ipp"
 #include "../../worker/worker.hpp"
