@@ -21,10 +21,8 @@ static_assert(false, "ojs_launcher.hpp is version 0.1.0, ojs_shutdown.hpp is ver
 #endif
 // clang-format off
 #include "ojs/launcher/admin_messages.hpp"
-#include "ojs/launcher/detail/admin_fields.hpp"
 #include "ojs/launcher/process_info.hpp"
 #include "ojs/launcher/detail/instance.hpp"
-#include "ojs/launcher/detail/state_file.hpp"
 #include "ojs/launcher/group_options.hpp"
 #include "ojs/launcher/launcher.hpp"
 #include "ojs/launcher/launcher_config.hpp"
@@ -49,7 +47,7 @@ static_assert(false, "ojs_launcher.hpp is version 0.1.0, ojs_shutdown.hpp is ver
 #endif
 
 // clang-format off
-#include "ojs/launcher/detail/admin_fields.ipp"
+#include "ojs/launcher/admin_messages.ipp"
 #include "ojs/launcher/detail/state_file.ipp"
 #include "ojs/launcher/group_options.ipp"
 #include "ojs/launcher/detail/managed_instance.hpp"

@@ -4,7 +4,6 @@
 
 #include <unistd.h>
 
-#include "../coordinator/detail/socket_folder.ipp"
 #include "../core/detail/wake.hpp"
 #include "../core/signals.hpp"
 #include "../server/detail/service_report.ipp"
@@ -133,10 +132,9 @@ class launcher_body : public ref_counted {
         return opened;
     }
     result<void> open_all(const process_groups& groups) {
-        result<void> opened = open_ledger();
+        result<void> opened = open_state();
         if (opened) opened = folder_.open(options_.socket_folder);
-        if (opened && around_->ledger && folder_.is_own())
-            opened = around_->ledger->add_folder(folder_.path());
+        if (opened && around_->state && folder_.is_own()) opened = around_->state->add_folder(folder_.path());
         if (!opened) return opened;
         constexpr std::size_t number_and_end = 20;
         for (const group_options& each : options_.groups) {
@@ -155,11 +153,14 @@ class launcher_body : public ref_counted {
         return opened;
     }
     // Before all else: what was left behind may listen where ours will.
-    result<void> open_ledger() {
+    result<void> open_state() {
         if (options_.state_file.empty()) return {};
-        around_->ledger = make_ref<state_ledger>(around_->log);
-        return around_->ledger->open(options_.state_file, options_.end_left_behind,
-                                     options_.left_behind_grace, kill_patience, life_);
+        const result<ref<state_file>> opened = state_file::open(options_.state_file, around_->log);
+        if (!opened) return opened.error();
+        around_->state = *opened;
+        if (options_.end_left_behind)
+            around_->state->end_left_behind(options_.left_behind_grace, kill_patience, life_);
+        return around_->state->begin();
     }
     // Prepared, and nothing runs yet.
     result<void> abandon(const error& why) {
@@ -295,7 +296,7 @@ class launcher_body : public ref_counted {
         around_->routing->stop();
         notifications_.stop();
         folder_.remove();
-        if (around_->ledger) around_->ledger->close();
+        if (around_->state) around_->state->close();
     }
 
     const launcher_options options_;

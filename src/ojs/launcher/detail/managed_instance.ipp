@@ -3,7 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 
-#include "admin_fields.ipp"
+#include "../admin_messages.ipp"
 #include "managed_instance.hpp"
 
 namespace ojs::detail {

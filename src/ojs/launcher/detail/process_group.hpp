@@ -26,7 +26,7 @@ struct group_surroundings : ref_counted {
     ref<ojs::detail::routing> routing;
     ref<launcher_events> events = make_ref<launcher_events>();
     logger log;
-    ref<state_ledger> ledger;         // may be none
+    ref<state_file> state;            // may be none
     const lifecycle* life = nullptr;  // of the launcher
     function<void()> wake;            // the supervisor: something is to be looked at
     std::string socket_folder;

@@ -50,7 +50,7 @@ inline result<void> process_group::start_process(const ref<member>& added, const
     spec.address = cat({"unix:", around_->socket_folder, "/", added->id, ".sock"});
     spec.launcher_address = around_->launcher_address;
     if (!of.process.participates) spec.address.clear();
-    if (around_->ledger) write_down(spec);
+    if (around_->state) write_down(spec);
     const result<ref<instance>> started = around_->starter(
         spec, [self, added](const process_info& now, instance_state) { self->told(added, now); });
     if (!started) return started.error();
@@ -60,11 +60,11 @@ inline result<void> process_group::start_process(const ref<member>& added, const
 
 inline void process_group::write_down(instance_spec& spec) const {
     const state_entry entry{spec.id, spec.group, spec.address, 0, 0, 0};
-    spec.options.child.before_exec = [ledger = around_->ledger, entry,
+    spec.options.child.before_exec = [file = around_->state, entry,
                                       given = spec.options.child.before_exec](pid_t pid) {
         state_entry now = entry;
         now.pid = pid;
-        result<void> known = ledger->add(std::move(now));
+        result<void> known = file->add(std::move(now));
         return known && given ? given(pid) : known;
     };
 }
@@ -104,7 +104,7 @@ inline void process_group::not_started(const ref<member>& added, const error& wh
 // ---- what processes say ----
 
 inline void process_group::told(const ref<member>& of, const process_info& now) {
-    if (around_->ledger && is_over(now.state)) around_->ledger->remove(of->id);
+    if (around_->state && is_over(now.state)) around_->state->remove(of->id);
     {
         const lock_guard held(mutex_);
         if (!is_here(*of)) return;
