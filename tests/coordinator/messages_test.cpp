@@ -679,12 +679,12 @@ TEST_CASE("launcher messages: a value of another type is refused by the name of 
 
 TEST_CASE("launcher messages: a field or a check that is there twice is refused") {
     CHECK(fault_of<shutdown_request>(R"({"reason":"a","processId":"kv-1","process_id":"kv-2"})") ==
-          "ShutdownRequest.process_id: is there twice");
-    CHECK(fault_of<shutdown_status>(R"({"state":null,"state":4})") == "ShutdownStatus.state: is there twice");
+          "ShutdownRequest.process_id: duplicate key");
+    CHECK(fault_of<shutdown_status>(R"({"state":null,"state":4})") == "ShutdownStatus.state: duplicate key");
     CHECK(fault_of<shutdown_status>(R"({"metrics":{"bufferedBytes":1,"buffered_bytes":1}})") ==
-          "ShutdownStatus.metrics.buffered_bytes: is there twice");
+          "ShutdownStatus.metrics.buffered_bytes: duplicate key");
     CHECK(fault_of<readiness_response>(R"({"checks":{"customChecks":{"a":true,"b":true,"\u0061":false}}})") ==
-          "ReadinessResponse.checks.custom_checks: a name is there twice");
+          "ReadinessResponse.checks.custom_checks: duplicate name");
     // But of unknown ones nothing is asked.
     CHECK(fault_of<ready_ack>(R"({"later":1,"later":2})").empty());
 }

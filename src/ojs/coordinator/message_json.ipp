@@ -297,7 +297,7 @@ inline std::string read_checks(std::string_view source, std::vector<readiness_ch
         if (!raw_string(key, names.back())) return ": not an object";
         out.push_back({names.back(), value == "true"});
     }
-    return has_twice(names) ? ": a name is there twice" : "";
+    return has_twice(names) ? ": duplicate name" : "";
 }
 
 inline std::string read_members(std::string_view object, const array<message_field>& fields);
@@ -354,7 +354,7 @@ inline std::string read_members(std::string_view object, const array<message_fie
         const message_field* const found = raw_string(key, name) ? find_field(fields, name) : nullptr;
         if (found == nullptr) continue;
         const std::uint32_t bit = 1U << static_cast<unsigned>(found - fields.begin());
-        const std::string fault = (seen & bit) != 0 ? ": is there twice" : read_value(*found, value);
+        const std::string fault = (seen & bit) != 0 ? ": duplicate key" : read_value(*found, value);
         if (!fault.empty()) return cat({".", found->name, fault});
         seen |= bit;
     }
