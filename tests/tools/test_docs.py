@@ -192,8 +192,8 @@ def check_curl_of_launcher(words):
     json.loads(words[words.index("-d") + 1])
     service, method = target[1:].split("/")
     assert f'manager_service = "{service}"' in read("src/ojs/launcher/admin_messages.hpp"), service
-    tables = ("coordinator/detail/message_fields.hpp", "launcher/detail/admin_fields.hpp")
-    assert any(f'{{"{method}", "' in read(f"src/ojs/{table}") for table in tables), method
+    services = ("coordinator/detail/coordinator_body.hpp", "launcher/detail/admin_answers.ipp")
+    assert any(f'.add("{method}"' in read(f"src/ojs/{service}") for service in services), method
 
 
 def check_curl(words):
