@@ -241,8 +241,8 @@ TEST_CASE("doctor: the health address") {
     CHECK(ask_health("0").empty());
     CHECK(ask_health("127.0.0.1:0").empty());
     CHECK(ask_health("0.0.0.0:0").empty());
-    check_found(ask_health("nonsense:x"), "health-address", severity::error, "OJS_HEALTH_ADDR");
-    check_found(ask_health("127.0.0.1:99999"), "health-address", severity::error, "port");
+    check_found(ask_health("nonsense:x"), "options", severity::error, "OJS_HEALTH_ADDR");
+    check_found(ask_health("127.0.0.1:99999"), "options", severity::error, "port");
     const ojs::http_server taken = backend(200);
     check_found(ask_health(taken.address()), "health-bind", severity::error, "in use");
     file_tree tree;
@@ -283,11 +283,11 @@ TEST_CASE("doctor: the health address of a worker that runs, and one that somebo
 }
 
 TEST_CASE("doctor: control of the worker") {
-    check_found(ask_health("", true), "health-control-unused", severity::warning, "no health address");
+    check_found(ask_health("", true), "options", severity::error, "no health_address");
     CHECK(ask_health("0.0.0.0:0", true, "canary").empty());
     CHECK(ask_health("127.0.0.1:0", true, "canary").empty());
     for (const char* open : {"0.0.0.0:0", "[::]:0"})
-        check_found(ask_health(open, true), "health-control-open", severity::error, "no token");
+        check_found(ask_health(open, true), "options", severity::error, "without health_token");
     for (const char* local : {"127.0.0.1:0", "localhost:0", ":0"})
         check_found(ask_health(local, true), "health-control-token", severity::info, "no token");
 }

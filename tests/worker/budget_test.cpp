@@ -6,12 +6,12 @@
 #include "text.hpp"
 
 using namespace std::chrono_literals;
-using ojs::check_budget;
 using ojs::dialect;
 using ojs::finding;
 using ojs::grace_period_for;
 using ojs::severity;
 using ojs::worker_options;
+using ojs::detail::check_budget;
 using std::chrono::milliseconds;
 using test::holds;
 

@@ -7,8 +7,8 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// How a stop passes. Jobs still in flight are cancelled at the end of the grace period, or `cancel_lead` before it; those
-// that have not returned `cancel_wait` later are reported as interrupted.
+// How a stop passes. At the end of the grace period, or `cancel_lead` before it, jobs in flight are cancelled. Handlers that
+// have not returned `cancel_wait` after its end are reported as interrupted.
 //
 //   SIGTERM                          grace period ends                    the process has ended
 //   |-------- shutdown_grace_period --------|--------------- stop_timeout ---------------|

@@ -119,6 +119,11 @@ struct worker_options {
 // Why options cannot be used, if so.
 result<void> validate(const worker_options& options);
 
+// The recommended grace period: the sum of the three. Negative ones count as 0, and a sum that overflows is no_limit. [GS 6.2]
+std::chrono::milliseconds grace_period_for(
+    std::chrono::milliseconds max_job_duration, std::chrono::milliseconds heartbeat_interval,
+    std::chrono::milliseconds safety_margin = std::chrono::milliseconds(10000)) noexcept;
+
 // Prints the error on standard error as "error: ..." and returns 64, for main to return.
 int report_usage(const error& failure);
 

@@ -5,7 +5,7 @@
 #include "../../base/detail/clock.ipp"
 #include "../../base/detail/proc.ipp"
 #include "../../core/signals.hpp"
-#include "../startup_findings.hpp"
+#include "../detail/startup_findings.hpp"
 #include "stuck_watch.ipp"
 
 namespace ojs::detail {
