@@ -41,7 +41,6 @@
 #include "ojs/net/json_view.hpp"
 #include "ojs/net/detail/picojson_value.hpp"
 
-#include "ojs/worker/dialect.hpp"
 #include "ojs/worker/job.hpp"
 #include "ojs/worker/job_context.hpp"
 #include "ojs/worker/exit_status.hpp"

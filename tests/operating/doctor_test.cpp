@@ -32,12 +32,11 @@ worker_options quiet_options() {
 // In a root of nothing, unless one is given: no container, and no variables but these.
 std::vector<finding> ask(const worker_options& options, const variables& set = {},
                          const std::string& root = "/nowhere", pid_t pid = 7) {
-    ojs::doctor_options how;
-    how.where.root = root;
-    how.where.environment = lookup(set);
-    how.where.pid = pid;
-    how.timeout = 500ms;
-    return doctor(options, how);
+    ojs::container_probe where;
+    where.root = root;
+    where.environment = lookup(set);
+    where.pid = pid;
+    return doctor(options, where, 500ms);
 }
 
 const finding* find(const std::vector<finding>& all, const std::string& id) {

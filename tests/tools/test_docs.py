@@ -362,7 +362,7 @@ def check_shell(block):
 
 def is_in_the_header(block):
     """A picture of times is that of the comment on them."""
-    assert "".join(f"//   {line}\n" for line in block.text.splitlines()) in read("src/ojs/worker/dialect.hpp")
+    assert "".join(f"//   {line}\n" for line in block.text.splitlines()) in read("src/ojs/worker/worker_options.hpp")
 
 
 def is_built(block):

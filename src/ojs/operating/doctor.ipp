@@ -22,8 +22,6 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// ---- container ----
-
 inline void check_container(const container_info& info, std::vector<finding>& out) {
     if (info.in_container) {
         std::string found;
@@ -37,8 +35,6 @@ inline void check_container(const container_info& info, std::vector<finding>& ou
     for (finding& each : check_pid1(info)) out.push_back(std::move(each));
 }
 
-// ---- signals ----
-
 // The effect of ignoring the signal.
 inline const char* cost_of(int number) {
     if (number == SIGTSTP) return "the worker cannot be made quiet";
@@ -49,7 +45,6 @@ inline const char* cost_of(int number) {
 
 inline void check_signals(const worker_options& options, std::vector<finding>& out) {
     sigset_t blocked;
-    sigemptyset(&blocked);
     pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
     std::vector<int> handled = options.stop_signals;
     for (const int number : {SIGTSTP, SIGCONT, SIGTTIN}) handled.push_back(number);
@@ -60,27 +55,23 @@ inline void check_signals(const worker_options& options, std::vector<finding>& o
         ::sigaction(number, nullptr, &action);
         if ((action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_IGN) {
             // The platform sends the first; nohup ignores SIGHUP on purpose.
-            const bool is_main = number == handled.front();
-            out.push_back({is_main            ? severity::error
-                           : number == SIGHUP ? severity::info
-                                              : severity::warning,
-                           "signal-ignored",
+            const severity level = number == handled.front() ? severity::error
+                                   : number == SIGHUP        ? severity::info
+                                                             : severity::warning;
+            out.push_back({level, "signal-ignored",
                            cat({name, " was ignored when the process started (nohup, a shell's trap or &): ",
                                 cost_of(number)}),
                            cat({"start the worker without that, or as `env --default-signal=", name.substr(3),
                                 " ...`"})});
         }
-        if (sigismember(&blocked, number) == 1) {
+        if (sigismember(&blocked, number) == 1)
             out.push_back({severity::warning, "signal-blocked",
                            cat({name,
                                 " was blocked when the process started; the worker unblocks it, but programs "
                                 "started before that inherit it"}),
                            "let what starts the worker reset its signal mask before exec"});
-        }
     }
 }
-
-// ---- backend ----
 
 inline result<http_response> ask(std::string_view url, const char* target, std::chrono::milliseconds timeout,
                                  http_client_options settings) {
@@ -94,12 +85,10 @@ inline result<http_response> ask(std::string_view url, const char* target, std::
 inline void check_backend(const worker_options& options, std::chrono::milliseconds timeout,
                           std::vector<finding>& out) {
     const backend_url url = split_url(options.url, options.transports);
-    if (url.added != nullptr) {
-        if (!url.added->inspect) return;
+    if (url.added != nullptr && url.added->inspect) {
         for (finding& each : url.added->inspect(url.address)) out.push_back(std::move(each));
-        return;
     }
-    if (!url.is_http) return;
+    if (url.added != nullptr || !url.is_http) return;
     http_client_options settings;
     settings.bearer_token = options.auth_token;
     settings.headers = options.headers;
@@ -126,8 +115,6 @@ inline void check_backend(const worker_options& options, std::chrono::millisecon
              "check that OJS_URL names an Open Job Spec backend, with its base path, and that it is well"});
     }
 }
-
-// ---- health server ----
 
 // Whether this program runs a second time, as far as that can be seen, and a worker is what answers there.
 inline bool is_our_worker(const endpoint& where, std::chrono::milliseconds timeout) {
@@ -163,8 +150,6 @@ inline void check_health_server(const worker_options& options, std::chrono::mill
     check_bind(*where, timeout, out);
 }
 
-// ---- limits ----
-
 struct limit_check {
     decltype(RLIMIT_NOFILE) limit;
     const char* id;
@@ -199,20 +184,20 @@ inline void check_limits(const worker_options& options, std::vector<finding>& ou
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options, const doctor_options& how) {
+OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options, const container_probe& where,
+                                                std::chrono::milliseconds timeout) {
     std::vector<finding> out;
     detail::check_signals(options, out);  // first: nothing here may have changed the mask yet
     const result<void> valid = validate(options);
-    if (!valid) {
+    if (!valid)
         out.push_back({severity::error, "options", valid.error().text,
                        "correct the option, or the variable it comes from"});
-    }
-    const container_info info = detect_container(how.where);
-    detail::check_settings(options, info, how.where, {}, out);
+    const container_info info = detect_container(where);
+    detail::check_settings(options, info, where, {}, out);
     detail::check_container(info, out);
     detail::check_mode_file(options, out);
-    detail::check_backend(options, how.timeout, out);
-    detail::check_health_server(options, how.timeout, out);
+    detail::check_backend(options, timeout, out);
+    detail::check_health_server(options, timeout, out);
     detail::check_limits(options, out);
     return out;
 }

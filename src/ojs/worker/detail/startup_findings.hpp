@@ -10,17 +10,6 @@
 
 namespace ojs::detail {
 
-// How stop_timeout is shared out: the last heartbeat's part, and, of the rest, what cancelled handlers must leave for
-// reporting them.
-inline std::chrono::milliseconds last_beat_time(std::chrono::milliseconds stop_timeout) noexcept {
-    constexpr std::chrono::milliseconds max{500};
-    return stop_timeout / 5 < max ? stop_timeout / 5 : max;
-}
-inline steady_clock::duration report_time(steady_clock::duration left) noexcept {
-    constexpr std::chrono::seconds max{3};
-    return left / 2 < max ? left / 2 : max;
-}
-
 // "budget-exceeded" (error): the grace period and the preStop delay reach what the container grants, so that SIGKILL
 // comes before the drain ends. "budget-tight" (warning): they fit, but not with the 5 s, or stop_timeout if that is
 // longer, that reporting and exiting may take. The fix recommends 10 s for that, as the specification does. Both count

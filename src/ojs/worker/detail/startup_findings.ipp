@@ -13,9 +13,15 @@
 
 extern "C" char** environ;
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
+
+// The parts of stop_timeout: the last heartbeat's; and of the rest, what remains for reporting cancelled handlers.
+inline std::chrono::milliseconds last_beat_time(std::chrono::milliseconds stop_timeout) noexcept {
+    return std::min(stop_timeout / 5, std::chrono::milliseconds(500));
+}
+inline steady_clock::duration report_time(steady_clock::duration left) noexcept {
+    return std::min<steady_clock::duration>(left / 2, std::chrono::seconds(3));
+}
 
 // Negative ones count as 0; the longest there is where the sum would overflow.
 inline std::chrono::milliseconds sum(std::chrono::milliseconds a, std::chrono::milliseconds b) noexcept {
@@ -123,7 +129,7 @@ inline void check_heartbeat(const worker_options& options, std::vector<finding>&
          cat({"the grace period of ", format_duration(options.times.shutdown_grace_period),
               " is not longer than the heartbeat interval of ", format_duration(options.heartbeat_interval)}),
          cat({"set OJS_SHUTDOWN_GRACE_PERIOD to your longest job and ",
-              format_duration(grace_period_for({}, options.heartbeat_interval)),
+              format_duration(sum(options.heartbeat_interval, std::chrono::seconds(10))),
               " more (the heartbeat interval and 10s)"})});
 }
 
@@ -235,13 +241,4 @@ OJS_SHUTDOWN_INLINE std::vector<finding> startup_findings(const worker_options& 
     return out;
 }
 
-}  // namespace detail
-
-OJS_SHUTDOWN_INLINE std::chrono::milliseconds grace_period_for(
-    std::chrono::milliseconds max_job_duration, std::chrono::milliseconds heartbeat_interval,
-    std::chrono::milliseconds safety_margin) noexcept {
-    return detail::sum(detail::sum(max_job_duration, heartbeat_interval), safety_margin);
-}
-
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

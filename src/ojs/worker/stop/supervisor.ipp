@@ -4,7 +4,7 @@
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/exchange.hpp"
 #include "../../host/termination_mode.hpp"
-#include "../detail/startup_findings.hpp"
+#include "../detail/startup_findings.ipp"
 #include "../exit_status.hpp"
 #include "../heartbeat/heartbeat.ipp"
 #include "../threads/job_pool.ipp"
