@@ -33,7 +33,6 @@
 #include "ojs/net/http_client.hpp"
 #include "ojs/net/json_view.hpp"
 
-#include "ojs/worker/dialect.hpp"
 #include "ojs/worker/job.hpp"
 #include "ojs/worker/job_context.hpp"
 #include "ojs/worker/exit_status.hpp"
@@ -43,8 +42,7 @@
 #include "ojs/worker/transports/http.hpp"
 #include "ojs/worker/worker_part.hpp"
 #include "ojs/worker/worker_options.hpp"
-#include "ojs/worker/budget.hpp"
-#include "ojs/worker/startup_findings.hpp"
+#include "ojs/worker/detail/startup_findings.hpp"
 #include "ojs/worker/worker.hpp"
 // clang-format on
 
@@ -111,8 +109,7 @@
 #include "ojs/worker/transports/http.ipp"
 #include "ojs/worker/transport_scheme.ipp"
 #include "ojs/worker/worker_options.ipp"
-#include "ojs/worker/budget.ipp"
-#include "ojs/worker/startup_findings.ipp"
+#include "ojs/worker/detail/startup_findings.ipp"
 #include "ojs/worker/reports/settlement.ipp"
 #include "ojs/worker/heartbeat/heartbeat.ipp"
 #include "ojs/worker/threads/pool_threads.ipp"

@@ -3,7 +3,7 @@
 
 #include "../../base/detail/light.hpp"
 #include "../../host/termination_mode.hpp"
-#include "../budget.hpp"
+#include "../detail/startup_findings.ipp"
 #include "../exit_status.hpp"
 #include "../heartbeat/heartbeat.ipp"
 #include "../threads/job_pool.ipp"
