@@ -8,7 +8,7 @@
 #include "../core/detail/wake.hpp"
 #include "../core/signals.hpp"
 #include "../server/detail/service_report.ipp"
-#include "../worker/exit_status.hpp"
+#include "../worker/worker.hpp"
 #include "detail/admin_answers.ipp"
 #include "detail/capacity.ipp"
 #include "detail/notification_server.ipp"
