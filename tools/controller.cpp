@@ -587,9 +587,9 @@ int work(const std::string& path) {
             {{"file", config->options.termination_mode_file, false}});
     }
     config->spool.on_event = tell_spool_event;
-    ojs::spool_transport queue(config->spool);
-    const auto opened = queue.open();
+    const auto opened = ojs::open_spool(config->spool);
     if (!opened) return ojs::report_usage(opened.error());
+    ojs::transport& queue = **opened;
     controller controller(config->command);
     guarded_queue guarded(queue, controller, config->options.termination_mode_file);
     controller.serves_metrics = !config->options.health_address.empty();

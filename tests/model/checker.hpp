@@ -16,16 +16,11 @@
 #include <utility>
 #include <vector>
 
-// `namespace ojs::detail` finds its place in the inline namespace once that has a detail.
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {}
-}  // namespace v0_1_0
-}  // namespace ojs
+#include "ojs/base/error.hpp"
 
 // The library's memory orders. Its atomic gets another name, so that the one below can take its place.
 #define atomic replaced_atomic
-#include "ojs/base/detail/atomic.hpp"
+#include "ojs/base/detail/light.hpp"
 #undef atomic
 
 namespace model {
