@@ -89,7 +89,7 @@ inline int index_of(std::string_view word, std::string_view words) noexcept {
     return -1;
 }
 
-// Reads variables into options; bounds_check has the bounds of durations.
+// Reads variables into options.
 class environment_reader {
   public:
     explicit environment_reader(const environment_lookup& lookup) : lookup_(lookup) {}
@@ -142,10 +142,11 @@ class environment_reader {
         }
         return "";
     }
-    std::string parse(milliseconds& out, milliseconds /*min*/, milliseconds /*max*/ = {}) {
+    std::string parse(milliseconds& out, milliseconds min, milliseconds /*max*/ = {}) {
         const result<milliseconds> parsed = parse_duration(value_);
         out = parsed.value_or(out);
-        return parsed ? "" : parsed.error().text;
+        if (!parsed) return parsed.error().text;
+        return out < min ? cat({"must be at least ", format_duration(min)}) : "";
     }
     std::string parse(std::int64_t& out, int min, int max) {
         std::uint64_t parsed = 0;
