@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "../../base/detail/exchange.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../host/detail/container_evidence.ipp"
 #include "../../host/termination_mode.hpp"
