@@ -35,7 +35,6 @@
 
 #include "ojs/worker/job.hpp"
 #include "ojs/worker/job_context.hpp"
-#include "ojs/worker/exit_status.hpp"
 #include "ojs/worker/transport.hpp"
 #include "ojs/worker/transport_scheme.hpp"
 #include "ojs/worker/transports/memory.hpp"
@@ -95,7 +94,6 @@
 
 #include "ojs/worker/jobs/active_job.ipp"
 #include "ojs/worker/heartbeat/beat_schedule.ipp"
-#include "ojs/worker/detail/parts.ipp"
 #include "ojs/worker/jobs/queue_gate.ipp"
 #include "ojs/worker/reports/job_tally.ipp"
 #include "ojs/worker/reports/report_limits.ipp"
@@ -122,8 +120,8 @@
 #include "ojs/worker/stop/stuck_watch.ipp"
 #include "ojs/worker/stop/shutdown_steps.ipp"
 #include "ojs/worker/stop/stop_log.ipp"
+#include "ojs/worker/worker_part.ipp"
 #include "ojs/worker/stop/supervisor.ipp"
-#include "ojs/worker/detail/part_access.ipp"
 #include "ojs/worker/worker.ipp"
 // clang-format on
 
