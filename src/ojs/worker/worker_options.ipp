@@ -285,10 +285,10 @@ inline result<void> check_extensions(const worker_options& options) {
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE void worker_options::use(ojs::dialect wanted) {
-    times = wanted.times;
-    termination_mode_file = wanted.termination_mode_file;
-    dialect = std::move(wanted);
+OJS_SHUTDOWN_INLINE void worker_options::use(ojs::dialect preset) {
+    times = preset.times;
+    termination_mode_file = preset.termination_mode_file;
+    dialect = std::move(preset);
 }
 
 OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(const environment_lookup& lookup,
