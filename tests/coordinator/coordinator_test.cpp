@@ -569,7 +569,7 @@ TEST_CASE("coordinator: one line for a worker: its jobs are the metrics, its end
         worker_options options;
         options.log.level = log_level::off;
         options.poll_interval = 1ms;
-        options.shutdown_grace_period = 1h;
+        options.times.shutdown_grace_period = 1h;
         worker works(options, queue, life);
         test::event begun, go;
         CHECK(works.register_handler("wait", [&](job_context&) { begun.set(), go.wait(); }));
@@ -616,7 +616,7 @@ TEST_CASE("coordinator: a worker's jobs are cancelled at the launcher's maximum,
         said += record.message + "\n";
     };
     options.poll_interval = 1ms;
-    options.shutdown_grace_period = 1h;
+    options.times.shutdown_grace_period = 1h;
     worker works(options, queue, life);
     test::event begun;
     CHECK(works.register_handler("long", [&](job_context& job) {

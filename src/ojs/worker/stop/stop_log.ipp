@@ -4,7 +4,7 @@
 #include "../../base/detail/clock.ipp"
 #include "../../base/detail/light.hpp"
 #include "../../core/signals.hpp"
-#include "../startup_findings.hpp"
+#include "../detail/startup_findings.hpp"
 #include "stuck_watch.ipp"
 
 namespace ojs::detail {
@@ -19,7 +19,7 @@ class stop_log {
             log_level::info, "worker started",
             {field("pid", worker_.identity.pid), field("queues", join_ids(worker_.identity.queues)),
              field("concurrency", worker_.options.concurrency),
-             field("grace_period", format_duration(worker_.options.shutdown_grace_period))});
+             field("grace_period", format_duration(worker_.options.times.shutdown_grace_period))});
     }
 
     // What will spoil the stop, said while there is time to mend it. [GS 4.3, 6.3]
@@ -52,7 +52,7 @@ class stop_log {
 
     // A stop by signal, in the words of the controller guide. [Spot]
     void grace_period(const cause& why) const {
-        const std::chrono::milliseconds grace = worker_.options.shutdown_grace_period;
+        const std::chrono::milliseconds grace = worker_.options.times.shutdown_grace_period;
         const std::string until =
             grace == no_limit ? "" : cat({" (until ", utc_seconds(wall_clock_ms() + grace.count()), ")"});
         worker_.log.write(log_level::info, cat({"Received ", signal_name(why.signal),
