@@ -18,6 +18,10 @@ struct duration_unit {
 inline constexpr duration_unit duration_units[] = {{"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
 inline constexpr std::uint64_t max_bare_seconds = 3600;  // a larger one is probably in milliseconds
 
+OJS_SHUTDOWN_INLINE long long milliseconds_since(time_point then) noexcept {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - then).count();
+}
+
 // Takes one number and its unit off the front of `text`; `first_unit` moves past the unit.
 OJS_SHUTDOWN_INLINE bool take_duration_part(std::string_view& text, std::size_t& first_unit,
                                             std::uint64_t& total) {

@@ -12,6 +12,10 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
+namespace detail {
+// Not {a, b}: every file would compile what that is made of.
+std::vector<int> signal_list(int one, int two, int three = 0);
+}  // namespace detail
 
 struct signal_options {
     // What to do about a signal that already has a handler from elsewhere: false refuses with errc::busy,
@@ -23,7 +27,7 @@ struct signal_options {
     // The signals that request a stop; all are equivalent. An existing handler for SIGHUP stays, unless chain_foreign is
     // set. errc::invalid_argument: an empty list; SIGKILL and SIGSTOP; faults (SIGSEGV, ...); signals with another meaning
     // (SIGTSTP, SIGCONT, SIGTTIN, SIGPIPE, SIGCHLD, SIGTTOU, SIGURG; with `reclaim` SIGUSR1).
-    std::vector<int> stop_signals = {SIGTERM, SIGINT};
+    std::vector<int> stop_signals = detail::signal_list(SIGTERM, SIGINT);
 };
 
 // A signal that arrived. `number` is 0 where wait() ended at its deadline, or was cancelled.
@@ -63,13 +67,8 @@ class [[nodiscard]] signals {
     static result<std::vector<int>> add(const lifecycle& target, signal_options options);
 
     signals() = default;  // holds nothing
-    signals(signals&& other) noexcept
-        : claim_(detail::exchange(other.claim_, 0)), ignored_(std::move(other.ignored_)) {}
-    signals& operator=(signals&& other) noexcept {
-        detail::swap(claim_, other.claim_);
-        ignored_.swap(other.ignored_);
-        return *this;
-    }
+    signals(signals&& other) noexcept;
+    signals& operator=(signals&& other) noexcept;
     // Restores the previous dispositions, whole. Exception: after worker::run() a stop signal with the default disposition
     // stays handled for `repeat_signal_gap` after the last one, so that a repetition does not kill main() after run().
     // The first stop signal after that has its default effect.

@@ -277,6 +277,12 @@ inline std::uint64_t claim_signals() noexcept {
     return own;
 }
 
+OJS_SHUTDOWN_INLINE std::vector<int> signal_list(int one, int two, int three) {
+    std::vector<int> out{one, two, three};
+    if (three == 0) out.pop_back();
+    return out;
+}
+
 OJS_SHUTDOWN_INLINE result<void> check_stop_signals(const std::vector<int>& numbers, bool reclaim) {
     for (const int number : numbers) {
         const char* const fault = stop_signal_fault(number, reclaim);
@@ -377,6 +383,15 @@ OJS_SHUTDOWN_INLINE result<std::vector<int>> signals::add(const lifecycle& targe
 // False in the child of a fork, whatever that has installed since.
 OJS_SHUTDOWN_INLINE bool signals::active() const noexcept {
     return claim_ != 0 && detail::process.claim.load() == claim_;
+}
+
+OJS_SHUTDOWN_INLINE signals::signals(signals&& other) noexcept
+    : claim_(detail::exchange(other.claim_, 0)), ignored_(std::move(other.ignored_)) {}
+
+OJS_SHUTDOWN_INLINE signals& signals::operator=(signals&& other) noexcept {
+    detail::swap(claim_, other.claim_);
+    ignored_.swap(other.ignored_);
+    return *this;
 }
 
 OJS_SHUTDOWN_INLINE signals::~signals() {
