@@ -13,6 +13,7 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
+class signal_claim;
 // Not {a, b}: every file would compile what that is made of.
 std::vector<int> signal_list(int one, int two, int three = 0);
 }  // namespace detail
@@ -67,12 +68,12 @@ class [[nodiscard]] signals {
     static result<std::vector<int>> add(const lifecycle& target, signal_options options);
 
     signals() = default;  // holds nothing
-    signals(signals&& other) noexcept;
-    signals& operator=(signals&& other) noexcept;
+    signals(signals&& other) noexcept = default;
+    signals& operator=(signals&& other) noexcept = default;
     // Restores the previous dispositions, whole. Exception: after worker::run() a stop signal with the default disposition
     // stays handled for `repeat_signal_gap` after the last one, so that a repetition does not kill main() after run().
     // The first stop signal after that has its default effect.
-    ~signals();
+    ~signals() = default;
 
     // For your own poll loop: readable while there are signals that wait() has not returned yet. Of thousands that nobody
     // waits for, the oldest are dropped. Do not read it. -1 if this holds nothing.
@@ -84,13 +85,12 @@ class [[nodiscard]] signals {
     // Thread-safe.
     static received_signal last_received(int number);
     // Numbers of the signals left alone because the process was started with them ignored.
-    const std::vector<int>& ignored() const noexcept { return ignored_; }
+    std::vector<int> ignored() const;
 
   private:
     bool active() const noexcept;
 
-    std::uint64_t claim_ = 0;  // 0: holds nothing
-    std::vector<int> ignored_;
+    detail::ref<detail::signal_claim> claim_;
 };
 
 // "SIGTERM", "SIGRTMIN+3", ... or "signal 99" for an unknown number. Thread-safe.

@@ -277,6 +277,25 @@ inline std::uint64_t claim_signals() noexcept {
     return own;
 }
 
+// What a signals object holds.
+class signal_claim : public ref_counted {
+  public:
+    explicit signal_claim(std::uint64_t number) : number_(number) {}
+    ~signal_claim() override {
+        if (!active()) return;
+        uninstall_handlers();
+        delete detail::exchange(process.unread, nullptr);
+        process.claim.store(0);
+    }
+    // False in the child of a fork, whatever that has installed since.
+    bool active() const noexcept { return process.claim.load() == number_; }
+
+    std::vector<int> ignored;
+
+  private:
+    const std::uint64_t number_;
+};
+
 OJS_SHUTDOWN_INLINE std::vector<int> signal_list(int one, int two, int three) {
     std::vector<int> out{one, two, three};
     if (three == 0) out.pop_back();
@@ -354,10 +373,10 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
     delete detail::exchange(process.unread, new detail::wake(std::move(*unread)));
     process.owner = getpid();
     process.repeat_gap_ms = 0;
-    process.target.store(&target);
     signals out;
-    out.claim_ = claim;
-    detail::install_handlers(rules, out.ignored_);
+    out.claim_ = detail::make_ref<detail::signal_claim>(claim);
+    process.target.store(&target);
+    detail::install_handlers(rules, out.claim_->ignored);
     return result<signals>(std::move(out));
 }
 
@@ -380,25 +399,12 @@ OJS_SHUTDOWN_INLINE result<std::vector<int>> signals::add(const lifecycle& targe
     return result<std::vector<int>>(std::move(ignored));
 }
 
-// False in the child of a fork, whatever that has installed since.
 OJS_SHUTDOWN_INLINE bool signals::active() const noexcept {
-    return claim_ != 0 && detail::process.claim.load() == claim_;
+    return claim_ && claim_->active();
 }
 
-OJS_SHUTDOWN_INLINE signals::signals(signals&& other) noexcept
-    : claim_(detail::exchange(other.claim_, 0)), ignored_(std::move(other.ignored_)) {}
-
-OJS_SHUTDOWN_INLINE signals& signals::operator=(signals&& other) noexcept {
-    detail::swap(claim_, other.claim_);
-    ignored_.swap(other.ignored_);
-    return *this;
-}
-
-OJS_SHUTDOWN_INLINE signals::~signals() {
-    if (!active()) return;
-    detail::uninstall_handlers();
-    delete detail::exchange(detail::process.unread, nullptr);
-    detail::process.claim.store(0);
+OJS_SHUTDOWN_INLINE std::vector<int> signals::ignored() const {
+    return claim_ ? claim_->ignored : std::vector<int>();
 }
 
 OJS_SHUTDOWN_INLINE int signals::fd() const noexcept {
