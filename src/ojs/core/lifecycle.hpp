@@ -174,7 +174,6 @@ class lifecycle {
     };
 
     bool next_state(lifecycle_state& state, event what, cause why) const noexcept;
-    bool is_overruled(const lifecycle_state& state, event what) const noexcept;
     bool repeats_last_signal(const lifecycle_state& state, std::uint32_t now_ms) const noexcept;
     bool is_recent(const lifecycle_state& change) const noexcept;
     void remember(const lifecycle_state& change) noexcept;

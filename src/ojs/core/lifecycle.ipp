@@ -119,19 +119,14 @@ OJS_SHUTDOWN_INLINE bool lifecycle::repeats_last_signal(const lifecycle_state& s
     return state.stop_signals > 0 && now_ms - last_ms < repeat_gap_ms_.load(detail::memory_order::relaxed);
 }
 
-// Where the first signal wins: whether one has come, so that this one changes nothing.
-OJS_SHUTDOWN_INLINE bool lifecycle::is_overruled(const lifecycle_state& state, event what) const noexcept {
-    const bool signalled = state.stop_signals > 0 || state.mode == stop_mode::reclaim;
-    return signalled && (what == event::stop_signal || what == event::reclaim) &&
-           state.phase >= phase::draining && first_signal_wins_.load(detail::memory_order::relaxed);
-}
-
 // Looks the event up in the table; false when it changes nothing.
 OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, event what, cause why) const noexcept {
     const std::uint32_t now_ms = detail::steady_ms();
-    if (is_overruled(state, what)) return false;
-    const bool only_noted = what == event::stop_signal && state.phase >= phase::draining &&
+    const bool comes_late = (what == event::stop_signal || what == event::reclaim) &&
+                            state.phase >= phase::draining &&
                             first_signal_wins_.load(detail::memory_order::relaxed);
+    if (comes_late && (state.stop_signals > 0 || state.mode == stop_mode::reclaim)) return false;
+    const bool only_noted = comes_late && what == event::stop_signal;
     const transition& cell = only_noted ? detail::cells::none : transition_for(what, state.phase);
     lifecycle_state next = state;
     if (what == event::stop_signal && state.phase != phase::terminated) {

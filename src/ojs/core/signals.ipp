@@ -95,31 +95,25 @@ inline bool same_handler(const struct sigaction& a, const struct sigaction& b) n
     return (a.sa_flags & SA_SIGINFO) != 0 ? a.sa_sigaction == b.sa_sigaction : a.sa_handler == b.sa_handler;
 }
 
-// A handler set over ours may call ours, as is polite, and be chained by our next installer: that would go round for ever.
-inline bool is_chained(const siginfo_t* info) noexcept {
-    for (const atomic<const siginfo_t*>& place : process.chained) {
-        if (info != nullptr && place.load() == info) return true;
+// False: none of the places held `from`.
+inline bool replace_chained(const siginfo_t* from, const siginfo_t* to) noexcept {
+    for (atomic<const siginfo_t*>& place : process.chained) {
+        const siginfo_t* expected = from;
+        if (place.compare_exchange_strong(expected, to)) return true;
     }
     return false;
 }
 
-inline atomic<const siginfo_t*>* note_chained(const siginfo_t* info) noexcept {
-    for (atomic<const siginfo_t*>& place : process.chained) {
-        const siginfo_t* expected = nullptr;
-        if (place.compare_exchange_strong(expected, info)) return &place;
-    }
-    return nullptr;  // many threads at once: a later round finds a place
-}
-
 inline void call_previous(const struct sigaction& previous, int number, siginfo_t* info, void* context) {
     if (!is_foreign(previous) || info == nullptr) return;
-    atomic<const siginfo_t*>* noted = note_chained(info);
+    const bool noted =
+        replace_chained(nullptr, info);  // no place, many threads at once: a later round finds one
     if ((previous.sa_flags & SA_SIGINFO) != 0) {
         previous.sa_sigaction(number, info, context);
     } else {
         previous.sa_handler(number);
     }
-    if (noted != nullptr) noted->store(nullptr);
+    if (noted) replace_chained(info, nullptr);
 }
 
 // steady_ms() with a bit that is always set.
@@ -176,7 +170,8 @@ inline void stand_aside(const struct sigaction& previous, int number, siginfo_t*
 }
 
 inline void on_signal(int number, siginfo_t* info, void* context) {
-    if (is_chained(info)) return;
+    // A handler set over ours may call ours, as is polite, and be chained by our next installer: that would never end.
+    if (info != nullptr && replace_chained(info, info)) return;
     const int saved = errno;
     const unsigned forks = process.forks.load();
     process.handlers_running.fetch_add(1);  // sequentially consistent with uninstall()
