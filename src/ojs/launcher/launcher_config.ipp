@@ -301,7 +301,7 @@ OJS_SHUTDOWN_INLINE result<launcher_options> read_launcher_config(std::string_vi
                                    detail::flag_key("end_left_behind", out.end_left_behind),
                                    detail::duration_key("left_behind_grace", out.left_behind_grace),
                                    detail::groups_key(out.groups)};
-    std::string fault = detail::read_config_object(json.substr(detail::skip_json_blanks(json, 0)), keys);
+    std::string fault = detail::read_config_object(json_view(json).text(), keys);
     if (fault.empty() && out.groups.empty()) fault = ".process_groups: is empty";
     if (fault.empty()) return out;
     return error{errc::invalid_argument, 0, fault.substr(fault.front() == '.' ? 1 : 2)};

@@ -10,6 +10,7 @@
 #include "../base/function.hpp"
 #include "../base/log.hpp"
 #include "../core/lifecycle.hpp"
+#include "../core/signals.hpp"
 #include "../net/byte_stream.hpp"
 #include "../net/http_message.hpp"
 #include "transport_scheme.hpp"
@@ -146,7 +147,7 @@ struct worker_options {
     std::chrono::milliseconds repeat_signal_gap{250};  // two stop signals closer together are one stop event
     // The signals that stop run(), see signal_options::stop_signals. Those ignored at process start stay ignored, as SIGHUP
     // under nohup.
-    std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP};
+    std::vector<int> stop_signals = detail::signal_list(SIGTERM, SIGINT, SIGHUP);
     std::chrono::milliseconds progress_interval{5000};  // between progress lines of the drain [GS 5.2]
     // The container's time from SIGTERM to SIGKILL, and its preStop hook's part of that; 0: unset. Only for warnings. [GS 6.3]
     std::chrono::milliseconds container_grace_period{0};

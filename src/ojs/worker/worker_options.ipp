@@ -315,5 +315,19 @@ OJS_SHUTDOWN_INLINE int report_usage(const error& failure) {
     return 64;
 }
 
+OJS_SHUTDOWN_INLINE void worker_parts::add(worker_part_factory factory) {
+    for (worker_part_factory& each : factories_) {
+        if (each.name == factory.name) return static_cast<void>(each = std::move(factory));
+    }
+    factories_.push_back(std::move(factory));
+}
+
+OJS_SHUTDOWN_INLINE bool worker_parts::has(std::string_view name) const noexcept {
+    for (const worker_part_factory& each : factories_) {
+        if (each.name == name) return true;
+    }
+    return false;
+}
+
 }  // namespace v0_1_0
 }  // namespace ojs
