@@ -53,10 +53,10 @@ class operating_part final : public worker_part {
     }
 
     void on_heartbeat(bool answered) override {
-        if (counted_) counted_->note_heartbeat(answered);
+        if (counted_) count_one(answered ? counted_->beats_ok : counted_->beats_failed);
     }
     void on_fetch(fetch_status status) override {
-        if (counted_) counted_->note_fetch(status);
+        if (counted_) count_one(counted_->fetches[static_cast<std::size_t>(status)]);
     }
     void on_job_settled(const job_settlement& job) override {
         if (counted_) counted_->jobs.settled(job);

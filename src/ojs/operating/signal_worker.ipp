@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -38,10 +39,8 @@ inline int signal_for(std::string_view word) {
 }
 
 inline bool is_among(const array<process_facts>& processes, pid_t pid) {
-    for (const process_facts& each : processes) {
-        if (each.pid == pid) return true;
-    }
-    return false;
+    const auto is_it = [pid](const process_facts& each) { return each.pid == pid; };
+    return std::any_of(processes.begin(), processes.end(), is_it);
 }
 
 // All others that run our program.

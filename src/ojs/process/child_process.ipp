@@ -138,7 +138,7 @@ class child_state : public ref_counted {
             const bool lingers = now_is == standing::lingering;
             const time_point soon = now + between_looks;
             pollfd watched[] = {{lingers ? -1 : fd(), POLLIN, 0}, {wake_fd, POLLIN, 0}};
-            ::poll(watched, 2, poll_timeout(lingers && soon < deadline ? soon : deadline));
+            ::poll(watched, 2, poll_timeout(lingers ? std::min(soon, deadline) : deadline));
             if (watched[1].revents != 0 && look() != standing::over)
                 return error{errc::cancelled, 0, cat({"cancelled; process ", pid_, " still runs"})};
         }
@@ -203,8 +203,7 @@ class child_state : public ref_counted {
     result<child_exit> end() {
         lock_guard held(mutex_);
         if (thread_ && !forked_off()) {
-            const time_point least = steady_clock::now() + last_lines;
-            thread_->until.store(pass_on_until_ < least ? least : pass_on_until_);
+            thread_->until.store(std::max(pass_on_until_, steady_clock::now() + last_lines));
             held.unlock();
             thread_->finish();
             held.lock();

@@ -15,6 +15,9 @@
 #include <sys/syscall.h>
 #endif
 
+#include <algorithm>
+#include <iterator>
+
 #include "../../base/detail/array.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
@@ -41,7 +44,7 @@ inline pid_t take_status(pid_t child, int* status = nullptr, int flags = 0) noex
 
 inline constexpr int first_free_descriptor = 3;  // after the standard streams
 inline constexpr long max_descriptors = 65536;   // looked at where they have to be closed one by one
-inline constexpr int min_descriptors = 4096;     // some may be older than a limit that is lower
+inline constexpr long min_descriptors = 4096;    // some may be older than a limit that is lower
 // Of this process alone: its secrets, and the variables of its service manager.
 inline constexpr const char* own_variables[] = {"OJS_AUTH_TOKEN", "OJS_HEALTH_TOKEN", "NOTIFY_SOCKET",
                                                 "WATCHDOG_PID", "WATCHDOG_USEC"};
@@ -54,10 +57,8 @@ inline error wrong_child(std::string text) {
 }
 
 inline bool has_nul(const std::vector<std::string>& texts) {
-    for (const std::string& each : texts) {
-        if (each.find('\0') != std::string::npos) return true;
-    }
-    return false;
+    const auto has_one = [](const std::string& each) { return each.find('\0') != std::string::npos; };
+    return std::any_of(texts.begin(), texts.end(), has_one);
 }
 
 inline bool same_variable(const char* a, const char* b) noexcept {
@@ -66,10 +67,8 @@ inline bool same_variable(const char* a, const char* b) noexcept {
 }
 
 inline bool is_own_variable(const char* text) noexcept {
-    for (const char* each : own_variables) {
-        if (same_variable(each, text)) return true;
-    }
-    return false;
+    const auto is_it = [text](const char* each) { return same_variable(each, text); };
+    return std::any_of(std::begin(own_variables), std::end(own_variables), is_it);
 }
 
 // Out of the way of 0, 1 and 2, which are set one after the other.
@@ -127,9 +126,9 @@ class child_launch {
         arguments_.push_back(nullptr);
         choose_environment(options);
         choose_candidates(options);
-        const long most = ::sysconf(_SC_OPEN_MAX);
-        descriptor_limit_ = static_cast<int>(most < 0 || most > max_descriptors ? max_descriptors : most);
-        if (descriptor_limit_ < min_descriptors) descriptor_limit_ = min_descriptors;
+        const long limit = ::sysconf(_SC_OPEN_MAX);
+        descriptor_limit_ = static_cast<int>(limit < 0 ? max_descriptors
+                                                       : std::clamp(limit, min_descriptors, max_descriptors));
         const child_stream* streams[] = {&options.input, &options.output, &options.errors};
         for (int number = 0; number < 3; ++number) {
             const result<void> opened = open_stream(number, *streams[number]);
@@ -350,7 +349,7 @@ class child_launch {
 
     int next_kept(int from) const noexcept {
         int out = INT_MAX - 1;
-        const auto keep = [&](int fd) { out = fd >= from && fd < out ? fd : out; };
+        const auto keep = [&](int fd) { out = fd >= from ? std::min(fd, out) : out; };
         for (const unique_fd* each : {&report_, &gate_, &child_ends_[0], &child_ends_[1], &child_ends_[2]})
             keep(each->get());
         for (const int fd : options_->keep_descriptors) keep(fd);

@@ -130,8 +130,9 @@ inline bool passes_guard(const http_guard& guard, const http_request& request, h
 }
 
 // Which of `routes` the request is for: its place. -1: none that it may have; `refused` is the answer then. Thread-safe.
-inline int choose_route(const http_route* routes, std::size_t count, const http_guard& guard,
-                        const http_request& request, http_response& refused) {
+template <class Route>
+int choose_route(const Route* routes, std::size_t count, const http_guard& guard, const http_request& request,
+                 http_response& refused) {
     if (!is_named_well(guard, request)) {
         refused = json_problem(403, "on loopback the Host must be an address or localhost");
         return -1;

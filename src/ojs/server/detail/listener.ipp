@@ -203,21 +203,18 @@ inline constexpr int first_activated = 3;  // where socket activation begins [sd
 
 inline std::string name_of_socket(int fd) {
     const socket_address local = local_address(fd);
-    char text[INET6_ADDRSTRLEN] = "";
-    if (local.storage.ss_family == AF_INET) {
-        sockaddr_in in{};
-        std::memcpy(&in, &local.storage, sizeof in);
-        ::inet_ntop(AF_INET, &in.sin_addr, text, sizeof text);
-    } else if (local.storage.ss_family == AF_INET6) {
-        sockaddr_in6 in{};
-        std::memcpy(&in, &local.storage, sizeof in);
-        ::inet_ntop(AF_INET6, &in.sin6_addr, text, sizeof text);
-    } else {
-        sockaddr_un un{};
-        std::memcpy(&un, &local.storage, sizeof un);
+    const int family = local.storage.ss_family;
+    sockaddr_in in{};
+    sockaddr_in6 in6{};
+    sockaddr_un un{};
+    std::memcpy(&in, &local.storage, sizeof in);
+    std::memcpy(&in6, &local.storage, sizeof in6);
+    std::memcpy(&un, &local.storage, sizeof un);
+    if (family != AF_INET && family != AF_INET6)
         return cat({"unix:", std::string_view(un.sun_path, ::strnlen(un.sun_path, sizeof un.sun_path))});
-    }
-    return host_port(text, local_port(fd));
+    const void* const ip = family == AF_INET ? static_cast<const void*>(&in.sin_addr) : &in6.sin6_addr;
+    char text[INET6_ADDRSTRLEN] = "";
+    return host_port(::inet_ntop(family, ip, text, sizeof text), local_port(fd));
 }
 
 // One that somebody else made, and may have as well: its file is his to remove.
@@ -243,13 +240,9 @@ inline result<void> adopt_socket(int fd, array<listener>& out) {
 inline int activated_count() noexcept {
     const char* const pid = std::getenv("LISTEN_PID");
     const char* const count = std::getenv("LISTEN_FDS");
-    std::uint64_t whose = 0;
     std::uint64_t out = 0;
-    if (pid == nullptr || !parse_number(pid, 0x7fffffff, whose) ||
-        whose != static_cast<std::uint64_t>(::getpid()))
-        return 0;
-    if (count == nullptr || !parse_number(count, 1024, out)) return 0;
-    return static_cast<int>(out);
+    const bool is_ours = pid != nullptr && pid == std::to_string(::getpid());
+    return is_ours && count != nullptr && parse_number(count, 1024, out) ? static_cast<int>(out) : 0;
 }
 
 inline result<void> open_address(std::string_view address, bool reuse_port, array<listener>& out) {

@@ -82,10 +82,8 @@ class spool_claimer {
 
     // What was claimed by mistake must not stay in our hands, whatever is wrong just now.
     bool is_stray(const std::string& name) const {
-        for (const stray& each : strays_) {
-            if (each.name == name) return true;
-        }
-        return false;
+        const auto is_it = [&](const stray& each) { return each.name == name; };
+        return std::any_of(strays_.begin(), strays_.end(), is_it);
     }
     void put_back_strays(const spool_folders& spool) {
         const array<stray> again = detail::exchange(strays_, {});

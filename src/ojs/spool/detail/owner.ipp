@@ -4,6 +4,9 @@
 #include <pthread.h>
 #include <sys/file.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "../../base/detail/atomic.hpp"
 #include "../../base/detail/exchange.hpp"
 #include "../../base/detail/proc.ipp"
@@ -41,10 +44,7 @@ inline bool is_local_type(std::uint32_t type) noexcept {
                                               0x794c7630, 0xf2f52010, 0x2fc12fc1, 0xca451a4e, 0x52654973,
                                               0x3153464a, 0x3434,     0x24051905, 0x72b6,     0x4d44,
                                               0x2011bab0, 0x7366746e};
-    for (const std::uint32_t each : local) {
-        if (type == each) return true;
-    }
-    return false;
+    return std::find(std::begin(local), std::end(local), type) != std::end(local);
 }
 
 inline bool is_of_one_machine(int folder) noexcept {

@@ -88,10 +88,8 @@ class spool_recovery {
     }
 
     static bool has_decision(int folder, const std::string& name) {
-        for (const spool_end end : spool_ends) {
-            if (exists_at(folder, decision_name(end, name))) return true;
-        }
-        return false;
+        const auto decides = [&](spool_end end) { return exists_at(folder, decision_name(end, name)); };
+        return std::any_of(std::begin(spool_ends), std::end(spool_ends), decides);
     }
 
     // What belongs to a job, where that is settled. False: something is left that is not to be thrown away.

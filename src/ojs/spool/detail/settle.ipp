@@ -272,8 +272,7 @@ inline result<settled> settle_claim(const claimed_file& file, spool_claim& claim
 inline std::chrono::milliseconds retry_delay(const spool_options& options, std::int64_t attempt) {
     const auto& delays = options.retry_delays;
     if (delays.empty()) return std::chrono::milliseconds(0);
-    const auto at = static_cast<std::size_t>(attempt - 1);
-    return delays[at < delays.size() ? at : delays.size() - 1];
+    return delays[std::min(static_cast<std::size_t>(attempt - 1), delays.size() - 1)];
 }
 
 inline std::string delay_json(std::chrono::milliseconds delay) {
