@@ -117,8 +117,7 @@ inline bool reap(pid_t program, int& status) {
     ::_exit(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
 }
 
-// Makes the program's process group that of the terminal, so that Ctrl-C reaches it once, and not by way of us as well.
-// SIGTTOU is blocked, or this would stop it.
+// So that Ctrl-C reaches the program once, not through us as well. SIGTTOU, which would stop it, is blocked.
 inline void take_terminal() {
     if (::tcgetpgrp(STDIN_FILENO) != ::getpgrp()) return;
     ::setpgid(0, 0);

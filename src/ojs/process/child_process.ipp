@@ -33,8 +33,8 @@ inline bool has_ended(pid_t pid) {
     return state == 0 || state == 'Z' || state == 'X';
 }
 
-// Whether anyone but its leader is in the group and has not ended; false where /proc does not tell. kill(-group, 0) does not:
-// it finds the leader, whose status is not taken before the group is over, so that its number stays its own.
+// Whether others than its leader run in the group; false without /proc. kill(-group, 0) cannot tell: it finds
+// the leader, whose status is taken last, so that the number stays the group's.
 inline bool group_has_others(pid_t group) {
     for (const pid_t pid : all_processes("")) {
         if (pid != group && ::getpgid(pid) == group && !has_ended(pid)) return true;
@@ -67,8 +67,7 @@ inline unique_fd open_pidfd(pid_t pid) {
 #endif
 }
 
-// Becomes readable when the child has ended: a pidfd, or where the kernel or a sandbox has none, the wake-up of a
-// thread that waits for it. Neither takes its status.
+// Readable once the child has ended: a pidfd or, without one, the wake of a thread. Neither takes the status.
 class end_watch {
   public:
     result<void> start(pid_t pid) {
@@ -189,7 +188,7 @@ class child_state : public ref_counted {
         return standing_ = standing::over;
     }
 
-    // The group's number is nobody else's while it has members; where there is a process of that number, it has none.
+    // The number is the group's while it has members; a process of that number means that it has none.
     standing lose(int failed) {
         if (kill_rest_ && ::kill(pid_, 0) != 0 && errno == ESRCH) ::kill(-pid_, SIGKILL);
         outcome_ =

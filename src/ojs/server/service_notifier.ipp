@@ -153,8 +153,7 @@ OJS_SHUTDOWN_INLINE result<void> service_notifier::send(std::string_view assignm
 
 namespace detail {
 
-// Tells the service manager how a program is doing: ready, stopping, alive, needing more time.
-// For one thread. Without a service manager nothing is ever due. [sd_notify]
+// What a program reports to the service manager, and when. For one thread. [sd_notify]
 class service_report {
   public:
     explicit service_report(const logger& log) : log_(log) {}
@@ -186,8 +185,7 @@ class service_report {
     }
 
     time_point next_due() const noexcept { return std::min(watchdog_due_, extension_due_); }
-    // Sends what is due. `end`: when a stop under way will be over. More time is asked for a few seconds at a time, for as long as
-    // that deadline is kept: a program that hangs is not extended. True: it was asked for.
+    // Sends what is due. Before `end`, a stop's deadline, it asks for more time in small steps; true: it did.
     bool tick(time_point now, time_point end) {
         if (now >= watchdog_due_) {
             tell(notifier_.watchdog());

@@ -21,8 +21,7 @@ namespace ojs::detail {
 // Lets a thread wait for a change in a worker; while nobody waits, announcing one costs one atomic.
 class watch {
   public:
-    // Something may have come about. Both sides begin with a read-modify-write of the same atomic, so that either the
-    // waiter sees what happened before this, or this sees the waiter.
+    // A read-modify-write of one atomic on both sides: the waiter sees the change, or this the waiter.
     void announce() noexcept {
         if (waiting_.fetch_add(0, memory_order::acq_rel) == 0) return;
         const lock_guard held(mutex_);
@@ -83,8 +82,7 @@ struct label_names {
     std::vector<std::string> all = {"other"};
 };
 
-// Jobs settled, by queue, type and state. Counting takes no lock; a pair of queue and type gets its memory when it is
-// first seen, up to a limit, beyond which it counts as other.
+// Jobs settled, by queue, type and state, without locks. A pair beyond the limit counts as other.
 class job_metrics {
   public:
     job_metrics(const std::vector<std::string>& its_queues, const std::vector<std::string>& types)

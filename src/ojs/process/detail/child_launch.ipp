@@ -110,8 +110,7 @@ inline bool close_at_once(int from, int to) noexcept {
 #endif
 }
 
-// A child about to be started: all that the child side needs, made before the fork, as it may not allocate.
-// Points into the options, which must outlive it.
+// What the child side needs, made before the fork, as it may not allocate. Points into the options.
 class child_launch {
   public:
     child_launch() = default;
@@ -137,8 +136,7 @@ class child_launch {
         return {};
     }
 
-    // fork(), not posix_spawn(), which has no directory, limits or death signal and does not say what failed; nor vfork(),
-    // whose child would do all this on our stack. All signals are blocked across it, so no handler of ours runs there.
+    // Not posix_spawn(), which has no limits and no death signal. Signals are blocked across the fork.
     result<pid_t> run() {
         unique_fd reader;
         if (!make_pipe(reader, report_)) return cannot_start("a pipe", errno);
@@ -336,8 +334,7 @@ class child_launch {
         ::_exit(127);
     }
 
-    // First of all: the report of a child that is started beside this one ends when every copy of its pipe is closed, and this
-    // one may never come to its exec().
+    // First: another child is known to run once every copy of its pipe is closed, this one's as well.
     int close_others() const noexcept {
         for (int from = first_free_descriptor, next = 0; from < INT_MAX; from = next + 1) {
             next = next_kept(from);

@@ -24,14 +24,14 @@ namespace river {
 // How long a batch waits for further calls. A commit, which they share, takes longer.
 inline constexpr std::chrono::milliseconds batch_delay{1};
 
-// Concurrent calls that are done together: the first to find none under way does them for all that wait by then.
+// Concurrent calls that are done together: the first to find none under way does those that wait by then.
 template <class Call>
 class batch {
   public:
     using calls = std::vector<std::shared_ptr<Call>>;
 
-    // True once `own` is over; false at the deadline, when another thread may still be at it. `lead` makes calls over: it
-    // takes them from `waiting`, and may release the lock meanwhile.
+    // True once `own` is over; false at the deadline, when another thread may still be at it. `lead` takes
+    // calls from `waiting` and makes them over; it may release the lock meanwhile.
     template <class Lead>
     bool join(lock_guard& held, const std::shared_ptr<Call>& own, time_point deadline, Lead lead) {
         waiting.push_back(own);

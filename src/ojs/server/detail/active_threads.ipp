@@ -1,4 +1,4 @@
-// active_threads: how many of a server's threads look for the next event: one for each processor, and more while those wait.
+// active_threads: how many threads look for events: one for each processor, and more while those wait.
 #pragma once
 
 #include <time.h>
@@ -11,8 +11,7 @@ namespace ojs::detail {
 
 inline constexpr auto activity_interval = std::chrono::milliseconds(1);
 
-// Every thread that looks for events costs the others a switch between threads for each event. So only some do, and the rest
-// is parked. One thread of the server adjusts how many, while needs_adjusting.
+// Each thread that waits for events costs a context switch an event: so few wait, and the others are parked.
 class active_threads {
   public:
     // Until then, every thread looks for events.
@@ -35,7 +34,7 @@ class active_threads {
         return found;
     }
     bool needs_adjusting() const noexcept { return is_adjusting_.load(); }
-    // Every activity_interval. Handlers that wait, rather than compute, are joined by as many threads again.
+    // By one thread, every activity_interval while needs_adjusting(): doubles while handlers wait.
     void adjust() noexcept {
         const time_point now = steady_clock::now();
         if (!needs_adjusting() || now - adjusted_at_ < activity_interval) return;

@@ -14,10 +14,8 @@
 
 namespace ojs::detail {
 
-// A socket that was told of is not looked at until it is watched again. Every member is thread-safe, once open() has
-// returned. `who` is what wait() returns. `events` are those of poll(). add() and watch() return false where the socket
-// cannot be watched (out of memory, or of places). remove() comes before the socket is closed. wait() returns null after
-// stop().
+// An event disarms its socket until the next watch(). Thread-safe after open(). `events` are those of poll().
+// add() and watch() are false when the system has no room; remove() a socket before closing it.
 class event_queue {
   public:
     result<void> open() {
@@ -49,6 +47,7 @@ class event_queue {
     void remove(int fd) noexcept {
         control(EPOLL_CTL_DEL, fd, nullptr, 0);
     }
+    // The `who` of a socket with an event; null after stop().
     void* wait() noexcept {
         const cancellable off(false);
         epoll_event found{};

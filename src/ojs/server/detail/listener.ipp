@@ -89,8 +89,7 @@ inline int remove_dead_socket(const socket_address& address, const std::string& 
     struct stat found {};
     if (::lstat(path.c_str(), &found) != 0) return errno == ENOENT ? 0 : errno;
     if (!S_ISSOCK(found.st_mode)) return EADDRINUSE;  // someone's file: not ours to remove
-    // Refused only where the file belongs to no socket any more. A stream socket that is there, listening or not yet,
-    // is of the wrong type for this one, and is not disturbed.
+    // Refused only where no socket has the file: a live stream socket says EPROTOTYPE, undisturbed.
     const unique_fd probe = open_socket(AF_UNIX, SOCK_DGRAM);
     if (!probe) return errno;
     if (::connect(probe.get(), address.get(), address.length) == 0 || errno != ECONNREFUSED)
@@ -98,8 +97,7 @@ inline int remove_dead_socket(const socket_address& address, const std::string& 
     return ::unlink(path.c_str()) == 0 || errno == ENOENT ? 0 : errno;
 }
 
-// Between the look at a dead socket's file and its removal nobody may put a live one there: only who holds the lock
-// removes. Who comes second, however closely, finds the path taken.
+// Only the holder of the lock removes, so that no live socket's file is taken for the dead one's.
 inline int clear_unix_path(const socket_address& address, const std::string& path) {
     const std::string lock_path = path + ".ojs-lock";
     const unique_fd lock(
@@ -133,8 +131,7 @@ inline int bind_tcp(int fd, const socket_address& address, bool reuse_port) noex
     return ::bind(fd, address.get(), address.length) == 0 ? 0 : errno;
 }
 
-// A unix path that is taken is cleared only of the file of a dead socket. `reuse_port`: others that say so, too, may listen
-// on the same TCP port. Errors: invalid_argument, busy, system.
+// Clears a unix path of a dead socket's file only. `reuse_port`: SO_REUSEPORT. Errors: busy, system.
 inline result<unique_fd> listen_socket(const endpoint& where, bool reuse_port = false) {
     const socket_address address = known_addresses(where)[0];  // never a name: parse_listen_address saw to it
     unique_fd out = open_socket(address.storage.ss_family);
@@ -172,7 +169,7 @@ class listener {
 
     int fd() const noexcept { return socket_.get(); }
     const endpoint& where() const noexcept { return where_; }  // with the real port, also once it is closed
-    // Whoever connects from now on is refused, and who waits in its queue is reset; unless it is shared and others have it.
+    // New connections are refused, and queued ones reset, unless another process shares the socket.
     void close() noexcept {
         if (!socket_) return;
         // The file goes before the socket: while that lives, nobody else takes over the path.

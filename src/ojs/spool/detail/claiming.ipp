@@ -142,8 +142,7 @@ class spool_claimer {
         return ref<spool_claim>();
     }
 
-    // Between the look and the claim somebody may have put another file of that name there, or written to it, or run it:
-    // then it is back, with another sidecar.
+    // Since the look somebody may have replaced the file, written to it, or run it (another sidecar).
     static bool is_what_was_examined(int request, int folder, const spool_candidate& found) {
         struct stat about {};
         if (!stat_at(folder, found.name, about)) return true;  // settling will see

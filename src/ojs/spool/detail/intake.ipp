@@ -89,8 +89,7 @@ inline std::string id_from_name(const std::string& name) {
 // The names that wait, kept from one FETCH to the next, and what the kernel says is new among them.
 class spool_waiting {
   public:
-    // Begins to listen to the kernel; without it the folder is looked through more often. The descriptor stays the same.
-    // `forked`: since it was called before, so that the kernel would tell the other process or us.
+    // Starts inotify; without it the folder is scanned more often. `forked`: a child needs its own.
     void watch(const std::string& spool_path, bool forked) {
         ready_.clear();
         put_off_.clear();
@@ -390,7 +389,7 @@ class spool_watcher {
     }
 
   private:
-    // Tells once, and then waits until a FETCH has looked: a worker that has enough to do does not want to hear more.
+    // Tells once, and then waits until a FETCH has looked: a busy worker needs no more news.
     void run(const function<void()>& tell, int news_fd) {
         while (running_.load(memory_order::acquire)) {
             const bool told = told_.load(memory_order::acquire);
