@@ -169,8 +169,9 @@ inline bool ask_for_stack(pthread_t thread, time_point deadline) {
 }
 
 // The return addresses on the stack of a living thread: "program+0x1234 libc.so.6+0x5678 ...", innermost
-// first, for addr2line -e PROGRAM 0x1234. Sends it a SIGTTIN, which ends a sleep() or poll() early. Empty at the
-// deadline, without installed signals or an unwinder, and while another request is under way. Thread-safe.
+// first, for addr2line -e PROGRAM 0x1234. Sends it a SIGTTIN, which ends a sleep() or poll() early. Empty at
+// the deadline, without installed signals or an unwinder, and while another request is under way.
+// Thread-safe.
 inline std::string capture_stack(pthread_t thread, time_point deadline) {
     if (!comes_to_us()) return {};
     process.asks_threads.store(

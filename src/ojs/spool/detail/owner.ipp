@@ -92,8 +92,9 @@ inline int try_lock(int folder, unique_fd& lock) {
 // ---- locks and fork() ----
 
 // A forked child shares the lock, and would hold it for a dead owner: so fork() closes ours in the child.
-// After clone(2) or _Fork(), which run no handlers, jobs come back late, never early. POSIX record locks are lost
-// with any other descriptor of the file, and a pid may be out of sight: a live worker's jobs could be taken.
+// After clone(2) or _Fork(), which run no handlers, jobs come back late, never early. POSIX record locks are
+// lost with any other descriptor of the file, and a pid may be out of sight: a live worker's jobs could be
+// taken.
 class owner_lock {
   public:
     owner_lock() = default;
