@@ -58,21 +58,14 @@ inline bool look_for_end(pid_t pid, int flags, bool& ended) noexcept {
     return failed == 0;
 }
 
-inline unique_fd open_pidfd(pid_t pid) {
-#if OJS_SHUTDOWN_USE_PIDFD && defined(SYS_pidfd_open)
-    return unique_fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-#else
-    static_cast<void>(pid);
-    return unique_fd();
-#endif
-}
-
 // Readable once the child has ended: a pidfd or, without one, the wake of a thread. Neither takes the status.
 class end_watch {
   public:
     result<void> start(pid_t pid) {
-        pidfd_ = open_pidfd(pid);
+#if OJS_SHUTDOWN_USE_PIDFD && defined(SYS_pidfd_open)
+        pidfd_ = unique_fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
         if (pidfd_) return {};
+#endif
         result<wake> waker = wake::create();
         if (!waker) return waker.error();
         shared_ = make_ref<ended_flag>();
@@ -88,9 +81,13 @@ class end_watch {
         return {};
     }
 
-    int fd() const noexcept { return pidfd_ ? pidfd_.get() : shared_ ? shared_->waker.fd() : -1; }
+    int fd() const noexcept {
+        return pidfd_ ? pidfd_.get() : shared_ ? shared_->waker.fd() : -1;
+    }
     // The thread is still there if the child is.
-    void end(bool child_is_gone) { child_is_gone ? thread_.join() : thread_.detach(); }
+    void end(bool child_is_gone) {
+        child_is_gone ? thread_.join() : thread_.detach();
+    }
 
   private:
     struct ended_flag : ref_counted {
@@ -323,8 +320,7 @@ OJS_SHUTDOWN_INLINE void child_process::close_input() noexcept {
 }
 
 OJS_SHUTDOWN_INLINE result<child_exit> child_process::wait(time_point deadline) {
-    if (!state_) return detail::no_child();
-    return state_->wait(deadline, -1);
+    return state_ ? state_->wait(deadline, -1) : detail::no_child();
 }
 
 OJS_SHUTDOWN_INLINE result<child_exit> child_process::wait_until(time_point deadline,

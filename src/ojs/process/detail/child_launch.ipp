@@ -100,16 +100,6 @@ inline bool await_readable(int fd, time_point deadline, int interrupt_fd = -1) n
     }
 }
 
-inline bool close_at_once(int from, int to) noexcept {
-#if OJS_SHUTDOWN_USE_CLOSE_RANGE && defined(SYS_close_range)
-    return ::syscall(SYS_close_range, from, to, 0) == 0;
-#else
-    static_cast<void>(from);
-    static_cast<void>(to);
-    return false;
-#endif
-}
-
 // What the child side needs, made before the fork, as it may not allocate. Points into the options.
 class child_launch {
   public:
@@ -338,7 +328,9 @@ class child_launch {
     int close_others() const noexcept {
         for (int from = first_free_descriptor, next = 0; from < INT_MAX; from = next + 1) {
             next = next_kept(from);
-            if (next == from || close_at_once(from, next - 1)) continue;
+#if OJS_SHUTDOWN_USE_CLOSE_RANGE && defined(SYS_close_range)
+            if (::syscall(SYS_close_range, from, next - 1, 0) == 0) continue;
+#endif
             for (int fd = from; fd < next && fd < descriptor_limit_; ++fd) ::close(fd);
         }
         return 0;
