@@ -10,7 +10,6 @@
 #include "../base/detail/array.hpp"
 #include "../base/detail/text.hpp"
 #include "../core/detail/wake.hpp"
-#include "detail/active_threads.ipp"
 #include "detail/event_queue.ipp"
 #include "detail/listener.ipp"
 #include "detail/server_connection.ipp"
