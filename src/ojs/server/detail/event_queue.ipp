@@ -1,4 +1,4 @@
-// event_queue: which of many sockets has an event, told to one thread; active_threads: how many of them wait for one.
+// event_queue: tells one thread of a socket's event; active_threads: how many threads wait for one.
 #pragma once
 
 #include <errno.h>
