@@ -1,4 +1,4 @@
-// operating: probes, metrics, control, systemd, stacks of stuck jobs, and as_init for PID 1 of a container.
+// operating: probes, metrics, control, systemd, stacks of stuck jobs; as_init().
 #pragma once
 
 #include "../base/error.hpp"
