@@ -1,4 +1,4 @@
-// operating: probes, metrics, control, systemd, stacks of stuck jobs; as_init().
+// operating: probes, metrics, control, systemd, stacks of stuck jobs, PID 1.
 #pragma once
 
 #include "../base/error.hpp"

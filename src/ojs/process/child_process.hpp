@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "../base/detail/fd.hpp"
+#include "../base/detail/sync.hpp"
 #include "../base/error.hpp"
 #include "../core/cancel_token.hpp"
 

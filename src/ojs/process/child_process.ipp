@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #endif
 
-#include "../base/detail/exchange.hpp"
+#include "../base/detail/light.hpp"
 #include "../base/detail/proc.ipp"
 #include "../base/detail/signal_names.ipp"
 #include "../base/detail/sync.hpp"

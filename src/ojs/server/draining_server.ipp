@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "../base/detail/array.hpp"
+#include "../base/detail/light.hpp"
 #include "../base/detail/text.hpp"
 #include "../core/detail/wake.hpp"
 #include "detail/event_queue.ipp"

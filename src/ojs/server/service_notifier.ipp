@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "../base/detail/exchange.hpp"
+#include "../base/detail/light.hpp"
 #include "../base/detail/text.hpp"
 #include "../base/duration.hpp"
 #include "../base/log.hpp"

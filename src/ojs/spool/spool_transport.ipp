@@ -1,7 +1,6 @@
 #pragma once
 
-#include "../base/detail/array.hpp"
-#include "../base/detail/exchange.hpp"
+#include "../base/detail/light.hpp"
 #include "detail/claiming.ipp"
 #include "detail/intake.ipp"
 #include "detail/recovery.ipp"

@@ -18,7 +18,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "../../base/detail/array.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../core/detail/wake.hpp"

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "../../base/detail/random.hpp"
+#include "../../base/detail/clock.ipp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/duration.hpp"
 #include "../../core/detail/wake.hpp"

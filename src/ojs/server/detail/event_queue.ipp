@@ -5,15 +5,12 @@
 #include <poll.h>
 #include <time.h>
 
+#include "../../base/detail/light.hpp"
+#include "../../base/detail/sync.hpp"
+#include "../../core/detail/wake.hpp"
 #if OJS_SHUTDOWN_USE_EPOLL
 #include <sys/epoll.h>
 #endif
-
-#include "../../base/detail/array.hpp"
-#include "../../base/detail/atomic.hpp"
-#include "../../base/detail/exchange.hpp"
-#include "../../base/detail/sync.hpp"
-#include "../../core/detail/wake.hpp"
 
 namespace ojs::detail {
 

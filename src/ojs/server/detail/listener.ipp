@@ -14,8 +14,8 @@
 #include <cstring>
 #include <string_view>
 
-#include "../../base/detail/array.hpp"
-#include "../../base/detail/fd.hpp"
+#include "../../base/detail/light.hpp"
+#include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../net/detail/socket.ipp"
 #include "../../net/detail/url.ipp"

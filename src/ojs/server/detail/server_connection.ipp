@@ -5,8 +5,7 @@
 #include <poll.h>
 #include <sched.h>
 
-#include "../../base/detail/atomic.hpp"
-#include "../../base/detail/fd.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../net/detail/socket.ipp"

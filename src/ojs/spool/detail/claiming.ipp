@@ -1,8 +1,7 @@
 // spool_claimer: takes a file of request/ into a worker's hands, or leaves it as it was.
 #pragma once
 
-#include "../../base/detail/array.hpp"
-#include "../../base/detail/exchange.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "intake.ipp"
 #include "recovery.ipp"

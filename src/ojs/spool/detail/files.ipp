@@ -23,8 +23,8 @@
 #include <cstdio>
 
 #include "../../base/detail/clock.ipp"
-#include "../../base/detail/fd.hpp"
 #include "../../base/detail/files.ipp"
+#include "../../base/detail/sync.hpp"
 #include "../../net/json_view.ipp"
 #include "../spool_transport.hpp"
 

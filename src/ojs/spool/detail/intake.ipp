@@ -10,9 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "../../base/detail/array.hpp"
-#include "../../base/detail/atomic.hpp"
-#include "../../base/detail/exchange.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/duration.hpp"
 #include "../../core/detail/wake.hpp"
 #include "../spool_transport.hpp"

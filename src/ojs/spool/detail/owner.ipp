@@ -7,10 +7,9 @@
 #include <algorithm>
 #include <iterator>
 
-#include "../../base/detail/atomic.hpp"
-#include "../../base/detail/exchange.hpp"
+#include "../../base/detail/clock.ipp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/proc.ipp"
-#include "../../base/detail/random.hpp"
 #include "files.ipp"
 
 namespace ojs::detail {

@@ -1,7 +1,7 @@
 // How a claimed file of a spool is settled, so that dying at any point leaves it settled or not, and never twice.
 #pragma once
 
-#include "../../base/detail/array.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../worker/transports/job_json.ipp"
 #include "owner.ipp"
 

@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "demo_picture.hpp"
-#include "demo_stage.hpp"
 #include "ojs_shutdown.hpp"
+#include "picture.hpp"
+#include "stage.hpp"
 
 namespace demo {
 namespace {

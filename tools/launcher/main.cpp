@@ -34,7 +34,7 @@ constexpr const char* usage =
     "  --token-file FILE   one line, the token that an operator must know; needed where other machines can "
     "connect\n"
     "  --force             nothing is drained: SIGTERM now, SIGKILL after the group's kill_delay\n"
-    "  --status-page FILE  what a browser is shown at http://ADDRESS/: examples/launcher/status.html\n"
+    "  --status-page FILE  what a browser is shown at http://ADDRESS/: tools/launcher/status.html\n"
     "  --canary N          so many first, then a wait of --canary-time (10s) in which they must stay ready\n"
     "  --retry POLICY      where a new process does not become ready: manual (it is rolled back), immediate "
     "or\n"

@@ -63,9 +63,9 @@ constexpr const char* usage =
     "                   already; the file then stays as it was\n"
     "  --help           this text\n"
     "\n"
-    "FILE is a JSON object, or {\"controller\": OBJECT}. Durations are \"3550s\", \"1m30s\" or seconds as a "
-    "number. Defaults\n"
-    "in parentheses:\n"
+    "FILE is a JSON object, or {\"controller\": OBJECT}; FILE.toml has the same keys, below [controller] or "
+    "not.\n"
+    "Durations are \"3550s\", \"1m30s\" or seconds as a number. Defaults in parentheses:\n"
     "  spool_dir                       the queue: request/ processing/ done/ failed/ are made in it\n"
     "  command                         program and arguments; {job} in them becomes the path of the job's "
     "file\n"
@@ -260,9 +260,7 @@ std::string find_config(const std::string& flag) {
 }
 
 ojs::result<config> read_config(const std::string& path) {
-    std::vector<std::string> known;
-    for (const auto& each : keys) known.emplace_back(each.key);
-    const auto object = config_file::read(path, "controller", known);
+    const auto object = config_file::read(path, "controller");
     if (!object) return object.error();
     config out = defaults();
     for (const auto& [key, value] : *object) {

@@ -1,22 +1,49 @@
 #!/usr/bin/env python3
-"""Runs one check and writes down how many cases passed and failed; sums up what was written down.
+"""Runs checks side by side, while make builds what they need, and sums them up.
 
-    tally.py run [--limit SECONDS] FILE COMMAND...   always exits 0, so that make goes on with the next check
-    tally.py sum FILE...                             ends with the line "N passed, N failed"; exits 1 on failures
+    checks.py all FOLDER NAME...           has make make each FOLDER/NAME; ends with the line "N passed, N failed"
+    checks.py one FOLDER/NAME COMMAND...   runs one check; always exits 0, so that make goes on with the next check
 
-The Makefile runs every check through this, each with a result file of its own, so checks may run at the same time and
-one that fails, crashes, hangs or cannot even be built does not hide the others.
+Each check has a result file of its own, so one that fails, crashes, hangs or cannot even be built does not hide the
+others.
 """
 
-import argparse
+import fcntl
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+# How a check runs: TESTS mostly wait, and measure time. What only COMPILES takes the processor that tests and their
+# compilers leave. One that runs ALONE has no other check beside it.
+TESTS, COMPILES, ALONE = range(3)
+# The first row that fits a check says how it runs and how many seconds it may take. Checks begin in the order of the
+# rows, the minutes first: what begins last must not go on alone.
+PLAN = [
+    (r"header/unit|asan/.*", TESTS, 600),
+    (r"tsan/.*", TESTS, 1500),
+    (r"packaging", COMPILES, 900),
+    (r"container|.*/(process|recovery)", TESTS, 600),
+    (r"duress/.*", ALONE, 3000),
+    (r".*-linux-musl.*/unit", TESTS, 1800),
+    (r".*/unit", TESTS, 600),
+    (r"recipes|tools", COMPILES, 600),
+    (r"warnings/g\+\+/optimised", COMPILES, 2400),
+    (r"warnings/.*/c\+\+17", COMPILES, 600),
+    (r".*/weak_memory", TESTS, 600),
+    (r"variants|warnings/.*", COMPILES, 600),
+    (r"observability/.*|interop|server", ALONE, 600),
+    (r"fuzz/.*", COMPILES, None),  # libFuzzer has limits of its own
+    (r"format|amalgamation|header/compile/.*|compiled/.*|adapters/warnings", COMPILES, 1200),
+    (r".*", TESTS, 600),
+]
+# Compilers yield to tests. The minute that compiles all tests as one file goes before the rest.
+LOWER = "LOWER=nice -n $(if $(filter %/rooms/rooms.o,$@),5,10)"
 
 DOCTEST = re.compile(r"\[doctest\] test cases:\s*\d+ \|\s*(\d+) passed \|\s*(\d+) failed \|\s*(\d+) skipped")
 # With --duration, doctest puts a heading above the one line that tells how long a case took.
@@ -55,11 +82,6 @@ def count(output, status):
     return passed, failed, skipped
 
 
-def name(result):
-    """build/results/header/unit -> header/unit"""
-    return result.as_posix().split("results/")[-1]
-
-
 def told(output):
     """The output of a run that failed, without the cases that passed but the last ones."""
     output = DURATION_HEADING.sub("", output)
@@ -67,13 +89,28 @@ def told(output):
     return DURATION.sub("", output) + "".join(passed[-LAST_DURATIONS:])
 
 
-def run(result, limit, command):
-    started = time.monotonic()
+def row_of(name):
+    return next(at for at, (pattern, _, _) in enumerate(PLAN) if re.fullmatch(pattern, name))
+
+
+def one(result, command):
+    folder, name = result.split("results/")
+    _, how, limit = PLAN[row_of(name)]
+    result = Path(result)
     result.parent.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    lock = open(f"{folder}results/.lock", "w")
+    fcntl.flock(lock, fcntl.LOCK_EX if how == ALONE else fcntl.LOCK_SH)
+    started = time.monotonic()
+
     # A group of its own, so that a test which hangs, or is interrupted with us, ends together with its children. Not
     # a session: there SIGTSTP would no longer stop anything.
+    def prepare():
+        os.setpgrp()
+        os.nice(19 if how == COMPILES else 0)
+
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=os.setpgrp
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=prepare
     )
     try:
         output = process.communicate(timeout=limit)[0].decode("utf-8", "replace")
@@ -95,7 +132,7 @@ def run(result, limit, command):
     verdict = "FAILED" if failed else "ok"
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     took = f"{seconds:.1f} s, of a processor {used.ru_utime + used.ru_stime:.1f} s"
-    head = f"{verdict:6} {name(result)}: {passed} passed, {failed} failed ({took})"
+    head = f"{verdict:6} {name}: {passed} passed, {failed} failed ({took})"
     if skipped:  # neither passed nor failed, and not to be overlooked
         head += f", {skipped} SKIPPED"
     tell = failed or not passed
@@ -108,14 +145,15 @@ def run(result, limit, command):
     result.write_text(f"{passed} {failed} {skipped}\n")
 
 
-def total(results):
+def total(folder, names):
     passed = failed = skipped = 0
-    for result in results:
+    for name in names:
+        result = folder / name
         if result.exists():
             good, bad, left_out = map(int, result.read_text().split())
         else:
             good, bad, left_out = 0, 1, 0
-            print(f"FAILED {name(result)}: could not be built or started")
+            print(f"FAILED {name}: could not be built or started")
         passed += good
         failed += bad
         skipped += left_out
@@ -125,20 +163,21 @@ def total(results):
     return 1 if failed or not passed + skipped else 0
 
 
+def all_of(folder, names):
+    shutil.rmtree(folder, ignore_errors=True)
+    # The caller's -j is for what compiles, not for what waits.
+    flags = re.sub(r"(^| )(-j\d*|--jobserver\S*)", "", os.environ.get("MAKEFLAGS", ""))
+    goals = [str(folder / name) for name in sorted(names, key=row_of)]
+    command = [os.environ.get("MAKE", "make"), "-s", "-k", f"-j{os.cpu_count() + 4}", LOWER, *goals]
+    make = subprocess.Popen(command, env={**os.environ, "MAKEFLAGS": flags})
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: make.send_signal(number))
+    return 1 if make.wait() < 0 else total(folder, names)
+
+
 def main():
-    parser = argparse.ArgumentParser(description="Runs checks and sums them up.")
-    commands = parser.add_subparsers(dest="what", required=True)
-    runner = commands.add_parser("run")
-    runner.add_argument("--limit", type=float, default=600, metavar="SECONDS")
-    runner.add_argument("result", type=Path)
-    runner.add_argument("command", nargs=argparse.REMAINDER)
-    summer = commands.add_parser("sum")
-    summer.add_argument("results", type=Path, nargs="+")
-    options = parser.parse_args()
-    if options.what == "sum":
-        return total(options.results)
-    run(options.result, options.limit, options.command)
-    return 0
+    what, path, *rest = sys.argv[1:]
+    return one(path, rest) if what == "one" else all_of(Path(path), rest)
 
 
 if __name__ == "__main__":
