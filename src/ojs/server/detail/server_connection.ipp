@@ -110,20 +110,11 @@ class server_connection final : public ref_counted {
     time_point end_if_overdue(time_point now) noexcept {
         const time_point deadline = deadline_.load();
         if (deadline > now) return deadline;
-        switch (state_.load()) {
-            case state::idle:
-                if (!has_bytes()) leave_if_idle();
-                break;
-            case state::reading:
-                timed_out_.store(true);
-                ::shutdown(socket_.get(), SHUT_RD);  // which its thread is told of
-                break;
-            case state::writing:
-            case state::lingering: ::shutdown(socket_.get(), SHUT_RDWR); break;
-            case state::leaving:
-            case state::answering:
-            case state::sending: break;
-        }
+        const state at = state_.load();
+        if (at == state::idle && !has_bytes()) leave_if_idle();
+        if (at == state::reading) timed_out_.store(true);
+        if (at == state::reading) ::shutdown(socket_.get(), SHUT_RD);  // an event for its thread
+        if (at == state::writing || at == state::lingering) ::shutdown(socket_.get(), SHUT_RDWR);
         return now + overdue_interval;
     }
     // True: it was, and it is being closed.
