@@ -44,7 +44,6 @@ static_assert(false, "ojs_server.hpp is version 0.1.0, ojs_shutdown.hpp is versi
 // clang-format off
 #include "ojs/server/detail/http_messages.ipp"
 #include "ojs/server/detail/listener.ipp"
-#include "ojs/server/detail/active_threads.ipp"
 #include "ojs/server/detail/event_queue.ipp"
 #include "ojs/server/detail/server_connection.ipp"
 #include "ojs/server/draining_server.ipp"
