@@ -225,7 +225,7 @@ class launcher_body : public ref_counted {
         if (!opened) return opened.error();
         context_->state = *opened;
         if (options_.end_left_behind)
-            context_->state->end_left_behind(options_.left_behind_grace, kill_patience, life_);
+            context_->state->end_left_behind(options_.left_behind_grace, kill_timeout, life_);
         return context_->state->begin();
     }
     // Prepared, and nothing runs yet.
@@ -242,7 +242,7 @@ class launcher_body : public ref_counted {
         });
         if (owns_process) service_.start(steady_clock::now());
         for (;;) {
-            time_point next = deadline_after(std::chrono::milliseconds(memory_pause));
+            time_point next = deadline_after(std::chrono::milliseconds(memory_retry_ms));
             attempt([&] { next = take_turn(owns_process); });
             if (draining_ && (all_empty() || steady_clock::now() >= give_up_at_)) break;
             wake_->it.wait_until(earlier(next, give_up_at_));

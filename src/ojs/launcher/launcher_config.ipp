@@ -1,6 +1,5 @@
 #pragma once
 
-#include "../base/detail/array.hpp"
 #include "../base/detail/text.hpp"
 #include "../net/json_view.hpp"
 #include "../server/detail/listen_address.ipp"
@@ -12,88 +11,110 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// Each reader returns what is wrong, with the rest of the way to it; empty if nothing is.
+// ---- values: each reader returns what is wrong, with the rest of the way to it; empty if nothing is ----
+
+inline std::string read_config(std::string_view source, std::string& out) {
+    return raw_string(source, out) ? "" : ": not a string";
+}
+inline std::string read_config(std::string_view source, bool& out) {
+    out = source == "true";
+    return out || source == "false" ? "" : ": not true or false";
+}
+inline std::string read_config(std::string_view source, int& out) {
+    std::uint64_t number = 0;
+    if (!parse_number(source, 1000000, number)) return ": not a whole number up to 1000000";
+    out = static_cast<int>(number);
+    return "";
+}
+inline std::string read_config(std::string_view source, std::chrono::milliseconds& out) {
+    std::string text(source);
+    if (source.front() == '"' && !raw_string(source, text)) text.clear();
+    const result<std::chrono::milliseconds> read = parse_duration(text);
+    if (!read) return ": " + read.error().text;
+    out = *read;
+    return "";
+}
+inline std::string read_config(std::string_view source, std::vector<std::string>& out) {
+    if (source.front() != '[') return ": not a list of strings";
+    std::string_view element;
+    while (next_raw_element(source, element)) {
+        out.emplace_back();
+        if (!raw_string(element, out.back())) return ": not a list of strings";
+        if (out.back().find('\0') != std::string::npos) return ": holds a zero byte";
+    }
+    return "";
+}
+inline std::string read_config(std::string_view source, restart_policy& out) {
+    std::string name;
+    static_cast<void>(raw_string(source, name));
+    if (name == "on-failure") name = "on_failure";  // [RFC-041, open question 4]
+    for (const restart_policy each :
+         {restart_policy::never, restart_policy::on_failure, restart_policy::always}) {
+        out = each;
+        if (name == to_string(each)) return "";
+    }
+    return ": not never, on-failure or always";
+}
+inline std::string read_config(std::string_view source, retry_policy& out) {
+    std::string name;
+    static_cast<void>(raw_string(source, name));
+    out = name == "immediate" ? retry_policy::immediate
+          : name == "backoff" ? retry_policy::backoff
+                              : retry_policy::manual;
+    return name == "manual" || out != retry_policy::manual ? "" : ": not manual, immediate or backoff";
+}
+
+// ---- objects ----
+
 struct config_key {
-    const char* name = "";
-    function<std::string(std::string_view source)> read;
+    template <class Value>
+    config_key(const char* key, Value& value)
+        : name(key), into(&value), read([](std::string_view source, void* at) {
+              return read_config(source, *static_cast<Value*>(at));
+          }) {}
+
+    const char* name;
+    void* into;
+    std::string (*read)(std::string_view source, void* into);
+    bool given = false;
 };
-using config_keys = array<config_key>;
 
 inline std::string named_key(std::string_view name) {
     return cat({".", printable(name, 60)});
 }
 
-inline std::string read_config_object(std::string_view source, const config_keys& keys) {
+struct config_object {
+    template <std::size_t Count>
+    explicit config_object(config_key (&all)[Count]) : keys(all), count(Count) {}
+
+    config_key* find(std::string_view name) const noexcept {
+        for (config_key* each = keys; each != keys + count; ++each) {
+            if (name == each->name) return each;
+        }
+        return nullptr;
+    }
+    config_key* keys;
+    std::size_t count;
+};
+inline std::string read_config(std::string_view source, const config_object& out) {
     if (source.front() != '{') return ": not an object";
-    std::vector<std::string> seen;
     std::string_view key;
     std::string_view value;
     while (next_raw_member(source, key, value)) {
         std::string name;
         static_cast<void>(raw_string(key, name));
-        for (const std::string& each : seen) {
-            if (each == name) return named_key(name) + ": duplicate key";
-        }
-        const config_key* found = nullptr;
-        for (const config_key& each : keys) {
-            if (name == each.name) found = &each;
-        }
+        config_key* const found = out.find(name);
         if (found == nullptr) return named_key(name) + ": no such key";
-        const std::string fault = found->read(value);
+        if (exchange(found->given, true)) return named_key(name) + ": duplicate key";
+        const std::string fault = found->read(value, found->into);
         if (!fault.empty()) return named_key(name) + fault;
-        seen.push_back(std::move(name));
     }
     return "";
 }
 
-inline config_key text_key(const char* name, std::string& into) {
-    return {name, [&into](std::string_view source) {
-                return std::string(raw_string(source, into) ? "" : ": not a string");
-            }};
-}
-
-inline config_key flag_key(const char* name, bool& into) {
-    return {name, [&into](std::string_view source) {
-                into = source == "true";
-                return std::string(into || source == "false" ? "" : ": not true or false");
-            }};
-}
-
-inline config_key number_key(const char* name, int& into) {
-    return {name, [&into](std::string_view source) {
-                std::uint64_t number = 0;
-                if (!parse_number(source, 1000000, number))
-                    return std::string(": not a whole number up to 1000000");
-                into = static_cast<int>(number);
-                return std::string();
-            }};
-}
-
-inline config_key duration_key(const char* name, std::chrono::milliseconds& into) {
-    return {name, [&into](std::string_view source) {
-                std::string text(source);
-                if (source.front() == '"' && !raw_string(source, text)) text.clear();
-                const result<std::chrono::milliseconds> read = parse_duration(text);
-                if (!read) return ": " + read.error().text;
-                into = *read;
-                return std::string();
-            }};
-}
-
-inline config_key texts_key(const char* name, std::vector<std::string>& into) {
-    return {name, [&into](std::string_view source) {
-                if (source.front() != '[') return std::string(": not a list of strings");
-                std::string_view element;
-                while (next_raw_element(source, element)) {
-                    into.emplace_back();
-                    if (!raw_string(element, into.back())) return std::string(": not a list of strings");
-                    if (into.back().find('\0') != std::string::npos)
-                        return std::string(": holds a zero byte");
-                }
-                return std::string();
-            }};
-}
-
+struct config_environment {
+    std::vector<std::string>& into;
+};
 inline std::string read_config_variable(std::string_view key, std::string_view value, std::string& out) {
     std::string text;
     static_cast<void>(raw_string(key, out));
@@ -102,148 +123,96 @@ inline std::string read_config_variable(std::string_view key, std::string_view v
     out += "=" + text;
     return out.find('\0') == std::string::npos ? "" : ": holds a zero byte";
 }
-
-inline config_key environment_key(std::vector<std::string>& into) {
-    return {"environment", [&into](std::string_view source) {
-                if (source.front() != '{') return std::string(": not an object");
-                std::string_view key;
-                std::string_view value;
-                while (next_raw_member(source, key, value)) {
-                    std::string variable;
-                    const std::string fault = read_config_variable(key, value, variable);
-                    const std::string name = variable.substr(0, variable.find('='));
-                    if (!fault.empty()) return named_key(name) + fault;
-                    for (const std::string& each : into) {
-                        if (each.compare(0, name.size() + 1, name + "=") == 0)
-                            return named_key(name) + ": duplicate key";
-                    }
-                    into.push_back(std::move(variable));
-                }
-                return std::string();
-            }};
-}
-
-inline config_key policy_key(restart_policy& into) {
-    return {"restart_policy", [&into](std::string_view source) {
-                std::string name;
-                static_cast<void>(raw_string(source, name));
-                if (name == "on-failure") name = "on_failure";  // [RFC-041, open question 4]
-                for (const restart_policy each :
-                     {restart_policy::never, restart_policy::on_failure, restart_policy::always}) {
-                    into = each;
-                    if (name == to_string(each)) return std::string();
-                }
-                return std::string(": not never, on-failure or always");
-            }};
-}
-
-// What stands there without a policy that gives it a meaning is refused by check_retry().
-struct retry_given {
-    retry_policy policy = retry_policy::manual;
-    retry_options options;
-    bool any = false;
-    bool first = false;
-    bool last = false;
-    bool limit = false;
-};
-
-inline config_key retry_policy_key(retry_policy& into) {
-    return {"retry_policy", [&into](std::string_view source) {
-                std::string name;
-                static_cast<void>(raw_string(source, name));
-                into = name == "immediate" ? retry_policy::immediate
-                       : name == "backoff" ? retry_policy::backoff
-                                           : retry_policy::manual;
-                const bool known = name == "manual" || into != retry_policy::manual;
-                return std::string(known ? "" : ": not manual, immediate or backoff");
-            }};
-}
-
-inline config_key noted(config_key key, bool& there) {
-    return {key.name, [read = std::move(key.read), &there](std::string_view source) {
-                there = true;
-                return read(source);
-            }};
-}
-
-inline config_key address_key(const char* name, std::string& into) {
-    return {name, [&into](std::string_view source) {
-                if (!raw_string(source, into)) return std::string(": not a string");
-                const result<endpoint> where = parse_listen_address(into);
-                return where ? std::string() : cat({": ", where.error().text});
-            }};
-}
-
-inline config_key object_key(const char* name, config_keys keys) {
-    return {name,
-            [keys = std::move(keys)](std::string_view source) { return read_config_object(source, keys); }};
-}
-
-inline config_keys shutdown_keys(shutdown_timeouts& into) {
-    return {duration_key("grace_period", into.grace_period),
-            duration_key("max_duration", into.max_duration),
-            duration_key("report_time", into.report_time),
-            duration_key("poll_interval", into.poll_interval),
-            duration_key("kill_delay", into.kill_delay),
-            flag_key("force_without_request", into.force_without_request)};
-}
-
-inline config_keys restart_keys(restart_options& into) {
-    return {duration_key("first_pause", into.first), duration_key("last_pause", into.last),
-            duration_key("stable", into.stable), number_key("limit", into.limit)};
-}
-
-inline config_keys retry_keys(retry_given& into) {
-    return {noted(duration_key("first_pause", into.options.first), into.first),
-            noted(duration_key("last_pause", into.options.last), into.last),
-            noted(number_key("limit", into.options.limit), into.limit)};
-}
-
-inline std::string check_retry(const retry_given& given) {
-    if (given.any && given.policy == retry_policy::manual)
-        return ".retry: retry_policy is manual, so it has no meaning";
-    const bool pauses = given.first || given.last;
-    if (pauses && given.policy == retry_policy::immediate)
-        return cat({".retry.", given.first ? "first_pause" : "last_pause",
-                    ": retry_policy is immediate, so there is no pause"});
-    if (given.limit && given.options.limit == 0) return ".retry.limit: 0 is retry_policy manual";
-    if (pauses && given.options.last.count() == 0) return ".retry.last_pause: 0 is retry_policy immediate";
+inline std::string read_config(std::string_view source, const config_environment& out) {
+    if (source.front() != '{') return ": not an object";
+    std::string_view key;
+    std::string_view value;
+    while (next_raw_member(source, key, value)) {
+        std::string variable;
+        std::string fault = read_config_variable(key, value, variable);
+        const std::string name = variable.substr(0, variable.find('='));
+        for (const std::string& each : out.into) {
+            if (fault.empty() && each.compare(0, name.size() + 1, name + "=") == 0) fault = ": duplicate key";
+        }
+        if (!fault.empty()) return named_key(name) + fault;
+        out.into.push_back(std::move(variable));
+    }
     return "";
 }
 
-inline std::string read_config_group(std::string_view source, group_options& out) {
-    bool restart_given = false;
-    retry_given retry;
-    child_options& child = out.process.child;
-    const config_keys keys{text_key("name", out.name),
-                           text_key("id_prefix", out.id_prefix),
-                           texts_key("command", child.command),
-                           environment_key(child.environment),
-                           text_key("working_directory", child.working_directory),
-                           flag_key("participates", out.process.participates),
-                           text_key("ready_url", out.process.ready_url),
-                           duration_key("rpc_timeout", out.process.rpc_timeout),
-                           number_key("desired_instances", out.desired),
-                           number_key("min_healthy_instances", out.min_healthy),
-                           number_key("max_surge", out.max_surge),
-                           duration_key("health_check_timeout", out.health_check_timeout),
-                           duration_key("min_ready_time", out.min_ready_time),
-                           duration_key("health_interval", out.process.health_interval),
-                           number_key("unhealthy_after", out.process.unhealthy_after),
-                           object_key("shutdown", shutdown_keys(out.process.shutdown)),
-                           policy_key(out.restart.policy),
-                           noted(object_key("restart", restart_keys(out.restart)), restart_given),
-                           retry_policy_key(retry.policy),
-                           noted(object_key("retry", retry_keys(retry)), retry.any)};
-    const std::string fault = read_config_object(source, keys);
+struct config_address {
+    std::string& into;
+};
+inline std::string read_config(std::string_view source, const config_address& out) {
+    if (!raw_string(source, out.into)) return ": not a string";
+    const result<endpoint> where = parse_listen_address(out.into);
+    return where ? "" : ": " + where.error().text;
+}
+
+// ---- groups ----
+
+// What stands there without a policy that gives it a meaning.
+inline std::string fault_in_retry_keys(retry_policy policy, const retry_options& read,
+                                       const config_object& keys) {
+    const bool first = keys.find("first_pause")->given;
+    const bool pauses = first || keys.find("last_pause")->given;
+    if (pauses && policy == retry_policy::immediate)
+        return cat(
+            {first ? ".first_pause" : ".last_pause", ": retry_policy is immediate, so there is no pause"});
+    if (keys.find("limit")->given && read.limit == 0) return ".limit: 0 is retry_policy manual";
+    return pauses && read.last.count() == 0 ? ".last_pause: 0 is retry_policy immediate" : "";
+}
+
+inline std::string read_config(std::string_view source, group_options& out) {
+    using key = config_key;
+    process_options& run = out.process;
+    shutdown_timeouts& times = run.shutdown;
+    retry_policy policy = retry_policy::manual;
+    retry_options retry_read;
+    config_key shutdown_keys[] = {
+        key("grace_period", times.grace_period), key("max_duration", times.max_duration),
+        key("report_time", times.report_time),   key("poll_interval", times.poll_interval),
+        key("kill_delay", times.kill_delay),     key("force_without_request", times.force_without_request)};
+    config_key restart_keys[] = {key("first_pause", out.restart.first), key("last_pause", out.restart.last),
+                                 key("stable", out.restart.stable), key("limit", out.restart.limit)};
+    config_key retry_keys[] = {key("first_pause", retry_read.first), key("last_pause", retry_read.last),
+                               key("limit", retry_read.limit)};
+    config_environment environment{run.child.environment};
+    config_object shutdown(shutdown_keys);
+    config_object restart(restart_keys);
+    config_object retry(retry_keys);
+    config_key keys[] = {key("name", out.name),
+                         key("id_prefix", out.id_prefix),
+                         key("command", run.child.command),
+                         key("environment", environment),
+                         key("working_directory", run.child.working_directory),
+                         key("participates", run.participates),
+                         key("ready_url", run.ready_url),
+                         key("rpc_timeout", run.rpc_timeout),
+                         key("desired_instances", out.desired),
+                         key("min_healthy_instances", out.min_healthy),
+                         key("max_surge", out.max_surge),
+                         key("health_check_timeout", out.health_check_timeout),
+                         key("min_ready_time", out.min_ready_time),
+                         key("health_interval", run.health_interval),
+                         key("unhealthy_after", run.unhealthy_after),
+                         key("shutdown", shutdown),
+                         key("restart_policy", out.restart.policy),
+                         key("restart", restart),
+                         key("retry_policy", policy),
+                         key("retry", retry)};
+    const config_object all(keys);
+    std::string fault = read_config(source, all);
     if (!fault.empty()) return fault;
-    if (restart_given && out.restart.policy == restart_policy::never)
+    if (all.find("restart")->given && out.restart.policy == restart_policy::never)
         return ".restart: restart_policy is never, so it has no meaning";
-    const std::string retry_fault = check_retry(retry);
-    if (!retry_fault.empty()) return retry_fault;
-    out.retry = retry_of(retry.policy, retry.options);
-    const std::string wrong = fault_in_group(out);
-    return wrong.empty() ? "" : cat({".", wrong});
+    if (all.find("retry")->given && policy == retry_policy::manual)
+        return ".retry: retry_policy is manual, so it has no meaning";
+    fault = fault_in_retry_keys(policy, retry_read, retry);
+    if (!fault.empty()) return ".retry" + fault;
+    out.retry = retry_of(policy, retry_read);
+    fault = fault_in_group(out);
+    return fault.empty() ? "" : "." + fault;
 }
 
 inline const std::string& prefix_of(const group_options& group) noexcept {
@@ -272,17 +241,18 @@ inline std::string clash_in(const std::vector<group_options>& groups) {
     return "";
 }
 
-inline config_key groups_key(std::vector<group_options>& into) {
-    return {"process_groups", [&into](std::string_view source) {
-                if (source.front() != '[') return std::string(": not a list");
-                std::string_view element;
-                while (next_raw_element(source, element)) {
-                    into.emplace_back();
-                    const std::string fault = read_config_group(element, into.back());
-                    if (!fault.empty()) return cat({"[", into.size() - 1, "]", fault});
-                }
-                return clash_in(into);
-            }};
+struct config_groups {
+    std::vector<group_options>& into;
+};
+inline std::string read_config(std::string_view source, const config_groups& out) {
+    if (source.front() != '[') return ": not a list";
+    std::string_view element;
+    while (next_raw_element(source, element)) {
+        out.into.emplace_back();
+        const std::string fault = read_config(element, out.into.back());
+        if (!fault.empty()) return cat({"[", out.into.size() - 1, "]", fault});
+    }
+    return clash_in(out.into);
 }
 
 }  // namespace detail
@@ -297,13 +267,17 @@ OJS_SHUTDOWN_INLINE result<launcher_options> read_launcher_config(std::string_vi
     const result<void> checked = detail::check_json(json);
     if (!checked) return error{errc::invalid_argument, 0, checked.error().text};
     if (!detail::is_utf8(json)) return error{errc::invalid_argument, 0, "not UTF-8"};
-    const detail::config_keys keys{detail::address_key("admin", out.admin_address),
-                                   detail::text_key("socket_folder", out.socket_folder),
-                                   detail::text_key("state_file", out.state_file),
-                                   detail::flag_key("end_left_behind", out.end_left_behind),
-                                   detail::duration_key("left_behind_grace", out.left_behind_grace),
-                                   detail::groups_key(out.groups)};
-    std::string fault = detail::read_config_object(json.substr(detail::skip_json_blanks(json, 0)), keys);
+    using key = detail::config_key;
+    detail::config_address admin{out.admin_address};
+    detail::config_groups groups{out.groups};
+    detail::config_key keys[] = {key("admin", admin),
+                                 key("socket_folder", out.socket_folder),
+                                 key("state_file", out.state_file),
+                                 key("end_left_behind", out.end_left_behind),
+                                 key("left_behind_grace", out.left_behind_grace),
+                                 key("process_groups", groups)};
+    std::string fault =
+        detail::read_config(json.substr(detail::skip_json_blanks(json, 0)), detail::config_object(keys));
     if (fault.empty() && out.groups.empty()) fault = ".process_groups: is empty";
     if (fault.empty()) return out;
     return error{errc::invalid_argument, 0, fault.substr(fault.front() == '.' ? 1 : 2)};
