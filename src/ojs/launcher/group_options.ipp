@@ -5,7 +5,6 @@
 
 #include <cstdint>
 
-#include "../base/detail/text.hpp"
 #include "../net/http_client.ipp"
 #include "group_options.hpp"
 

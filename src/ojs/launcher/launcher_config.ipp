@@ -1,6 +1,5 @@
 #pragma once
 
-#include "../base/detail/text.hpp"
 #include "../net/json_view.hpp"
 #include "../server/detail/listen_address.ipp"
 #include "../worker/worker_options.ipp"

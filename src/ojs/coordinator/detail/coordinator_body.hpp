@@ -10,9 +10,6 @@
 
 #include "../../base/detail/backoff.hpp"
 #include "../../base/detail/sync.ipp"
-#include "../../core/detail/wake.hpp"
-#include "../../core/shutdown_sequence.hpp"
-#include "../../net/http_client.hpp"
 #include "../../server/http_server.hpp"
 #include "../coordinator.hpp"
 #include "readiness.ipp"

@@ -5,13 +5,8 @@
 #include <string_view>
 #include <utility>
 
-#include "../../base/detail/array.hpp"
 #include "../../base/detail/clock.ipp"
-#include "../../base/detail/text.hpp"
-#include "../../base/error.hpp"
-#include "../../base/function.hpp"
 #include "../../net/http_client.hpp"
-#include "../../net/http_message.ipp"
 #include "../../server/detail/http_routes.ipp"
 #include "../message_json.ipp"
 

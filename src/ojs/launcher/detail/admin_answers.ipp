@@ -6,13 +6,7 @@
 // administrate a launcher may not make it run programs. New configurations come from launcher_options::reload.
 #pragma once
 
-#include "../../base/detail/atomic.hpp"
 #include "../../coordinator/coordinator.ipp"
-#include "../../coordinator/detail/rpc.ipp"
-#include "../../core/lifecycle.hpp"
-#include "../../server/detail/http_routes.ipp"
-#include "../../server/detail/listen_address.ipp"
-#include "../../server/http_server.hpp"
 #include "process_group.ipp"
 
 namespace ojs::detail {

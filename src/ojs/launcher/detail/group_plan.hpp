@@ -4,9 +4,7 @@
 
 #include <string>
 
-#include "../../base/detail/array.hpp"
 #include "../../base/detail/backoff.hpp"
-#include "../../base/detail/ref.hpp"
 #include "../group_options.hpp"
 #include "instance.hpp"
 

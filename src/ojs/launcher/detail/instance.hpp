@@ -4,10 +4,6 @@
 #include <cstdint>
 #include <string>
 
-#include "../../base/detail/ref.hpp"
-#include "../../base/duration.hpp"
-#include "../../base/error.hpp"
-#include "../../base/function.hpp"
 #include "../../base/log.hpp"
 #include "../process_info.hpp"
 

@@ -5,10 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "../../base/detail/array.hpp"
 #include "../../base/detail/clock.ipp"
-#include "../../base/detail/sync.hpp"
-#include "../../base/detail/text.hpp"
 #include "../group_options.hpp"
 
 namespace ojs::detail {

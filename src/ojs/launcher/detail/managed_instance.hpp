@@ -7,10 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "../../base/detail/sync.hpp"
 #include "../../coordinator/detail/rpc.ipp"
-#include "../../core/detail/wake.hpp"
-#include "../../net/http_client.hpp"
 #include "../group_options.ipp"
 #include "instance.hpp"
 
@@ -373,7 +370,7 @@ class managed_instance final : public instance {
     const logger log_;
     time_point started_{};
     wake waker_;
-    wake interrupt_;  // of a request: a command does not wait for its answer
+    wake interrupt_;                        // of a request: a command does not wait for its answer
     result<http_client> client_ = error{};  // of its coordinator, or its ready_url; none: nothing is asked
     ready_address ready_;
     child_process child_;

@@ -6,13 +6,7 @@
 
 #include <string>
 
-#include "../../base/detail/array.hpp"
-#include "../../base/detail/sync.hpp"
-#include "../../base/log.hpp"
-#include "group_plan.hpp"
-#include "instance.hpp"
 #include "launcher_events.ipp"
-#include "launcher_metrics.ipp"
 #include "rollout.ipp"
 #include "routing.ipp"
 #include "state_file.ipp"

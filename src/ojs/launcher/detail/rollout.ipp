@@ -2,8 +2,6 @@
 // Replacement Algorithm"]
 #pragma once
 
-#include "../../base/detail/backoff.hpp"
-#include "../../base/detail/ref.hpp"
 #include "../group_options.ipp"
 #include "group_plan.hpp"
 #include "launcher_metrics.ipp"

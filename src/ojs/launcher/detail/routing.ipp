@@ -1,8 +1,6 @@
 // routing: tells the program which processes may be given work, in order and from one thread.
 #pragma once
 
-#include "../../base/detail/array.hpp"
-#include "../../base/detail/sync.hpp"
 #include "../group_options.hpp"
 
 namespace ojs::detail {

@@ -16,10 +16,7 @@
 
 #include "../../base/detail/files.ipp"
 #include "../../base/detail/proc.ipp"
-#include "../../base/detail/ref.hpp"
-#include "../../base/detail/sync.hpp"
 #include "../../coordinator/detail/coordinator_body.hpp"
-#include "../../net/json_view.hpp"
 
 namespace ojs::detail {
 
