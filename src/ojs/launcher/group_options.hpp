@@ -61,8 +61,7 @@ struct group_options {
 
 struct rolling_options {
     std::string reason;  // for the log and the processes
-    int canary =
-        0;  // so many first; once they have been ready for min_ready_time, all must stay so for canary_wait
+    int canary = 0;      // so many first; once they are ready, all must stay so for canary_wait
     std::chrono::milliseconds canary_wait{0};
     // After that wait: an error rolls the replacement back. Called by the thread that replaces.
     function<result<void>(const std::vector<process_info>&)> canary_check;
@@ -83,12 +82,10 @@ struct drain_preview {
 struct rolling_report {
     int replaced = 0;  // old ones that ended, or gave way to new ones, and were not put back
     int of = 0;
-    bool rolled_back =
-        false;  // one did not become ready, or a canary failed: what had been replaced was put back
-    bool cancelled = false;  // what had been replaced stays
-    bool mixed =
-        false;  // processes of both configurations run: after a cancel, or a rollback that failed too
-    std::string failed_id;  // the process because of which
+    bool rolled_back = false;  // one did not become ready, or a canary failed; the old ones came back
+    bool cancelled = false;    // what had been replaced stays
+    bool mixed = false;        // both configurations run: after a cancel, or a rollback that failed too
+    std::string failed_id;     // the process because of which
     std::string why;
     std::vector<drain_preview> would_drain;  // of a dry run: in the order in which they would be
 };
@@ -111,8 +108,8 @@ struct launcher_options {
     // Where an operator is answered: unix:/PATH (0600, its folder not writable by others) or HOST:PORT; empty: nowhere.
     // docs/launcher.md has what is answered.
     std::string admin_address;
-    std::string
-        admin_token;  // wanted for all but /metrics and /healthz; must be set where other machines can connect
+    // Wanted for all but /metrics and /healthz; must be set where other machines can connect.
+    std::string admin_token;
     // What that server answers at /, to a browser: HTML that asks it further, as examples/launcher/status.html does. Its origin
     // alone may then ask too. Empty: nothing is there.
     std::string status_page;

@@ -79,18 +79,11 @@ inline std::string fault_in_process(const process_options& of) {
     return times.kill_delay < zero ? "shutdown.kill_delay: is negative" : "";
 }
 
-inline std::string fault_in_restart(const restart_options& restart) {
-    constexpr std::chrono::milliseconds zero{0};
-    if (restart.first < zero || restart.last < restart.first) return "restart: last pause < first pause";
-    if (restart.last > max_pause) return "restart: a pause longer than 24 days";
-    if (restart.stable < zero) return "restart.stable: is negative";
-    return restart.limit < 0 ? "restart.limit: is negative" : "";
-}
-
-inline std::string fault_in_retry(const retry_options& retry) {
-    if (retry.first.count() < 0 || retry.last < retry.first) return "retry: last pause < first pause";
-    if (retry.last > max_pause) return "retry: a pause longer than 24 days";
-    return retry.limit < 0 ? "retry.limit: is negative" : "";
+inline std::string fault_in_pauses(const char* name, std::chrono::milliseconds first,
+                                   std::chrono::milliseconds last, int limit) {
+    if (first.count() < 0 || last < first) return cat({name, ": last pause < first pause"});
+    if (last > max_pause) return cat({name, ": a pause longer than 24 days"});
+    return limit < 0 ? cat({name, ".limit: is negative"}) : "";
 }
 
 // The first thing that is wrong with it; empty if nothing is.
@@ -105,10 +98,13 @@ inline std::string fault_in_group(const group_options& group) {
     if (group.max_surge < 0) return "max_surge: is negative";
     if (group.health_check_timeout.count() <= 0) return "health_check_timeout: is not above 0";
     if (group.min_ready_time.count() < -1) return "min_ready_time: is negative";
-    const std::string fault = fault_in_process(group.process);
-    if (!fault.empty()) return fault;
-    const std::string pauses = fault_in_restart(group.restart);
-    return pauses.empty() ? fault_in_retry(group.retry) : pauses;
+    std::string fault = fault_in_process(group.process);
+    const restart_options& restart = group.restart;
+    const retry_options& retry = group.retry;
+    if (fault.empty()) fault = fault_in_pauses("restart", restart.first, restart.last, restart.limit);
+    if (fault.empty() && restart.stable.count() < 0) return "restart.stable: is negative";
+    if (fault.empty()) fault = fault_in_pauses("retry", retry.first, retry.last, retry.limit);
+    return fault;
 }
 
 // ---- the policies of retry_options, as files and requests name them ----

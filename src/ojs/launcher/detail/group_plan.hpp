@@ -95,10 +95,9 @@ struct plan_member {
 };
 
 struct group_goal {
-    int wanted = 0;  // processes of the current configuration
-    bool replaces =
-        false;           // others make way once current ones are proven; else others count like current ones
-    int max_others = 0;  // of a replacement: while no current one is proven
+    int wanted = 0;         // processes of the current configuration
+    bool replaces = false;  // others make way for proven current ones; else they count like current ones
+    int max_others = 0;     // of a replacement: while no current one is proven
     int min_healthy = 0;
     int max_starts = 0;  // now, by back-offs and by room
     bool may_end = true;

@@ -25,6 +25,22 @@ enum class instance_event {
     forced
 };
 
+// What the log says of a state that is reached.
+struct state_log {
+    log_level level;
+    const char* text;
+};
+inline constexpr state_log state_logs[] = {{log_level::info, ""},
+                                           {log_level::info, "process spawned"},
+                                           {log_level::info, "process warming"},
+                                           {log_level::info, "process ready"},
+                                           {log_level::warn, "process unhealthy"},
+                                           {log_level::info, "shutdown requested"},
+                                           {log_level::info, "process draining"},
+                                           {log_level::info, "process complete"},
+                                           {log_level::warn, "process forced"},
+                                           {log_level::error, "process crashed"}};
+
 // What becomes of a state. `same`: nothing. A process that is ended by us is what it was until it has ended.
 inline instance_state next_state(instance_state now, instance_event what) noexcept {
     using s = instance_state;
@@ -148,8 +164,26 @@ class managed_instance final : public instance {
             if (!done) ::poll(nullptr, 0, memory_retry_ms);
         }
     }
-    void begin();
-    void not_started(const error& why);
+    // exec() may hang, and that holds up nobody else: any command interrupts it.
+    void begin() {
+        if (child_.pid() == 0) {
+            result<child_process> child = unless_out_of_memory(
+                [this] { return start_child(options_of_child(), interrupt_.fd(), true); });
+            if (!child) return not_started(child.error());
+            child_ = std::move(*child);
+        }
+        next_poll_ = steady_clock::now();
+        if (client_) ready_by_ = deadline_after(spec_.options.readiness_timeout);
+        update([this](process_info& now) { now.pid = child_.pid(); });
+        change(instance_event::spawned, "");
+    }
+    void not_started(const error& why) {
+        const instance_event end = why.code != errc::cancelled ? instance_event::crashed
+                                   : take_commands().force     ? instance_event::forced
+                                                               : instance_event::completed;
+        change(end, end == instance_event::crashed ? log_level::error : log_level::info,
+               "process not started", why.text);
+    }
     // False: the child has ended, and its status was taken.
     bool sleep_until(time_point deadline) {
         pollfd watched[] = {{child_.fd(), POLLIN, 0}, {waker_.fd(), POLLIN, 0}};
@@ -182,7 +216,8 @@ class managed_instance final : public instance {
         if (look || too_late) poll_readiness(too_late ? time_point::max() : ready_by_);
         if (!too_late || ready_by_ == time_point::max()) return;
         ready_by_ = time_point::max();
-        become_unhealthy(cat({"not ready within ", format_duration(spec_.options.readiness_timeout)}));
+        change(instance_event::failed,
+               cat({"not ready within ", format_duration(spec_.options.readiness_timeout)}));
     }
     time_point request_deadline(time_point latest) const {
         return earlier(deadline_after(spec_.options.rpc_timeout), latest);
@@ -196,7 +231,13 @@ class managed_instance final : public instance {
         call.policy = resend::always;
         return rpc_call<Answer>(*client_, lifecycle_service, method, request, call);
     }
-    result<readiness_response> ask_ready_url(time_point deadline) {
+    result<readiness_response> ask_readiness(time_point deadline) {
+        if (spec_.options.participates)
+            return ask<readiness_response>("GetReadinessStatus", readiness_request{spec_.id}, deadline,
+                                           interrupt_.fd());
+        readiness_response ready;
+        ready.state = readiness_state::ready;
+        if (!client_) return ready;  // nothing else can be known
         http_request request;
         request.target = ready_.target;
         http_call call;
@@ -204,11 +245,8 @@ class managed_instance final : public instance {
         call.interrupt_fd = interrupt_.fd();
         const result<http_response> answer = client_->send(request, call);
         if (!answer) return answer.error();
-        if (answer->status != 200)
-            return error{errc::unavailable, 0, cat({"ready_url answered with status ", answer->status})};
-        readiness_response out;
-        out.state = readiness_state::ready;
-        return out;
+        if (answer->status == 200) return ready;
+        return error{errc::unavailable, 0, cat({"ready_url answered with status ", answer->status})};
     }
     // By a command: what was asked is asked again at once, if it still matters then.
     template <class Answer>
@@ -218,19 +256,7 @@ class managed_instance final : public instance {
         return true;
     }
     void poll_readiness(time_point latest) {
-        if (!client_) {
-            readiness_response as_it_is;  // nothing else can be known
-            as_it_is.state = readiness_state::ready;
-            on_readiness(as_it_is);
-            next_poll_ = time_point::max();
-            return;
-        }
-        const time_point deadline = request_deadline(latest);
-        const result<readiness_response> answer =
-            spec_.options.participates
-                ? ask<readiness_response>("GetReadinessStatus", readiness_request{spec_.id}, deadline,
-                                          interrupt_.fd())
-                : ask_ready_url(deadline);
+        const result<readiness_response> answer = ask_readiness(request_deadline(latest));
         if (was_interrupted(answer)) return;
         if (answer) {
             failed_polls_ = 0;
@@ -242,7 +268,8 @@ class managed_instance final : public instance {
         const bool is_ready = state() == instance_state::ready;
         const std::chrono::milliseconds pause =
             is_ready ? spec_.options.health_interval : spec_.options.readiness_interval;
-        next_poll_ = is_ready && pause.count() == 0 ? time_point::max() : deadline_after(pause);
+        const bool no_more = !client_ || (is_ready && pause.count() == 0);
+        next_poll_ = no_more ? time_point::max() : deadline_after(pause);
     }
     void on_readiness(const readiness_response& answer) {
         const std::string said = printable(answer.message);
@@ -251,29 +278,41 @@ class managed_instance final : public instance {
             now.message = said;
         });
         if (answer.state == readiness_state::warming) {
-            change(instance_event::warming, log_level::info, "process warming", said);
+            change(instance_event::warming, said);
         } else if (answer.state == readiness_state::unhealthy) {
-            become_unhealthy(said);
+            change(instance_event::failed, said);
         } else if (answer.state == readiness_state::ready) {
             ready_by_ = time_point::max();
-            change(instance_event::ready, log_level::info, "process ready", said);
+            change(instance_event::ready, said);
         }
     }
     void poll_failed(const error& why) {
         const bool is_ready = state() == instance_state::ready;
         log_failure("readiness not known", is_ready ? log_level::warn : log_level::debug, why);
         if (!is_ready) update([&](process_info& now) { now.message = printable(why.text); });
-        if (is_ready && ++failed_polls_ >= spec_.options.unhealthy_after) become_unhealthy(why.text);
-    }
-    void become_unhealthy(const std::string& why) {
-        change(instance_event::failed, log_level::warn, "process unhealthy", why);
+        if (is_ready && ++failed_polls_ >= spec_.options.unhealthy_after)
+            change(instance_event::failed, why.text);
     }
     void request_shutdown();
     void send_shutdown();
     void poll_status();
-    void log_overdue();
+    void log_overdue() {
+        const time_point now = steady_clock::now();
+        if (now >= grace_deadline_ && !exchange(past_grace_, true))
+            say(log_level::warn, "past its grace period", "");
+        if (now >= hard_deadline_ && now < report_deadline_ && !exchange(past_max_, true))
+            say(log_level::warn, "past its maximum, it may still report", "",
+                {field("report_time_ms", spec_.options.shutdown.report_time.count())});
+    }
     void on_status(const shutdown_status& answer);
-    void grant_time(const shutdown_status& answer, bool is_new);
+    // Up to the hard deadline, and never past it.
+    void grant_time(const shutdown_status& answer, bool is_new) {
+        const time_point wanted = deadline_after(std::chrono::seconds(answer.additional_seconds));
+        if (wanted > granted_deadline_) granted_deadline_ = earlier(wanted, hard_deadline_);
+        if (!is_new) return;
+        say(log_level::warn, "more time asked for", printable(answer.message),
+            {field("additional_seconds", answer.additional_seconds)});
+    }
     // The first of a row, and then now and again.
     void log_failure(const char* text, log_level level, const error& why) {
         if (failed_requests_++ % logged_failure == 0)
@@ -297,10 +336,32 @@ class managed_instance final : public instance {
                       "forcing shutdown with SIGTERM", why);
     }
     void await_end(time_point kill_at);
-    bool has_rest();
+    // Anyone but its leader is in the group; that signals still reach it says that its number is ours.
+    bool has_rest() {
+        return spec_.options.child.own_group && child_.signal(0) && group_has_others(child_.pid());
+    }
     void kill_child();
-    instance_event kind_of_end(const result<child_exit>& ended) const;
-    void over(const result<child_exit>& ended);
+    instance_event kind_of_end(const result<child_exit>& ended) const {
+        if (stop_method_ == stop_method::force) return instance_event::forced;
+        if (!ended) return instance_event::crashed;
+        if (ended->ok()) return instance_event::completed;
+        const bool by_ours =
+            ended->signal == SIGTERM || ended->signal == SIGKILL || ended->code == 128 + SIGTERM;
+        return stop_method_ == stop_method::signal && by_ours ? instance_event::forced
+                                                              : instance_event::crashed;
+    }
+    void over(const result<child_exit>& ended) {
+        const child_exit how = ended.value_or(child_exit());
+        const bool unasked = stop_method_ == stop_method::none;
+        std::string message = ended ? how.describe() : ended.error().text;
+        if (unasked && ended && how.ok()) message = "exited by itself with status 0";
+        update([&](process_info& now) {
+            now.exit = how;
+            now.killed = !unasked && how.signal == SIGKILL;
+            if (!unasked) now.shutdown_took = took_since(asked_at_);
+        });
+        change(kind_of_end(ended), message);
+    }
 
     // ---- what others see of it ----
 
@@ -309,6 +370,10 @@ class managed_instance final : public instance {
         return info_.state;
     }
     // False: the state stays. The log comes first, so that who acts on a change finds it there.
+    bool change(instance_event what, const std::string& message) {
+        const state_log& log = state_logs[static_cast<int>(next_state(state(), what))];
+        return change(what, log.level, log.text, message);
+    }
     bool change(instance_event what, log_level level, const char* text, const std::string& message) {
         const instance_state before = state();
         const instance_state next = next_state(before, what);

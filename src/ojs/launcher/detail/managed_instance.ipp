@@ -37,28 +37,6 @@ inline result<void> managed_instance::start() {
     return {};
 }
 
-// exec() may hang, and that holds up nobody else: any command interrupts it.
-inline void managed_instance::begin() {
-    if (child_.pid() == 0) {
-        result<child_process> child =
-            unless_out_of_memory([this] { return start_child(options_of_child(), interrupt_.fd(), true); });
-        if (!child) return not_started(child.error());
-        child_ = std::move(*child);
-    }
-    next_poll_ = steady_clock::now();
-    if (client_) ready_by_ = deadline_after(spec_.options.readiness_timeout);
-    update([this](process_info& now) { now.pid = child_.pid(); });
-    change(instance_event::spawned, log_level::info, "process spawned", "");
-}
-
-inline void managed_instance::not_started(const error& why) {
-    const instance_event end = why.code != errc::cancelled ? instance_event::crashed
-                               : take_commands().force     ? instance_event::forced
-                                                           : instance_event::completed;
-    change(end, end == instance_event::crashed ? log_level::error : log_level::info, "process not started",
-           why.text);
-}
-
 // ---- the handshake, from the request until it has drained, or its time is over ----
 
 // `wanted` where it says something and is not longer than what was granted.
@@ -81,7 +59,7 @@ inline void managed_instance::request_shutdown() {
     hard_deadline_ = deadline_after(max);
     report_deadline_ = deadline_after(summable(max) + summable(granted.report_time));
     failed_requests_ = 0;
-    change(instance_event::shutdown_requested, log_level::info, "shutdown requested", order.reason);
+    change(instance_event::shutdown_requested, order.reason);
     stop_method_ = stop_method::request;
     if (spec_.options.participates) return send_shutdown();
     end_by_signal(stop_method::signal, hard_deadline_, "asking with SIGTERM", "it does not take part");
@@ -130,15 +108,6 @@ inline void managed_instance::poll_status() {
     next_poll_ = deadline_after(spec_.options.shutdown.poll_interval);
 }
 
-inline void managed_instance::log_overdue() {
-    const time_point now = steady_clock::now();
-    if (now >= grace_deadline_ && !exchange(past_grace_, true))
-        say(log_level::warn, "past its grace period", "");
-    if (now >= hard_deadline_ && now < report_deadline_ && !exchange(past_max_, true))
-        say(log_level::warn, "past its maximum, it may still report", "",
-            {field("report_time_ms", spec_.options.shutdown.report_time.count())});
-}
-
 inline bool same_progress(const shutdown_status& one, const shutdown_status& other) {
     return one.state == other.state && one.metrics.in_flight_requests == other.metrics.in_flight_requests &&
            one.metrics.open_connections == other.metrics.open_connections &&
@@ -154,7 +123,7 @@ inline void managed_instance::on_status(const shutdown_status& answer) {
         now.message = said;
     });
     if (answer.state == shutdown_state::draining || answer.state == shutdown_state::blocked)
-        change(instance_event::draining, log_level::info, "process draining", said);
+        change(instance_event::draining, said);
     if (answer.state == shutdown_state::complete && complete_deadline_ == time_point::max())
         complete_deadline_ = deadline_after(spec_.options.shutdown.kill_delay);
     std::string blocking;
@@ -167,15 +136,6 @@ inline void managed_instance::on_status(const shutdown_status& answer) {
          field("blocking", printable(blocking))});
     if (answer.need_more_time)
         grant_time(answer, !before.need_more_time || before.additional_seconds != answer.additional_seconds);
-}
-
-// Up to the hard deadline, and never past it.
-inline void managed_instance::grant_time(const shutdown_status& answer, bool is_new) {
-    const time_point wanted = deadline_after(std::chrono::seconds(answer.additional_seconds));
-    if (wanted > granted_deadline_) granted_deadline_ = earlier(wanted, hard_deadline_);
-    if (!is_new) return;
-    say(log_level::warn, "more time asked for", printable(answer.message),
-        {field("additional_seconds", answer.additional_seconds)});
 }
 
 // ---- signals, and what it has become when it is over ----
@@ -216,11 +176,6 @@ inline void managed_instance::await_end(time_point kill_at) {
     over(child_.terminate(std::chrono::milliseconds(0), kill_timeout));
 }
 
-// Anyone but its leader is in the group; that signals still reach it says that its number is ours.
-inline bool managed_instance::has_rest() {
-    return spec_.options.child.own_group && child_.signal(0) && group_has_others(child_.pid());
-}
-
 // A process that the kernel holds is waited for as long as anyone keeps this.
 inline void managed_instance::kill_child() {
     stop_method_ = stop_method::force;
@@ -232,35 +187,6 @@ inline void managed_instance::kill_child() {
         ended = child_.wait(deadline_after(kill_timeout));
     }
     over(ended);
-}
-
-inline instance_event managed_instance::kind_of_end(const result<child_exit>& ended) const {
-    if (stop_method_ == stop_method::force) return instance_event::forced;
-    if (!ended) return instance_event::crashed;
-    if (ended->ok()) return instance_event::completed;
-    const bool by_ours = ended->signal == SIGTERM || ended->signal == SIGKILL || ended->code == 128 + SIGTERM;
-    return stop_method_ == stop_method::signal && by_ours ? instance_event::forced : instance_event::crashed;
-}
-
-inline void managed_instance::over(const result<child_exit>& ended) {
-    const child_exit how = ended.value_or(child_exit());
-    const bool unasked = stop_method_ == stop_method::none;
-    const instance_event what = kind_of_end(ended);
-    std::string message = ended ? how.describe() : ended.error().text;
-    if (unasked && ended && how.ok()) message = "exited by itself with status 0";
-    update([&](process_info& now) {
-        now.exit = how;
-        now.killed = !unasked && how.signal == SIGKILL;
-        if (!unasked) now.shutdown_took = took_since(asked_at_);
-    });
-    const instance_state next = next_state(state(), what);
-    if (next == instance_state::complete) {
-        change(what, log_level::info, "process complete", message);
-    } else if (next == instance_state::forced) {
-        change(what, log_level::warn, "process forced", message);
-    } else {
-        change(what, log_level::error, "process crashed", message);
-    }
 }
 
 // Address space that must be left during a start: one that takes the last leaves none for those that run. Not of the heap,

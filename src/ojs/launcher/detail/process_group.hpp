@@ -369,8 +369,18 @@ class process_group : public ref_counted {
 
     void advance(time_point now, todo& left);
     void find_faults(time_point now, todo& left);
-    void note_fault(const member& of, const char* why);
-    bool all_replaced() const;
+    static const char* reason_of(const member& failed) noexcept {
+        return failed.was_ready ? "did not stay ready" : "failed before it was ready";
+    }
+    // It counts where it is of a process that the rollout has started, and still needs.
+    void note_fault(const member& of, const char* why) {
+        if (of.fresh && replacing() && of.generation == wanted_generation()) rollout_->fail(of.id, why);
+    }
+    bool all_replaced() const {
+        const int proven = count([](const member& each) { return each.fresh && each.proven; });
+        return goes_forward() && rollout_->canaries == rollout::canary_step::passed && proven == wanted() &&
+               proven == count_all();
+    }
     bool is_complete(time_point now) const;
     void conclude(replacement_end result);
     void finish(todo& left);

@@ -58,9 +58,6 @@ class routing : public ref_counted {
         }
         if (told_ >= wanted) return;
         held.unlock();
-        log_late();
-    }
-    void log_late() const {
         log_.write(log_level::warn, "a hook of the routing takes long, processes are shut down without it");
     }
 
