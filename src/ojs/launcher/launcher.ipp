@@ -290,7 +290,7 @@ class launcher_body : public ref_counted {
             each->stop_starting();
             each->leave(each->running(), order);
         }
-        context_->routing->await_told(deadline_after(std::chrono::seconds(1)));
+        context_->routing->await_calls(deadline_after(std::chrono::seconds(1)));
         for (const ref<process_group>& each : groups_) each->ask_to_end(each->running());
         draining_ = true;
     }

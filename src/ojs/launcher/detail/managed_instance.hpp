@@ -62,7 +62,7 @@ inline instance_state next_state(instance_state now, instance_event what) noexce
     return next == same ? now : next;
 }
 
-inline constexpr std::chrono::milliseconds kill_timeout{5000};  // a SIGKILL that takes longer is told
+inline constexpr std::chrono::milliseconds kill_timeout{5000};  // a SIGKILL that takes longer is logged
 inline constexpr int memory_retry_ms = 100;     // ms, until what found no memory is tried again
 inline constexpr unsigned logged_failure = 10;  // of questions in a row, each so many-th
 
@@ -351,13 +351,13 @@ class managed_instance final : public instance {
                                                               : instance_event::crashed;
     }
     void over(const result<child_exit>& ended) {
-        const child_exit how = ended.value_or(child_exit());
+        const child_exit status = ended.value_or(child_exit());
         const bool unasked = stop_method_ == stop_method::none;
-        std::string message = ended ? how.describe() : ended.error().text;
-        if (unasked && ended && how.ok()) message = "exited by itself with status 0";
+        std::string message = ended ? status.describe() : ended.error().text;
+        if (unasked && ended && status.ok()) message = "exited by itself with status 0";
         update([&](process_info& now) {
-            now.exit = how;
-            now.killed = !unasked && how.signal == SIGKILL;
+            now.exit = status;
+            now.killed = !unasked && status.signal == SIGKILL;
             if (!unasked) now.shutdown_took = took_since(asked_at_);
         });
         change(kind_of_end(ended), message);

@@ -18,20 +18,20 @@ inline result<void> managed_instance::start() {
     if (!waker) return waker.error();
     interrupt_ = std::move(*waker);
     if (spec_.options.participates || !spec_.options.ready_url.empty()) {
-        http_client_options how;
-        how.limits.head = 8 * 1024;
-        how.limits.body = rpc_body_limit;
-        how.max_idle_connections = 2;  // our own thread, and an operator's question
+        http_client_options options;
+        options.limits.head = 8 * 1024;
+        options.limits.body = rpc_body_limit;
+        options.max_idle_connections = 2;  // our own thread, and an operator's question
         client_ = http_client::create(spec_.options.participates ? url_of(spec_.address) : ready_.url,
-                                      std::move(how));
+                                      std::move(options));
         if (!client_) return client_.error();
     }
     started_ = info_.started = info_.changed = steady_clock::now();
     const std::string name = cat({"ojs-", spec_.id});
-    thread_options how;
-    how.stack_size = 256 * 1024;
-    how.name = name.c_str();
-    result<thread> started = thread::start([this] { work(); }, how);
+    thread_options named;
+    named.stack_size = 256 * 1024;
+    named.name = name.c_str();
+    result<thread> started = thread::start([this] { work(); }, named);
     if (!started) return started.error();
     thread_ = std::move(*started);
     return {};

@@ -186,7 +186,7 @@ class process_group : public ref_counted {
     // Takes them off the routing, and asks them to end. Their places stay empty until the group is replaced as a whole.
     void drain(const members& all, const shutdown_order& order) {
         leave(all, order);
-        context_->routing->await_told(deadline_after(max_hook_time));
+        context_->routing->await_calls(deadline_after(max_hook_time));
         ask_to_end(all);
     }
     // The two halves of it, so that many groups wait for the hooks together.
@@ -229,7 +229,7 @@ class process_group : public ref_counted {
             all = members_;
             mark_leaving(all, order);
         }
-        context_->routing->await_told(deadline_after(max_hook_time));
+        context_->routing->await_calls(deadline_after(max_hook_time));
         ask_to_end(all);
         return {};
     }

@@ -83,7 +83,7 @@ inline void process_group::on_process_changed(const ref<member>& of, const proce
         if (!find_running(of->id)) return;
         process_info next = now;
         context_->events->tell(now, of->info.state);
-        metrics_.told(of->info, now, of->was_ready);
+        metrics_.on_process_changed(of->info, now, of->was_ready);
         if (of->info.state == instance_state::spawning && now.state != instance_state::spawning) --starting_;
         const bool fails = now.state == instance_state::unhealthy || now.state == instance_state::crashed;
         if (fails && !of->was_ready && !of->leaving) note_failed(*of);
@@ -278,7 +278,7 @@ inline void process_group::pick_asked(time_point now, todo& left) {
             each->gone_by = now + each->stop_time;
         }
         if (each->asked || each->forced || !each->process) continue;
-        if (context_->routing->was_told(each->unrouted) || now >= each->ask_by) left.ask.push_back(each);
+        if (context_->routing->was_called(each->unrouted) || now >= each->ask_by) left.ask.push_back(each);
     }
 }
 
