@@ -76,9 +76,9 @@ int main(int argc, char** argv) {
     if (!sigint_or_term) return ojs::report_usage(sigint_or_term.error());
 
     ojs::worker_options options;
-    options.shutdown_grace_period = ojs::no_limit;  // Stop() never cancels
-    options.cancel_wait = *stage;                   // StopAndCancel() waits so long for jobs to return
-    options.stop_timeout = *stage + 5s;
+    options.times.shutdown_grace_period = ojs::no_limit;  // Stop() never cancels
+    options.times.cancel_wait = *stage;                   // StopAndCancel() waits so long for jobs to return
+    options.times.stop_timeout = *stage + 5s;
     options.log.level = ojs::log_level::error;
     ojs::memory_transport queue;
     queue.push(type);

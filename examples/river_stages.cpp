@@ -95,8 +95,8 @@ int main(int argc, char** argv) {
     ojs::worker_options options;
     options.url = "memory:";
     options.use(ojs::dialect::river());
-    options.shutdown_grace_period = options.cancel_wait = *stage;
-    options.stop_timeout = *stage + 5s;
+    options.times.shutdown_grace_period = options.times.cancel_wait = *stage;
+    options.times.stop_timeout = *stage + 5s;
     options.log.level = ojs::log_level::error;
     options.on_transition = tell_stage;
     options.on_stuck_job = tell_stuck;

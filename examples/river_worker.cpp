@@ -59,12 +59,12 @@ void add_handlers(ojs::worker& worker, ojs::river_transport& river) {
 ojs::result<ojs::worker_options> read_options() {
     ojs::result<ojs::worker_options> options = ojs::worker_options::from_environment();
     if (!options) return options;
-    const milliseconds grace = options->shutdown_grace_period;
+    const milliseconds grace = options->times.shutdown_grace_period;
     const bool grace_is_set = !variable("OJS_SHUTDOWN_GRACE_PERIOD").empty() ||
                               !variable("OJS_GRACE_PERIOD").empty() ||
                               !variable("OJS_SHUTDOWN_TIMEOUT").empty();
     options->use(ojs::dialect::river());
-    if (grace_is_set) options->shutdown_grace_period = grace;
+    if (grace_is_set) options->times.shutdown_grace_period = grace;
     return options;
 }
 

@@ -68,10 +68,10 @@ ojs::outcome discard(ojs::job_context&) {
 int main() {
     auto options = ojs::worker_options::from_environment();
     if (!options) return ojs::report_usage(options.error());
-    const std::chrono::milliseconds grace = options->shutdown_grace_period;
+    const std::chrono::milliseconds grace = options->times.shutdown_grace_period;
     options->use(ojs::dialect::river());
     options->parts.add(ojs::operating());
-    if (!variable("OJS_SHUTDOWN_GRACE_PERIOD").empty()) options->shutdown_grace_period = grace;
+    if (!variable("OJS_SHUTDOWN_GRACE_PERIOD").empty()) options->times.shutdown_grace_period = grace;
     ojs::river_options of_river;
     of_river.on_notice = [](const std::string& text) { std::fprintf(stderr, "notice: %s\n", text.c_str()); };
     const auto river = ojs::river_transport::create(variable("DATABASE_URL"), std::move(of_river));

@@ -234,7 +234,7 @@ texts proto_of(const std::string& service, const texts& rest, const rpc_method (
 }
 
 void check_proto(const std::string& name, const texts& table) {
-    const std::string path = "examples/launcher/proto/" + name;
+    const std::string path = "examples/proto/" + name;
     REQUIRE_MESSAGE(std::filesystem::exists(path), "begin the tests in the root of the tree");
     const texts file = without_comments(test::read_file(path));
     for (std::size_t i = 0; i < file.size() && i < table.size(); ++i) CHECK(file[i] == table[i]);

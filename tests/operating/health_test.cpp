@@ -667,8 +667,8 @@ TEST_CASE("drain: callers that have gone keep no place until their timeout") {
 
 TEST_CASE("drain: the end of the worker releases who waits, drained or not") {
     worker_options options = controlled();
-    options.shutdown_grace_period = 0ms;
-    options.stop_timeout = 400ms;
+    options.times.shutdown_grace_period = 0ms;
+    options.times.stop_timeout = 400ms;
     busy tested(options, nullptr, [](busy& me) {
         me.wire.on.fail = [let_go = me.let_go](const fail_request&,
                                                time_point) -> recorder::transport::settling {

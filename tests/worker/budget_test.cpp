@@ -6,12 +6,11 @@
 #include "text.hpp"
 
 using namespace std::chrono_literals;
-using ojs::check_budget;
 using ojs::dialect;
 using ojs::finding;
-using ojs::grace_period_for;
 using ojs::severity;
 using ojs::worker_options;
+using ojs::detail::check_budget;
 using std::chrono::milliseconds;
 using test::holds;
 
@@ -20,10 +19,10 @@ namespace {
 ojs::worker_options with(milliseconds grace, milliseconds container, milliseconds prestop = 0ms,
                          milliseconds stop = 5s) {
     ojs::worker_options out;
-    out.shutdown_grace_period = grace;
+    out.times.shutdown_grace_period = grace;
     out.container_grace_period = container;
     out.prestop_delay = prestop;
-    out.stop_timeout = stop;
+    out.times.stop_timeout = stop;
     return out;
 }
 
@@ -96,7 +95,7 @@ TEST_CASE("budget: where nobody said what is granted, the platform's own time co
         CHECK(fits[0].severity == severity::info);
         CHECK(fits[0].what ==
               "the grace period of " + ojs::format_duration(each.fits) + " fits into the " + each.granted);
-        options.shutdown_grace_period += 1s;
+        options.times.shutdown_grace_period += 1s;
         const std::vector<finding> longer = check_budget(options, 0s, info);
         REQUIRE(longer.size() == 1);
         CHECK(longer[0].id == "budget-unknown");
@@ -123,9 +122,9 @@ TEST_CASE("budget: where nobody said what is granted, the platform's own time co
 
 TEST_CASE("budget: a wait for cancelled handlers that stop_timeout cannot hold") {
     worker_options options = with(30s, 0s);
-    options.cancel_wait = 2250ms;  // half of what the last heartbeat leaves of 5 s
+    options.times.cancel_wait = 2250ms;  // half of what the last heartbeat leaves of 5 s
     CHECK(check_budget(options).empty());
-    options.cancel_wait = 2251ms;
+    options.times.cancel_wait = 2251ms;
     const std::vector<finding> cut = check_budget(options);
     REQUIRE(cut.size() == 1);
     CHECK(cut[0].id == "cancel-wait-cut");
@@ -133,10 +132,10 @@ TEST_CASE("budget: a wait for cancelled handlers that stop_timeout cannot hold")
     CHECK(holds(cut[0].what, "2s251ms"));
     CHECK(holds(cut[0].what, "2s250ms"));
     CHECK(holds(cut[0].fix, "5s751ms"));
-    options.stop_timeout = 5751ms;
+    options.times.stop_timeout = 5751ms;
     CHECK(check_budget(options).empty());
-    options.cancel_wait = 0ms;
-    options.reclaim_wait = 1h;
+    options.times.cancel_wait = 0ms;
+    options.times.reclaim_wait = 1h;
     CHECK(check_budget(options).size() == 1);
     options.use(dialect::river());
     CHECK(check_budget(options).empty());
@@ -183,7 +182,7 @@ TEST_CASE("budget: exceeded, tight, and the value that works") {
         if (each.shorter == nullptr) continue;
         CHECK(holds(found[0].fix, std::string("to ") + each.shorter + " or less"));
         ojs::worker_options shorter = options;
-        shorter.shutdown_grace_period = *ojs::parse_duration(each.shorter);
+        shorter.times.shutdown_grace_period = *ojs::parse_duration(each.shorter);
         for (const finding& left : check_budget(shorter)) CHECK(left.id == "grace-below-heartbeat");
     }
 }
@@ -194,7 +193,7 @@ TEST_CASE("budget: a grace period no longer than a heartbeat") {
     CHECK(check_budget(options)[0].id == "grace-below-heartbeat");
     CHECK(check_budget(options)[0].severity == severity::warning);
     CHECK(holds(check_budget(options)[0].fix, "15s"));
-    options.shutdown_grace_period = 5001ms;
+    options.times.shutdown_grace_period = 5001ms;
     CHECK(check_budget(options).empty());
 }
 
@@ -204,15 +203,4 @@ TEST_CASE("budget: the largest values do not overflow") {
     CHECK(check_budget(with(1s, most, most))[0].id == "budget-exceeded");
     CHECK(check_budget(with(30s, 40s, milliseconds::min())).empty());
     CHECK(check_budget(with(30s, milliseconds::min())).empty());
-}
-
-TEST_CASE("grace_period_for: the formula of the spec") {
-    CHECK(grace_period_for(60s, 10s) == 80s);
-    CHECK(grace_period_for(60s, 10s, 0s) == 70s);
-    CHECK(grace_period_for(0s, 5s, 1ms) == 5001ms);
-    CHECK(grace_period_for(-5s, 10s, 1s) == 11s);
-    const milliseconds most = milliseconds::max();
-    CHECK(grace_period_for(most, 10s) == most);
-    CHECK(grace_period_for(1s, most, most) == most);
-    CHECK(grace_period_for(milliseconds::min(), milliseconds::min(), milliseconds::min()) == 0s);
 }

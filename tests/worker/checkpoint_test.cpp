@@ -329,7 +329,7 @@ TEST_CASE("checkpoint: one that could not be asked for is logged, and asked for 
 TEST_CASE("checkpoint: a run that is interrupted, and the next one in the memory transport") {
     memory_transport wire;
     worker_options options = recorder::options();
-    options.shutdown_grace_period = 0ms;
+    options.times.shutdown_grace_period = 0ms;
     wire.push("work");
     for (int run = 1; run <= 3; ++run) {
         happening saved;
@@ -407,8 +407,8 @@ TEST_CASE(
     };
     wire.give(make_job("a"));
     worker_options options = recorder::options();
-    options.cancel_wait = 1h;  // at most half of the stop's time
-    options.stop_timeout = 4s;
+    options.times.cancel_wait = 1h;  // at most half of the stop's time
+    options.times.stop_timeout = 4s;
     worker body(options, wire, life);
     body.register_handler("work", [&, returned](job_context& job) {
         look(job);
@@ -496,7 +496,7 @@ TEST_CASE("checkpoint: a save that is not answered holds up neither the FAIL nor
     };
     wire.give(make_job("a"));
     worker_options options = recorder::options();
-    options.stop_timeout = 1s;
+    options.times.stop_timeout = 1s;
     worker body(options, wire, life);
     body.register_handler("work", [&, returned](job_context& job) {
         CHECK(code_of(job.save_checkpoint("1")) == "timed_out");
@@ -525,8 +525,8 @@ TEST_CASE("checkpoint: a save has the time of a request, and in a stop no more t
     happening saved;
     wire.give(make_job("a"));
     worker_options options = recorder::options();
-    options.cancel_wait = 1h;
-    options.stop_timeout = 3s;
+    options.times.cancel_wait = 1h;
+    options.times.stop_timeout = 3s;
     options.request_timeout = 20s;
     worker body(options, wire, life);
     body.register_handler("work", [&](job_context& job) {
@@ -560,7 +560,7 @@ TEST_CASE("checkpoint: one that the backend does not answer holds up no FAIL of 
     };
     wire.give(make_job("a"));
     worker_options options = recorder::options();
-    options.stop_timeout = 60s;
+    options.times.stop_timeout = 60s;
     lifecycle life(0ms);
     worker body(options, wire, life);
     body.register_handler("work", [](job_context& job) { static_cast<void>(job.save_checkpoint("1")); });

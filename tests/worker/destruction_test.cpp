@@ -67,7 +67,7 @@ TEST_CASE("destruction: a log hook at work is waited for") {
     recorder::event hook_returned;
     recorder::event stopping;
     worker_options options = recorder::options();
-    options.stop_timeout = 200ms;
+    options.times.stop_timeout = 200ms;
     options.log.level = log_level::warn;
     options.log.hook = [&](const log_record& record) {
         if (record.message != "heartbeat failed") return;
@@ -123,7 +123,7 @@ TEST_CASE("destruction: on_transition may destroy its worker, which then calls n
     auto wire = std::make_unique<recorder::transport>();
     wire->give(make_job("a"));
     worker_options options = recorder::options();
-    options.stop_timeout = 200ms;
+    options.times.stop_timeout = 200ms;
     options.log.level = log_level::debug;
     options.log.hook = [calls](const log_record&) { calls->note(); };
     options.on_stuck_job = [calls](const stuck_job& job) {
@@ -169,7 +169,7 @@ TEST_CASE("destruction: a thread that does not end holds up neither the stop nor
     };
     recorder::event left;
     worker_options options = recorder::options(1);
-    options.stop_timeout = 200ms;
+    options.times.stop_timeout = 200ms;
     options.log.level = log_level::warn;
     options.log.hook = [&](const log_record& record) {
         const bool told = record.message == "threads have not ended; leaving without them";

@@ -51,8 +51,8 @@ TEST_CASE("duress: handlers that loop, many more than processors, are all report
     }
     ojs::worker_options settings = options(4 * each_kind);
     settings.thread_stack_size = 256 * 1024;
-    settings.shutdown_grace_period = 100ms;
-    settings.stop_timeout = 20s;
+    settings.times.shutdown_grace_period = 100ms;
+    settings.times.stop_timeout = 20s;
     ojs::worker worker(settings, wire);
     const auto counted = [&](void (*loop)(ojs::job_context&)) {
         return [&running, loop](ojs::job_context& job) {
@@ -81,8 +81,8 @@ TEST_CASE("duress: stop() is true when handlers that know of it have returned") 
     const auto go_on = std::make_shared<event>();
     const auto working = std::make_shared<event>();
     ojs::worker_options settings = options();
-    settings.shutdown_grace_period = 50ms;
-    settings.stop_timeout = 20s;
+    settings.times.shutdown_grace_period = 50ms;
+    settings.times.stop_timeout = 20s;
     ojs::worker worker(settings, wire);
     worker.register_handler("work", [=](ojs::job_context& job) {
         working->set();
@@ -111,8 +111,8 @@ TEST_CASE(
     counter running;
     ojs::worker_options settings = options(jobs);
     settings.thread_stack_size = 256 * 1024;
-    settings.shutdown_grace_period = 1h;
-    settings.stop_timeout = 1h;  // one that went on would use it up
+    settings.times.shutdown_grace_period = 1h;
+    settings.times.stop_timeout = 1h;  // one that went on would use it up
     ojs::worker worker(settings, wire);
     worker.register_handler("work", [&](ojs::job_context& job) {
         running.add();
@@ -134,8 +134,8 @@ TEST_CASE("duress: what a slow log takes comes after the reports") {
     std::atomic<int> early{0};
     ojs::worker_options settings = options(jobs);
     settings.thread_stack_size = 256 * 1024;
-    settings.shutdown_grace_period = 50ms;
-    settings.stop_timeout = 20s;
+    settings.times.shutdown_grace_period = 50ms;
+    settings.times.stop_timeout = 20s;
     settings.log.level = ojs::log_level::info;
     settings.log.hook = [&](const ojs::log_record& record) {
         if (record.message == "job interrupted" && !all_reported.wait()) ++early;
@@ -355,8 +355,8 @@ TEST_CASE("duress: a stop leaves the priority of every thread as it is") {
         return ojs::settled::accepted;
     };
     ojs::worker_options settings = options(jobs);
-    settings.cancel_wait = 0ms;
-    settings.shutdown_grace_period = 10ms;
+    settings.times.cancel_wait = 0ms;
+    settings.times.shutdown_grace_period = 10ms;
     settings.on_transition = [&](const ojs::lifecycle_state&) { look(); };
     ojs::worker worker(settings, wire);
     REQUIRE(worker.on_shutdown("look", look));

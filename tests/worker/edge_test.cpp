@@ -49,9 +49,9 @@ TEST_CASE("edge: a cancel_wait longer than the stop still leaves time to report"
     event go;
     event back;
     ojs::worker_options settings = options();
-    settings.shutdown_grace_period = 0ms;
-    settings.cancel_wait = 10s;
-    settings.stop_timeout = 2s;
+    settings.times.shutdown_grace_period = 0ms;
+    settings.times.cancel_wait = 10s;
+    settings.times.stop_timeout = 2s;
     ojs::worker worker(settings, wire);
     worker.register_handler("work", [&](ojs::job_context&) {
         running.set();
@@ -107,7 +107,7 @@ TEST_CASE("edge: a stop on the heels of a quiet still has a grace period that en
         event running;
         std::atomic<bool> quieted{false};
         ojs::worker_options settings = options();
-        settings.shutdown_grace_period = 1ms;
+        settings.times.shutdown_grace_period = 1ms;
         settings.on_transition = [&](const ojs::lifecycle_state& now) {
             if (now.phase == phase::quiet) quieted = true;
         };
@@ -135,7 +135,7 @@ TEST_CASE("edge: jobs that return at the moment the grace period ends are settle
         for (int i = 0; i < slots; ++i) wire.give(make_job("job-" + std::to_string(i)));
         counter running;
         ojs::worker_options settings = options(slots);
-        settings.shutdown_grace_period = 3ms;
+        settings.times.shutdown_grace_period = 3ms;
         ojs::worker worker(settings, wire);
         worker.register_handler("work", [&](ojs::job_context& job) {
             running.add();
@@ -170,8 +170,8 @@ TEST_CASE("edge: a FAIL that hangs outside any handler does not hold up the stop
         return ojs::error{ojs::errc::timed_out, 0, "no answer"};
     };
     ojs::worker_options settings = options();
-    settings.stop_timeout = 4s;  // of which the last heartbeat has its part
-    settings.shutdown_grace_period = 0ms;
+    settings.times.stop_timeout = 4s;  // of which the last heartbeat has its part
+    settings.times.shutdown_grace_period = 0ms;
     ojs::worker worker(settings, wire);
     worker.register_handler("work", [](ojs::job_context&) {});
     REQUIRE(worker.start());
@@ -207,8 +207,8 @@ TEST_CASE("edge: hooks and callbacks that are empty std::functions are none") {
     wire.give(make_job("told"));
     event running;
     ojs::worker_options settings = options();
-    settings.shutdown_grace_period = 0ms;
-    settings.cancel_wait = guard;
+    settings.times.shutdown_grace_period = 0ms;
+    settings.times.cancel_wait = guard;
     settings.stuck_after = 10ms;  // so that there is something to tell
     settings.on_transition = std::function<void(const ojs::lifecycle_state&)>();
     settings.on_stuck_job = std::function<ojs::stuck_action(const ojs::stuck_job&)>();

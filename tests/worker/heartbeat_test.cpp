@@ -96,7 +96,7 @@ TEST_CASE("heartbeat: the last one is sent again when its connection broke") {
 
 TEST_CASE("heartbeat: a registration that hangs does not cost the last beat") {
     worker_options options = recorder::options();
-    options.stop_timeout = 2s;
+    options.times.stop_timeout = 2s;
     recorder::event asked;
     recorder::event let_go;
     struct : recorder::transport {

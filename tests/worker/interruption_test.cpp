@@ -436,7 +436,7 @@ TEST_CASE("stuck: a worker all of whose handlers are stuck drains, and ends with
 TEST_CASE("stuck: a callback that blocks holds up neither other jobs nor the stop") {
     told log;
     worker_options options = for_stuck(2, log);
-    options.stop_timeout = 500ms;
+    options.times.stop_timeout = 500ms;
     const shared_event asked = make_event();
     const shared_event answer = make_event();
     options.on_stuck_job = [=](const stuck_job&) {
@@ -515,7 +515,7 @@ TEST_CASE("termination mode: NORMAL_SHUTDOWN drains, and says what it found and 
     told log;
     worker_options options = recorder::options();
     options.termination_mode_file = file.path;
-    options.shutdown_grace_period = 3550s;
+    options.times.shutdown_grace_period = 3550s;
     log.listen(options);
     const shared_event let_go = make_event();
     busy_worker busy(options, [=](job_context&) { CHECK(let_go->wait()); });
@@ -650,7 +650,7 @@ TEST_CASE("termination mode: a reclaim in the drain, and none where the first si
 
 TEST_CASE("reclaim_wait: handlers may bring their work to an end before the job is handed back") {
     worker_options options = recorder::options();
-    options.reclaim_wait = 4s;
+    options.times.reclaim_wait = 4s;
     busy_worker busy(options, [](job_context& job) {
         until_cancelled(job);
         return outcome::interrupted("the child is gone");
@@ -663,8 +663,8 @@ TEST_CASE("reclaim_wait: handlers may bring their work to an end before the job 
 
 TEST_CASE("cancel_lead: jobs are cancelled inside the grace period, and may still say what they did") {
     worker_options options = recorder::options();
-    options.shutdown_grace_period = 1h;
-    options.cancel_lead = 1h - 5ms;
+    options.times.shutdown_grace_period = 1h;
+    options.times.cancel_lead = 1h - 5ms;
     busy_worker busy(options, [](job_context& job) {
         until_cancelled(job);
         CHECK(job.token().reason() == cancel_reason::grace_period_expired);
@@ -678,19 +678,19 @@ TEST_CASE("cancel_lead: jobs are cancelled inside the grace period, and may stil
 TEST_CASE("river: the preset's stages") {
     worker_options options;
     options.use(dialect::river());
-    CHECK(options.shutdown_grace_period == 10s);
-    CHECK(options.cancel_wait == 10s);
-    CHECK(options.stop_timeout > options.cancel_wait);
+    CHECK(options.times.shutdown_grace_period == 10s);
+    CHECK(options.times.cancel_wait == 10s);
+    CHECK(options.times.stop_timeout > options.times.cancel_wait);
     CHECK(validate(options));
     options.use(dialect::spot_controller());
-    CHECK(options.shutdown_grace_period == 3550s);
-    CHECK(options.cancel_lead == 10s);
-    CHECK(options.cancel_wait == 0s);
+    CHECK(options.times.shutdown_grace_period == 3550s);
+    CHECK(options.times.cancel_lead == 10s);
+    CHECK(options.times.cancel_wait == 0s);
     CHECK(options.termination_mode_file == "/tmp/termination-type");
     CHECK(validate(options));
     options.use(dialect::graceful_shutdown());
-    CHECK(options.shutdown_grace_period == 30s);
-    CHECK(options.cancel_lead == 0s);
+    CHECK(options.times.shutdown_grace_period == 30s);
+    CHECK(options.times.cancel_lead == 0s);
     CHECK(options.termination_mode_file.empty());
 }
 
@@ -698,9 +698,9 @@ namespace {
 
 worker_options river_options() {
     worker_options out = recorder::options();
-    const std::chrono::milliseconds grace = out.shutdown_grace_period;
+    const std::chrono::milliseconds grace = out.times.shutdown_grace_period;
     out.use(dialect::river());
-    out.shutdown_grace_period = grace;
+    out.times.shutdown_grace_period = grace;
     return out;
 }
 
@@ -745,7 +745,7 @@ TEST_CASE("river: a soft stop waits for the job; the second signal cancels it an
 TEST_CASE("river: a job deaf to its cancellation is reported, named, and has an exit status of its own") {
     told log;
     worker_options options = river_options();
-    options.cancel_wait = 10ms;
+    options.times.cancel_wait = 10ms;
     log.listen(options);
     const shared_event let_go = make_event();
     busy_worker busy(options, [=](job_context&) { static_cast<void>(let_go->wait()); });
@@ -765,7 +765,7 @@ TEST_CASE("interruption: jobs whose own time is longer than the grace period are
     recorder::transport wire;
     worker_options options = recorder::options();
     log.listen(options);
-    options.shutdown_grace_period = 30s;
+    options.times.shutdown_grace_period = 30s;
     recorder::counter done;
     worker tested(options, wire);
     for (const char* type : {"long", "longer"})

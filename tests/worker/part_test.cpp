@@ -107,7 +107,7 @@ TEST_CASE("parts: are told of a worker from its start to its end, and asked noth
         CHECK(ids == std::vector<std::string>{"a"});
         CHECK(asked->apply(event::stop_request, {cause_kind::rpc, 0}));
         CHECK(asked->drain_deadline() < time_point::max());
-        CHECK(asked->stop_deadline() - asked->drain_deadline() == asked->options().stop_timeout);
+        CHECK(asked->stop_deadline() - asked->drain_deadline() == asked->options().times.stop_timeout);
         REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
         CHECK(seen->all().front() == "start");
         CHECK(seen->index_of("running") < seen->index_of("draining"));
@@ -215,8 +215,8 @@ TEST_CASE("parts: a thread that a destroyed worker abandoned calls them no more"
     };
     worker_options options = options_with<noted_part>(seen);
     options.request_timeout = 10ms;
-    options.shutdown_grace_period = 0ms;
-    options.stop_timeout = 100ms;
+    options.times.shutdown_grace_period = 0ms;
+    options.times.stop_timeout = 100ms;
     {
         worker tested(options, wire);
         tested.register_handler("work", [](job_context&) {});

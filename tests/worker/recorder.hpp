@@ -233,21 +233,21 @@ inline ojs::worker_options options(std::int64_t concurrency = 1) {
     out.url = "memory:";
     out.concurrency = concurrency;
     out.log.level = ojs::log_level::off;
-    out.shutdown_grace_period = 1h;
+    out.times.shutdown_grace_period = 1h;
     out.poll_interval = 1h;
     out.heartbeat_interval = 1h;
     out.visibility_timeout = 2h;
     out.progress_interval = 1h;
     out.request_timeout = 20s;
-    out.stop_timeout = 5s;
+    out.times.stop_timeout = 5s;
     return out;
 }
 
 // The same, where handlers are cancelled and what they then do matters, however long the machine takes for it.
 inline ojs::worker_options patient(std::int64_t concurrency = 1) {
     ojs::worker_options out = options(concurrency);
-    out.cancel_wait = 50s;
-    out.stop_timeout = 60s;
+    out.times.cancel_wait = 50s;
+    out.times.stop_timeout = 60s;
     return out;
 }
 

@@ -89,7 +89,7 @@ TEST_CASE(
     later.retry_after = 1h;
     wire.refuse("ack", 2, later);
     worker_options options = recorder::options();
-    options.shutdown_grace_period = 8s;
+    options.times.shutdown_grace_period = 8s;
     worker worker(options, wire);
     worker.register_handler("work", [](job_context&) {});
     REQUIRE(worker.start());
@@ -219,9 +219,9 @@ TEST_CASE("settlement: an ACK that is never answered does not hold up the stop")
     };
     wire.give(make_job("a"));
     worker_options options = recorder::options();
-    options.stop_timeout = 2s;  // of which the last heartbeat has its part
+    options.times.stop_timeout = 2s;  // of which the last heartbeat has its part
     options.request_timeout = 20s;
-    options.shutdown_grace_period = 0ms;
+    options.times.shutdown_grace_period = 0ms;
     worker worker(options, wire);
     worker.register_handler("work", [](job_context&) {});
     REQUIRE(worker.start());
@@ -250,7 +250,7 @@ TEST_CASE("settlement: tries in the stop have deadlines that leave room for anot
     };
     wire.give(make_job("a"));
     worker_options options = recorder::options();
-    options.shutdown_grace_period = 0ms;
+    options.times.shutdown_grace_period = 0ms;
     worker worker(options, wire);
     worker.register_handler("work", [&](job_context& job) {
         began.set();
@@ -274,8 +274,8 @@ TEST_CASE("settlement: backend down in the stop: bounded, named, 75") {
         for (int i = 0; i < 5; ++i) wire.give(make_job("j" + std::to_string(i)));
         recorder::counter began;
         worker_options options = recorder::options(5);
-        options.stop_timeout = 200ms;
-        options.shutdown_grace_period = 0ms;
+        options.times.stop_timeout = 200ms;
+        options.times.shutdown_grace_period = 0ms;
         worker worker(options, wire);
         worker.register_handler("work", [&](job_context& job) {
             began.add();
@@ -347,7 +347,7 @@ TEST_CASE("settlement: jobs that end within a millisecond of the deadline are se
         for (int i = 0; i < slots; ++i) wire.give(make_job("j" + std::to_string(i)));
         recorder::counter ready;
         worker_options options = recorder::options(slots);
-        options.shutdown_grace_period = 20ms;
+        options.times.shutdown_grace_period = 20ms;
         worker worker(options, wire);
         worker.register_handler("work", [&](job_context& job) {
             const auto offset = std::chrono::microseconds(20 * ready.add() - 1000);  // -1 ms to 1 ms
@@ -390,8 +390,8 @@ TEST_CASE("settlement: handlers that return before the stop reports their jobs r
         return settled::accepted;
     };
     worker_options options = recorder::options(slots);
-    options.shutdown_grace_period = 0ms;
-    options.stop_timeout = 60s;
+    options.times.shutdown_grace_period = 0ms;
+    options.times.stop_timeout = 60s;
     worker worker(options, wire);
     worker.register_handler("work", [&](job_context&) {
         running.add();

@@ -13,6 +13,7 @@ using namespace std::chrono_literals;
 using ojs::finding;
 using ojs::severity;
 using ojs::worker_options;
+using ojs::detail::startup_findings;
 
 namespace {
 
@@ -80,18 +81,18 @@ TEST_CASE("startup findings: a pod's default grace period, and the probes of a p
     tree.process("self", 1, 0, "worker", "./worker", "worker").process("1", 1, 0, "worker", "./worker");
     const ojs::container_probe where = probe(tree.root(), 1);
     worker_options options = quiet_options();
-    options.shutdown_grace_period = 25s;
+    options.times.shutdown_grace_period = 25s;
     const std::vector<finding> unsaid = startup_findings(options, where);
     REQUIRE(unsaid.size() == 2);
     check_found(unsaid, "budget-kubernetes", severity::info,
                 "25s fits into the 30s that Kubernetes grants unless terminationGracePeriodSeconds");
     check_found(unsaid, "health-kubernetes", severity::info, "no health address");
-    options.shutdown_grace_period = 26s;
+    options.times.shutdown_grace_period = 26s;
     check_found(startup_findings(options, where), "budget-unknown", severity::warning, "grace period of 26s");
-    options.shutdown_grace_period = 25s;
+    options.times.shutdown_grace_period = 25s;
     check_found(startup_findings(options, where, 1s), "budget-unknown", severity::warning, "25s");
     options.prestop_delay = 5s;
-    options.shutdown_grace_period = 20s;
+    options.times.shutdown_grace_period = 20s;
     check_found(startup_findings(options, where), "budget-kubernetes", severity::info,
                 "preStop delay of 5s fit");
     options.container_grace_period = 60s;

@@ -284,7 +284,7 @@ TEST_CASE("stopping: an expired grace period is a warning, and the record of an 
     std::mutex mutex;
     std::vector<log_record> records;
     worker_options options = recorder::options();
-    options.shutdown_grace_period = 10ms;
+    options.times.shutdown_grace_period = 10ms;
     options.log.level = log_level::info;
     options.log.hook = [&](const log_record& record) {
         const std::lock_guard<std::mutex> held(mutex);
@@ -345,7 +345,7 @@ TEST_CASE("stopping: the details of an interrupted job") {
     }
     SUBCASE("the grace period expired") {
         worker_options options = recorder::options();
-        options.shutdown_grace_period = 20ms;
+        options.times.shutdown_grace_period = 20ms;
         busy_worker busy(options, until_cancelled);
         const time_point asked = steady_clock::now();
         REQUIRE(busy.body->stop(recorder::guard));
@@ -465,7 +465,7 @@ TEST_CASE("stopping: what a cancelled handler says, and what it knew") {
 
 TEST_CASE("stopping: within cancel_wait handlers may say what they really did") {
     worker_options options = recorder::options();
-    options.cancel_wait = 4s;
+    options.times.cancel_wait = 4s;
     busy_worker busy(options, [](job_context& job) {
         until_cancelled(job);
         return outcome::done("\"saved\"");
@@ -564,7 +564,7 @@ TEST_CASE("stopping: what a FETCH brings when the threads that report have ended
         wire.give(make_job("late"));
     };
     worker_options options = recorder::options(2);
-    options.stop_timeout = 500ms;
+    options.times.stop_timeout = 500ms;
     options.log.level = log_level::error;
     options.log.hook = [&](const log_record& record) {
         const bool late = record.message == "job could not be reported" && record.fields[0].value == "late";
@@ -735,7 +735,7 @@ TEST_CASE("stopping: a handler that asks for heartbeats all the time does not ho
     }
     SUBCASE("the grace period expired, while it goes on") {
         worker_options options = recorder::options();
-        options.shutdown_grace_period = 10ms;
+        options.times.shutdown_grace_period = 10ms;
         busy_worker busy(options, ask_on);
         REQUIRE(busy.body->stop(recorder::guard));
         REQUIRE(asks->wait_for(asks->count() + 100));
@@ -946,7 +946,7 @@ TEST_CASE("stopping: no resume of an outside lifecycle is lost") {
 
 TEST_CASE("stopping: on the third signal a worker in somebody's process stops trying") {
     worker_options options = recorder::options();
-    options.stop_timeout = 200s;
+    options.times.stop_timeout = 200s;
     busy_worker busy(options, until_cancelled);
     busy.wire.refuse("fail", 1000, {errc::unavailable, 0, "down"});
     busy.signal();
@@ -968,7 +968,7 @@ TEST_CASE("stopping: on the third signal every job that is left is named, howeve
     lifecycle life{0ms};
     std::string named;
     worker_options options = recorder::options(jobs);
-    options.stop_timeout = 200s;
+    options.times.stop_timeout = 200s;
     options.log.level = log_level::error;
     options.log.hook = [&](const log_record& record) {
         if (record.message != "third stop signal: leaving at once") return;
@@ -1006,7 +1006,7 @@ TEST_CASE("stopping: a FETCH that is not answered is told of beside the jobs tha
         CHECK(told.wait());
     };
     worker_options options = recorder::options(2);
-    options.stop_timeout = 500ms;
+    options.times.stop_timeout = 500ms;
     options.log.level = log_level::warn;
     options.log.hook = [&](const log_record& record) {
         if (record.message.find("a FETCH is still unanswered") == 0) told.set();
@@ -1060,7 +1060,7 @@ TEST_CASE("stopping: the third signal ends a stop that waits for a FETCH alone")
         may_answer.wait();
     };
     worker_options options = recorder::options();
-    options.stop_timeout = 200s;
+    options.times.stop_timeout = 200s;
     worker worker(options, wire, life);
     worker.register_handler("work", [](job_context&) {});
     REQUIRE(worker.start());
@@ -1092,7 +1092,7 @@ TEST_CASE("stopping: stop_and_cancel() starts the hard stage at once, whatever i
 
 TEST_CASE("stopping: without a limit the drain ends with its jobs, or when somebody cancels them") {
     worker_options options = recorder::patient();
-    options.shutdown_grace_period = no_limit;
+    options.times.shutdown_grace_period = no_limit;
     CHECK(validate(options));
     busy_worker busy(options, [](job_context& job) {
         while (!job.stop_requested()) std::this_thread::yield();

@@ -150,7 +150,7 @@ TEST_CASE("thread end: in a drain, jobs that wait for a thread get another one")
     wire.give(make_job("a"));
     recorder::event began, may_end;
     worker_options options = recorder::options(1);
-    options.shutdown_grace_period = no_limit;
+    options.times.shutdown_grace_period = no_limit;
     worker worker(options, wire);
     worker.register_handler("work", [&](job_context& job) {
         if (job.id() != "a") return;

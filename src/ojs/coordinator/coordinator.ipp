@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "../server/detail/listen_address.ipp"
+#include "../server/detail/listener.ipp"
 #include "../worker/worker_options.ipp"
 #include "coordinator.hpp"
 #include "detail/coordinator_body.hpp"
@@ -33,10 +33,8 @@ OJS_SHUTDOWN_INLINE result<coordinator_options> coordinator_options::from_enviro
                 detail::cat({each.name, " '", detail::printable(value, 120), "': ", where.error().text})};
         }
     }
-    detail::environment_reader read(lookup);
-    detail::read_log_options(read, out.log);
-    const result<void> read_all = read.done();
-    if (!read_all) return read_all.error();
+    const result<void> read = detail::read_log_options(lookup, out.log);
+    if (!read) return read.error();
     return out;
 }
 

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "../base/detail/array.hpp"
+#include "../base/detail/light.hpp"
 #include "../base/error.hpp"
 #include "messages.hpp"
 

@@ -6,7 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "../server/detail/service_report.ipp"
+#include "../server/service_notifier.ipp"
 #include "detail/admin_answers.ipp"
 
 namespace ojs {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "../net/json_view.hpp"
-#include "../server/detail/listen_address.ipp"
+#include "../server/detail/listener.ipp"
 #include "../worker/worker_options.ipp"
 #include "group_options.ipp"
 #include "launcher_config.hpp"
@@ -259,9 +259,7 @@ inline std::string read_config(std::string_view source, const config_groups& out
 OJS_SHUTDOWN_INLINE result<launcher_options> read_launcher_config(std::string_view json,
                                                                   const environment_lookup& lookup) {
     launcher_options out;
-    detail::environment_reader environment(lookup);
-    detail::read_log_options(environment, out.log);
-    const result<void> read = environment.done();
+    const result<void> read = detail::read_log_options(lookup, out.log);
     if (!read) return read.error();
     const result<void> checked = detail::check_json(json);
     if (!checked) return error{errc::invalid_argument, 0, checked.error().text};

@@ -235,9 +235,9 @@ void write_edited(const ojs::log_record& record) {
 
 void spoil(ojs::worker_options& options) {
     if (breaks("GS-001")) options.dialect.quiet_state = options.dialect.drain_state = "running";
-    if (breaks("GS-003")) options.shutdown_grace_period = milliseconds(100);
-    if (breaks("GS-003-default") && options.shutdown_grace_period == milliseconds(30000))
-        options.shutdown_grace_period = milliseconds(1000);
+    if (breaks("GS-003")) options.times.shutdown_grace_period = milliseconds(100);
+    if (breaks("GS-003-default") && options.times.shutdown_grace_period == milliseconds(30000))
+        options.times.shutdown_grace_period = milliseconds(1000);
     if (breaks("GS-005")) options.dialect.interrupted_error = "handler_error";
     if (breaks("GS-R002")) options.repeat_signal_gap = std::chrono::hours(1);
     if (breaks("TWICE")) options.repeat_signal_gap = milliseconds(0);

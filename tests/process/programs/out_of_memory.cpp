@@ -49,8 +49,8 @@ int stop_worker(long fail_at) {
     options.log.hook = [](const ojs::log_record&) {};
     options.poll_interval = 10ms;
     options.heartbeat_interval = 30ms;
-    options.shutdown_grace_period = 60ms;
-    options.stop_timeout = 5000ms;
+    options.times.shutdown_grace_period = 60ms;
+    options.times.stop_timeout = 5000ms;
     recording transport;
     ojs::worker worker(options, transport);
     std::atomic<int> steps{0};

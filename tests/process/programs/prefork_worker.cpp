@@ -39,7 +39,7 @@ std::string run_worker_in_child(ojs::job_context&) {
     const pid_t child = ::fork();
     if (child == 0) {
         ojs::worker_options options;
-        options.shutdown_grace_period = std::chrono::milliseconds(0);
+        options.times.shutdown_grace_period = std::chrono::milliseconds(0);
         ojs::memory_transport transport;
         transport.push("deaf", "[]");
         ojs::worker own(options, transport);

@@ -186,7 +186,7 @@ int run_two(const ojs::worker_options& options, bool hang) {
     ojs::worker_options patient = options;
     patient.worker_id += "2";
     patient.queues = {"second"};
-    patient.shutdown_grace_period = std::chrono::hours(1);
+    patient.times.shutdown_grace_period = std::chrono::hours(1);
     ojs::worker first(options, lifecycle);
     ojs::worker second(patient, lifecycle);
     register_handlers(first);

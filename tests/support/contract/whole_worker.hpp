@@ -105,8 +105,8 @@ class contract_worker {
         out.visibility_timeout = long_lease;
         out.heartbeat_interval = milliseconds(1000);
         out.request_timeout = guard;
-        out.shutdown_grace_period = guard;
-        out.stop_timeout = guard;
+        out.times.shutdown_grace_period = guard;
+        out.times.stop_timeout = guard;
         out.log.level = ojs::log_level::off;
         return out;
     }

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "../../base/detail/backoff.hpp"
+#include "../../base/detail/clock.ipp"
 #include "../../base/detail/sync.ipp"
 #include "../../server/http_server.hpp"
 #include "../coordinator.hpp"
@@ -53,7 +53,7 @@ constexpr shutdown_state drain_move(drain_event what, shutdown_state now) noexce
     return drain_moves[static_cast<int>(what)][static_cast<int>(now)];
 }
 
-inline constexpr cause rpc_cause{cause_kind::rpc, 0, 0, 0};
+inline constexpr cause rpc_cause{cause_kind::rpc};
 inline constexpr auto push_time = std::chrono::milliseconds(500);  // one try
 inline constexpr int push_tries = 2;
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "../../base/detail/backoff.hpp"
+#include "../../base/detail/clock.ipp"
 #include "../group_options.hpp"
 #include "instance.hpp"
 

@@ -15,6 +15,7 @@
 #include <cstdlib>
 
 #include "../../base/detail/files.ipp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/proc.ipp"
 #include "../../coordinator/detail/coordinator_body.hpp"
 

@@ -185,7 +185,7 @@ class job_intake {
 
     // A job that may be interrupted by any stop, as its own time is longer than the grace period; once a type. [GS 6.2, 7.2]
     void warn_if_too_long(const active_job& job) {
-        const std::chrono::milliseconds grace = worker_.options.shutdown_grace_period;
+        const std::chrono::milliseconds grace = worker_.options.times.shutdown_grace_period;
         if (job.job.timeout <= grace || job.handler->options.long_running) return;
         if (job.handler->told_too_long.exchange(true)) return;
         worker_.log.write(

@@ -2,7 +2,7 @@
 // active_job::take() it.
 #pragma once
 
-#include "../../base/detail/backoff.hpp"
+#include "../../base/detail/clock.ipp"
 #include "../../net/json_view.ipp"
 #include "../detail/worker_context.ipp"
 
@@ -56,7 +56,7 @@ inline verdict interrupted(const worker_context& worker, const active_job& job, 
                            std::string_view message) {
     const lifecycle_state state = worker.life.state();
     const ojs::dialect& dialect = worker.options.dialect;
-    const std::chrono::milliseconds grace = worker.options.shutdown_grace_period;
+    const std::chrono::milliseconds grace = worker.options.times.shutdown_grace_period;
     const bool long_running = job.handler && job.handler->options.long_running;
     verdict out;
     out.failure.code = long_running ? dialect.long_running_error : dialect.interrupted_error;

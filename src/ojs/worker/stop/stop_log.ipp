@@ -1,11 +1,10 @@
 // stop_log: what a worker's log says of its phases, of its stop and of the jobs that hold it up.
 #pragma once
 
-#include "../../base/detail/array.hpp"
 #include "../../base/detail/clock.ipp"
-#include "../../base/detail/proc.ipp"
+#include "../../base/detail/light.hpp"
 #include "../../core/signals.hpp"
-#include "../startup_findings.hpp"
+#include "../detail/startup_findings.hpp"
 #include "stuck_watch.ipp"
 
 namespace ojs::detail {
@@ -20,7 +19,7 @@ class stop_log {
             log_level::info, "worker started",
             {field("pid", worker_.identity.pid), field("queues", join_ids(worker_.identity.queues)),
              field("concurrency", worker_.options.concurrency),
-             field("grace_period", format_duration(worker_.options.shutdown_grace_period))});
+             field("grace_period", format_duration(worker_.options.times.shutdown_grace_period))});
     }
 
     // What will spoil the stop, said while there is time to mend it. [GS 4.3, 6.3]
@@ -53,7 +52,7 @@ class stop_log {
 
     // A stop by signal, in the words of the controller guide. [Spot]
     void grace_period(const cause& why) const {
-        const std::chrono::milliseconds grace = worker_.options.shutdown_grace_period;
+        const std::chrono::milliseconds grace = worker_.options.times.shutdown_grace_period;
         const std::string until =
             grace == no_limit ? "" : cat({" (until ", utc_seconds(wall_clock_ms() + grace.count()), ")"});
         worker_.log.write(log_level::info, cat({"Received ", signal_name(why.signal),
@@ -149,16 +148,12 @@ class stop_log {
     }
 
   private:
-    // The change itself says who sent its signal, unless it is read in the very moment it is made.
     static void add_sender(const cause& why, std::vector<log_field>& fields) {
         const received_signal last = signals::last_received(why.signal);
-        const bool known = why.sender_pid != 0;
-        const pid_t pid = known ? why.sender_pid : last.sender_pid;
         fields.push_back(field("signal", signal_name(why.signal)));
-        fields.push_back(field("sender_pid", pid));
-        fields.push_back(field("sender_uid", known ? why.sender_uid : last.sender_uid));
-        const std::string name = pid == 0 ? std::string() : process_name("", cat({pid}));
-        if (!name.empty()) fields.push_back(field("sender", name));
+        fields.push_back(field("sender_pid", last.sender_pid));
+        fields.push_back(field("sender_uid", last.sender_uid));
+        if (!last.sender_name.empty()) fields.push_back(field("sender", last.sender_name));
     }
 
     static std::string join_ids(const std::vector<std::string>& ids, std::size_t most = 20) {

@@ -1,13 +1,12 @@
 // supervisor: follows the lifecycle and does what each change asks for: quiet, drain, stop.
 #pragma once
 
-#include "../../base/detail/array.hpp"
-#include "../../base/detail/exchange.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../host/termination_mode.hpp"
-#include "../budget.hpp"
-#include "../exit_status.hpp"
+#include "../detail/startup_findings.ipp"
 #include "../heartbeat/heartbeat.ipp"
 #include "../threads/job_pool.ipp"
+#include "../worker_part.ipp"
 #include "shutdown_steps.ipp"
 #include "stop_log.ipp"
 
@@ -162,7 +161,7 @@ class supervisor {
         if (followed_seen_.phase != phase::running) return;
         const received_signal from = signals::last_received(SIGCONT);
         cause why{cause_kind::api};
-        if (from.number != 0) why = {cause_kind::signal, SIGCONT, from.sender_pid, from.sender_uid};
+        if (from.number != 0) why = {cause_kind::signal, SIGCONT};
         worker_.life.apply(event::resume_request, why);
     }
 
@@ -250,7 +249,7 @@ class supervisor {
 
     void drain() {
         const auto over = [this] { return idle() || phase() >= phase::stopping; };
-        const std::chrono::milliseconds lead = worker_.options.cancel_lead;
+        const std::chrono::milliseconds lead = worker_.options.times.cancel_lead;
         if (lead.count() > 0 && !await(worker_.drain_deadline() - lead, over) &&
             pool_->cancel_all(stop_reason()))
             pool_->tell_all_cancelled();
@@ -262,7 +261,7 @@ class supervisor {
     // What is bounded by stop_timeout, from here on.
     void share_out_stop() {
         const time_point now = steady_clock::now();
-        const std::chrono::milliseconds total = worker_.options.stop_timeout;
+        const std::chrono::milliseconds total = worker_.options.times.stop_timeout;
         limit_log_waiting(worker_.life.state().mode == stop_mode::reclaim ? total / 50 : total / 10);
         stop_end_ = now + total;
         worker_.reports.set_saves(now + (total / 20 < saves_share ? total / 20 : saves_share));
@@ -286,7 +285,7 @@ class supervisor {
 
     // Lets a call that ends at its deadline say so.
     std::chrono::milliseconds a_moment() const noexcept {
-        return last_beat_time(worker_.options.stop_timeout) / 4;
+        return last_beat_time(worker_.options.times.stop_timeout) / 4;
     }
     // False: some are not made in their time, which a third stop signal ends early.
     bool await_reports(time_point deadline) {
@@ -311,8 +310,8 @@ class supervisor {
     // For handlers that were cancelled, before they are reported.
     std::chrono::milliseconds time_to_return() const noexcept {
         const cancel_reason why = stop_reason();
-        if (why == cancel_reason::spot_reclaim) return worker_.options.reclaim_wait;
-        const std::chrono::milliseconds set = worker_.options.cancel_wait;
+        if (why == cancel_reason::spot_reclaim) return worker_.options.times.reclaim_wait;
+        const std::chrono::milliseconds set = worker_.options.times.cancel_wait;
         return why == cancel_reason::cancelled && set.count() == 0 ? hard_stop_wait : set;
     }
 
@@ -350,7 +349,7 @@ class supervisor {
     }
     void cut_stop_short() {
         worker_.reports.set(steady_clock::now());
-        const time_point soon = deadline_after(last_beat_time(worker_.options.stop_timeout));
+        const time_point soon = deadline_after(last_beat_time(worker_.options.times.stop_timeout));
         if (soon < stop_end_) stop_end_ = soon;
     }
 
@@ -363,7 +362,7 @@ class supervisor {
         const int status = end_status(all_finished);
         // What parts have under way gets a moment; the stop keeps its time.
         const time_point soon = steady_clock::now() + stuck_wait;
-        worker_.stop_parts(soon < stop_end_ ? soon : stop_end_);
+        stop_worker_parts(worker_, soon < stop_end_ ? soon : stop_end_);
         const bool all_ended = end_threads();
         attempt([&] { log_.ended(status, draining_since_); });
         if (worker_.owns_process)
@@ -378,7 +377,7 @@ class supervisor {
     // The deadline for threads whose work is done: the process itself is to be gone when stop_timeout ends.
     time_point join_deadline() const noexcept {
         const time_point soon = steady_clock::now() + join_wait;
-        const time_point latest = stop_end_ - worker_.options.stop_timeout / 5;
+        const time_point latest = stop_end_ - worker_.options.times.stop_timeout / 5;
         return soon < latest ? latest : soon;
     }
     // False: some do not end; a thread_local destructor or a call to the backend blocks.

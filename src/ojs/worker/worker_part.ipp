@@ -1,0 +1,71 @@
+#pragma once
+
+#include "../base/detail/text.hpp"
+#include "detail/worker_context.ipp"
+#include "worker_part.hpp"
+
+namespace ojs::detail {
+
+// A worker as its parts see it.
+class part_access final : public running_worker {
+  public:
+    explicit part_access(ref<worker_context> context) : context_(std::move(context)), worker_(*context_) {}
+
+    const worker_options& options() const noexcept override { return worker_.options; }
+    const worker_identity& identity() const noexcept override { return worker_.identity; }
+    const std::vector<std::string>& job_types() const noexcept override { return worker_.job_types; }
+    bool owns_process() const noexcept override { return worker_.owns_process; }
+    ojs::phase phase() const noexcept override { return worker_.effective_phase(); }
+    bool connected() const noexcept override { return worker_.has_answered(); }
+    bool drained() const noexcept override { return worker_.drained(); }
+    std::size_t active_jobs() const override { return worker_.jobs.size(); }
+    void visit_active_jobs(const function<void(const job&)>& visit) const override {
+        for (const ref<active_job>& each : worker_.jobs.snapshot()) visit(each->job);
+    }
+    worker_report report() const override { return worker_.tally.report(); }
+    std::uint64_t unreported_jobs() const noexcept override { return worker_.tally.unreported(); }
+    time_point drain_deadline() const noexcept override { return worker_.drain_deadline(); }
+    time_point stop_deadline() const noexcept override { return worker_.stop_deadline(); }
+    bool apply(event request, cause why) override { return worker_.life.apply(request, why); }
+    void wake() override { worker_.supervisor.notify(); }
+    void log(log_record record) const override { worker_.log.write(std::move(record)); }
+
+  private:
+    const ref<worker_context> context_;
+    worker_context& worker_;
+};
+
+inline result<void> start_worker_part(worker_context& worker, const worker_part_factory& factory,
+                                      const running_worker_ref& access) {
+    worker.parts.reserve_one();
+    worker_part* const made = factory.make ? factory.make() : nullptr;
+    if (made == nullptr)
+        return error{errc::invalid_argument, 0, cat({"worker part '", factory.name, "' cannot be made"})};
+    worker.parts.push_back(made);
+    ++worker.running_parts;
+    try {
+        return made->start(access);
+    } catch (...) {
+        pass_on_thread_end();
+        return error{errc::invalid_argument, 0, cat({"worker part '", factory.name, "' threw in start()"})};
+    }
+}
+// While no other thread knows of the parts. At the first error stop_worker_parts() is for the caller.
+inline result<void> start_worker_parts(const ref<worker_context>& worker) {
+    worker->delete_parts();  // of a start that failed
+    const running_worker_ref access(new part_access(worker));
+    result<void> started;
+    for (const worker_part_factory& each : worker->options.parts.factories()) {
+        if (started) started = start_worker_part(*worker, each, access);
+    }
+    return started;
+}
+// In reverse. Idempotent.
+inline void stop_worker_parts(worker_context& worker, time_point deadline) {
+    while (worker.running_parts > 0) {
+        worker_part* const last = worker.parts[--worker.running_parts];
+        worker.guard("a worker part threw in stop()", [&] { last->stop(deadline); });
+    }
+}
+
+}  // namespace ojs::detail
