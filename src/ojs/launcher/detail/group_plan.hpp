@@ -5,7 +5,7 @@
 #include <string>
 
 #include "../../base/detail/clock.ipp"
-#include "../group_options.hpp"
+#include "../launcher_options.hpp"
 #include "instance.hpp"
 
 namespace ojs::detail {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "../../base/log.hpp"
-#include "../process_info.hpp"
+#include "../launcher_options.hpp"
 
 namespace ojs::detail {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "../../base/detail/clock.ipp"
-#include "../group_options.hpp"
+#include "../launcher_options.hpp"
 
 namespace ojs::detail {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../../server/detail/prometheus.ipp"
-#include "../group_options.hpp"
+#include "../launcher_options.hpp"
 
 namespace ojs::detail {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "../../coordinator/detail/rpc.ipp"
-#include "../group_options.ipp"
+#include "../launcher_options.ipp"
 #include "instance.hpp"
 
 namespace ojs::detail {

@@ -2,7 +2,7 @@
 // Replacement Algorithm"]
 #pragma once
 
-#include "../group_options.ipp"
+#include "../launcher_options.ipp"
 #include "group_plan.hpp"
 #include "launcher_metrics.ipp"
 

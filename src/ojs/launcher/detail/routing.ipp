@@ -1,7 +1,7 @@
 // routing: tells the program which processes may be given work, in order and from one thread.
 #pragma once
 
-#include "../group_options.hpp"
+#include "../launcher_options.hpp"
 
 namespace ojs::detail {
 

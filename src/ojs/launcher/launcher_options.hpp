@@ -1,18 +1,95 @@
-// group_options: what a launcher keeps running, and how it replaces it. [RFC-041 "Process Group Configuration"]
+// launcher_options: what a launcher keeps running, how it replaces it, what is known of it, and options from a file. [RFC-041
+// "Process Group Configuration", "Process State Machine"]
+//
+// Plain structs; the states are in admin_messages. Thread-safety: as for any struct.
 #pragma once
+
+#include <sys/types.h>
 
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "../base/error.hpp"
-#include "../base/function.hpp"
 #include "../base/log.hpp"
-#include "process_info.hpp"
+#include "../process/child_process.hpp"
+#include "admin_messages.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
+
+// ---- a process ----
+
+// It has ended.
+constexpr bool is_over(instance_state state) noexcept {
+    return state == instance_state::complete || state == instance_state::forced ||
+           state == instance_state::crashed;
+}
+// It was asked to shut down, or has ended.
+constexpr bool is_stopping(instance_state state) noexcept {
+    return state == instance_state::shutdown_requested || state == instance_state::draining || is_over(state);
+}
+
+// Times of 0 are those of the options, and longer ones are cut to them.
+struct shutdown_order {
+    std::string reason;  // for the log, and told to the process
+    std::chrono::milliseconds grace{0};
+    std::chrono::milliseconds max{0};
+};
+
+// The protocol's defaults. [WIRE 4]
+struct shutdown_timeouts {
+    std::chrono::milliseconds grace_period{3000};   // from the request on, until more time must be asked for
+    std::chrono::milliseconds max_duration{10000};  // from the request on, all of it for the drain
+    std::chrono::milliseconds report_time{0};  // from max_duration to SIGTERM, to report what was cut short
+    std::chrono::milliseconds poll_interval{500};  // between two questions for its status
+    std::chrono::milliseconds kill_delay{2000};    // from SIGTERM to SIGKILL
+    // SIGTERM after the grace period already, where no more time was asked for, and after that time where it was.
+    bool force_without_request = false;
+};
+
+struct process_options {
+#ifdef __linux__
+    process_options() {
+        child.death_signal = SIGTERM;
+    }  // it drains as well where the launcher was killed
+#endif
+    child_options child;  // command, environment, streams, limits, ...
+    // False: it does not speak the protocol, so it is ready once it runs, and is ended by signals. [RFC-041 goal 8]
+    bool participates = true;
+    // For one that does not: http://HOST[:PORT][/TARGET] or unix:/PATH[:/TARGET], in which {id} is its id. It is ready once a GET
+    // is answered with 200, and unhealthy after `unhealthy_after` other answers, or none, in a row. Empty: ready once it runs.
+    std::string ready_url;
+    std::chrono::milliseconds rpc_timeout{1000};         // of one request to it; what that began may go on
+    std::chrono::milliseconds readiness_timeout{30000};  // from its start until it must have been ready
+    std::chrono::milliseconds readiness_interval{500};   // between two looks until then
+    std::chrono::milliseconds health_interval{5000};     // and afterwards; 0: not looked at any more
+    int unhealthy_after = 3;                             // failed looks in a row, once it was ready
+    shutdown_timeouts shutdown;
+};
+
+// A copy of the moment.
+struct process_info {
+    std::string id;
+    std::string group;
+    instance_state state = instance_state::spawning;
+    bool routable = false;  // is ready, and said so when it was last asked
+    pid_t pid = 0;
+    std::string address;           // of its coordinator; empty where it has none
+    std::string message;           // the last thing it said, or why it is as it is
+    readiness_response readiness;  // its last answers
+    shutdown_status shutdown;
+    child_exit exit;                             // once it is over
+    bool killed = false;                         // SIGKILL was needed
+    std::chrono::milliseconds startup{0};        // from its start to ready; 0: not yet
+    std::chrono::milliseconds shutdown_took{0};  // from the request to its end; 0: not yet
+    time_point started{};
+    time_point changed{};          // of the state
+    std::uint64_t generation = 0;  // of its group's configuration
+};
+
+// ---- a group of them ----
 
 // What becomes of a process that ended though nobody asked it to. Apart from that stands the rolling replacement, during
 // which nothing is restarted. [RFC-041, open question 4]
@@ -134,6 +211,34 @@ struct launcher_options {
 
 // errc::invalid_argument, with the field by its name, for a group that cannot be meant. Thread-safe.
 result<void> check_group(const group_options& group);
+
+// ---- from a file ----
+
+// The RFC's launcher-config.yaml as JSON (`yq -o json` writes it), with the same keys and some of ours:
+//
+//     {"admin": "unix:/run/kv/admin.sock", "socket_folder": "/run/kv",
+//      "state_file": "/run/kv.state", "end_left_behind": true, "left_behind_grace": "10s",
+//      "process_groups": [{
+//        "name": "keyvalue-runner", "command": ["kv", "--port", "0"], "environment": {"LEVEL": "2"},
+//        "working_directory": "/", "id_prefix": "kv", "participates": true, "rpc_timeout": "1s",
+//        "desired_instances": 2, "min_healthy_instances": 1, "max_surge": 1, "health_check_timeout": "30s",
+//        "min_ready_time": "5s", "health_interval": "5s", "unhealthy_after": 3,
+//        "shutdown": {"grace_period": "3s", "max_duration": "10s", "report_time": "0s", "poll_interval": "500ms",
+//                     "kill_delay": "2s", "force_without_request": false},
+//        "restart_policy": "on-failure",
+//        "restart": {"first_pause": "1s", "last_pause": "30s", "stable": "1m", "limit": 5},
+//        "retry_policy": "backoff",
+//        "retry": {"first_pause": "1s", "last_pause": "30s", "limit": 3}}]}
+//
+// retry_policy is of a replacement: manual, immediate or backoff. `admin` is admin_address. With "participates": false there
+// may be a ready_url, "http://127.0.0.1:8080/ready".
+//
+// All but the name and the command of each group may be left out. Durations as parse_duration() reads them, or whole
+// numbers of seconds. errc::invalid_argument, with the way to it ("process_groups[0].max_surge"): an unknown key, one that is there
+// twice, a value of another type or that cannot be meant, and what contradicts something else. `log` is that of
+// OJS_LOG_LEVEL and OJS_LOG_FORMAT, for which the same holds. Thread-safe, as far as `lookup` is.
+result<launcher_options> read_launcher_config(std::string_view json,
+                                              const environment_lookup& lookup = nullptr);
 
 }  // namespace v0_1_0
 }  // namespace ojs
