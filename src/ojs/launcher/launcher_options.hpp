@@ -1,5 +1,4 @@
-// launcher_options: what a launcher keeps running, how it replaces it, what is known of it, and options from a file. [RFC-041
-// "Process Group Configuration", "Process State Machine"]
+// launcher_options: what a launcher runs, how it replaces it, and what is known of it. [RFC-041]
 //
 // Plain structs; the states are in admin_messages. Thread-safety: as for any struct.
 #pragma once
