@@ -29,8 +29,8 @@ inline pid_t peer_process(int socket) noexcept {
 #endif
 }
 
-// The notifying methods of ProcessLifecycleInterface; the others are a child's. Only the folder's owner reaches them, and
-// what they say is but a reason to ask: of a process group's own processes where the system tells who they are.
+// The notifying methods of ProcessLifecycleInterface; the others are a child's. A notification only makes us
+// poll the process, and only its own process group may send it, where the system tells who that is.
 template <class Ack>
 result<Ack> notify_group(const process_groups& groups, pid_t from, const std::string& id) {
     for (const ref<process_group>& each : groups) {

@@ -1,5 +1,4 @@
-// group_plan: what a group needs next, as pure functions of its processes: whether one that ended is started again, and how many
-// start or end. Restarts and rollouts follow the same plan.
+// group_plan: pure functions that say which processes of a group start and end next.
 #pragma once
 
 #include <string>

@@ -76,7 +76,7 @@ inline time_point earlier(time_point one, time_point other) noexcept {
     return one < other ? one : other;
 }
 
-// One thread watches the child, asks its coordinator, and alone takes its status. Other threads post commands.
+// Its thread watches the child, asks its coordinator and takes its status. Others post commands.
 class managed_instance final : public instance {
   public:
     managed_instance(const instance_spec& spec, instance_changed changed, const logger& log)

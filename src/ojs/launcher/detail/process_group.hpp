@@ -1,4 +1,4 @@
-// process_group: keeps a number of processes of one kind running, and replaces them. What changes them goes through here.
+// process_group: keeps a number of processes of one kind running, and replaces them.
 #pragma once
 
 #include <signal.h>
@@ -34,8 +34,8 @@ inline void add_newest(const ref<instance>& running, process_info& known) {
     known.shutdown = std::move(now.shutdown);
 }
 
-// Its own mutex is held for no call to a process, a hook or the log. What a process says comes by on_process_changed(). What
-// becomes of it is decided by reconcile() alone, from plan_group(), in the supervisor's thread and by the time it is given.
+// Its mutex is held for no call to a process, a hook or the log. Only reconcile() decides, in the supervisor's
+// thread, from plan_group() and the time it is given; on_process_changed() notes what a process says.
 class process_group : public ref_counted {
   public:
     process_group(group_options options, ref<launcher_context> context)
@@ -48,7 +48,7 @@ class process_group : public ref_counted {
 
     // ---- for the supervisor ----
 
-    // Starts and ends what the plan says, and takes the rollout a step further. Returns when it is to be called again.
+    // Starts and ends what the plan says, and advances the rollout. Returns when it is due again.
     time_point reconcile(time_point now) {
         forget_gone();
         group_options options;
@@ -162,7 +162,7 @@ class process_group : public ref_counted {
         }
         return false;
     }
-    // One says something, for which it is asked again. `from`: its process group; 0: unknown. False: it is none of ours.
+    // Polls the process that notified us. `from`: its process group; 0: unknown. False: none of ours.
     bool notified(pid_t from, const std::string& id) {
         lock_guard held(mutex_);
         const ref<member> found = find_running(id);

@@ -393,7 +393,7 @@ inline void process_group::finish(todo& left) {
     touch();
 }
 
-// New ones that are not ready have nothing in flight, and nobody needs them once it is taken back or cancelled.
+// New processes that are not ready have nothing in flight: a rollback or a cancellation ends them at once.
 inline void process_group::drop_unready(todo& left) {
     const rollout& r = *rollout_;
     const bool cancelled = r.at == rollout::stage::ending && r.ending != replacement_end::done;

@@ -1,5 +1,4 @@
-// state_file: what a launcher leaves on disk: the folder of its sockets, and what it runs, so that one that was killed leaves
-// nothing its successor does not know.
+// state_file: what a launcher has on disk: the folder of its sockets, and what it runs, for its successor.
 #pragma once
 
 #include <dirent.h>
@@ -172,14 +171,14 @@ inline void log_entry(const logger& log, log_level level, const char* text, cons
                field("pid", static_cast<long>(which.pid))});
 }
 
-// Thread-safe, once it has begun. Processes come and go in many threads, and each change is on disk before it goes on. Nothing is
-// adopted: a process that is not our child cannot be waited for.
+// Thread-safe, once it has begun. Each change is on disk before it returns. Nothing is adopted: a process that
+// is not our child cannot be waited for.
 class state_file : public ref_counted {
   public:
     state_file(std::string path, logger log) : path_(std::move(path)), log_(std::move(log)) {}
 
-    // Takes a lock that lasts until close(): a second launcher is errc::busy. What is there and cannot be read, or belongs to
-    // another user, is errc::invalid_argument: it may name processes, so it is not written over.
+    // Takes a lock that lasts until close(): a second launcher is errc::busy. errc::invalid_argument: the file
+    // cannot be read, or is another user's. It may name processes, so it is not written over.
     static result<ref<state_file>> open(const std::string& path, logger log = logger()) {
         const ref<state_file> out = make_ref<state_file>(path, std::move(log));
         result<void> opened = out->take_lock();
@@ -210,7 +209,7 @@ class state_file : public ref_counted {
             log_entry(log_, log_level::error, "SIGKILL did not end the process", each);
         return out;
     }
-    // Names those that are left, removes the folders of predecessors, unless somebody may listen there, and writes the file.
+    // Names those that are left, removes folders where none of them may listen, and writes the file.
     result<void> begin() {
         for (const state_entry& each : left_behind_)
             log_entry(log_, log_level::warn, "process left behind by an earlier launcher still runs", each);
