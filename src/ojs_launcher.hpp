@@ -21,11 +21,9 @@ static_assert(false, "ojs_launcher.hpp is version 0.1.0, ojs_shutdown.hpp is ver
 #endif
 // clang-format off
 #include "ojs/launcher/admin_messages.hpp"
-#include "ojs/launcher/process_info.hpp"
+#include "ojs/launcher/launcher_options.hpp"
 #include "ojs/launcher/detail/instance.hpp"
-#include "ojs/launcher/group_options.hpp"
 #include "ojs/launcher/launcher.hpp"
-#include "ojs/launcher/launcher_config.hpp"
 // clang-format on
 #undef OJS_SHUTDOWN_INLINE
 
@@ -49,7 +47,7 @@ static_assert(false, "ojs_launcher.hpp is version 0.1.0, ojs_shutdown.hpp is ver
 // clang-format off
 #include "ojs/launcher/admin_messages.ipp"
 #include "ojs/launcher/detail/state_file.ipp"
-#include "ojs/launcher/group_options.ipp"
+#include "ojs/launcher/launcher_options.ipp"
 #include "ojs/launcher/detail/managed_instance.hpp"
 #include "ojs/launcher/detail/managed_instance.ipp"
 #include "ojs/launcher/detail/routing.ipp"
@@ -60,7 +58,6 @@ static_assert(false, "ojs_launcher.hpp is version 0.1.0, ojs_shutdown.hpp is ver
 #include "ojs/launcher/detail/process_group.hpp"
 #include "ojs/launcher/detail/process_group.ipp"
 #include "ojs/launcher/detail/admin_answers.ipp"
-#include "ojs/launcher/launcher_config.ipp"
 #include "ojs/launcher/launcher.ipp"
 // clang-format on
 

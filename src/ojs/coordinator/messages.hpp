@@ -19,7 +19,7 @@ inline constexpr const char* lifecycle_service = "prism.interfaces.ProcessLifecy
 enum class shutdown_state : std::int32_t {
     running,    // normal operation
     requested,  // has the request, begins to drain
-    draining,   // finishes the work in hand
+    draining,   // finishes the work in flight
     blocked,    // something outside holds it up
     complete,   // clean end
     forced      // killed by the launcher
