@@ -10,7 +10,6 @@
 #include "../jobs/active_job.ipp"
 #include "../jobs/queue_gate.ipp"
 #include "../reports/job_tally.ipp"
-#include "../reports/report_limits.ipp"
 #include "../transport.hpp"
 #include "../worker_options.hpp"
 #include "parts.ipp"
@@ -186,9 +185,8 @@ class worker_context : public ref_counted {
     drain_barrier calls;      // see call()
     drain_barrier callbacks;  // the supervising thread's whole run, log hooks, and see call_back()
     job_table jobs;
-    atomic<std::size_t> held_jobs{0};   // of them, those of unknown types
     atomic<bool> stopped_stuck{false};  // by stuck_action::stop
-    job_tally tally;
+    job_tally tally{jobs};
     report_limits reports;
     cancel_source answered;  // see note_answer()
     part_list parts;         // these four are set once, before any thread starts

@@ -25,17 +25,20 @@ class report_queue {
         settled_one_();
     }
 
-    // Reports all jobs as interrupted, unless their handlers are faster: each is taken in its turn. Allocates nothing if a
-    // thread waits: busy handlers may hold up each malloc().
+    // Reports all jobs as interrupted, unless their handlers are faster: each is taken in its turn. Allocates nothing if
+    // threads wait: busy handlers may hold up each malloc().
     void interrupt_all(cancel_reason why) {
+        worker_.jobs.begin_taking();
+        bool some_wait = false;
         {
             const lock_guard held(mutex_);
             why_ = why;
-            expected_ = 1;
-            interrupt_due_ = true;
-            work_.notify_one();
+            interrupting_ = true;
+            expected_ = 0;
+            some_wait = running_ > busy_;
+            work_.notify_all();
         }
-        start_wanted();
+        if (!some_wait) start_wanted();  // or those do
     }
 
     // Runs the first task before the next report, on another thread. The same holds.
@@ -49,11 +52,10 @@ class report_queue {
         start_wanted();
     }
 
-    // Starts this many threads and allocates what interrupt_all() needs: both are slow while handlers are busy.
+    // Starts this many threads, which is slow while handlers are busy.
     void expect(std::size_t threads) {
         {
             const lock_guard held(mutex_);
-            attempt([this] { room_.reserve(worker_.jobs.size()); });
             expected_ = threads;
         }
         start_wanted();
@@ -73,7 +75,7 @@ class report_queue {
         verdict report;
         settle_end end = settle_end::accepted;
     };
-    static constexpr std::size_t most_threads = 128;
+    static constexpr std::size_t max_threads = 128;
 
     bool keep(entry& added) {
         const lock_guard held(mutex_);
@@ -86,8 +88,9 @@ class report_queue {
     // True if one more thread would have something to do; it counts as started.
     bool wants_thread() {
         const lock_guard held(mutex_);
-        if (running_ - busy_ >= taken_.size() + open_.size() + expected_ + (first_due_ ? 1 : 0) ||
-            running_ >= most_threads)
+        const std::size_t untaken = interrupting_ ? worker_.jobs.size() : 0;  // about
+        if (running_ - busy_ >= taken_.size() + untaken + expected_ + (first_due_ ? 1 : 0) ||
+            running_ >= max_threads)
             return false;
         ++running_;
         return true;
@@ -102,16 +105,16 @@ class report_queue {
     }
 
     void work() {
-        for (int i = 0; i < 2; ++i) start_wanted();
-        lock_guard held(mutex_);
         for (;;) {
+            for (int i = 0; i < 2; ++i) start_wanted();
+            lock_guard held(mutex_);
             ++busy_;
             work_off(held);
             --busy_;
-            if (closed_) break;
+            if (closed_)
+                return static_cast<void>(--running_);  // what a late FETCH brings needs another thread
             work_.wait(held);
         }
-        --running_;  // what a late FETCH brings needs another thread
     }
 
     // Reports all there is, then logs what became of it.
@@ -147,34 +150,18 @@ class report_queue {
             held.unlock();
             return true;
         }
-        if (interrupt_due_) open_all(held);
-        while (!open_.empty()) {
-            next.job = std::move(open_.back());
-            open_.pop_back();
-            if (!next.job->take(settler::stop)) continue;
+        while (interrupting_) {
+            next.job = worker_.jobs.take_next();
+            interrupting_ = bool(next.job);
+            if (!next.job) break;
             held.unlock();
-            if (insist([&] { next.report = last_word(*next.job); })) return true;
+            if (insist([&] { next.report = shutdown_result(*next.job); })) return true;
             held.lock();  // unreported, and logged as such
         }
         return false;
     }
 
-    // Returns with the mutex held, which it releases meanwhile.
-    void open_all(lock_guard& held) {
-        interrupt_due_ = false;
-        array<ref<active_job>> jobs = std::move(room_);
-        held.unlock();
-        insist([&] { worker_.jobs.append_to(jobs); });
-        held.lock();
-        expected_ = 0;
-        open_ = std::move(jobs);
-        work_.notify_all();
-        held.unlock();
-        for (int i = 0; i < 2; ++i) start_wanted();
-        held.lock();
-    }
-
-    verdict last_word(active_job& job) const {
+    verdict shutdown_result(const active_job& job) const {
         if (!job.began()) return handed_back(worker_);
         // A job that took too long before the stop came: that was its fault. One that was cancelled stays so.
         return cut_short(worker_, job, job.cancelled_alone() ? job.cancel.reason() : why_, "");
@@ -187,14 +174,12 @@ class report_queue {
     mutex mutex_;
     condition work_;
     array<entry> taken_;
-    array<ref<active_job>> open_;
-    array<ref<active_job>> room_;  // what open_ will be
     cancel_reason why_ = cancel_reason::none;
     bool first_due_ = false;
-    bool interrupt_due_ = false;  // open_all() is due
-    std::size_t expected_ = 0;    // jobs and tasks yet to come
-    std::size_t running_ = 0;     // threads
-    std::size_t busy_ = 0;        // of them
+    bool interrupting_ = false;  // some jobs are not yet taken
+    std::size_t expected_ = 0;   // jobs and tasks yet to come
+    std::size_t running_ = 0;    // threads
+    std::size_t busy_ = 0;       // of them
     bool closed_ = false;
 };
 

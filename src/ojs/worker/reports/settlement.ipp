@@ -1,5 +1,4 @@
-// settle: tells the backend what became of a job, until it answers. Who may report a job is the first to
-// active_job::take() it.
+// settle: tells the backend what became of a job, until it answers. Only the thread that could active_job::take() it does.
 #pragma once
 
 #include "../../base/detail/backoff.hpp"
@@ -130,6 +129,13 @@ inline verdict judge(const worker_context& worker, const active_job& job, const 
     return completed(as_result_json(worker, job, said.text()));
 }
 
+// What an exception means: throwing is also a way to return on cancellation.
+inline verdict judge_exception(const worker_context& worker, const active_job& job, std::string message) {
+    const cancel_token token = job.cancel.token();
+    if (token.seen()) return cut_short(worker, job, token.reason(), message);
+    return failed({"handler_error", std::move(message), true, "{}"});
+}
+
 enum class settle_end { accepted, gone, lease_lost, rejected, out_of_time };
 
 // When one try must end: in a stop, half of what is left, so that a lost answer leaves time for another try.
@@ -147,10 +153,8 @@ inline time_point try_deadline(const worker_context& worker) {
 inline result<settled> send_verdict(worker_context& worker, const active_job& job, const verdict& report) {
     const time_point deadline = try_deadline(worker);
     return worker.call([&](ojs::transport& transport) {
-        return report.ack ? transport.ack({job.job.id, report.result_json}, deadline)
-                          : transport.fail({job.job.id, report.failure, report.requeue, report.checkpoint,
-                                            job.job.id_json},
-                                           deadline);
+        if (report.ack) return transport.ack({job.job.id, report.result_json}, deadline);
+        return transport.fail({job.job.id, report.failure, report.requeue, report.checkpoint}, deadline);
     });
 }
 
@@ -241,18 +245,16 @@ inline void note_settled(worker_context& worker, const active_job& job, const ve
 
 // Names a job nobody could be told about, once.
 inline void mark_unreported(worker_context& worker, active_job& job) {
-    if (!job.known_unreported.exchange(true)) worker.tally.name_unreported(job.job.id);
+    if (job.word.add(job_word::unreported)) worker.tally.name_unreported(job.job.id);
 }
 
 // Reports a job this caller has taken, counts it, and lets it go. The log comes after: nobody waits for its reader.
 inline settle_end conclude(worker_context& worker, active_job& job, verdict& report) {
     const time_point soon = try_deadline(worker);
     const time_point stop_bound = worker.reports.saves();
-    job.saved.close(soon < stop_bound ? soon : stop_bound);
-    if (!report.ack) insist([&] { report.checkpoint = job.saved.kept(); });
-    settle_end end = report_until_answered(worker, job, report);
-    // Claimed a moment ago: a backend that does not know such an id has not understood it.
-    if (end == settle_end::gone && !job.job.id_json.empty()) end = settle_end::rejected;
+    job.await_turn(soon < stop_bound ? soon : stop_bound);
+    if (!report.ack) insist([&] { report.checkpoint = job.kept_checkpoint(); });
+    const settle_end end = report_until_answered(worker, job, report);
     if (end == settle_end::accepted) {
         worker.tally.note(report.end);
         note_settled(worker, job, report);
@@ -261,7 +263,7 @@ inline settle_end conclude(worker_context& worker, active_job& job, verdict& rep
     } else {
         mark_unreported(worker, job);
     }
-    worker.jobs.remove(job);
+    worker.jobs.end_report(job);
     worker.leave(job.ticket);
     return end;
 }

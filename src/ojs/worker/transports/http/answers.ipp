@@ -66,21 +66,15 @@ inline error status_error(std::string_view route, const http_response& answer, q
             answer.status, retry_after(answer)};
 }
 
-// What is wrong with the id; empty: nothing. Of a number, `id_json` gets the digits, and `id` a name.
-inline std::string id_fault(std::string_view source, job& out) {
-    if (is_utf8(out.id) && !out.id.empty()) return {};
-    out.id.clear();
-    if (source.empty()) return "the job has no id";
-    if (source == "\"\"") return "the id is empty";
-    if (!is_json_number(source)) return cat({"the id is not a string in UTF-8: ", printable(source)});
-    out.id = out.id_json = std::string(source);
-    return "the id is a number";
-}
-
+// A job whose id is not usable has none: nobody can be told about it.
 inline job read_claimed_job(std::string_view source) {
     job out = read_job(source);
-    const std::string fault = id_fault(raw_member(source, "id"), out);
-    if (!fault.empty()) out.malformed = fault;
+    if (is_utf8(out.id) && !out.id.empty()) return out;
+    const std::string_view id = raw_member(source, "id");
+    out.id.clear();
+    out.malformed = id.empty()     ? "the job has no id"
+                    : id == "\"\"" ? "the id is empty"
+                                   : cat({"the id is not a string in UTF-8: ", printable(id)});
     return out;
 }
 
