@@ -161,7 +161,6 @@ struct claimed_job {
     void report() {
         ++uses;
         ++settlements;
-        word.add(job_word::unreported);
         --uses;
         if (word.end_report()) remove();
     }
@@ -213,20 +212,19 @@ struct save_and_report {
     using job_word = ojs::detail::job_word;
     job_word word;
     int saving = 0;
+    bool reported = false;
     bool wrong = false;
 
     void save() {
         if (!word.add(job_word::in_turn, job_word::taken)) return;
-        wrong = wrong || ++saving > 1;
-        const bool reported = word.has(job_word::reported);
-        wrong = wrong || reported;
-        --saving;
+        wrong = wrong || ++saving > 1 || reported;
         word.remove(job_word::in_turn);
+        --saving;
     }
     void report() {
         if (!word.take() || word.has(job_word::in_turn)) return;  // or it waits
         wrong = wrong || saving > 0;
-        word.end_report();
+        reported = true;
     }
     bodies threads() {
         return {[this] { save(); }, [this] { save(); }, [this] { report(); }};
@@ -239,6 +237,7 @@ struct pinned_thread {
     using job_word = ojs::detail::job_word;
     job_word word;
     bool has_thread = false;
+    bool in_use = false;
     bool wrong = false;
 
     void handle() {
@@ -247,16 +246,17 @@ struct pinned_thread {
         word.add(job_word::returned);
         while (word.has(job_word::pinned)) ojs::sched_yield();
         has_thread = false;
+        wrong = wrong || in_use;
     }
     void use() {
         if (!word.in_handler() || !word.add(job_word::pinned, job_word::returned)) return;
+        in_use = true;
         wrong = wrong || !has_thread;
-        const bool still = word.has(job_word::pinned);
-        wrong = wrong || !has_thread || !still;
         word.remove(job_word::pinned);
+        in_use = false;
     }
     bodies threads() {
-        return {[this] { handle(); }, [this] { use(); }, [this] { use(); }};
+        return {[this] { handle(); }, [this] { use(); }};
     }
     bool is_wrong() const { return wrong; }
 };

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "../base/finding.hpp"
+#include "../base/error.hpp"
 #include "../host/container.hpp"
 #include "../worker/worker_options.hpp"
 

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <vector>
 
-#include "../base/finding.hpp"
+#include "../base/error.hpp"
 #include "../host/container.hpp"
 #include "worker_options.hpp"
 

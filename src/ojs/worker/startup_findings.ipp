@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "../base/detail/exchange.hpp"
+#include "../base/detail/light.hpp"
 #include "../base/detail/text.hpp"
 #include "../host/termination_mode.hpp"
 #include "budget.hpp"

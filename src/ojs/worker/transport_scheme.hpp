@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "../base/detail/array.hpp"
-#include "../base/finding.hpp"
+#include "../base/detail/light.hpp"
+#include "../base/error.hpp"
 #include "../base/log.hpp"
 #include "transport.hpp"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "../base/environment.hpp"
+#include "../base/function.hpp"
 #include "../base/log.hpp"
 #include "../core/lifecycle.hpp"
 #include "../net/byte_stream.hpp"

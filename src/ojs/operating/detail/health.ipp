@@ -4,12 +4,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../../base/detail/array.hpp"
 #include "../../base/detail/clock.ipp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/proc.ipp"
 #include "../../host/container.hpp"
 #include "../../server/detail/http_routes.ipp"
-#include "../../server/detail/listen_address.ipp"
+#include "../../server/detail/listener.ipp"
 #include "../../server/http_server.hpp"
 #include "../../worker/startup_findings.ipp"
 #include "../../worker/worker.hpp"

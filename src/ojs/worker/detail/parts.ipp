@@ -1,7 +1,7 @@
 // part_list: the parts of one worker, from its start to its last thread.
 #pragma once
 
-#include "../../base/detail/array.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
 #include "../worker_part.hpp"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "../../base/detail/atomic.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 
 namespace ojs::detail {

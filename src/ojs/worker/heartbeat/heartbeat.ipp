@@ -1,8 +1,8 @@
 // heartbeat: the threads that beat, to the very last request of the worker.
 #pragma once
 
-#include "../../base/detail/array.hpp"
-#include "../../base/detail/backoff.hpp"
+#include "../../base/detail/clock.ipp"
+#include "../../base/detail/light.hpp"
 #include "../detail/worker_context.ipp"
 
 namespace ojs::detail {

@@ -3,7 +3,7 @@
 
 #include <pthread.h>
 
-#include "../../base/detail/array.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../core/drain_barrier.hpp"
 #include "../job_context.hpp"

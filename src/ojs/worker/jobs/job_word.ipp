@@ -1,9 +1,7 @@
 // job_word: what is known of a claimed job, in one atomic.
 #pragma once
 
-#include <cstdint>
-
-#include "../../base/detail/atomic.hpp"
+#include "../../base/detail/light.hpp"
 
 namespace ojs::detail {
 
@@ -39,8 +37,10 @@ class job_word {
     bool take() noexcept { return add(taken); }
     // False: the job is being reported, and its handler must not be called.
     bool begin() noexcept { return add(began, taken); }
+    // False: it was known before.
+    bool add(facts one) noexcept { return (word_.fetch_or(one, memory_order::acq_rel) & one) == 0; }
     // False: one of these was known before, and nothing has changed.
-    bool add(facts added, facts unless = 0) noexcept {
+    bool add(facts added, facts unless) noexcept {
         facts known = load();
         while ((known & (added | unless)) == 0) {
             if (word_.compare_exchange_weak(known, known | added, memory_order::acq_rel)) return true;

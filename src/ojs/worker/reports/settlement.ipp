@@ -1,7 +1,7 @@
 // settle: tells the backend what became of a job, until it answers. Only the thread that could active_job::take() it does.
 #pragma once
 
-#include "../../base/detail/backoff.hpp"
+#include "../../base/detail/clock.ipp"
 #include "../../net/json_view.ipp"
 #include "../detail/worker_context.ipp"
 

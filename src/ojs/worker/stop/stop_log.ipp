@@ -1,9 +1,8 @@
 // stop_log: what a worker's log says of its phases, of its stop and of the jobs that hold it up.
 #pragma once
 
-#include "../../base/detail/array.hpp"
 #include "../../base/detail/clock.ipp"
-#include "../../base/detail/proc.ipp"
+#include "../../base/detail/light.hpp"
 #include "../../core/signals.hpp"
 #include "../startup_findings.hpp"
 #include "stuck_watch.ipp"
@@ -149,16 +148,12 @@ class stop_log {
     }
 
   private:
-    // The change itself says who sent its signal, unless it is read in the very moment it is made.
     static void add_sender(const cause& why, std::vector<log_field>& fields) {
         const received_signal last = signals::last_received(why.signal);
-        const bool known = why.sender_pid != 0;
-        const pid_t pid = known ? why.sender_pid : last.sender_pid;
         fields.push_back(field("signal", signal_name(why.signal)));
-        fields.push_back(field("sender_pid", pid));
-        fields.push_back(field("sender_uid", known ? why.sender_uid : last.sender_uid));
-        const std::string name = pid == 0 ? std::string() : process_name("", cat({pid}));
-        if (!name.empty()) fields.push_back(field("sender", name));
+        fields.push_back(field("sender_pid", last.sender_pid));
+        fields.push_back(field("sender_uid", last.sender_uid));
+        if (!last.sender_name.empty()) fields.push_back(field("sender", last.sender_name));
     }
 
     static std::string join_ids(const std::vector<std::string>& ids, std::size_t most = 20) {

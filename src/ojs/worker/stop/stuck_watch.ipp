@@ -2,7 +2,7 @@
 // held ones.
 #pragma once
 
-#include "../../base/detail/array.hpp"
+#include "../../base/detail/light.hpp"
 #include "../threads/job_pool.ipp"
 
 namespace ojs::detail {

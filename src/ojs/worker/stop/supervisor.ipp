@@ -1,8 +1,7 @@
 // supervisor: follows the lifecycle and does what each change asks for: quiet, drain, stop.
 #pragma once
 
-#include "../../base/detail/array.hpp"
-#include "../../base/detail/exchange.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../host/termination_mode.hpp"
 #include "../budget.hpp"
 #include "../exit_status.hpp"
@@ -162,7 +161,7 @@ class supervisor {
         if (followed_seen_.phase != phase::running) return;
         const received_signal from = signals::last_received(SIGCONT);
         cause why{cause_kind::api};
-        if (from.number != 0) why = {cause_kind::signal, SIGCONT, from.sender_pid, from.sender_uid};
+        if (from.number != 0) why = {cause_kind::signal, SIGCONT};
         worker_.life.apply(event::resume_request, why);
     }
 

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <exception>
 
-#include "../../base/detail/backoff.hpp"
+#include "../../base/detail/clock.ipp"
 #include "../jobs/cancel_calls.ipp"
 #include "../jobs/job_intake.ipp"
 
