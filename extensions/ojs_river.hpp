@@ -93,7 +93,6 @@ class river_transport : public transport {
 
 #include <libpq-fe.h>
 
-#include <algorithm>
 #include <atomic>
 #include <map>
 #include <memory>

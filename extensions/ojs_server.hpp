@@ -263,7 +263,6 @@ class service_notifier {
 
 #include <sys/file.h>
 
-#include <algorithm>
 #include <cerrno>
 
 // ==== server/detail/http_messages.ipp ====

@@ -128,7 +128,6 @@ result<std::string> spool_enqueue(const std::string& directory, const spool_job&
 
 #include <sys/file.h>
 
-#include <algorithm>
 #include <map>
 #include <set>
 

@@ -33,18 +33,15 @@
 #include "ojs/net/http_client.hpp"
 #include "ojs/net/json_view.hpp"
 
-#include "ojs/worker/dialect.hpp"
 #include "ojs/worker/job.hpp"
 #include "ojs/worker/job_context.hpp"
-#include "ojs/worker/exit_status.hpp"
 #include "ojs/worker/transport.hpp"
 #include "ojs/worker/transport_scheme.hpp"
 #include "ojs/worker/transports/memory.hpp"
 #include "ojs/worker/transports/http.hpp"
 #include "ojs/worker/worker_part.hpp"
 #include "ojs/worker/worker_options.hpp"
-#include "ojs/worker/budget.hpp"
-#include "ojs/worker/startup_findings.hpp"
+#include "ojs/worker/detail/startup_findings.hpp"
 #include "ojs/worker/worker.hpp"
 // clang-format on
 
@@ -98,7 +95,6 @@
 #include "ojs/worker/jobs/job_word.ipp"
 #include "ojs/worker/jobs/active_job.ipp"
 #include "ojs/worker/heartbeat/beat_schedule.ipp"
-#include "ojs/worker/detail/parts.ipp"
 #include "ojs/worker/jobs/queue_gate.ipp"
 #include "ojs/worker/reports/job_tally.ipp"
 #include "ojs/worker/detail/worker_context.ipp"
@@ -110,8 +106,7 @@
 #include "ojs/worker/transports/http.ipp"
 #include "ojs/worker/transport_scheme.ipp"
 #include "ojs/worker/worker_options.ipp"
-#include "ojs/worker/budget.ipp"
-#include "ojs/worker/startup_findings.ipp"
+#include "ojs/worker/detail/startup_findings.ipp"
 #include "ojs/worker/reports/settlement.ipp"
 #include "ojs/worker/heartbeat/heartbeat.ipp"
 #include "ojs/worker/threads/pool_threads.ipp"
@@ -122,8 +117,8 @@
 #include "ojs/worker/stop/stuck_watch.ipp"
 #include "ojs/worker/stop/shutdown_steps.ipp"
 #include "ojs/worker/stop/stop_log.ipp"
+#include "ojs/worker/worker_part.ipp"
 #include "ojs/worker/stop/supervisor.ipp"
-#include "ojs/worker/detail/part_access.ipp"
 #include "ojs/worker/worker.ipp"
 // clang-format on
 

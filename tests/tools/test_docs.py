@@ -362,13 +362,18 @@ def check_shell(block):
                 check_command(["export", *words[:-1]] if left and left[0] in built else words)
 
 
+def is_in_the_header(block):
+    """A picture of times is that of the comment on them."""
+    assert "".join(f"//   {line}\n" for line in block.text.splitlines()) in read("src/ojs/worker/worker_options.hpp")
+
+
 def is_built(block):
     """A block for CMake is built by the test of packaging, which asks for it by a word."""
     asked = re.findall(r'documented\("(\w+)"\)', read("tests/packaging/packaging_test.py"))
     assert any(word in block.text for word in asked), "tests/packaging/packaging_test.py does not build this"
 
 
-RULES = {"cmake": is_built, "cpp": compile_cpp, "sh": check_shell, "json": parse_json, "ini": parse_ini, "yaml": parse_yaml}
+RULES = {"cmake": is_built, "cpp": compile_cpp, "sh": check_shell, "json": parse_json, "ini": parse_ini, "text": is_in_the_header, "yaml": parse_yaml}
 
 
 class Blocks(unittest.TestCase):
@@ -510,14 +515,6 @@ class Comparison(unittest.TestCase):
                    "cpu_us": None, "memory_mib": None, "stop_ms": None}  # fmt: skip
         drawn = self.chart.drawn({"rounds": 1, "machine": {"processors": 1}, "workers": [nothing]})
         self.assertIn("a<b", [each.text for each in picture.xml.fromstring(drawn).iter() if each.text])
-
-
-class Options(unittest.TestCase):
-    def test_the_variables_are_those_that_are_read(self):
-        text = read("src/ojs/worker/worker_options.ipp")
-        asked = set(re.findall(r"OJS_\w+", text[text.index("inline void read_log_options") : text.index("known_variables")]))
-        named = set(re.findall(r"`(OJS_\w+)`", read("docs/options.md").split("\n## ")[0]))
-        self.assertEqual(asked, named)
 
 
 class Operating(unittest.TestCase):

@@ -34,10 +34,8 @@ OJS_SHUTDOWN_INLINE result<coordinator_options> coordinator_options::from_enviro
                 detail::cat({each.name, " '", detail::printable(value, 120), "': ", where.error().text})};
         }
     }
-    detail::environment_reader read(lookup);
-    detail::read_log_options(read, out.log);
-    const result<void> read_all = read.done();
-    if (!read_all) return read_all.error();
+    const result<void> read = detail::read_log_options(lookup, out.log);
+    if (!read) return read.error();
     return out;
 }
 

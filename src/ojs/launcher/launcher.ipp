@@ -9,7 +9,7 @@
 #include "../core/detail/wake.hpp"
 #include "../core/signals.hpp"
 #include "../server/service_notifier.ipp"
-#include "../worker/exit_status.hpp"
+#include "../worker/worker.hpp"
 #include "detail/admin_answers.ipp"
 
 namespace ojs {

@@ -290,9 +290,7 @@ inline config_key groups_key(std::vector<group_options>& into) {
 OJS_SHUTDOWN_INLINE result<launcher_options> read_launcher_config(std::string_view json,
                                                                   const environment_lookup& lookup) {
     launcher_options out;
-    detail::environment_reader environment(lookup);
-    detail::read_log_options(environment, out.log);
-    const result<void> read = environment.done();
+    const result<void> read = detail::read_log_options(lookup, out.log);
     if (!read) return read.error();
     const result<void> checked = detail::check_json(json);
     if (!checked) return error{errc::invalid_argument, 0, checked.error().text};

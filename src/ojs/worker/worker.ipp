@@ -8,9 +8,9 @@
 #include <cstdlib>
 
 #include "../base/detail/clock.ipp"
-#include "detail/part_access.ipp"
 #include "stop/supervisor.ipp"
 #include "transport_scheme.ipp"
+#include "worker_part.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -42,107 +42,38 @@ inline worker_identity make_identity(const worker_options& options) {
 }
 
 // What a worker object holds on to, shared with whoever still waits for it.
-class worker_body : public ref_counted {
-  public:
+struct worker_body : ref_counted {
     worker_body(worker_options options, transport* outside, lifecycle* shared)
         : context(make_ref<worker_context>(std::move(options), outside, shared)) {}
 
-    bool add_handler(std::string type, job_handler handler, handler_options options) {
-        if (started()) {  // run() and start() can report it no more
-            context->log.write(log_level::error, "a handler was registered after the start, and is not used",
-                               {field("job_type", type)});
-            return false;
-        }
-        const char* const fault = handler_fault(type, handler);
-        if (fault != nullptr) {
-            const std::string text = cat({"the handler of job type '", printable(type), "' ", fault});
-            if (refused_) refused_ = error{errc::invalid_argument, 0, text};
-            return false;
-        }
-        ref<registered_handler> added = make_ref<registered_handler>();
-        added->type = std::move(type);
-        added->call = std::move(handler);
-        added->options = options;
-        handlers_.push_back(std::move(added));
-        return true;
-    }
-
-    bool add_step(std::string name, function<void()> step, std::chrono::milliseconds limit) {
-        if (!started()) return at_shutdown_.add(std::move(name), std::move(step), limit);
-        context->log.write(log_level::error, "a shutdown step was added after the start, and is not run",
-                           {field("step", name)});
-        return false;
-    }
-
-    int run() {
-        const ref<worker_body> self(this);  // whoever waits for the end may take the worker away
-        const cancellable off(false);
-        result<void> begun = prepare();
-        signals taken;
-        if (begun) begun = take_signals(taken);
-        process.runs.fetch_add(1);
-        if (begun) begun = begin(true);
-        if (!begun) {
-            context->log.write(log_level::error, "worker not started", {field("error", begun.error().text)});
-            end_run(exit_status::settled, false);
-            return exit_status::usage;
-        }
-        if (supervise()) {
-            for (;;) ::pause();
-        }
-        return exit_code.load(memory_order::acquire);
-    }
-
-    result<thread> start() {
-        result<void> begun = prepare();
-        if (begun) begun = begin(false);
-        if (!begun) return begun.error();
-        thread_options options;
-        options.name = "ojs-worker";
-        const ref<worker_body> self(this);
-        result<thread> started =
-            unless_out_of_memory([&] { return thread::start([self] { self->supervise(); }, options); });
-        if (!started) {  // what has begun is ended in order, here
-            context->life.apply(event::cancel_request, {cause_kind::api, 0});
-            supervise();
-        }
-        return started;
-    }
-
     stop_result await_end(time_point deadline, const cancel_token& until) {
-        if (!started()) return {stop_end::never_started};
+        if (!started) return {stop_end::never_started};
         cancel_registration registration;
         insist([&] {
             registration = until.on_cancel([this] {
-                const lock_guard held(mutex_);  // or the wait could miss it
-                changed_.notify_all();
+                const lock_guard held(guard);  // or the wait could miss it
+                changed.notify_all();
             });
         });
-        lock_guard held(mutex_);
+        lock_guard held(guard);
         bool in_time = true;
-        while (started_ && !over_ && in_time && !until.cancelled())
-            in_time = changed_.wait_until(held, deadline);
-        if (!started_) return {stop_end::never_started};
-        if (!over_) return {until.cancelled() ? stop_end::cancelled : stop_end::timed_out};
+        while (started && !over && in_time && !until.cancelled())
+            in_time = changed.wait_until(held, deadline);
+        if (!started) return {stop_end::never_started};
+        if (!over) return {until.cancelled() ? stop_end::cancelled : stop_end::timed_out};
         return {context->tally.unreported() == 0 ? stop_end::ended : stop_end::unreported};
     }
-    // Thread-safe, as early as it may come.
+    // As early as it may come.
     bool pause_queue(const std::string& queue, bool paused) {
-        const bool changed = context->queues.set(queue, paused);
-        if (changed && may_notify_) context->supervisor.notify();
-        return changed;
+        const bool changes = context->queues.set(queue, paused);
+        if (changes && may_notify) context->supervisor.notify();
+        return changes;
     }
-    bool stopped() const noexcept { return ended_.load(memory_order::acquire); }
-    bool started() const noexcept { return started_.load(memory_order::acquire); }
-
-    const ref<worker_context> context;
-    cancel_source stop_source;  // cancelled at the end
-    atomic<int> exit_code{0};
 
     // For the destructor: refuses new calls to transports, hooks and callbacks, and waits for those in flight.
     void end_calls(bool in_callback, time_point deadline) {
         worker_context& worker = *context;
-        if (in_callback && !stopped()) leave_transport();
+        if (in_callback && !ended) leave_transport();
         user_call::leave(worker.calls);
         worker.calls.close();
         const std::uint64_t calls = worker.calls.wait_until(deadline);
@@ -152,11 +83,10 @@ class worker_body : public ref_counted {
                              "a transport, a hook or a callback has not returned; the worker is destroyed");
     }
 
-  private:
     const char* handler_fault(const std::string& type, const job_handler& handler) const {
         if (type.empty()) return "has no type";
         if (!handler) return "is empty";
-        for (const ref<registered_handler>& each : handlers_) {
+        for (const ref<registered_handler>& each : handlers) {
             if (each->type == type) return "is registered twice";
         }
         return nullptr;
@@ -168,12 +98,12 @@ class worker_body : public ref_counted {
         result<void> valid = check_options(worker.options);
         if (valid) valid = check_extensions(worker.options);
         if (!valid) return valid;
-        if (!refused_) return refused_;
-        if (handlers_.empty()) return error{errc::invalid_argument, 0, "no handler is registered"};
+        if (!refused) return refused;
+        if (handlers.empty()) return error{errc::invalid_argument, 0, "no handler is registered"};
         {
-            const lock_guard held(mutex_);
-            if (started_) return error{errc::busy, 0, "this worker was started before"};
-            started_ = true;
+            const lock_guard held(guard);
+            if (started) return error{errc::busy, 0, "this worker was started before"};
+            started = true;
         }
         const result<void> prepared = unless_out_of_memory([this] { return prepare_parts(); });
         return prepared ? prepared : not_started(prepared.error());
@@ -196,7 +126,7 @@ class worker_body : public ref_counted {
             worker.transport = made->get();
         }
         worker.supervisor = std::move(*waker);
-        may_notify_ = true;
+        may_notify = true;
         return {};
     }
 
@@ -225,9 +155,9 @@ class worker_body : public ref_counted {
     }
 
     error not_started(const error& why) {
-        const lock_guard held(mutex_);
-        started_ = false;
-        changed_.notify_all();  // who waits for an end that will not come
+        const lock_guard held(guard);
+        started = false;
+        changed.notify_all();  // who waits for an end that will not come
         return why;
     }
 
@@ -239,7 +169,7 @@ class worker_body : public ref_counted {
         std::string missing;
         for (const std::string& type : context->options.job_types) {
             bool known = false;
-            for (const ref<registered_handler>& each : handlers_) known = known || each->type == type;
+            for (const ref<registered_handler>& each : handlers) known = known || each->type == type;
             if (!known) append(missing, {missing.empty() ? "" : ",", printable(type)});
         }
         if (!missing.empty())
@@ -263,42 +193,42 @@ class worker_body : public ref_counted {
         worker.life.subscribe(notify_fd);  // its first subscriber: there is a place
         if (worker.followed != nullptr && !worker.followed->subscribe(notify_fd))
             return error{errc::busy, 0, "too many workers follow one lifecycle (at most 16)"};
-        const ref<job_pool> pool = make_ref<job_pool>(context, handlers_);
+        const ref<job_pool> pool = make_ref<job_pool>(context, handlers);
         worker.transport->when_work_may_wait([pool] { pool->wake(); });
         worker.transport->when_jobs_are_revoked([context = context](const std::string& id) {
             context->jobs.each_of(id, [&](active_job& job) {
                 if (job.revoke()) context->supervisor.notify();
             });
         });
-        supervisor_ = new supervisor(context, pool, at_shutdown_);
-        return supervisor_->start();
+        running = new supervisor(context, pool, at_shutdown);
+        return running->start();
     }
 
     result<void> start_parts(bool owns_process) {
         worker_context& worker = *context;
         worker.owns_process = owns_process;
-        worker.closing = at_shutdown_.limit();
+        worker.closing = at_shutdown.limit();
         worker.job_types.clear();
-        for (const ref<registered_handler>& each : handlers_) worker.job_types.push_back(each->type);
+        for (const ref<registered_handler>& each : handlers) worker.job_types.push_back(each->type);
         if (owns_process && std::getenv("NOTIFY_SOCKET") != nullptr && !worker.options.parts.has("operating"))
             worker.log.write(log_level::warn, "NOTIFY_SOCKET is set, but the service manager is not notified",
                              {field("fix", add_operating)});
-        return worker.parts.start(worker.options.parts, running_worker_ref(new part_access(context)));
+        return start_worker_parts(context);
     }
 
     // True: run() must not return; see end_run().
     bool supervise() {
         const user_call entered(context->callbacks);
-        const int status = supervisor_->supervise();
-        const bool must_exit = supervisor_->must_exit();
+        const int status = running->supervise();
+        const bool must_exit = running->must_exit();
         let_go();
         exit_code = status;
-        ended_ = true;
+        ended = true;
         stop_source.request(cancel_reason::cancelled);  // before stop() returns
         {
-            const lock_guard held(mutex_);
-            over_ = true;
-            changed_.notify_all();
+            const lock_guard held(guard);
+            over = true;
+            changed.notify_all();
         }
         stop_source.run_callbacks();
         return must_exit;
@@ -310,23 +240,26 @@ class worker_body : public ref_counted {
     }
     void let_go() {
         worker_context& worker = *context;
-        worker.stop_parts(steady_clock::now());
+        stop_worker_parts(worker, steady_clock::now());
         if (!worker.callbacks.closed()) leave_transport();
         if (worker.followed != nullptr) worker.followed->unsubscribe(worker.supervisor.notify_fd());
         worker.life.unsubscribe(worker.supervisor.notify_fd());
-        delete detail::exchange(supervisor_, nullptr);
+        delete detail::exchange(running, nullptr);
     }
 
-    array<ref<registered_handler>> handlers_;
-    shutdown_sequence at_shutdown_;
-    result<void> refused_;  // why the first handler that is not among them is not
-    supervisor* supervisor_ = nullptr;
-    mutex mutex_;
-    condition changed_;
-    atomic<bool> started_{false};
-    atomic<bool> may_notify_{false};  // there is something to notify
-    atomic<bool> ended_{false};
-    bool over_ = false;  // who waits may go; guarded by mutex_
+    const ref<worker_context> context;
+    array<ref<registered_handler>> handlers;
+    shutdown_sequence at_shutdown;
+    result<void> refused;  // why the first handler that is not among them is not
+    supervisor* running = nullptr;
+    cancel_source stop_source;  // cancelled at the end
+    atomic<int> exit_code{0};
+    mutex guard;
+    condition changed;
+    atomic<bool> started{false};
+    atomic<bool> may_notify{false};  // there is something to notify
+    atomic<bool> ended{false};
+    bool over = false;  // who waits may go; guarded
 };
 
 }  // namespace detail
@@ -340,7 +273,7 @@ OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport* outsi
     : body_(detail::make_ref<detail::worker_body>(std::move(options), outside, shared)) {}
 
 OJS_SHUTDOWN_INLINE worker::~worker() {
-    if (!body_->started()) return;
+    if (!body_->started) return;
     if (getpid() != body_->context->owner) {
         // A child made by fork(): the threads are the parent's.
         background_.detach();
@@ -358,21 +291,70 @@ OJS_SHUTDOWN_INLINE worker::~worker() {
 }
 
 OJS_SHUTDOWN_INLINE bool worker::add_handler(std::string type, job_handler handler, handler_options options) {
-    return body_->add_handler(std::move(type), std::move(handler), options);
+    if (body_->started) {  // run() and start() can report it no more
+        body_->context->log.write(log_level::error,
+                                  "a handler was registered after the start, and is not used",
+                                  {detail::field("job_type", type)});
+        return false;
+    }
+    const char* const fault = body_->handler_fault(type, handler);
+    if (fault != nullptr) {
+        const std::string text =
+            detail::cat({"the handler of job type '", detail::printable(type), "' ", fault});
+        if (body_->refused) body_->refused = error{errc::invalid_argument, 0, text};
+        return false;
+    }
+    detail::ref<detail::registered_handler> added = detail::make_ref<detail::registered_handler>();
+    added->type = std::move(type);
+    added->call = std::move(handler);
+    added->options = options;
+    body_->handlers.push_back(std::move(added));
+    return true;
 }
 
 OJS_SHUTDOWN_INLINE bool worker::add_step(std::string name, function<void()> step,
                                           std::chrono::milliseconds limit) {
-    return body_->add_step(std::move(name), std::move(step), limit);
+    if (!body_->started) return body_->at_shutdown.add(std::move(name), std::move(step), limit);
+    body_->context->log.write(log_level::error, "a shutdown step was added after the start, and is not run",
+                              {detail::field("step", name)});
+    return false;
 }
 
 OJS_SHUTDOWN_INLINE int worker::run() {
-    return body_->run();
+    const detail::ref<detail::worker_body> body =
+        body_;  // whoever waits for the end may take the worker away
+    const detail::cancellable off(false);
+    result<void> begun = body->prepare();
+    signals taken;
+    if (begun) begun = body->take_signals(taken);
+    detail::process.runs.fetch_add(1);
+    if (begun) begun = body->begin(true);
+    if (!begun) {
+        body->context->log.write(log_level::error, "worker not started",
+                                 {detail::field("error", begun.error().text)});
+        detail::end_run(exit_status::settled, false);
+        return exit_status::usage;
+    }
+    if (body->supervise()) {
+        for (;;) ::pause();
+    }
+    return body->exit_code.load(detail::memory_order::acquire);
 }
 
 OJS_SHUTDOWN_INLINE result<void> worker::start() {
-    result<detail::thread> started = body_->start();
-    if (!started) return started.error();
+    const detail::ref<detail::worker_body> body = body_;
+    result<void> begun = body->prepare();
+    if (begun) begun = body->begin(false);
+    if (!begun) return begun;
+    detail::thread_options options;
+    options.name = "ojs-worker";
+    result<detail::thread> started = detail::unless_out_of_memory(
+        [&] { return detail::thread::start([body] { body->supervise(); }, options); });
+    if (!started) {  // what has begun is ended in order, here
+        request_stop_and_cancel();
+        body->supervise();
+        return started.error();
+    }
     background_ = std::move(*started);
     return {};
 }
@@ -382,7 +364,7 @@ OJS_SHUTDOWN_INLINE bool worker::wait(time_point deadline) {
     return how == stop_end::ended || how == stop_end::unreported;
 }
 OJS_SHUTDOWN_INLINE bool worker::stopped() const noexcept {
-    return body_->stopped();
+    return body_->ended;
 }
 OJS_SHUTDOWN_INLINE int worker::exit_code() const noexcept {
     return body_->exit_code.load(detail::memory_order::acquire);

@@ -11,7 +11,7 @@
 #include "../reports/job_tally.ipp"
 #include "../transport.hpp"
 #include "../worker_options.hpp"
-#include "parts.ipp"
+#include "../worker_part.hpp"
 
 namespace ojs::detail {
 
@@ -59,6 +59,7 @@ class worker_context : public ref_counted {
           life(shared == nullptr ? options.repeat_signal_gap : std::chrono::milliseconds(0)) {
         life.set_first_signal_wins(shared == nullptr && options.dialect.first_signal_wins);
     }
+    ~worker_context() { delete_parts(); }
 
     // No FETCH begins once a stop or quiet was asked for, even before the supervisor has noticed.
     bool may_fetch() const noexcept {
@@ -129,9 +130,18 @@ class worker_context : public ref_counted {
     void each_part(Call call) {
         for (worker_part* each : parts) guard("a worker part threw; ignored", [&] { call(*each); });
     }
-    void stop_parts(time_point deadline) {
-        bool more = true;
-        while (more) guard("a worker part threw in stop()", [&] { more = parts.stop_next(deadline); });
+    template <class Call>
+    void guard(const char* if_thrown, Call call) {
+        try {
+            call();
+        } catch (...) {
+            pass_on_thread_end();
+            log.write(log_level::error, if_thrown);
+        }
+    }
+    void delete_parts() noexcept {
+        for (worker_part* each : parts) delete each;
+        parts.clear();
     }
     // options.log, except that records go to standard error instead of the hook once the worker is destroyed.
     log_options log_with_gate() {
@@ -187,8 +197,9 @@ class worker_context : public ref_counted {
     atomic<bool> stopped_stuck{false};  // by stuck_action::stop
     job_tally tally{jobs};
     report_limits reports;
-    cancel_source answered;  // see note_answer()
-    part_list parts;         // these four are set once, before any thread starts
+    cancel_source answered;         // see note_answer()
+    array<worker_part*> parts;      // these five are set once, before any thread starts
+    std::size_t running_parts = 0;  // of them, those that were not stopped
     std::vector<std::string> job_types;
     std::chrono::milliseconds closing{0};  // what the steps of on_shutdown() may take
     bool owns_process = false;    // run() was called: where a handler is stuck the process may be ended
@@ -196,15 +207,6 @@ class worker_context : public ref_counted {
     transport_ref own_transport;  // none: it was given; the last member, so that it may log to its end
 
   private:
-    template <class Call>
-    void guard(const char* if_thrown, Call call) {
-        try {
-            call();
-        } catch (...) {
-            pass_on_thread_end();
-            log.write(log_level::error, if_thrown);
-        }
-    }
     time_point end_of_drain(time_point began) const noexcept {
         const std::chrono::milliseconds grace = options.times.shutdown_grace_period;
         return grace == no_limit ? time_point::max() : began + grace;

@@ -4,7 +4,7 @@
 #include "../../base/detail/clock.ipp"
 #include "../../base/detail/light.hpp"
 #include "../../core/signals.hpp"
-#include "../startup_findings.hpp"
+#include "../detail/startup_findings.hpp"
 #include "stuck_watch.ipp"
 
 namespace ojs::detail {

@@ -3,10 +3,10 @@
 
 #include "../../base/detail/light.hpp"
 #include "../../host/termination_mode.hpp"
-#include "../budget.hpp"
-#include "../exit_status.hpp"
+#include "../detail/startup_findings.ipp"
 #include "../heartbeat/heartbeat.ipp"
 #include "../threads/job_pool.ipp"
+#include "../worker_part.ipp"
 #include "shutdown_steps.ipp"
 #include "stop_log.ipp"
 
@@ -362,7 +362,7 @@ class supervisor {
         const int status = end_status(all_finished);
         // What parts have under way gets a moment; the stop keeps its time.
         const time_point soon = steady_clock::now() + stuck_wait;
-        worker_.stop_parts(soon < stop_end_ ? soon : stop_end_);
+        stop_worker_parts(worker_, soon < stop_end_ ? soon : stop_end_);
         const bool all_ended = end_threads();
         attempt([&] { log_.ended(status, draining_since_); });
         if (worker_.owns_process)

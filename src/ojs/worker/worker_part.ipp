@@ -1,11 +1,12 @@
-// part_access: a worker as its parts see it.
 #pragma once
 
-#include "../worker.hpp"
-#include "worker_context.ipp"
+#include "../base/detail/text.hpp"
+#include "detail/worker_context.ipp"
+#include "worker_part.hpp"
 
 namespace ojs::detail {
 
+// A worker as its parts see it.
 class part_access final : public running_worker {
   public:
     explicit part_access(ref<worker_context> context) : context_(std::move(context)), worker_(*context_) {}
@@ -33,5 +34,38 @@ class part_access final : public running_worker {
     const ref<worker_context> context_;
     worker_context& worker_;
 };
+
+inline result<void> start_worker_part(worker_context& worker, const worker_part_factory& factory,
+                                      const running_worker_ref& access) {
+    worker.parts.reserve_one();
+    worker_part* const made = factory.make ? factory.make() : nullptr;
+    if (made == nullptr)
+        return error{errc::invalid_argument, 0, cat({"worker part '", factory.name, "' cannot be made"})};
+    worker.parts.push_back(made);
+    ++worker.running_parts;
+    try {
+        return made->start(access);
+    } catch (...) {
+        pass_on_thread_end();
+        return error{errc::invalid_argument, 0, cat({"worker part '", factory.name, "' threw in start()"})};
+    }
+}
+// While no other thread knows of the parts. At the first error stop_worker_parts() is for the caller.
+inline result<void> start_worker_parts(const ref<worker_context>& worker) {
+    worker->delete_parts();  // of a start that failed
+    const running_worker_ref access(new part_access(worker));
+    result<void> started;
+    for (const worker_part_factory& each : worker->options.parts.factories()) {
+        if (started) started = start_worker_part(*worker, each, access);
+    }
+    return started;
+}
+// In reverse. Idempotent.
+inline void stop_worker_parts(worker_context& worker, time_point deadline) {
+    while (worker.running_parts > 0) {
+        worker_part* const last = worker.parts[--worker.running_parts];
+        worker.guard("a worker part threw in stop()", [&] { last->stop(deadline); });
+    }
+}
 
 }  // namespace ojs::detail
