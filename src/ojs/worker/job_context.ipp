@@ -165,7 +165,7 @@ OJS_SHUTDOWN_INLINE time_point job_context::deadline() const noexcept {
     return worker_.drain_deadline();
 }
 OJS_SHUTDOWN_INLINE void job_context::heartbeat() const noexcept {
-    worker_.beats.soon();
+    worker_.beats.request_soon();
 }
 
 }  // namespace v0_1_0

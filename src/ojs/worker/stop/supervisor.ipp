@@ -206,7 +206,7 @@ class supervisor {
     }
 
     void act_on_phase(ojs::phase before, const lifecycle_state& now) {
-        if (before == phase::running || now.phase == phase::running) worker_.beats.now();
+        if (before == phase::running || now.phase == phase::running) worker_.beats.by(time_point::min());
         if (now.phase >= phase::draining && before < phase::draining) close_intake(now);
         if (now.phase >= phase::stopping && before < phase::stopping) share_out_stop();
         worker_.each_part([&](worker_part& part) { part.on_phase(now); });
@@ -276,7 +276,7 @@ class supervisor {
         if (!idle()) interrupt_jobs(report_deadline);
         if (!await_reports(report_deadline)) name_unreported();
         worker_.beats.finish(stop_end_);
-        await(stop_end_ + a_moment(), [this] { return heart_->all_home(); });
+        await(stop_end_ + a_moment(), [this] { return worker_.beats.all_finished(); });
         worker_.calls.close();
         await_handlers(signals);
         run_shutdown_steps();
