@@ -62,9 +62,9 @@ class heartbeat : public ref_counted {
 
     // What a beat says, except for the last one.
     std::string current_state() const {
-        if (worker_.may_fetch()) return "running";
+        if (worker_.stage.may_fetch()) return "running";
         const dialect& words = worker_.options.dialect;
-        return worker_.past_intake() ? words.drain_state : words.quiet_state;
+        return worker_.stage.past_intake() ? words.drain_state : words.quiet_state;
     }
 
     void send_beat(std::uint64_t number) {
@@ -73,11 +73,12 @@ class heartbeat : public ref_counted {
         const auto still_true = [&] { return !worker_.beats.is_over() && state == current_state(); };
         const result<void> sent = unless_out_of_memory([&] {
             state = current_state();
-            must_arrive = !worker_.may_fetch() && worker_.beats.is_news(state);
+            must_arrive = !worker_.stage.may_fetch() && worker_.beats.is_news(state);
             return beat(state, must_arrive, still_true);
         });
         insist([&] { worker_.beats.end(number, sent, state); });
-        if (worker_.has_answered() && worker_.answered.callbacks_due()) worker_.answered.run_callbacks();
+        if (worker_.backend.has_answered() && worker_.backend.answered.callbacks_due())
+            worker_.backend.answered.run_callbacks();
         if (!sent) plan_retry(sent.error(), must_arrive);
     }
     // What the backend must know is not left to the next interval.
@@ -125,16 +126,16 @@ class heartbeat : public ref_counted {
         const heartbeat_request request = {&worker_.identity, std::move(state), ids_of(jobs), must_arrive,
                                            std::move(still_wanted)};
         const result<heartbeat_answer> answer =
-            worker_.call([&](ojs::transport& transport) -> result<heartbeat_answer> {
+            worker_.backend.call([&](ojs::transport& transport) -> result<heartbeat_answer> {
                 if (request.still_wanted && !request.still_wanted())  // not every transport asks
                     return error{errc::cancelled, 0, "the heartbeat is no longer true"};
                 return transport.heartbeat(request, call_deadline());
             });
         if (!answer && answer.error().code == errc::cancelled) return answer.error();
-        worker_.tell_parts([&](worker_part& part) { part.on_heartbeat(answer.has_value()); });
+        worker_.user.tell_parts([&](worker_part& part) { part.on_heartbeat(answer.has_value()); });
         for (const ref<active_job>& each : jobs) worker_.beats.cover(sent, each->lease);
         if (!answer) return answer.error();
-        worker_.note_answer();
+        worker_.backend.note_answer();
         renew_leases(jobs, *answer, sent);
         if (!answer->jobs_extended.empty()) names_extended_ = true;
         if (names_extended_) attempt([&] { ask_for_missing(jobs, sent); });
@@ -180,7 +181,7 @@ class heartbeat : public ref_counted {
             each->note_asked();
             const time_point deadline =
                 deadline_after(min_of(worker_.options.request_timeout, max_query_time));
-            const result<bool> ours = worker_.call([&](ojs::transport& transport) {
+            const result<bool> ours = worker_.backend.call([&](ojs::transport& transport) {
                 return transport.confirm_claim(
                     {&worker_.identity, each->job.id, [this] { return !worker_.beats.is_over(); }}, deadline);
             });
@@ -196,9 +197,9 @@ class heartbeat : public ref_counted {
         if (some) quiet_queues(answer.queues);
         const bool all = some && worker_.queues.open().empty();
         if (answer.directive == directive::quiet && (!some || all))
-            worker_.life.apply(event::quiet_request, {cause_kind::directive, 0});
+            worker_.stage.own.apply(event::quiet_request, {cause_kind::directive, 0});
         if (answer.directive == directive::terminate)
-            worker_.life.apply(event::stop_request, {cause_kind::directive, 0});
+            worker_.stage.own.apply(event::stop_request, {cause_kind::directive, 0});
     }
 
     void quiet_queues(const std::vector<std::string>& queues) {
@@ -216,7 +217,7 @@ class heartbeat : public ref_counted {
     bool register_worker() {
         if (worker_.beats.is_over()) return false;  // nothing follows the last beat
         const result<void> done = unless_out_of_memory([&] {
-            return worker_.call([&](ojs::transport& transport) {
+            return worker_.backend.call([&](ojs::transport& transport) {
                 return transport.register_worker(worker_.identity, call_deadline());
             });
         });
@@ -228,7 +229,7 @@ class heartbeat : public ref_counted {
     void deregister_worker() {
         const time_point now = steady_clock::now();
         const time_point half = now + (call_deadline() - now) / 2;
-        const result<void> done = worker_.call(
+        const result<void> done = worker_.backend.call(
             [&](ojs::transport& transport) { return transport.deregister_worker(worker_.identity, half); });
         if (!done) log_failure("deregistration failed", done.error());
     }

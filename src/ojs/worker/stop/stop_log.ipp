@@ -68,7 +68,7 @@ class stop_log {
             jobs.push_back(cat({printable(each->job.id, 64), ":", seconds, "s"}));
         }
         std::vector<log_field> fields = {field("active_jobs", jobs.size()), field("jobs", join(jobs))};
-        const time_point deadline = worker_.drain_deadline();
+        const time_point deadline = worker_.stage.drain_deadline();
         if (deadline != time_point::max())
             fields.push_back(field("grace_left_ms", deadline > now ? -milliseconds_since(deadline) : 0));
         write(log_level::info, "draining", std::move(fields));
@@ -78,8 +78,8 @@ class stop_log {
         const time_point stacks_until = stuck_watch::stacks_deadline();
         array<ref<active_job>> jobs = worker_.jobs.snapshot();
         stuck.add_reported(jobs);
-        log_.answer("jobs in flight",
-                    {field("phase", to_string(worker_.life.phase())), field("active_jobs", jobs.size())});
+        log_.answer("jobs in flight", {field("phase", to_string(worker_.stage.own.phase())),
+                                       field("active_jobs", jobs.size())});
         for (const ref<active_job>& job : jobs) {
             std::vector<log_field> fields = job_fields(*job);
             fields.push_back(field("cancelled", job->cancel.requested() ? "yes" : "no"));
@@ -118,7 +118,7 @@ class stop_log {
     }
     // Everything about a run in one line: what became of its jobs, how long it took, and why it ended.
     void ended(int status, time_point draining_since) const {
-        const lifecycle_state state = worker_.life.state();
+        const lifecycle_state state = worker_.stage.own.state();
         const bool signalled = state.cause.kind == cause_kind::signal;
         const worker_report told = worker_.tally.report();
         std::vector<log_field> fields = {

@@ -60,7 +60,7 @@ class stuck_watch {
         if (steady_clock::now() >= deadline) return;
         std::string stack;  // as far as a part tells
         job.runner.use([&](pthread_t thread) {
-            worker_.each_part([&](worker_part& part) {
+            worker_.user.each_part([&](worker_part& part) {
                 if (stack.empty()) stack = part.stack_of(thread, deadline);
             });
         });
@@ -81,7 +81,7 @@ class stuck_watch {
     overdue find(time_point now) {
         overdue out;
         const std::chrono::milliseconds patience = worker_.options.stuck_after;
-        const bool draining = worker_.past_intake();
+        const bool draining = worker_.stage.past_intake();
         worker_.jobs.each([&](active_job& job) {
             if (job.taken()) return;
             if (job.cancel_if_timed_out(now)) out.timed_out.push_back(ref<active_job>(&job));
@@ -129,10 +129,11 @@ class stuck_watch {
     static void act_on(worker_context& worker, job_pool& pool, const stuck_entry& stuck, bool asks) {
         stuck_action action = stuck.info.usual;
         if (asks)
-            worker.call_back("on_stuck_job threw; ignored",
-                             [&] { action = worker.options.on_stuck_job(stuck.info); });
+            worker.user.call_back("on_stuck_job threw; ignored",
+                                  [&] { action = worker.options.on_stuck_job(stuck.info); });
         if (action == stuck_action::replace) pool.replace_thread(*stuck.job);
-        if (action != stuck_action::stop || !worker.life.apply(event::stop_request, {cause_kind::api, 0}))
+        if (action != stuck_action::stop ||
+            !worker.stage.own.apply(event::stop_request, {cause_kind::api, 0}))
             return;
         worker.stopped_stuck = true;
         worker.log.write(log_level::error, "handlers are stuck; the worker stops",

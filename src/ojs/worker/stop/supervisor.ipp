@@ -43,7 +43,7 @@ class supervisor {
           at_shutdown_(at_shutdown) {
         facts_.has_mode_file = !worker_.options.termination_mode_file.empty();
         facts_.first_signal_wins = worker_.options.dialect.first_signal_wins;
-        if (worker_.followed != nullptr) facts_.resumes = worker_.followed->resume_requests();
+        if (worker_.stage.outside != nullptr) facts_.resumes = worker_.stage.outside->resume_requests();
     }
 
     result<void> start() {
@@ -65,7 +65,7 @@ class supervisor {
         });
         tell_parts();
         stop_facts now = facts_;
-        if (worker_.followed != nullptr) now.outside = worker_.followed->state();
+        if (worker_.stage.outside != nullptr) now.outside = worker_.stage.outside->state();
         act_on(now);
         await(time_point::max(), [this] { return phase() >= phase::draining; });
         drain();
@@ -79,22 +79,22 @@ class supervisor {
   private:
     void drain() {
         const bool ended =
-            await(worker_.drain_deadline(), [this] { return idle() || phase() >= phase::stopping; });
-        worker_.life.apply(ended ? event::drained : event::grace_expired, {});
+            await(worker_.stage.drain_deadline(), [this] { return idle() || phase() >= phase::stopping; });
+        worker_.stage.own.apply(ended ? event::drained : event::grace_expired, {});
         notice_changes();
     }
 
     void stop() {
-        const unsigned signals = worker_.life.state().stop_signals;
+        const unsigned signals = worker_.stage.own.state().stop_signals;
         const time_point report_deadline = worker_.reports.deadline();
         if (!idle()) interrupt_jobs(signals, report_deadline);
         if (!await_reports(report_deadline)) name_unreported();
         worker_.beats.finish(stop_end_);
         await(stop_end_ + a_moment(), [this] { return worker_.beats.all_finished(); });
-        worker_.calls.close();
+        worker_.backend.calls.close();
         await_handlers(signals);
         run_shutdown_steps();
-        worker_.life.apply(event::finished, {});
+        worker_.stage.own.apply(event::finished, {});
         notice_changes();
     }
 
@@ -132,8 +132,8 @@ class supervisor {
             case stop_action::log_reclaim:
                 return log_.reclaim(reclaim_named_ || facts_.own.last_event == event::reclaim);
             case stop_action::call_listener:
-                return worker_.call_back("on_transition threw; ignored",
-                                         [this] { worker_.options.on_transition(facts_.own); });
+                return worker_.user.call_back("on_transition threw; ignored",
+                                              [this] { worker_.options.on_transition(facts_.own); });
             case stop_action::give_up: return give_up();
             case stop_action::report_jobs: return log_.jobs_in_flight(stuck_);
         }
@@ -165,10 +165,11 @@ class supervisor {
     // One more change of a lifecycle, if there is any, of the outside one first; and what is true after it.
     stop_facts read_facts() const noexcept {
         stop_facts now = facts_;
-        const lifecycle* const outside = worker_.followed;
-        if (outside == nullptr || !outside->next_change(now.outside)) worker_.life.next_change(now.own);
+        const lifecycle* const outside = worker_.stage.outside;
+        if (outside == nullptr || !outside->next_change(now.outside)) worker_.stage.own.next_change(now.own);
         now.resumes = outside == nullptr ? 0 : outside->resume_requests();
-        now.reports = worker_.life.report_requests() + (outside == nullptr ? 0 : outside->report_requests());
+        now.reports =
+            worker_.stage.own.report_requests() + (outside == nullptr ? 0 : outside->report_requests());
         now.queues = worker_.queues.version();
         now.registered = worker_.beats.registration_tried();
         now.idle = idle();
@@ -195,7 +196,7 @@ class supervisor {
     // The same for the parts.
     time_point turn_parts() {
         time_point out = time_point::max();
-        worker_.each_part([&out](worker_part& part) {
+        worker_.user.each_part([&out](worker_part& part) {
             const time_point now = steady_clock::now();
             const time_point before = out;
             out = min_of(now + part_retry, before);  // if it throws
@@ -205,7 +206,7 @@ class supervisor {
     }
 
     void tell_parts() {
-        worker_.each_part([this](worker_part& part) { part.on_phase(facts_.own); });
+        worker_.user.each_part([this](worker_part& part) { part.on_phase(facts_.own); });
     }
 
     // Brings the worker's lifecycle to where the outside one stands. By its state, not its events: the worker may be further
@@ -215,7 +216,7 @@ class supervisor {
         const bool first_wins = facts_.first_signal_wins;
         const bool was_signalled = was.stop_signals > 0 || was.mode == stop_mode::reclaim;
         const auto apply_if = [&](bool asked, event what) {
-            if (asked) worker_.life.apply(what, is.cause);
+            if (asked) worker_.stage.own.apply(what, is.cause);
         };
         apply_if(is.phase == phase::quiet, event::quiet_request);
         apply_if(is.phase == phase::running && was.phase == phase::quiet, event::resume_request);
@@ -231,16 +232,17 @@ class supervisor {
     void resume() {
         const bool signalled = signals::last_received(SIGCONT).number != 0;
         const cause why = signalled ? cause{cause_kind::signal, SIGCONT} : cause{cause_kind::api, 0};
-        worker_.life.apply(event::resume_request, why);
+        worker_.stage.own.apply(event::resume_request, why);
     }
 
     // The clock of the grace period starts here, not at an earlier quiet. [WIRE]
     void close_intake() {
         draining_since_ = lifecycle::changed_at(facts_.own);
-        worker_.drain_began(draining_since_);
+        const time_point ends = worker_.stage.begin_drain(draining_since_);
+        worker_.reports.retry_now();  // no Retry-After from before the drain outlasts it
         next_progress_ = steady_clock::now() + worker_.options.progress_interval;
         const std::chrono::milliseconds lead = worker_.options.times.cancel_lead;
-        if (lead.count() > 0) lead_at_ = worker_.drain_deadline() - lead;
+        if (lead.count() > 0) lead_at_ = ends - lead;
         worker_.claims.close();
         pool_->close();
         if (const std::size_t jobs = worker_.jobs.size()) pool_->reports().expect(jobs > many_jobs ? 16 : 2);
@@ -253,7 +255,7 @@ class supervisor {
         worker_.log.write(mode.is_reclaim() ? log_level::warn : log_level::info, mode.message);
         if (!mode.is_reclaim()) return log_.grace_period(why);
         reclaim_named_ = mode.evidence == termination_evidence::reclaim;
-        worker_.life.apply(event::mode_reclaim, why);
+        worker_.stage.own.apply(event::mode_reclaim, why);
     }
 
     // What is bounded by stop_timeout, from here on.
@@ -278,7 +280,7 @@ class supervisor {
     }
 
     cancel_reason stop_reason() const noexcept {
-        const lifecycle_state state = worker_.life.state();
+        const lifecycle_state state = worker_.stage.own.state();
         if (state.mode == stop_mode::reclaim) return cancel_reason::spot_reclaim;
         if (state.mode == stop_mode::forced) return cancel_reason::forced;
         return state.cancel_requested ? cancel_reason::cancelled : cancel_reason::grace_period_expired;
@@ -292,7 +294,7 @@ class supervisor {
         return why == cancel_reason::cancelled && set.count() == 0 ? hard_stop_wait : set;
     }
     bool signalled_since(unsigned stop_signals) const noexcept {
-        return worker_.life.state().stop_signals > stop_signals;
+        return worker_.stage.own.state().stop_signals > stop_signals;
     }
 
     // Everything in flight is cancelled: lets handlers return for a moment, and reports the rest. That needs some of the time

@@ -352,7 +352,9 @@ class job_pool : public ref_counted {
         }
     }
 
-    bool may_fetch() const noexcept { return worker_.may_fetch() && worker_.beats.registration_tried(); }
+    bool may_fetch() const noexcept {
+        return worker_.stage.may_fetch() && worker_.beats.registration_tried();
+    }
     ref<active_job> take_ready() {
         const ref<active_job> job = ready_.back();
         ready_.pop_back();
