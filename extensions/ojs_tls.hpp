@@ -80,7 +80,6 @@ result<stream_factory> tls_openssl(tls_options options = {});
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
-#include <algorithm>
 #include <array>
 #include <ctime>
 #include <map>

@@ -29,24 +29,20 @@ $(foreach port,$(PORTS),$(eval $(BUILD)/test/$(port)/unit: LDFLAGS += -static -O
 run.aarch64-linux-musl := packaging/emulate.sh qemu-aarch64-static
 run.arm-linux-musleabihf := packaging/emulate.sh qemu-arm-static
 run.riscv64-linux-musl := packaging/emulate.sh qemu-riscv64-static
-# Nine minutes were seen for one of them beside other work, against the ten that tally grants; here three run at a time.
-$(foreach port,$(filter-out x86_64-%,$(PORTS)),$(eval limit.$(port) := --limit 1200))
 
 # No machine of these systems is at hand: that it compiles is all that is said of them.
 COMPILED_ONLY := x86_64-macos aarch64-macos x86_64-freebsd
 PORTABILITY := $(addsuffix /unit,$(PORTS)) $(addprefix compiled/,$(COMPILED_ONLY))
 .PHONY: portability portability-musl
-# An emulated test does not wait, it computes.
-portability: TEST_JOBS := 3
 portability:  ## the unit tests for musl on four processors; compiled only: macOS and FreeBSD
 	@tools/deps.sh portability
-	$(call run_checks,$(PORTABILITY))
+	@$(call run_checks,$(PORTABILITY))
 portability-musl:  ## the part of it that `make check` runs as well: x86-64
-	$(call run_checks,x86_64-linux-musl/unit)
+	@$(call run_checks,x86_64-linux-musl/unit)
 # The probe is for Linux: it accepts and forks by calls that others do not have.
-ELSEWHERE := $(patsubst %,$(BUILD)/programs/%.cpp,$(filter-out $(TEST_ONLY) hello_worker shutdown-probe,$(PROGRAMS)))
+ELSEWHERE := $(patsubst %,$(BUILD)/programs/%.cpp,$(filter-out hello_worker shutdown-probe,$(PROGRAMS)))
 $(RESULTS)/compiled/%: $(ELSEWHERE) FORCE | $(ZIG)/headers
-	@$(YIELD) $(TALLY) run --limit 1200 $@ packaging/compile.sh $(BUILD)/compiled/$* '$(ELSEWHERE)' -- \
+	@$(RUN) packaging/compile.sh $(BUILD)/compiled/$* '$(ELSEWHERE)' -- \
 	    $(ZIG)/bin/python -m ziglang c++ -target $* $(COMMON) -Wall -Wextra -Werror -isystem $(ZIG)/headers $(HEADERS)
 CHECK_PROGRAMS += x86_64-linux-musl/unit
 
@@ -95,7 +91,7 @@ $(WORKERS): $(BUILD)/dist/worker-%: tools/worker.cpp examples/deploy/hold_signal
     ojs_shutdown.hpp $(wildcard extensions/*.hpp) packaging/packaging.mk | $(ZIG)/headers
 	@mkdir -p $(@D)
 	@echo "link    $@"
-	@$(PRIORITY) $(ZIG)/bin/python -m ziglang c++ -target $*-linux-musl -std=c++17 $(IMAGE) -isystem $(ZIG)/headers $(HEADERS) \
+	@$(LOWER) $(ZIG)/bin/python -m ziglang c++ -target $*-linux-musl -std=c++17 $(IMAGE) -isystem $(ZIG)/headers $(HEADERS) \
 	    $(filter %.cpp %.S,$^) -o $@
 
 .PHONY: dist
@@ -104,7 +100,7 @@ dist: $(VARIANTS) $(EXTENSIONS) $(WORKERS)  ## what a release has, in build/dist
 
 $(RESULTS)/packaging $(RESULTS)/container: $(WORKERS)
 $(RESULTS)/packaging: FORCE
-	@OJS_TEST_BUILD=$(BUILD) CXX='$(CXX)' $(YIELD) $(TALLY) run --limit 900 $@ python3 -B tests/packaging/packaging_test.py
+	@OJS_TEST_BUILD=$(BUILD) CXX='$(CXX)' $(RUN) python3 -B tests/packaging/packaging_test.py
 CHECKS += packaging
 
 # ---- recipes for collections of packages -----------------------------------------------------------------------------
@@ -116,5 +112,5 @@ $(CONAN):
 	@rm -rf $(BUILD)/conan-$(CONAN_VERSION) && python3 -m venv $(BUILD)/conan-$(CONAN_VERSION)
 	@$(BUILD)/conan-$(CONAN_VERSION)/bin/pip install -q --disable-pip-version-check conan==$(CONAN_VERSION)
 $(RESULTS)/recipes: FORCE | $(CONAN)
-	@CONAN=$(abspath $(CONAN)) CXX='$(CXX)' $(YIELD) $(TALLY) run $@ python3 -B tests/packaging/recipes_test.py
+	@CONAN=$(abspath $(CONAN)) CXX='$(CXX)' $(RUN) python3 -B tests/packaging/recipes_test.py
 CHECKS += recipes

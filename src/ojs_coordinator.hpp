@@ -21,7 +21,6 @@ static_assert(false,
 #endif
 // clang-format off
 #include "ojs/coordinator/messages.hpp"
-#include "ojs/coordinator/detail/message_fields.hpp"
 #include "ojs/coordinator/message_json.hpp"
 #include "ojs/coordinator/coordinator.hpp"
 // clang-format on
@@ -45,11 +44,9 @@ static_assert(false,
 #endif
 
 // clang-format off
-#include "ojs/coordinator/detail/message_fields.ipp"
 #include "ojs/coordinator/message_json.ipp"
 #include "ojs/coordinator/detail/rpc.ipp"
 #include "ojs/coordinator/detail/readiness.ipp"
-#include "ojs/coordinator/detail/socket_folder.ipp"
 #include "ojs/coordinator/detail/coordinator_body.hpp"
 #include "ojs/coordinator/coordinator.ipp"
 // clang-format on

@@ -21,10 +21,8 @@ static_assert(false, "ojs_launcher.hpp is version 0.1.0, ojs_shutdown.hpp is ver
 #endif
 // clang-format off
 #include "ojs/launcher/admin_messages.hpp"
-#include "ojs/launcher/detail/admin_fields.hpp"
 #include "ojs/launcher/process_info.hpp"
 #include "ojs/launcher/detail/instance.hpp"
-#include "ojs/launcher/detail/state_file.hpp"
 #include "ojs/launcher/group_options.hpp"
 #include "ojs/launcher/launcher.hpp"
 #include "ojs/launcher/launcher_config.hpp"
@@ -49,7 +47,7 @@ static_assert(false, "ojs_launcher.hpp is version 0.1.0, ojs_shutdown.hpp is ver
 #endif
 
 // clang-format off
-#include "ojs/launcher/detail/admin_fields.ipp"
+#include "ojs/launcher/admin_messages.ipp"
 #include "ojs/launcher/detail/state_file.ipp"
 #include "ojs/launcher/group_options.ipp"
 #include "ojs/launcher/detail/managed_instance.hpp"
@@ -57,17 +55,12 @@ static_assert(false, "ojs_launcher.hpp is version 0.1.0, ojs_shutdown.hpp is ver
 #include "ojs/launcher/detail/routing.ipp"
 #include "ojs/launcher/detail/launcher_events.ipp"
 #include "ojs/launcher/detail/launcher_metrics.ipp"
-#include "ojs/launcher/detail/group_member.hpp"
 #include "ojs/launcher/detail/group_plan.hpp"
-#include "ojs/launcher/detail/rollout.hpp"
+#include "ojs/launcher/detail/rollout.ipp"
 #include "ojs/launcher/detail/process_group.hpp"
 #include "ojs/launcher/detail/process_group.ipp"
-#include "ojs/launcher/detail/capacity.ipp"
-#include "ojs/launcher/detail/rolling_replace.ipp"
-#include "ojs/launcher/detail/launcher_metrics_page.ipp"
 #include "ojs/launcher/detail/admin_answers.ipp"
 #include "ojs/launcher/launcher_config.ipp"
-#include "ojs/launcher/detail/notification_server.ipp"
 #include "ojs/launcher/launcher.ipp"
 // clang-format on
 

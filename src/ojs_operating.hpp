@@ -18,7 +18,6 @@ static_assert(false, "ojs_operating.hpp is version 0.1.0, ojs_shutdown.hpp is ve
 #endif
 // clang-format off
 #include "ojs/operating/doctor.hpp"
-#include "ojs/operating/init.hpp"
 #include "ojs/operating/operating.hpp"
 #include "ojs/operating/signal_worker.hpp"
 // clang-format on
@@ -42,12 +41,9 @@ static_assert(false, "ojs_operating.hpp is version 0.1.0, ojs_shutdown.hpp is ve
 #endif
 
 // clang-format off
-#include "ojs/operating/detail/thread_stack.hpp"
 #include "ojs/operating/detail/thread_stack.ipp"
-#include "ojs/operating/detail/watch.ipp"
 #include "ojs/operating/detail/metrics.ipp"
 #include "ojs/operating/detail/health.ipp"
-#include "ojs/operating/init.ipp"
 #include "ojs/operating/signal_worker.ipp"
 #include "ojs/operating/doctor.ipp"
 #include "ojs/operating/operating.ipp"

@@ -41,13 +41,10 @@ static_assert(false, "ojs_river.hpp is version 0.1.0, ojs_shutdown.hpp is versio
 #endif
 
 // clang-format off
-#include "ojs/river/detail/sql.hpp"
 #include "ojs/river/detail/postgres_connection.ipp"
 #include "ojs/river/detail/database.ipp"
-#include "ojs/river/detail/held_jobs.ipp"
 #include "ojs/river/detail/session.ipp"
-#include "ojs/river/detail/claims.ipp"
-#include "ojs/river/detail/reports.ipp"
+#include "ojs/river/detail/batches.ipp"
 #include "ojs/river/river_transport.ipp"
 // clang-format on
 

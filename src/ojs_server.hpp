@@ -42,20 +42,15 @@ static_assert(false, "ojs_server.hpp is version 0.1.0, ojs_shutdown.hpp is versi
 #endif
 
 // clang-format off
-#include "ojs/server/detail/http_answer.ipp"
-#include "ojs/server/detail/listen_address.ipp"
+#include "ojs/server/detail/http_messages.ipp"
 #include "ojs/server/detail/listener.ipp"
 #include "ojs/server/detail/active_threads.ipp"
 #include "ojs/server/detail/event_queue.ipp"
-#include "ojs/server/detail/listeners.ipp"
-#include "ojs/server/detail/request_parser.ipp"
 #include "ojs/server/detail/server_connection.ipp"
 #include "ojs/server/draining_server.ipp"
-#include "ojs/server/http_server.ipp"
 #include "ojs/server/detail/http_routes.ipp"
 #include "ojs/server/detail/prometheus.ipp"
 #include "ojs/server/service_notifier.ipp"
-#include "ojs/server/detail/service_report.ipp"
 // clang-format on
 
 #undef OJS_SHUTDOWN_INLINE

@@ -12,20 +12,13 @@
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 #include "ojs/base/error.hpp"
-#include "ojs/base/detail/exchange.hpp"
-#include "ojs/base/detail/array.hpp"
+#include "ojs/base/detail/light.hpp"
 #include "ojs/base/detail/text.hpp"
 #include "ojs/base/duration.hpp"
-#include "ojs/base/detail/atomic.hpp"
-#include "ojs/base/detail/ref.hpp"
 #include "ojs/base/function.hpp"
-#include "ojs/base/environment.hpp"
 #include "ojs/base/detail/sync.hpp"
-#include "ojs/base/detail/fd.hpp"
-#include "ojs/base/finding.hpp"
 #include "ojs/base/log.hpp"
 
-#include "ojs/core/detail/wake.hpp"
 #include "ojs/core/lifecycle.hpp"
 #include "ojs/core/drain_barrier.hpp"
 #include "ojs/core/cancel_token.hpp"
@@ -39,9 +32,7 @@
 #include "ojs/net/byte_stream.hpp"
 #include "ojs/net/http_client.hpp"
 #include "ojs/net/json_view.hpp"
-#include "ojs/net/detail/picojson_value.hpp"
 
-#include "ojs/worker/dialect.hpp"
 #include "ojs/worker/job.hpp"
 #include "ojs/worker/job_context.hpp"
 #include "ojs/worker/transport.hpp"
@@ -50,8 +41,7 @@
 #include "ojs/worker/transports/http.hpp"
 #include "ojs/worker/worker_part.hpp"
 #include "ojs/worker/worker_options.hpp"
-#include "ojs/worker/budget.hpp"
-#include "ojs/worker/startup_findings.hpp"
+#include "ojs/worker/detail/startup_findings.hpp"
 #include "ojs/worker/worker.hpp"
 #include "ojs/worker/stop/stop_plan.hpp"
 // clang-format on
@@ -75,8 +65,6 @@
 #endif
 
 // clang-format off
-#include "ojs/base/detail/random.hpp"
-#include "ojs/base/detail/backoff.hpp"
 #include "ojs/base/error.ipp"
 #include "ojs/base/detail/text.ipp"
 #include "ojs/base/duration.ipp"
@@ -87,6 +75,7 @@
 #include "ojs/base/detail/proc.ipp"
 #include "ojs/base/detail/signal_names.ipp"
 
+#include "ojs/core/detail/wake.hpp"
 #include "ojs/core/detail/wake.ipp"
 #include "ojs/core/lifecycle.ipp"
 #include "ojs/core/cancel_token.ipp"
@@ -94,7 +83,6 @@
 #include "ojs/core/signals.ipp"
 
 #include "ojs/host/termination_mode.ipp"
-#include "ojs/host/detail/pid1.ipp"
 #include "ojs/host/detail/container_evidence.ipp"
 #include "ojs/host/container.ipp"
 
@@ -102,7 +90,6 @@
 #include "ojs/net/detail/http_parser.ipp"
 #include "ojs/net/detail/url.ipp"
 #include "ojs/net/detail/socket.ipp"
-#include "ojs/net/detail/connection.ipp"
 #include "ojs/net/http_client.ipp"
 #include "ojs/net/json_view.ipp"
 
@@ -121,8 +108,7 @@
 #include "ojs/worker/transports/http.ipp"
 #include "ojs/worker/transport_scheme.ipp"
 #include "ojs/worker/worker_options.ipp"
-#include "ojs/worker/budget.ipp"
-#include "ojs/worker/startup_findings.ipp"
+#include "ojs/worker/detail/startup_findings.ipp"
 #include "ojs/worker/reports/settlement.ipp"
 #include "ojs/worker/heartbeat/heartbeat.ipp"
 #include "ojs/worker/threads/pool_threads.ipp"

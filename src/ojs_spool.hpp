@@ -40,15 +40,11 @@ static_assert(false, "ojs_spool.hpp is version 0.1.0, ojs_shutdown.hpp is versio
 
 // clang-format off
 #include "ojs/spool/detail/files.ipp"
-#include "ojs/spool/detail/entries.ipp"
 #include "ojs/spool/detail/owner.ipp"
 #include "ojs/spool/detail/settle.ipp"
 #include "ojs/spool/detail/intake.ipp"
 #include "ojs/spool/detail/recovery.ipp"
 #include "ojs/spool/detail/claiming.ipp"
-#include "ojs/spool/detail/claims.ipp"
-#include "ojs/spool/detail/watch.ipp"
-#include "ojs/spool/detail/enqueue.ipp"
 #include "ojs/spool/spool_transport.ipp"
 // clang-format on
 

@@ -10,7 +10,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends g++ picojson-de
 WORKDIR /src
 COPY ojs_shutdown.hpp extensions/ojs_operating.hpp extensions/ojs_process.hpp extensions/ojs_server.hpp \
     extensions/ojs_spool.hpp ./
-COPY examples/controller.cpp examples/config_file.hpp examples/deploy/hold_signals.S ./
+COPY tools/controller.cpp tools/config_file.hpp examples/deploy/hold_signals.S ./
 # As for the worker: nothing else has to be in the image, and no early SIGTERM is lost.
 RUN g++ -std=c++17 -O2 -pthread -static -s -I. controller.cpp hold_signals.S -Wl,-e,hold_signals -o controller
 

@@ -141,7 +141,7 @@ class child {
 void await_asleep(pid_t process);
 void await_asleep(pid_t process, pid_t task);
 
-// examples/dev_backend.
+// tools/dev_backend.
 class backend {
   public:
     explicit backend(const std::vector<std::string>& flags = {}, bool with_ledger = false);

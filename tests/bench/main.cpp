@@ -97,7 +97,7 @@ constexpr measurement measurements[] = {
      "with OJS_SHUTDOWN_SEPARATE. Floor: a file that includes <picojson.h> alone.",
      compile_time},
     {"rolling_jobs",
-     "100 rolling replacements of 8 workers (examples/fleet) that take jobs of dev_backend all the while; "
+     "100 rolling replacements of 8 workers (tools/fleet) that take jobs of dev_backend all the while; "
      "lost and\n"
      "doubled by what each wrote down at the end of its handler.",
      rolling_jobs},

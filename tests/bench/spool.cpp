@@ -102,17 +102,16 @@ double time_jobs(const place& where, OneJob one_job) {
 
 class our_spool {
   public:
-    explicit our_spool(const std::string& path) : transport_(options(path)) {
-        const ojs::result<void> opened = transport_.open();
-        if (!opened) throw failure(opened.error().text);
+    explicit our_spool(const std::string& path) : opened_(ojs::open_spool(options(path))) {
+        if (!opened_) throw failure(opened_.error().text);
         worker_.queues = {"default"};
         request_.worker = &worker_;
     }
 
     void run_one(const std::string& with_result) {
-        const auto claimed = transport_.fetch(request_, ojs::deadline_after(guard));
+        const auto claimed = (*opened_)->fetch(request_, ojs::deadline_after(guard));
         must(claimed && claimed->size() == 1, "no job came");
-        const auto settled = transport_.ack({claimed->front().id, with_result}, ojs::deadline_after(guard));
+        const auto settled = (*opened_)->ack({claimed->front().id, with_result}, ojs::deadline_after(guard));
         must(settled && *settled == ojs::settled::accepted, "the ACK was not accepted");
     }
 
@@ -124,7 +123,7 @@ class our_spool {
     }
     ojs::worker_identity worker_;
     ojs::fetch_request request_;
-    ojs::spool_transport transport_;
+    ojs::result<ojs::transport_ref> opened_;
 };
 
 void bare_job(const place& where, const std::string& name) {

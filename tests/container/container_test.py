@@ -109,7 +109,7 @@ class Storage:
 
 
 class Backend:
-    """examples/dev_backend on the host's loopback, and its ledger."""
+    """tools/dev_backend on the host's loopback, and its ledger."""
 
     def __init__(self):
         self.folder = Path(tempfile.mkdtemp(prefix="ojs-backend-"))

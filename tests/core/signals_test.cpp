@@ -252,11 +252,9 @@ TEST_CASE("signals: wait() ends at its deadline with number 0, and wakes for a s
     CHECK(target.phase() == phase::quiet);
 }
 
-#if OJS_SHUTDOWN_USE_PROC
-TEST_CASE(
-    "signals: each change names the sender of its own signal, whoever sent the next one of that number") {
+TEST_CASE("signals: each names its own sender, and last_received the sender of the newest") {
     lifecycle target(0ms);
-    const signals installed = claim(target);
+    signals installed = claim(target);
     const pid_t parent = ::getpid();
     pid_t senders[2] = {};
     for (pid_t& sender : senders) {
@@ -269,23 +267,36 @@ TEST_CASE(
         int status = 0;
         REQUIRE(::waitpid(sender, &status, 0) == sender);
     }
-    ojs::lifecycle_state seen;
-    REQUIRE(target.next_change(seen));
-    CHECK(seen.phase == phase::draining);
-    CHECK(seen.cause.sender_pid == senders[0]);
-    CHECK(seen.cause.sender_uid == ::getuid());
-    REQUIRE(target.next_change(seen));
-    CHECK(seen.phase == phase::stopping);
-    CHECK(seen.cause.sender_pid == senders[1]);
-    CHECK(target.state().cause.sender_pid == senders[1]);
-    // What follows by itself has no other sender; who asks by a call has none.
-    REQUIRE(target.apply(event::finished, {}));
-    CHECK(target.state().cause.sender_pid == senders[1]);
-    lifecycle other;
-    REQUIRE(other.apply(event::stop_request, {ojs::cause_kind::api}));
-    CHECK(other.state().cause.sender_pid == 0);
+    CHECK(target.state().cause.signal == SIGTERM);
+    CHECK(signals::last_received(SIGTERM).sender_pid == senders[1]);
+    CHECK(signals::last_received(SIGTERM).sender_uid == ::getuid());
+    for (const pid_t sender : senders) {
+        const received_signal received = installed.wait(guard());
+        CHECK(received.number == SIGTERM);
+        CHECK(received.sender_pid == sender);
+    }
 }
 
+#ifdef F_SETPIPE_SZ
+TEST_CASE("signals: of more than there is room for, the newest are kept") {
+    lifecycle target(0ms);
+    signals installed = claim(target);
+    const int room = ::fcntl(installed.fd(), F_SETPIPE_SZ, 4 * 4096);
+    REQUIRE(room > 0);
+    const int total = room / 8 * 2;
+    for (int i = 0; i < total; ++i) send_self(i % 2 == 0 ? SIGTSTP : SIGCONT);
+    send_self(SIGTERM);
+    std::vector<int> kept;
+    while (const int number = installed.wait(passed()).number) kept.push_back(number);
+    CHECK(static_cast<int>(kept.size()) > total / 4);
+    CHECK(static_cast<int>(kept.size()) < total);
+    CHECK(kept.back() == SIGTERM);
+    CHECK(kept[kept.size() - 2] == SIGCONT);
+    CHECK_FALSE(readable(installed.fd()));
+}
+#endif
+
+#if OJS_SHUTDOWN_USE_PROC
 TEST_CASE("signals: the sender is named where /proc tells") {
     lifecycle target;
     signals installed = claim(target);

@@ -9,7 +9,7 @@
 
 // The example with its own main renamed, for its reader of configurations.
 #define main controller_main
-#include "../../examples/controller.cpp"
+#include "../../tools/controller.cpp"
 #undef main
 
 namespace {

@@ -1,9 +1,13 @@
 #!/bin/sh
-# run.sh PROGRAM SECONDS: fuzzes with one target, from the committed seeds and what earlier runs found. What breaks a promise
-# is kept as a file, and the last line says how to see it again.
+# run.sh PROGRAM SECONDS: fuzzes with one target for its share of SECONDS, which all targets have on all processors, from the
+# committed seeds and what earlier runs found. What breaks a promise is kept as a file, and the last line says how to see it
+# again.
 set -u
 program=$1
-seconds=$2
+set -- tests/fuzz/corpus/* "$2"
+targets=$(($# - 1))
+shift $targets
+seconds=$((($1 * $(getconf _NPROCESSORS_ONLN) + targets - 1) / targets))
 name=$(basename "$program")
 folder=$(dirname "$program")
 found=$folder/corpus/$name

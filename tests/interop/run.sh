@@ -30,10 +30,10 @@ cp "$HERE"/*.mjs "$HERE/buf.gen.yaml" "$INTO"
 cd "$INTO"
 rm -rf generated
 BUF=$(ls "$INTO"/node_modules/@bufbuild/buf-*/bin/buf 2>/dev/null) || leave_out "buf has no program for $(uname -sm)"
-PATH=$INTO/node_modules/.bin:$PATH "$BUF" generate "$REPOSITORY/examples/launcher/proto"
+PATH=$INTO/node_modules/.bin:$PATH "$BUF" generate "$REPOSITORY/examples/proto"
 
 status=0
-OJS_TEST_BUILD=$BUILD OJS_TEST_BUF=$BUF OJS_TEST_PROTO=$REPOSITORY/examples/launcher/proto \
+OJS_TEST_BUILD=$BUILD OJS_TEST_BUF=$BUF OJS_TEST_PROTO=$REPOSITORY/examples/proto \
     node --test --test-reporter=tap --test-concurrency=2 ./*.test.mjs >tap.log 2>&1 || status=$?
 count() { sed -n "s/^# $1 //p" tap.log | tail -n 1; }
 grep -E '^ *ok .*# SKIP' tap.log | sed 's/^ *ok [0-9]* - //' || true

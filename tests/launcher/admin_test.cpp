@@ -147,7 +147,7 @@ TEST_CASE("launcher_admin: what is not there, and what cannot be meant, is said"
     check_error(of.call("GetProcessStatus", "{\"processId\":\"" + std::string(5000, 'x') + "\"}"), 404,
                 "not_found", "xxx...\"");
     check_error(of.call("RollingReplace", "{\"group\":\"kv\",\"group\":\"kv\"}"), 400, "invalid_argument",
-                ".group: is there twice");
+                ".group: duplicate key");
     check_error(of.call("ListGroups", std::string(64 * 1024 + 1, ' ')), 413, "resource_exhausted",
                 "too large");
     CHECK(of.call("ListGroups", std::string(1024 * 1024, ' ')).status == 413);
@@ -165,7 +165,7 @@ TEST_CASE("launcher_admin: what is not there, and what cannot be meant, is said"
     CHECK(of.get("/events?after=x").status == 400);
     CHECK(of.get("/events?wait=soon").status == 400);
     CHECK(holds(of.get("/events?after=0&grup=kv").body, "no such parameter: grup"));
-    CHECK(holds(of.get("/events?after=0&after=1").body, "after is there twice"));
+    CHECK(holds(of.get("/events?after=0&after=1").body, "duplicate parameter after"));
     CHECK(of.get("/events?after=0&process=kv-1&group=kv&wait=0s").status == 200);
     CHECK(of.get("/events?group=x").status == 404);
     CHECK(of.fleet.running().size() == 2);

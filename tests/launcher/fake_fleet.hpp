@@ -45,12 +45,7 @@ class fake_process final : public ojs::detail::instance {
     }
     void shut_down(const ojs::shutdown_order& order) override;
     void force() override;
-    void notified(const ojs::ready_notification& what) override;
-    void notified(const ojs::shutdown_complete& what) override;
-    ojs::instance_state await(bool (*)(ojs::instance_state), ojs::time_point,
-                              const ojs::cancel_token&) override {
-        return info().state;
-    }
+    void poll() override;
     ojs::result<ojs::shutdown_status> ask_status(ojs::time_point) override {
         ojs::shutdown_status out;
         out.metrics.in_flight_requests = 7;
@@ -198,12 +193,9 @@ inline void fake_process::has_pid(pid_t pid) {
     changed_(now, now.state);
 }
 
-inline void fake_process::notified(const ojs::ready_notification& what) {
-    fleet_.note("ready " + what.process_id);
+inline void fake_process::poll() {
+    fleet_.note("poll " + info().id);
     if (fleet_.ready_if_asked) becomes(ojs::instance_state::ready);
-}
-inline void fake_process::notified(const ojs::shutdown_complete& what) {
-    fleet_.note("complete " + what.process_id);
 }
 
 inline void fake_process::not_routable() {
@@ -266,7 +258,7 @@ struct fake_group {
                                           const ojs::rolling_options& how = {},
                                           const ojs::cancel_token& until = {}) {
         const supervisor turning(*this);
-        return ojs::detail::roll(*group, wanted, how, until);
+        return group->roll(wanted, how, until);
     }
     // Takes turns as a launcher does, while it exists.
     class supervisor {
@@ -299,8 +291,8 @@ struct fake_group {
         std::thread thread_;
     };
 
-    ojs::detail::ref<ojs::detail::group_surroundings> around =
-        ojs::detail::make_ref<ojs::detail::group_surroundings>();
+    ojs::detail::ref<ojs::detail::launcher_context> around =
+        ojs::detail::make_ref<ojs::detail::launcher_context>();
     ojs::detail::ref<ojs::detail::process_group> group;
 
   private:

@@ -41,7 +41,7 @@ class group_model {
         if (what == 6 && below(3) == 0) hold();
         if (what == 7) lose_readiness();
         if (what == 8 || what == 9) roll();
-        if (what == 10) static_cast<void>(kv_.group->cancel_rollout());
+        if (what == 10) static_cast<void>(kv_.group->cancel_rollout("test"));
         if (what == 11) settle_some();
         reconcile();
     }

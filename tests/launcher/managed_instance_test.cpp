@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
@@ -106,6 +107,7 @@ class fixture {
                 if (now.state != before) seen.push_back(now.state);
                 if (now.state == before) ++other_changes;
                 pid = now.pid;
+                changes_.notify_all();
                 if (is_over(now.state)) told_over.set();
             },
             logger(log));
@@ -115,9 +117,19 @@ class fixture {
     ref<instance> start() {
         const ref<instance> made = launch();
         REQUIRE(up.wait());
-        made->await([](state now) { return now != state::spawning; }, soon(), {});
+        await(made, [](state now) { return now != state::spawning; });
         pid = made->info().pid;
         return made;
+    }
+    // Until it holds of the state, or that is final.
+    state await(const ref<instance>& of, bool (*holds)(state)) {
+        std::unique_lock<std::mutex> held(mutex);
+        state now{};
+        changes_.wait_until(held, soon(), [&] {
+            now = of->info().state;
+            return holds(now) || is_over(now);
+        });
+        return now;
     }
     // Waits for nobody: it may be said once more, by a handler that is asked again before the child's end is seen.
     void end_child(const std::string& status) const {
@@ -153,6 +165,7 @@ class fixture {
         return out;
     }
 
+    std::condition_variable changes_;
     const answers answers_;
     unique_fd reader_;
     unique_fd writer_;
@@ -231,11 +244,11 @@ TEST_SUITE("managed_instance") {
                     }}});
         self = &f;
         ref<instance> it = f.start();
-        CHECK(it->await(is<state::ready>, soon(), {}) == state::ready);
+        CHECK(f.await(it, is<state::ready>) == state::ready);
         CHECK(it->info().routable);
         CHECK(it->info().startup.count() > 0);
         it->shut_down({"a test", 1500ms, 1h});  // longer than granted
-        CHECK(it->await(over, soon(), {}) == state::complete);
+        CHECK(f.await(it, over) == state::complete);
         const result<shutdown_request> asked = read_message<shutdown_request>(request);
         REQUIRE(asked);
         CHECK(asked->process_id == "kv-1");
@@ -270,12 +283,12 @@ TEST_SUITE("managed_instance") {
         f.spec.options.readiness_timeout = 2h;
         const ref<instance> it = f.start();
         REQUIRE(looks.wait_for(1));
-        it->notified(ready_notification{"kv-1", "a lie"});
+        it->poll();
         REQUIRE(looks.wait_for(2));
         CHECK(it->info().state == state::starting);
         is_ready = true;
-        it->notified(ready_notification{"kv-1", ""});
-        CHECK(it->await(is<state::ready>, soon(), {}) == state::ready);
+        it->poll();
+        CHECK(f.await(it, is<state::ready>) == state::ready);
     }
 
     TEST_CASE("a process that dies is seen to, at any point") {
@@ -297,10 +310,10 @@ TEST_SUITE("managed_instance") {
             self = &f;
             const ref<instance> it = f.start();
             if (at != "GetReadinessStatus") {
-                it->await(is<state::ready>, soon(), {});
+                f.await(it, is<state::ready>);
                 it->shut_down({});
             }
-            CHECK(it->await(over, soon(), {}) == state::crashed);
+            CHECK(f.await(it, over) == state::crashed);
             CHECK(it->info().exit.signal == SIGKILL);
             CHECK_FALSE(it->info().routable);
         }
@@ -311,7 +324,7 @@ TEST_SUITE("managed_instance") {
             fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))}});
             const ref<instance> it = f.start();
             f.end_child(status);
-            CHECK(it->await(over, soon(), {}) == state::crashed);
+            CHECK(f.await(it, over) == state::crashed);
             CHECK(it->info().exit.code == std::stoi(status));
             if (status == "0") CHECK(it->info().message == "exited by itself with status 0");
         }
@@ -331,9 +344,9 @@ TEST_SUITE("managed_instance") {
             f.spec.options.shutdown.max_duration = 5100ms;
         }
         const ref<instance> it = f.start();
-        it->await(is<state::ready>, soon(), {});
+        f.await(it, is<state::ready>);
         it->shut_down({});
-        CHECK(it->await(over, soon(), {}) == state::forced);
+        CHECK(f.await(it, over) == state::forced);
         CHECK(it->info().exit.signal == SIGTERM);
         CHECK_FALSE(it->info().killed);
         CHECK(it->info().shutdown_took >= f.spec.options.shutdown.max_duration);
@@ -350,9 +363,9 @@ TEST_SUITE("managed_instance") {
         f.spec.options.shutdown.grace_period = 50ms;
         f.spec.options.shutdown.max_duration = 1h;
         const ref<instance> it = f.start();
-        it->await(is<state::ready>, soon(), {});
+        f.await(it, is<state::ready>);
         it->shut_down({});
-        CHECK(it->await(over, soon(), {}) == state::forced);
+        CHECK(f.await(it, over) == state::forced);
     }
 
     TEST_CASE("who says COMPLETE and stays is ended") {
@@ -362,9 +375,9 @@ TEST_SUITE("managed_instance") {
         f.spec.options.shutdown.max_duration = 1h;
         f.spec.options.shutdown.kill_delay = 100ms;
         const ref<instance> it = f.start();
-        it->await(is<state::ready>, soon(), {});
+        f.await(it, is<state::ready>);
         it->shut_down({});
-        CHECK(it->await(over, soon(), {}) == state::forced);
+        CHECK(f.await(it, over) == state::forced);
         CHECK(it->info().exit.signal == SIGTERM);
     }
 
@@ -373,7 +386,7 @@ TEST_SUITE("managed_instance") {
         f.spec.options.shutdown.grace_period = f.spec.options.shutdown.max_duration = 100ms;
         const ref<instance> it = f.start();
         it->shut_down({});
-        CHECK(it->await(over, soon(), {}) == state::forced);
+        CHECK(f.await(it, over) == state::forced);
         CHECK(f.logged("shutdown not acknowledged"));
     }
 
@@ -399,7 +412,7 @@ TEST_SUITE("managed_instance") {
         f.spec.options.shutdown.max_duration = 1h;
         const ref<instance> it = f.start();
         it->shut_down({});
-        CHECK(it->await(over, soon(), {}) == state::complete);
+        CHECK(f.await(it, over) == state::complete);
         CHECK(it->info().exit.ok());
         CHECK(asked == 1);
         CHECK_FALSE(f.logged("forcing shutdown with SIGTERM"));
@@ -424,7 +437,7 @@ TEST_SUITE("managed_instance") {
         f.spec.options.shutdown.max_duration = 1h;
         const ref<instance> it = f.start();
         it->shut_down({});
-        CHECK(it->await(over, soon(), {}) == state::complete);
+        CHECK(f.await(it, over) == state::complete);
         CHECK(asked == 3);
     }
 
@@ -433,10 +446,10 @@ TEST_SUITE("managed_instance") {
         f.runs({"sh", "-c", "trap 'exit 0' TERM; sh -c 'echo up; exec sleep 1000' & wait"});
         f.spec.options.shutdown.max_duration = 1h;
         const ref<instance> it = f.start();
-        it->await(is<state::ready>, soon(), {});
+        f.await(it, is<state::ready>);
         f.listens_no_more();
         it->shut_down({});
-        CHECK(it->await(over, soon(), {}) == state::complete);
+        CHECK(f.await(it, over) == state::complete);
         CHECK(f.logged("asking with SIGTERM"));
     }
 
@@ -452,7 +465,7 @@ TEST_SUITE("managed_instance") {
         f.spec.options.shutdown.report_time = 1h;
         const ref<instance> it = f.start();
         it->shut_down({});
-        CHECK(it->await(over, soon(), {}) == state::complete);
+        CHECK(f.await(it, over) == state::complete);
     }
 
     TEST_CASE("a stopped process whose coordinator never answers is ended, without SIGKILL") {
@@ -465,10 +478,10 @@ TEST_SUITE("managed_instance") {
         f.spec.options.shutdown.grace_period = f.spec.options.shutdown.max_duration = 100ms;
         f.spec.options.shutdown.kill_delay = 20s;
         const ref<instance> it = f.start();
-        it->await(is<state::ready>, soon(), {});
+        f.await(it, is<state::ready>);
         REQUIRE(::kill(f.pid, SIGSTOP) == 0);
         it->shut_down({});
-        CHECK(it->await(over, soon(), {}) == state::forced);
+        CHECK(f.await(it, over) == state::forced);
         CHECK(it->info().exit.signal == SIGTERM);
         release.set();
     }
@@ -491,7 +504,7 @@ TEST_SUITE("managed_instance") {
             it->shut_down({});
             REQUIRE(asked.wait_for(2));
             it->force();
-            CHECK(it->await(over, soon(), {}) == state::forced);
+            CHECK(f.await(it, over) == state::forced);
             const auto took =
                 std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - before);
             best = std::min(best, took);
@@ -510,9 +523,9 @@ TEST_SUITE("managed_instance") {
             f.spec.options.participates = false;
         }
         const ref<instance> it = f.start();
-        if (!f.spec.options.participates) CHECK(it->await(is<state::ready>, soon(), {}) == state::ready);
+        if (!f.spec.options.participates) CHECK(f.await(it, is<state::ready>) == state::ready);
         it->shut_down({});
-        CHECK(it->await(over, soon(), {}) == state::complete);
+        CHECK(f.await(it, over) == state::complete);
         CHECK(f.logged("asking with SIGTERM"));
     }
 
@@ -532,10 +545,10 @@ TEST_SUITE("managed_instance") {
         SUBCASE("forced at once") {}
         SUBCASE("forced while it was being asked") {
             it->shut_down({});
-            it->await(is<state::shutdown_requested>, soon(), {});
+            f.await(it, is<state::shutdown_requested>);
         }
         it->force();
-        CHECK(it->await(over, soon(), {}) == state::forced);
+        CHECK(f.await(it, over) == state::forced);
         CHECK(it->info().killed);
         CHECK(f.logged("SIGTERM timeout, sending SIGKILL"));
         pollfd last{ours.get(), POLLIN, 0};
@@ -561,7 +574,7 @@ TEST_SUITE("managed_instance") {
         while (::waitid(P_PID, static_cast<id_t>(f.pid), &about, WEXITED | WNOWAIT) != 0)
             REQUIRE(errno == EINTR);
         it->force();
-        CHECK(it->await(over, soon(), {}) == state::forced);
+        CHECK(f.await(it, over) == state::forced);
         pollfd last{ours.get(), POLLIN, 0};
         CHECK(::poll(&last, 1, 30000) == 1);
     }
@@ -570,12 +583,12 @@ TEST_SUITE("managed_instance") {
         std::atomic<readiness_state> now{readiness_state::ready};
         fixture f({{"GetReadinessStatus", [&](const std::string&) { return answer(says(now)); }}});
         const ref<instance> it = f.start();
-        CHECK(it->await(is<state::ready>, soon(), {}) == state::ready);
+        CHECK(f.await(it, is<state::ready>) == state::ready);
         now = readiness_state::unhealthy;
-        CHECK(it->await(is<state::unhealthy>, soon(), {}) == state::unhealthy);
+        CHECK(f.await(it, is<state::unhealthy>) == state::unhealthy);
         CHECK_FALSE(it->info().routable);
         now = readiness_state::ready;
-        CHECK(it->await(is<state::ready>, soon(), {}) == state::ready);
+        CHECK(f.await(it, is<state::ready>) == state::ready);
         CHECK(it->info().routable);
     }
 
@@ -586,11 +599,11 @@ TEST_SUITE("managed_instance") {
                     }}});
         f.spec.options.readiness_timeout = 100ms;
         const ref<instance> it = f.start();
-        CHECK(it->await(is<state::unhealthy>, soon(), {}) == state::unhealthy);
+        CHECK(f.await(it, is<state::unhealthy>) == state::unhealthy);
         answers = true;
-        CHECK(it->await(is<state::ready>, soon(), {}) == state::ready);
+        CHECK(f.await(it, is<state::ready>) == state::ready);
         answers = false;
-        CHECK(it->await(is<state::unhealthy>, soon(), {}) == state::unhealthy);
+        CHECK(f.await(it, is<state::unhealthy>) == state::unhealthy);
     }
 
     TEST_CASE("a program that does not take part is ready when its ready_url is answered with 200") {
@@ -623,22 +636,19 @@ TEST_SUITE("managed_instance") {
         CHECK(it->info().state == state::starting);
         if (later != 0) CHECK(it->info().message == "ready_url answered with status 503");
         status = 200;
-        CHECK(it->await(is<state::ready>, soon(), {}) == state::ready);
+        CHECK(f.await(it, is<state::ready>) == state::ready);
         CHECK(as_said);
         status = later;
-        CHECK(it->await(is<state::unhealthy>, soon(), {}) == state::unhealthy);
+        CHECK(f.await(it, is<state::unhealthy>) == state::unhealthy);
         it->force();
-        CHECK(it->await(over, soon(), {}) == state::forced);
+        CHECK(f.await(it, over) == state::forced);
         release.set();
     }
 
-    TEST_CASE("a wait ends with its token, and a process with the last who knows it") {
+    TEST_CASE("a process ends with the last who knows it") {
         fixture f;
         f.spec.options.participates = false;
         ref<instance> it = f.start();
-        cancel_source stop;
-        stop.cancel(cancel_reason::cancelled);
-        CHECK_FALSE(over(it->await(over, soon(), stop.token())));
         CHECK_FALSE(it->ask_status(soon()));
         it = ref<instance>();
         CHECK(::kill(f.pid, 0) != 0);
@@ -649,7 +659,7 @@ TEST_SUITE("managed_instance") {
         fixture f;
         f.runs({"/nowhere/at/all"});
         const ref<instance> it = f.launch();
-        CHECK(it->await(over, soon(), {}) == state::crashed);
+        CHECK(f.await(it, over) == state::crashed);
         CHECK(it->info().pid == 0);
         CHECK(it->info().message.find("No such file") != std::string::npos);
         CHECK(f.logged("process not started"));
@@ -659,7 +669,7 @@ TEST_SUITE("managed_instance") {
         fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))}});
         f.spec.options.readiness_timeout = 0ms;  // over before the first look
         const ref<instance> it = f.start();
-        CHECK(it->await(is<state::ready>, soon(), {}) == state::ready);
+        CHECK(f.await(it, is<state::ready>) == state::ready);
         f.end_child("0");
         REQUIRE(f.told_over.wait());
         CHECK(f.seen_states() == states{state::starting, state::ready, state::crashed});
@@ -669,7 +679,7 @@ TEST_SUITE("managed_instance") {
         fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))}});
         f.memory_fails = 3;
         const ref<instance> it = f.start();
-        CHECK(it->await(is<state::ready>, soon(), {}) == state::ready);
+        CHECK(f.await(it, is<state::ready>) == state::ready);
         f.memory_fails = 3;
         f.end_child("0");
         REQUIRE(f.told_over.wait());
@@ -693,9 +703,9 @@ TEST_SUITE("managed_instance") {
             const ref<instance> forced = f.launch();
             CHECK(asked->info().state == state::spawning);
             asked->shut_down({});
-            CHECK(asked->await(over, soon(), {}) == state::complete);
+            CHECK(f.await(asked, over) == state::complete);
             forced->force();
-            CHECK(forced->await(over, soon(), {}) == state::forced);
+            CHECK(f.await(forced, over) == state::forced);
             static_cast<void>(f.launch());  // is ended by the last who knows it
         }
         ::signal(SIGIO, SIG_DFL);
@@ -707,9 +717,9 @@ TEST_SUITE("managed_instance") {
         const auto cycle = [] {
             fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))}});
             const ref<instance> it = f.start();
-            it->await(is<state::ready>, soon(), {});
+            f.await(it, is<state::ready>);
             it->force();
-            CHECK(it->await(over, soon(), {}) == state::forced);
+            CHECK(f.await(it, over) == state::forced);
         };
         cycle();  // what is made once
         const std::size_t descriptors = entries_of("/proc/self/fd");

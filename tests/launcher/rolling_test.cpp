@@ -47,7 +47,7 @@ TEST_CASE(
     CHECK(fleet.said() ==
           texts{"start kv-1", "start kv-2", "start kv-3", "stop kv-1", "start kv-4", "stop kv-2"});
     CHECK(fleet.running() == texts{"kv-3", "kv-4"});
-    CHECK(kv.group->generation() == 2);
+    CHECK(kv.group->info().generation == 2);
     CHECK(kv.group->info().message == "replaced 2 of 2");
 }
 
@@ -226,7 +226,7 @@ TEST_CASE("rolling_replace: one that does not become ready leaves the old ones u
         CHECK(done->failed_id == "kv-3");
         CHECK(fleet.running() == texts{"kv-1", "kv-2"});
         CHECK(fleet.broken() == texts{});
-        CHECK(kv.group->generation() == 1);
+        CHECK(kv.group->info().generation == 1);
         kv.turn();
         CHECK(fleet.running() == texts{"kv-1", "kv-2"});
     }
@@ -444,7 +444,7 @@ TEST_CASE("rolling_replace: a cancel in the middle ends it between two steps") {
     CHECK(fleet.broken() == texts{});
     // The next one brings them together again.
     REQUIRE(kv.roll(kv_group(3, 3, 1)));
-    CHECK(all_of_one_generation(fleet, kv.group->generation()));
+    CHECK(all_of_one_generation(fleet, kv.group->info().generation));
 }
 
 TEST_CASE("rolling_replace: what crashes meanwhile is made up for by the new configuration") {
@@ -513,7 +513,7 @@ TEST_CASE("rolling_replace: a dry run says what would be drained and changes not
     CHECK(seen->would_drain[0].id == "kv-1");
     CHECK(seen->would_drain[0].in_flight.in_flight_requests == 7);
     CHECK(fleet.said().size() == 2);
-    CHECK(kv.group->generation() == 1);
+    CHECK(kv.group->info().generation == 1);
 }
 
 TEST_CASE("rolling_replace: who may take for ever to end is waited for, with no number that overflows") {
@@ -533,7 +533,7 @@ TEST_CASE("rolling_replace: what it has started keeps its own time to end, thoug
     CHECK(kv.group->max_stop_time() < 1h);
     REQUIRE(kv.group->begin_rollout(slow, {}));
     while (fleet.said().back() != "stop kv-1") kv.turn();
-    REQUIRE(kv.group->cancel_rollout());
+    REQUIRE(kv.group->cancel_rollout("test"));
     while (kv.group->info().replacing) kv.turn();
     CHECK(kv.group->options().process.shutdown.max_duration < 1h);
     CHECK(fleet.generations() == std::vector<std::uint64_t>{1, 2});

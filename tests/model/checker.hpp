@@ -16,9 +16,11 @@
 #include <utility>
 #include <vector>
 
+#include "ojs/base/error.hpp"
+
 // The library's memory orders. Its atomic gets another name, so that the one below can take its place.
 #define atomic replaced_atomic
-#include "ojs/base/detail/atomic.hpp"
+#include "ojs/base/detail/light.hpp"
 #undef atomic
 
 namespace model {

@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("OJS_TEST_BUILD", "build")).resolve()
-PAGE = ROOT / "examples/launcher/status.html"
+PAGE = ROOT / "tools/launcher/status.html"
 GUARD = 30  # seconds to wait for what must happen: it ends a test that would hang, and proves nothing else
 
 

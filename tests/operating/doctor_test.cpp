@@ -32,12 +32,11 @@ worker_options quiet_options() {
 // In a root of nothing, unless one is given: no container, and no variables but these.
 std::vector<finding> ask(const worker_options& options, const variables& set = {},
                          const std::string& root = "/nowhere", pid_t pid = 7) {
-    ojs::doctor_options how;
-    how.where.root = root;
-    how.where.environment = lookup(set);
-    how.where.pid = pid;
-    how.timeout = 500ms;
-    return doctor(options, how);
+    ojs::container_probe where;
+    where.root = root;
+    where.environment = lookup(set);
+    where.pid = pid;
+    return doctor(options, where, 500ms);
 }
 
 const finding* find(const std::vector<finding>& all, const std::string& id) {
@@ -241,8 +240,8 @@ TEST_CASE("doctor: the health address") {
     CHECK(ask_health("0").empty());
     CHECK(ask_health("127.0.0.1:0").empty());
     CHECK(ask_health("0.0.0.0:0").empty());
-    check_found(ask_health("nonsense:x"), "health-address", severity::error, "OJS_HEALTH_ADDR");
-    check_found(ask_health("127.0.0.1:99999"), "health-address", severity::error, "port");
+    check_found(ask_health("nonsense:x"), "options", severity::error, "OJS_HEALTH_ADDR");
+    check_found(ask_health("127.0.0.1:99999"), "options", severity::error, "port");
     const ojs::http_server taken = backend(200);
     check_found(ask_health(taken.address()), "health-bind", severity::error, "in use");
     file_tree tree;
@@ -283,11 +282,11 @@ TEST_CASE("doctor: the health address of a worker that runs, and one that somebo
 }
 
 TEST_CASE("doctor: control of the worker") {
-    check_found(ask_health("", true), "health-control-unused", severity::warning, "no health address");
+    check_found(ask_health("", true), "options", severity::error, "no health_address");
     CHECK(ask_health("0.0.0.0:0", true, "canary").empty());
     CHECK(ask_health("127.0.0.1:0", true, "canary").empty());
     for (const char* open : {"0.0.0.0:0", "[::]:0"})
-        check_found(ask_health(open, true), "health-control-open", severity::error, "no token");
+        check_found(ask_health(open, true), "options", severity::error, "without health_token");
     for (const char* local : {"127.0.0.1:0", "localhost:0", ":0"})
         check_found(ask_health(local, true), "health-control-token", severity::info, "no token");
 }

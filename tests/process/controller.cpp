@@ -1090,47 +1090,79 @@ TEST_CASE("controller: a wrong configuration is refused with the key's name, and
     }
 }
 
-TEST_CASE("controller: a configuration in TOML is refused with the same keys as JSON, which can be copied") {
-    stage on;
-    // The guide's own, and what else its users may have in it.
-    write_file(on.path("config.json"), R"(# comment
-[controller]
+// The guide's own "Controller Config", word for word.
+constexpr const char* config_of_guide = R"([controller]
 retry_delays = [0, 1]
 
 # Graceful shutdown settings (only used when file = "NORMAL_SHUTDOWN")
 termination_grace_period = "3550s"           # 59 minutes
-child_process_shutdown_timeout = "10s"       # SIGTERM -> SIGKILL timeout
+child_process_shutdown_timeout = "10s"       # SIGTERM → SIGKILL timeout
+
+# Optional: custom path for termination type file
+# Defaults to /tmp/termination-type if not specified
 # termination_type_file = "/tmp/termination-type"
-  termination_type_file = '/run/it''s # mode'#
-command = [
-  "true", "--a=b",
-]
+
+# Spot instance mode flag (DEPRECATED, not checked by code)
+# Behavior now controlled by termination type file
 spot_instance_mode = false
-concurrency = 1_0
-log_level = "debug"
-[prover.controller]
-termination_type_file = "/of/another/table"
-)");
-    on.start();
-    CHECK(on.controller.wait() == 64);
-    const std::string json =
-        "{\"child_process_shutdown_timeout\":\"10s\",\"retry_delays\":[0,1],"
-        "\"spot_instance_mode\":false,\"termination_grace_period\":\"3550s\"}";
-    CHECK(on.controller.output() == "error: " + on.path("config.json") +
-                                        " is TOML; the same keys as JSON, without termination_type_file, "
-                                        "command, concurrency, log_level, are: " +
-                                        json + "\n");
+)";
 
-    const std::string more = ",\"spool_dir\":" + in_quotes(on.path("spool")) + ",\"command\":[\"true\"]}";
-    write_file(on.path("config.json"), json.substr(0, json.size() - 1) + more);
-    on.start();
-    CHECK(on.prints("worker started"));
-    on.stop_by(SIGTERM);
+TEST_CASE("controller: the guide's config.toml runs, with the queue and the command it does not name") {
+    stage on("finish");
+    const std::string config = on.path("config.toml");
+    write_file(config, config_of_guide + ("spool_dir = " + in_quotes(on.path("spool"))) + "\ncommand = [" +
+                           in_quotes(program("child_job")) + ", \"finish\", " + in_quotes(on.path("fifo")) +
+                           ", \"{job}\"] # ]\r\ntermination_type_file=" + in_quotes(on.mode_file()));
+    process mark({program("controller"), "--mark-normal", "--config", config}, {});
+    CHECK(mark.wait() == 0);
+    on.put_job("job-1");
+    on.controller = process({program("controller"), "--config", config}, {});
+    on.child();
+    on.controller.signal(SIGTERM);
+    REQUIRE(on.prints(processing));
+    CHECK(on.prints("msg=\"Received SIGTERM. Grace period: 3550s (until 2"));
+    on.let_finish();
+    CHECK(on.controller.wait() == 0);
+    CHECK(on.job_is_only_in("done"));
+    CHECK(on.prints("spot_instance_mode is deprecated"));
+}
 
-    write_file(on.path("config.json"), "termination_type_file = 'C:\\\"x' # y\r\n");  // without a table
-    on.start();
-    CHECK(on.controller.wait() == 64);
-    CHECK(on.prints("the same keys as JSON are: {\"termination_type_file\":\"C:\\\\\\\"x\"}\n"));
+TEST_CASE("controller: TOML that the guide does not use is refused with its line and key") {
+    struct wrong {
+        const char* text;
+        const char* says;
+    };
+    const wrong all[] = {
+        {"\n[controller]\ncommand = [\n",
+         ": line 3: command: must be a \"string\", number, boolean or array"},
+        {"termination_type_file = 'C:'", ": line 1: termination_type_file: must be"},
+        {"spool_dir = \"a\" b", ": line 1: spool_dir: must be"},
+        {"concurrency = 1_0", ": line 1: concurrency: must be"},
+        {"concurrency =", ": line 1: concurrency: must be"},
+        {"concurrency = null", ": line 1: concurrency: must be"},
+        {"concurrency = 1e999", ": line 1: concurrency: must be"},
+        {"# c\nretry_delays = [{\"a\": 1}]", ": line 2: retry_delays: must be"},
+        {"a.b = 1", ": line 1: 'a.b = 1': must be KEY = VALUE"},
+        {"\"concurrency\" = 1", ": line 1: '\"concurrency\" = 1': must be"},
+        {"{\"concurrency\": 1}", ": line 1: '{\"concurrency\": 1}': must be"},
+        {"[[controller]]", ": line 1: '[[controller]]': must be [NAME]"},
+        {"[a.b] # c", ": line 1: '[a.b] # c': must be [NAME]"},
+        {"[controller]\n[controller]", ": line 2: controller: is given twice"},
+        {"concurrency = 1\nconcurrency = 1", ": line 2: concurrency: is given twice"},
+        {"concurrency = 1\n[controller]\nconcurrency = 1", ": concurrency: is given twice"},
+        {"[prover]\nconcurrency = 1", ": prover: is not known"},
+        {"controller = 1", ": controller: must be an object"},
+        {"concurrency = 0", ": concurrency: must be a whole number"},
+    };
+    stage on;
+    const std::string config = on.path("config.toml");
+    for (const wrong& each : all) {
+        CAPTURE(each.text);
+        write_file(config, each.text);
+        process refused({program("controller"), "--config", config}, {});
+        CHECK(refused.wait() == 64);
+        CHECK_MESSAGE(refused.count(config + each.says) == 1, refused.output());
+    }
 }
 
 TEST_CASE("controller: an object \"controller\" is as good as what it holds") {

@@ -1,4 +1,4 @@
-// examples/demo.cpp: it plays to its end, draws what happened, and leaves nothing behind when it is interrupted.
+// tools/demo: it plays to its end, draws what happened, and leaves nothing behind when it is interrupted.
 #include <signal.h>
 #include <unistd.h>
 

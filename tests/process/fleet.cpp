@@ -1,4 +1,4 @@
-// examples/fleet: workers are replaced under load, and no job is lost.
+// tools/fleet: workers are replaced under load, and no job is lost.
 #include "harness.hpp"
 
 using namespace test;

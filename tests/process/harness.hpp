@@ -103,7 +103,7 @@ bool runs_in_group(pid_t group);
 // Processes with OJS_TEST_MARK=mark in their environment.
 int count_marked(const std::string& mark);
 
-// examples/dev_backend.
+// tools/dev_backend.
 class backend {
   public:
     explicit backend(std::vector<std::string> flags = {});

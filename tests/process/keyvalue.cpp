@@ -1,4 +1,4 @@
-// examples/keyvalue_runner: what was put is there after a stop, a request in hand has its answer, and one that comes too
+// tools/keyvalue_runner: what was put is there after a stop, a request in hand has its answer, and one that comes too
 // late is refused.
 #include <signal.h>
 

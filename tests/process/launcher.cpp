@@ -1,4 +1,4 @@
-// A launcher and the real processes it keeps: examples/lifecycle_runner, by the whole path from exec to the last exit.
+// A launcher and the real processes it keeps: tools/lifecycle_runner, by the whole path from exec to the last exit.
 #include <signal.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// examples/launcher as an operator meets it: the daemon with real children, and its tool, as processes.
+// tools/launcher as an operator meets it: the daemon with real children, and its tool, as processes.
 #include <signal.h>
 #include <unistd.h>
 

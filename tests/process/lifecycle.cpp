@@ -1,4 +1,4 @@
-// The child's end of the launcher's protocol in a real process, examples/lifecycle_runner: every behaviour, driven by bytes
+// The child's end of the launcher's protocol in a real process, tools/lifecycle_runner: every behaviour, driven by bytes
 // on a socket and by curl, with signals beside it, and with requests that are none.
 #include <signal.h>
 #include <sys/stat.h>

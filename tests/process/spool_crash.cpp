@@ -54,7 +54,7 @@ ojs::time_point soon() {
     return ojs::deadline_after(guard);
 }
 
-ojs::result<ojs::settled> settle(ojs::spool_transport& transport, ending end) {
+ojs::result<ojs::settled> settle(ojs::transport& transport, ending end) {
     const std::string checkpoint = "{\"at\":1}";
     const bool requeue = end == ending::hand_back || end == ending::hand_back_with_checkpoint;
     switch (end) {
@@ -80,8 +80,9 @@ ojs::fetch_request asking(const ojs::worker_identity& worker) {
 [[noreturn]] void live(const scenario& what) {
     ojs::worker_identity worker;
     worker.queues = {"default"};
-    ojs::spool_transport transport(options_of(what));
-    if (!transport.open()) ::_exit(3);
+    const auto opened = ojs::open_spool(options_of(what));
+    if (!opened) ::_exit(3);
+    ojs::transport& transport = **opened;
     if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) ::_exit(2);
     ::raise(SIGSTOP);
     const auto got = transport.fetch(asking(worker), soon());
@@ -164,8 +165,9 @@ std::vector<fs::path> visible_files(const std::string& directory) {
 // Another process's view of it: what is left is recovered, and nothing is claimed.
 void recover(const scenario& what) {
     ojs::worker_identity nobody;
-    ojs::spool_transport transport(options_of(what));
-    REQUIRE(transport.open());
+    const auto opened = ojs::open_spool(options_of(what));
+    REQUIRE(opened);
+    ojs::transport& transport = **opened;
     int asked = 0;
     ojs::fetch_request request = asking(nobody);
     request.still_wanted = [&] { return ++asked == 1; };
@@ -199,8 +201,9 @@ bool check_after(const scenario& what) {
     // It can be claimed, once, with its runs counted: at most the one it had.
     ojs::worker_identity worker;
     worker.queues = {"default"};
-    ojs::spool_transport transport(options_of(what));
-    REQUIRE(transport.open());
+    const auto opened = ojs::open_spool(options_of(what));
+    REQUIRE(opened);
+    ojs::transport& transport = **opened;
     const auto got = transport.fetch(asking(worker), soon());
     REQUIRE(got);
     REQUIRE(got->size() == 1);

@@ -26,7 +26,8 @@ class spool_subject : public transport_contract::subject {
         return out;
     }
     std::shared_ptr<ojs::transport> connect(const ojs::worker_identity& /*as*/) override {
-        return dir_.open();
+        const transport_ref opened = dir_.open();
+        return std::shared_ptr<ojs::transport>(opened.get(), [opened](ojs::transport*) {});
     }
     std::string push(const new_job& what) override { return what.id.empty() ? enqueue(what) : put(what); }
     job_state state_of(const std::string& id) override {
@@ -72,7 +73,7 @@ class spool_subject : public transport_contract::subject {
 
 }  // namespace
 
-TEST_CASE("contract: spool_transport") {
+TEST_CASE("contract: a spool") {
     names left_out = {"what stands still and goes on again", "a lost answer to ACK or FAIL counts once",
                       "a lost answer to FETCH costs no job"};
     if (OJS_SHUTDOWN_USE_INOTIFY == 0) left_out.push_back("news of work comes after a push");

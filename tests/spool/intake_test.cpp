@@ -1,4 +1,4 @@
-// spool_transport: what is claimed, and what is not.
+// open_spool: what is claimed, and what is not.
 #include <fcntl.h>
 #include <sys/stat.h>
 #if OJS_SHUTDOWN_USE_INOTIFY
@@ -407,12 +407,12 @@ TEST_CASE("spool: several transports on one directory, several threads each: eve
         write_file(dir.path / "request" / ("j" + std::to_string(i)), R"({"type":"noop","args":[]})");
     std::mutex mutex;
     std::multiset<std::string> had;
-    std::vector<std::unique_ptr<spool_transport>> transports;
+    std::vector<transport_ref> transports;
     for (int i = 0; i < 4; ++i) transports.push_back(dir.open());
     std::vector<std::thread> threads;
     for (int i = 0; i < 8; ++i) {
         threads.emplace_back([&, i] {
-            spool_transport& own = *transports[static_cast<std::size_t>(i % 4)];
+            transport& own = *transports[static_cast<std::size_t>(i % 4)];
             for (;;) {
                 const auto got = own.fetch(dir.asking(3), deadline_after(20s));
                 if (!got || got->empty()) return;

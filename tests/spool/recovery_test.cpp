@@ -1,4 +1,4 @@
-// spool_transport: dead workers, full and read-only disks, and folders that are taken away.
+// open_spool: dead workers, full and read-only disks, and folders that are taken away.
 #include <fcntl.h>
 #ifdef __linux__
 #include <linux/fs.h>
@@ -95,10 +95,9 @@ TEST_CASE("spool: a worker killed by SIGKILL is recovered by another process's k
         REQUIRE(::pipe(ready) == 0);
         const pid_t child = ::fork();
         if (child == 0) {
-            spool_transport transport(dir.options);
-            const bool opened = transport.open().has_value();
-            const auto got = transport.fetch(dir.asking(), deadline_after(10s));
-            const char said = opened && got && got->size() == 1 && got->front().attempt == run ? 'y' : 'n';
+            const auto opened = open_spool(dir.options);
+            const auto got = (*opened)->fetch(dir.asking(), deadline_after(10s));
+            const char said = got && got->size() == 1 && got->front().attempt == run ? 'y' : 'n';
             static_cast<void>(!::write(ready[1], &said, 1));
             for (;;) ::pause();
         }
@@ -335,10 +334,9 @@ TEST_CASE("spool: a process that a dead worker's handler had forked does not kee
     REQUIRE(::pipe(begun) == 0);
     const pid_t worker = ::fork();
     if (worker == 0) {
-        spool_transport transport(dir.options);
-        const bool opened = transport.open().has_value();
-        const auto got = transport.fetch(dir.asking(), deadline_after(10s));
-        const pid_t forked = opened && got && got->size() == 1 ? ::fork() : -1;
+        const auto opened = open_spool(dir.options);
+        const auto got = (*opened)->fetch(dir.asking(), deadline_after(10s));
+        const pid_t forked = got && got->size() == 1 ? ::fork() : -1;
         char byte = 0;
         if (forked == 0) {
             ::close(held[1]);
@@ -591,8 +589,7 @@ TEST_CASE("spool: on a read-only file system there is a clear error, and nothing
     CHECK(holds(refused.error().text, "Read-only file system"));
     CHECK(!transport->ack({"a", ""}, deadline_after(1s)));
     CHECK(!transport->fail({"a", boom(), false, ""}, deadline_after(1s)));
-    spool_transport other(dir.options);
-    const auto opened = other.open();
+    const auto opened = open_spool(dir.options);
     REQUIRE(!opened);
     CHECK(holds(opened.error().text, "Read-only file system"));
     REQUIRE(disk.set_read_only(false));
@@ -613,8 +610,7 @@ TEST_CASE("spool: folders on different file systems are refused from the start")
     }
     spool_options options;
     options.directory = (at.path() / "spool").string();
-    spool_transport transport(options);
-    const auto opened = transport.open();
+    const auto opened = open_spool(options);
     ::umount2(done.c_str(), MNT_DETACH);
     REQUIRE(!opened);
     CHECK(holds(opened.error().text, "done is on another file system"));
@@ -740,15 +736,9 @@ TEST_CASE("spool: what cannot be a spool directory is a clear error, and nothing
         CAPTURE(each.directory);
         spool_options options;
         options.directory = each.directory;
-        spool_transport transport(options);
-        const auto opened = transport.open();
+        const auto opened = open_spool(options);
         REQUIRE(!opened);
         CHECK_MESSAGE(holds(opened.error().text, each.text), opened.error().text);
-        worker_identity who;
-        fetch_request request;
-        request.worker = &who;
-        CHECK(!transport.fetch(request, deadline_after(1s)));
-        CHECK(accept(transport.ack({"a", ""}, deadline_after(1s))) == settled::gone);
         const auto put = spool_enqueue(each.directory, {"noop", "[]", "default", 0, ""});
         REQUIRE(!put);
         CHECK_MESSAGE(holds(put.error().text, each.text), put.error().text);
@@ -765,13 +755,12 @@ TEST_CASE(
             spool_dir dir;
             { const auto makes_it = dir.open(); }
             REQUIRE(::chmod((dir.path / folder).c_str(), mode) == 0);
-            spool_transport transport(dir.options);
-            const auto opened = transport.open();
+            const auto opened = open_spool(dir.options);
             REQUIRE(!opened);
             CHECK_MESSAGE(holds(opened.error().text, "may write to it"), opened.error().text);
             CHECK(!spool_enqueue(dir.path.string(), {"noop", "[]", "default", 0, ""}));
             REQUIRE(::chmod((dir.path / folder).c_str(), 0755) == 0);
-            CHECK(transport.open());
+            CHECK(open_spool(dir.options));
         }
     }
 }

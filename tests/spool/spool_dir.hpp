@@ -46,11 +46,10 @@ class spool_dir {
         worker.queues = {"default"};
     }
 
-    std::unique_ptr<spool_transport> open() {
-        auto out = std::make_unique<spool_transport>(options);
-        const result<void> opened = out->open();
-        REQUIRE_MESSAGE(opened, opened.error().text);
-        return out;
+    transport_ref open() {
+        result<transport_ref> out = open_spool(options);
+        REQUIRE_MESSAGE(out, out.error().text);
+        return *out;
     }
     // cp to a hidden name, then mv.
     void put(const std::string& name, const std::string& text) {
@@ -63,13 +62,13 @@ class spool_dir {
         out.count = count;
         return out;
     }
-    std::vector<job> fetch(spool_transport& from, std::size_t count = 1) {
+    std::vector<job> fetch(transport& from, std::size_t count = 1) {
         result<std::vector<job>> got = from.fetch(asking(count), deadline_after(10s));
         REQUIRE_MESSAGE(got, got.error().text);
         return *got;
     }
     // Without inotify a FETCH finds nothing for a while after one that took its time; a worker asks again, and so do we.
-    job fetch_one(spool_transport& from) {
+    job fetch_one(transport& from) {
         const time_point end = deadline_after(test::hang_guard);
         std::vector<job> got = fetch(from);
         while (got.empty() && steady_clock::now() < end) got = fetch(from);

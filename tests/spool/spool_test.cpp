@@ -1,4 +1,4 @@
-// spool_transport: a job on its way through the folders, its runs and checkpoints; any file; putting jobs in.
+// open_spool: a job on its way through the folders, its runs and checkpoints; any file; putting jobs in.
 #include <atomic>
 #include <set>
 #include <thread>

@@ -168,7 +168,7 @@ class Names(unittest.TestCase):
         self.assertEqual(named - known, set())
 
     def test_every_flag_is_one_the_controller_has(self):
-        known = set(re.findall(r"--[a-z-]+", (ROOT / "examples/controller.cpp").read_text()))
+        known = set(re.findall(r"--[a-z-]+", (ROOT / "tools/controller.cpp").read_text()))
         for name in CONTROLLERS:
             named = re.findall(r"--[a-z-]+", without_comments(read(name)))
             self.assertTrue(named)
@@ -196,7 +196,7 @@ class Names(unittest.TestCase):
 
 
 class Controller(unittest.TestCase):
-    """The two ways to run examples/controller.cpp, which differ in who writes the termination type file."""
+    """The two ways to run tools/controller.cpp, which differ in who writes the termination type file."""
 
     SPOT, NORMAL = CONTROLLERS
 
@@ -207,7 +207,7 @@ class Controller(unittest.TestCase):
         return int(re.search(r"(?m)^ +terminationGracePeriodSeconds: (\d+)$", read(name)).group(1))
 
     def test_every_key_is_one_the_controller_reads(self):
-        source = (ROOT / "examples/controller.cpp").read_text()
+        source = (ROOT / "tools/controller.cpp").read_text()
         for key in self.config:
             self.assertIn(f'{{"{key}"', source)
 
@@ -282,8 +282,7 @@ class Dockerfile(unittest.TestCase):
         self.assertEqual(set(compiled) | included_by(self.source()), set(names))
 
     def source(self):
-        return next(ROOT / folder / f"{self.program}.cpp" for folder in ("examples", "tools")
-                    if (ROOT / folder / f"{self.program}.cpp").exists())
+        return ROOT / f"tools/{self.program}.cpp"
 
     def test_the_program_is_static_and_holds_early_signals(self):
         for flag in ["-static", "-s", "-Wl,-e,hold_signals"]:
@@ -291,7 +290,7 @@ class Dockerfile(unittest.TestCase):
             self.assertIn(flag, self.made())
 
     def made(self):
-        """The flags with which the Makefile builds what the tests run."""
+        """The flags with which `make` builds what the tests run."""
         packaging = (ROOT / "packaging/packaging.mk").read_text().replace("\\\n", "")
         return re.search(r"(?m)^IMAGE := (.*)$", packaging).group(1).split()
 
@@ -312,8 +311,8 @@ class ControllerDockerfile(Dockerfile):
     test_it_is_what_make_dist_builds = None  # this one is glibc's
 
     def made(self):
-        makefile = (ROOT / "Makefile").read_text()
-        flags = re.search(r"(?m)^STATIC := (.*)$", makefile).group(1)
+        flags = re.search(r"(?m)^STATIC := (.*)$", (ROOT / "tests/tests.mk").read_text()).group(1)
+        makefile = (ROOT / "tests/container/container.mk").read_text()
         return re.search(r"(?m)static_%:.*\n\t(.*)\)$", makefile).group(1).replace("$(STATIC)", flags).strip(")").split()
 
 
@@ -481,7 +480,7 @@ class Yaml(unittest.TestCase):
                 self.assertIn("memory", controller["resources"]["limits"])
                 program, *flags = controller["command"]
                 self.assertEqual(flags, [])  # it finds its configuration where that is mounted
-                source = (ROOT / "examples/controller.cpp").read_text()
+                source = (ROOT / "tools/controller.cpp").read_text()
                 self.assertIn(f'usual_config = "{mounts["config"]}/controller.json"', source)
                 for init in spec.get("initContainers", []):
                     self.assertEqual(init["image"], controller["image"])

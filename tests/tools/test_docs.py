@@ -27,6 +27,7 @@ import picture
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = {"unit": [path.name for path in (ROOT / "tests").iterdir() if any(path.glob("*_test.cpp"))], "process": ("process",), "recovery": ("process",)}
+MAKEFILES = [ROOT / "Makefile", *(path for folder in ("tests", "packaging") for path in (ROOT / folder).rglob("*.mk"))]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 COMPILER = [os.environ.get("CXX", "c++"), "-std=c++17", "-pthread", "-fsyntax-only"]
 INCLUDES = [f"-I{ROOT}", f"-I{ROOT}/extensions", "-isystem", str(ROOT / "third_party/include")]
@@ -110,7 +111,7 @@ def parse_json(block):
     said = json.loads(block.text)
     if block.where.startswith("docs/spot.md"):
         for key in said:
-            assert f'{{"{key}"' in read("examples/controller.cpp"), f"the controller reads no {key}"
+            assert f'{{"{key}"' in read("tools/controller.cpp"), f"the controller reads no {key}"
     if block.where.startswith("docs/launcher.md"):  # tests/process/launcher_admin.cpp runs it
         for key in keys_of(said):
             assert f'"{key}"' in read("src/ojs/launcher/launcher_config.ipp"), f"the launcher reads no {key}"
@@ -139,8 +140,9 @@ def parse_yaml(block):
 
 USAGE_IN = {
     **{path.stem: f"{folder}/{path.name}" for folder in ("examples", "tools") for path in (ROOT / folder).glob("*.cpp")},
-    "dev_backend": "examples/dev_backend/settings.cpp",
-    "launcher": "examples/launcher/main.cpp",
+    "demo": "tools/demo/main.cpp",
+    "dev_backend": "tools/dev_backend/settings.cpp",
+    "launcher": "tools/launcher/main.cpp",
     "shutdown-probe": "tools/shutdown_probe/main.cpp",
 }
 SUITES = ("unit", "process", "recovery")
@@ -171,17 +173,17 @@ def check_program(words):
 
 
 def check_make(words):
-    makefile = read("Makefile") + read("packaging/packaging.mk")
-    targets = set(re.findall(r"(?m)^([a-z-]+)(?: [a-z -]*)?:", makefile))
+    makefile = "".join(path.read_text() for path in MAKEFILES)
+    targets = {target for line in re.findall(r"(?m)^([a-z][a-z -]*):", makefile) for target in line.split()}
     for word in words[1:]:
         name = word.split("=")[0]
         if "=" in word:
-            assert re.search(rf"(?m)^{name} \?=", makefile), f"the Makefile has no variable {name}"
+            assert re.search(rf"(?m)^{name} \?=", makefile), f"no Makefile has a variable {name}"
         elif word.startswith("build/test/"):
             _, _, configuration, suite = word.split("/")
             assert f"\ncompiler.{configuration} " in makefile and suite in SUITES, word
         else:
-            assert word in targets, f"the Makefile has no target {word}"
+            assert word in targets, f"no Makefile has a target {word}"
 
 
 def check_curl_of_launcher(words):
@@ -192,14 +194,14 @@ def check_curl_of_launcher(words):
     json.loads(words[words.index("-d") + 1])
     service, method = target[1:].split("/")
     assert f'manager_service = "{service}"' in read("src/ojs/launcher/admin_messages.hpp"), service
-    tables = ("coordinator/detail/message_fields.hpp", "launcher/detail/admin_fields.hpp")
-    assert any(f'{{"{method}", "' in read(f"src/ojs/{table}") for table in tables), method
+    services = ("coordinator/detail/coordinator_body.hpp", "launcher/detail/admin_answers.ipp")
+    assert any(f'.add("{method}"' in read(f"src/ojs/{service}") for service in services), method
 
 
 def check_curl(words):
     if "--unix-socket" in words:
         return check_curl_of_launcher(words)
-    routes = read("examples/dev_backend/routes.cpp")
+    routes = read("tools/dev_backend/routes.cpp")
     check_flags([word for word in words if word.startswith("--")], "", "curl")
     json.loads(words[words.index("-d") + 1])
     path = "/" + words[-1].split("/", 3)[3]
@@ -360,13 +362,18 @@ def check_shell(block):
                 check_command(["export", *words[:-1]] if left and left[0] in built else words)
 
 
+def is_in_the_header(block):
+    """A picture of times is that of the comment on them."""
+    assert "".join(f"//   {line}\n" for line in block.text.splitlines()) in read("src/ojs/worker/worker_options.hpp")
+
+
 def is_built(block):
     """A block for CMake is built by the test of packaging, which asks for it by a word."""
     asked = re.findall(r'documented\("(\w+)"\)', read("tests/packaging/packaging_test.py"))
     assert any(word in block.text for word in asked), "tests/packaging/packaging_test.py does not build this"
 
 
-RULES = {"cmake": is_built, "cpp": compile_cpp, "sh": check_shell, "json": parse_json, "ini": parse_ini, "yaml": parse_yaml}
+RULES = {"cmake": is_built, "cpp": compile_cpp, "sh": check_shell, "json": parse_json, "ini": parse_ini, "text": is_in_the_header, "yaml": parse_yaml}
 
 
 class Blocks(unittest.TestCase):
@@ -439,6 +446,23 @@ class Names(unittest.TestCase):
         self.assertEqual(set(), {path.name for path in (ROOT / "src/ojs").iterdir()} - rows)
 
 
+class Makefiles(unittest.TestCase):
+    def test_help_lists_every_target_that_says_what_it_is_for(self):
+        listed = subprocess.run(["make", "-s", "help"], capture_output=True, text=True, cwd=ROOT, timeout=60).stdout
+        said = [line for path in MAKEFILES for line in re.findall(r"(?m)^([a-z][a-z -]*):.*  ## ", path.read_text())]
+        self.assertEqual(sorted(re.findall(r"(?m)^make (\S+) ", listed)), sorted(" ".join(said).split()))
+        phony = [line for path in MAKEFILES for line in re.findall(r"(?m)^\.PHONY: (.*)$", path.read_text())]
+        self.assertEqual(set(" ".join(phony).split()) - {"FORCE"}, set(" ".join(said).split()))
+
+    def test_each_can_be_read(self):
+        for path in MAKEFILES:
+            self.assertLessEqual(len(path.read_text().splitlines()), 160 if path.name == "Makefile" else 150, path)
+
+    def test_an_example_is_short_enough_to_copy(self):
+        for path in (ROOT / "examples").rglob("*.?pp"):
+            self.assertLessEqual(len(path.read_text().splitlines()), 120, path)
+
+
 class Readme(unittest.TestCase):
     def test_it_is_short(self):
         self.assertLessEqual(len(read("README.md").encode()), 10_000)
@@ -460,7 +484,7 @@ class Shutdown(unittest.TestCase):
     def test_its_colours_are_those_that_are_drawn_now(self):
         style = picture.text_of(picture.Picture(ROOT / "docs/shutdown.svg").root, "style")
         for rule in style.strip().splitlines():
-            self.assertIn(f'"{rule}\\n"', read("examples/demo_picture.hpp"))
+            self.assertIn(f'"{rule}\\n"', read("tools/demo/picture.hpp"))
 
 
 class Comparison(unittest.TestCase):
@@ -491,14 +515,6 @@ class Comparison(unittest.TestCase):
                    "cpu_us": None, "memory_mib": None, "stop_ms": None}  # fmt: skip
         drawn = self.chart.drawn({"rounds": 1, "machine": {"processors": 1}, "workers": [nothing]})
         self.assertIn("a<b", [each.text for each in picture.xml.fromstring(drawn).iter() if each.text])
-
-
-class Options(unittest.TestCase):
-    def test_the_variables_are_those_that_are_read(self):
-        text = read("src/ojs/worker/worker_options.ipp")
-        asked = set(re.findall(r"OJS_\w+", text[text.index("inline void read_log_options") : text.index("known_variables")]))
-        named = set(re.findall(r"`(OJS_\w+)`", read("docs/options.md").split("\n## ")[0]))
-        self.assertEqual(asked, named)
 
 
 class Operating(unittest.TestCase):

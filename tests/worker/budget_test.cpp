@@ -6,12 +6,11 @@
 #include "text.hpp"
 
 using namespace std::chrono_literals;
-using ojs::check_budget;
 using ojs::dialect;
 using ojs::finding;
-using ojs::grace_period_for;
 using ojs::severity;
 using ojs::worker_options;
+using ojs::detail::check_budget;
 using std::chrono::milliseconds;
 using test::holds;
 
@@ -204,15 +203,4 @@ TEST_CASE("budget: the largest values do not overflow") {
     CHECK(check_budget(with(1s, most, most))[0].id == "budget-exceeded");
     CHECK(check_budget(with(30s, 40s, milliseconds::min())).empty());
     CHECK(check_budget(with(30s, milliseconds::min())).empty());
-}
-
-TEST_CASE("grace_period_for: the formula of the spec") {
-    CHECK(grace_period_for(60s, 10s) == 80s);
-    CHECK(grace_period_for(60s, 10s, 0s) == 70s);
-    CHECK(grace_period_for(0s, 5s, 1ms) == 5001ms);
-    CHECK(grace_period_for(-5s, 10s, 1s) == 11s);
-    const milliseconds most = milliseconds::max();
-    CHECK(grace_period_for(most, 10s) == most);
-    CHECK(grace_period_for(1s, most, most) == most);
-    CHECK(grace_period_for(milliseconds::min(), milliseconds::min(), milliseconds::min()) == 0s);
 }

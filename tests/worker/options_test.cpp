@@ -6,6 +6,7 @@
 #include <string>
 
 #include "file_tree.hpp"
+#include "files.hpp"
 #include "test.hpp"
 #include "text.hpp"
 
@@ -49,51 +50,31 @@ struct duration_variable {
     std::chrono::milliseconds& (*value)(worker_options&);
 };
 const duration_variable duration_variables[] = {
-    {"OJS_SHUTDOWN_GRACE_PERIOD", [](worker_options& o) -> auto& {return o.times.shutdown_grace_period;
-}  // namespace
-}
-, {"OJS_GRACE_PERIOD", [](worker_options& o) -> auto& {return o.times.shutdown_grace_period;
-}
-}
-, {"OJS_SHUTDOWN_TIMEOUT", [](worker_options& o) -> auto& {return o.times.shutdown_grace_period;
-}
-}
-, {"OJS_HEARTBEAT_INTERVAL", [](worker_options& o) -> auto& {return o.heartbeat_interval;
-}
-}
-, {"OJS_POLL_INTERVAL", [](worker_options& o) -> auto& {return o.poll_interval;
-}
-}
-, {"OJS_VISIBILITY_TIMEOUT", [](worker_options& o) -> auto& {return o.visibility_timeout;
-}
-}
-, {"OJS_REQUEST_TIMEOUT", [](worker_options& o) -> auto& {return o.request_timeout;
-}
-}
-, {"OJS_STOP_TIMEOUT", [](worker_options& o) -> auto& {return o.times.stop_timeout;
-}
-}
-, {"OJS_CANCEL_WAIT", [](worker_options& o) -> auto& {return o.times.cancel_wait;
-}
-}
-, {"OJS_RECLAIM_WAIT", [](worker_options& o) -> auto& {return o.times.reclaim_wait;
-}
-}
-, {"OJS_CANCEL_LEAD", [](worker_options& o) -> auto& {return o.times.cancel_lead;
-}
-}
-, {"OJS_STUCK_AFTER", [](worker_options& o) -> auto& {return o.stuck_after;
-}
-}
-, {"OJS_REPEAT_SIGNAL_GAP", [](worker_options& o) -> auto& {return o.repeat_signal_gap;
-}
-}
-, {"OJS_PROGRESS_INTERVAL", [](worker_options& o) -> auto& {return o.progress_interval;
-}
-}
-,
-}
-;
+    {"OJS_SHUTDOWN_GRACE_PERIOD",
+     [](worker_options& o) -> std::chrono::milliseconds& { return o.times.shutdown_grace_period; }},
+    {"OJS_GRACE_PERIOD",
+     [](worker_options& o) -> std::chrono::milliseconds& { return o.times.shutdown_grace_period; }},
+    {"OJS_SHUTDOWN_TIMEOUT",
+     [](worker_options& o) -> std::chrono::milliseconds& { return o.times.shutdown_grace_period; }},
+    {"OJS_HEARTBEAT_INTERVAL",
+     [](worker_options& o) -> std::chrono::milliseconds& { return o.heartbeat_interval; }},
+    {"OJS_POLL_INTERVAL", [](worker_options& o) -> std::chrono::milliseconds& { return o.poll_interval; }},
+    {"OJS_VISIBILITY_TIMEOUT",
+     [](worker_options& o) -> std::chrono::milliseconds& { return o.visibility_timeout; }},
+    {"OJS_REQUEST_TIMEOUT",
+     [](worker_options& o) -> std::chrono::milliseconds& { return o.request_timeout; }},
+    {"OJS_STOP_TIMEOUT",
+     [](worker_options& o) -> std::chrono::milliseconds& { return o.times.stop_timeout; }},
+    {"OJS_CANCEL_WAIT", [](worker_options& o) -> std::chrono::milliseconds& { return o.times.cancel_wait; }},
+    {"OJS_RECLAIM_WAIT",
+     [](worker_options& o) -> std::chrono::milliseconds& { return o.times.reclaim_wait; }},
+    {"OJS_CANCEL_LEAD", [](worker_options& o) -> std::chrono::milliseconds& { return o.times.cancel_lead; }},
+    {"OJS_STUCK_AFTER", [](worker_options& o) -> std::chrono::milliseconds& { return o.stuck_after; }},
+    {"OJS_REPEAT_SIGNAL_GAP",
+     [](worker_options& o) -> std::chrono::milliseconds& { return o.repeat_signal_gap; }},
+    {"OJS_PROGRESS_INTERVAL",
+     [](worker_options& o) -> std::chrono::milliseconds& { return o.progress_interval; }},
+};
 
 }  // namespace
 
@@ -301,26 +282,38 @@ TEST_CASE("options: out of range together or alone") {
         CHECK(valid.error().code == errc::invalid_argument);
         CHECK(holds(valid.error().text, part));
     };
-    refused("concurrency", [](worker_options& o) { o.concurrency = 0; });
+    refused("concurrency (OJS_CONCURRENCY) is 0; it must be 1 to 10000",
+            [](worker_options& o) { o.concurrency = 0; });
     refused("thread_stack_size is 16384 bytes; it must be at least 65536",
             [](worker_options& o) { o.thread_stack_size = 16384; });
     refused("thread_stack_size", [](worker_options& o) { o.thread_stack_size = 65535; });
     refused("concurrency", [](worker_options& o) { o.concurrency = 10001; });
     refused("queues", [](worker_options& o) { o.queues.clear(); });
     refused("queue", [](worker_options& o) { o.queues = {"a", ""}; });
-    refused("shutdown_grace_period is -1 ms",
-            [](worker_options& o) { o.times.shutdown_grace_period = -1ms; });
-    refused("shutdown_grace_period is 2147483648 ms",
-            [](worker_options& o) { o.times.shutdown_grace_period = 2147483648ms; });
-    refused("heartbeat_interval is 9 ms", [](worker_options& o) { o.heartbeat_interval = 9ms; });
-    refused("poll_interval is 0 ms", [](worker_options& o) { o.poll_interval = 0ms; });
-    refused("visibility_timeout is 999 ms", [](worker_options& o) { o.visibility_timeout = 999ms; });
-    refused("request_timeout is 9 ms", [](worker_options& o) { o.request_timeout = 9ms; });
-    refused("stop_timeout is 99 ms", [](worker_options& o) { o.times.stop_timeout = 99ms; });
-    refused("stuck_after is 0 ms", [](worker_options& o) { o.stuck_after = 0ms; });
-    refused("cancel_wait is -1 ms", [](worker_options& o) { o.times.cancel_wait = -1ms; });
-    refused("repeat_signal_gap is -1 ms", [](worker_options& o) { o.repeat_signal_gap = -1ms; });
-    refused("progress_interval is 9 ms", [](worker_options& o) { o.progress_interval = 9ms; });
+    refused(
+        "times.shutdown_grace_period (OJS_SHUTDOWN_GRACE_PERIOD OJS_GRACE_PERIOD OJS_SHUTDOWN_TIMEOUT) is "
+        "-1; ",
+        [](worker_options& o) { o.times.shutdown_grace_period = -1ms; });
+    refused(
+        "times.shutdown_grace_period (OJS_SHUTDOWN_GRACE_PERIOD OJS_GRACE_PERIOD OJS_SHUTDOWN_TIMEOUT) is "
+        "2147483648; ",
+        [](worker_options& o) { o.times.shutdown_grace_period = 2147483648ms; });
+    refused("heartbeat_interval (OJS_HEARTBEAT_INTERVAL) is 9; ",
+            [](worker_options& o) { o.heartbeat_interval = 9ms; });
+    refused("poll_interval (OJS_POLL_INTERVAL) is 0; ", [](worker_options& o) { o.poll_interval = 0ms; });
+    refused("visibility_timeout (OJS_VISIBILITY_TIMEOUT) is 999; ",
+            [](worker_options& o) { o.visibility_timeout = 999ms; });
+    refused("request_timeout (OJS_REQUEST_TIMEOUT) is 9; ",
+            [](worker_options& o) { o.request_timeout = 9ms; });
+    refused("times.stop_timeout (OJS_STOP_TIMEOUT) is 99; ",
+            [](worker_options& o) { o.times.stop_timeout = 99ms; });
+    refused("stuck_after (OJS_STUCK_AFTER) is 0; ", [](worker_options& o) { o.stuck_after = 0ms; });
+    refused("times.cancel_wait (OJS_CANCEL_WAIT) is -1; ",
+            [](worker_options& o) { o.times.cancel_wait = -1ms; });
+    refused("repeat_signal_gap (OJS_REPEAT_SIGNAL_GAP) is -1; ",
+            [](worker_options& o) { o.repeat_signal_gap = -1ms; });
+    refused("progress_interval (OJS_PROGRESS_INTERVAL) is 9; ",
+            [](worker_options& o) { o.progress_interval = 9ms; });
     refused("heartbeat_interval (30s)", [](worker_options& o) { o.heartbeat_interval = 30s; });
     worker_options least;
     least.heartbeat_interval = 10ms;
@@ -334,7 +327,8 @@ TEST_CASE("options: out of range together or alone") {
     // What parses but does not fit is refused from the environment too.
     const result<worker_options> out = read({{"OJS_STOP_TIMEOUT", "99ms"}});
     REQUIRE(!out);
-    CHECK(holds(out.error().text, "99"));
+    CHECK(holds(out.error().text,
+                "times.stop_timeout (OJS_STOP_TIMEOUT) is 99; it must be 100 to 2147483647 ms"));
 }
 
 TEST_CASE("options: without a lookup the process's own environment is read") {
@@ -452,3 +446,84 @@ TEST_CASE("options: the default drain fits into what the platform grants, where 
     CHECK(drain_on(with(cloud_run, "OJS_DIALECT", "worker_protocol")) == 5s);
     CHECK(drain_on(with(cloud_run, "OJS_DIALECT", "spot_controller")) == 3550s);
 }
+
+#if !OJS_SHUTDOWN_SEPARATE  // visits internals, which the separate form does not declare
+
+namespace {
+
+// Looks up each row in docs/options.md: name, variables, default, and in the rest of the line what a value must be.
+class documented_options {
+  public:
+    template <class Value, class... Constraints>
+    void operator()(const std::string& name, std::string_view variables, const Value& value,
+                    Constraints... constraints) {
+        ++rows;
+        std::string begin = "\n| `" + name + "` | ";
+        for (const char* comma = ""; !variables.empty(); comma = ", ")
+            begin += std::string(comma) + "`" + std::string(detail::next_part(variables, " ")) + "`";
+        begin += " | " + shown(value, constraints...);
+        const std::size_t found = text.find(begin);
+        CAPTURE(begin);
+        REQUIRE(found != std::string::npos);
+        const std::size_t end = found + begin.size();
+        CHECK(std::string(" ;:").find(text[end]) != std::string::npos);
+        CHECK(holds(text.substr(end, text.find('\n', end) - end), wanted(constraints...)));
+    }
+
+    const std::string text = test::read_file("docs/options.md");
+    std::size_t rows = 0;
+
+  private:
+    static std::string code(const std::string& value) { return value.empty() ? "none" : "`" + value + "`"; }
+    static std::string shown(const std::string& value) { return code(value); }
+    static std::string shown(const std::string& value, detail::any_url) { return code(value); }
+    static std::string shown(const std::vector<std::string>& value, bool = false) {
+        std::string out;
+        for (const std::string& each : value) out += (out.empty() ? "" : ",") + each;
+        return code(out);
+    }
+    static std::string shown(const std::vector<int>& value) {
+        std::vector<std::string> names;
+        for (const int each : value) names.push_back(signal_name(each).substr(3));
+        return shown(names);
+    }
+    static std::string shown(const std::int64_t& value, int, int) { return std::to_string(value); }
+    static std::string shown(const std::chrono::milliseconds& value, std::chrono::milliseconds,
+                             std::chrono::milliseconds = {}) {
+        return format_duration(value);
+    }
+    static std::string shown(const worker_options& value, const char*) { return code(value.dialect.name); }
+    template <class Choice>
+    static std::string shown(const Choice& value, const char* names) {
+        std::string_view rest = names;
+        for (int i = static_cast<int>(value); i > 0; --i) detail::next_part(rest, " ");
+        return code(std::string(detail::next_part(rest, " ")));
+    }
+
+    static std::string wanted() { return ""; }
+    static std::string wanted(detail::any_url) { return "`memory:`"; }
+    static std::string wanted(bool) { return "job types"; }
+    static std::string wanted(int min, int max) { return std::to_string(min) + " to " + std::to_string(max); }
+    static std::string wanted(std::chrono::milliseconds min, std::chrono::milliseconds max = {}) {
+        return max == no_limit ? "`ojs::no_limit`" : min > 0ms ? "min " + format_duration(min) : "";
+    }
+    static std::string wanted(const char* names) { return code(names); }
+};
+
+}  // namespace
+
+TEST_CASE("options: docs/options.md has every row, with its variables, default and bounds") {
+    documented_options documented;
+    if (documented.text.empty()) {
+        MESSAGE("skipped: docs/options.md is not in this folder");
+        return;
+    }
+    const worker_options defaults;
+    detail::visit_options(defaults, documented);
+    std::size_t lines = 0;
+    for (std::size_t at = 0; (at = documented.text.find("` | `OJS_", at)) != std::string::npos; ++at) ++lines;
+    CHECK(documented.rows == lines);
+    CHECK(documented.rows > 30);
+}
+
+#endif  // !OJS_SHUTDOWN_SEPARATE

@@ -13,6 +13,7 @@ using namespace std::chrono_literals;
 using ojs::finding;
 using ojs::severity;
 using ojs::worker_options;
+using ojs::detail::startup_findings;
 
 namespace {
 

@@ -15,7 +15,7 @@
 #include <cstring>
 #include <utility>
 
-#include "../../examples/dev_backend/schemas.hpp"
+#include "../dev_backend/schemas.hpp"
 #include "ojs_shutdown.hpp"
 
 namespace probe {

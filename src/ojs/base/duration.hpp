@@ -21,12 +21,6 @@ inline constexpr std::chrono::milliseconds no_limit = std::chrono::milliseconds:
 namespace detail {
 inline constexpr std::uint64_t longest_duration_ms = 0x7fffffff;  // what poll(2) can wait: about 24 days
 
-// std::min() without <algorithm>, for time points and durations.
-template <class T>
-constexpr T min_of(T one, T other) noexcept {
-    return other < one ? other : one;
-}
-
 // Less than 0: it is still to come.
 inline long long milliseconds_since(time_point then) noexcept {
     return std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - then).count();

@@ -1,4 +1,4 @@
-// error and result<T>: how functions of the library report failure. Nothing is thrown across the API.
+// error, result<T> and finding: how functions report failure. Nothing is thrown across the API.
 #pragma once
 
 #include <chrono>
@@ -115,6 +115,21 @@ class [[nodiscard]] result<void> {
   private:
     bool ok_ = true;
     ojs::error error_;
+};
+
+enum class severity { info, warning, error };
+
+// "info", "warning", "error". Never null. Thread-safe.
+constexpr const char* to_string(severity level) noexcept {
+    return level == severity::error ? "error" : level == severity::warning ? "warning" : "info";
+}
+
+// What a check found wrong or worth knowing, and what to do about it.
+struct finding {
+    ojs::severity severity = ojs::severity::info;
+    std::string id;    // short and stable: "budget-exceeded"
+    std::string what;  // one line for a person
+    std::string fix;   // one line; empty where nothing is to be done
 };
 
 }  // namespace v0_1_0

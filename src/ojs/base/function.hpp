@@ -2,10 +2,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdlib>
 #include <type_traits>
 #include <utility>
 
-#include "detail/ref.hpp"
+#include "detail/light.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -78,6 +79,15 @@ class function<R(Args...)> {
 
     detail::ref<body> body_;
 };
+
+// Finds an environment variable; null if unset. An empty one stands for the environment of the process.
+using environment_lookup = function<const char*(const char* name)>;
+
+namespace detail {
+inline const char* find_variable(const environment_lookup& lookup, const char* name) {
+    return lookup ? lookup(name) : std::getenv(name);
+}
+}  // namespace detail
 
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -10,8 +10,8 @@
 #include <cstdio>
 #include <new>
 
-#include "detail/atomic.hpp"
 #include "detail/clock.ipp"
+#include "detail/light.hpp"
 #include "detail/sync.hpp"
 #include "log.hpp"
 

@@ -14,7 +14,6 @@
 #include <string>
 
 #include "../base/duration.hpp"
-#include "../base/environment.hpp"
 #include "../base/error.hpp"
 #include "../base/function.hpp"
 #include "../base/log.hpp"

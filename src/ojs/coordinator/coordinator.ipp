@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
+
 #include "../base/detail/text.hpp"
-#include "../server/detail/listen_address.ipp"
+#include "../server/detail/listener.ipp"
 #include "../worker/worker_options.ipp"
 #include "coordinator.hpp"
 #include "detail/coordinator_body.hpp"
@@ -32,10 +34,8 @@ OJS_SHUTDOWN_INLINE result<coordinator_options> coordinator_options::from_enviro
                 detail::cat({each.name, " '", detail::printable(value, 120), "': ", where.error().text})};
         }
     }
-    detail::environment_reader read(lookup);
-    detail::read_log_options(read, out.log);
-    const result<void> read_all = read.done();
-    if (!read_all) return read_all.error();
+    const result<void> read = detail::read_log_options(lookup, out.log);
+    if (!read) return read.error();
     return out;
 }
 
@@ -69,15 +69,15 @@ OJS_SHUTDOWN_INLINE result<shutdown_coordinator> shutdown_coordinator::start_for
     auto body = detail::make_ref<detail::coordinator_body>(std::move(*options), life, &of);
     const result<void> started = body->start();
     if (!started) return started.error();
-    body->follow(of);
+    body->follow_worker(of);
     return shutdown_coordinator(std::move(body));
 }
 
 OJS_SHUTDOWN_INLINE bool shutdown_coordinator::active() const noexcept {
-    return body_->active();
+    return static_cast<bool>(body_->server_);
 }
 OJS_SHUTDOWN_INLINE const std::string& shutdown_coordinator::address() const noexcept {
-    return body_->address();
+    return body_->address_;
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::starting(std::string message) {
     body_->say(readiness_state::starting, std::move(message));
@@ -92,32 +92,47 @@ OJS_SHUTDOWN_INLINE void shutdown_coordinator::unhealthy(std::string message) {
     body_->say(readiness_state::unhealthy, std::move(message));
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_server_ready(bool yes) {
-    body_->checks().set_server(yes);
+    body_->checks_.set_server(yes);
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_backend(bool connected, bool warmed) {
-    body_->checks().set_backend(connected, warmed);
+    body_->checks_.set_backend(connected, warmed);
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_check(std::string name, bool passed) {
-    body_->checks().set_check(std::move(name), passed);
+    body_->checks_.set_check(std::move(name), passed);
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::add_check(std::string name, function<bool()> check) {
-    if (check) body_->checks().add_check(std::move(name), std::move(check));
+    if (check) body_->checks_.add_check(std::move(name), std::move(check));
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_metrics(shutdown_metrics now) {
-    body_->set_metrics(std::move(now));
+    const detail::lock_guard held(body_->mutex_);
+    body_->metrics_ = std::move(now);
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::blocked(std::string operation) {
-    body_->block(std::move(operation));
+    const detail::lock_guard held(body_->mutex_);
+    body_->blocking_.push_back(std::move(operation));
+    body_->move(detail::drain_event::blocked);
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::unblocked(const std::string& operation) {
-    body_->unblock(operation);
+    const detail::lock_guard held(body_->mutex_);
+    std::vector<std::string>& all = body_->blocking_;
+    const auto found = std::find(all.begin(), all.end(), operation);
+    if (found == all.end()) return;
+    all.erase(found);
+    if (all.empty() && !body_->failed_) body_->move(detail::drain_event::unblocked);
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::need_more_time(std::chrono::seconds additional) {
-    body_->need(additional);
+    const detail::lock_guard held(body_->mutex_);
+    body_->more_said_ = true;
+    body_->more_seconds_ = additional.count() <= 0 ? 0
+                           : additional >= detail::max_shutdown_time
+                               ? detail::wire_seconds(detail::max_shutdown_time)
+                               : static_cast<std::int32_t>(additional.count());
 }
 OJS_SHUTDOWN_INLINE bool shutdown_coordinator::on_shutdown(std::string name, function<void()> step,
                                                            std::chrono::milliseconds limit) {
-    return body_->add_step(std::move(name), std::move(step), limit);
+    const detail::lock_guard held(body_->mutex_);
+    return body_->state_ == shutdown_state::running &&
+           body_->steps_.add(std::move(name), std::move(step), limit);
 }
 OJS_SHUTDOWN_INLINE result<void> shutdown_coordinator::run(
     const function<result<void>(const cancel_token&)>& drain, const cancel_token& until) {

@@ -9,15 +9,126 @@
 // not known. That one is no default: the first state is RUNNING, which would hide that somebody shuts down.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
+#include "../base/detail/light.hpp"
 #include "../base/error.hpp"
-#include "detail/message_fields.hpp"
+#include "messages.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
+
+// The values of an enumeration, from 0 up. Its name holds that of the message it stands in: "ShutdownStatus.State".
+struct enum_type {
+    const char* name;
+    const char* const* values;
+    std::size_t count;
+};
+template <class Enum>
+inline constexpr enum_type enum_of{};  // specialised for each one
+
+enum class field_kind : unsigned char {
+    text,
+    flag,
+    int32,
+    int64,
+    texts,   // repeated string
+    checks,  // map<string, bool>
+    enumeration,
+    message,
+    messages  // repeated message
+};
+
+struct message_view;
+
+// A list of messages, whatever their type is.
+struct message_list {
+    std::size_t (*size)(const void* list);
+    message_view (*element)(void* list, std::size_t index);  // index == size: one is added
+};
+
+// A field of one message that exists: where its value is, and what it is called. The member's own type picks the kind, so
+// no table can say it wrong. Its number in the .proto is its place in the table, from 1.
+struct message_field {
+    message_field() = default;
+    message_field(const char* id, void* at, field_kind of) : name(id), kind(of), value(at) {}
+    message_field(const char* id, std::string& at) : message_field(id, &at, field_kind::text) {}
+    message_field(const char* id, bool& at) : message_field(id, &at, field_kind::flag) {}
+    message_field(const char* id, std::int32_t& at) : message_field(id, &at, field_kind::int32) {}
+    message_field(const char* id, std::int64_t& at) : message_field(id, &at, field_kind::int64) {}
+    message_field(const char* id, std::vector<std::string>& at) : message_field(id, &at, field_kind::texts) {}
+    message_field(const char* id, std::vector<readiness_check>& at)
+        : message_field(id, &at, field_kind::checks) {}
+    template <class Message>
+    message_field(const char* id, std::vector<Message>& at);
+    template <class Other>
+    message_field(const char* id, Other& at);  // an enumeration, or a message
+
+    const char* name = "";  // as in the .proto, in snake_case
+    field_kind kind = field_kind::message;
+    void* value = nullptr;                  // null for a message
+    const enum_type* enumerated = nullptr;  // of an enumeration
+    message_list list = {};                 // of a repeated message
+    const char* message_name = "";          // of a message, as are its fields
+    array<message_field> fields;
+};
+
+// Good for as long as the message stays where it is.
+struct message_view {
+    const char* name;
+    array<message_field> fields;
+};
+
+// Finds the description of a message here, by its second argument, wherever it is declared.
+struct in_detail {};
+message_view describe(shutdown_request& message, in_detail);
+message_view describe(shutdown_ack& message, in_detail);
+message_view describe(shutdown_status_request& message, in_detail);
+message_view describe(shutdown_status& message, in_detail);
+message_view describe(shutdown_metrics& message, in_detail);
+message_view describe(shutdown_complete& message, in_detail);
+message_view describe(shutdown_complete_ack& message, in_detail);
+message_view describe(readiness_request& message, in_detail);
+message_view describe(readiness_response& message, in_detail);
+message_view describe(readiness_checks& message, in_detail);
+message_view describe(ready_notification& message, in_detail);
+message_view describe(ready_ack& message, in_detail);
+
+template <class Message>
+message_view view_of(Message& message) {
+    return describe(message, in_detail{});
+}
+
+template <class Message>
+message_field::message_field(const char* id, std::vector<Message>& at)
+    : message_field(id, &at, field_kind::messages) {
+    list.size = [](const void* all) { return static_cast<const std::vector<Message>*>(all)->size(); };
+    list.element = [](void* all, std::size_t index) {
+        auto& messages = *static_cast<std::vector<Message>*>(all);
+        if (index == messages.size()) messages.emplace_back();
+        return view_of(messages[index]);
+    };
+}
+
+template <class Other>
+message_field::message_field(const char* id, Other& at) : name(id) {
+    if constexpr (std::is_enum_v<Other>) {
+        kind = field_kind::enumeration;
+        value = &at;
+        enumerated = &enum_of<Other>;
+    } else {
+        message_view described = view_of(at);
+        message_name = described.name;
+        fields = std::move(described.fields);
+    }
+}
 
 result<void> read_fields(std::string_view json, const message_view& into);
 std::string write_fields(const message_view& from);

@@ -1,14 +1,104 @@
 #pragma once
 
+#include <chrono>
 #include <cstring>
 #include <utility>
 
 #include "../base/detail/text.hpp"
 #include "../net/json_view.ipp"
-#include "detail/message_fields.ipp"
 #include "message_json.hpp"
 
-namespace ojs::detail {
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+// ---- the messages, as RFC-041 lists them ----
+
+inline constexpr const char* shutdown_state_names[] = {"RUNNING",           "SHUTDOWN_REQUESTED",
+                                                       "SHUTDOWN_DRAINING", "SHUTDOWN_BLOCKED",
+                                                       "SHUTDOWN_COMPLETE", "SHUTDOWN_FORCED"};
+inline constexpr const char* readiness_state_names[] = {"STARTING", "WARMING", "READY", "DRAINING",
+                                                        "UNHEALTHY"};
+template <>
+inline constexpr enum_type enum_of<shutdown_state>{"ShutdownStatus.State", shutdown_state_names, 6};
+template <>
+inline constexpr enum_type enum_of<readiness_state>{"ReadinessResponse.ReadinessState", readiness_state_names,
+                                                    5};
+
+template <class Enum>
+const char* name_of(Enum value) noexcept {
+    const auto place = static_cast<std::size_t>(value);  // a negative one is beyond them all
+    return place < enum_of<Enum>.count ? enum_of<Enum>.values[place] : "UNKNOWN";
+}
+
+using item = message_field;  // so that more than one fits in a line
+
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_request& of, in_detail) {
+    return {"ShutdownRequest",
+            {item("process_id", of.process_id), item("reason", of.reason),
+             item("grace_period_seconds", of.grace_period_seconds),
+             item("max_shutdown_seconds", of.max_shutdown_seconds)}};
+}
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_ack& of, in_detail) {
+    return {"ShutdownAck",
+            {item("acknowledged", of.acknowledged), item("estimated_seconds", of.estimated_seconds),
+             item("message", of.message)}};
+}
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_status_request& of, in_detail) {
+    return {"ShutdownStatusRequest", {item("process_id", of.process_id)}};
+}
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_status& of, in_detail) {
+    return {"ShutdownStatus",
+            {item("state", of.state), item("message", of.message), item("metrics", of.metrics),
+             item("need_more_time", of.need_more_time), item("additional_seconds", of.additional_seconds)}};
+}
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_metrics& of, in_detail) {
+    return {"ShutdownMetrics",
+            {item("in_flight_requests", of.in_flight_requests), item("open_connections", of.open_connections),
+             item("buffered_bytes", of.buffered_bytes), item("blocking_operations", of.blocking_operations)}};
+}
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_complete& of, in_detail) {
+    return {"ShutdownComplete",
+            {item("process_id", of.process_id), item("message", of.message),
+             item("shutdown_duration_ms", of.shutdown_duration_ms)}};
+}
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_complete_ack& of, in_detail) {
+    return {"ShutdownCompleteAck", {item("acknowledged", of.acknowledged)}};
+}
+OJS_SHUTDOWN_INLINE message_view describe(readiness_request& of, in_detail) {
+    return {"ReadinessRequest", {item("process_id", of.process_id)}};
+}
+OJS_SHUTDOWN_INLINE message_view describe(readiness_response& of, in_detail) {
+    return {"ReadinessResponse",
+            {item("state", of.state), item("message", of.message), item("checks", of.checks)}};
+}
+OJS_SHUTDOWN_INLINE message_view describe(readiness_checks& of, in_detail) {
+    return {"ReadinessChecks",
+            {item("grpc_server_ready", of.grpc_server_ready), item("backend_connected", of.backend_connected),
+             item("backend_warmed", of.backend_warmed), item("custom_checks", of.custom_checks)}};
+}
+OJS_SHUTDOWN_INLINE message_view describe(ready_notification& of, in_detail) {
+    return {"ReadyNotification", {item("process_id", of.process_id), item("message", of.message)}};
+}
+OJS_SHUTDOWN_INLINE message_view describe(ready_ack& of, in_detail) {
+    return {"ReadyAck", {item("acknowledged", of.acknowledged)}};
+}
+
+// ---- names and numbers ----
+
+inline constexpr std::chrono::milliseconds max_shutdown_time{std::chrono::hours(24)};
+
+// Rounded up, and at least 1: 0 would mean that nothing was said.
+inline std::int32_t wire_seconds(std::chrono::milliseconds time) noexcept {
+    const std::chrono::milliseconds bounded = time < max_shutdown_time ? time : max_shutdown_time;
+    return bounded.count() < 1 ? 1 : static_cast<std::int32_t>((bounded.count() + 999) / 1000);
+}
+
+// What a message says, or `fallback` where it says nothing.
+inline std::chrono::milliseconds said_or(std::int32_t seconds, std::chrono::milliseconds fallback) noexcept {
+    const std::chrono::milliseconds said = seconds == 0 ? fallback : std::chrono::seconds(seconds);
+    return said < max_shutdown_time ? said : max_shutdown_time;
+}
 
 // "shutdown_duration_ms" is "shutdownDurationMs".
 inline std::string camel_case(std::string_view name) {
@@ -21,7 +111,7 @@ inline std::string camel_case(std::string_view name) {
     return out;
 }
 
-inline constexpr std::uint64_t most_of(field_kind kind) noexcept {
+inline constexpr std::uint64_t max_of(field_kind kind) noexcept {
     return kind == field_kind::int64 ? 0x7fffffffffffffffU : 0x7fffffffU;
 }
 
@@ -120,8 +210,8 @@ inline std::int64_t decimal_exponent(std::string_view text) noexcept {
     return negative ? -out : out;
 }
 
-// The whole number that `source` writes, also as 3.0 or 3e0, to the last digit; false beyond `most` or `-most - 1`.
-inline bool read_whole_number(std::string_view source, std::uint64_t most, std::int64_t& out) {
+// The whole number that `source` writes, also as 3.0 or 3e0, to the last digit; false beyond `max` or `-max - 1`.
+inline bool read_whole_number(std::string_view source, std::uint64_t max, std::int64_t& out) {
     if (!is_json_number(source)) return false;
     const bool negative = source.front() == '-';
     if (negative) source.remove_prefix(1);
@@ -142,14 +232,14 @@ inline bool read_whole_number(std::string_view source, std::uint64_t most, std::
     if (length < static_cast<std::int64_t>(digits.size()) || length > 19) return false;
     digits.resize(static_cast<std::size_t>(length), '0');
     std::uint64_t magnitude = 0;
-    if (!parse_number(digits, most + (negative ? 1 : 0), magnitude)) return false;
+    if (!parse_number(digits, max + (negative ? 1 : 0), magnitude)) return false;
     out = static_cast<std::int64_t>(negative ? 0 - magnitude : magnitude);
     return true;
 }
 
 inline std::string read_number(const message_field& into, std::string_view source, std::int64_t& out) {
     std::string text;
-    const bool read = read_whole_number(raw_string(source, text) ? text : source, most_of(into.kind), out);
+    const bool read = read_whole_number(raw_string(source, text) ? text : source, max_of(into.kind), out);
     if (read) return "";
     return into.kind == field_kind::int64 ? ": not a whole number of 64 bits"
                                           : ": not a whole number of 32 bits";
@@ -162,7 +252,7 @@ inline std::string read_state(const enum_type& type, std::string_view source, st
             out = static_cast<std::int64_t>(each);
             if (name == type.values[each]) return "";
         }
-    } else if (read_whole_number(source, most_of(field_kind::int32), out) && out >= 0 &&
+    } else if (read_whole_number(source, max_of(field_kind::int32), out) && out >= 0 &&
                out < static_cast<std::int64_t>(type.count)) {
         return "";
     }
@@ -207,7 +297,7 @@ inline std::string read_checks(std::string_view source, std::vector<readiness_ch
         if (!raw_string(key, names.back())) return ": not an object";
         out.push_back({names.back(), value == "true"});
     }
-    return has_twice(names) ? ": a name is there twice" : "";
+    return has_twice(names) ? ": duplicate name" : "";
 }
 
 inline std::string read_members(std::string_view object, const array<message_field>& fields);
@@ -263,8 +353,8 @@ inline std::string read_members(std::string_view object, const array<message_fie
     while (next_raw_member(object, key, value)) {
         const message_field* const found = raw_string(key, name) ? find_field(fields, name) : nullptr;
         if (found == nullptr) continue;
-        const std::uint32_t bit = 1U << static_cast<unsigned>(found->number);
-        const std::string fault = (seen & bit) != 0 ? ": is there twice" : read_value(*found, value);
+        const std::uint32_t bit = 1U << static_cast<unsigned>(found - fields.begin());
+        const std::string fault = (seen & bit) != 0 ? ": duplicate key" : read_value(*found, value);
         if (!fault.empty()) return cat({".", found->name, fault});
         seen |= bit;
     }
@@ -280,4 +370,14 @@ OJS_SHUTDOWN_INLINE result<void> read_fields(std::string_view json, const messag
     return error{errc::bad_answer, 0, cat({into.name, fault})};
 }
 
-}  // namespace ojs::detail
+}  // namespace detail
+
+OJS_SHUTDOWN_INLINE const char* to_string(shutdown_state state) noexcept {
+    return detail::name_of(state);
+}
+OJS_SHUTDOWN_INLINE const char* to_string(readiness_state state) noexcept {
+    return detail::name_of(state);
+}
+
+}  // namespace v0_1_0
+}  // namespace ojs

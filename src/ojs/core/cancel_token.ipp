@@ -1,9 +1,140 @@
 #pragma once
 
+#include "../base/detail/light.hpp"
+#include "../base/detail/sync.hpp"
 #include "cancel_token.hpp"
+#include "detail/wake.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
+namespace detail {
+
+// Cancels all of its tokens by one store, however many there are and whether or not the canceller gets any further.
+class cancel_group : public ref_counted {
+  public:
+    // False: it was cancelled before; the first reason stays.
+    bool request(cancel_reason why) noexcept {
+        cancel_reason none = cancel_reason::none;
+        return reason_.compare_exchange_strong(none, why, memory_order::acq_rel);
+    }
+    cancel_reason reason() const noexcept { return reason_.load(memory_order::acquire); }
+    cancel_source member();  // whose tokens are the group's
+
+  private:
+    atomic<cancel_reason> reason_{cancel_reason::none};
+};
+
+// What a source and all copies of its token share.
+class cancel_state : public ref_counted {
+  public:
+    explicit cancel_state(ref<cancel_group> in = {}) : group(std::move(in)) {}
+
+    // The group's reason becomes the token's own when somebody first looks: so the first one stays.
+    cancel_reason reason() noexcept {
+        const cancel_reason all = group ? group->reason() : cancel_reason::none;
+        cancel_reason found = own.load(memory_order::acquire);
+        if (found != cancel_reason::none || all == cancel_reason::none) return found;
+        return own.compare_exchange_strong(found, all, memory_order::acq_rel) ? all : found;
+    }
+    cancel_reason look() noexcept {
+        const cancel_reason why = reason();
+        if (why != cancel_reason::none) seen.store(true, memory_order::release);
+        return why;
+    }
+
+    void remove(std::uint64_t id) {
+        lock_guard held(access);
+        for (entry** due = &callbacks; *due != nullptr; due = &(*due)->next) {
+            if ((*due)->id != id) continue;
+            const entry* const dropped = take(*due);
+            held.unlock();
+            delete dropped;  // what the callback holds goes after the mutex
+            return;
+        }
+        // A callback may drop its own registration; anyone else waits until it is through.
+        ++sleepers;
+        while (running_id == id && !pthread_equal(runner, pthread_self())) changed.wait(held);
+        --sleepers;
+    }
+
+    void run_callbacks() {
+        lock_guard held(access);
+        while (callbacks != nullptr && running_id == 0) {
+            entry* const due = take(callbacks);
+            running_id = due->id;
+            runner = pthread_self();
+            held.unlock();
+            seen.store(true, memory_order::release);
+            call_guarded([due] { call(due->callback); }, [this, due] { end_callback(due); });
+            end_callback(due);
+            held.lock();
+        }
+    }
+
+    // With the mutex held. For one sleeper alone the system need not look through all that sleep in this process, which
+    // counts where thousands do.
+    void end_sleep() {
+        if (sleepers == 1) {
+            changed.notify_one();
+        } else {
+            changed.notify_all();
+        }
+    }
+    // Whoever polls the descriptor has no need to ask for more.
+    void tell_pollers() noexcept {
+        seen.store(true, memory_order::release);
+        poll.notify();
+    }
+
+    struct entry {
+        std::uint64_t id = 0;
+        function<void()> callback;
+        entry* next = nullptr;
+    };
+
+    const ref<cancel_group> group;  // or none
+    atomic<cancel_reason> own{cancel_reason::none};
+    atomic<bool> seen{false};
+    mutex access;  // guards the rest
+    condition changed;
+    unsigned sleepers = 0;
+    wake poll;                   // none before the first fd()
+    entry* callbacks = nullptr;  // in the order they came; ours
+    entry** end = &callbacks;
+    std::uint64_t last_id = 0;
+    std::uint64_t running_id = 0;
+    pthread_t runner{};
+
+  private:
+    // With the mutex held.
+    entry* take(entry*& place) noexcept {
+        entry* const taken = place;
+        if (end == &taken->next) end = &place;
+        place = taken->next;
+        return taken;
+    }
+    // Passes on only the end of the thread.
+    static void call(const function<void()>& callback) {
+        try {
+            callback();
+        } catch (...) {
+            pass_on_thread_end();
+        }
+    }
+    // Also where it ended its thread. What the callback holds may itself deregister: not under the mutex.
+    void end_callback(const entry* ended) {
+        delete ended;
+        const lock_guard held(access);
+        running_id = 0;
+        end_sleep();
+    }
+};
+
+inline cancel_source cancel_group::member() {
+    return cancel_source(make_ref<cancel_state>(ref<cancel_group>(this)));
+}
+
+}  // namespace detail
 
 OJS_SHUTDOWN_INLINE const char* to_string(cancel_reason reason) noexcept {
     constexpr const char* names[] = {
@@ -11,26 +142,87 @@ OJS_SHUTDOWN_INLINE const char* to_string(cancel_reason reason) noexcept {
     return names[static_cast<std::size_t>(reason)];
 }
 
-OJS_SHUTDOWN_INLINE void detail::call_dropping_exceptions(const function<void()>& callback) {
-    try {
-        callback();
-    } catch (...) {
-        pass_on_thread_end();
-    }
+OJS_SHUTDOWN_INLINE cancel_registration::~cancel_registration() {
+    if (state_) state_->remove(id_);
+}
+
+OJS_SHUTDOWN_INLINE cancel_reason cancel_token::reason() const noexcept {
+    return state_ ? state_->look() : cancel_reason::none;
+}
+
+OJS_SHUTDOWN_INLINE bool cancel_token::seen() const noexcept {
+    return state_ && state_->seen.load(detail::memory_order::acquire);
 }
 
 OJS_SHUTDOWN_INLINE bool cancel_token::sleep_until(time_point deadline) const {
-    // A token of no source still has to sleep.
-    return state_ ? state_->sleep_until(deadline) : cancel_source().state_->sleep_until(deadline);
+    if (!state_) return cancel_source().token().sleep_until(deadline);  // it still has to sleep
+    detail::lock_guard held(state_->access);
+    ++state_->sleepers;
+    while (state_->reason() == cancel_reason::none) {
+        if (!state_->changed.wait_until(held, deadline)) break;
+    }
+    --state_->sleepers;
+    return state_->look() == cancel_reason::none;
 }
 
+// Nothing is allocated or freed under the mutex: among thousands of threads the allocator's locks take their time.
 OJS_SHUTDOWN_INLINE cancel_registration cancel_token::on_cancel(function<void()> callback) const {
     cancel_registration out;
     if (!state_) return out;
-    out.id_ = state_->add(std::move(callback));
+    auto* const added = new detail::cancel_state::entry{0, std::move(callback), nullptr};
+    {
+        const detail::lock_guard held(state_->access);
+        out.id_ = added->id = ++state_->last_id;
+        *state_->end = added;
+        state_->end = &added->next;
+    }
     out.state_ = state_;
     if (state_->reason() != cancel_reason::none) state_->run_callbacks();
     return out;
+}
+
+OJS_SHUTDOWN_INLINE result<int> cancel_token::fd() const {
+    if (!state_) return -1;
+    const detail::lock_guard held(state_->access);
+    if (state_->poll.fd() < 0) {
+        result<detail::wake> made = detail::wake::create();
+        if (!made) return made.error();
+        state_->poll = std::move(*made);
+        if (state_->reason() != cancel_reason::none) state_->tell_pollers();
+    }
+    return state_->poll.fd();
+}
+
+OJS_SHUTDOWN_INLINE cancel_source::cancel_source() : state_(detail::make_ref<detail::cancel_state>()) {}
+
+OJS_SHUTDOWN_INLINE cancel_reason cancel_source::reason() const noexcept {
+    return state_->reason();
+}
+
+OJS_SHUTDOWN_INLINE bool cancel_source::request(cancel_reason reason) {
+    cancel_reason none = state_->reason();
+    if (none != cancel_reason::none) return false;
+    if (!state_->own.compare_exchange_strong(none, reason, detail::memory_order::acq_rel)) return false;
+    end_waits();
+    return true;
+}
+
+OJS_SHUTDOWN_INLINE void cancel_source::end_waits() {
+    const detail::lock_guard held(
+        state_->access);  // so that it does not come between a look and the sleep after it
+    state_->end_sleep();
+    if (state_->poll.fd() >= 0) state_->tell_pollers();
+}
+
+OJS_SHUTDOWN_INLINE bool cancel_source::callbacks_due() const {
+    if (!state_->access.try_lock()) return true;
+    const bool due = state_->callbacks != nullptr;
+    state_->access.unlock();
+    return due;
+}
+
+OJS_SHUTDOWN_INLINE void cancel_source::run_callbacks() {
+    state_->run_callbacks();
 }
 
 }  // namespace v0_1_0

@@ -4,8 +4,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "../base/detail/atomic.hpp"
-#include "../base/detail/exchange.hpp"
+#include "../base/detail/light.hpp"
 #include "../base/detail/sync.hpp"
 
 namespace ojs {

@@ -4,12 +4,10 @@
 // one lock-free 64-bit atomic by compare-exchange, so it can be applied in a signal handler. [GS 4, 5]
 #pragma once
 
-#include <sys/types.h>
-
 #include <chrono>
 #include <cstdint>
 
-#include "../base/detail/atomic.hpp"
+#include "../base/detail/light.hpp"
 #include "../base/duration.hpp"
 
 namespace ojs {
@@ -47,9 +45,7 @@ enum class cause_kind : std::uint8_t { none, signal, directive, api, rpc };
 // Who asked.
 struct cause {
     cause_kind kind = cause_kind::none;
-    int signal = 0;        // its number; 0 for anything else
-    pid_t sender_pid = 0;  // who sent it; 0: the kernel, the terminal, or a process outside our PID namespace
-    uid_t sender_uid = 0;
+    int signal = 0;  // its number; 0 for anything else. signals::last_received() says who sent it.
 };
 
 // One cell of the event table: what an event does in a phase. By default, nothing.
@@ -131,8 +127,7 @@ class lifecycle {
     // Thread-safe, async-signal-safe. Both are sequentially consistent with apply(): who announces work before it looks
     // at the phase, as drain_barrier::enter() does, and finds it running, is seen by everyone who knows it is over.
     ojs::phase phase() const noexcept { return static_cast<ojs::phase>(word_.load() & 7U); }
-    // Who sent a signal is noted right after the change: in between, and in a change made in between, the sender is 0.
-    lifecycle_state state() const noexcept { return read(word_.load()); }
+    lifecycle_state state() const noexcept;
 
     // How often resume was asked for, also where it changed nothing: a worker that follows this lifecycle may have
     // been quieted by itself. Thread-safe, async-signal-safe.
@@ -178,7 +173,6 @@ class lifecycle {
         detail::atomic<int> writers{0};  // notifications under way
     };
 
-    lifecycle_state read(word packed) const noexcept;  // with the sender
     bool next_state(lifecycle_state& state, event what, cause why) const noexcept;
     bool is_overruled(const lifecycle_state& state, event what) const noexcept;
     bool repeats_last_signal(const lifecycle_state& state, std::uint32_t now_ms) const noexcept;
@@ -193,7 +187,6 @@ class lifecycle {
     detail::atomic<std::uint32_t> resume_requests_{0};
     detail::atomic<std::uint32_t> report_requests_{0};
     detail::atomic<word> history_[history_size] = {};
-    detail::atomic<word> senders_[history_size] = {};  // of the same changes
     subscriber subscribers_[subscriber_limit];
 };
 

@@ -60,11 +60,6 @@ inline constexpr word_field sequence_field{20, 0xff};
 inline constexpr word_field event_field{28, 0xf};
 inline constexpr word_field changed_field{32, 0xffffffff};
 
-// And those of a sender's word. The sequence tells whose it is.
-inline constexpr word_field sender_uid_field{0, 0xffffffff};
-inline constexpr word_field sender_pid_field{32, 0xffffff};
-inline constexpr word_field sender_sequence_field{56, 0xff};
-
 inline std::uint64_t pack(const lifecycle_state& state) noexcept {
     return phase_field.put(static_cast<std::uint64_t>(state.phase)) |
            mode_field.put(static_cast<std::uint64_t>(state.mode)) |
@@ -91,12 +86,6 @@ inline lifecycle_state unpack(std::uint64_t packed) noexcept {
     return out;
 }
 
-inline std::uint64_t pack_sender(const lifecycle_state& state) noexcept {
-    return sender_uid_field.put(state.cause.sender_uid) |
-           sender_pid_field.put(static_cast<std::uint64_t>(state.cause.sender_pid)) |
-           sender_sequence_field.put(state.sequence);
-}
-
 // Whether `kept`, of the same place in the history, came with `change` or after it, where that is one of the last 16. A
 // writer may be held up for more changes than the sequence can count, so the time decides first; a difference of minutes is
 // that of a place long unused.
@@ -119,14 +108,8 @@ OJS_SHUTDOWN_INLINE void lifecycle::set_repeat_signal_gap(std::chrono::milliseco
     repeat_gap_ms_.store(static_cast<std::uint32_t>(in_range.count()), detail::memory_order::relaxed);
 }
 
-OJS_SHUTDOWN_INLINE lifecycle_state lifecycle::read(word packed) const noexcept {
-    using namespace detail;
-    lifecycle_state state = unpack(packed);
-    const word sender = senders_[state.sequence % history_size].load(memory_order::acquire);
-    if (sender_sequence_field.get(sender) != state.sequence) return state;
-    state.cause.sender_pid = static_cast<pid_t>(sender_pid_field.get(sender));
-    state.cause.sender_uid = static_cast<uid_t>(sender_uid_field.get(sender));
-    return state;
+OJS_SHUTDOWN_INLINE lifecycle_state lifecycle::state() const noexcept {
+    return detail::unpack(word_.load());
 }
 
 OJS_SHUTDOWN_INLINE bool lifecycle::repeats_last_signal(const lifecycle_state& state,
@@ -180,7 +163,7 @@ OJS_SHUTDOWN_INLINE bool lifecycle::apply(event what, cause why) noexcept {
     lifecycle_state next;
     bool changed = false;
     do {
-        next = read(current);
+        next = detail::unpack(current);
         changed = next_state(next, what, why);
     } while (changed && !word_.compare_exchange_weak(current, detail::pack(next)));
     if (changed && what == event::stop_signal) last_stop_signal_ms_.store(next.changed_ms);
@@ -200,9 +183,6 @@ OJS_SHUTDOWN_INLINE void lifecycle::remember(const lifecycle_state& change) noex
     word kept = place.load(detail::memory_order::acquire);
     // The word is looked at after `kept` was read: its place is left to a change that comes in between.
     while (is_recent(change) && (kept == 0 || !detail::came_later(detail::unpack(kept), change))) {
-        // Before the change itself, so that whoever finds that there finds its sender, too.
-        senders_[change.sequence % history_size].store(detail::pack_sender(change),
-                                                       detail::memory_order::release);
         word ours = detail::pack(change);
         if (!place.compare_exchange_weak(kept, ours, detail::memory_order::acq_rel)) continue;
         // After 240 more changes in the same millisecond the place looks as it did: what it held is the newest then.
@@ -261,7 +241,7 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_change(lifecycle_state& seen) const noe
     // The newest is read from the word itself, so that a reader never lags behind state().
     if (wanted != newest) {
         const lifecycle_state found =
-            read(history_[wanted % history_size].load(detail::memory_order::acquire));
+            detail::unpack(history_[wanted % history_size].load(detail::memory_order::acquire));
         if (found.sequence == wanted) {
             seen = found;
             return true;

@@ -5,9 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "../base/detail/array.hpp"
+#include "../base/detail/light.hpp"
 #include "../base/duration.hpp"
-#include "../base/environment.hpp"
 #include "../base/error.hpp"
 #include "../base/function.hpp"
 #include "../base/log.hpp"

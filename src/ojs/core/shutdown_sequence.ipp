@@ -16,31 +16,13 @@ inline constexpr std::chrono::milliseconds last_chance{50};
 // How long a step's thread may wait for a processor before it is given up.
 inline constexpr std::chrono::milliseconds start_patience{1000};
 
-// Where the threads of a sequence find who waits for them; the last of all frees it.
-class step_board : public ref_counted {
-  public:
-    step_board() : wake_(wake::create()) {}
-
-    mutex& owner() noexcept { return mutex_; }
-    void notify() noexcept {
-        changed_.notify_all();
-        if (wake_) wake_->notify();
+// What the threads of a sequence wake, once a step begins or ends. Without a descriptor the sequence looks at its steps
+// from time to time.
+struct step_board : ref_counted {
+    step_board() {
+        if (result<wake> made = wake::create()) changed = std::move(*made);
     }
-    void wait_until(lock_guard& held, time_point deadline) noexcept {
-        if (!wake_) {
-            changed_.wait_until(held, deadline);
-            return;
-        }
-        held.unlock();
-        wake_->wait_until(deadline);
-        held.lock();
-    }
-    int notify_fd() const noexcept { return wake_ ? wake_->notify_fd() : -1; }
-
-  private:
-    mutex mutex_;
-    condition changed_;
-    const result<wake> wake_;  // without a descriptor, the steps can be waited for all the same
+    wake changed;
 };
 
 // Between a step's thread and who waits for it; the last of the two frees it.
@@ -52,47 +34,41 @@ class running_step : public ref_counted {
 
     void run() {
         step_end how = step_end::done;
-        std::string error;
-        {
-            const lock_guard held(board_->owner());
-            begun_at_ = steady_clock::now();
-        }
-        call_guarded([&] { how = returns(error); }, [&] { end(step_end::done, {}); });
-        end(how, std::move(error));
+        begun_at_ = steady_clock::now();
+        board_->changed.notify();
+        call_guarded([&] { how = returns(); }, [this] { end(step_end::done); });
+        end(how);
     }
-    // With the board's mutex held.
     step_end how() const noexcept { return how_; }
     time_point begun_at() const noexcept { return begun_at_; }  // max() until its thread has a processor
-    std::string& error() noexcept { return error_; }
+    std::string& error() noexcept { return error_; }            // once it has ended
 
   private:
-    step_end returns(std::string& error) {
+    step_end returns() {
         try {
             const function<result<void>(const step_context&)> call =
                 std::move(call_);  // what it holds ends here
             const result<void> done = call(context_);
-            if (!done) error = done.error().text;
+            if (!done) error_ = done.error().text;
             return done ? step_end::done : step_end::failed;
         } catch (const std::exception& thrown) {
             const char* const what = thrown.what();
-            attempt([&] { error = what == nullptr ? "" : what; });  // out of memory may be what was thrown
+            attempt([&] { error_ = what == nullptr ? "" : what; });  // out of memory may be what was thrown
         } catch (...) {
             pass_on_thread_end();
         }
         return step_end::threw;
     }
-    void end(step_end how, std::string error) {
-        const lock_guard held(board_->owner());
+    void end(step_end how) noexcept {
         how_ = how;
-        error_ = std::move(error);
-        board_->notify();
+        board_->changed.notify();
     }
 
     const ref<step_board> board_;
     function<result<void>(const step_context&)> call_;
     const step_context context_;
-    time_point begun_at_ = time_point::max();
-    step_end how_ = step_end::running;
+    atomic<time_point> begun_at_{time_point::max()};
+    atomic<step_end> how_{step_end::running};
     std::string error_;
 };
 
@@ -125,16 +101,16 @@ class sequence_run {
 
     std::vector<step_result> run() {
         insist([this] { results_.reserve(steps_.size()); });
-        lifecycle* const followed = board_->notify_fd() < 0 ? nullptr : options_.lifecycle;
-        const bool follows = followed != nullptr && followed->subscribe(board_->notify_fd());
-        looks_ = options_.lifecycle != nullptr && !follows;
+        const int notify_fd = board_->changed.notify_fd();
+        looks_ =
+            notify_fd < 0 || (options_.lifecycle != nullptr && !options_.lifecycle->subscribe(notify_fd));
         for (std::size_t first = 0; first < steps_.size();) {
             std::size_t last = first + 1;
             while (last < steps_.size() && steps_[last].beside) ++last;
             run_together(first, last);
             first = last;
         }
-        if (follows) followed->unsubscribe(board_->notify_fd());
+        if (options_.lifecycle != nullptr) options_.lifecycle->unsubscribe(notify_fd);
         return std::move(results_);
     }
 
@@ -145,6 +121,8 @@ class sequence_run {
         thread runner;
         time_point deadline;
         std::chrono::milliseconds chance{0};
+
+        bool returned() const noexcept { return running->how() != step_end::running; }
     };
 
     // The steps from `first` on that run beside each other.
@@ -194,16 +172,14 @@ class sequence_run {
         return own < of_all ? own : of_all;
     }
 
-    // Until a step has ended, its time is over, or the lifecycle has changed.
+    // Until a step begins, has ended or has had its time, or the lifecycle has changed.
     void await_change(const array<member>& members) {
-        lock_guard held(board_->owner());
-        time_point earliest = time_point::max();
+        time_point until = looks_ ? steady_clock::now() + last_chance : time_point::max();
         for (const member& each : members) {
-            if (each.running->how() != step_end::running) return;
-            if (each.deadline < earliest) earliest = each.deadline;
+            const time_point at = each.returned() ? time_point() : end_of(each);
+            if (at < until) until = at;
         }
-        const time_point look = looks_ ? steady_clock::now() + last_chance : time_point::max();
-        board_->wait_until(held, look < earliest ? look : earliest);
+        board_->changed.wait_until(until);
     }
     void hurry_if_asked(array<member>& members) {
         if (hurried_ || options_.lifecycle == nullptr) return;
@@ -218,32 +194,24 @@ class sequence_run {
     }
 
     bool has_ended(member& each) {
-        lock_guard held(board_->owner());
-        step_end how = each.running->how();
-        const bool returned = how != step_end::running;
-        if (!returned && has_time(each)) return false;
-        held.unlock();
+        const bool returned = each.returned();
+        if (!returned && steady_clock::now() < end_of(each)) return false;
         // The destructors of its thread_local objects count against its limit.
         const bool ended = returned && each.runner.join_until(steady_clock::now() + last_chance);
         if (returned && !ended && steady_clock::now() < each.deadline) return false;
-        std::string error = std::move(each.running->error());
-        if (!ended) {
-            each.runner.detach();
-            how = hurried_ ? step_end::cut_short : step_end::timed_out;
-        }
-        end(results_[each.place], how, std::move(error));
+        if (!ended) each.runner.detach();
+        end(results_[each.place],
+            ended      ? each.running->how()
+            : hurried_ ? step_end::cut_short
+                       : step_end::timed_out,
+            returned ? std::move(each.running->error()) : std::string());
         return true;
     }
-    // One whose thread got no processor in its time has its last chance still before it. With the board's mutex held.
-    bool has_time(member& each) const noexcept {
-        const time_point now = steady_clock::now();
-        if (now < each.deadline) return true;
+    // One whose thread got no processor in its time has its last chance still before it.
+    time_point end_of(const member& each) const noexcept {
         const time_point begun = each.running->begun_at();
         const time_point last = begun == time_point::max() ? began_ + start_patience : begun + each.chance;
-        if (each.chance.count() == 0 || now >= last) return false;
-        const time_point look = now + last_chance;
-        each.deadline = look < last ? look : last;
-        return true;
+        return each.chance.count() == 0 || last < each.deadline ? each.deadline : last;
     }
     void end(step_result& each, step_end how, std::string error) {
         each.how = how;
@@ -262,7 +230,7 @@ class sequence_run {
     const ref<step_board> board_;
     const time_point end_;
     time_point began_;
-    bool looks_ = false;  // at the lifecycle from time to time, as it cannot tell
+    bool looks_ = false;  // at the steps and the lifecycle from time to time, as they cannot tell
     bool hurried_ = false;
     cancel_source hurry_;
     std::vector<step_result> results_;

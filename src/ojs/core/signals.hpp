@@ -40,7 +40,7 @@ struct received_signal {
 //     ojs::lifecycle lifecycle;
 //     auto signals = ojs::signals::install(lifecycle);
 //
-// The handler notes the signal and its sender, applies one event to the lifecycle, writes to one descriptor, and calls
+// The handler notes the signal and its sender, applies one event to the lifecycle, writes both to a pipe, and calls
 // the handler it replaced where chain_foreign asks for that. (A SIGTTIN that this library sends to one of its threads,
 // for the stack of a stuck job, is answered in it as well.) It runs on the alternate stack of a thread that has one. A signal that was ignored when the
 // process started stays ignored (ignored() lists it).
@@ -75,8 +75,8 @@ class [[nodiscard]] signals {
     // The first stop signal after that has its default effect.
     ~signals();
 
-    // For your own poll loop: readable while there are signals that wait() has not returned yet. Do not read it. -1 if
-    // this holds nothing.
+    // For your own poll loop: readable while there are signals that wait() has not returned yet. Of thousands that nobody
+    // waits for, the oldest are dropped. Do not read it. -1 if this holds nothing.
     int fd() const noexcept;
     // The next signal, or number 0 at the deadline (time_point::max(): never) and once `until` is cancelled. For one
     // thread at a time.

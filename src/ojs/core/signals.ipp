@@ -6,8 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../base/detail/atomic.hpp"
-#include "../base/detail/exchange.hpp"
+#include "../base/detail/light.hpp"
 #include "../base/detail/proc.ipp"
 #include "../base/detail/signal_names.ipp"
 #include "../base/detail/text.hpp"
@@ -41,21 +40,17 @@ struct claimed_signal {
 // The whole process-wide state of the library. Constant initialisation: a handler never sees it half-built. All zero: it
 // adds nothing to the size of the executable.
 struct process_state {
-    static constexpr std::uint32_t log_size = 16;
     static constexpr std::size_t chain_size = 16;
 
     // Of the installer that is active, or about to be: its number, and the process. 0: none.
     atomic<std::uint64_t> claim{0};
     atomic<std::uint32_t> claims{0};     // so far
     atomic<lifecycle*> target{nullptr};  // what the handler drives
-    atomic<int> notify_fd{0};            // the installer's own wake-up, while there is a target
     atomic<int> handlers_running{0};
     atomic<unsigned> forks{0};                          // between the first process and this one
     atomic<const siginfo_t*> chained[chain_size] = {};  // what foreign handlers are called for now
     atomic<bool> fork_handler_set{false};
     atomic<const thread_request*> asks_threads{nullptr};  // what else a SIGTTIN may be
-    atomic<std::uint32_t> received{0};                    // signals so far
-    atomic<std::uint64_t> log[log_size] = {};             // the last of them, packed, with their lap_bit
     atomic<std::uint64_t> last_stop{0};                   // time of the last stop signal or reclaim; 0: none
     atomic<std::uint32_t> repeat_gap_ms{0};               // set by worker::run(), see repeats_stop()
     // For end_run(): calls to worker::run() in flight, whether one must end by _exit(), and the highest status.
@@ -63,9 +58,8 @@ struct process_state {
     atomic<bool> exits{false};
     atomic<int> worst_status{0};
     // Written before the handler is installed, read by it and after fork.
-    pid_t owner = 0;          // the process that installed them
-    std::uint32_t taken = 0;  // signals wait() has returned or skipped
-    wake* waker = nullptr;
+    pid_t owner = 0;                       // the process that installed them
+    const wake* unread = nullptr;          // a pipe of the signals that wait() has not returned, packed
     claimed_signal of[signal_limit] = {};  // by number
 };
 __attribute__((visibility("default"))) inline process_state process;
@@ -83,17 +77,6 @@ inline std::uint64_t pack_signal(int number, const siginfo_t* info) noexcept {
     const std::uint64_t pid = sender ? static_cast<std::uint64_t>(info->si_pid) & 0xffffff : 0;
     const std::uint64_t uid = sender ? static_cast<std::uint32_t>(info->si_uid) : 0;
     return static_cast<std::uint64_t>(number) << 56 | pid << 32 | uid;
-}
-
-// What pack_signal() made.
-inline cause cause_of(std::uint64_t packed) noexcept {
-    return {cause_kind::signal, static_cast<int>(packed >> 56), static_cast<pid_t>(packed >> 32 & 0xffffff),
-            static_cast<uid_t>(packed & 0xffffffff)};
-}
-
-// Tells one round through the log from the next, and both from a place never written.
-inline std::uint64_t lap_bit(std::uint32_t place) noexcept {
-    return static_cast<std::uint64_t>(1 - (place / process_state::log_size & 1)) << 63;
 }
 
 void on_signal(int number, siginfo_t* info, void* context);
@@ -158,12 +141,10 @@ inline void handle_signal(claimed_signal& claimed, lifecycle& target, int number
     const thread_request* const request = process.asks_threads.load();
     if (number == SIGTTIN && request != nullptr && request->answer(info)) return;
     const std::uint64_t packed = pack_signal(number, info);
-    const std::uint32_t place = process.received.fetch_add(1);
-    process.log[place % process_state::log_size].store(packed | lap_bit(place));
     claimed.last.store(packed);
     if (stops(claimed.what)) process.last_stop.store(stop_time());
-    target.apply(claimed.what, cause_of(packed));
-    wake::notify(process.notify_fd.load());
+    target.apply(claimed.what, {cause_kind::signal, number});
+    process.unread->put(packed);
     call_previous(claimed.previous, number, info, context);
 }
 
@@ -330,28 +311,12 @@ inline result<void> remember_previous(const array<signal_rule>& rules, const sig
 }
 
 inline received_signal unpack_signal(std::uint64_t packed) {
-    const cause from = cause_of(packed);
-    received_signal out{from.signal, from.sender_pid, from.sender_uid, {}};
+    received_signal out{static_cast<int>(packed >> 56),
+                        static_cast<pid_t>(packed >> 32 & 0xffffff),
+                        static_cast<uid_t>(packed & 0xffffffff),
+                        {}};
     if (out.sender_pid != 0) out.sender_name = process_name("", cat({out.sender_pid}));
     return out;
-}
-
-// The next signal of the log, or 0: none, or one whose handler is still at work and will notify.
-inline std::uint64_t take_signal() {
-    constexpr std::uint64_t lap_mask = std::uint64_t{1} << 63;
-    for (;;) {
-        const std::uint32_t received = process.received.load();
-        if (received - process.taken > process_state::log_size)
-            process.taken = received - process_state::log_size;
-        if (received == process.taken) return 0;
-        const std::uint64_t packed = process.log[process.taken % process_state::log_size].load();
-        if ((packed & lap_mask) == lap_bit(process.taken) && packed != 0) {
-            ++process.taken;
-            return packed & ~lap_mask;
-        }
-        // Not written yet, or overwritten meanwhile: then the log has moved on.
-        if (process.received.load() - process.taken <= process_state::log_size) return 0;
-    }
 }
 
 }  // namespace detail
@@ -368,10 +333,10 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
     const detail::array<detail::signal_rule> rules = detail::rules_for(options);
     detail::restore_all_but(rules);  // those that outlasted an earlier run()
     result<void> remembered = detail::remember_previous(rules, options);
-    result<detail::wake> waker = detail::wake::create();
-    if (!remembered || !waker) {
+    result<detail::wake> unread = detail::wake::create_pipe();
+    if (!remembered || !unread) {
         process.claim.store(0);
-        return remembered ? waker.error() : remembered.error();
+        return remembered ? unread.error() : remembered.error();
     }
     if (!process.fork_handler_set.exchange(true)) {
         pthread_atfork(nullptr, nullptr, [] {
@@ -380,11 +345,9 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
         });
     }
     // A forked child still has its parent's.
-    delete detail::exchange(process.waker, new detail::wake(std::move(*waker)));
-    process.taken = process.received.load();
+    delete detail::exchange(process.unread, new detail::wake(std::move(*unread)));
     process.owner = getpid();
     process.repeat_gap_ms = 0;
-    process.notify_fd.store(process.waker->notify_fd());
     process.target.store(&target);
     signals out;
     out.claim_ = claim;
@@ -419,26 +382,25 @@ OJS_SHUTDOWN_INLINE bool signals::active() const noexcept {
 OJS_SHUTDOWN_INLINE signals::~signals() {
     if (!active()) return;
     detail::uninstall_handlers();
-    delete detail::exchange(detail::process.waker, nullptr);
+    delete detail::exchange(detail::process.unread, nullptr);
     detail::process.claim.store(0);
 }
 
 OJS_SHUTDOWN_INLINE int signals::fd() const noexcept {
-    return active() ? detail::process.waker->fd() : -1;
+    return active() ? detail::process.unread->fd() : -1;
 }
 
 OJS_SHUTDOWN_INLINE received_signal signals::wait(time_point deadline, const cancel_token& until) {
     if (!active()) return {};
-    const detail::wake* const waker = detail::process.waker;
-    const cancel_registration told = until.on_cancel([waker] { waker->notify(); });
-    waker->clear();
-    std::uint64_t packed = detail::take_signal();
-    while (packed == 0) {
-        if (until.cancelled() || !waker->wait_until(deadline)) return {};
-        packed = detail::take_signal();
+    const detail::wake& unread = *detail::process.unread;
+    const cancel_registration told = until.on_cancel([&unread] { unread.notify(); });
+    for (;;) {
+        for (std::uint64_t packed = 0; unread.take(packed);) {
+            const received_signal next = detail::unpack_signal(packed);
+            if (next.number != 0) return next;  // 0: the cancellation of a wait
+        }
+        if (until.cancelled() || !unread.await(deadline)) return {};
     }
-    waker->notify();  // fd() stays readable until a wait() finds nothing left
-    return detail::unpack_signal(packed);
 }
 
 OJS_SHUTDOWN_INLINE received_signal signals::last_received(int number) {

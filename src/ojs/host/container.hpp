@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "../base/environment.hpp"
-#include "../base/finding.hpp"
+#include "../base/error.hpp"
+#include "../base/function.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -6,7 +6,6 @@
 #include "../base/detail/text.hpp"
 #include "container.hpp"
 #include "detail/container_evidence.ipp"
-#include "detail/pid1.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "../coordinator/messages.hpp"
+#include "../coordinator/message_json.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -177,6 +177,24 @@ struct list_groups_request {};
 struct list_groups_response {
     std::vector<std::string> groups;
 };
+
+namespace detail {
+message_view describe(shutdown_process_request& message, in_detail);
+message_view describe(shutdown_process_response& message, in_detail);
+message_view describe(process_status_request& message, in_detail);
+message_view describe(process_status& message, in_detail);
+message_view describe(shutdown_group_request& message, in_detail);
+message_view describe(shutdown_group_response& message, in_detail);
+message_view describe(group_status_request& message, in_detail);
+message_view describe(replacement_status& message, in_detail);
+message_view describe(group_status& message, in_detail);
+message_view describe(rolling_replace_request& message, in_detail);
+message_view describe(rolling_replace_response& message, in_detail);
+message_view describe(cancel_replace_request& message, in_detail);
+message_view describe(cancel_replace_response& message, in_detail);
+message_view describe(list_groups_request& message, in_detail);
+message_view describe(list_groups_response& message, in_detail);
+}  // namespace detail
 
 }  // namespace v0_1_0
 }  // namespace ojs

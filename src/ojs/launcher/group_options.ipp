@@ -1,5 +1,10 @@
 #pragma once
 
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdint>
+
 #include "../base/detail/text.hpp"
 #include "../net/http_client.ipp"
 #include "group_options.hpp"
@@ -26,7 +31,7 @@ inline bool is_plain_name(std::string_view text) noexcept {
 }
 
 // Of restarts and retries: they are doubled, and cut by fractions.
-inline constexpr std::chrono::milliseconds longest_pause{longest_duration_ms};
+inline constexpr std::chrono::milliseconds max_pause{longest_duration_ms};
 
 inline std::chrono::milliseconds min_ready_time(const group_options& of) noexcept {
     if (of.min_ready_time.count() >= 0) return of.min_ready_time;
@@ -78,14 +83,14 @@ inline std::string fault_in_process(const process_options& of) {
 inline std::string fault_in_restart(const restart_options& restart) {
     constexpr std::chrono::milliseconds zero{0};
     if (restart.first < zero || restart.last < restart.first) return "restart: last pause < first pause";
-    if (restart.last > longest_pause) return "restart: a pause longer than 24 days";
+    if (restart.last > max_pause) return "restart: a pause longer than 24 days";
     if (restart.stable < zero) return "restart.stable: is negative";
     return restart.limit < 0 ? "restart.limit: is negative" : "";
 }
 
 inline std::string fault_in_retry(const retry_options& retry) {
     if (retry.first.count() < 0 || retry.last < retry.first) return "retry: last pause < first pause";
-    if (retry.last > longest_pause) return "retry: a pause longer than 24 days";
+    if (retry.last > max_pause) return "retry: a pause longer than 24 days";
     return retry.limit < 0 ? "retry.limit: is negative" : "";
 }
 
@@ -122,6 +127,63 @@ inline retry_options retry_of(retry_policy policy, const retry_options& given) n
     if (policy == retry_policy::immediate) return {limit, none, none};
     const retry_options pauses = given.last > none ? given : retry_options();
     return {limit, pauses.first, pauses.last};
+}
+
+// ---- whether this machine can hold the processes of a launcher ----
+
+// UINT64_MAX: none.
+struct machine_limits {
+    std::uint64_t descriptors = UINT64_MAX;
+    std::uint64_t processes = UINT64_MAX;      // and threads
+    std::uint64_t address_space = UINT64_MAX;  // bytes, of this process
+    std::uint64_t memory = UINT64_MAX;         // bytes, of the machine
+};
+
+inline machine_limits limits_here() {
+    const auto limit = [](auto resource) {
+        rlimit found{};
+        const bool known = ::getrlimit(resource, &found) == 0 && found.rlim_cur != RLIM_INFINITY;
+        return known ? static_cast<std::uint64_t>(found.rlim_cur) : UINT64_MAX;
+    };
+    machine_limits out;
+    out.descriptors = limit(RLIMIT_NOFILE);
+    if (::geteuid() != 0) out.processes = limit(RLIMIT_NPROC);  // root has none
+    out.address_space = limit(RLIMIT_AS);
+    const long pages = ::sysconf(_SC_PHYS_PAGES);
+    const long page_size = ::sysconf(_SC_PAGESIZE);
+    if (pages > 0 && page_size > 0)
+        out.memory = static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page_size);
+    return out;
+}
+
+// What the smallest programs need; empty: there is enough.
+inline std::string fault_in_capacity(const std::vector<group_options>& groups, const machine_limits& limits) {
+    std::uint64_t instances = 0;
+    std::uint64_t descriptors = 128;  // for everything else
+    for (const group_options& each : groups) {
+        const auto count =
+            static_cast<std::uint64_t>(each.desired) + static_cast<std::uint64_t>(each.max_surge);
+        instances += count;
+        descriptors += count * (each.process.participates ? 5 : 3);
+    }
+    const struct {
+        std::uint64_t needed;
+        std::uint64_t limit;
+        const char* of;
+        const char* fix;
+    } needs[] = {
+        {descriptors, limits.descriptors, "descriptors", "raise LimitNOFILE= (ulimit -n)"},
+        {16 + instances * 2, limits.processes, "processes and threads", "raise LimitNPROC= (ulimit -u)"},
+        {instances * 320 / 1024, limits.address_space / 1048576, "MiB of address space",
+         "raise LimitAS= (ulimit -v)"},
+        {instances / 4, limits.memory / 1048576, "MiB of memory", "use a larger machine"},
+    };
+    for (const auto& each : needs) {
+        if (each.needed <= each.limit) continue;
+        return cat({instances, " instances (desired_instances and max_surge) need ", each.needed, " ",
+                    each.of, ", and there are ", each.limit, ": ", each.fix, " or lower desired_instances"});
+    }
+    return {};
 }
 
 }  // namespace detail

@@ -2,21 +2,84 @@
 
 #include "launcher.hpp"
 
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
-#include "../coordinator/detail/socket_folder.ipp"
 #include "../core/detail/wake.hpp"
 #include "../core/signals.hpp"
-#include "../server/detail/service_report.ipp"
+#include "../server/service_notifier.ipp"
 #include "../worker/worker.hpp"
 #include "detail/admin_answers.ipp"
-#include "detail/capacity.ipp"
-#include "detail/notification_server.ipp"
-#include "detail/rolling_replace.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
+
+// Who is at the other end of a Unix socket; 0: not to be known.
+inline pid_t peer_process(int socket) noexcept {
+#if defined(__linux__)
+    ucred who{};
+    socklen_t size = sizeof who;
+    return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 ? who.pid : 0;
+#elif defined(__APPLE__)
+    pid_t who = 0;
+    socklen_t size = sizeof who;
+    return ::getsockopt(socket, SOL_LOCAL, LOCAL_PEERPID, &who, &size) == 0 ? who : 0;
+#else
+    static_cast<void>(socket);
+    return 0;
+#endif
+}
+
+inline constexpr const char* notification_socket = "launcher.sock";
+
+// The notifying methods of ProcessLifecycleInterface; the others are a child's. Only the folder's owner reaches it, and
+// what is said is but a reason to look: of a process group's own processes where the system tells who they are.
+class notification_server {
+  public:
+    result<void> start(const std::string& folder, process_groups groups) {
+        http_server_options limits;
+        limits.limits.head = 8 * 1024;
+        limits.limits.body = rpc_body_limit;
+        limits.idle_timeout = std::chrono::seconds(5);
+        limits.request_timeout = std::chrono::seconds(2);  // a slow one has but its own connection
+        server_ = http_server::start(
+            cat({"unix:", folder, "/", notification_socket}),
+            [groups = std::move(groups)](const http_request& asked) { return answer(groups, asked); },
+            limits);
+        return server_ ? result<void>() : server_.error();
+    }
+    std::string address() const { return server_ ? server_->address() : std::string(); }
+    void stop() { server_ = error{}; }
+
+  private:
+    static http_response answer(const process_groups& groups, const http_request& asked) {
+        const pid_t peer = peer_process(static_cast<const served_request&>(asked).socket);
+        const pid_t from = peer > 0 ? ::getpgid(peer) : 0;
+        rpc_service service(lifecycle_service, http_guard());
+        service.add<ready_notification, ready_ack>("NotifyReady", [&](const ready_notification& what) {
+            return passed_on<ready_ack>(groups, from, what.process_id);
+        });
+        service.add<shutdown_complete, shutdown_complete_ack>(
+            "NotifyShutdownComplete", [&](const shutdown_complete& what) {
+                return passed_on<shutdown_complete_ack>(groups, from, what.process_id);
+            });
+        return service.answer(asked);
+    }
+    template <class Ack>
+    static result<Ack> passed_on(const process_groups& groups, pid_t from, const std::string& id) {
+        for (const ref<process_group>& each : groups) {
+            if (!each->notified(from, id)) continue;
+            Ack out;
+            out.acknowledged = true;
+            return out;
+        }
+        return error{errc::rejected, 0, cat({"no such process of yours: ", printable(id, 60)})};
+    }
+
+    result<http_server> server_ = error{};  // none: it does not serve
+};
 
 // Lives as long as a process that may want to wake it.
 struct shared_wake : ref_counted {
@@ -28,13 +91,14 @@ class launcher_body : public ref_counted {
     launcher_body(launcher_options options, lifecycle* shared, instance_starter starter)
         : options_(std::move(options)),
           life_(shared != nullptr ? *shared : own_life_),
-          around_(make_ref<group_surroundings>()),
+          context_(make_ref<launcher_context>()),
           wake_(make_ref<shared_wake>()),
-          service_(around_->log) {
-        around_->log = logger(options_.log);
-        around_->starter = std::move(starter);
-        around_->life = &life_;
-        around_->wake = [woken = wake_] { woken->it.notify(); };
+          admin_(options_, life_),
+          service_(context_->log) {
+        context_->log = logger(options_.log);
+        context_->starter = std::move(starter);
+        context_->life = &life_;
+        context_->wake = [woken = wake_] { woken->it.notify(); };
     }
 
     lifecycle& life() noexcept { return life_; }
@@ -52,7 +116,7 @@ class launcher_body : public ref_counted {
         }
         if (begun) begun = prepare();
         if (begun) return supervise(true);
-        around_->log.write(log_level::error, "launcher not started", {field("error", begun.error().text)});
+        context_->log.write(log_level::error, "launcher not started", {field("error", begun.error().text)});
         return exit_status::usage;
     }
     result<thread> start() {
@@ -108,11 +172,11 @@ class launcher_body : public ref_counted {
         if (!clash.empty()) return error{errc::invalid_argument, 0, cat({"groups", clash})};
         const std::string fault = fault_in_capacity(options_.groups, limits_here());
         if (!fault.empty()) return error{errc::invalid_argument, 0, fault};
-        if (!around_->starter)
+        if (!context_->starter)
             return error{errc::invalid_argument, 0, "there is nothing that starts processes"};
         process_groups made;
         for (const group_options& each : options_.groups)
-            made.push_back(make_ref<process_group>(each, around_));
+            made.push_back(make_ref<process_group>(each, context_));
         const result<void> done = open(made);
         if (!done) return done;
         groups_ = std::move(made);
@@ -123,9 +187,9 @@ class launcher_body : public ref_counted {
         result<detail::wake> made = detail::wake::create();
         if (!made) return made.error();
         wake_->it = std::move(*made);
-        around_->routing = make_ref<routing>(options_.on_routable, options_.on_unroutable, options_.on_change,
-                                             around_->log, around_->wake);
-        around_->events = make_ref<launcher_events>();
+        context_->routing = make_ref<routing>(options_.on_routable, options_.on_unroutable,
+                                              options_.on_change, context_->log, context_->wake);
+        context_->events = make_ref<launcher_events>();
         const result<void> opened = open_all(groups);
         if (opened) return opened;
         admin_.stop();  // and all of it can be tried again
@@ -133,10 +197,10 @@ class launcher_body : public ref_counted {
         return opened;
     }
     result<void> open_all(const process_groups& groups) {
-        result<void> opened = open_ledger();
+        result<void> opened = open_state();
         if (opened) opened = folder_.open(options_.socket_folder);
-        if (opened && around_->ledger && folder_.is_own())
-            opened = around_->ledger->add_folder(folder_.path());
+        if (opened && context_->state && folder_.is_own())
+            opened = context_->state->add_folder(folder_.path());
         if (!opened) return opened;
         constexpr std::size_t number_and_end = 20;
         for (const group_options& each : options_.groups) {
@@ -145,21 +209,24 @@ class launcher_body : public ref_counted {
                 errc::invalid_argument, 0,
                 cat({"socket_folder ", folder_.path(), ": too long for a socket of group ", each.name})};
         }
-        around_->socket_folder = folder_.path();
-        opened = around_->routing->start();
-        if (opened) opened = admin_.start(groups, options_, life_, *around_);
+        context_->socket_folder = folder_.path();
+        opened = context_->routing->start();
+        if (opened) opened = admin_.start(groups, *context_);
         if (opened) opened = notifications_.start(folder_.path(), groups);
-        if (opened) around_->launcher_address = notifications_.address();
+        if (opened) context_->launcher_address = notifications_.address();
         if (opened && !life_.subscribe(wake_->it.notify_fd()))
             opened = error{errc::busy, 0, "the lifecycle has no room for another listener"};
         return opened;
     }
     // Before all else: what was left behind may listen where ours will.
-    result<void> open_ledger() {
+    result<void> open_state() {
         if (options_.state_file.empty()) return {};
-        around_->ledger = make_ref<state_ledger>(around_->log);
-        return around_->ledger->open(options_.state_file, options_.end_left_behind,
-                                     options_.left_behind_grace, kill_patience, life_);
+        const result<ref<state_file>> opened = state_file::open(options_.state_file, context_->log);
+        if (!opened) return opened.error();
+        context_->state = *opened;
+        if (options_.end_left_behind)
+            context_->state->end_left_behind(options_.left_behind_grace, kill_patience, life_);
+        return context_->state->begin();
     }
     // Prepared, and nothing runs yet.
     result<void> abandon(const error& why) {
@@ -171,7 +238,7 @@ class launcher_body : public ref_counted {
 
     int supervise(bool owns_process) {
         attempt([&] {
-            around_->log.write(log_level::info, "launcher started", {field("groups", groups_.size())});
+            context_->log.write(log_level::info, "launcher started", {field("groups", groups_.size())});
         });
         if (owns_process) service_.start(steady_clock::now());
         for (;;) {
@@ -183,7 +250,7 @@ class launcher_body : public ref_counted {
         int status = exit_status::unreported;
         insist([&] { status = name_left(); });
         attempt(
-            [&] { around_->log.write(log_level::info, "launcher ended", {field("exit_status", status)}); });
+            [&] { context_->log.write(log_level::info, "launcher ended", {field("exit_status", status)}); });
         end(status);
         return status;
     }
@@ -224,14 +291,14 @@ class launcher_body : public ref_counted {
         if (holds != held_) {
             for (const ref<process_group>& each : groups_) each->hold(holds);
             held_ = holds;
-            around_->log.write(log_level::info, holds ? "launcher quiet" : "launcher resumed");
+            context_->log.write(log_level::info, holds ? "launcher quiet" : "launcher resumed");
         }
         if (now.phase >= phase::draining && !draining_) drain(now);
         if ((now.phase >= phase::stopping || now.cancel_requested) && !forced_) force();
         if (!now.exit_now) return;
         attempt([&] {
-            around_->log.write(log_level::error, "launcher leaves at once",
-                               {field("signal", now.cause.signal)});
+            context_->log.write(log_level::error, "launcher leaves at once",
+                                {field("signal", now.cause.signal)});
         });
         if (owns_process) _exit(exit_status::signal_base + now.cause.signal);
         give_up_at_ = steady_clock::now();
@@ -240,8 +307,8 @@ class launcher_body : public ref_counted {
     // All groups together: none waits for another's hooks or processes.
     void drain(const lifecycle_state& why) {
         limit_log_waiting(std::chrono::milliseconds(50));  // a log that nobody reads holds up no stop
-        around_->log.write(log_level::info, "launcher draining",
-                           {field("cause", to_string(why.cause.kind)), field("signal", why.cause.signal)});
+        context_->log.write(log_level::info, "launcher draining",
+                            {field("cause", to_string(why.cause.kind)), field("signal", why.cause.signal)});
         give_up_at_ = deadline_after(std::chrono::seconds(1));
         const shutdown_order order{"the launcher stops", {}, {}};
         for (const ref<process_group>& each : groups_) {
@@ -250,12 +317,12 @@ class launcher_body : public ref_counted {
             each->stop_starting();
             each->leave(each->running(), order);
         }
-        around_->routing->await_told(deadline_after(std::chrono::seconds(1)));
+        context_->routing->await_told(deadline_after(std::chrono::seconds(1)));
         for (const ref<process_group>& each : groups_) each->ask_to_end(each->running());
         draining_ = true;
     }
     void force() {
-        around_->log.write(log_level::warn, "launcher forces its processes");
+        context_->log.write(log_level::warn, "launcher forces its processes");
         for (const ref<process_group>& each : groups_) each->force(each->running());
         forced_ = true;
     }
@@ -267,8 +334,8 @@ class launcher_body : public ref_counted {
         for (const ref<process_group>& each : groups_) {
             for (const ref<member>& one : each->running()) {
                 ++left;
-                around_->log.write(log_level::error, "process could not be ended",
-                                   {field("process_id", one->id)});
+                context_->log.write(log_level::error, "process could not be ended",
+                                    {field("process_id", one->id)});
             }
         }
         return left == 0 ? exit_status::settled : exit_status::unreported;
@@ -292,16 +359,16 @@ class launcher_body : public ref_counted {
     }
 
     void close() {
-        around_->routing->stop();
+        context_->routing->stop();
         notifications_.stop();
         folder_.remove();
-        if (around_->ledger) around_->ledger->close();
+        if (context_->state) context_->state->close();
     }
 
     const launcher_options options_;
     lifecycle own_life_;
     lifecycle& life_;
-    const ref<group_surroundings> around_;
+    const ref<launcher_context> context_;
     const ref<shared_wake> wake_;
     socket_folder folder_;
     notification_server notifications_;  // ended before its folder
@@ -378,45 +445,45 @@ OJS_SHUTDOWN_INLINE std::vector<std::string> launcher::groups() const {
     return out;
 }
 OJS_SHUTDOWN_INLINE result<group_info> launcher::group(const std::string& name) const {
-    const detail::ref<detail::process_group> found = detail::find_group(body_->groups(), name);
-    if (!found) return detail::no_such("group", name);
-    return detail::newest_info(*found);
+    const result<detail::ref<detail::process_group>> found = detail::find_group(body_->groups(), name);
+    if (!found) return found.error();
+    return (*found)->info();
 }
 OJS_SHUTDOWN_INLINE result<process_info> launcher::process(const std::string& id) const {
-    const detail::found_process found = detail::find_process(body_->groups(), id);
-    if (!found.group) return detail::no_such("process", id);
-    return found.info;
+    const result<detail::found_process> found = detail::find_process(body_->groups(), id);
+    if (!found) return found.error();
+    return found->info;
 }
 
 OJS_SHUTDOWN_INLINE result<void> launcher::shut_down_process(const std::string& id,
                                                              const shutdown_order& order) {
-    const detail::found_process found = detail::find_process(body_->groups(), id);
-    if (!found.group) return detail::no_such("process", id);
-    if (found.running) found.group->drain({found.running}, order);
+    const result<detail::found_process> found = detail::find_process(body_->groups(), id);
+    if (!found) return found.error();
+    if (found->running) found->group->drain({found->running}, order);
     return {};
 }
 OJS_SHUTDOWN_INLINE result<void> launcher::shut_down_group(const std::string& name,
                                                            const shutdown_order& order) {
-    const detail::ref<detail::process_group> found = detail::find_group(body_->groups(), name);
-    if (!found) return detail::no_such("group", name);
-    return found->shut_down(order);
+    const result<detail::ref<detail::process_group>> found = detail::find_group(body_->groups(), name);
+    if (!found) return found.error();
+    return (*found)->shut_down(order);
 }
 OJS_SHUTDOWN_INLINE result<void> launcher::force_process(const std::string& id) {
-    const detail::found_process found = detail::find_process(body_->groups(), id);
-    if (!found.group) return detail::no_such("process", id);
-    if (found.running) found.group->force({found.running});
+    const result<detail::found_process> found = detail::find_process(body_->groups(), id);
+    if (!found) return found.error();
+    if (found->running) found->group->force({found->running});
     return {};
 }
 OJS_SHUTDOWN_INLINE result<rolling_report> launcher::rolling_replace(const std::string& name,
                                                                      const group_options& wanted,
                                                                      const rolling_options& how,
                                                                      const cancel_token& until) {
-    const detail::ref<detail::process_group> found = detail::find_group(body_->groups(), name);
-    if (!found) return detail::no_such("group", name);
+    const result<detail::ref<detail::process_group>> found = detail::find_group(body_->groups(), name);
+    if (!found) return found.error();
     if (!body_->runs()) return error{errc::busy, 0, "the launcher does not run"};
     const result<void> fits = detail::check_capacity(body_->groups(), wanted);
     if (!fits) return fits.error();
-    return detail::roll(*found, wanted, how, until);
+    return (*found)->roll(wanted, how, until);
 }
 
 }  // namespace v0_1_0

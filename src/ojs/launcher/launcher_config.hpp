@@ -3,8 +3,8 @@
 
 #include <string_view>
 
-#include "../base/environment.hpp"
 #include "../base/error.hpp"
+#include "../base/function.hpp"
 #include "group_options.hpp"
 
 namespace ojs {

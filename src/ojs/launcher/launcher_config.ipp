@@ -1,9 +1,9 @@
 #pragma once
 
-#include "../base/detail/array.hpp"
+#include "../base/detail/light.hpp"
 #include "../base/detail/text.hpp"
 #include "../net/json_view.hpp"
-#include "../server/detail/listen_address.ipp"
+#include "../server/detail/listener.ipp"
 #include "../worker/worker_options.ipp"
 #include "group_options.ipp"
 #include "launcher_config.hpp"
@@ -32,7 +32,7 @@ inline std::string read_config_object(std::string_view source, const config_keys
         std::string name;
         static_cast<void>(raw_string(key, name));
         for (const std::string& each : seen) {
-            if (each == name) return named_key(name) + ": is there twice";
+            if (each == name) return named_key(name) + ": duplicate key";
         }
         const config_key* found = nullptr;
         for (const config_key& each : keys) {
@@ -115,7 +115,7 @@ inline config_key environment_key(std::vector<std::string>& into) {
                     if (!fault.empty()) return named_key(name) + fault;
                     for (const std::string& each : into) {
                         if (each.compare(0, name.size() + 1, name + "=") == 0)
-                            return named_key(name) + ": is there twice";
+                            return named_key(name) + ": duplicate key";
                     }
                     into.push_back(std::move(variable));
                 }
@@ -290,9 +290,7 @@ inline config_key groups_key(std::vector<group_options>& into) {
 OJS_SHUTDOWN_INLINE result<launcher_options> read_launcher_config(std::string_view json,
                                                                   const environment_lookup& lookup) {
     launcher_options out;
-    detail::environment_reader environment(lookup);
-    detail::read_log_options(environment, out.log);
-    const result<void> read = environment.done();
+    const result<void> read = detail::read_log_options(lookup, out.log);
     if (!read) return read.error();
     const result<void> checked = detail::check_json(json);
     if (!checked) return error{errc::invalid_argument, 0, checked.error().text};

@@ -47,9 +47,9 @@ class http_client {
     // CR, LF or NUL in a header or the token; errc::unsupported: https:// without a stream.
     static result<http_client> create(std::string_view url, http_client_options options = {});
 
-    http_client(http_client&& other) noexcept;
-    http_client& operator=(http_client&& other) noexcept;
-    ~http_client();  // closes the kept connections; no call may be under way
+    // Destroying it closes the kept connections; no call may be under way.
+    http_client(http_client&& other) noexcept = default;
+    http_client& operator=(http_client&& other) noexcept = default;
 
     // Sends one request (BASE goes before its target) and reads the whole answer; 1xx are skipped, redirects are
     // answers like any other. An answer of any status is a value, not an error. Errors: timed_out, unreachable
@@ -58,7 +58,7 @@ class http_client {
     result<http_response> send(const http_request& request, const http_call& call);
 
   private:
-    explicit http_client(detail::ref<detail::http_exchange> body) noexcept;
+    explicit http_client(detail::ref<detail::http_exchange> body) noexcept : body_(std::move(body)) {}
     detail::ref<detail::http_exchange> body_;
 };
 

@@ -9,7 +9,6 @@
 #include <limits>
 
 #include "../base/detail/text.hpp"
-#include "detail/picojson_value.hpp"
 #include "json_view.hpp"
 
 namespace ojs {

@@ -11,17 +11,16 @@
 #include "../net/http_client.hpp"
 #include "../net/json_view.ipp"
 #include "../server/detail/listener.ipp"
-#include "../worker/startup_findings.ipp"
+#include "../worker/detail/startup_findings.ipp"
 #include "../worker/transport_scheme.ipp"
 #include "../worker/transports/http.hpp"
+#include "detail/health.ipp"
 #include "doctor.hpp"
 #include "signal_worker.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
-// ---- container ----
 
 inline void check_container(const container_info& info, std::vector<finding>& out) {
     if (info.in_container) {
@@ -36,8 +35,6 @@ inline void check_container(const container_info& info, std::vector<finding>& ou
     for (finding& each : check_pid1(info)) out.push_back(std::move(each));
 }
 
-// ---- signals ----
-
 // The effect of ignoring the signal.
 inline const char* cost_of(int number) {
     if (number == SIGTSTP) return "the worker cannot be made quiet";
@@ -48,7 +45,6 @@ inline const char* cost_of(int number) {
 
 inline void check_signals(const worker_options& options, std::vector<finding>& out) {
     sigset_t blocked;
-    sigemptyset(&blocked);
     pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
     std::vector<int> handled = options.stop_signals;
     for (const int number : {SIGTSTP, SIGCONT, SIGTTIN}) handled.push_back(number);
@@ -59,54 +55,45 @@ inline void check_signals(const worker_options& options, std::vector<finding>& o
         ::sigaction(number, nullptr, &action);
         if ((action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_IGN) {
             // The platform sends the first; nohup ignores SIGHUP on purpose.
-            const bool is_main = number == handled.front();
-            out.push_back({is_main            ? severity::error
-                           : number == SIGHUP ? severity::info
-                                              : severity::warning,
-                           "signal-ignored",
+            const severity level = number == handled.front() ? severity::error
+                                   : number == SIGHUP        ? severity::info
+                                                             : severity::warning;
+            out.push_back({level, "signal-ignored",
                            cat({name, " was ignored when the process started (nohup, a shell's trap or &): ",
                                 cost_of(number)}),
                            cat({"start the worker without that, or as `env --default-signal=", name.substr(3),
                                 " ...`"})});
         }
-        if (sigismember(&blocked, number) == 1) {
+        if (sigismember(&blocked, number) == 1)
             out.push_back({severity::warning, "signal-blocked",
                            cat({name,
                                 " was blocked when the process started; the worker unblocks it, but programs "
                                 "started before that inherit it"}),
                            "let what starts the worker reset its signal mask before exec"});
-        }
     }
 }
 
-// ---- backend ----
-
 inline result<http_response> ask(std::string_view url, const char* target, std::chrono::milliseconds timeout,
-                                 http_client_options how = {}) {
-    result<http_client> client = http_transport::make_client(url, std::move(how));
+                                 http_client_options settings) {
+    result<http_client> client = http_transport::make_client(url, std::move(settings));
     if (!client) return client.error();
     http_request request;
     request.target = target;
     return client->send(request, {deadline_after(timeout), resend::if_unsent, nullptr});
 }
-inline result<http_response> ask_backend(const worker_options& options, std::chrono::milliseconds timeout) {
-    http_client_options how;
-    how.bearer_token = options.auth_token;
-    how.headers = options.headers;
-    how.https_stream = options.https_stream;
-    return ask(options.url, "/ojs/v1/health", timeout, std::move(how));
-}
 
 inline void check_backend(const worker_options& options, std::chrono::milliseconds timeout,
                           std::vector<finding>& out) {
-    if (const transport_scheme* const added = options.transports.find(options.url)) {
-        if (!added->inspect) return;
-        for (finding& each : added->inspect(url_address(options.url))) out.push_back(std::move(each));
-        return;
+    const backend_url url = split_url(options.url, options.transports);
+    if (url.added != nullptr && url.added->inspect) {
+        for (finding& each : url.added->inspect(url.address)) out.push_back(std::move(each));
     }
-    const builtin_scheme* const builtin = find_builtin(options.url);
-    if (builtin == nullptr || builtin->open != &open_http) return;
-    const result<http_response> answer = ask_backend(options, timeout);
+    if (url.added != nullptr || !url.is_http) return;
+    http_client_options settings;
+    settings.bearer_token = options.auth_token;
+    settings.headers = options.headers;
+    settings.https_stream = options.https_stream;
+    const result<http_response> answer = ask(options.url, "/ojs/v1/health", timeout, std::move(settings));
     if (!answer) {
         const bool is_absent = answer.error().code != errc::bad_answer;
         out.push_back(
@@ -129,29 +116,12 @@ inline void check_backend(const worker_options& options, std::chrono::millisecon
     }
 }
 
-// ---- health server ----
-
-inline void check_control(const worker_options& options, const endpoint& where, std::vector<finding>& out) {
-    if (!options.health_control || !options.health_token.empty()) return;
-    if (!is_local(where)) {
-        out.push_back({severity::error, "health-control-open",
-                       cat({"with control on and no token, anybody who reaches ", where.name,
-                            " could stop the worker"}),
-                       "set OJS_HEALTH_TOKEN, or give a loopback address or unix:/PATH in OJS_HEALTH_ADDR"});
-    } else if (where.unix_path.empty()) {
-        out.push_back({severity::info, "health-control-token",
-                       cat({"with control on and no token, every process that shares the network of ",
-                            where.name, " can stop the worker"}),
-                       "set OJS_HEALTH_TOKEN if that is not meant"});
-    }
-}
-
 // Whether this program runs a second time, as far as that can be seen, and a worker is what answers there.
 inline bool is_our_worker(const endpoint& where, std::chrono::milliseconds timeout) {
     const result<pid_t> other = find_worker("");
     if (!other && other.error().code == errc::system) return false;  // surely not
     const result<http_response> answer =
-        ask(cat({where.unix_path.empty() ? "http://" : "", where.name}), "/healthz", timeout);
+        ask(cat({where.unix_path.empty() ? "http://" : "", where.name}), "/healthz", timeout, {});
     return answer && !raw_member(answer->body, "phase").empty();
 }
 
@@ -167,27 +137,18 @@ inline void check_bind(const endpoint& where, std::chrono::milliseconds timeout,
                    runs ? "" : "choose another address in OJS_HEALTH_ADDR, or end what listens there"});
 }
 
+// validate() has judged the address.
 inline void check_health_server(const worker_options& options, std::chrono::milliseconds timeout,
                                 std::vector<finding>& out) {
-    if (options.health_address.empty()) {
-        if (options.health_control) {
-            out.push_back({severity::warning, "health-control-unused",
-                           "OJS_HEALTH_CONTROL is on, but there is no health address",
-                           "set OJS_HEALTH_ADDR"});
-        }
-        return;
-    }
-    const result<endpoint> where = parse_listen_address(options.health_address);
-    if (!where) {
-        out.push_back({severity::error, "health-address", cat({"OJS_HEALTH_ADDR: ", where.error().text}),
-                       "write PORT, IPV4:PORT, [IPV6]:PORT, localhost:PORT or unix:/PATH"});
-        return;
-    }
-    check_control(options, *where, out);
+    const result<endpoint> where = health_endpoint(options);
+    if (!where || where->name.empty()) return;
+    if (options.health_control && options.health_token.empty() && where->unix_path.empty())
+        out.push_back({severity::info, "health-control-token",
+                       cat({"with control on and no token, every process that shares the network of ",
+                            where->name, " can stop the worker"}),
+                       "set OJS_HEALTH_TOKEN if that is not meant"});
     check_bind(*where, timeout, out);
 }
-
-// ---- limits ----
 
 struct limit_check {
     decltype(RLIMIT_NOFILE) limit;
@@ -223,20 +184,20 @@ inline void check_limits(const worker_options& options, std::vector<finding>& ou
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options, const doctor_options& how) {
+OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options, const container_probe& where,
+                                                std::chrono::milliseconds timeout) {
     std::vector<finding> out;
     detail::check_signals(options, out);  // first: nothing here may have changed the mask yet
     const result<void> valid = validate(options);
-    if (!valid) {
+    if (!valid)
         out.push_back({severity::error, "options", valid.error().text,
                        "correct the option, or the variable it comes from"});
-    }
-    const container_info info = detect_container(how.where);
-    detail::check_settings(options, info, how.where, {}, out);
+    const container_info info = detect_container(where);
+    detail::check_settings(options, info, where, {}, out);
     detail::check_container(info, out);
     detail::check_mode_file(options, out);
-    detail::check_backend(options, how.timeout, out);
-    detail::check_health_server(options, how.timeout, out);
+    detail::check_backend(options, timeout, out);
+    detail::check_health_server(options, timeout, out);
     detail::check_limits(options, out);
     return out;
 }

@@ -1,6 +1,7 @@
-// operating: probes, metrics, control, systemd, and stacks of stuck jobs.
+// operating: probes, metrics, control, systemd, stacks of stuck jobs, PID 1.
 #pragma once
 
+#include "../base/error.hpp"
 #include "../worker/worker_part.hpp"
 
 // 0: no stacks of stuck jobs, as everywhere but on Linux (a toolchain without <unwind.h>).
@@ -16,6 +17,20 @@ inline namespace v0_1_0 {
 //   - in run(): notifies the service manager that $NOTIFY_SOCKET names, and serves its watchdog (see service_notifier);
 //   - adds the stack of a stuck job to the log records about it, where signals are installed and the platform has an unwinder.
 worker_part_factory operating();
+
+struct init_options {
+    bool always = false;  // also where this process is not PID 1
+};
+
+// To be called first in main: before signals are claimed, before any thread is started, before anything is printed.
+//
+// As PID 1 it forks. It returns in the child, which goes on as the program, and whose children are its own to wait
+// for, as ever. The parent stays PID 1, passes every signal on, takes the statuses of orphans, and exits with the
+// program's status (128+n if signal n ended it). Signals are blocked across the fork, so none is lost. Elsewhere it
+// does nothing and returns at once. errc::busy: signals are claimed already; errc::system: no fork.
+//
+// A worker started this way sees PID 1 as the sender of what was passed on.
+result<void> as_init(init_options options = {});
 
 }  // namespace v0_1_0
 }  // namespace ojs

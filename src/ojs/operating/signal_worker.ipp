@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "../base/detail/array.hpp"
+#include "../base/detail/light.hpp"
 #include "../base/detail/proc.ipp"
 #include "../base/detail/signal_names.ipp"
 #include "../base/detail/text.hpp"

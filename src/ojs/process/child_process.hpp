@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "../base/detail/fd.hpp"
+#include "../base/detail/sync.hpp"
 #include "../base/error.hpp"
 #include "../core/cancel_token.hpp"
 
@@ -27,34 +27,29 @@ namespace ojs {
 inline namespace v0_1_0 {
 
 // Where one of the three standard streams of a child leads.
-class child_stream {
-  public:
+struct child_stream {
     enum class kind { null, inherit, file, pipe, lines, output };
 
-    static child_stream null() { return child_stream(kind::null); }        // /dev/null
-    static child_stream inherit() { return child_stream(kind::inherit); }  // where ours leads
+    static child_stream null() { return {kind::null, {}, {}}; }        // /dev/null
+    static child_stream inherit() { return {kind::inherit, {}, {}}; }  // where ours leads
     // As standard input read from its beginning; else appended to, and made if need be. Opened here, before the child
     // is there, and without waiting: a FIFO that nobody reads is an error.
-    static child_stream file(std::string path);
+    static child_stream file(std::string path) { return {kind::file, std::move(path), {}}; }
     // Our end is child_process::input(), output() or errors().
-    static child_stream pipe() { return child_stream(kind::pipe); }
+    static child_stream pipe() { return {kind::pipe, {}, {}}; }
     // Calls back for every line, without its end, from a thread of its own; what is longer than 8 KiB comes in pieces
     // of that size. Must be short, as the child waits for it in the end, and not use the child_process. What it throws
     // is dropped. Every line written before the child ended has been passed on when wait() returns; then the stream is
     // closed. terminate() and kill() wait for that until the grace is over, at least 100 ms, and drop the rest. Not for
     // input.
-    static child_stream lines(function<void(std::string_view)> each);
-    static child_stream output() { return child_stream(kind::output); }  // of errors alone: with the output
+    static child_stream lines(function<void(std::string_view)> each) {
+        return {kind::lines, {}, std::move(each)};
+    }
+    static child_stream output() { return {kind::output, {}, {}}; }  // of errors alone: with the output
 
-    kind what() const noexcept { return kind_; }
-    const std::string& path() const noexcept { return path_; }
-    const function<void(std::string_view)>& each() const noexcept { return each_; }
-
-  private:
-    explicit child_stream(kind what) : kind_(what) {}
-    kind kind_;
-    std::string path_;
-    function<void(std::string_view)> each_;
+    kind what;
+    std::string path;
+    function<void(std::string_view)> each;
 };
 
 struct child_limit {
@@ -153,8 +148,8 @@ class child_process {
     int input() const noexcept;
     int output() const noexcept;
     int errors() const noexcept;
-    void
-    close_input() noexcept;  // the child reads the end of its input; not while another thread writes there
+    // The child reads the end of its input. Not while another thread writes there.
+    void close_input() noexcept;
 
     // Waits until the child has ended, takes its status, and ends what is left of its group. May be repeated.
     // errc::timed_out at the deadline; errc::cancelled once `token` is cancelled: then the child may still run;

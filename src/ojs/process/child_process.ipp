@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #endif
 
-#include "../base/detail/exchange.hpp"
+#include "../base/detail/light.hpp"
 #include "../base/detail/proc.ipp"
 #include "../base/detail/signal_names.ipp"
 #include "../base/detail/sync.hpp"
@@ -33,7 +33,8 @@ inline bool has_ended(pid_t pid) {
     return state == 0 || state == 'Z' || state == 'X';
 }
 
-// Whether anyone but its leader is in the group and has not ended; false where /proc does not tell.
+// Whether anyone but its leader is in the group and has not ended; false where /proc does not tell. kill(-group, 0) does not:
+// it finds the leader, whose status is not taken before the group is over, so that its number stays its own.
 inline bool group_has_others(pid_t group) {
     for (const pid_t pid : all_processes("")) {
         if (pid != group && ::getpgid(pid) == group && !has_ended(pid)) return true;
@@ -43,20 +44,18 @@ inline bool group_has_others(pid_t group) {
 
 // Whether a process that does not handle the signal is ended by it.
 inline bool ends_process(int number) noexcept {
-    switch (number) {
-        case SIGCHLD:
-        case SIGCONT:
-        case SIGSTOP:
-        case SIGTSTP:
-        case SIGTTIN:
-        case SIGTTOU:
-        case SIGURG:
-#ifdef SIGWINCH
-        case SIGWINCH:
-#endif
-            return false;
-        default: return known_signal_name(number) != nullptr;
-    }
+    for (const int each : {SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH})
+        if (number == each) return false;
+    return known_signal_name(number) != nullptr;
+}
+
+// Whether the child has ended, which leaves its status to be taken; false with errno.
+inline bool look_for_end(pid_t pid, int flags, bool& ended) noexcept {
+    siginfo_t about{};
+    const auto id = static_cast<id_t>(pid);
+    const int failed = retried([&] { return ::waitid(P_PID, id, &about, WEXITED | WNOWAIT | flags); });
+    ended = about.si_pid != 0;
+    return failed == 0;
 }
 
 inline unique_fd open_pidfd(pid_t pid) {
@@ -79,18 +78,12 @@ class end_watch {
         if (!waker) return waker.error();
         shared_ = make_ref<ended_flag>();
         shared_->waker = std::move(*waker);
-        thread_options how;
-        how.stack_size = 64 * 1024;
-        how.name = "ojs-waits";
-        result<thread> started = thread::start(
-            [flag = shared_, pid] {
-                siginfo_t about{};
-                while (::waitid(P_PID, static_cast<id_t>(pid), &about, WEXITED | WNOWAIT) != 0 &&
-                       errno == EINTR) {
-                }
-                flag->waker.notify();
-            },
-            how);
+        const auto wait = [flag = shared_, pid] {
+            bool ended = false;
+            look_for_end(pid, 0, ended);
+            flag->waker.notify();
+        };
+        result<thread> started = thread::start(wait, {64 * 1024, 0, false, "ojs-waits"});
         if (!started) return started.error();
         thread_ = std::move(*started);
         return {};
@@ -98,13 +91,7 @@ class end_watch {
 
     int fd() const noexcept { return pidfd_ ? pidfd_.get() : shared_ ? shared_->waker.fd() : -1; }
     // The thread is still there if the child is.
-    void end(bool child_is_gone) {
-        if (child_is_gone) {
-            thread_.join();
-        } else {
-            thread_.detach();
-        }
-    }
+    void end(bool child_is_gone) { child_is_gone ? thread_.join() : thread_.detach(); }
 
   private:
     struct ended_flag : ref_counted {
@@ -123,7 +110,7 @@ class child_state : public ref_counted {
           kill_rest_(options.own_group && !options.leave_orphans) {}
     ~child_state() override {
         watch_.end(over());
-        if (thread_) thread_->end();
+        if (thread_) thread_->finish();
     }
 
     result<void> watch(pid_t pid, ref<child_thread> thread) {
@@ -139,7 +126,6 @@ class child_state : public ref_counted {
         const lock_guard held(mutex_);
         return standing_ == standing::over;
     }
-
     // `wake_fd`: ends the wait with errc::cancelled once it is readable; -1: nothing does.
     result<child_exit> wait(time_point deadline, int wake_fd) {
         const cancellable off(false);
@@ -163,21 +149,12 @@ class child_state : public ref_counted {
         return send(number);
     }
 
-    void ask_to_end(time_point until) {
+    void ask_to_end(int number, time_point until) {
         const lock_guard held(mutex_);
         kill_rest_ = own_group_;
-        linger_until_ = until;
-        pass_on_until_ = until;
-        static_cast<void>(send(SIGTERM));
+        linger_until_ = pass_on_until_ = until;
+        static_cast<void>(send(number));
         static_cast<void>(send(SIGCONT));
-    }
-
-    void kill() {
-        const lock_guard held(mutex_);
-        kill_rest_ = own_group_;
-        linger_until_ = time_point::min();
-        pass_on_until_ = time_point::min();
-        static_cast<void>(send(SIGKILL));
     }
 
     unique_fd our_ends[3];
@@ -189,15 +166,9 @@ class child_state : public ref_counted {
     standing look() {
         const lock_guard held(mutex_);
         if (standing_ == standing::over) return standing_;
-        siginfo_t about{};
-        int failed = 0;
-        while (::waitid(P_PID, static_cast<id_t>(pid_), &about, WEXITED | WNOHANG | WNOWAIT) != 0) {
-            failed = errno;
-            if (failed != EINTR) break;
-            failed = 0;
-        }
-        if (failed == 0 && about.si_pid == 0) return standing::running;
-        if (failed != 0) return lose(failed);
+        bool ended = false;
+        if (!look_for_end(pid_, WNOHANG, ended)) return lose(errno);
+        if (!ended) return standing::running;
         if (steady_clock::now() < linger_until_ && own_group_ && group_has_others(pid_))
             return standing::lingering;
         return settle();
@@ -207,9 +178,7 @@ class child_state : public ref_counted {
     standing settle() {
         if (kill_rest_) ::kill(-pid_, SIGKILL);
         int status = 0;
-        while (::waitpid(pid_, &status, 0) < 0) {
-            if (errno != EINTR) return lose(errno);
-        }
+        if (take_status(pid_, &status) < 0) return lose(errno);
         child_exit how;
         how.code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
         how.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -220,8 +189,9 @@ class child_state : public ref_counted {
         return standing_ = standing::over;
     }
 
+    // The group's number is nobody else's while it has members; where there is a process of that number, it has none.
     standing lose(int failed) {
-        kill_orphans();
+        if (kill_rest_ && ::kill(pid_, 0) != 0 && errno == ESRCH) ::kill(-pid_, SIGKILL);
         outcome_ =
             error{errc::system, failed,
                   cat({"the exit status of process ", pid_,
@@ -230,17 +200,11 @@ class child_state : public ref_counted {
         return standing_ = standing::over;
     }
 
-    // Its number is nobody else's while the group has members; where there is a process of that number, it had none.
-    void kill_orphans() {
-        if (kill_rest_ && ::kill(pid_, 0) != 0 && errno == ESRCH) ::kill(-pid_, SIGKILL);
-    }
-
     result<child_exit> end() {
         lock_guard held(mutex_);
         if (thread_ && !forked_off()) {
             const time_point least = steady_clock::now() + last_lines;
-            if (pass_on_until_ != time_point::max())
-                thread_->limit(pass_on_until_ < least ? least : pass_on_until_);
+            thread_->until.store(pass_on_until_ < least ? least : pass_on_until_);
             held.unlock();
             thread_->finish();
             held.lock();
@@ -252,10 +216,9 @@ class child_state : public ref_counted {
     result<void> send(int number) {
         const error over{errc::system, ESRCH, cat({"process ", pid_, " has ended"})};
         if (standing_ == standing::over) return outcome_ ? over : outcome_.error();
-        siginfo_t about{};
-        if (::waitid(P_PID, static_cast<id_t>(pid_), &about, WEXITED | WNOHANG | WNOWAIT) != 0 &&
-            errno == ECHILD) {
-            lose(ECHILD);
+        bool ended = false;
+        if (!look_for_end(pid_, WNOHANG, ended)) {
+            lose(errno);
             return outcome_.error();
         }
         // It may have moved to another group of its session.
@@ -287,28 +250,16 @@ inline error no_child() {
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE child_stream child_stream::file(std::string path) {
-    child_stream out(kind::file);
-    out.path_ = std::move(path);
-    return out;
-}
-
-OJS_SHUTDOWN_INLINE child_stream child_stream::lines(function<void(std::string_view)> each) {
-    child_stream out(kind::lines);
-    out.each_ = std::move(each);
-    return out;
-}
-
 OJS_SHUTDOWN_INLINE std::string child_exit::describe() const {
     using detail::cat;
     if (signal != 0) return cat({"killed by ", signal_name(signal), core_dumped ? " (core dumped)" : ""});
-    const std::string status = cat({"exit status ", code});
-    if (code == 126) return cat({status, ": by the custom of shells, a command it ran cannot be executed"});
-    if (code == 127) return cat({status, ": by the custom of shells, a command it ran was not found"});
-    if (code > 128 && detail::ends_process(code - 128))
-        return cat(
-            {status, ": by the custom of shells, a command it ran was ended by ", signal_name(code - 128)});
-    return status;
+    const bool signalled = code > 128 && detail::ends_process(code - 128);
+    const std::string shells = code == 126   ? "cannot be executed"
+                               : code == 127 ? "was not found"
+                               : signalled   ? cat({"was ended by ", signal_name(code - 128)})
+                                             : std::string();
+    return cat(
+        {"exit status ", code, shells.empty() ? "" : ": by the custom of shells, a command it ran ", shells});
 }
 
 OJS_SHUTDOWN_INLINE result<child_process> child_process::start(const child_options& options) {
@@ -323,8 +274,8 @@ OJS_SHUTDOWN_INLINE result<child_process> detail::start_child(const child_option
     if (!prepared) return prepared.error();
     launch.interrupt_fd = interrupt_fd;
     const bool needs_thread = (options.death_signal != 0 && !thread_stays) ||
-                              options.output.what() == child_stream::kind::lines ||
-                              options.errors.what() == child_stream::kind::lines;
+                              options.output.what == child_stream::kind::lines ||
+                              options.errors.what == child_stream::kind::lines;
     // Before the fork: a child whose state finds no memory would be nobody's.
     detail::ref<detail::child_state> state = detail::make_ref<detail::child_state>(options);
     detail::ref<detail::child_thread> thread;
@@ -397,7 +348,7 @@ OJS_SHUTDOWN_INLINE result<child_exit> child_process::terminate(std::chrono::mil
                                                                 std::chrono::milliseconds patience) {
     if (!state_) return detail::no_child();
     const time_point deadline = deadline_after(grace);
-    state_->ask_to_end(deadline);
+    state_->ask_to_end(SIGTERM, deadline);
     result<child_exit> ended = state_->wait(deadline, -1);
     if (ended || ended.error().code != errc::timed_out) return ended;
     return kill(patience);
@@ -405,7 +356,7 @@ OJS_SHUTDOWN_INLINE result<child_exit> child_process::terminate(std::chrono::mil
 
 OJS_SHUTDOWN_INLINE result<child_exit> child_process::kill(std::chrono::milliseconds patience) {
     if (!state_) return detail::no_child();
-    state_->kill();
+    state_->ask_to_end(SIGKILL, time_point::min());
     return state_->wait(deadline_after(patience), -1);
 }
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "../base/detail/ref.hpp"
+#include "../base/detail/light.hpp"
 #include "../base/error.hpp"
 #include "../base/function.hpp"
 #include "../worker/job_context.hpp"

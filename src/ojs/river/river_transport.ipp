@@ -11,10 +11,8 @@
 #include <optional>
 #include <utility>
 
-#include "detail/claims.ipp"
+#include "detail/batches.ipp"
 #include "detail/database.ipp"
-#include "detail/held_jobs.ipp"
-#include "detail/reports.ipp"
 #include "detail/session.ipp"
 #include "river_transport.hpp"
 

@@ -67,6 +67,10 @@ struct drain_result {
     std::size_t cut = 0;       // begun, and without a whole answer at the deadline
 };
 
+namespace detail {
+class server_body;
+}
+
 // A waiting connection costs a descriptor and about a kilobyte; only requests in flight take a thread.
 //
 // drain(), step by step: [GS 9.1]
@@ -105,11 +109,11 @@ class draining_server {
 
   private:
     friend class http_server;
-    class impl;
-    explicit draining_server(detail::ref<impl> body) noexcept;
+    explicit draining_server(detail::ref<detail::server_body> body) noexcept;
     static result<draining_server> start(std::string_view address, http_handler handler,
                                          draining_server_options options, bool is_small);
-    detail::ref<impl> impl_;
+    void join() noexcept;  // after drain(): every thread ends
+    detail::ref<detail::server_body> impl_;
 };
 
 namespace detail {

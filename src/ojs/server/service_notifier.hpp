@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "../base/detail/fd.hpp"
-#include "../base/environment.hpp"
+#include "../base/detail/sync.hpp"
 #include "../base/error.hpp"
+#include "../base/function.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -1,15 +1,19 @@
 #pragma once
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 
+#include "../base/detail/light.hpp"
 #include "../base/detail/text.hpp"
+#include "../base/duration.hpp"
+#include "../base/log.hpp"
+#include "../net/detail/socket.ipp"
 #include "service_notifier.hpp"
 
 namespace ojs {
@@ -18,11 +22,6 @@ namespace detail {
 
 inline constexpr std::size_t longest_notification = 4096;
 inline constexpr std::size_t longest_status = 1000;
-#ifdef MSG_NOSIGNAL
-inline constexpr int notify_flags = MSG_DONTWAIT | MSG_NOSIGNAL;
-#else
-inline constexpr int notify_flags = MSG_DONTWAIT;
-#endif
 
 inline error unusable_variable(const char* name, std::string_view value, std::string_view why,
                                errc code = errc::invalid_argument) {
@@ -65,16 +64,6 @@ inline result<std::chrono::milliseconds> watchdog_share(const char* usec, const 
     return std::chrono::milliseconds(half > 0 ? half : 1);
 }
 
-inline unique_fd open_datagram_socket() noexcept {
-#ifdef SOCK_CLOEXEC
-    return unique_fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-#else
-    unique_fd out(::socket(AF_UNIX, SOCK_DGRAM, 0));
-    if (out) ::fcntl(out.get(), F_SETFD, FD_CLOEXEC);
-    return out;
-#endif
-}
-
 // Texts come from everywhere; a line break in one would begin an assignment of its own.
 inline std::string status_line(std::string_view text) {
     std::string out;
@@ -110,7 +99,7 @@ OJS_SHUTDOWN_INLINE result<service_notifier> service_notifier::from_environment(
     const auto share = detail::watchdog_share(detail::find_variable(lookup, "WATCHDOG_USEC"),
                                               detail::find_variable(lookup, "WATCHDOG_PID"));
     if (!share) return share.error();
-    out.socket_ = detail::open_datagram_socket();
+    out.socket_ = detail::open_socket(AF_UNIX, SOCK_DGRAM);
     if (!out.socket_) return detail::notify_failure(errno);
     out.address_ = std::move(*address);
     out.watchdog_interval_ = *share;
@@ -156,11 +145,90 @@ OJS_SHUTDOWN_INLINE result<void> service_notifier::send(std::string_view assignm
     const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + used);
     for (;;) {
         const ssize_t sent = ::sendto(socket_.get(), assignments.data(), assignments.size(),
-                                      detail::notify_flags, reinterpret_cast<const sockaddr*>(&to), length);
+                                      detail::send_flags, reinterpret_cast<const sockaddr*>(&to), length);
         if (sent >= 0) return {};
         if (errno != EINTR) return detail::notify_failure(errno);
     }
 }
 
+namespace detail {
+
+// Tells the service manager how a program is doing: ready, stopping, alive, needing more time.
+// For one thread. Without a service manager nothing is ever due. [sd_notify]
+class service_report {
+  public:
+    explicit service_report(const logger& log) : log_(log) {}
+
+    void start(time_point now) {
+        result<service_notifier> found = service_notifier::from_environment();
+        if (!found) {
+            complain(found.error());
+            found = service_notifier::from_environment(without_watchdog);  // READY=1 matters all the same
+        }
+        if (found) notifier_ = std::move(*found);
+        if (notifier_.active() && notifier_.watchdog_interval().count() > 0) watchdog_due_ = now;
+    }
+    bool active() const noexcept { return notifier_.active(); }
+
+    // READY=1 once, when `is_ready` first holds; from then on the text, whenever it is another.
+    void report(bool is_ready, const std::string& text) {
+        if (!active() || !(is_ready || ready_) || (ready_ && text == text_)) return;
+        if (!tell(ready_ ? notifier_.status(text) : notifier_.ready(text)))
+            return;  // retried with the next text
+        ready_ = true;
+        text_ = text;
+    }
+    // STOPPING=1 starts the manager's stop clock: so it is said of a drain, and never of quiet.
+    void stopping(std::string_view text) {
+        if (!active()) return;
+        tell(notifier_.stopping(text));
+        extension_due_ = time_point::min();
+    }
+
+    time_point next_due() const noexcept {
+        return watchdog_due_ < extension_due_ ? watchdog_due_ : extension_due_;
+    }
+    // Sends what is due. `end`: when a stop under way will be over. More time is asked for a few seconds at a time, for as long as
+    // that deadline is kept: a program that hangs is not extended. True: it was asked for.
+    bool tick(time_point now, time_point end) {
+        if (now >= watchdog_due_) {
+            tell(notifier_.watchdog());
+            watchdog_due_ = now + notifier_.watchdog_interval();
+        }
+        if (now < extension_due_) return false;
+        extension_due_ = now + extension_interval;
+        if (now >= end) return false;
+        const auto left =
+            std::chrono::duration_cast<std::chrono::milliseconds>(end - now) + extension_interval;
+        return tell(notifier_.extend_timeout(left < longest_extension ? left : longest_extension));
+    }
+
+  private:
+    static const char* without_watchdog(const char* name) {
+        return std::strncmp(name, "WATCHDOG_", 9) == 0 ? nullptr : std::getenv(name);
+    }
+    bool tell(const result<void>& told) {
+        if (told) complained_ = false;
+        if (!told) complain(told.error());
+        return told.has_value();
+    }
+    void complain(const error& why) {
+        if (!detail::exchange(complained_, true))
+            log_.write(log_level::warn, "service manager not reached", {field("error", why.text)});
+    }
+
+    static constexpr std::chrono::milliseconds extension_interval{1000};
+    static constexpr std::chrono::milliseconds longest_extension{5000};
+
+    const logger& log_;
+    service_notifier notifier_;
+    std::string text_;  // as last said
+    time_point watchdog_due_ = time_point::max();
+    time_point extension_due_ = time_point::max();
+    bool ready_ = false;
+    bool complained_ = false;
+};
+
+}  // namespace detail
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -46,40 +46,16 @@ struct spool_options {
     function<void(const spool_event&)> on_event;
 };
 
-namespace detail {
-class spool_body;
-}
-
-// Jobs are files in request/, in the order of their names (as bytes). One is claimed by rename(2) into a folder of this
-// transport's own in processing/, which an advisory lock says to be ours for as long as this process lives; settling
-// moves it to done/, failed/ or back. Any number of transports, threads and processes may share a directory. A claimed
-// job has the absolute path of its claimed file in meta.spool_path. All its errors are errc::unavailable: nothing is
-// lost, and the same call may succeed later. Deadlines bound how much is begun; what a disk takes nobody can bound.
-class spool_transport : public transport {
-  public:
-    explicit spool_transport(spool_options options);
-    // Gives up its folder in processing/. Jobs not settled are recovered by another worker, the run counted.
-    OJS_SHUTDOWN_INLINE ~spool_transport() override;
-
-    // Makes and checks the directories; before anything else. errc::invalid_argument, unsupported (a file system
-    // without locks) or system.
-    result<void> open();
-
-    OJS_SHUTDOWN_INLINE result<std::vector<job>> fetch(const fetch_request& request,
-                                                       time_point deadline) override;
-    OJS_SHUTDOWN_INLINE result<settled> ack(const ack_request& request, time_point deadline) override;
-    OJS_SHUTDOWN_INLINE result<settled> fail(const fail_request& request, time_point deadline) override;
-    OJS_SHUTDOWN_INLINE result<heartbeat_answer> heartbeat(const heartbeat_request& request,
-                                                           time_point deadline) override;
-    OJS_SHUTDOWN_INLINE result<settled> save_checkpoint(const checkpoint_request& request,
-                                                        time_point deadline) override;
-    OJS_SHUTDOWN_INLINE result<std::string> load_checkpoint(const std::string& job_id,
-                                                            time_point deadline) override;
-    OJS_SHUTDOWN_INLINE void when_work_may_wait(function<void()> tell) override;
-
-  private:
-    const detail::ref<detail::spool_body> body_;
-};
+// Opens a directory as a queue. Jobs are files in request/, in the order of their names (as bytes). One is claimed by
+// rename(2) into a folder of this transport's own in processing/, which an advisory lock says to be ours for as long as this
+// process lives; settling moves it to done/, failed/ or back. Any number of transports, threads and processes may share a
+// directory. A claimed job has the absolute path of its claimed file in meta.spool_path.
+//
+// The transport's errors are errc::unavailable: nothing is lost, and the same call may succeed later. Deadlines bound how
+// much is begun; what a disk takes nobody can bound. Its end gives up its folder in processing/: jobs not settled are
+// recovered by another worker, the run counted. Errors: errc::invalid_argument, unsupported (a file system without locks)
+// or system.
+result<transport_ref> open_spool(spool_options options);
 
 // For worker_options::transports: spool:DIR. A FETCH looks for the jobs of dead workers every heartbeat_interval; events go to
 // the worker's log.

@@ -1,13 +1,9 @@
 #pragma once
 
-#include "../base/detail/array.hpp"
-#include "../base/detail/exchange.hpp"
+#include "../base/detail/light.hpp"
 #include "detail/claiming.ipp"
-#include "detail/claims.ipp"
-#include "detail/enqueue.ipp"
 #include "detail/intake.ipp"
 #include "detail/recovery.ipp"
-#include "detail/watch.ipp"
 #include "spool_transport.hpp"
 
 namespace ojs {
@@ -18,31 +14,15 @@ OJS_SHUTDOWN_INLINE std::vector<std::chrono::milliseconds> usual_retry_delays() 
     return {std::chrono::milliseconds(0), std::chrono::milliseconds(1000)};
 }
 
-// The directories held open; replaced as a whole where they were taken away and made anew.
-class spool_place : public ref_counted {
+class spool_transport final : public transport {
   public:
-    explicit spool_place(spool_folders opened) : folders(std::move(opened)) {}
-
-    bool is_gone() const noexcept {
-        struct stat there {};
-        struct stat here {};
-        if (::stat(folders.path.c_str(), &there) != 0 || ::fstat(folders.root.get(), &here) != 0) return true;
-        return !same_file(there, here) || folder_is_gone(folders.request.get()) ||
-               folder_is_gone(folders.processing.get()) || folder_is_gone(folders.done.get()) ||
-               folder_is_gone(folders.failed.get());
-    }
-
-    const spool_folders folders;
-};
-
-class spool_body : public ref_counted {
-  public:
-    explicit spool_body(spool_options options)
+    explicit spool_transport(spool_options options)
         : options_(std::move(options)),
           examiner_(options_),
           teller_(options_),
           recovery_(options_, teller_),
           claimer_(options_, waiting_, teller_) {}
+    ~spool_transport() override { watcher_.stop(); }
 
     result<void> open() {
         const lock_guard fetching(fetch_mutex_);
@@ -51,15 +31,15 @@ class spool_body : public ref_counted {
 
     // ---- FETCH ----
 
-    result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) {
+    result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
         const lock_guard fetching(fetch_mutex_);
         const result<void> usable = keep_open();
         if (!usable) return usable.error();
-        claimer_.put_back_strays(place_->folders);
+        claimer_.put_back_strays(*place_);
         recover_when_due(deadline);  // for others, if not for us
         if (request.still_wanted && !request.still_wanted()) return no_longer_wanted();
         look_at_other_queues(request.worker->queues);
-        const int failed = waiting_.update(place_->folders.request.get());
+        const int failed = waiting_.update(place_->request());
         if (failed != 0) return spool_error("read request/", failed);
         std::vector<job> claimed;
         const result<void> taken = claim_jobs(request, deadline, claimed);
@@ -69,16 +49,9 @@ class spool_body : public ref_counted {
         return claimed;
     }
 
-    // A queue that was not asked for last time may be now. With fetch_mutex_ held.
-    void look_at_other_queues(const std::vector<std::string>& queues) {
-        if (queues == queues_) return;
-        if (!queues_.empty()) waiting_.look_at_all_again();
-        queues_ = queues;
-    }
-
     // ---- settling ----
 
-    result<settled> ack(const ack_request& request) {
+    result<settled> ack(const ack_request& request, time_point) override {
         const ref<spool_claim> claim = held_.find(request.job_id);
         if (!claim) return settled::gone;
         const lock_guard held(claim->settling);
@@ -91,7 +64,7 @@ class spool_body : public ref_counted {
         return done;
     }
 
-    result<settled> fail(const fail_request& request) {
+    result<settled> fail(const fail_request& request, time_point) override {
         const ref<spool_claim> claim = held_.find(request.job_id);
         if (!claim) return settled::gone;
         const lock_guard held(claim->settling);
@@ -101,7 +74,7 @@ class spool_body : public ref_counted {
                                               : failed_run(options_, *claim, request.error, checkpoint));
     }
 
-    result<settled> save_checkpoint(const checkpoint_request& request) {
+    result<settled> save_checkpoint(const checkpoint_request& request, time_point) override {
         if (!is_json(request.state_json)) return spool_misuse({"the checkpoint is not JSON"});
         const ref<spool_claim> claim = held_.find(request.job_id);
         if (!claim) return settled::gone;
@@ -109,8 +82,8 @@ class spool_body : public ref_counted {
         if (claim->stage != settle_stage::open) return settled::gone;
         if (!has_room(*claim, request.state_json))
             return error{errc::rejected, 0, "spool: the checkpoint is too large for the job's file", 413};
-        const ref<spool_place> place = current_place();
-        const claimed_file file{place->folders, claim->owner->folder(), claim->name};
+        const ref<spool_folders> place = current_place();
+        const claimed_file file{*place, claim->owner->folder(), claim->name};
         const result<void> written = write_owned(file, claim->owner->new_temporary_name(), file.owner,
                                                  checkpoint_name(claim->name), request.state_json);
         if (!written) return written.error();
@@ -118,7 +91,7 @@ class spool_body : public ref_counted {
         return settled::accepted;
     }
 
-    result<std::string> load_checkpoint(const std::string& job_id) {
+    result<std::string> load_checkpoint(const std::string& job_id, time_point) override {
         const ref<spool_claim> claim = held_.find(job_id);
         if (!claim) return std::string();
         const lock_guard held(claim->settling);
@@ -129,7 +102,7 @@ class spool_body : public ref_counted {
         return std::string(raw_member(meta, "checkpoint"));
     }
 
-    heartbeat_answer heartbeat(const heartbeat_request& request) {
+    result<heartbeat_answer> heartbeat(const heartbeat_request& request, time_point) override {
         heartbeat_answer out;
         for (const std::string& id : request.active_jobs) {
             if (held_.find(id)) out.jobs_extended.push_back(id);
@@ -137,16 +110,9 @@ class spool_body : public ref_counted {
         return out;
     }
 
-    void when_work_may_wait(function<void()> tell) {
+    void when_work_may_wait(function<void()> tell) override {
         watcher_.stop();
         if (tell) watcher_.start(std::move(tell), waiting_.watch_fd());
-    }
-
-    void close() {
-        watcher_.stop();
-        held_.clear();
-        const lock_guard held(mutex_);
-        owner_ = ref<spool_owner>();
     }
 
   private:
@@ -154,29 +120,27 @@ class spool_body : public ref_counted {
 
     // ---- directories ----
 
-    ref<spool_place> current_place() {
+    ref<spool_folders> current_place() {
         const lock_guard held(mutex_);
         return place_;
     }
 
     // With fetch_mutex_ held.
     result<void> reopen(bool make_root) {
-        result<spool_folders> opened =
-            open_spool_folders(place_ ? place_->folders.path : options_.directory, make_root);
+        result<ref<spool_folders>> opened =
+            open_spool_folders(place_ ? place_->path : options_.directory, make_root);
         if (!opened) return opened.error();
-        ref<spool_place> place = make_ref<spool_place>(std::move(*opened));
-        result<ref<spool_owner>> owner = make_owner(place->folders);
+        result<ref<spool_owner>> owner = make_owner(*opened);
         if (!owner) return owner.error();
-        waiting_.watch(place->folders.path, owner_ && !owner_->is_ours());
+        waiting_.watch((*opened)->path, owner_ && !owner_->is_ours());
         next_recovery_ = time_point::min();
         const lock_guard held(mutex_);
-        place_ = std::move(place);
+        place_ = std::move(*opened);
         owner_ = std::move(*owner);
         return {};
     }
 
     result<void> keep_open() {
-        if (!place_) return error{errc::unavailable, 0, "spool: the directory is not open"};
         const time_point now = steady_clock::now();
         const bool forked = !owner_->is_ours();  // what it is named for belongs to the process that made it
         if (!forked && now < next_check_ && waiting_.has_ready()) return {};
@@ -192,6 +156,13 @@ class spool_body : public ref_counted {
     }
 
     // ---- claiming ----
+
+    // A queue that was not asked for last time may be now. With fetch_mutex_ held.
+    void look_at_other_queues(const std::vector<std::string>& queues) {
+        if (queues == queues_) return;
+        if (!queues_.empty()) waiting_.look_at_all_again();
+        queues_ = queues;
+    }
 
     result<void> claim_jobs(const fetch_request& request, time_point deadline, std::vector<job>& out) {
         std::string last;
@@ -211,9 +182,9 @@ class spool_body : public ref_counted {
                                 std::vector<job>& out) {
         const std::string fault = spool_name_fault(name);
         spool_candidate found;
-        const examined look =
-            fault.empty() ? examiner_.examine(place_->folders, name, request.worker->queues, waiting_, found)
-                          : refuse(fault);
+        const examined look = fault.empty()
+                                  ? examiner_.examine(*place_, name, request.worker->queues, waiting_, found)
+                                  : refuse(fault);
         switch (look.what) {
             case readiness::ready: break;
             case readiness::later: waiting_.put_off(name, look.look_again); return {};
@@ -226,7 +197,7 @@ class spool_body : public ref_counted {
             return {};
         }
         if (request.still_wanted && !request.still_wanted()) return no_longer_wanted();
-        const result<ref<spool_claim>> claimed = claimer_.claim(place_->folders, owner_, found);
+        const result<ref<spool_claim>> claimed = claimer_.claim(*place_, owner_, found);
         if (!claimed) return claimed.error();
         waiting_.forget(name);
         if (*claimed) hand_out(found, *claimed, out);
@@ -237,7 +208,7 @@ class spool_body : public ref_counted {
         ojs::job& job = found.job;
         job.attempt = claim->attempt;
         job.max_attempts = claim->max_attempts;
-        const std::string path = cat({place_->folders.path, "/processing/", owner_->name, "/", found.name});
+        const std::string path = cat({place_->path, "/processing/", owner_->name, "/", found.name});
         array<json_edit> additions = {{"spool_path", json_quote(path)}};
         if (claim->opaque)
             additions.push_back({"checkpoint", std::string(raw_member(claim->text, "checkpoint"))});
@@ -260,8 +231,8 @@ class spool_body : public ref_counted {
     }
 
     result<settled> settle(spool_claim& claim, spool_verdict verdict) {
-        const ref<spool_place> place = current_place();
-        const claimed_file file{place->folders, claim.owner->folder(), claim.name};
+        const ref<spool_folders> place = current_place();
+        const claimed_file file{*place, claim.owner->folder(), claim.name};
         const result<settled> done =
             settle_claim(file, claim, std::move(verdict), claim.owner->new_temporary_name());
         if (done) held_.remove(claim);
@@ -274,7 +245,7 @@ class spool_body : public ref_counted {
         const time_point now = steady_clock::now();
         if (now < next_recovery_) return;
         next_recovery_ = now + options_.recovery_interval;
-        recovery_.recover_all(place_->folders, owner_->name, deadline);
+        recovery_.recover_all(*place_, owner_->name, deadline);
     }
 
     const spool_options options_;
@@ -288,7 +259,7 @@ class spool_body : public ref_counted {
     time_point next_recovery_ = time_point::min();
     time_point next_check_ = time_point::min();  // whether the folders are still there
     mutex mutex_;                                // guards place_ and owner_, which only a FETCH changes
-    ref<spool_place> place_;
+    ref<spool_folders> place_;  // replaced as a whole where they were taken away and made anew
     ref<spool_owner> owner_;
     spool_claims held_;
     spool_watcher watcher_;
@@ -308,14 +279,12 @@ inline void log_spool_event(const log_hook& log, const spool_event& event) {
          {}});
 }
 
-inline result<transport_ref> open_spool(const transport_setup& setup) {
+inline result<transport_ref> open_scheme(const transport_setup& setup) {
     spool_options options;
     options.directory = std::string(setup.address);
     options.recovery_interval = setup.options.heartbeat_interval;
     options.on_event = [log = setup.log](const spool_event& event) { log_spool_event(log, event); };
-    const ref<spool_transport> made = make_ref<spool_transport>(std::move(options));
-    const result<void> opened = made->open();
-    return opened ? result<transport_ref>(transport_ref(made.get())) : opened.error();
+    return open_spool(std::move(options));
 }
 
 inline std::vector<finding> inspect_spool(std::string_view address) {
@@ -329,47 +298,66 @@ inline std::vector<finding> inspect_spool(std::string_view address) {
                      : "let OJS_URL name a directory the worker may read and write"}};
 }
 
+// ---- spool_enqueue() ----
+
+// The time to the nanosecond, so that names are in the order in which they were made, and a random number.
+inline std::string time_name(const char* start) {
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    std::string out = utc_text(static_cast<std::int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1000000);
+    char rest[48];
+    std::snprintf(rest, sizeof rest, "%06ldZ-%08llx", static_cast<long>(now.tv_nsec % 1000000),
+                  static_cast<unsigned long long>(random_number() & 0xffffffff));
+    out.pop_back();  // the Z
+    return cat({start, out, rest});
+}
+
 }  // namespace detail
 
+OJS_SHUTDOWN_INLINE result<transport_ref> open_spool(spool_options options) {
+    auto* const made = new detail::spool_transport(std::move(options));
+    transport_ref out(made);
+    const result<void> opened = made->open();
+    return opened ? result<transport_ref>(std::move(out)) : opened.error();
+}
+
 OJS_SHUTDOWN_INLINE transport_scheme spool() {
-    return {"spool", detail::open_spool, detail::inspect_spool};
+    return {"spool", detail::open_scheme, detail::inspect_spool};
 }
 
-OJS_SHUTDOWN_INLINE spool_transport::spool_transport(spool_options options)
-    : body_(detail::make_ref<detail::spool_body>(std::move(options))) {}
-OJS_SHUTDOWN_INLINE spool_transport::~spool_transport() {
-    body_->close();
-}
-
-OJS_SHUTDOWN_INLINE result<void> spool_transport::open() {
-    return body_->open();
-}
-OJS_SHUTDOWN_INLINE result<std::vector<job>> spool_transport::fetch(const fetch_request& request,
-                                                                    time_point deadline) {
-    return body_->fetch(request, deadline);
-}
-OJS_SHUTDOWN_INLINE result<settled> spool_transport::ack(const ack_request& request,
-                                                         time_point /*deadline*/) {
-    return body_->ack(request);
-}
-OJS_SHUTDOWN_INLINE result<settled> spool_transport::fail(const fail_request& request,
-                                                          time_point /*deadline*/) {
-    return body_->fail(request);
-}
-OJS_SHUTDOWN_INLINE result<heartbeat_answer> spool_transport::heartbeat(const heartbeat_request& request,
-                                                                        time_point /*deadline*/) {
-    return body_->heartbeat(request);
-}
-OJS_SHUTDOWN_INLINE result<settled> spool_transport::save_checkpoint(const checkpoint_request& request,
-                                                                     time_point /*deadline*/) {
-    return body_->save_checkpoint(request);
-}
-OJS_SHUTDOWN_INLINE result<std::string> spool_transport::load_checkpoint(const std::string& job_id,
-                                                                         time_point /*deadline*/) {
-    return body_->load_checkpoint(job_id);
-}
-OJS_SHUTDOWN_INLINE void spool_transport::when_work_may_wait(function<void()> tell) {
-    body_->when_work_may_wait(std::move(tell));
+OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directory, const spool_job& job) {
+    using detail::cat, detail::json_quote, detail::spool_misuse;
+    const result<detail::ref<detail::spool_folders>> opened = detail::open_spool_folders(directory, true);
+    if (!opened) return opened.error();
+    if (job.type.empty() || job.queue.empty() || job.max_attempts < 0)
+        return spool_misuse({"a job needs a type, a queue and no negative max_attempts"});
+    const std::string fault = detail::args_fault(job.args_json);
+    if (!fault.empty()) return spool_misuse({fault});
+    const std::string stamp = cat({detail::time_name("5-"), ".json"});
+    const std::string name = job.name.empty() ? stamp : job.name;
+    const std::string bad_name = detail::spool_name_fault(name);
+    if (!bad_name.empty()) return spool_misuse({bad_name});
+    const std::string id = detail::id_from_name(name);
+    const std::string text =
+        detail::edited_json("{}", {{"id", json_quote(id)},
+                                   {"type", json_quote(job.type)},
+                                   {"queue", json_quote(job.queue)},
+                                   {"args", job.args_json},
+                                   {"max_attempts", job.max_attempts > 0 ? cat({job.max_attempts}) : ""},
+                                   {"created_at", json_quote(detail::utc_timestamp())}});
+    constexpr std::size_t longest = detail::longest_spool_job - detail::room_for_error;
+    if (text.size() >= longest) return spool_misuse({"a job is at most ", longest, " bytes"});
+    const std::string temporary = cat({".new.", detail::hex_text(detail::random_number())});
+    const int request = (*opened)->request();
+    const result<void> written = detail::write_new_spool_file(request, temporary, text + "\n");
+    if (!written) return written.error();
+    const int failed = detail::rename_to_new(request, temporary, request, name);
+    if (failed == 0 && detail::sync_descriptor(request)) return id;
+    const int why = failed != 0 ? failed : errno;
+    if (failed != 0) ::unlinkat(request, temporary.c_str(), 0);
+    if (why == EEXIST) return spool_misuse({"the name ", detail::printable(name), " is taken"}, why);
+    return detail::spool_error(cat({"put a job into ", detail::printable(directory, 300)}), why,
+                               errc::system);
 }
 
 }  // namespace v0_1_0

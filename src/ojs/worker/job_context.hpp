@@ -12,7 +12,7 @@
 #include "../base/error.hpp"
 #include "../base/function.hpp"
 #include "../core/cancel_token.hpp"
-#include "../net/detail/picojson_value.hpp"
+#include "../net/json_view.hpp"
 #include "job.hpp"
 
 namespace ojs {

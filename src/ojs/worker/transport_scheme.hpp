@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "../base/detail/array.hpp"
-#include "../base/finding.hpp"
+#include "../base/detail/light.hpp"
+#include "../base/error.hpp"
 #include "../base/log.hpp"
 #include "transport.hpp"
 
@@ -36,10 +36,7 @@ class transport_schemes {
   public:
     // Takes precedence over a scheme of that name that is built in or was added before.
     void add(transport_scheme scheme) { added_.push_back(std::move(scheme)); }
-    // The added scheme of a URL; null: none. Valid until the next add().
-    const transport_scheme* find(std::string_view url) const noexcept;
-    // Those of this header, then the added ones: "http:, https:, unix:, memory:".
-    std::string names() const;
+    const detail::array<transport_scheme>& added() const noexcept { return added_; }
 
   private:
     detail::array<transport_scheme> added_;

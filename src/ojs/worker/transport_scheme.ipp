@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "../base/detail/text.hpp"
 #include "../net/detail/url.ipp"
 #include "transport_scheme.hpp"
@@ -7,33 +9,7 @@
 #include "transports/memory.hpp"
 #include "worker_options.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
-
-// What stands before the colon; empty: no scheme. [RFC 3986 3.1]
-inline std::string_view url_scheme(std::string_view url) noexcept {
-    const std::string_view scheme = url.substr(0, url.find(':'));
-    const bool has_letter =
-        !scheme.empty() && lower_ascii(scheme.front()) >= 'a' && lower_ascii(scheme.front()) <= 'z';
-    const auto is_valid = [](char c) { return is_alphanumeric(c) || c == '+' || c == '-' || c == '.'; };
-    return has_letter && scheme.size() < url.size() && all_of(scheme, is_valid) ? scheme : std::string_view();
-}
-inline std::string_view url_address(std::string_view url) noexcept {
-    const std::size_t colon = url.find(':');
-    return colon == std::string_view::npos ? std::string_view() : url.substr(colon + 1);
-}
-
-// The URL for an error text; one that may hold a password is not repeated.
-inline std::string shown_url(std::string_view url) {
-    return url.find('@') == std::string_view::npos ? printable(url, 100) : "(not shown: it holds an @)";
-}
-inline error bad_url(std::string_view url, error why) {
-    why.text = cat({"url (OJS_URL) '", shown_url(url), "': ", why.text});
-    return why;
-}
-
-// ---- the transports of this header ----
+namespace ojs::detail {
 
 inline http_client_options client_options(const worker_options& options, const std::string& worker_id) {
     http_client_options out;
@@ -44,8 +20,7 @@ inline http_client_options client_options(const worker_options& options, const s
     // ACK and FAIL name no worker; with this a backend can tell whose a late repetition of one is.
     out.headers.push_back({"X-OJS-Worker-ID", worker_id});
     // One for each job thread, and some for heartbeats and reports; more than that are not worth keeping.
-    const auto wanted = static_cast<std::size_t>(options.concurrency) + 4;
-    out.max_idle_connections = wanted < 160 ? wanted : 160;
+    out.max_idle_connections = static_cast<std::size_t>(std::min<std::int64_t>(options.concurrency + 4, 160));
     return out;
 }
 
@@ -59,73 +34,89 @@ inline result<transport_ref> open_http(const transport_setup& setup) {
     wire.active_jobs_as_count = options.dialect.active_jobs_as_count;
     wire.on_form_change = [log = setup.log](std::string_view operation, std::string_view dropped,
                                             const error& why) {
-        log_record out;
-        out.message = "the backend takes a request in its full form again";
-        out.fields = {{"operation", std::string(operation)}};
-        if (!dropped.empty()) {
-            out.level = log_level::warn;
-            out.message =
-                "the backend takes a request only in another form, which is used for now; the full one is "
-                "tried again";
-            out.fields.push_back({"dropped", std::string(dropped)});
-            out.fields.push_back({"error", why.text});
-        }
-        log(out);
+        if (dropped.empty())
+            return log({log_level::info,
+                        "the backend takes a request in its full form again",
+                        {field("operation", operation)},
+                        {}});
+        log({log_level::warn,
+             "the backend takes a request only in another form, which is used for now; the full one is tried "
+             "again",
+             {field("operation", operation), field("dropped", dropped), field("error", why.text)},
+             {}});
     };
     return make_transport<http_transport>(std::move(*client), std::move(wire));
 }
-inline result<void> check_memory(std::string_view url) {
-    if (url_address(url).empty()) return {};
-    return error{errc::invalid_argument, 0, "nothing may follow memory:"};
-}
-inline result<transport_ref> open_memory(const transport_setup& setup) {
-    const result<void> usable = check_memory(setup.options.url);
-    return usable ? make_transport<memory_transport>() : result<transport_ref>(usable.error());
-}
+// A URL as SCHEME:ADDRESS, and who opens it: a scheme that a program added, else this header. [RFC 3986 3.1]
+struct backend_url {
+    std::string_view text;
+    std::string_view scheme;  // empty: none
+    std::string_view address;
+    const transport_scheme* added = nullptr;
+    bool is_http = false;  // http, https or unix
+    bool is_memory = false;
 
-struct builtin_scheme {
-    const char* name;
-    result<transport_ref> (*open)(const transport_setup& setup);  // checks the URL itself
+    bool is_of_extension() const noexcept { return !scheme.empty() && !is_http && !is_memory; }
 };
-inline constexpr builtin_scheme builtin_schemes[] = {
-    {"http", open_http}, {"https", open_http}, {"unix", open_http}, {"memory", open_memory}};
 
-inline const builtin_scheme* find_builtin(std::string_view url) noexcept {
-    for (const builtin_scheme& each : builtin_schemes) {
-        if (same_word(url_scheme(url), each.name)) return &each;
+inline backend_url split_url(std::string_view url, const transport_schemes& schemes) noexcept {
+    const auto is_valid = [](char c) { return is_alphanumeric(c) || c == '+' || c == '-' || c == '.'; };
+    const std::string_view scheme = url.substr(0, url.find(':'));
+    backend_url out;
+    out.text = url;
+    if (scheme.empty() || scheme.size() == url.size() || lower_ascii(url[0]) < 'a' ||
+        !all_of(scheme, is_valid))
+        return out;
+    const auto is = [scheme](std::string_view name) { return same_word(scheme, name); };
+    out.scheme = scheme;
+    out.address = url.substr(scheme.size() + 1);
+    out.is_http = is("http") || is("https") || is("unix");
+    out.is_memory = is("memory");
+    for (const transport_scheme& each : schemes.added()) {
+        if (is(each.name)) out.added = &each;  // the last one counts
     }
-    return nullptr;
+    return out;
 }
 
-// ---- any ----
-
-inline bool is_of_extension(std::string_view url) noexcept {
-    return !url_scheme(url).empty() && find_builtin(url) == nullptr;
+inline result<void> check_url(const backend_url& url, const transport_schemes& schemes, bool has_https) {
+    if (url.added != nullptr || (url.is_memory && url.address.empty())) return {};
+    if (url.is_memory) return error{errc::invalid_argument, 0, "nothing may follow memory:"};
+    if (url.is_http) {
+        const result<endpoint> target = parse_url(url.text, has_https);
+        return target ? result<void>() : target.error();
+    }
+    if (same_word(url.scheme, "spool"))
+        return error{errc::unsupported, 0,
+                     "spool: needs ojs_spool.hpp: include it, and call "
+                     "options->transports.add(ojs::spool())"};
+    std::string known = "http:, https:, unix:, memory:";
+    for (const transport_scheme& each : schemes.added()) append(known, {", ", each.name, ":"});
+    return error{errc::invalid_argument, 0,
+                 cat({"no transport has this scheme; write http://HOST:PORT, or one of ", known})};
 }
 
-inline error no_such_scheme(std::string_view url, const transport_schemes& added) {
-    if (same_word(url_scheme(url), "spool"))
-        return {errc::unsupported, 0,
-                "spool: needs ojs_spool.hpp: include it, and call options->transports.add(ojs::spool())"};
-    return {errc::invalid_argument, 0,
-            cat({"no transport has this scheme; write http://HOST:PORT, or one of ", added.names()})};
+// A value for an error text; one that may hold a password is not repeated.
+inline std::string shown(std::string_view value) {
+    return value.find('@') == std::string_view::npos ? printable(value, 100) : "(redacted: it holds an @)";
+}
+inline error bad_url(std::string_view url, error why) {
+    why.text = cat({"url (OJS_URL) '", shown(url), "': ", why.text});
+    return why;
 }
 
-inline result<void> check_url(std::string_view url, const transport_schemes& added, bool has_https) {
-    if (added.find(url) != nullptr) return {};
-    const builtin_scheme* const builtin = find_builtin(url);
-    if (builtin == nullptr) return no_such_scheme(url, added);
-    if (builtin->open == &open_memory) return check_memory(url);
-    const result<endpoint> target = parse_url(url, has_https);
-    return target ? result<void>() : target.error();
+// The URL of the options, if it can be used.
+inline result<backend_url> read_url(const worker_options& options) {
+    const backend_url out = split_url(options.url, options.transports);
+    const result<void> usable = check_url(out, options.transports, bool(options.https_stream));
+    if (!usable) return bad_url(options.url, usable.error());
+    return out;
 }
 
 inline result<transport_ref> call_open(const transport_scheme& scheme, const transport_setup& setup) {
-    const error none{errc::invalid_argument, 0, "the scheme opens no transport"};
-    if (!scheme.open) return none;
     try {
-        const result<transport_ref> opened = scheme.open(setup);
-        return opened && !*opened ? none : opened;
+        const result<transport_ref> opened = scheme.open ? scheme.open(setup) : transport_ref();
+        if (!opened || *opened) return opened;
+        return error{errc::invalid_argument, 0, "the scheme opens no transport"};
     } catch (const std::bad_alloc&) {
         throw;
     } catch (...) {
@@ -134,38 +125,15 @@ inline result<transport_ref> call_open(const transport_scheme& scheme, const tra
     }
 }
 
-// By the URL's scheme.
 inline result<transport_ref> open_transport(const worker_options& options, const worker_identity& worker,
                                             log_hook log) {
-    const transport_setup setup{options, url_address(options.url), worker, std::move(log)};
-    const transport_scheme* const added = options.transports.find(options.url);
-    const builtin_scheme* const builtin = find_builtin(options.url);
-    const result<transport_ref> opened = added != nullptr ? call_open(*added, setup)
-                                         : builtin != nullptr
-                                             ? builtin->open(setup)
-                                             : no_such_scheme(options.url, options.transports);
+    const result<backend_url> url = read_url(options);
+    if (!url) return url.error();
+    if (url->added == nullptr && url->is_memory) return make_transport<memory_transport>();
+    const transport_setup setup{options, url->address, worker, std::move(log)};
+    const result<transport_ref> opened =
+        url->added != nullptr ? call_open(*url->added, setup) : open_http(setup);
     return opened ? opened : bad_url(options.url, opened.error());
 }
 
-}  // namespace detail
-
-OJS_SHUTDOWN_INLINE const transport_scheme* transport_schemes::find(std::string_view url) const noexcept {
-    const std::string_view scheme = detail::url_scheme(url);
-    for (std::size_t i = added_.size(); i > 0 && !scheme.empty(); --i) {
-        if (detail::same_word(scheme, added_[i - 1].name)) return &added_[i - 1];
-    }
-    return nullptr;
-}
-
-OJS_SHUTDOWN_INLINE std::string transport_schemes::names() const {
-    std::string out;
-    const auto add = [&out](std::string_view name) {
-        detail::append(out, {out.empty() ? "" : ", ", name, ":"});
-    };
-    for (const detail::builtin_scheme& each : detail::builtin_schemes) add(each.name);
-    for (const transport_scheme& each : added_) add(each.name);
-    return out;
-}
-
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

@@ -1,15 +1,13 @@
 #pragma once
 
-#include "../base/detail/array.hpp"
-#include "../base/detail/atomic.hpp"
-#include "../base/detail/exchange.hpp"
+#include "../base/detail/light.hpp"
 #include "worker.hpp"
 
 #include <unistd.h>
 
 #include <cstdlib>
 
-#include "../base/detail/random.hpp"
+#include "../base/detail/clock.ipp"
 #include "stop/supervisor.ipp"
 #include "transport_scheme.ipp"
 #include "worker_part.ipp"

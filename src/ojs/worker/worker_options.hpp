@@ -1,4 +1,4 @@
-// worker_options: everything about a worker that can be set, by code or environment.
+// worker_options: what can be set, by code or environment; stop_times and dialect.
 #pragma once
 
 #include <signal.h>
@@ -7,17 +7,99 @@
 #include <string>
 #include <vector>
 
-#include "../base/environment.hpp"
+#include "../base/function.hpp"
 #include "../base/log.hpp"
 #include "../core/lifecycle.hpp"
 #include "../net/byte_stream.hpp"
 #include "../net/http_message.hpp"
-#include "dialect.hpp"
 #include "transport_scheme.hpp"
 #include "worker_part.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
+
+// How a stop passes. At the end of the grace period, or `cancel_lead` before it, jobs in flight are cancelled. Handlers that
+// have not returned `cancel_wait` after its end are reported as interrupted.
+//
+//   SIGTERM                          grace period ends                    the process has ended
+//   |-------- shutdown_grace_period --------|--------------- stop_timeout ---------------|
+//                       |--- cancel_lead ---|-- cancel_wait --|-- reports, last beat ----|
+//
+// In a reclaim stop_timeout begins at the signal, and reclaim_wait stands in for cancel_wait.
+struct stop_times {
+    // From SIGTERM; ojs::no_limit: jobs are not interrupted, unless a second signal or stop_and_cancel() asks for it.
+    // [GS 6.1, River]
+    std::chrono::milliseconds shutdown_grace_period{30000};
+    std::chrono::milliseconds cancel_lead{0};
+    // For cancelled jobs to return, after stop_and_cancel() a second where it is 0. Of stop_timeout, the smaller of half
+    // and 3 s is kept for reporting them.
+    std::chrono::milliseconds cancel_wait{0};
+    std::chrono::milliseconds reclaim_wait{0};
+    std::chrono::milliseconds stop_timeout{5000};  // everything after the drain, to the last heartbeat
+};
+
+struct dialect {
+    std::string name = "graceful_shutdown";
+    std::string interrupted_error =
+        "ShutdownError";  // type and code of an interrupted job's error [GS-005, GS 7.2]
+    std::string long_running_error = "ShutdownTimeout";  // for handlers registered as long_running
+    bool requeue_interrupted = true;  // an interrupted job keeps its attempt, where the backend can
+    // `state` of the heartbeats while quiet, while draining and stopping, and of the very last one. [GS 5.1, 5.3]
+    std::string quiet_state = "quiet";
+    std::string drain_state = "quiet";
+    std::string last_state = "terminate";
+    // `active_jobs` of a heartbeat: the list of ids, or their number (the list is in `active_job_ids` either way).
+    bool active_jobs_as_count = false;
+    bool first_signal_wins = false;  // signals during a stop change nothing [Spot]
+    // Exit status where a handler has not returned, though its job is reported; 0: no matter. [River]
+    int stuck_status = 0;
+    // What worker_options::use() makes of the options of these names. [GS-003, River, Spot]
+    stop_times times;
+    std::string termination_mode_file;
+
+    static dialect graceful_shutdown() { return {}; }  // the specification's text; the default
+    // The project's web page.
+    static dialect website() {
+        dialect out;
+        out.name = "website";
+        out.interrupted_error = out.long_running_error = "shutdown";
+        out.requeue_interrupted = false;
+        out.last_state = "terminated";
+        return out;
+    }
+    // The worker protocol's text.
+    static dialect worker_protocol() {
+        dialect out;
+        out.name = "worker_protocol";
+        out.interrupted_error = out.long_running_error = "shutdown";
+        out.drain_state = "terminate";
+        out.active_jobs_as_count = true;
+        out.times.shutdown_grace_period = std::chrono::milliseconds(25000);
+        return out;
+    }
+    // Three stages: a soft stop of 10 s, a hard one in which cancelled jobs have 10 s to return, and then an exit that
+    // waits for nobody. A signal in the first goes on to the second, and one more ends the process.
+    static dialect river() {
+        dialect out;
+        out.name = "river";
+        out.stuck_status = 70;
+        out.times.shutdown_grace_period = out.times.cancel_wait = std::chrono::milliseconds(10000);
+        out.times.stop_timeout = std::chrono::milliseconds(15000);
+        return out;
+    }
+    // The spot controller's guide: a file says whether a stop is a normal one, with nearly an hour for jobs, or a
+    // reclaim, in which they are handed back at once.
+    static dialect spot_controller() {
+        dialect out;
+        out.name = "spot_controller";
+        out.first_signal_wins = true;
+        out.times.shutdown_grace_period = std::chrono::seconds(3550);
+        out.times.cancel_lead = std::chrono::seconds(10);
+        out.times.reclaim_wait = std::chrono::milliseconds(500);
+        out.termination_mode_file = "/tmp/termination-type";
+        return out;
+    }
+};
 
 // What happens to a job whose type has no handler.
 enum class unknown_type_action {
@@ -33,7 +115,7 @@ enum class stuck_action {
     stop      // the worker drains, and ends with exit_status::unreported (75)
 };
 
-// A job whose handler goes on though it was cancelled.
+// A cancelled job whose handler has not returned.
 struct stuck_job {
     std::string id;
     std::string type;
@@ -56,19 +138,17 @@ struct worker_options {
     std::chrono::milliseconds visibility_timeout{30000};  // how long a claim holds without a heartbeat
     std::chrono::milliseconds request_timeout{5000};      // one request, from connect to the last byte
     // The file that says whether SIGTERM or SIGINT is a normal stop or a reclaim, see read_termination_mode(); SIGUSR1 is
-    // a reclaim whatever it says. Empty: neither is looked at. [Spot, WIRE 3]
+    // always a reclaim. Empty: no reclaims. [Spot, WIRE 3]
     std::string termination_mode_file;
     // A job that has not returned this long after its cancellation is stuck. If its own timeout cancelled it, it is
     // reported then, and its later result is dropped. [WIRE 5]
     std::chrono::milliseconds stuck_after{5000};
-    // Two stop signals closer together are one stop event.
-    std::chrono::milliseconds repeat_signal_gap{250};
+    std::chrono::milliseconds repeat_signal_gap{250};  // two stop signals closer together are one stop event
     // The signals that stop run(), see signal_options::stop_signals. Those ignored at process start stay ignored, as SIGHUP
     // under nohup.
     std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP};
     std::chrono::milliseconds progress_interval{5000};  // between progress lines of the drain [GS 5.2]
-    // What the container grants between SIGTERM and SIGKILL, and what its preStop hook takes of that; 0: not said.
-    // Only compared with the rest, see check_budget(). [GS 6.3]
+    // The container's time from SIGTERM to SIGKILL, and its preStop hook's part of that; 0: unset. Only for warnings. [GS 6.3]
     std::chrono::milliseconds container_grace_period{0};
     std::chrono::milliseconds prestop_delay{0};
     std::vector<std::string> labels;
@@ -81,10 +161,9 @@ struct worker_options {
     ojs::dialect dialect;
     worker_parts parts;  // extensions: options.parts.add(ojs::operating())
     // With ojs_operating.hpp: where GET /healthz, /readyz, /livez and /metrics are answered, as http_server::start() takes
-    // it; empty: nowhere.
-    // A worker whose address is taken does not start. /healthz and /readyz answer 200 while the worker is running and
-    // the backend has answered it, else 503; /livez answers 200 in every phase: it is the one for a liveness probe. On
-    // loopback only requests whose Host is an address or localhost are answered, the others with 403. [WIRE]
+    // it; empty: nowhere. A worker whose address is taken does not start. /healthz and /readyz answer 200 while the worker
+    // is running and the backend has answered it, else 503; /livez, for liveness probes, answers 200 in every phase. On
+    // loopback, requests whose Host is neither an address nor localhost get 403. [WIRE]
     std::string health_address;
     // POST /quiet, /resume, /stop there as well, and POST or GET /drain?timeout=25s: quiets the worker, so that a preStop
     // hook of Kubernetes needs nothing else, and answers 200 when nothing is in flight, or 503 at the timeout (at most
@@ -93,15 +172,14 @@ struct worker_options {
     std::string health_token;  // a bearer token that those four then require; never logged
     unknown_type_action unknown_type = unknown_type_action::requeue;
     log_options log;
-    // Bytes, of the threads that run jobs, and of those that call transports, hooks and callbacks, which have 256 KiB at
-    // least; at least 64 KiB, or 0: the platform's default.
+    // Bytes, for threads that run jobs; threads that call transports, hooks and callbacks have at least 256 KiB. At least
+    // 64 KiB, or 0: the platform's default.
     std::size_t thread_stack_size = 0;
     // Called after every change of phase, from the supervising thread, in order.
     function<void(const lifecycle_state&)> on_transition;
-    // Called when a job becomes stuck, and again, with `abandoned` set, when a stop abandons it; that second answer is
-    // ignored. `replace` takes effect only for a job that was reported. Runs on threads of its own, several at once
-    // perhaps. It may block: the slot stays taken, and a stop waits for it until stop_timeout. Exceptions are logged, and
-    // `usual` applies.
+    // Called when a job becomes stuck, and again, with `abandoned` set, when a stop abandons it; the second answer is
+    // ignored. `replace` takes effect only for a job that was reported. Called on threads of its own, several at once. It
+    // may block: the slot stays taken, and a stop waits for it until stop_timeout. After an exception `usual` applies.
     function<stuck_action(const stuck_job&)> on_stuck_job;
 
     // Takes the dialect, with the values it has for other options.

@@ -118,22 +118,23 @@ inline void environment(input in) {
 template <class Read, class Check>
 void controller(input in, Read read_configuration, Check check) {
     static const temporary_folder folder(temporary_folder::kind::in_memory);
-    const std::string path = folder.path() / "controller.json";
-    write_file(path, in.rest());
-    const auto config = read_configuration(path);
-    if (!config) {
-        // But for TOML, of which it says what that would be as JSON.
-        const bool echoes = config.error().text.find(" is TOML; ") != std::string::npos;
-        expect(config.error().text.size() <= (echoes ? 3000 : 1000), "an error does not echo the file",
-               config.error().text);
-        return;
-    }
-    picojson::value parsed;
-    expect(read_json(in.rest(), parsed) && parsed.is<picojson::object>(), "a configuration is a JSON object");
-    expect(config->options.concurrency >= 1, "something is run at a time");
-    for (const std::chrono::milliseconds each : config->spool.retry_delays)
-        expect(each.count() >= 0 && each.count() <= 0x7fffffff, "a delay can be waited for");
-    if (check(path, *config)) {
+    const auto text = in.rest();
+    for (const std::string name : {"controller.json", "controller.toml"}) {
+        const std::string path = folder.path() / name;
+        write_file(path, text);
+        const auto config = read_configuration(path);
+        if (!config) {
+            expect(config.error().text.size() <= 1000, "an error does not echo the file",
+                   config.error().text);
+            continue;
+        }
+        picojson::value parsed;
+        const bool is_object = read_json(text, parsed) && parsed.is<picojson::object>();
+        expect(is_object || name == "controller.toml", "a configuration is a JSON object");
+        expect(config->options.concurrency >= 1, "something is run at a time");
+        for (const std::chrono::milliseconds each : config->spool.retry_delays)
+            expect(each.count() >= 0 && each.count() <= 0x7fffffff, "a delay can be waited for");
+        if (!check(path, *config)) continue;
         expect(!config->command.empty() && !config->spool.directory.empty(),
                "there is a command and a queue");
         for (const std::string& word : config->command)

@@ -20,14 +20,14 @@ class spool_run {
     }
 
     void play() {
-        ojs::spool_transport first(options_);
-        expect(static_cast<bool>(first.open()), "the folder opens");
+        const auto first = ojs::open_spool(options_);
+        expect(first.has_value(), "the folder opens");
         write_file(path_ / "request" / ".new", in_.rest());
         std::filesystem::rename(path_ / "request" / ".new", path_ / "request" / name);
         for (unsigned i = 0; i < steps_; ++i) {
-            ojs::spool_transport transport(options_);
-            expect(static_cast<bool>(transport.open()), "the folder opens");
-            step(transport, choices_[2 * i], choices_[2 * i + 1]);
+            const auto transport = ojs::open_spool(options_);
+            expect(transport.has_value(), "the folder opens");
+            step(**transport, choices_[2 * i], choices_[2 * i + 1]);
             expect(copies() == 1, "the file is in exactly one place");
         }
     }
@@ -35,7 +35,7 @@ class spool_run {
   private:
     static constexpr const char* name = "job.json";
 
-    void step(ojs::spool_transport& transport, unsigned what, unsigned offset) {
+    void step(ojs::transport& transport, unsigned what, unsigned offset) {
         if (what >= 128) damage_sidecar(offset);
         ojs::fetch_request asking;
         ojs::worker_identity worker;

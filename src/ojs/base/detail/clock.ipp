@@ -1,11 +1,15 @@
-// clock: the time of day, and how it is written. What waits uses the steady clock; see duration.hpp.
+// clock: the time of day, and how it is written; random pauses. What waits uses the steady clock; see duration.hpp.
 #pragma once
 
+#include <sys/random.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <string>
+
+#include "../duration.hpp"
 
 namespace ojs::detail {
 
@@ -29,5 +33,32 @@ inline std::string utc_text(std::int64_t ms_since_1970) {
 inline std::string utc_timestamp() {
     return utc_text(wall_clock_ms());
 }
+
+// From the kernel; where it gives none, by where and when.
+inline std::uint64_t random_number() noexcept {
+    std::uint64_t out = 0;
+    if (getentropy(&out, sizeof out) == 0) return out;
+    return static_cast<std::uint64_t>(steady_clock::now().time_since_epoch().count()) ^
+           static_cast<std::uint64_t>(getpid()) << 32;
+}
+
+// Pauses that double from `first` to `last`, each cut by a random part of its half, so that workers that
+// failed together do not come back together.
+class backoff {
+  public:
+    backoff(std::chrono::milliseconds first, std::chrono::milliseconds last) : first_(first), last_(last) {}
+
+    std::chrono::milliseconds next() noexcept {
+        pause_ = pause_.count() == 0 ? first_ : pause_ * 2 < last_ ? pause_ * 2 : last_;
+        const auto cut = static_cast<std::int64_t>(random_number() % 512);
+        return std::chrono::milliseconds(pause_.count() - pause_.count() * cut / 1024);
+    }
+    void reset() noexcept { pause_ = std::chrono::milliseconds(0); }
+
+  private:
+    const std::chrono::milliseconds first_;
+    const std::chrono::milliseconds last_;
+    std::chrono::milliseconds pause_{0};
+};
 
 }  // namespace ojs::detail

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "fd.hpp"
+#include "sync.hpp"
 
 namespace ojs::detail {
 

@@ -12,8 +12,8 @@
 #include <string>
 #include <string_view>
 
-#include "array.hpp"
 #include "files.ipp"
+#include "light.hpp"
 #include "text.hpp"
 
 namespace ojs::detail {

@@ -10,7 +10,7 @@
 #include <exception>
 #include <new>
 
-#include "exchange.hpp"
+#include "light.hpp"
 #include "sync.hpp"
 #include "text.hpp"
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "array.hpp"
+#include "light.hpp"
 
 namespace ojs::detail {
 

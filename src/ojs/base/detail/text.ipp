@@ -1,6 +1,6 @@
 #pragma once
 
-#include "array.hpp"
+#include "light.hpp"
 #include "text.hpp"
 
 #include <cstdio>

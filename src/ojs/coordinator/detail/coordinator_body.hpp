@@ -1,22 +1,40 @@
-// coordinator_body: what a shutdown_coordinator holds, and all that it does.
+// coordinator_body: what a shutdown_coordinator serves, tells the launcher and keeps.
 #pragma once
 
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <string>
 #include <vector>
 
-#include "../../base/detail/backoff.hpp"
-#include "../../base/detail/sync.hpp"
+#include "../../base/detail/clock.ipp"
+#include "../../base/detail/sync.ipp"
 #include "../../core/detail/wake.hpp"
 #include "../../core/shutdown_sequence.hpp"
 #include "../../net/http_client.hpp"
 #include "../../server/http_server.hpp"
 #include "../coordinator.hpp"
-#include "message_fields.ipp"
 #include "readiness.ipp"
 #include "rpc.ipp"
-#include "socket_folder.ipp"
 
 namespace ojs::detail {
+
+// Who may write to the folder could put a socket of his own in the place of ours. A sticky one keeps ours, once it is there.
+inline result<void> check_folder(const std::string& folder, bool may_be_sticky) {
+    struct stat found {};
+    if (::stat(folder.c_str(), &found) != 0)
+        return error{errc::system, errno, cat({"cannot look at ", folder, ": ", errno_text(errno)})};
+    const bool owned = found.st_uid == ::geteuid() || found.st_uid == 0;
+    const bool kept = (found.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+    const bool sticky = may_be_sticky && (found.st_mode & S_ISVTX) != 0;
+    if (owned && (kept || sticky)) return {};
+    return error{errc::invalid_argument, 0, cat({folder, " belongs to, or can be changed by, other users"})};
+}
+inline result<void> check_folder_of(const std::string& socket_path) {
+    const std::size_t slash = socket_path.rfind('/');
+    return check_folder(slash == 0 ? "/" : socket_path.substr(0, slash), true);
+}
 
 // What moves a shutdown on. `asked`: by a Shutdown, a signal or a call.
 enum class drain_event : unsigned char { asked, begun, blocked, unblocked, ended, failed };
@@ -38,14 +56,13 @@ constexpr shutdown_state drain_move(drain_event what, shutdown_state now) noexce
     return drain_moves[static_cast<int>(what)][static_cast<int>(now)];
 }
 
-inline constexpr cause rpc_cause{cause_kind::rpc, 0, 0, 0};
+inline constexpr cause rpc_cause{cause_kind::rpc};
 inline constexpr auto push_time = std::chrono::milliseconds(500);  // one try
 inline constexpr int push_tries = 2;
 
-// Something to be told to the launcher.
+// Something to tell the launcher.
 struct launcher_push {
-    bool due = false;
-    int tries = 0;
+    int tries_left = 0;
     time_point at{};
 };
 
@@ -71,7 +88,7 @@ class coordinator_body final : public ref_counted {
         const result<void> serving = serve();
         return serving ? start_thread() : serving;
     }
-    void follow(const worker& of) {
+    void follow_worker(const worker& of) {
         checks_.say(readiness_state::warming, "the backend has not answered yet");
         answered_ = of.answered_token().on_cancel([this] { say(readiness_state::ready, {}); });
         ended_ = of.stopped_token().on_cancel([this] { finish("the worker has ended"); });
@@ -121,7 +138,7 @@ class coordinator_body final : public ref_counted {
     void finish(std::string message) {
         const lock_guard held(mutex_);
         if (state_ == shutdown_state::complete) return;
-        complete_push_.due = under_way() && launcher_;
+        if (under_way() && launcher_) complete_push_.tries_left = push_tries;
         if (under_way()) took_ms_ = milliseconds_since(received_);
         move(drain_event::ended);
         message_ = std::move(message);
@@ -150,50 +167,15 @@ class coordinator_body final : public ref_counted {
 
     void say(readiness_state state, std::string message) {
         checks_.say(state, std::move(message));
-        if (state == readiness_state::ready) push_ready();
-    }
-    // Only brings the launcher's next look forward, so it may be sent too often, or get lost.
-    void push_ready() {
         const lock_guard held(mutex_);
-        if (!launcher_ || state_ != shutdown_state::running) return;
-        ready_push_ = launcher_push{true, 0, time_point{}};
+        if (state != readiness_state::ready || !launcher_ || state_ != shutdown_state::running) return;
+        ready_push_ = {push_tries, {}};  // only brings the launcher's next look forward, so it may get lost
         wake_.notify();
     }
-    void set_metrics(shutdown_metrics now) {
-        const lock_guard held(mutex_);
-        metrics_ = std::move(now);
-    }
-    void block(std::string operation) {
-        const lock_guard held(mutex_);
-        blocking_.push_back(std::move(operation));
-        move(drain_event::blocked);
-    }
-    void unblock(const std::string& operation) {
-        const lock_guard held(mutex_);
-        for (std::size_t i = 0; i < blocking_.size(); ++i) {
-            if (blocking_[i] != operation) continue;
-            blocking_.erase(blocking_.begin() + static_cast<std::ptrdiff_t>(i));
-            if (blocking_.empty() && !failed_) move(drain_event::unblocked);
-            return;
-        }
-    }
-    void need(std::chrono::seconds additional) {
-        const std::int64_t most = std::chrono::duration_cast<std::chrono::seconds>(max_shutdown_time).count();
-        const std::int64_t asked = additional.count() < most ? additional.count() : most;
-        const lock_guard held(mutex_);
-        more_said_ = true;
-        more_seconds_ = asked > 0 ? static_cast<std::int32_t>(asked) : 0;
-    }
-    bool add_step(std::string name, function<void()> step, std::chrono::milliseconds limit) {
-        const lock_guard held(mutex_);
-        return state_ == shutdown_state::running && steps_.add(std::move(name), std::move(step), limit);
-    }
-
-    bool active() const noexcept { return static_cast<bool>(server_); }
-    const std::string& address() const noexcept { return address_; }
-    readiness_board& checks() noexcept { return checks_; }
 
   private:
+    friend class ojs::shutdown_coordinator;
+
     // ---- what is asked ----
 
     result<void> serve() {
@@ -348,15 +330,16 @@ class coordinator_body final : public ref_counted {
         return {};
     }
     void follow() {
-        for (;;) {
-            notice();
-            const bool more = cancel_late() || push_due();
-            if (more) continue;
-            lock_guard held(mutex_);
-            if (closing_ && !complete_push_.due) return;
-            const time_point next = next_due();
-            held.unlock();
-            wake_.wait_until(next);
+        for (bool ended = false; !ended;) {
+            time_point next = deadline_after(std::chrono::milliseconds(100));  // where there is no memory
+            attempt([&] {
+                notice();
+                while (cancel_late() || push_due()) notice();
+                const lock_guard held(mutex_);
+                ended = closing_ && complete_push_.tries_left == 0;
+                next = next_due();
+            });
+            if (!ended) wake_.wait_until(next);
         }
     }
     // All of the maximum is for the drain; what reports comes after it. At once after a second stop signal. True: done.
@@ -377,21 +360,25 @@ class coordinator_body final : public ref_counted {
                    {field("process_id", options_.process_id)});
         return true;
     }
-    // True: something was sent, or given up.
+    // True: something was sent.
     bool push_due() {
         lock_guard held(mutex_);
         const time_point now = steady_clock::now();
-        const bool complete = complete_push_.due && (complete_push_.at <= now || closing_);
-        if (complete_push_.due || closing_) ready_push_.due = false;
-        if (!complete && !(ready_push_.due && ready_push_.at <= now)) return false;
+        const bool ends = complete_push_.tries_left > 0;
+        if (ends || closing_) ready_push_.tries_left = 0;
+        launcher_push& push = ends ? complete_push_ : ready_push_;
+        if (push.tries_left == 0 || (push.at > now && !closing_)) return false;
+        const shutdown_complete complete{options_.process_id, message_, took_ms_};
         held.unlock();
-        const bool done = push_now(complete);
+        const result<void> told =
+            ends ? tell_launcher<shutdown_complete_ack>("NotifyShutdownComplete", complete)
+                 : tell_launcher<ready_ack>("NotifyReady", ready_notification{options_.process_id, {}});
         held.lock();
-        launcher_push& push = complete ? complete_push_ : ready_push_;
-        ++push.tries;
+        const bool again =
+            !told && told.error().code != errc::unsupported && told.error().code != errc::rejected;
+        push.tries_left = again ? push.tries_left - 1 : 0;
         push.at = steady_clock::now() + pause_.next();
-        push.due = push.due && !done && push.tries < push_tries;
-        if (complete && !push.due) pushed_.notify_all();
+        if (ends && push.tries_left == 0) pushed_.notify_all();
         return true;
     }
     template <class Ack, class Message>
@@ -400,26 +387,16 @@ class coordinator_body final : public ref_counted {
         call.deadline = steady_clock::now() + push_time;
         call.policy = resend::always;
         const result<Ack> ack = rpc_call<Ack>(*launcher_, lifecycle_service, method, message, call);
-        return ack ? result<void>() : ack.error();
-    }
-    // False: may be tried again.
-    bool push_now(bool complete) {
-        lock_guard held(mutex_);
-        const shutdown_complete ended{options_.process_id, message_, took_ms_};
-        held.unlock();
-        const ready_notification ready{options_.process_id, {}};
-        const result<void> told = complete
-                                      ? tell_launcher<shutdown_complete_ack>("NotifyShutdownComplete", ended)
-                                      : tell_launcher<ready_ack>("NotifyReady", ready);
-        if (told) return true;
-        log_.write(log_level::warn, "the launcher was not told",
-                   {field("what", complete ? "complete" : "ready"), field("error", told.error().text)});
-        return told.error().code == errc::unsupported || told.error().code == errc::rejected;
+        if (ack) return {};
+        log_.write(log_level::warn, "could not notify the launcher",
+                   {field("method", method), field("error", ack.error().text)});
+        return ack.error();
     }
     time_point next_due() const {
         time_point next = under_way() && !cancelled_ ? cancel_at_ : time_point::max();
-        if (ready_push_.due && ready_push_.at < next) next = ready_push_.at;
-        if (complete_push_.due && complete_push_.at < next) next = complete_push_.at;
+        for (const launcher_push* each : {&ready_push_, &complete_push_}) {
+            if (each->tries_left > 0 && each->at < next) next = each->at;
+        }
         return next;
     }
 
@@ -449,7 +426,8 @@ class coordinator_body final : public ref_counted {
     }
     void await_pushed() {
         lock_guard held(mutex_);
-        while (complete_push_.due) pushed_.wait(held);  // bounded: so many tries, each with a deadline
+        while (complete_push_.tries_left > 0)
+            pushed_.wait(held);  // bounded: so many tries, each with a deadline
     }
 
     const coordinator_options options_;

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "../../base/detail/array.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
 #include "../messages.hpp"

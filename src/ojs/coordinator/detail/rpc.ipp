@@ -5,8 +5,8 @@
 #include <string_view>
 #include <utility>
 
-#include "../../base/detail/array.hpp"
 #include "../../base/detail/clock.ipp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../base/error.hpp"
 #include "../../base/function.hpp"
@@ -44,7 +44,7 @@ struct connect_error {
 };
 
 inline message_view describe(connect_error& message, in_detail) {
-    return {"Error", {{1, "code", message.code}, {2, "message", message.message}}};
+    return {"Error", {item("code", message.code), item("message", message.message)}};
 }
 
 inline http_response rpc_refusal(int status, const char* code, std::string_view why) {

@@ -1,7 +1,6 @@
 // wake: a descriptor that becomes readable, written to from anywhere, a signal handler included.
 #pragma once
 
-#include "../../base/detail/fd.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/error.hpp"
 
@@ -11,6 +10,7 @@ namespace ojs::detail {
 class wake {
   public:
     static result<wake> create();
+    static result<wake> create_pipe();
 
     int fd() const noexcept { return reader_.get(); }  // to poll for reading
     // What notify(int) takes.
@@ -19,6 +19,11 @@ class wake {
     static void notify(int notify_fd) noexcept;            // keeps errno; async-signal-safe
     void clear() const noexcept;                           // forget every notify() so far
     bool wait_until(time_point deadline) const noexcept;   // true: notified (and cleared); false: deadline
+    bool await(time_point deadline) const noexcept;        // the same, and clears nothing
+
+    // Of a pipe: words of 8 bytes. Where it is full, the oldest ones go. Keeps errno; async-signal-safe.
+    void put(std::uint64_t word) const noexcept;
+    bool take(std::uint64_t& word) const noexcept;  // false: there is none
 
   private:
     unique_fd reader_;

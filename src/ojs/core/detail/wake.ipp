@@ -14,24 +14,27 @@
 namespace ojs::detail {
 
 OJS_SHUTDOWN_INLINE result<wake> wake::create() {
-    wake out;
 #if OJS_SHUTDOWN_USE_EVENTFD
+    wake out;
     out.reader_ = unique_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-#else
-    int ends[2] = {-1, -1};
-    if (::pipe(ends) == 0) {
-        for (const int end : ends) {
-            ::fcntl(end, F_SETFD, FD_CLOEXEC);
-            ::fcntl(end, F_SETFL, ::fcntl(end, F_GETFL) | O_NONBLOCK);
-        }
-        out.reader_ = unique_fd(ends[0]);
-        out.writer_ = unique_fd(ends[1]);
-    }
+    if (out.reader_) return out;
 #endif
-    if (!out.reader_) {
+    return create_pipe();
+}
+
+OJS_SHUTDOWN_INLINE result<wake> wake::create_pipe() {
+    int ends[2] = {-1, -1};
+    if (::pipe(ends) != 0) {
         const int failed = errno;
         return error{errc::system, failed, cat({"cannot make a wake-up descriptor: ", errno_text(failed)})};
     }
+    for (const int end : ends) {
+        ::fcntl(end, F_SETFD, FD_CLOEXEC);
+        ::fcntl(end, F_SETFL, ::fcntl(end, F_GETFL) | O_NONBLOCK);
+    }
+    wake out;
+    out.reader_ = unique_fd(ends[0]);
+    out.writer_ = unique_fd(ends[1]);
     return out;
 }
 
@@ -60,18 +63,40 @@ OJS_SHUTDOWN_INLINE int poll_timeout(time_point deadline) noexcept {
     return millis > 0x7fffffff ? 0x7fffffff : static_cast<int>(millis);
 }
 
-OJS_SHUTDOWN_INLINE bool wake::wait_until(time_point deadline) const noexcept {
+OJS_SHUTDOWN_INLINE bool wake::await(time_point deadline) const noexcept {
     const cancellable off(false);
     for (;;) {
         pollfd readable{reader_.get(), POLLIN, 0};
         const int ready = ::poll(&readable, 1, poll_timeout(deadline));
-        if (ready > 0) {
-            clear();
-            return true;
-        }
+        if (ready > 0) return true;
         if (ready == 0 && steady_clock::now() >= deadline) return false;
         if (ready < 0 && errno != EINTR) return false;
     }
+}
+
+OJS_SHUTDOWN_INLINE bool wake::wait_until(time_point deadline) const noexcept {
+    const bool notified = await(deadline);
+    if (notified) clear();
+    return notified;
+}
+
+OJS_SHUTDOWN_INLINE void wake::put(std::uint64_t word) const noexcept {
+    const int saved = errno;
+    const cancellable off(false);
+    char oldest[512];
+    while (::write(notify_fd(), &word, sizeof word) < 0) {
+        if (errno == EAGAIN) {
+            static_cast<void>(!::read(fd(), oldest, sizeof oldest));  // room comes by the page
+        } else if (errno != EINTR) {
+            break;
+        }
+    }
+    errno = saved;
+}
+
+OJS_SHUTDOWN_INLINE bool wake::take(std::uint64_t& word) const noexcept {
+    const cancellable off(false);
+    return ::read(fd(), &word, sizeof word) == static_cast<ssize_t>(sizeof word);
 }
 
 }  // namespace ojs::detail

@@ -4,12 +4,11 @@
 #include <cstdint>
 #include <string>
 
-#include "../../base/detail/ref.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/duration.hpp"
 #include "../../base/error.hpp"
 #include "../../base/function.hpp"
 #include "../../base/log.hpp"
-#include "../../core/cancel_token.hpp"
 #include "../process_info.hpp"
 
 namespace ojs::detail {
@@ -33,12 +32,8 @@ class instance : public ref_counted {
     virtual void shut_down(const shutdown_order& order) = 0;
     // SIGTERM now, SIGKILL after kill_delay. Returns at once.
     virtual void force() = 0;
-    // A reason to look early; never believed without asking.
-    virtual void notified(const ready_notification& what) = 0;
-    virtual void notified(const shutdown_complete& what) = 0;
-    // Waits until `holds` of the state, the deadline, or the token. The state at that moment.
-    virtual instance_state await(bool (*holds)(instance_state), time_point deadline,
-                                 const cancel_token& until) = 0;
+    // Asks it early how it is.
+    virtual void poll() = 0;
     // Asks the process now, for an operator.
     virtual result<shutdown_status> ask_status(time_point deadline) = 0;
 };

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "../../base/detail/array.hpp"
 #include "../../base/detail/clock.ipp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
 #include "../group_options.hpp"

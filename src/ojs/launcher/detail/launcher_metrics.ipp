@@ -1,4 +1,4 @@
-// launcher_metrics: what a group counts for /metrics. launcher_metrics_page shows it.
+// launcher_metrics: what a group counts, and what GET /metrics of a launcher shows.
 #pragma once
 
 #include "../../server/detail/prometheus.ipp"
@@ -55,6 +55,102 @@ class group_metrics {
             if (shutdown_outcomes[i] == now.state) shutdown[i].observe(shutdown_bounds, now.shutdown_took);
         }
     }
+};
+
+// Page and group by group, so that each family stands together.
+class launcher_metrics_page {
+  public:
+    void add(group_info info, const group_metrics& counted) {
+        const std::string labels = label("group", info.options.name);
+        groups_.push_back({std::move(info), &counted, labels});
+    }
+    std::string text() {
+        show_now();
+        show_times();
+        show_counts();
+        page_.family("ojs_launcher_build_info", "gauge",
+                     "Always 1; the label has the version of ojs_shutdown.");
+        page_.sample(1, label("version", OJS_SHUTDOWN_VERSION));
+        return std::move(page_.text);
+    }
+
+  private:
+    struct shown_group {
+        group_info info;
+        const group_metrics* counted = nullptr;
+        std::string labels;
+    };
+
+    template <class Show>
+    void family(const char* name, const char* type, const char* help, Show show) {
+        page_.family(name, type, help);
+        for (const shown_group& each : groups_) show(each);
+    }
+    template <class Value>
+    void gauge(const char* name, const char* help, Value value) {
+        family(name, "gauge", help, [&](const shown_group& of) { page_.sample(value(of.info), of.labels); });
+    }
+    void total(const char* name, const char* help, counter group_metrics::*which) {
+        family(name, "counter", help,
+               [&](const shown_group& of) { page_.sample(read_counter(of.counted->*which), of.labels); });
+    }
+    static std::string with(const shown_group& of, const char* name, const char* value) {
+        return cat({of.labels, ",", label(name, value)});
+    }
+
+    void show_now() {
+        family("ojs_launcher_processes", "gauge", "Processes that have not ended, by state.",
+               [&](const shown_group& of) {
+                   int counts[static_cast<int>(instance_state::crashed) + 1] = {};
+                   for (const process_info& each : of.info.processes) ++counts[static_cast<int>(each.state)];
+                   for (int each = 0; each <= static_cast<int>(instance_state::draining); ++each)
+                       page_.sample(counts[each], with(of, "state", to_string(instance_state(each))));
+               });
+        gauge("ojs_launcher_desired", "Processes the group shall have.",
+              [](const group_info& of) { return of.options.desired; });
+        gauge("ojs_launcher_ready", "Processes that take work.",
+              [](const group_info& of) { return of.ready; });
+        gauge("ojs_launcher_min_healthy", "So many stay ready while the group is replaced.",
+              [](const group_info& of) { return of.options.min_healthy; });
+        gauge("ojs_launcher_degraded", "1: the group goes on with fewer, because some failed too often.",
+              [](const group_info& of) { return of.degraded ? 1 : 0; });
+        gauge("ojs_launcher_replacing", "1: a rolling replacement is under way.",
+              [](const group_info& of) { return of.replacing ? 1 : 0; });
+    }
+    void show_times() {
+        family("ojs_launcher_startup_seconds", "histogram", "From the start of a process to ready.",
+               [&](const shown_group& of) { page_.samples(of.counted->startup, startup_bounds, of.labels); });
+        family("ojs_launcher_shutdown_seconds", "histogram",
+               "From the request to end to the end, by how that was.", [&](const shown_group& of) {
+                   for (std::size_t i = 0; i < 3; ++i)
+                       page_.samples(of.counted->shutdown[i], shutdown_bounds,
+                                     with(of, "outcome", shutdown_outcome_names[i]));
+               });
+    }
+    void show_counts() {
+        family("ojs_launcher_kills_total", "counter", "Processes ended by force, by the signal that did it.",
+               [&](const shown_group& of) {
+                   page_.sample(read_counter(of.counted->terminated), with(of, "signal", "SIGTERM"));
+                   page_.sample(read_counter(of.counted->killed), with(of, "signal", "SIGKILL"));
+               });
+        total("ojs_launcher_crashes_total", "Processes that ended though nobody had asked them to.",
+              &group_metrics::crashes);
+        total("ojs_launcher_extensions_total", "Shutdowns in which more time was asked for.",
+              &group_metrics::extensions);
+        total("ojs_launcher_readiness_failures_total", "Processes that did not become ready.",
+              &group_metrics::readiness_failures);
+        total("ojs_launcher_restarts_total", "Processes started for one that had ended by itself.",
+              &group_metrics::restarts);
+        family("ojs_launcher_rolling_replaces_total", "counter", "Rolling replacements, by how they ended.",
+               [&](const shown_group& of) {
+                   for (std::size_t i = 0; i < 3; ++i)
+                       page_.sample(read_counter(of.counted->replacements[i]),
+                                    with(of, "result", replacement_end_names[i]));
+               });
+    }
+
+    array<shown_group> groups_;
+    metrics_page page_;
 };
 
 }  // namespace ojs::detail

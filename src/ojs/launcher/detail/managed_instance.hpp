@@ -87,21 +87,7 @@ class managed_instance final : public instance {
         waker_.notify();
     }
     void force() override { wish(&wishes::force); }
-    void notified(const ready_notification&) override { wish(&wishes::look); }
-    void notified(const shutdown_complete&) override { wish(&wishes::look); }
-    instance_state await(bool (*holds)(instance_state), time_point deadline,
-                         const cancel_token& until) override {
-        const cancel_registration told = until.on_cancel([this] {
-            const lock_guard held(mutex_);  // so that it does not come between a look and the sleep
-            changed_.notify_all();
-        });
-        lock_guard held(mutex_);
-        // What is over stays as it is.
-        while (!holds(info_.state) && !is_over(info_.state) && !until.cancelled() &&
-               changed_.wait_until(held, deadline)) {
-        }
-        return info_.state;
-    }
+    void poll() override { wish(&wishes::look); }
     result<shutdown_status> ask_status(time_point deadline) override {
         if (!spec_.options.participates)
             return error{errc::unsupported, 0, cat({spec_.id, " does not take part in the protocol"})};
@@ -347,7 +333,6 @@ class managed_instance final : public instance {
         info_ = std::move(next);
         if (same) return;
         untold_ = true;
-        changed_.notify_all();
         held.unlock();
         told_(now, told_state_);
         told_state_ = now.state;
@@ -383,8 +368,7 @@ class managed_instance final : public instance {
     child_process child_;
     thread thread_;
 
-    mutable mutex mutex_;  // of the next four; held for no call to anybody
-    condition changed_;
+    mutable mutex mutex_;  // of the next three; held for no call to anybody
     process_info info_;
     wishes wishes_;
     shutdown_order order_;

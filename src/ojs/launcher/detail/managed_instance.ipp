@@ -1,9 +1,11 @@
 #pragma once
 
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 
-#include "admin_fields.ipp"
+#include "../admin_messages.ipp"
 #include "managed_instance.hpp"
 
 namespace ojs::detail {
@@ -263,8 +265,27 @@ inline void managed_instance::over(const result<child_exit>& ended) {
     }
 }
 
+// Address space that must be left during a start: one that takes the last leaves none for those that run. Not of the heap,
+// which threads that found no arena cannot share.
+class spare_memory {
+  public:
+    spare_memory() = default;
+    spare_memory(const spare_memory&) = delete;
+    spare_memory& operator=(const spare_memory&) = delete;
+    ~spare_memory() {
+        if (is_there()) ::munmap(at_, size);
+    }
+    bool is_there() const noexcept { return at_ != MAP_FAILED; }
+
+  private:
+    static constexpr std::size_t size = 8 * 1024 * 1024;
+    void* const at_ = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+};
+
 OJS_SHUTDOWN_INLINE result<ref<instance>> start_instance(const instance_spec& spec, instance_changed changed,
                                                          const logger& log) {
+    const spare_memory spare;
+    if (!spare.is_there()) return error{errc::unavailable, ENOMEM, "out of memory"};
     const ref<managed_instance> out = make_ref<managed_instance>(spec, std::move(changed), log);
     const result<void> started = out->start();
     if (!started) return started.error();

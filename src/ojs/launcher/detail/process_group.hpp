@@ -1,4 +1,4 @@
-// process_group: keeps so many processes of one kind. What changes them goes through here.
+// process_group: keeps a number of processes of one kind running, and replaces them. What changes them goes through here.
 #pragma once
 
 #include <signal.h>
@@ -6,56 +6,64 @@
 
 #include <string>
 
-#include "../../base/detail/array.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/log.hpp"
-#include "group_member.hpp"
 #include "group_plan.hpp"
 #include "instance.hpp"
 #include "launcher_events.ipp"
 #include "launcher_metrics.ipp"
-#include "rollout.hpp"
+#include "rollout.ipp"
 #include "routing.ipp"
 #include "state_file.ipp"
 
 namespace ojs::detail {
 
 // What all groups of a launcher share.
-struct group_surroundings : ref_counted {
+struct launcher_context : ref_counted {
     instance_starter starter;
     ref<ojs::detail::routing> routing;
     ref<launcher_events> events = make_ref<launcher_events>();
     logger log;
-    ref<state_ledger> ledger;         // may be none
+    ref<state_file> state;            // may be none
     const lifecycle* life = nullptr;  // of the launcher
-    function<void()> wake;            // the supervisor: something is to be looked at
+    function<void()> wake;            // the supervisor
     std::string socket_folder;
     std::string launcher_address;
 };
 
-// Its own mutex is held for no call to a process, a hook or the log. Whatever a process says comes by told(). What becomes of
-// it is decided by reconcile() alone, from plan_group(), in the supervisor's thread and by the time that it is given.
+// What the newest answers of a process are; where it stands is what its group acts on.
+inline void add_newest(const ref<instance>& running, process_info& known) {
+    if (!running) return;
+    process_info now = running->info();
+    known.readiness = std::move(now.readiness);
+    known.shutdown = std::move(now.shutdown);
+}
+
+// Its own mutex is held for no call to a process, a hook or the log. What a process says comes by on_process_changed(). What
+// becomes of it is decided by reconcile() alone, from plan_group(), in the supervisor's thread and by the time it is given.
 class process_group : public ref_counted {
   public:
-    process_group(group_options options, ref<group_surroundings> around)
-        : around_(std::move(around)), options_(std::move(options)) {
+    process_group(group_options options, ref<launcher_context> context)
+        : context_(std::move(context)), options_(std::move(options)) {
         if (options_.id_prefix.empty()) options_.id_prefix = options_.name;
         if (options_.max_surge == 0) options_.max_surge = 1;  // [RFC-041 "maxSurge == 0"]
-        ended_.reserve(ended_kept);
+        ended_.reserve(max_ended);
         fill_places();
     }
 
     // ---- for the supervisor ----
 
-    // Starts and ends what the plan says, and takes the rollout a step further. When it wants to be called again.
+    // Starts and ends what the plan says, and takes the rollout a step further. Returns when it is to be called again.
     time_point reconcile(time_point now) {
         forget_gone();
         group_options options;
         // What fails at once has its turn the next time. A start may wait for the forks of others, so a stop precedes the next.
         for (int left = decide(now); left > 0 && !is_stopped(); --left) {
-            const ref<member> added = admit(now, options);
+            const ref<member> added = claim_due_slot(now, options);
             if (!added) break;
-            static_cast<void>(launch(added, options));
+            const result<void> started = unless_out_of_memory([&] { return start_process(added, options); });
+            if (!started) on_start_failed(added, started.error());
         }
         return next_due(now);
     }
@@ -66,7 +74,21 @@ class process_group : public ref_counted {
         changed_.notify_all();
     }
     // From here on nothing is started any more.
-    void stop_starting();
+    void stop_starting() {
+        todo left;
+        {
+            const lock_guard held(mutex_);
+            stopping_ = true;
+            vacancies_.clear();
+            over_.clear();
+            if (replacing())
+                conclude(rollout_->report.rolled_back ? replacement_end::rolled_back
+                                                      : replacement_end::cancelled);
+            if (rollout_) finish(left);
+            touch();
+        }
+        write(left.records);
+    }
     // Waits for threads of processes that ended. Not from one of those.
     void forget_gone() {
         for (;;) {
@@ -87,10 +109,6 @@ class process_group : public ref_counted {
     group_options options() const {
         const lock_guard held(mutex_);
         return options_;
-    }
-    std::uint64_t generation() const {
-        const lock_guard held(mutex_);
-        return generation_;
     }
     members running() const {
         const lock_guard held(mutex_);
@@ -113,52 +131,68 @@ class process_group : public ref_counted {
         return ready >= options_.min_healthy;
     }
     group_info info() const {
-        const lock_guard held(mutex_);
         group_info out;
-        out.options = options_;
-        out.replacing = static_cast<bool>(rollout_);
-        out.degraded = is_degraded();
-        out.quiet = held_;
-        out.generation = generation_;
-        out.message = message_;
-        out.replacement = replacement_;
-        for (const ref<member>& each : members_) {
-            out.processes.push_back(each->info);
-            out.ready += is_ready(*each) ? 1 : 0;
+        array<ref<instance>> asked;
+        {
+            const lock_guard held(mutex_);
+            out.options = options_;
+            out.replacing = static_cast<bool>(rollout_);
+            out.degraded = is_degraded();
+            out.quiet = held_;
+            out.generation = generation_;
+            out.message = message_;
+            out.ready = count(is_ready);
+            if (last_rollout_) out.replacement = last_rollout_->status;
+            for (const ref<member>& each : members_) {
+                out.processes.push_back(each->info);
+                asked.push_back(each->process);
+            }
+            for (const process_info& each : ended_) out.processes.push_back(each);
         }
-        for (const process_info& each : ended_) out.processes.push_back(each);
+        for (std::size_t i = 0; i < asked.size(); ++i) add_newest(asked[i], out.processes[i]);
         return out;
     }
-    bool find(const std::string& id, process_info& out) const {
-        const lock_guard held(mutex_);
-        if (const ref<member> running = find_running(id)) return out = running->info, true;
+    // False: no such process. `running`, if given: none where it has ended.
+    bool find(const std::string& id, process_info& out, ref<member>* running = nullptr) const {
+        lock_guard held(mutex_);
+        if (const ref<member> found = find_running(id)) {
+            out = found->info;
+            const ref<instance> asked = found->process;
+            held.unlock();
+            add_newest(asked, out);
+            if (running != nullptr) *running = found;
+            return true;
+        }
         for (const process_info& each : ended_) {
             if (each.id == id) return out = each, true;
         }
         return false;
     }
-
-    // One says that it is `what.process_id`. `from`: its process group; 0: not to be known. False: it is none of ours.
-    template <class Notification>
-    bool notified(pid_t from, const Notification& what) {
-        ref<instance> target;
-        {
-            const lock_guard held(mutex_);
-            const ref<member> found = find_running(what.process_id);
-            if (!found) return false;
-            const pid_t pid = found->info.pid;
-            if (from != 0 && pid != 0 && ::getpgid(pid) != from) return false;
-            target = found->process;
-            found->notified = true;
-        }
-        if (target) target->notified(what);
+    // One says something, for which it is asked again. `from`: its process group; 0: unknown. False: it is none of ours.
+    bool notified(pid_t from, const std::string& id) {
+        lock_guard held(mutex_);
+        const ref<member> found = find_running(id);
+        if (!found) return false;
+        const pid_t pid = found->info.pid;
+        if (from != 0 && pid != 0 && ::getpgid(pid) != from) return false;
+        found->notified = true;
+        const ref<instance> target = found->process;
+        held.unlock();
+        if (target) target->poll();
         return true;
     }
+    // Asks the process now. errc::unavailable: it is being started.
+    result<shutdown_status> ask_status(const member& of, time_point deadline) const {
+        const ref<instance> target = process_of(of);
+        if (!target) return error{errc::unavailable, 0, "is being started"};
+        return target->ask_status(deadline);
+    }
+    group_metrics& metrics() noexcept { return metrics_; }
 
     // Takes them off the routing, and asks them to end. Their places stay empty until the group is replaced as a whole.
     void drain(const members& all, const shutdown_order& order) {
         leave(all, order);
-        around_->routing->await_told(deadline_after(max_hook_time));
+        context_->routing->await_told(deadline_after(max_hook_time));
         ask_to_end(all);
     }
     // The two halves of it, so that many groups wait for the hooks together.
@@ -189,7 +223,6 @@ class process_group : public ref_counted {
             if (target) target->force();
         }
     }
-
     // All of them, and nothing is started for them until a replacement. errc::busy: one is under way.
     result<void> shut_down(const shutdown_order& order) {
         members all;
@@ -202,19 +235,12 @@ class process_group : public ref_counted {
             all = members_;
             mark_leaving(all, order);
         }
-        around_->routing->await_told(deadline_after(max_hook_time));
+        context_->routing->await_told(deadline_after(max_hook_time));
         ask_to_end(all);
         return {};
     }
 
-    // ---- for a replacement: see rolling_replace ----
-
-    // errc::busy: there is one, or the group stops.
-    result<ref<rollout>> begin_rollout(const group_options& to, const rolling_options& options);
-    // Asks the canaries' check in this thread. The token cancels, as cancel_rollout().
-    rolling_report await_rollout(const ref<rollout>& of, const cancel_token& until);
-    // That one, or whichever is under way. errc::busy: there is none, or it is rolled back, or done, already.
-    result<void> cancel_rollout(const rollout* which = nullptr);
+    // ---- rolling replacements ----
 
     // Those that stay, oldest first.
     members staying() const {
@@ -225,13 +251,24 @@ class process_group : public ref_counted {
         }
         return out;
     }
-    ref<instance> process_of(const member& of) const {
-        const lock_guard held(mutex_);
-        return of.process;
+    // What would be drained.
+    rolling_report preview_rollout() const;
+    // errc::busy: there is one, or the group stops or is held.
+    result<ref<rollout>> begin_rollout(const group_options& to, const rolling_options& options);
+    // Until it has ended. Asks the canaries' check in this thread. The token cancels, as cancel_rollout().
+    rolling_report await_rollout(const ref<rollout>& of, const cancel_token& until);
+    // All of that; only the preview for a dry run.
+    result<rolling_report> roll(const group_options& to, const rolling_options& options,
+                                const cancel_token& until) {
+        const result<void> sound = check_rollout(this->options(), to, options);
+        if (!sound) return sound.error();
+        if (options.dry_run) return preview_rollout();
+        const result<ref<rollout>> begun = begin_rollout(to, options);
+        if (!begun) return begun.error();
+        return await_rollout(*begun, until);
     }
-    const logger& log() const noexcept { return around_->log; }
-    group_metrics& metrics() noexcept { return metrics_; }
-    launcher_events& events() noexcept { return *around_->events; }
+    // That one, or whichever is under way. errc::busy: there is none, or it is rolled back, or done, already.
+    result<void> cancel_rollout(const std::string& reason, const rollout* which = nullptr);
 
   private:
     // A place without a process.
@@ -245,59 +282,118 @@ class process_group : public ref_counted {
         array<log_record> records;
         members force;
         members ask;
-        members ask_ready;  // once more
+        members poll;  // whether they are ready
     };
 
-    // ---- starting ----
+    // ---- starting, and what processes say ----
 
     bool is_stopped() const noexcept {
-        return around_->life != nullptr && around_->life->phase() >= phase::draining;
+        return context_->life != nullptr && context_->life->phase() >= phase::draining;
     }
-    result<ref<member>> launch(const ref<member>& added, const group_options& of);
     result<void> start_process(const ref<member>& added, const group_options& of);
-    void write_down(instance_spec& spec) const;
-    void settle_in(member& added, const ref<instance>& started);
-    void not_started(const ref<member>& added, const error& why);
-
-    // ---- what processes say ----
-
-    void told(const ref<member>& of, const process_info& now);
-    void tell_routing(member& of);
+    void on_started(member& added, const ref<instance>& started);
+    void on_start_failed(const ref<member>& added, const error& why);
+    void on_process_changed(const ref<member>& of, const process_info& now);
+    void update_routing(member& of);
     void remove(const ref<member>& of) noexcept;
-    static how_ended how_it_ended(const member& of);
+    ref<instance> process_of(const member& of) const {
+        const lock_guard held(mutex_);
+        return of.process;
+    }
 
     // ---- what is decided, with the mutex held but for the first three ----
 
     int decide(time_point now);
-    ref<member> admit(time_point now, group_options& options);
+    ref<member> claim_due_slot(time_point now, group_options& options);
     time_point next_due(time_point now);
-    void judge_ended(time_point now, todo& left);
-    void look_at_members(time_point now);
-    void take_ill(todo& left);
+    void replace_ended(time_point now, todo& left);
+    void update_proven(time_point now);
+    void take_unhealthy(todo& left);
     void pick_asked(time_point now, todo& left);
-    time_point proven_at(const member& of) const;
     time_point proven_by(const member& of) const;
-    group_goal goal_at(time_point now) const;
-    group_plan plan_at(time_point now, members& staying) const;
-    shutdown_order order_of_surplus() const;
-    void fill_places();
-    void give_up_place(const member& of);
+    group_goal goal_at(time_point now) const {
+        group_goal out;
+        out.may_end = !held_ && !stopping_;
+        if (!out.may_end) return out;
+        const int free = max_starting - starting_;
+        out.wanted = wanted();
+        out.replaces = replacing();
+        out.min_healthy = min_of(out.replaces ? rollout_->min_healthy : options_.min_healthy, out.wanted);
+        if (!out.replaces) {
+            for (const vacancy& each : vacancies_) out.max_starts += each.due > now ? 0 : 1;
+            out.max_starts = min_of(out.max_starts, free);
+            return out;
+        }
+        const rollout& r = *rollout_;
+        out.max_others = r.max_others;
+        if (now >= r.paused_until)
+            out.max_starts = min_of(r.max_total - static_cast<int>(members_.size()), free);
+        if (!goes_forward() || r.canaries == rollout::canary_step::passed) return out;
+        const int more = canaries() - count_of(r.generation);
+        out.may_end = more > 0;  // those that they are to replace still run while they are watched
+        out.max_starts = min_of(out.max_starts, more);
+        return out;
+    }
+    group_plan plan_at(time_point now, members& staying) const {
+        array<plan_member> facts;
+        for (const ref<member>& each : members_) {
+            if (each->leaving) continue;
+            staying.push_back(each);
+            facts.push_back({each->generation == wanted_generation(), is_ready(*each), each->proven});
+        }
+        return plan_group(facts, goal_at(now));
+    }
+    shutdown_order order_of_surplus() const {
+        if (!replacing()) return {"more than desired", {}, {}};
+        if (!goes_forward()) return {"rolled back", {}, {}};
+        const std::string& reason = rollout_->options.reason;
+        return {reason.empty() ? "rolling replacement" : reason, {}, {}};
+    }
+    // Without a replacement each place has a process, or waits for one: neither more nor fewer.
+    void fill_places() {
+        int missing = wanted() - static_cast<int>(vacancies_.size()) - count_all();
+        for (; missing > 0 && !stopping_; --missing)
+            vacancies_.push_back({make_ref<restart_history>(options_.restart), time_point(), false});
+        for (; missing < 0 && !vacancies_.empty(); ++missing) vacancies_.pop_back();
+    }
+    // An operator ends it. While there are more processes than places, a new one of the rollout has none yet.
+    void give_up_place(const member& of) {
+        const int taken = static_cast<int>(vacancies_.size()) + count_all();
+        if (of.fresh && taken > options_.desired - stopped_places_) return note_fault(of, "was stopped");
+        if (!stopping_) ++stopped_places_;
+    }
+    void mark_leaving(const members& all, const shutdown_order& order) {
+        for (const ref<member>& each : all) {
+            if (!each->leaving) each->order = order;
+            each->leaving = true;
+            update_routing(*each);
+        }
+        touch();
+    }
 
-    // ---- the rollout ----
+    // ---- the rollout, the same ----
 
     void advance(time_point now, todo& left);
     void find_faults(time_point now, todo& left);
     void note_fault(const member& of, const char* why);
-    void fail_rollout(const std::string& id, std::string why);
-    void retry_or_roll_back(time_point now, todo& left);
-    void watch_canaries(time_point now, todo& left);
     bool all_replaced() const;
     bool is_complete(time_point now) const;
     void conclude(replacement_end result);
     void finish(todo& left);
     void drop_unready(todo& left);
-    void show_rollout(time_point now, todo& left);
-    void tell(todo& left, log_level level, const char* message, const char* result = "") const;
+    void tell(todo& left, log_level level, const char* message, const char* result = "") const {
+        const rolling_report& now = rollout_->report;
+        left.records.push_back(
+            {level,
+             message,
+             {field("group", options_.name), field("replaced", now.replaced), field("of", now.of),
+              field("process_id", now.failed_id), field("reason", now.why)},
+             {}});
+        context_->events->tell(options_.name, message,
+                               cat({",\"replaced\":", now.replaced, ",\"of\":", now.of, ",\"failedId\":",
+                                    json_quote(now.failed_id), ",\"reason\":", json_quote(now.why),
+                                    ",\"result\":", json_quote(result)}));
+    }
 
     // It decides what runs.
     bool replacing() const noexcept { return rollout_ && rollout_->at < rollout::stage::ending; }
@@ -308,9 +404,7 @@ class process_group : public ref_counted {
     const group_options& options_of(std::uint64_t generation) const noexcept {
         return rollout_ && rollout_->generation == generation ? rollout_->to : options_;
     }
-    int canaries() const noexcept {
-        return rollout_->options.canary < wanted() ? rollout_->options.canary : wanted();
-    }
+    int canaries() const noexcept { return min_of(rollout_->options.canary, wanted()); }
     // Processes of the configuration that is wanted.
     int wanted() const noexcept {
         if (goes_forward()) return at_least_zero(rollout_->to.desired - stopped_places_);
@@ -318,19 +412,9 @@ class process_group : public ref_counted {
         return replacing() ? at_least_zero(places - static_cast<int>(vacancies_.size())) : places;
     }
 
-    // ---- ending ----
-
-    void mark_leaving(const members& all, const shutdown_order& order) {
-        for (const ref<member>& each : all) {
-            if (!each->leaving) each->order = order;
-            each->leaving = true;
-            tell_routing(*each);
-        }
-        touch();
-    }
-
     // ---- counting, with the mutex held ----
 
+    static int min_of(int one, int other) noexcept { return one < other ? one : other; }
     static bool is_ready(const member& of) noexcept {
         return of.info.state == instance_state::ready && of.info.routable && !of.leaving;
     }
@@ -340,12 +424,6 @@ class process_group : public ref_counted {
         }
         return {};
     }
-    bool is_here(const member& of) const noexcept {
-        for (const ref<member>& each : members_) {
-            if (each.get() == &of) return true;
-        }
-        return false;
-    }
     // Of those that stay.
     template <class Holds>
     int count(Holds holds) const {
@@ -353,8 +431,14 @@ class process_group : public ref_counted {
         for (const ref<member>& each : members_) out += !each->leaving && holds(*each) ? 1 : 0;
         return out;
     }
+    int count_all() const {
+        return count([](const member&) { return true; });
+    }
     int count_of(std::uint64_t generation) const {
         return count([&](const member& each) { return each.generation == generation; });
+    }
+    int count_proven(std::uint64_t generation) const {
+        return count([&](const member& each) { return each.generation == generation && each.proven; });
     }
     bool is_degraded() const noexcept {
         for (const vacancy& each : vacancies_) {
@@ -370,22 +454,21 @@ class process_group : public ref_counted {
         return false;
     }
     void note_failed(member& of) noexcept {
-        if (!of.failed_readiness) count_one(metrics_.readiness_failures);
-        of.failed_readiness = true;
+        if (!exchange(of.failed_readiness, true)) count_one(metrics_.readiness_failures);
     }
     void write(const array<log_record>& records) const {
-        for (const log_record& each : records) around_->log.write(each);
+        for (const log_record& each : records) context_->log.write(each);
     }
     void touch() noexcept {
         touched_ = true;
         changed_.notify_all();
     }
 
-    static constexpr std::size_t ended_kept = 32;  // for whoever asks how one ended
+    static constexpr std::size_t max_ended = 32;  // for whoever asks how one ended
     // At a time: more only wait for each other, and all of them may hang in exec().
     static constexpr int max_starting = 8;
 
-    const ref<group_surroundings> around_;
+    const ref<launcher_context> context_;
     group_metrics metrics_;
     mutable mutex mutex_;
     condition changed_;
@@ -396,9 +479,9 @@ class process_group : public ref_counted {
     array<vacancy> vacancies_;
     array<process_info> ended_;
     array<ref<instance>> gone_;
-    ref<rollout> rollout_;  // under way
-    std::string message_;
-    replacement_status replacement_;
+    ref<rollout> rollout_;       // under way
+    ref<rollout> last_rollout_;  // that one, or the one before
+    std::string message_;        // how the last one ended
     std::uint64_t generation_ = 1;
     std::uint64_t last_generation_ = 1;
     std::uint64_t last_number_ = 0;

@@ -1,78 +1,46 @@
 #pragma once
 
-#include <errno.h>
-#include <signal.h>
-#include <sys/mman.h>
-
 #include "process_group.hpp"
 
 namespace ojs::detail {
 
 // ---- starting ----
 
-// Address space that must be left during a start: one that takes the last leaves none for those that run. Not of the heap,
-// which threads that found no arena cannot share.
-class spare_memory {
-  public:
-    spare_memory() = default;
-    spare_memory(const spare_memory&) = delete;
-    spare_memory& operator=(const spare_memory&) = delete;
-    ~spare_memory() {
-        if (is_there()) ::munmap(at_, size);
-    }
-    bool is_there() const noexcept { return at_ != MAP_FAILED; }
-
-  private:
-    static constexpr std::size_t size = 8 * 1024 * 1024;
-    void* const at_ = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-};
-
-inline result<ref<member>> process_group::launch(const ref<member>& added, const group_options& of) {
-    const result<void> started = unless_out_of_memory([&] { return start_process(added, of); });
-    if (started) return added;
-    not_started(added, started.error());
-    around_->log.write(
-        log_level::error, "process not started",
-        {field("process_id", added->id), field("group", of.name), field("error", started.error().text)});
-    return started.error();
+// Its number is in the state file before it becomes its program.
+inline void record_start(instance_spec& spec, const ref<state_file>& file) {
+    const state_entry entry{spec.id, spec.group, spec.address, 0, 0, 0};
+    spec.options.child.before_exec = [file, entry, given = spec.options.child.before_exec](pid_t pid) {
+        state_entry now = entry;
+        now.pid = pid;
+        result<void> known = file->add(std::move(now));
+        return known && given ? given(pid) : known;
+    };
 }
 
 inline result<void> process_group::start_process(const ref<member>& added, const group_options& of) {
     const ref<process_group> self(this);
-    const spare_memory spare;
-    if (!spare.is_there()) return error{errc::unavailable, ENOMEM, "out of memory"};
     instance_spec spec;
     spec.id = added->id;
     spec.group = of.name;
     spec.options = of.process;
     spec.options.readiness_timeout = of.health_check_timeout;
     spec.generation = added->generation;
-    spec.address = cat({"unix:", around_->socket_folder, "/", added->id, ".sock"});
-    spec.launcher_address = around_->launcher_address;
-    if (!of.process.participates) spec.address.clear();
-    if (around_->ledger) write_down(spec);
-    const result<ref<instance>> started = around_->starter(
-        spec, [self, added](const process_info& now, instance_state) { self->told(added, now); });
+    spec.launcher_address = context_->launcher_address;
+    if (of.process.participates)
+        spec.address = cat({"unix:", context_->socket_folder, "/", added->id, ".sock"});
+    if (context_->state) record_start(spec, context_->state);
+    const result<ref<instance>> started = context_->starter(
+        spec,
+        [self, added](const process_info& now, instance_state) { self->on_process_changed(added, now); });
     if (!started) return started.error();
-    settle_in(*added, *started);
+    on_started(*added, *started);
     return {};
 }
 
-inline void process_group::write_down(instance_spec& spec) const {
-    const state_entry entry{spec.id, spec.group, spec.address, 0, 0, 0};
-    spec.options.child.before_exec = [ledger = around_->ledger, entry,
-                                      given = spec.options.child.before_exec](pid_t pid) {
-        state_entry now = entry;
-        now.pid = pid;
-        result<void> known = ledger->add(std::move(now));
-        return known && given ? given(pid) : known;
-    };
-}
-
 // What was asked of it before it was there is said now.
-inline void process_group::settle_in(member& added, const ref<instance>& started) {
+inline void process_group::on_started(member& added, const ref<instance>& started) {
     lock_guard held(mutex_);
-    if (!is_here(added)) {  // it has ended already
+    if (!find_running(added.id)) {  // it has ended already
         gone_.push_back(started);
         return;
     }
@@ -82,19 +50,24 @@ inline void process_group::settle_in(member& added, const ref<instance>& started
     const bool notified = added.notified;
     const shutdown_order order = added.order;
     held.unlock();
-    if (notified) started->notified(ready_notification{added.id, {}});
+    if (notified) started->poll();
     if (leaves) started->shut_down(order);
     if (forced) started->force();
 }
 
-inline void process_group::not_started(const ref<member>& added, const error& why) {
+inline void process_group::on_start_failed(const ref<member>& added, const error& why) {
+    attempt([&] {
+        context_->log.write(
+            log_level::error, "process not started",
+            {field("process_id", added->id), field("group", added->info.group), field("error", why.text)});
+    });
     const lock_guard held(mutex_);
-    if (!is_here(*added)) return;
+    if (!find_running(added->id)) return;
     if (added->info.state == instance_state::spawning) --starting_;
     added->info.state = instance_state::crashed;
     attempt([&] {
         added->info.message = why.text;
-        around_->events->tell(added->info, instance_state::spawning);
+        context_->events->tell(added->info, instance_state::spawning);
     });
     note_failed(*added);
     remove(added);
@@ -103,13 +76,13 @@ inline void process_group::not_started(const ref<member>& added, const error& wh
 
 // ---- what processes say ----
 
-inline void process_group::told(const ref<member>& of, const process_info& now) {
-    if (around_->ledger && is_over(now.state)) around_->ledger->remove(of->id);
+inline void process_group::on_process_changed(const ref<member>& of, const process_info& now) {
+    if (context_->state && is_over(now.state)) context_->state->remove(of->id);
     {
         const lock_guard held(mutex_);
-        if (!is_here(*of)) return;
+        if (!find_running(of->id)) return;
         process_info next = now;
-        around_->events->tell(now, of->info.state);
+        context_->events->tell(now, of->info.state);
         metrics_.told(of->info, now, of->was_ready);
         if (of->info.state == instance_state::spawning && now.state != instance_state::spawning) --starting_;
         const bool fails = now.state == instance_state::unhealthy || now.state == instance_state::crashed;
@@ -117,21 +90,21 @@ inline void process_group::told(const ref<member>& of, const process_info& now) 
         of->info = std::move(next);
         of->was_ready = of->was_ready || now.state == instance_state::ready;
         if (!is_ready(*of)) of->ready_since = {};
-        tell_routing(*of);
-        around_->routing->post(routing::kind::changed, now);
+        update_routing(*of);
+        context_->routing->post(routing::kind::changed, now);
         if (is_over(now.state)) remove(of);
         touch();
     }
-    around_->wake();
+    context_->wake();
 }
 
 // A new one of a rollout is given work once it has proven itself: until then the others do it.
-inline void process_group::tell_routing(member& of) {
+inline void process_group::update_routing(member& of) {
     const bool takes_work = is_ready(of) && (!of.fresh || of.proven);
-    if (takes_work == of.told_routable) return;
+    if (takes_work == of.shown_routable) return;
     of.unrouted =
-        around_->routing->post(takes_work ? routing::kind::routable : routing::kind::unroutable, of.info);
-    of.told_routable = takes_work;
+        context_->routing->post(takes_work ? routing::kind::routable : routing::kind::unroutable, of.info);
+    of.shown_routable = takes_work;
 }
 
 // It is over: the next reconciliation decides what becomes of its place. Needs no memory.
@@ -141,15 +114,9 @@ inline void process_group::remove(const ref<member>& of) noexcept {
     }
     if (of->process) gone_.push_back(of->process);
     of->process = {};  // it holds what holds us
-    if (ended_.size() == ended_kept) ended_.remove(0);
+    if (ended_.size() == max_ended) ended_.remove(0);
     attempt([&] { ended_.push_back(of->info); });
     if (!of->leaving && !stopping_) over_.push_back(of);
-}
-
-inline how_ended process_group::how_it_ended(const member& of) {
-    const bool failed =
-        of.given_up || of.info.state == instance_state::forced || !of.info.exit.ok() || of.info.pid == 0;
-    return failed ? how_ended::failed : how_ended::by_itself;
 }
 
 // ---- what is decided ----
@@ -161,9 +128,9 @@ inline int process_group::decide(time_point now) {
     {
         const lock_guard held(mutex_);
         touched_ = false;
-        judge_ended(now, left);
-        look_at_members(now);
-        take_ill(left);
+        replace_ended(now, left);
+        update_proven(now);
+        take_unhealthy(left);
         if (rollout_) advance(now, left);
         if (!replacing()) fill_places();
         members staying;
@@ -171,23 +138,23 @@ inline int process_group::decide(time_point now) {
         const group_plan plan = plan_at(now, staying);
         for (const std::size_t each : plan.ends) surplus.push_back(staying[each]);
         if (!surplus.empty()) mark_leaving(surplus, order_of_surplus());
-        if (rollout_) show_rollout(now, left);
+        if (rollout_ && rollout_->show(now, count_all() - count_of(rollout_->generation), drains(now)))
+            tell(left, log_level::info, "rolling replace goes on");
         pick_asked(now, left);
         starts = plan.starts;
     }
     write(left.records);
     force(left.force);
     ask_to_end(left.ask);
-    for (const ref<member>& each : left.ask_ready) {
-        if (const ref<instance> target = process_of(*each))
-            target->notified(ready_notification{each->id, {}});
+    for (const ref<member>& each : left.poll) {
+        if (const ref<instance> target = process_of(*each)) target->poll();
     }
     return starts;
 }
 
 // One at a time: while a process is being started, others may shut the group down, hold it or replace it. In the moment that
 // a place is taken, its process is one of the group, with the configuration the group then has.
-inline ref<member> process_group::admit(time_point now, group_options& options) {
+inline ref<member> process_group::claim_due_slot(time_point now, group_options& options) {
     const lock_guard held(mutex_);
     members staying;
     if (plan_at(now, staying).starts == 0) return {};
@@ -202,9 +169,7 @@ inline ref<member> process_group::admit(time_point now, group_options& options) 
     }
     const ref<member> added = make_ref<member>(cat({options_.id_prefix, "-", ++last_number_}),
                                                wanted_generation(), std::move(place));
-    added->info.id = added->id;
     added->info.group = options.name;
-    added->info.generation = added->generation;
     added->fresh = replacing();
     added->stop_time = stop_time(options.process.shutdown);
     added->place->started = now;
@@ -228,7 +193,7 @@ inline time_point process_group::next_due(time_point now) {
             if (!each->asked) look_at(each->ask_by);
             if (rollout_) look_at(each->gone_by);
         } else if (!each->proven) {
-            if (is_ready(*each)) look_at(proven_at(*each));
+            if (is_ready(*each)) look_at(each->ready_since + min_ready_time(options_of(each->generation)));
             if (each->fresh) look_at(proven_by(*each));
         }
     }
@@ -240,42 +205,42 @@ inline time_point process_group::next_due(time_point now) {
 }
 
 // What nobody asked to end: its place is taken again by the policy, or the rollout has failed.
-inline void process_group::judge_ended(time_point now, todo& left) {
+inline void process_group::replace_ended(time_point now, todo& left) {
     for (const ref<member>& each : over_) {
+        const process_info& info = each->info;
         if (each->fresh) {
-            note_fault(*each, each->was_ready       ? "did not stay ready"
-                              : each->info.pid == 0 ? each->info.message.c_str()
-                                                    : "failed before it was ready");
+            note_fault(*each, each->was_ready ? "did not stay ready"
+                              : info.pid == 0 ? info.message.c_str()
+                                              : "failed before it was ready");
             continue;
         }
         const bool was_degraded = is_degraded();
-        const restart_decision next = restart_after(options_.restart, how_it_ended(*each), *each->place, now);
+        const bool failed =
+            each->given_up || info.state == instance_state::forced || !info.exit.ok() || info.pid == 0;
+        const restart_decision next = restart_after(
+            options_.restart, failed ? how_ended::failed : how_ended::by_itself, *each->place, now);
         vacancies_.push_back({each->place, next.when, next.degraded});
         if (was_degraded || !next.degraded) continue;
-        log_record record;
-        record.level = log_level::error;
-        record.message = "group degraded, it goes on with fewer";
-        record.fields = {field("group", options_.name), field("process_id", each->id)};
-        left.records.push_back(std::move(record));
-        around_->events->tell(options_.name, "group degraded", "");
+        left.records.push_back({log_level::error,
+                                "group degraded, it goes on with fewer",
+                                {field("group", options_.name), field("process_id", each->id)},
+                                {}});
+        context_->events->tell(options_.name, "group degraded", "");
     }
     over_.clear();
 }
 
-inline void process_group::look_at_members(time_point now) {
+inline void process_group::update_proven(time_point now) {
     for (const ref<member>& each : members_) {
         const bool ready = is_ready(*each);
         if (ready && each->ready_since == time_point()) each->ready_since = now;
-        const bool proven = ready && now >= proven_at(*each);
+        const bool proven = ready && now >= each->ready_since + min_ready_time(options_of(each->generation));
         if (each->proven && !proven && !each->leaving) note_fault(*each, "did not stay ready");
         each->proven = proven;
-        tell_routing(*each);
+        update_routing(*each);
     }
 }
 
-inline time_point process_group::proven_at(const member& of) const {
-    return of.ready_since + min_ready_time(options_of(of.generation));
-}
 // When a fresh one must be.
 inline time_point process_group::proven_by(const member& of) const {
     const group_options& options = options_of(of.generation);
@@ -287,7 +252,7 @@ inline time_point process_group::proven_by(const member& of) const {
 // Those that are unhealthy end by force, and the policy restarts them. While fewer than min_healthy are ready, one that
 // was ready once is given up only when no other is on its way: half a process beats none. [RFC-041 "Unhealthy at any
 // point"]
-inline void process_group::take_ill(todo& left) {
+inline void process_group::take_unhealthy(todo& left) {
     if (stopping_ || held_) return;
     const int min_ready = options_.min_healthy > 1 ? options_.min_healthy : 1;
     bool one_on_its_way = false;
@@ -297,11 +262,9 @@ inline void process_group::take_ill(todo& left) {
     }
     for (const vacancy& each : vacancies_) one_on_its_way = one_on_its_way || each.due != time_point::max();
     for (const ref<member>& each : members_) {
-        const bool ill = each->info.state == instance_state::unhealthy && !each->given_up && !each->leaving &&
-                         !each->fresh;
-        if (!ill) continue;
-        const bool may_go = !each->was_ready || count(is_ready) >= min_ready || !one_on_its_way;
-        if (!may_go) continue;
+        const bool unhealthy = each->info.state == instance_state::unhealthy && !each->given_up;
+        if (!unhealthy || each->leaving || each->fresh) continue;
+        if (each->was_ready && count(is_ready) < min_ready && one_on_its_way) continue;
         one_on_its_way = true;
         each->given_up = true;
         left.force.push_back(each);
@@ -317,135 +280,225 @@ inline void process_group::pick_asked(time_point now, todo& left) {
             each->gone_by = now + each->stop_time;
         }
         if (each->asked || each->forced || !each->process) continue;
-        if (around_->routing->was_told(each->unrouted) || now >= each->ask_by) left.ask.push_back(each);
+        if (context_->routing->was_told(each->unrouted) || now >= each->ask_by) left.ask.push_back(each);
     }
 }
 
-inline group_goal process_group::goal_at(time_point now) const {
-    group_goal out;
-    out.may_end = !held_ && !stopping_;
-    if (!out.may_end) return out;
-    const int free = max_starting - starting_;
-    out.wanted = wanted();
-    out.replaces = replacing();
-    const int min_healthy = out.replaces ? rollout_->min_healthy : options_.min_healthy;
-    out.min_healthy = min_healthy < out.wanted ? min_healthy : out.wanted;
-    if (!out.replaces) {
-        for (const vacancy& each : vacancies_) out.max_starts += each.due > now ? 0 : 1;
-        if (out.max_starts > free) out.max_starts = free;
-        return out;
+// ---- the rollout, by reconcile() ----
+//
+// At any moment at least min_healthy are ready, as far as that hangs on what is done here, and at most desired + max_surge
+// are there, those that drain included. The new ones have proven themselves before the old ones are asked to end, and those
+// have ended before the next are started.
+
+inline void process_group::advance(time_point now, todo& left) {
+    rollout& r = *rollout_;
+    if (r.at == rollout::stage::ending) {
+        drop_unready(left);
+        if (!drains(now)) finish(left);
+        return;
     }
+    if (goes_forward() && r.status.cancelling) {
+        conclude(replacement_end::cancelled);
+        return drop_unready(left);
+    }
+    if (held_) return;
+    find_faults(now, left);
+    switch (r.after_failure(now)) {
+        case rollout::failure_step::none: break;
+        case rollout::failure_step::retry:
+            tell(left, log_level::warn, "a new process did not become ready, another is tried");
+            break;
+        case rollout::failure_step::roll_back:
+            tell(left, log_level::error, "rolling replace failed, rolling back");
+            break;
+        case rollout::failure_step::give_up: conclude(replacement_end::rolled_back); break;
+    }
+    drop_unready(left);
+    if (goes_forward() && r.watch_canaries(now, count_proven(r.generation), canaries())) {
+        if (r.canaries == rollout::canary_step::watched) tell(left, log_level::info, "canaries are watched");
+        touch();
+    }
+    if (!replacing() || !is_complete(now)) return;
+    conclude(goes_forward() ? replacement_end::done : replacement_end::rolled_back);
+    if (r.ending == replacement_end::done) finish(left);  // while all of it is ready
+}
+
+// Of the processes that it has started.
+inline void process_group::find_faults(time_point now, todo& left) {
+    for (const ref<member>& each : members_) {
+        if (!each->fresh || each->leaving || each->generation != wanted_generation()) continue;
+        const group_options& options = options_of(each->generation);
+        bool late = !each->proven && now >= proven_by(*each);
+        if (late && each->process && each->answer_by == time_point()) {
+            // Where this process stood still, nobody was asked meanwhile.
+            each->answer_by = now + options.process.rpc_timeout;
+            left.poll.push_back(each);
+            late = false;
+        }
+        const bool unhealthy = each->info.state == instance_state::unhealthy;
+        if (!late && !unhealthy) continue;
+        if (late && !each->was_ready) note_failed(*each);
+        const bool timed_out = late || now >= each->place->started + options.health_check_timeout;
+        note_fault(*each, each->was_ready ? "did not stay ready"
+                          : timed_out     ? "was not ready in time"
+                                          : "failed before it was ready");
+        mark_leaving({each}, {"rolled back", {}, {}});
+        left.force.push_back(each);
+    }
+    const int current = count_of(wanted_generation());
+    const bool wants_room = current < wanted() && current == count_proven(wanted_generation());
+    const bool full = static_cast<int>(members_.size()) >= rollout_->max_total;
+    const bool some_leave = static_cast<int>(members_.size()) > count_all();
+    // What leaves should have ended long ago.
+    if (wants_room && full && some_leave && !drains(now))
+        rollout_->fail_for_good("others did not end in time");
+}
+
+// It counts where it is of a process that the rollout has started, and still needs.
+inline void process_group::note_fault(const member& of, const char* why) {
+    if (of.fresh && replacing() && of.generation == wanted_generation()) rollout_->fail(of.id, why);
+}
+
+inline bool process_group::all_replaced() const {
+    const int proven = count([](const member& each) { return each.fresh && each.proven; });
+    const bool watched = rollout_->canaries == rollout::canary_step::passed;
+    return goes_forward() && watched && proven == wanted() && proven == count_all();
+}
+
+// Of a group that becomes as it was, what is ready of the new configuration may be all there is: that is kept.
+inline bool process_group::is_complete(time_point now) const {
+    if (drains(now)) return false;
+    if (goes_forward()) return all_replaced();
+    members staying;
+    const group_plan plan = plan_at(now, staying);
+    if (plan.starts > 0 || !plan.ends.empty() || now < rollout_->paused_until) return false;
+    return count([](const member& each) { return each.fresh && !each.proven; }) == 0;
+}
+
+// What is left to do is to wait for those that drain. From here on the group has the configuration that it will keep.
+inline void process_group::conclude(replacement_end result) {
+    rollout& r = *rollout_;
+    r.at = rollout::stage::ending;
+    r.ending = result;
+    for (const ref<member>& each : members_) {
+        each->fresh = false;
+        update_routing(*each);
+    }
+    touch();
+    if (result != replacement_end::done) return;
+    std::string prefix = std::move(options_.id_prefix);
+    options_ = r.to;
+    options_.id_prefix = std::move(prefix);
+    if (options_.max_surge == 0) options_.max_surge = 1;
+    generation_ = r.generation;
+    stopped_ = false;
+    vacancies_.clear();
+}
+
+inline void process_group::finish(todo& left) {
+    rollout& r = *rollout_;
+    const int fresh = count_of(r.generation);
+    message_ = r.end(fresh, count_all() - fresh);
+    metrics_.replaced(r.ending);
+    if (r.report.rolled_back && r.report.mixed)
+        tell(left, log_level::error, "rolling back failed too, processes of both configurations run");
+    tell(left, r.ending == replacement_end::done ? log_level::info : log_level::warn, "rolling replace ended",
+         replacement_end_names[static_cast<std::size_t>(r.ending)]);
+    rollout_ = {};
+    touch();
+}
+
+// New ones that are not ready have nothing in flight, and nobody needs them once it is taken back or cancelled.
+inline void process_group::drop_unready(todo& left) {
     const rollout& r = *rollout_;
-    out.max_others = r.max_others;
-    if (now >= r.paused_until) out.max_starts = r.max_total - static_cast<int>(members_.size());
-    if (out.max_starts > free) out.max_starts = free;
-    if (!goes_forward() || r.canaries == rollout::canary_step::passed) return out;
-    const int more = canaries() - count_of(r.generation);
-    out.may_end = more > 0;  // those that they are to replace still run while they are watched
-    if (more < out.max_starts) out.max_starts = more;
+    const bool cancelled = r.at == rollout::stage::ending && r.ending != replacement_end::done;
+    if (!cancelled && r.at != rollout::stage::rolling_back) return;
+    for (const ref<member>& each : members_) {
+        if (each->leaving || each->generation != r.generation || is_ready(*each)) continue;
+        mark_leaving({each}, {"rolled back", {}, {}});
+        left.force.push_back(each);
+    }
+}
+
+// ---- the rollout, by other threads ----
+
+inline rolling_report process_group::preview_rollout() const {
+    rolling_report out;
+    const time_point deadline = deadline_after(std::chrono::seconds(2));  // for all of them
+    for (const ref<member>& each : staying()) {
+        drain_preview found;
+        found.id = each->id;
+        const result<shutdown_status> status = ask_status(*each, deadline);
+        if (status) found.in_flight = status->metrics;
+        if (!status) found.error = status.error().text;
+        out.would_drain.push_back(std::move(found));
+        ++out.of;
+    }
     return out;
 }
 
-inline group_plan process_group::plan_at(time_point now, members& staying) const {
-    array<plan_member> facts;
-    for (const ref<member>& each : members_) {
-        if (each->leaving) continue;
-        staying.push_back(each);
-        facts.push_back({each->generation == wanted_generation(), is_ready(*each), each->proven});
-    }
-    return plan_group(facts, goal_at(now));
-}
-
-inline shutdown_order process_group::order_of_surplus() const {
-    if (!replacing()) return {"more than desired", {}, {}};
-    if (!goes_forward()) return {"rolled back", {}, {}};
-    const std::string& reason = rollout_->options.reason;
-    return {reason.empty() ? "rolling replacement" : reason, {}, {}};
-}
-
-// Without a replacement each place has a process, or waits for one: neither more nor fewer.
-inline void process_group::fill_places() {
-    int missing = wanted() - static_cast<int>(vacancies_.size()) - count([](const member&) { return true; });
-    for (; missing > 0 && !stopping_; --missing)
-        vacancies_.push_back({make_ref<restart_history>(options_.restart), time_point(), false});
-    for (; missing < 0 && !vacancies_.empty(); ++missing) vacancies_.pop_back();
-}
-
-// An operator ends it. While there are more processes than places, a new one of the rollout has none yet.
-inline void process_group::give_up_place(const member& of) {
-    const int taken = static_cast<int>(vacancies_.size()) + count([](const member&) { return true; });
-    if (of.fresh && taken > options_.desired - stopped_places_) return note_fault(of, "was stopped");
-    if (!stopping_) ++stopped_places_;
-}
-
-inline void process_group::stop_starting() {
+inline result<ref<rollout>> process_group::begin_rollout(const group_options& to,
+                                                         const rolling_options& options) {
     todo left;
+    ref<rollout> out;
     {
         const lock_guard held(mutex_);
-        stopping_ = true;
-        vacancies_.clear();
-        over_.clear();
-        if (replacing())
-            conclude(rollout_->report.rolled_back ? replacement_end::rolled_back
-                                                  : replacement_end::cancelled);
-        if (rollout_) finish(left);
+        if (rollout_) return error{errc::busy, 0, "a replacement is under way in this group"};
+        if (stopping_) return error{errc::busy, 0, "the group is stopping"};
+        if (held_) return error{errc::busy, 0, "the launcher is quiet: SIGCONT or resume() ends that"};
+        out = last_rollout_ = rollout_ = make_ref<rollout>(to, options, options_, ++last_generation_);
+        out->status.of = out->report.of = count_all();
+        tell(left, log_level::info, "rolling replace begins");
         touch();
     }
     write(left.records);
-}
-
-// ---- the groups of a launcher, and how one of them, or a process, is found ----
-
-using process_groups = array<ref<process_group>>;
-
-inline error no_such(const char* what, const std::string& name) {
-    return error{errc::rejected, 0, cat({"no such ", what, ": ", printable(name, 60)})};
-}
-
-// None: there is no such group.
-inline ref<process_group> find_group(const process_groups& groups, const std::string& name) {
-    for (const ref<process_group>& each : groups) {
-        if (each->options().name == name) return each;
-    }
-    return {};
-}
-
-// Where it stands is what the group acts on; what it says while it stands there is newer in the process itself.
-inline void add_newest(const process_group& group, const member& running, process_info& known) {
-    const ref<instance> asked = group.process_of(running);
-    if (!asked) return;
-    process_info now = asked->info();
-    known.readiness = std::move(now.readiness);
-    known.shutdown = std::move(now.shutdown);
-}
-
-inline group_info newest_info(const process_group& group) {
-    const members running = group.running();
-    group_info out = group.info();
-    for (process_info& each : out.processes) {
-        for (const ref<member>& one : running) {
-            if (one->id == each.id) add_newest(group, *one, each);
-        }
-    }
+    context_->wake();
     return out;
 }
 
-struct found_process {
-    ref<process_group> group;  // none: there is no such process
-    ref<member> running;       // none: it has ended
-    process_info info;
-};
-
-inline found_process find_process(const process_groups& groups, const std::string& id) {
-    for (const ref<process_group>& each : groups) {
-        found_process out{each, {}, {}};
-        for (const ref<member>& one : each->running()) {
-            if (one->id == id) out.running = one;
+inline rolling_report process_group::await_rollout(const ref<rollout>& of, const cancel_token& until) {
+    const cancel_registration told =
+        until.on_cancel([&] { static_cast<void>(cancel_rollout("the caller cancelled it", of.get())); });
+    lock_guard held(mutex_);
+    while (of->at != rollout::stage::ended) {
+        if (of->canaries != rollout::canary_step::check_due) {
+            changed_.wait(held);
+            continue;
         }
-        if (!each->find(id, out.info)) continue;
-        if (out.running) add_newest(*each, *out.running, out.info);
-        return out;
+        of->canaries = rollout::canary_step::checking;
+        std::vector<process_info> canaries;
+        for (const ref<member>& each : members_) {
+            if (each->generation == of->generation && !each->leaving) canaries.push_back(each->info);
+        }
+        held.unlock();
+        const result<void> passed = of->ask_canary_check(canaries);
+        held.lock();
+        if (of->canaries != rollout::canary_step::checking) continue;  // one of them failed meanwhile
+        of->canaries = rollout::canary_step::passed;
+        if (!passed && goes_forward()) of->fail_for_good(cat({"the canaries' check: ", passed.error().text}));
+        touch();
+        context_->wake();
     }
+    return of->report;
+}
+
+inline result<void> process_group::cancel_rollout(const std::string& reason, const rollout* which) {
+    {
+        const lock_guard held(mutex_);
+        if (!rollout_ || (which != nullptr && which != rollout_.get()))
+            return error{errc::busy, 0, "no replacement is under way in this group"};
+        if (rollout_->report.rolled_back)
+            return error{errc::busy, 0, "the replacement is being rolled back already"};
+        if (all_replaced() || (!replacing() && rollout_->ending == replacement_end::done))
+            return error{errc::busy, 0, "the replacement is done already; old processes drain"};
+        rollout_->status.cancelling = true;
+        touch();
+    }
+    const std::string name = options().name;
+    context_->log.write(log_level::warn, "rolling replace is cancelled",
+                        {field("group", name), field("reason", reason)});
+    context_->events->tell(name, "rolling replace is cancelled", cat({",\"reason\":", json_quote(reason)}));
+    context_->wake();
     return {};
 }
 

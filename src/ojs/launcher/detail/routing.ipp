@@ -1,7 +1,7 @@
 // routing: tells the program which processes may be given work, in order and from one thread.
 #pragma once
 
-#include "../../base/detail/array.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../group_options.hpp"
 

@@ -1,39 +1,107 @@
+// state_file: what a launcher leaves on disk: the folder of its sockets, and what it runs, so that one that was killed leaves
+// nothing its successor does not know.
 #pragma once
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <cstdlib>
+
 #include "../../base/detail/files.ipp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/proc.ipp"
-#include "../../base/detail/ref.hpp"
 #include "../../base/detail/sync.hpp"
-#include "../../coordinator/detail/socket_folder.ipp"
+#include "../../coordinator/detail/coordinator_body.hpp"
 #include "../../net/json_view.hpp"
-#include "state_file.hpp"
 
 namespace ojs::detail {
 
-inline constexpr std::size_t longest_state_file = 4 * 1024 * 1024;
-// Between two looks at processes that are not our children, so that nothing tells of their end.
-inline constexpr int between_strangers = 10;  // ms
+// ---- where a launcher and its children listen ----
+
+inline constexpr const char* own_folder_name = "/ojs-launcher-";
+
+// With the sockets in it. What is not a launcher's own folder, of ours and 0700, stays.
+inline void remove_own_folder(const std::string& path) {
+    struct stat found {};
+    const bool ours = ::lstat(path.c_str(), &found) == 0 &&
+                      (found.st_mode | S_ISGID) == (S_IFDIR | S_ISGID | 0700) &&
+                      found.st_uid == ::geteuid() && path.find(own_folder_name) != std::string::npos;
+    DIR* const listing = ours ? ::opendir(path.c_str()) : nullptr;
+    if (listing == nullptr) return;
+    while (const dirent* const entry = ::readdir(listing)) ::unlinkat(::dirfd(listing), entry->d_name, 0);
+    ::closedir(listing);
+    ::rmdir(path.c_str());
+}
+
+class socket_folder {
+  public:
+    socket_folder() = default;
+    socket_folder(const socket_folder&) = delete;
+    socket_folder& operator=(const socket_folder&) = delete;
+    ~socket_folder() { remove(); }
+
+    // The given one, made if need be, and no other user's; without one, a new folder below $XDG_RUNTIME_DIR or /tmp. 0700.
+    result<void> open(const std::string& given) {
+        path_ = given;
+        if (given.empty()) return make_own();
+        if (::mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) return failure(errno);
+        const result<void> safe = check_folder(path_, false);
+        if (safe) return {};
+        return error{safe.error().code, safe.error().sys_errno, "socket_folder: " + safe.error().text};
+    }
+    const std::string& path() const noexcept { return path_; }
+    bool is_own() const noexcept { return own_; }  // made here, and removed at the end
+    // Whether a socket of this name has a path that bind(2) takes.
+    bool takes(std::size_t name_length) const noexcept {
+        return path_.size() + 1 + name_length < sizeof(sockaddr_un::sun_path);
+    }
+    // Of our own folder, with what killed processes have left in it.
+    void remove() {
+        if (exchange(own_, false)) remove_own_folder(path_);
+    }
+
+  private:
+    result<void> make_own() {
+        const char* const runtime = ::getenv("XDG_RUNTIME_DIR");
+        path_ = cat({runtime != nullptr && *runtime == '/' ? runtime : "/tmp", own_folder_name, "XXXXXX"});
+        own_ = ::mkdtemp(path_.data()) != nullptr;
+        if (own_) return {};
+        return failure(errno);
+    }
+    result<void> failure(int sys_errno) const {
+        return error{errc::system, sys_errno, cat({"socket_folder ", path_, ": ", errno_text(sys_errno)})};
+    }
+
+    std::string path_;
+    bool own_ = false;
+};
+
+// ---- what it runs ----
+
+struct state_entry {
+    std::string id;
+    std::string group;
+    std::string address;            // of its coordinator
+    pid_t pid = 0;                  // of its process group as well
+    pid_t session = 0;              // that of the launcher
+    std::uint64_t start_ticks = 0;  // since the boot: tells it from another process that has its number later
+};
+
+inline constexpr std::size_t max_state_file = 4 * 1024 * 1024;
+// Nothing reports the end of processes that are not our children, so they are polled.
+inline constexpr int poll_strangers = 10;  // ms
 // A child that a killed launcher was about to start holds its lock until it sees that.
-inline constexpr std::chrono::milliseconds lock_patience{500};
+inline constexpr std::chrono::milliseconds lock_timeout{500};
 
-inline error state_error(const std::string& path, const char* what, int failed) {
-    return {errc::system, failed,
-            cat({"state file ", printable(path, 300), ": cannot ", what, ": ", errno_text(failed)})};
-}
-
-inline error bad_state(const std::string& path, const char* why) {
-    return {errc::invalid_argument, 0, cat({"state file ", printable(path, 300), ": ", why})};
-}
-
-OJS_SHUTDOWN_INLINE std::uint64_t start_ticks_of(pid_t pid) {
+// Of a process that runs; 0: there is none, or /proc does not tell.
+inline std::uint64_t start_ticks_of(pid_t pid) {
     const process_stat about = read_stat("", cat({static_cast<long>(pid)}));
     return about.state == 'Z' || about.state == 'X' ? 0 : about.start_ticks;
 }
@@ -57,37 +125,6 @@ inline std::string pid_namespace() {
     return cat({proc_link("", "self/ns/pid"), "@", read_stat("", "1").start_ticks});
 }
 
-inline bool take_lock(int fd) noexcept {
-    const time_point deadline = deadline_after(lock_patience);
-    while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        if (errno != EINTR && (errno != EWOULDBLOCK || steady_clock::now() >= deadline)) return false;
-        ::poll(nullptr, 0, between_strangers);
-    }
-    return true;
-}
-
-// The lock is a file of its own: the state is replaced, and a lock on what was replaced holds nobody off.
-OJS_SHUTDOWN_INLINE result<state_file> state_file::open(std::string path) {
-    state_file out;
-    out.path_ = std::move(path);
-    const std::string lock_path = out.path_ + ".lock";
-    out.lock_ =
-        unique_fd(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
-    if (!out.lock_) return state_error(out.path_, "open its lock", errno);
-    struct stat about {};
-    if (::fstat(out.lock_.get(), &about) != 0) return state_error(out.path_, "look at its lock", errno);
-    if (!S_ISREG(about.st_mode) || about.st_uid != ::geteuid())
-        return bad_state(out.path_, "its lock is another user's, or no file");
-    if (!take_lock(out.lock_.get())) {
-        if (errno != EWOULDBLOCK) return state_error(out.path_, "lock it", errno);
-        return error{errc::busy, 0,
-                     cat({"state file ", printable(out.path_, 300), ": another launcher has it"})};
-    }
-    const result<void> known = out.read();
-    if (!known) return known.error();
-    return result<state_file>(std::move(out));
-}
-
 inline bool read_entry(std::string_view json, state_entry& out) {
     std::uint64_t pid = 0;
     std::uint64_t session = 0;
@@ -100,70 +137,6 @@ inline bool read_entry(std::string_view json, state_entry& out) {
     out.pid = static_cast<pid_t>(pid);
     out.session = static_cast<pid_t>(session);
     return whole && pid > 1;  // a signal to group 0 is one to ours, and to 1 one to all
-}
-
-OJS_SHUTDOWN_INLINE result<void> state_file::read() {
-    const small_file file = read_small_file(path_, longest_state_file);
-    if (file.status == file_status::missing) return {};
-    if (file.status == file_status::unreadable) return state_error(path_, "read it", file.sys_errno);
-    if (file.status != file_status::read || file.is_cut) return bad_state(path_, "it is no state file");
-    if (file.owner != ::geteuid()) return bad_state(path_, "it is another user's");
-    if (!is_json_object(file.text)) return bad_state(path_, "it is no JSON object");
-    std::string_view folders = raw_member(file.text, "socket_folders");
-    std::string_view each;
-    while (next_raw_element(folders, each)) {
-        folders_.emplace_back();
-        static_cast<void>(raw_string(each, folders_.back()));
-    }
-    std::string boot;
-    if (!raw_string(raw_member(file.text, "boot_id"), boot)) return bad_state(path_, "it names no boot");
-    std::string numbers;
-    if (!raw_string(raw_member(file.text, "pid_namespace"), numbers))
-        return bad_state(path_, "it names no PID namespace");
-    if (boot != boot_id() || numbers != pid_namespace()) return {};
-    const std::string_view all = raw_member(file.text, "processes");
-    std::string_view rest = all;
-    while (next_raw_element(rest, each)) {
-        state_entry entry;
-        if (!read_entry(each, entry)) return bad_state(path_, "an entry is not whole");
-        if (is_still_there(entry)) left_behind_.push_back(std::move(entry));
-    }
-    return raw_walk_ended(rest, '[', ']') ? result<void>() : bad_state(path_, "it has no list of processes");
-}
-
-OJS_SHUTDOWN_INLINE result<void> state_file::write(const std::vector<state_entry>& now) {
-    std::string text = cat({"{\"boot_id\":", json_quote(boot_id()),
-                            ",\"pid_namespace\":", json_quote(pid_namespace()), ",\"processes\":["});
-    const char* before = "\n";
-    const std::vector<state_entry>* const lists[] = {&left_behind_, &now};
-    for (const std::vector<state_entry>* list : lists) {
-        for (const state_entry& each : *list) {
-            append(text, {before, "{\"id\":", json_quote(each.id), ",\"group\":", json_quote(each.group),
-                          ",\"address\":", json_quote(each.address), ",\"pid\":", static_cast<long>(each.pid),
-                          ",\"session\":", static_cast<long>(each.session),
-                          ",\"start_ticks\":", each.start_ticks, "}"});
-            before = ",\n";
-        }
-    }
-    text += "],\"socket_folders\":[";
-    before = "";
-    for (const std::string& each : folders_) {
-        append(text, {before, json_quote(each)});
-        before = ",";
-    }
-    text += "]}\n";
-    const std::string fresh = path_ + ".new";
-    if (::unlink(fresh.c_str()) != 0 && errno != ENOENT) return state_error(path_, "replace it", errno);
-    const int failed = write_new_file(AT_FDCWD, fresh, text);
-    if (failed != 0) return state_error(path_, "write it", failed);
-    return ::rename(fresh.c_str(), path_.c_str()) == 0 ? result<void>()
-                                                       : state_error(path_, "replace it", errno);
-}
-
-OJS_SHUTDOWN_INLINE void state_file::remove_folders() {
-    if (!left_behind_.empty()) return;
-    for (const std::string& each : folders_) remove_own_folder(each);
-    folders_.clear();
 }
 
 // It may have moved to another group of its session.
@@ -188,72 +161,79 @@ void await_ended(std::vector<state_entry>& entries, std::chrono::milliseconds li
     for (;;) {
         forget_ended(entries);
         if (entries.empty() || steady_clock::now() >= deadline || hastened()) return;
-        ::poll(nullptr, 0, between_strangers);
+        ::poll(nullptr, 0, poll_strangers);
     }
 }
 
-inline void tell_left_behind(const logger& log, log_level level, const char* text, const state_entry& which) {
+inline void log_entry(const logger& log, log_level level, const char* text, const state_entry& which) {
     log.write(level, text,
               {field("process_id", which.id), field("group", which.group),
                field("pid", static_cast<long>(which.pid))});
 }
 
-OJS_SHUTDOWN_INLINE std::size_t state_file::end_left_behind(std::chrono::milliseconds grace,
-                                                            std::chrono::milliseconds patience,
-                                                            const logger& log, const lifecycle& life) {
-    const std::size_t out = left_behind_.size();
-    for (const state_entry& each : left_behind_) {
-        tell_left_behind(log, log_level::warn, "process left behind by an earlier launcher, sending SIGTERM",
-                         each);
-        signal_left_behind(each, SIGTERM);
-        signal_left_behind(each, SIGCONT);
-    }
-    await_ended(left_behind_, grace, [&] { return life.phase() >= phase::stopping; });
-    for (const state_entry& each : left_behind_) {
-        tell_left_behind(log, log_level::warn, "SIGTERM timeout, sending SIGKILL", each);
-        signal_left_behind(each, SIGKILL);
-    }
-    await_ended(left_behind_, patience, [&] { return life.state().exit_now; });
-    for (const state_entry& each : left_behind_)
-        tell_left_behind(log, log_level::error, "SIGKILL did not end the process", each);
-    return out;
-}
-
-// Thread-safe. Processes come and go in many threads, and each change is on disk before it goes on.
-class state_ledger : public ref_counted {
+// Thread-safe, once it has begun. Processes come and go in many threads, and each change is on disk before it goes on. Nothing is
+// adopted: a process that is not our child cannot be waited for.
+class state_file : public ref_counted {
   public:
-    explicit state_ledger(logger log) : log_(std::move(log)) {}
+    state_file(std::string path, logger log) : path_(std::move(path)), log_(std::move(log)) {}
 
-    // As state_file::open(), and what an earlier launcher left is ended, or only told where `ends` is false.
-    result<void> open(const std::string& path, bool ends, std::chrono::milliseconds grace,
-                      std::chrono::milliseconds patience, const lifecycle& life) {
-        result<state_file> opened = state_file::open(path);
-        if (!opened) return opened.error();
-        const lock_guard held(mutex_);
-        file_ = std::move(*opened);
-        if (ends) file_.end_left_behind(grace, patience, log_, life);
-        for (const state_entry& each : file_.left_behind())
-            tell_left_behind(log_, log_level::warn, "process left behind by an earlier launcher still runs",
-                             each);
-        file_.remove_folders();
-        const result<void> written = file_.write(entries_);
-        is_open_ = static_cast<bool>(written);
-        return written;
+    // Takes a lock that lasts until close(): a second launcher is errc::busy. What is there and cannot be read, or belongs to
+    // another user, is errc::invalid_argument: it may name processes, so it is not written over.
+    static result<ref<state_file>> open(const std::string& path, logger log = logger()) {
+        const ref<state_file> out = make_ref<state_file>(path, std::move(log));
+        result<void> opened = out->take_lock();
+        if (opened) opened = out->read();
+        return opened ? result<ref<state_file>>(out) : opened.error();
     }
-    // For a successor, where we are killed.
+    // Of a predecessor on this boot of the machine, and still the same processes; also where only the rest of a group is left,
+    // and its leader is not.
+    const std::vector<state_entry>& left_behind() const noexcept { return left_behind_; }
+    // SIGTERM to the groups of those left behind, SIGKILL after `grace`, or when `life` is stopping. How many there were. What
+    // even that does not end within `kill_time`, or before a third stop signal, stays in left_behind().
+    std::size_t end_left_behind(std::chrono::milliseconds grace, std::chrono::milliseconds kill_time,
+                                const lifecycle& life) {
+        const std::size_t out = left_behind_.size();
+        for (const state_entry& each : left_behind_) {
+            log_entry(log_, log_level::warn, "process left behind by an earlier launcher, sending SIGTERM",
+                      each);
+            signal_left_behind(each, SIGTERM);
+            signal_left_behind(each, SIGCONT);
+        }
+        await_ended(left_behind_, grace, [&] { return life.phase() >= phase::stopping; });
+        for (const state_entry& each : left_behind_) {
+            log_entry(log_, log_level::warn, "SIGTERM timeout, sending SIGKILL", each);
+            signal_left_behind(each, SIGKILL);
+        }
+        await_ended(left_behind_, kill_time, [&] { return life.state().exit_now; });
+        for (const state_entry& each : left_behind_)
+            log_entry(log_, log_level::error, "SIGKILL did not end the process", each);
+        return out;
+    }
+    // Names those that are left, removes the folders of predecessors, unless somebody may listen there, and writes the file.
+    result<void> begin() {
+        for (const state_entry& each : left_behind_)
+            log_entry(log_, log_level::warn, "process left behind by an earlier launcher still runs", each);
+        if (left_behind_.empty()) {
+            for (const std::string& each : folders_) remove_own_folder(each);
+            folders_.clear();
+        }
+        return write({});
+    }
+
+    // Where sockets are, to be removed by a successor.
     result<void> add_folder(const std::string& path) {
         const lock_guard held(mutex_);
-        file_.add_folder(path);
-        return file_.write(entries_);
+        folders_.push_back(path);
+        return write_file();
     }
     // Before it becomes its program: whenever we are killed, it stands there or ends by itself.
     result<void> add(state_entry of) {
         const lock_guard held(mutex_);
-        if (!is_open_) return error{errc::cancelled, 0, "the launcher has ended"};
+        if (!lock_) return error{errc::cancelled, 0, "the launcher has ended"};
         of.session = ::getsid(0);
         of.start_ticks = start_ticks_of(of.pid);
         entries_.push_back(std::move(of));
-        result<void> written = file_.write(entries_);
+        result<void> written = write_file();
         if (!written) entries_.pop_back();
         return written;
     }
@@ -262,24 +242,111 @@ class state_ledger : public ref_counted {
         for (std::size_t i = entries_.size(); i-- > 0;) {
             if (entries_[i].id == id) entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(i));
         }
-        if (!is_open_) return;
-        const result<void> written = file_.write(entries_);
+        if (!lock_) return;
+        const result<void> written = write_file();
         if (!written)
             log_.write(log_level::warn, "state file not written", {field("error", written.error().text)});
+    }
+    // What it runs is `now`.
+    result<void> write(std::vector<state_entry> now) {
+        const lock_guard held(mutex_);
+        entries_ = std::move(now);
+        return write_file();
     }
     // Lets go of the file, with whoever still runs in it.
     void close() {
         const lock_guard held(mutex_);
-        is_open_ = false;
-        file_ = state_file();
+        lock_ = unique_fd();
     }
 
   private:
+    error failure(const char* verb, int failed) const {
+        return {errc::system, failed,
+                cat({"state file ", printable(path_, 300), ": cannot ", verb, ": ", errno_text(failed)})};
+    }
+    error refusal(const char* why, errc code = errc::invalid_argument) const {
+        return {code, 0, cat({"state file ", printable(path_, 300), ": ", why})};
+    }
+    // The lock is a file of its own: the state is replaced, and a lock on what was replaced holds nobody off.
+    result<void> take_lock() {
+        constexpr int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+        lock_ = unique_fd(::open((path_ + ".lock").c_str(), flags, 0600));
+        if (!lock_) return failure("open its lock", errno);
+        struct stat about {};
+        if (::fstat(lock_.get(), &about) != 0) return failure("look at its lock", errno);
+        if (!S_ISREG(about.st_mode) || about.st_uid != ::geteuid())
+            return refusal("its lock is another user's, or no file");
+        const time_point deadline = deadline_after(lock_timeout);
+        while (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+            if (errno != EINTR && errno != EWOULDBLOCK) return failure("lock it", errno);
+            if (steady_clock::now() >= deadline) return refusal("another launcher has it", errc::busy);
+            ::poll(nullptr, 0, poll_strangers);
+        }
+        return {};
+    }
+    result<void> read() {
+        const small_file file = read_small_file(path_, max_state_file);
+        if (file.status == file_status::missing) return {};
+        if (file.status == file_status::unreadable) return failure("read it", file.sys_errno);
+        if (file.status != file_status::read || file.is_cut) return refusal("it is no state file");
+        if (file.owner != ::geteuid()) return refusal("it is another user's");
+        if (!is_json_object(file.text)) return refusal("it is no JSON object");
+        std::string_view folders = raw_member(file.text, "socket_folders");
+        std::string_view each;
+        while (next_raw_element(folders, each)) {
+            folders_.emplace_back();
+            static_cast<void>(raw_string(each, folders_.back()));
+        }
+        std::string boot;
+        std::string numbers;
+        if (!raw_string(raw_member(file.text, "boot_id"), boot)) return refusal("it names no boot");
+        if (!raw_string(raw_member(file.text, "pid_namespace"), numbers))
+            return refusal("it names no PID namespace");
+        if (boot != boot_id() || numbers != pid_namespace()) return {};
+        std::string_view rest = raw_member(file.text, "processes");
+        while (next_raw_element(rest, each)) {
+            state_entry entry;
+            if (!read_entry(each, entry)) return refusal("an entry is not whole");
+            if (is_still_there(entry)) left_behind_.push_back(std::move(entry));
+        }
+        return raw_walk_ended(rest, '[', ']') ? result<void>() : refusal("it has no list of processes");
+    }
+    // All of it, and what is left behind, so that a reader finds the old or the new, whenever we or the machine end.
+    result<void> write_file() {
+        std::string text = cat({"{\"boot_id\":", json_quote(boot_id()),
+                                ",\"pid_namespace\":", json_quote(pid_namespace()), ",\"processes\":["});
+        const char* before = "\n";
+        for (const std::vector<state_entry>* list : {&left_behind_, &entries_}) {
+            for (const state_entry& each : *list) {
+                append(text, {before, "{\"id\":", json_quote(each.id), ",\"group\":", json_quote(each.group),
+                              ",\"address\":", json_quote(each.address), ",\"pid\":",
+                              static_cast<long>(each.pid), ",\"session\":", static_cast<long>(each.session),
+                              ",\"start_ticks\":", each.start_ticks, "}"});
+                before = ",\n";
+            }
+        }
+        text += "],\"socket_folders\":[";
+        before = "";
+        for (const std::string& each : folders_) {
+            append(text, {before, json_quote(each)});
+            before = ",";
+        }
+        text += "]}\n";
+        const std::string fresh = path_ + ".new";
+        if (::unlink(fresh.c_str()) != 0 && errno != ENOENT) return failure("replace it", errno);
+        const int failed = write_new_file(AT_FDCWD, fresh, text);
+        if (failed != 0) return failure("write it", failed);
+        if (::rename(fresh.c_str(), path_.c_str()) != 0) return failure("replace it", errno);
+        return {};
+    }
+
+    const std::string path_;
     const logger log_;
     mutex mutex_;
-    state_file file_;
+    unique_fd lock_;  // none: closed
+    std::vector<state_entry> left_behind_;
     std::vector<state_entry> entries_;
-    bool is_open_ = false;
+    std::vector<std::string> folders_;
 };
 
 }  // namespace ojs::detail

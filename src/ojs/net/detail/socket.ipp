@@ -16,9 +16,7 @@
 #include <string>
 #include <string_view>
 
-#include "../../base/detail/array.hpp"
-#include "../../base/detail/fd.hpp"
-#include "../../base/detail/ref.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../base/duration.hpp"

@@ -4,14 +4,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../../base/detail/array.hpp"
 #include "../../base/detail/clock.ipp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/proc.ipp"
 #include "../../host/container.hpp"
 #include "../../server/detail/http_routes.ipp"
-#include "../../server/detail/listen_address.ipp"
+#include "../../server/detail/listener.ipp"
 #include "../../server/http_server.hpp"
-#include "../../worker/startup_findings.ipp"
+#include "../../worker/detail/startup_findings.ipp"
 #include "../../worker/worker.hpp"
 #include "metrics.ipp"
 
@@ -128,6 +128,33 @@ inline std::string metrics_text(const running_worker& worker, const worker_metri
 
 // ---- the routes ----
 
+// Where health_address says; an empty name: nowhere. An error: it or health_control cannot be used.
+inline result<endpoint> health_endpoint(const worker_options& options) {
+    if (!is_visible_ascii(options.health_token))
+        return invalid("health_token (OJS_HEALTH_TOKEN) may hold visible ASCII characters only");
+    if (options.health_address.empty()) {
+        if (!options.health_control) return endpoint();
+        return invalid(
+            "health_control (OJS_HEALTH_CONTROL) is on, but there is no health_address (OJS_HEALTH_ADDR)");
+    }
+    const result<endpoint> where = parse_listen_address(options.health_address);
+    if (!where) return invalid(cat({"health_address (OJS_HEALTH_ADDR): ", where.error().text}));
+    if (options.health_control && options.health_token.empty() && !is_local(*where))
+        return invalid(
+            cat({"health_control (OJS_HEALTH_CONTROL) without health_token (OJS_HEALTH_TOKEN) needs a "
+                 "health_address (OJS_HEALTH_ADDR) on loopback or unix:, not '",
+                 where->name, "'"}));
+    return where;
+}
+inline result<void> check_health(const worker_options& options) {
+    const result<endpoint> where = health_endpoint(options);
+    return where ? result<void>() : where.error();
+}
+
+inline bool is_loopback(const result<endpoint>& where) noexcept {
+    return where && !where->host.empty() && is_local(*where);
+}
+
 // Answers requests, from several threads at once.
 class health_answers : public ref_counted {
   public:
@@ -135,8 +162,7 @@ class health_answers : public ref_counted {
         : worker_(std::move(worker)), counted_(std::move(counted)) {
         if (process_start_ == 0) process_start_ = wall_started_;
         const worker_options& options = worker_->options();
-        const result<endpoint> where = parse_listen_address(options.health_address);
-        guard_.on_loopback = where && where->unix_path.empty() && is_local(*where);
+        guard_.on_loopback = is_loopback(health_endpoint(options));
         guard_.open = options.health_control;
         guard_.token = options.health_token;
     }
@@ -266,32 +292,11 @@ class health_answers : public ref_counted {
     atomic<int> drains_{0};
 };
 
-inline result<void> check_health(const worker_options& options) {
-    if (!is_visible_ascii(options.health_token)) {
-        return invalid("health_token (OJS_HEALTH_TOKEN) may hold visible ASCII characters only");
-    }
-    if (options.health_address.empty()) {
-        if (!options.health_control) return {};
-        return invalid(
-            "health_control (OJS_HEALTH_CONTROL) is on, but there is no health_address (OJS_HEALTH_ADDR)");
-    }
-    const result<endpoint> where = parse_listen_address(options.health_address);
-    if (!where) return invalid(cat({"health_address (OJS_HEALTH_ADDR): ", where.error().text}));
-    if (options.health_control && options.health_token.empty() && !is_local(*where)) {
-        return invalid(
-            cat({"health_control (OJS_HEALTH_CONTROL) without health_token (OJS_HEALTH_TOKEN) needs a "
-                 "health_address (OJS_HEALTH_ADDR) on loopback or unix:, not '",
-                 where->name, "'"}));
-    }
-    return {};
-}
-
 // A probe of the kubelet comes from outside of the pod's network.
 inline void check_kubernetes_health(const worker_options& options, const container_info& info,
                                     std::vector<finding>& out) {
-    if (info.runtime != "kubernetes" || options.health_address.empty()) return;
-    const result<endpoint> where = parse_listen_address(options.health_address);
-    if (!where || !is_local(*where) || !where->unix_path.empty()) return;
+    const result<endpoint> where = health_endpoint(options);
+    if (info.runtime != "kubernetes" || !is_loopback(where)) return;
     out.push_back({severity::warning, "health-kubernetes",
                    cat({"the pod's probes do not reach ", where->name, ", which is loopback"}),
                    probe_advice});

@@ -5,17 +5,46 @@
 #include <string>
 #include <vector>
 
-#include "../../base/detail/array.hpp"
-#include "../../base/detail/atomic.hpp"
-#include "../../base/detail/ref.hpp"
+#include "../../base/detail/light.hpp"
+#include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../base/duration.hpp"
 #include "../../core/lifecycle.hpp"
 #include "../../server/detail/prometheus.ipp"
 #include "../../worker/worker_part.hpp"
-#include "watch.ipp"
 
 namespace ojs::detail {
+
+// Lets a thread wait for a change in a worker; while nobody waits, announcing one costs one atomic.
+class watch {
+  public:
+    // Something may have come about. Both sides begin with a read-modify-write of the same atomic, so that either the
+    // waiter sees what happened before this, or this sees the waiter.
+    void announce() noexcept {
+        if (waiting_.fetch_add(0, memory_order::acq_rel) == 0) return;
+        const lock_guard held(mutex_);
+        changed_.notify_all();
+    }
+
+    // Waits until `holds()`, which is asked under a lock after every announce(); false at the deadline.
+    template <class Condition>
+    bool await(time_point deadline, Condition holds) {
+        waiting_.fetch_add(1, memory_order::acq_rel);
+        bool held_true = false;
+        {
+            lock_guard held(mutex_);
+            bool in_time = true;
+            while (!(held_true = holds()) && in_time) in_time = changed_.wait_until(held, deadline);
+        }
+        waiting_.fetch_sub(1, memory_order::acq_rel);
+        return held_true;
+    }
+
+  private:
+    atomic<unsigned> waiting_{0};
+    mutex mutex_;
+    condition changed_;
+};
 
 // As the OJS observability specification recommends for ojs.job.duration.
 inline constexpr histogram_bound job_bound_list[] = {

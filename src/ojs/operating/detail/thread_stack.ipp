@@ -1,17 +1,20 @@
+// thread_stack: where another thread of this process is, for a log about a job that does not return.
 #pragma once
 
+#include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
+#include <string>
 
-#include "../../base/detail/atomic.hpp"
-#include "../../base/detail/exchange.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../core/detail/wake.hpp"
 #include "../../core/signals.ipp"
-#include "thread_stack.hpp"
+#include "../operating.hpp"
 
 #if OJS_SHUTDOWN_USE_UNWIND
 #include <link.h>
@@ -165,7 +168,12 @@ inline bool ask_for_stack(pthread_t thread, time_point deadline) {
     return false;
 }
 
-OJS_SHUTDOWN_INLINE std::string capture_stack(pthread_t thread, time_point deadline) {
+// The return addresses on the stack of `thread`, which must live until this returns: "program+0x1234
+// libc.so.6+0x5678 ...", innermost first and the frames of the signal handler before all; addr2line -e PROGRAM 0x1234
+// names them. Sends
+// the thread a SIGTTIN, which ends a sleep() or poll() early. Empty where the thread does not answer by the deadline,
+// where the signals have no installer, where there is no unwinder, or while another request is under way. Thread-safe.
+inline std::string capture_stack(pthread_t thread, time_point deadline) {
     if (!comes_to_us()) return {};
     process.asks_threads.store(
         &stack_requests);  // before the request: a fork meanwhile makes the child forget it
@@ -183,7 +191,7 @@ OJS_SHUTDOWN_INLINE std::string capture_stack(pthread_t thread, time_point deadl
 
 #else
 
-OJS_SHUTDOWN_INLINE std::string capture_stack(pthread_t /*thread*/, time_point /*deadline*/) {
+inline std::string capture_stack(pthread_t /*thread*/, time_point /*deadline*/) {
     return {};
 }
 

@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #endif
 
-#include "../../base/detail/array.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../core/detail/wake.hpp"
@@ -26,6 +26,18 @@ extern "C" char** environ;
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
+
+// What `call` returns once no signal interrupts it. Async-signal-safe.
+template <class Call>
+auto retried(Call call) noexcept {
+    for (;;) {
+        const auto out = call();
+        if (out >= 0 || errno != EINTR) return out;
+    }
+}
+inline pid_t take_status(pid_t child, int* status = nullptr, int flags = 0) noexcept {
+    return retried([&] { return ::waitpid(child, status, flags); });
+}
 
 inline constexpr int first_free_descriptor = 3;  // after the standard streams
 inline constexpr long max_descriptors = 65536;   // looked at where they have to be closed one by one
@@ -150,14 +162,10 @@ class child_launch {
         if (!await_readable(reader.get(), deadline, interrupt_fd))
             return give_up(child, reader.get(), steady_clock::now() < deadline);
         failure why{};
-        ssize_t got = -1;
-        do {
-            got = ::read(reader.get(), &why, sizeof why);
-        } while (got < 0 && errno == EINTR);
+        const ssize_t got = retried([&] { return ::read(reader.get(), &why, sizeof why); });
         if (got != static_cast<ssize_t>(sizeof why)) return child;  // exec() closed the pipe
-        while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
-        }
-        return cannot_start(steps()[why.step].name, why.sys_errno);
+        take_status(child);
+        return cannot_start(why.step, static_cast<int>(why.sys_errno));
     }
 
     unique_fd our_ends[3];  // of pipes
@@ -176,18 +184,15 @@ class child_launch {
             if (each.find('=') == 0 || each.find('=') == std::string::npos)
                 return wrong_child(cat({"environment: '", printable(each, 40), "' is not NAME=value"}));
         }
-        if (options.input.what() == kind::lines || options.input.what() == kind::output ||
-            options.output.what() == kind::output) {
+        if (options.input.what == kind::lines || options.input.what == kind::output ||
+            options.output.what == kind::output) {
             return wrong_child("a stream cannot lead there");
         }
-        for (const child_stream* each : {&options.output, &options.errors}) {
-            if (each->what() == kind::lines && !each->each())
-                return wrong_child("lines() without a function");
-        }
-        for (const int each : options.keep_descriptors) {
+        for (const child_stream* each : {&options.output, &options.errors})
+            if (each->what == kind::lines && !each->each) return wrong_child("lines() without a function");
+        for (const int each : options.keep_descriptors)
             if (::fcntl(each, F_GETFD) < 0)
                 return wrong_child(cat({"keep_descriptors: ", each, " is not open"}));
-        }
         if (options.death_signal < 0 || options.death_signal >= NSIG) {
             return wrong_child(cat({"death_signal: there is no signal ", options.death_signal}));
         }
@@ -199,20 +204,16 @@ class child_launch {
     }
 
     void choose_environment(const child_options& options) {
-        array<const char*> wanted;
-        for (char** each = environ; options.inherit_environment && each != nullptr && *each != nullptr;
-             ++each) {
-            if (options.inherit_own_variables || !is_own_variable(*each)) wanted.push_back(*each);
-        }
-        for (const std::string& each : options.environment) wanted.push_back(each.c_str());
-        for (std::size_t i = 0; i < wanted.size(); ++i) {
-            bool set_later = false;
-            // Only the given ones come later than another of their name; those of the process are unique.
-            const std::size_t given = wanted.size() - options.environment.size();
-            for (std::size_t j = i < given ? given : i + 1; j < wanted.size() && !set_later; ++j)
-                set_later = same_variable(wanted[i], wanted[j]);
-            if (!set_later) environment_.push_back(const_cast<char*>(wanted[i]));
-        }
+        const std::vector<std::string>& given = options.environment;
+        // Of several of one name, the last: those of the process are unique.
+        const auto add = [&](const char* variable, std::size_t later) {
+            while (later < given.size() && !same_variable(variable, given[later].c_str())) ++later;
+            if (later == given.size()) environment_.push_back(const_cast<char*>(variable));
+        };
+        for (char** each = options.inherit_environment ? environ : nullptr;
+             each != nullptr && *each != nullptr; ++each)
+            if (options.inherit_own_variables || !is_own_variable(*each)) add(*each, 0);
+        for (std::size_t i = 0; i < given.size(); ++i) add(given[i].c_str(), i + 1);
         environment_.push_back(nullptr);
     }
 
@@ -227,22 +228,17 @@ class child_launch {
     // An empty part of PATH would mean the working directory: that is left out.
     void choose_candidates(const child_options& options) {
         const std::string& name = options.command[0];
-        if (name.find('/') != std::string::npos) {
-            candidates_.push_back(std::string(name));
-            return;
-        }
+        if (name.find('/') != std::string::npos) return candidates_.push_back(name);
         const char* path = variable("PATH");
-        std::string_view rest = path != nullptr ? path : usual_path;
-        while (!rest.empty()) {
-            const std::string_view part = rest.substr(0, rest.find(':'));
+        for (std::string_view rest = path != nullptr ? path : usual_path; !rest.empty();) {
+            const std::string_view part = next_part(rest, ":");
             if (!part.empty()) candidates_.push_back(cat({part, "/", name}));
-            rest.remove_prefix(part.size() < rest.size() ? part.size() + 1 : part.size());
         }
     }
 
     result<void> open_stream(int number, const child_stream& stream) {
         using kind = child_stream::kind;
-        switch (stream.what()) {
+        switch (stream.what) {
             case kind::inherit: return {};
             case kind::output: streams_[number] = as_output; return {};
             case kind::pipe:
@@ -250,7 +246,7 @@ class child_launch {
             case kind::null: return open_file(number, "/dev/null");
             case kind::file: break;
         }
-        return open_file(number, stream.path());
+        return open_file(number, stream.path);
     }
 
     result<void> open_pipe(int number) {
@@ -267,12 +263,11 @@ class child_launch {
     result<void> open_file(int number, const std::string& path) {
         const int access = number == STDIN_FILENO ? O_RDONLY : O_WRONLY | O_CREAT | O_APPEND;
         // O_NONBLOCK for the open alone: a FIFO must not hold us up.
-        unique_fd file(::open(path.c_str(), access | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666));
-        if (!file) return cannot_start(cat({"'", printable(path), "'"}), errno);
-        ::fcntl(file.get(), F_SETFL, ::fcntl(file.get(), F_GETFL) & ~O_NONBLOCK);
-        child_ends_[number] = lifted(std::move(file));
-        if (!child_ends_[number]) return cannot_start(cat({"'", printable(path), "'"}), errno);
-        streams_[number] = child_ends_[number].get();
+        const int flags = access | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+        child_ends_[number] = lifted(unique_fd(::open(path.c_str(), flags, 0666)));
+        const int file = streams_[number] = child_ends_[number].get();
+        if (file < 0) return cannot_start(cat({"'", printable(path), "'"}), errno);
+        ::fcntl(file, F_SETFL, ::fcntl(file, F_GETFL) & ~O_NONBLOCK);
         return {};
     }
 
@@ -291,14 +286,10 @@ class child_launch {
         } catch (...) {
             pass_on_thread_end();
         }
-        ssize_t sent = 0;
-        while (known && (sent = ::write(gate_opener_.get(), "", 1)) < 0 && errno == EINTR) {
-        }
-        if (known && sent == 1) return {};
+        if (known && retried([&] { return ::write(gate_opener_.get(), "", 1); }) == 1) return {};
         if (known) known = cannot_start("a pipe", errno);
         ::kill(child, SIGKILL);
-        while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
-        }
+        take_status(child);
         return known;
     }
 
@@ -306,8 +297,7 @@ class child_launch {
     error give_up(pid_t child, int report, bool in_time) const {
         ::kill(child, SIGKILL);
         const bool ended = await_readable(report, deadline_after(std::chrono::milliseconds(1000)));
-        while (::waitpid(child, nullptr, ended ? 0 : WNOHANG) < 0 && errno == EINTR) {
-        }
+        take_status(child, nullptr, ended ? 0 : WNOHANG);
         return {in_time ? errc::cancelled : errc::timed_out, 0,
                 cat({"cannot start '", printable(options_->command[0]),
                      "': ", in_time ? "cancelled before exec()" : "no exec() within ",
@@ -317,17 +307,16 @@ class child_launch {
 
     // ---- the child side: async-signal-safe calls alone; each step returns 0 or an errno ----
 
-    struct step {
-        const char* name;
-        int (child_launch::*take)() const noexcept;
-    };
     struct failure {
-        int step;
-        int sys_errno;
+        const char* step;  // the child's memory is a copy of ours, with the same pointers
+        long sys_errno;    // as long as a pointer: no padding
     };
-    static constexpr int step_count = 10;
-    static const step* steps() noexcept {
-        static constexpr step all[step_count] = {
+
+    [[noreturn]] void become_program() const noexcept {
+        static constexpr struct {
+            const char* name;
+            int (child_launch::*take)() const noexcept;
+        } steps[] = {
             {"descriptors", &child_launch::close_others},
             {"own_group", &child_launch::enter_group},
             {"death_signal", &child_launch::ask_for_death_signal},
@@ -339,17 +328,12 @@ class child_launch {
             {"signals", &child_launch::clean_signals},
             {"", &child_launch::exec},
         };
-        return all;
-    }
-
-    [[noreturn]] void become_program() const noexcept {
         failure why{};
-        for (why.step = 0; why.step < step_count; ++why.step) {
-            why.sys_errno = (this->*steps()[why.step].take)();
+        for (const auto& each : steps) {
+            why = {each.name, (this->*each.take)()};
             if (why.sys_errno != 0) break;
         }
-        while (::write(report_.get(), &why, sizeof why) < 0 && errno == EINTR) {
-        }
+        retried([&] { return ::write(report_.get(), &why, sizeof why); });
         ::_exit(127);
     }
 

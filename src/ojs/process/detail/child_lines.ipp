@@ -17,28 +17,14 @@ inline constexpr std::size_t longest_line = 8 * 1024;
 // write on for ever.
 inline constexpr std::size_t most_after_end = 1024 * 1024;
 
-// Until when lines are passed on; set by another thread.
-class line_limit {
-  public:
-    void set(time_point until) noexcept { until_.store(until.time_since_epoch().count()); }
-    bool is_reached() const noexcept {
-        const steady_clock::rep until = until_.load();
-        return until != time_point::max().time_since_epoch().count() &&
-               steady_clock::now().time_since_epoch().count() >= until;
-    }
-
-  private:
-    atomic<steady_clock::rep> until_{time_point::max().time_since_epoch().count()};
-};
-
 class line_stream {
   public:
-    explicit line_stream(const line_limit& limit) : limit_(limit) {}
+    explicit line_stream(const atomic<time_point>& until) : until_(until) {}
 
     // What needs memory, before there is a child.
     void prepare(const child_stream& stream) {
-        if (stream.what() != child_stream::kind::lines) return;
-        each_ = stream.each();
+        if (stream.what != child_stream::kind::lines) return;
+        each_ = stream.each;
         line_.reserve(longest_line);
     }
     void open(unique_fd& from) {
@@ -52,15 +38,9 @@ class line_stream {
     std::size_t read_some() {
         if (!from_) return 0;
         char bytes[4096];
-        ssize_t got = -1;
-        do {
-            got = ::read(from_.get(), bytes, sizeof bytes);
-        } while (got < 0 && errno == EINTR);
-        if (got < 0 && errno == EAGAIN) return 0;
-        if (got <= 0) {
-            close();
-            return 0;
-        }
+        const ssize_t got = retried([&] { return ::read(from_.get(), bytes, sizeof bytes); });
+        if (got == 0 || (got < 0 && errno != EAGAIN)) close();
+        if (got <= 0) return 0;
         take({bytes, static_cast<std::size_t>(got)});
         return static_cast<std::size_t>(got);
     }
@@ -68,11 +48,13 @@ class line_stream {
     void read_the_rest() {
         std::size_t total = 0;
         std::size_t got = 1;
-        for (; got != 0 && total < most_after_end && !limit_.is_reached(); total += got) got = read_some();
+        for (; got != 0 && total < most_after_end && in_time(); total += got) got = read_some();
         close();
     }
 
   private:
+    bool in_time() const noexcept { return steady_clock::now() < until_.load(); }
+
     void take(std::string_view bytes) {
         while (!bytes.empty()) {
             const std::size_t end = bytes.find('\n');
@@ -93,7 +75,7 @@ class line_stream {
 
     void pass_on() {
         try {
-            if (!limit_.is_reached()) each_(line_);
+            if (in_time()) each_(line_);
         } catch (...) {  // documented
         }
         line_.clear();
@@ -104,7 +86,7 @@ class line_stream {
         if (!line_.empty()) pass_on();
     }
 
-    const line_limit& limit_;
+    const atomic<time_point>& until_;
     unique_fd from_;
     function<void(std::string_view)> each_;
     std::string line_;
@@ -118,38 +100,27 @@ class child_thread : public ref_counted {
         result<wake> waker = wake::create();
         if (!waker) return waker.error();
         self->waker_ = std::move(*waker);
-        thread_options how;
-        how.stack_size = 256 * 1024;
-        how.name = "ojs-child";
-        result<thread> started =
-            thread::start([self, &launch, &options] { self->work(launch, options); }, how);
+        const auto work = [self, &launch, &options] { self->work(launch, options); };
+        result<thread> started = thread::start(work, {256 * 1024, 0, false, "ojs-child"});
         if (!started) return started.error();
         self->thread_ = std::move(*started);
         lock_guard held(self->mutex_);
-        while (!self->launched_) self->changed_.wait(held);
-        const result<pid_t> child = std::move(self->child_);
+        while (self->child_ && *self->child_ == 0) self->changed_.wait(held);
+        const result<pid_t> child = self->child_;
         held.unlock();
-        if (child) {
-            out = self;
-        } else {
-            self->end();
-        }
+        if (child) out = self;
+        if (!child) self->finish();
         return child;
     }
 
-    // What is not passed on by then is dropped.
-    void limit(time_point until) noexcept { limit_.set(until); }
     // Returns when all that the child wrote has been passed on or dropped. To be called once it has ended.
     void finish() {
         waker_.notify();
-        lock_guard held(mutex_);
-        while (!finished_) changed_.wait(held);
-    }
-    // For the one who destroys the child.
-    void end() {
-        finish();
+        const lock_guard held(mutex_);
         thread_.join();
     }
+
+    atomic<time_point> until{time_point::max()};  // what is not passed on by then is dropped
 
   private:
     void work(child_launch& launch, const child_options& options) {
@@ -158,9 +129,6 @@ class child_thread : public ref_counted {
             for (line_stream& each : streams_) each.read_some();
         }
         for (line_stream& each : streams_) each.read_the_rest();
-        const lock_guard held(mutex_);
-        finished_ = true;
-        changed_.notify_all();
     }
 
     bool begin(child_launch& launch, const child_options& options) {
@@ -173,7 +141,6 @@ class child_thread : public ref_counted {
         const bool runs = child.has_value();
         const lock_guard held(mutex_);
         child_ = std::move(child);
-        launched_ = true;
         changed_.notify_all();
         return runs;
     }
@@ -187,13 +154,10 @@ class child_thread : public ref_counted {
 
     wake waker_;
     thread thread_;
-    mutex mutex_;
+    mutex mutex_;  // guards what follows, and the end of the thread
     condition changed_;
-    bool launched_ = false;
-    bool finished_ = false;
-    result<pid_t> child_ = pid_t{0};
-    line_limit limit_;
-    line_stream streams_[2] = {line_stream(limit_), line_stream(limit_)};
+    result<pid_t> child_ = pid_t{0};  // 0: not launched yet
+    line_stream streams_[2] = {line_stream(until), line_stream(until)};
 };
 
 }  // namespace ojs::detail

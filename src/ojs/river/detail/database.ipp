@@ -1,4 +1,4 @@
-// database: the connections to River's tables, each for one use.
+// database: the statements on River's tables, and the connections to them, each for one use.
 #pragma once
 
 #include <limits>
@@ -10,10 +10,239 @@
 #include "../river_transport.hpp"
 #include "postgres_connection.ipp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 namespace river {
+
+namespace sql {
+
+inline constexpr postgres_statement version = {
+    "version",
+    "SELECT max(version), current_schema() FROM @river_migration AS m"
+    " WHERE coalesce(to_jsonb(m) ->> 'line', 'main') = 'main'"};
+
+inline constexpr postgres_statement lock = {"lock", "SELECT pg_advisory_lock(hashtextextended($1, 0))"};
+
+// $1 queue, $2 how many, $3 owner, $4 most bytes, $5 kinds or NULL, $6 ids to leave out, $7 and $8 the first and last id.
+// A job that weighs too much, or lacks what a job has, is not claimed: it comes back without a kind.
+inline constexpr postgres_statement claim = {"claim", R"(
+WITH picked AS MATERIALIZED (
+    SELECT id, attempt, args, metadata FROM @river_job
+    WHERE state = 'available' AND queue = $1 AND scheduled_at <= now()
+        AND ($5::text[] IS NULL OR kind = ANY ($5::text[]))
+        AND CASE WHEN id BETWEEN $7::bigint AND $8::bigint THEN NOT id = ANY ($6::bigint[]) END
+        AND NOT EXISTS (SELECT FROM @river_queue WHERE name = $1 AND paused_at IS NOT NULL)
+    ORDER BY priority, scheduled_at, id
+    LIMIT $2::bigint
+    FOR UPDATE SKIP LOCKED
+), claimed AS (
+    UPDATE @river_job AS job
+    SET state = 'running', attempt = job.attempt + 1, attempted_at = now(),
+        attempted_by = array_append(CASE WHEN array_ndims(job.attempted_by) = 1
+            THEN job.attempted_by[greatest(cardinality(job.attempted_by) - 98, 1):] END, $3::text)
+    FROM picked WHERE job.id = picked.id AND picked.attempt < 32767
+        AND octet_length(picked.args::text) <= $4::bigint AND octet_length(picked.metadata::text) <= $4::bigint
+    RETURNING job.*
+)
+SELECT picked.id, kind, queue, claimed.attempt, max_attempts, claimed.args::text, claimed.metadata::text,
+    coalesce(claimed.metadata ->> 'cancel_attempted_at', '')
+FROM picked LEFT JOIN claimed ON claimed.id = picked.id ORDER BY priority, scheduled_at, picked.id)"};
+
+// What a FETCH has claimed whose answer was lost. $1 owner, $2 the claimed ids that are known, $3 channel, $4 and $5 the
+// first and last id. Comes back with whether it was given back: others may have locked it.
+inline constexpr postgres_statement give_back_lost = {"give_back_lost", R"(
+WITH lost AS MATERIALIZED (
+    SELECT id FROM @river_job
+    WHERE state = 'running' AND attempted_by[cardinality(attempted_by)] = $1 AND NOT id = ANY ($2::bigint[])
+        AND id BETWEEN $4::bigint AND $5::bigint
+), unlocked AS MATERIALIZED (
+    SELECT id FROM @river_job WHERE id IN (SELECT id FROM lost)
+    FOR UPDATE SKIP LOCKED
+), given_back AS (
+    UPDATE @river_job AS job
+    SET state = CASE WHEN metadata ? 'cancel_attempted_at' THEN 'cancelled'::@river_job_state ELSE 'available' END,
+        finalized_at = CASE WHEN metadata ? 'cancel_attempted_at' THEN now() END,
+        attempt = attempt - 1
+    FROM unlocked WHERE job.id = unlocked.id AND state = 'running' AND attempted_by[cardinality(attempted_by)] = $1
+    RETURNING job.id, queue
+)
+SELECT given_back.id IS NOT NULL,
+    CASE WHEN given_back.id IS NOT NULL THEN pg_notify($3, json_build_object('queue', queue)::text) END
+FROM lost LEFT JOIN given_back ON given_back.id = lost.id)"};
+
+// Many jobs at a time. $1 ids, $2 attempts, $3 actions, $4 errors, $5 delays in milliseconds, $6 what metadata gets, $7 owner,
+// $8 channel. Jobs that come back are settled by that action; others are locked, or not ours any more.
+//   complete   it is done                     discard, cancel   it is over, for the error
+//   fail       River's back-off, or `delay`   requeue, snooze   again at once, or after `delay`; the attempt does not count
+// A job that somebody asked to cancel does not come again, whatever its worker says but that it is done.
+inline constexpr postgres_statement settle = {"settle", R"(
+WITH asked AS (
+    SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::jsonb[])
+        AS asked (id, attempt, action, error, delay, merged)
+), found AS MATERIALIZED (
+    SELECT job.id, asked.error, asked.merged, asked.action,
+        CASE
+            WHEN asked.action = 'complete' THEN 'completed'
+            WHEN asked.action = 'discard' THEN 'discarded'
+            WHEN asked.action = 'cancel' OR job.metadata ? 'cancel_attempted_at' THEN 'cancelled'
+            WHEN asked.action IN ('requeue', 'snooze') THEN 'again'
+            WHEN job.attempt >= job.max_attempts THEN 'discarded'
+            ELSE 'retried'
+        END AS fate,
+        CASE
+            WHEN asked.action = 'requeue' THEN NULL
+            WHEN asked.delay IS NOT NULL THEN asked.delay / 1000.0
+            ELSE least(power(cardinality(coalesce(job.errors, '{}')) + 1, 4), 1e9) * (0.9 + 0.2 * random())
+        END AS delay
+    FROM asked JOIN @river_job AS job ON job.id = asked.id
+    WHERE job.state = 'running' AND job.attempt = asked.attempt
+        AND job.attempted_by[cardinality(job.attempted_by)] = $7
+    ORDER BY job.id
+    FOR UPDATE OF job SKIP LOCKED
+), settled AS (
+    UPDATE @river_job AS job
+    SET state = (CASE
+            WHEN fate NOT IN ('again', 'retried') THEN fate
+            WHEN coalesce(found.delay, 0) <= 5 THEN 'available'
+            WHEN fate = 'again' THEN 'scheduled'
+            ELSE 'retryable'
+        END)::@river_job_state,
+        attempt = job.attempt - (fate = 'again')::int,
+        scheduled_at = CASE WHEN fate IN ('again', 'retried') AND found.delay IS NOT NULL
+            THEN now() + make_interval(secs => found.delay) ELSE job.scheduled_at END,
+        finalized_at = CASE WHEN fate NOT IN ('again', 'retried') THEN now() END,
+        errors = CASE WHEN fate IN ('completed', 'again') OR found.error IS NULL OR array_ndims(job.errors) > 1
+            THEN job.errors ELSE array_append(
+            job.errors, jsonb_build_object(
+                'at', now(), 'attempt', job.attempt, 'error', found.error, 'trace', '')) END,
+        metadata = CASE WHEN jsonb_typeof(job.metadata) <> 'object' THEN job.metadata
+            WHEN fate = 'completed' THEN (job.metadata - 'checkpoint') || coalesce(found.merged, '{}')
+            WHEN found.action = 'snooze' THEN job.metadata || coalesce(found.merged, '{}') || jsonb_build_object(
+                'snoozes', CASE WHEN jsonb_typeof(job.metadata -> 'snoozes') = 'number'
+                    THEN (job.metadata ->> 'snoozes')::numeric ELSE 0 END + 1)
+            ELSE job.metadata || coalesce(found.merged, '{}') END
+    FROM found WHERE job.id = found.id
+    RETURNING job.id, found.action, job.queue, job.state = 'available' AND job.scheduled_at <= now() AS waits
+)
+SELECT id, action, CASE WHEN waits THEN pg_notify($8, json_build_object('queue', queue)::text) END FROM settled)"};
+
+// Of jobs that a settlement did not find: whether one is still ours, so that others have locked it, and whether its run
+// ended without us, which leaves an error of that attempt. $1 ids, $2 attempts, $3 errors, $4 owner.
+inline constexpr postgres_statement unsettled = {"unsettled", R"(
+SELECT asked.id,
+    EXISTS (SELECT FROM @river_job AS job WHERE job.id = asked.id AND state = 'running'
+        AND job.attempt = asked.attempt AND attempted_by[cardinality(attempted_by)] = $4) AS is_ours,
+    EXISTS (SELECT FROM @river_job AS job, unnest(job.errors) AS told WHERE job.id = asked.id
+        AND told ->> 'attempt' = asked.attempt::text AND told ->> 'error' IS DISTINCT FROM asked.error) AS is_rescued
+FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS asked (id, attempt, error))"};
+
+// What is still ours, as long as the session that says so holds our lock, and when somebody wanted it cancelled.
+// $1 ids, $2 owner, $3 the session's process.
+inline constexpr postgres_statement confirm = {"confirm", R"(
+SELECT job.id, coalesce(job.metadata ->> 'cancel_attempted_at', '')
+FROM @river_job AS job
+WHERE job.id = ANY ($1::bigint[]) AND job.state = 'running'
+    AND job.attempted_by[cardinality(job.attempted_by)] = $2)"};
+inline constexpr postgres_statement lock_is_held = {"lock_is_held", R"(
+SELECT FROM pg_locks
+WHERE locktype = 'advisory' AND granted AND pid = $2 AND objsubid = 1
+    AND (classid::bigint << 32 | objid::bigint) = hashtextextended($1, 0))"};
+
+// River's rescuer takes a job that has run for an hour for a stuck one. $1 ids, $2 owner.
+inline constexpr postgres_statement keep_from_rescuer = {"keep_from_rescuer", R"(
+UPDATE @river_job SET attempted_at = now()
+WHERE id IN (SELECT id FROM @river_job WHERE id = ANY ($1::bigint[]) FOR UPDATE SKIP LOCKED)
+    AND state = 'running' AND attempted_by[cardinality(attempted_by)] = $2)"};
+
+// Running jobs' owners of our kind whose lock nobody holds. $1 queues, $2 owner.
+inline constexpr postgres_statement owners_without_lock = {"owners", R"(
+WITH owners AS MATERIALIZED (
+    SELECT DISTINCT attempted_by[cardinality(attempted_by)] AS name FROM @river_job
+    WHERE state = 'running' AND queue = ANY ($1::text[])
+), locks AS MATERIALIZED (
+    SELECT classid::bigint << 32 | objid::bigint AS key FROM pg_locks
+    WHERE locktype = 'advisory' AND granted AND objsubid = 1
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+)
+SELECT name FROM owners
+WHERE name ~ '^ojs:[0-9]{1,9}:.*:[0-9a-f]{16}$' AND name <> $2
+    AND NOT EXISTS (SELECT FROM locks WHERE key = hashtextextended(name, 0)))"};
+
+// $1 the owner that is gone, $2 queues, $3 and $4 the first and last id. The attempt counts: a job that ends its workers
+// comes to an end itself. The others are due, and `schedule` makes them available.
+inline constexpr postgres_statement rescue = {"rescue", R"(
+WITH owner AS MATERIALIZED (
+    SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0)) AS is_gone
+), lost AS MATERIALIZED (
+    SELECT job.id FROM owner JOIN @river_job AS job ON owner.is_gone
+    WHERE job.state = 'running' AND job.queue = ANY ($2::text[])
+        AND job.attempted_by[cardinality(job.attempted_by)] = $1 AND job.id BETWEEN $3::bigint AND $4::bigint
+    ORDER BY job.id LIMIT 1000
+    FOR UPDATE OF job SKIP LOCKED
+), rescued AS (
+    UPDATE @river_job AS job
+    SET state = (CASE
+            WHEN metadata ? 'cancel_attempted_at' THEN 'cancelled'
+            WHEN attempt >= max_attempts THEN 'discarded'
+            ELSE 'retryable' END)::@river_job_state,
+        finalized_at = CASE
+            WHEN metadata ? 'cancel_attempted_at' OR attempt >= max_attempts THEN now() END,
+        errors = CASE WHEN array_ndims(errors) > 1 THEN errors ELSE array_append(errors, jsonb_build_object(
+            'at', now(), 'attempt', attempt, 'error', 'the worker is gone: ' || $1, 'trace', '')) END,
+        metadata = CASE WHEN jsonb_typeof(metadata) <> 'object' THEN metadata ELSE metadata || jsonb_build_object(
+            'river:rescue_count', CASE WHEN jsonb_typeof(metadata -> 'river:rescue_count') = 'number'
+                THEN (metadata ->> 'river:rescue_count')::numeric ELSE 0 END + 1) END
+    FROM lost WHERE job.id = lost.id
+    RETURNING job.id
+)
+SELECT id FROM rescued)"};
+
+// Jobs whose time has come: what River's leader does, where there is one. Of unique ones only one may wait.
+// $1 queues, $2 channel, $3 and $4 the first and last id.
+inline constexpr postgres_statement schedule = {"schedule", R"(
+WITH due AS MATERIALIZED (
+    SELECT id, priority, scheduled_at, unique_key, unique_states IS NOT NULL AS is_unique FROM @river_job
+    WHERE state IN ('retryable', 'scheduled') AND queue = ANY ($1::text[]) AND scheduled_at <= now()
+        AND id BETWEEN $3::bigint AND $4::bigint
+    ORDER BY priority, scheduled_at, id LIMIT 1000
+    FOR UPDATE SKIP LOCKED
+), ranked AS (
+    SELECT id, unique_key,
+        unique_key IS NOT NULL AND is_unique AS is_unique,
+        row_number() OVER (PARTITION BY unique_key ORDER BY priority, scheduled_at, id) AS place
+    FROM due
+), decided AS (
+    SELECT id, is_unique AND (place > 1 OR EXISTS (
+            SELECT FROM @river_job AS other
+            WHERE other.unique_key = ranked.unique_key AND other.unique_states IS NOT NULL
+                AND @river_job_state_in_bitmask(other.unique_states, other.state)
+                AND NOT other.id IN (SELECT id FROM due))) AS too_many
+    FROM ranked
+), moved AS (
+    UPDATE @river_job AS job
+    SET state = (CASE WHEN too_many THEN 'discarded' ELSE 'available' END)::@river_job_state,
+        finalized_at = CASE WHEN too_many THEN now() END,
+        metadata = CASE WHEN too_many AND jsonb_typeof(metadata) = 'object'
+            THEN metadata || '{"unique_key_conflict": "scheduler_discarded"}' ELSE metadata END
+    FROM decided WHERE job.id = decided.id
+    RETURNING queue, state
+)
+SELECT pg_notify($2, json_build_object('queue', queue)::text) FROM moved WHERE state = 'available' GROUP BY queue)"};
+
+inline constexpr postgres_statement keep_queues = {"keep_queues", R"(
+INSERT INTO @river_queue (name, created_at, metadata, updated_at)
+SELECT name, now(), '{}', now() FROM unnest($1::text[]) AS names (name) ORDER BY name
+ON CONFLICT (name) DO UPDATE SET updated_at = now())"};
+
+// $1 id, $2 attempt, $3 owner, $4 the checkpoint.
+inline constexpr postgres_statement save = {"save", R"(
+UPDATE @river_job SET metadata = metadata || jsonb_build_object('checkpoint', $4::jsonb)
+WHERE id = $1::bigint AND state = 'running' AND attempt = $2::bigint
+    AND attempted_by[cardinality(attempted_by)] = $3 AND jsonb_typeof(metadata) = 'object'
+RETURNING id)"};
+inline constexpr postgres_statement load = {
+    "load", "SELECT metadata -> 'checkpoint' FROM @river_job WHERE id = $1::bigint"};
+
+}  // namespace sql
 
 using turn = shared_connection::turn;
 using values = std::vector<postgres_value>;
@@ -95,6 +324,4 @@ class database {
 };
 
 }  // namespace river
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

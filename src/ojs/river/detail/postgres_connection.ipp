@@ -1,5 +1,4 @@
-// A connection to PostgreSQL by libpq, for river_postgres.hpp: one deadline a statement, and no doubt about what became of
-// one whose answer was lost.
+// A connection to PostgreSQL by libpq: one deadline a statement, and no doubt about what became of one whose answer was lost.
 //
 // Where an answer does not come, the connection is given up, and its statement may have been done, or may yet be. The next
 // one goes over a new connection, and only once the server has ended the old one: from then on the database says what
@@ -24,17 +23,20 @@
 #include "../../base/error.hpp"
 #include "../../core/cancel_token.hpp"
 #include "../../core/detail/wake.hpp"
-#include "sql.hpp"
 
-namespace ojs {
-inline namespace v0_1_0 {
-namespace detail {
+namespace ojs::detail {
 namespace river {
+
+struct postgres_deleter {
+    void operator()(PGresult* target) const noexcept { PQclear(target); }
+    void operator()(PGconn* target) const noexcept { PQfinish(target); }
+};
+using postgres_result = std::unique_ptr<PGresult, postgres_deleter>;
 
 // The rows of an answer, by row and column from 0.
 class postgres_rows {
   public:
-    explicit postgres_rows(PGresult* rows = nullptr) : rows_(rows) {}
+    explicit postgres_rows(postgres_result rows = nullptr) : rows_(std::move(rows)) {}
 
     int size() const { return rows_ ? PQntuples(rows_.get()) : 0; }
     bool is_null(int row, int column) const { return PQgetisnull(rows_.get(), row, column) != 0; }
@@ -45,10 +47,13 @@ class postgres_rows {
     long long number(int row, int column) const { return std::atoll(PQgetvalue(rows_.get(), row, column)); }
 
   private:
-    struct clear {
-        void operator()(PGresult* target) const noexcept { PQclear(target); }
-    };
-    std::unique_ptr<PGresult, clear> rows_;
+    postgres_result rows_;
+};
+
+// Prepared once on each connection under its name; sent as it is where that is empty.
+struct postgres_statement {
+    const char* name;
+    const char* sql;
 };
 
 // A value for $1, $2, ...; NULL where it is absent.
@@ -172,14 +177,6 @@ class postgres_connection {
         connection_.reset();
         process_ = 0;
     }
-
-    struct finish {
-        void operator()(PGconn* target) const noexcept { PQfinish(target); }
-    };
-    struct clear {
-        void operator()(PGresult* target) const noexcept { PQclear(target); }
-    };
-    using postgres_result = std::unique_ptr<PGresult, clear>;
 
     static std::string one_line(const char* text) {
         std::string out = text == nullptr ? "" : text;
@@ -324,7 +321,7 @@ class postgres_connection {
 
     result<postgres_rows> read(postgres_result answer) {
         const ExecStatusType status = answer ? PQresultStatus(answer.get()) : PGRES_FATAL_ERROR;
-        if (status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK) return postgres_rows(answer.release());
+        if (status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK) return postgres_rows(std::move(answer));
         const char* const state = answer ? PQresultErrorField(answer.get(), PG_DIAG_SQLSTATE) : nullptr;
         const char* const severity =
             answer ? PQresultErrorField(answer.get(), PG_DIAG_SEVERITY_NONLOCALIZED) : nullptr;
@@ -367,7 +364,7 @@ class postgres_connection {
     const std::string url_;
     const std::string name_;
     const std::string schema_;
-    std::unique_ptr<PGconn, finish> connection_;
+    std::unique_ptr<PGconn, postgres_deleter> connection_;
     bool only_this_one_ = false;
     int interrupt_ = -1;
     std::set<std::string> prepared_;
@@ -421,6 +418,4 @@ class shared_connection : public postgres_connection {
 };
 
 }  // namespace river
-}  // namespace detail
-}  // namespace v0_1_0
-}  // namespace ojs
+}  // namespace ojs::detail

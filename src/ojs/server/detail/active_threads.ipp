@@ -3,8 +3,7 @@
 
 #include <time.h>
 
-#include "../../base/detail/atomic.hpp"
-#include "../../base/detail/exchange.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 
 namespace ojs::detail {

@@ -4,8 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 
-#include "../../base/detail/array.hpp"
-#include "../../base/detail/atomic.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../core/detail/wake.hpp"
 #if OJS_SHUTDOWN_USE_EPOLL
@@ -14,49 +13,46 @@
 
 namespace ojs::detail {
 
-// What a socket's owner waits for.
-enum class awaited { to_read, to_write, either };
-
-// A socket that was told of is not looked at until it is watched again. Every member is thread-safe. `who` is what wait()
-// returns. add() and watch() return false where the socket cannot be watched (out of memory, or of places). remove() comes
-// before the socket is closed. wait() returns null after stop().
+// A socket that was told of is not looked at until it is watched again. Every member is thread-safe, once open() has
+// returned. `who` is what wait() returns. `events` are those of poll(). add() and watch() return false where the socket
+// cannot be watched (out of memory, or of places). remove() comes before the socket is closed. wait() returns null after
+// stop().
 class event_queue {
   public:
+    result<void> open() {
+        result<wake> made = wake::create();
+        if (!made) return made.error();
+        changed_ = std::move(*made);
 #if OJS_SHUTDOWN_USE_EPOLL
-    static result<event_queue> create() {
-        event_queue out;
-        result<wake> stopped = wake::create();
-        if (!stopped) return stopped.error();
-        out.stopped_ = std::move(*stopped);
-        out.epoll_ = unique_fd(::epoll_create1(EPOLL_CLOEXEC));
-        // Never cleared, so that it ends the wait of every thread.
-        if (!out.epoll_ || !out.control(EPOLL_CTL_ADD, out.stopped_.fd(), nullptr, EPOLLIN)) {
+        epoll_ = unique_fd(::epoll_create1(EPOLL_CLOEXEC));
+        if (!epoll_ || !control(EPOLL_CTL_ADD, changed_.fd(), nullptr, EPOLLIN)) {
             const int failed = errno;
             return error{errc::system, failed, cat({"cannot wait for sockets: ", errno_text(failed)})};
         }
-        return out;
+#endif
+        return {};
     }
+    void stop() noexcept {
+        stopping_.store(true);
+        changed_.notify();
+    }
+#if OJS_SHUTDOWN_USE_EPOLL
     bool add(int fd, void* who) noexcept {
         return control(EPOLL_CTL_ADD, fd, who, EPOLLIN | EPOLLONESHOT);
     }
-    bool watch(int fd, void* who, awaited what) noexcept {
-        return control(EPOLL_CTL_MOD, fd, who,
-                       (what == awaited::to_write ? 0U : static_cast<unsigned>(EPOLLIN)) |
-                           (what == awaited::to_read ? 0U : static_cast<unsigned>(EPOLLOUT)) |
-                           static_cast<unsigned>(EPOLLONESHOT));
+    bool watch(int fd, void* who, short events) noexcept {
+        static_assert(static_cast<int>(EPOLLIN) == POLLIN && static_cast<int>(EPOLLOUT) == POLLOUT,
+                      "the same bits");
+        return control(EPOLL_CTL_MOD, fd, who, static_cast<unsigned>(events) | EPOLLONESHOT);
     }
     void remove(int fd) noexcept {
         control(EPOLL_CTL_DEL, fd, nullptr, 0);
     }
     void* wait() noexcept {
-        for (;;) {
-            epoll_event found{};
-            const cancellable off(false);
-            if (::epoll_wait(epoll_.get(), &found, 1, -1) == 1) return found.data.ptr;
-        }
-    }
-    void stop() noexcept {
-        stopped_.notify();
+        const cancellable off(false);
+        epoll_event found{};
+        while (::epoll_wait(epoll_.get(), &found, 1, -1) != 1) continue;
+        return found.data.ptr;
     }
 
   private:
@@ -67,23 +63,8 @@ class event_queue {
         return ::epoll_ctl(epoll_.get(), how, fd, &what) == 0;
     }
 
-    wake stopped_;
     unique_fd epoll_;
 #else
-    event_queue(event_queue&& other) noexcept : changed_(std::move(other.changed_)) {}
-    event_queue& operator=(event_queue&& other) noexcept {
-        changed_ = std::move(other.changed_);
-        return *this;
-    }
-    event_queue() = default;
-
-    static result<event_queue> create() {
-        event_queue out;
-        result<wake> changed = wake::create();
-        if (!changed) return changed.error();
-        out.changed_ = std::move(*changed);
-        return out;
-    }
     bool add(int fd, void* who) noexcept {
         try {
             const lock_guard held(mutex_);
@@ -94,16 +75,12 @@ class event_queue {
         changed_.notify();
         return true;
     }
-    bool watch(int fd, void* who, awaited what) noexcept {
-        {
-            const lock_guard held(mutex_);
-            entry* const found = find(fd);
-            if (found == nullptr) return false;
-            found->who = who;
-            found->events = what == awaited::to_read    ? POLLIN
-                            : what == awaited::to_write ? POLLOUT
-                                                        : POLLIN | POLLOUT;
-        }
+    bool watch(int fd, void* who, short events) noexcept {
+        lock_guard held(mutex_);
+        entry* const found = find(fd);
+        if (found == nullptr) return false;
+        *found = {fd, who, events};
+        held.unlock();
         changed_.notify();
         return true;
     }
@@ -117,35 +94,17 @@ class event_queue {
     void* wait() noexcept {
         const lock_guard alone(leader_);
         while (!stopping_.load()) {
-            {
-                const lock_guard held(mutex_);
-                try {
-                    waiting_ = array<pollfd>(entries_.size() + 1);
-                } catch (...) {  // out of memory: later
-                    continue;
-                }
-                waiting_[0] = {changed_.fd(), POLLIN, 0};
-                for (std::size_t i = 0; i < entries_.size(); ++i) {
-                    const entry& each = entries_[i];
-                    waiting_[i + 1] = {each.events == 0 ? -1 : each.fd, each.events, 0};
-                }
-            }
+            if (!list_sockets()) continue;  // out of memory: later
             const cancellable off(false);
             if (::poll(waiting_.data(), static_cast<nfds_t>(waiting_.size()), -1) <= 0) continue;
             if (waiting_[0].revents != 0) changed_.clear();
             const lock_guard held(mutex_);
             for (std::size_t i = 1; i < waiting_.size(); ++i) {
                 entry* const found = waiting_[i].revents == 0 ? nullptr : find(waiting_[i].fd);
-                if (found == nullptr || found->events == 0) continue;
-                found->events = 0;
-                return found->who;
+                if (found != nullptr && exchange(found->events, short{0}) != 0) return found->who;
             }
         }
         return nullptr;
-    }
-    void stop() noexcept {
-        stopping_.store(true);
-        changed_.notify();
     }
 
   private:
@@ -160,14 +119,26 @@ class event_queue {
         }
         return nullptr;
     }
+    bool list_sockets() noexcept {
+        const lock_guard held(mutex_);
+        try {
+            waiting_ = array<pollfd>(entries_.size() + 1);
+        } catch (...) {
+            return false;
+        }
+        waiting_[0] = {changed_.fd(), POLLIN, 0};
+        for (std::size_t i = 0; i < entries_.size(); ++i)
+            waiting_[i + 1] = {entries_[i].events == 0 ? -1 : entries_[i].fd, entries_[i].events, 0};
+        return true;
+    }
 
-    wake changed_;
-    atomic<bool> stopping_{false};
     mutex leader_;  // one waits for all sockets at a time; the rest wait to be the next
     array<pollfd> waiting_;
     mutex mutex_;
     array<entry> entries_;
 #endif
+    wake changed_;  // with epoll never cleared, so that it ends the wait of every thread
+    atomic<bool> stopping_{false};
 };
 
 }  // namespace ojs::detail

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <string>
 
-#include "../../base/detail/atomic.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../base/duration.hpp"
 

@@ -5,14 +5,12 @@
 #include <poll.h>
 #include <sched.h>
 
-#include "../../base/detail/atomic.hpp"
-#include "../../base/detail/fd.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../net/detail/socket.ipp"
 #include "../draining_server.hpp"
-#include "http_answer.ipp"
-#include "request_parser.ipp"
+#include "http_messages.ipp"
 
 namespace ojs::detail {
 
@@ -48,8 +46,8 @@ struct draining_context {
 
 class server_connection final : public ref_counted {
   public:
-    // What is to happen when a thread has done what it could.
-    enum class next { read, write, turn, close };
+    // What is to happen when a thread has done what it could: the events of poll() to wait for.
+    enum class next : short { close = 0, read = POLLIN, write = POLLOUT, turn = POLLIN | POLLOUT };
 
     server_connection(unique_fd socket, draining_context& server)
         : socket_(std::move(socket)),

@@ -1,12 +1,48 @@
 // spool_claimer: takes a file of request/ into a worker's hands, or leaves it as it was.
 #pragma once
 
-#include "../../base/detail/array.hpp"
-#include "../../base/detail/exchange.hpp"
+#include "../../base/detail/light.hpp"
+#include "../../base/detail/sync.hpp"
 #include "intake.ipp"
 #include "recovery.ipp"
 
 namespace ojs::detail {
+
+// As many as jobs in hand, few. Thread-safe.
+class spool_claims {
+  public:
+    void add(const ref<spool_claim>& claim) {
+        const lock_guard held(mutex_);
+        all_.push_back(claim);
+    }
+    ref<spool_claim> find(const std::string& id) {
+        const lock_guard held(mutex_);
+        for (const ref<spool_claim>& each : all_) {
+            if (each->job_id == id) return each;
+        }
+        return {};
+    }
+    // The same name or id must not be in our hands twice: each is how a job is found again.
+    bool has(const spool_candidate& found) {
+        const lock_guard held(mutex_);
+        for (const ref<spool_claim>& each : all_) {
+            if (each->job_id == found.job.id || each->name == found.name) return true;
+        }
+        return false;
+    }
+    void remove(const spool_claim& claim) {
+        const lock_guard held(mutex_);
+        for (ref<spool_claim>& each : all_) {
+            if (each.get() != &claim) continue;
+            detail::swap(each, all_.back());
+            return all_.pop_back();
+        }
+    }
+
+  private:
+    mutex mutex_;
+    array<ref<spool_claim>> all_;
+};
 
 // For one FETCH at a time.
 class spool_claimer {
@@ -17,7 +53,7 @@ class spool_claimer {
     // The claim; none where someone else was quicker, or where the file is not to be had and is put off.
     result<ref<spool_claim>> claim(const spool_folders& spool, const ref<spool_owner>& owner,
                                    spool_candidate& found) {
-        const int from = spool.request.get();
+        const int from = spool.request();
         const int to = owner->folder();
         const ref<spool_claim> claim = make_claim(owner, found);
         const int marked =
@@ -33,7 +69,7 @@ class spool_claimer {
             if (!back) return back.error();
             return ref<spool_claim>();
         }
-        for (const int folder : {from, spool.failed.get()})
+        for (const int folder : {from, spool.end(spool_end::failed)})
             if (!found.sidecar.empty()) remove_sidecar(folder, found.name, found.about);
         return claim;
     }
@@ -133,7 +169,7 @@ class spool_claimer {
         struct stat about {};
         if (!options_.any_file || !stat_at(file.owner, file.name, about))
             return move_to_end(file, spool_end::request);
-        return return_with_sidecar(file, read_sidecar(file.spool.request.get(), file.name, about), temporary);
+        return return_with_sidecar(file, read_sidecar(file.spool.request(), file.name, about), temporary);
     }
 
     const spool_options& options_;

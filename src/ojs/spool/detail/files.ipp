@@ -23,8 +23,8 @@
 #include <cstdio>
 
 #include "../../base/detail/clock.ipp"
-#include "../../base/detail/fd.hpp"
 #include "../../base/detail/files.ipp"
+#include "../../base/detail/sync.hpp"
 #include "../../net/json_view.ipp"
 #include "../spool_transport.hpp"
 
@@ -68,18 +68,44 @@ inline std::string spool_name_fault(std::string_view name) {
 
 // ---- folders ----
 
-struct spool_folders {
-    std::string path;  // absolute
-    unique_fd root;
-    unique_fd request;
-    unique_fd processing;
-    unique_fd done;
-    unique_fd failed;
-};
-
 inline int open_folder_at(int parent, const std::string& name) {
     return ::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
+
+inline bool same_file(const struct stat& a, const struct stat& b) noexcept {
+    return a.st_ino == b.st_ino && a.st_dev == b.st_dev;
+}
+
+// Whether a folder that is held open has been removed.
+inline bool folder_is_gone(int folder) noexcept {
+    struct stat about {};
+    return ::fstat(folder, &about) != 0 || about.st_nlink == 0;
+}
+
+// Where a claimed file may end.
+enum class spool_end : unsigned char { request, done, failed };
+inline constexpr spool_end spool_ends[] = {spool_end::request, spool_end::done, spool_end::failed};
+inline constexpr const char* spool_end_names[] = {"request", "done", "failed"};
+
+// The directories, held open.
+struct spool_folders : ref_counted {
+    int end(spool_end which) const noexcept { return ends[static_cast<std::size_t>(which)].get(); }
+    int request() const noexcept { return end(spool_end::request); }
+    // Taken away, perhaps to be made anew.
+    bool is_gone() const noexcept {
+        struct stat there {};
+        struct stat here {};
+        if (::stat(path.c_str(), &there) != 0 || ::fstat(root.get(), &here) != 0) return true;
+        for (const unique_fd* each : {&processing, &ends[0], &ends[1], &ends[2]})
+            if (folder_is_gone(each->get())) return true;
+        return !same_file(there, here);
+    }
+
+    std::string path;  // absolute
+    unique_fd root;
+    unique_fd processing;
+    unique_fd ends[3];  // by spool_end
+};
 
 inline bool is_trusted_owner(uid_t owner) noexcept {
     return owner == 0 || owner == ::geteuid();
@@ -159,29 +185,29 @@ inline result<void> open_spool_root(spool_folders& out, const std::string& direc
 }
 
 // `make`: the directory itself as well, where it is missing.
-inline result<spool_folders> open_spool_folders(const std::string& directory, bool make) {
-    spool_folders out;
+inline result<ref<spool_folders>> open_spool_folders(const std::string& directory, bool make) {
+    const ref<spool_folders> spool = make_ref<spool_folders>();
+    spool_folders& out = *spool;
     bool made_root = false;
     const result<void> root = open_spool_root(out, directory, make, made_root);
     if (!root) return root.error();
-    struct wanted {
+    const struct {
         const char* name;
-        unique_fd spool_folders::*where;
-    };
-    static constexpr wanted folders[] = {{"request", &spool_folders::request},
-                                         {"processing", &spool_folders::processing},
-                                         {"done", &spool_folders::done},
-                                         {"failed", &spool_folders::failed}};
+        unique_fd& fd;
+    } folders[] = {{spool_end_names[0], out.ends[0]},
+                   {spool_end_names[1], out.ends[1]},
+                   {spool_end_names[2], out.ends[2]},
+                   {"processing", out.processing}};
     bool made_any = false;
     dev_t device = 0;
-    for (const wanted& each : folders) {
+    for (const auto& each : folders) {
         bool made = false;
         result<unique_fd> opened = open_spool_folder(out, each.name, made);
         if (!opened) return opened.error();
-        out.*each.where = std::move(*opened);
+        each.fd = std::move(*opened);
         made_any = made_any || made;
         struct stat about {};
-        if (::fstat((out.*each.where).get(), &about) != 0)
+        if (::fstat(each.fd.get(), &about) != 0)
             return spool_error(cat({"open ", printable(out.path, 300)}), errno, errc::system);
         if (device != 0 && about.st_dev != device)
             return spool_misuse({printable(out.path, 300), "/", each.name,
@@ -196,13 +222,7 @@ inline result<spool_folders> open_spool_folders(const std::string& directory, bo
         const unique_fd parent(::openat(out.root.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
         if (parent) sync_descriptor(parent.get());  // not ours: it may not be readable
     }
-    return out;
-}
-
-// Whether a folder that is held open has been removed.
-inline bool folder_is_gone(int folder) noexcept {
-    struct stat about {};
-    return ::fstat(folder, &about) != 0 || about.st_nlink == 0;
+    return spool;
 }
 
 // Adds all names but . and .. ; 0 or the errno.
@@ -228,7 +248,6 @@ inline int list_folder(int folder, std::vector<std::string>& out) {
 
 // ---- writing ----
 
-// See write_new_file().
 inline result<void> write_new_spool_file(int folder, const std::string& name, std::string_view text) {
     const int failed = write_new_file(folder, name, text);
     return failed == 0 ? result<void>() : spool_error(cat({"write ", printable(name)}), failed);
@@ -338,10 +357,6 @@ inline const char* kind_of_file(mode_t mode) noexcept {
     return "it is a device";
 }
 
-inline bool same_file(const struct stat& a, const struct stat& b) noexcept {
-    return a.st_ino == b.st_ino && a.st_dev == b.st_dev;
-}
-
 // Opens a file that anyone may have put there. Nothing but a regular file is opened at all: even that may have effects.
 inline spool_file open_spool_file(int folder, const std::string& name) {
     spool_file out;
@@ -371,22 +386,16 @@ inline spool_file open_spool_file(int folder, const std::string& name) {
     return out;
 }
 
-// The whole file, or its first `longest_spool_job` + 1 bytes. False with errno.
-inline bool read_whole(int fd, std::size_t expected, std::string& out) {
-    out.resize(expected < longest_spool_job ? expected + 1 : longest_spool_job + 1);
-    std::size_t have = 0;
-    for (;;) {
-        if (have == out.size()) {
-            if (have > longest_spool_job) return true;
-            out.resize(have * 2 < longest_spool_job ? have * 2 : longest_spool_job + 1);
-        }
-        const ssize_t got = ::read(fd, &out[have], out.size() - have);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return false;
-        have += static_cast<std::size_t>(got);
-        if (have < out.size()) break;  // a regular file gives less than was asked for at its end alone
-    }
-    out.resize(have);
+// The whole file, or more than the first `longest_spool_job` bytes of it. False with errno.
+inline bool read_whole(int fd, std::string& out) {
+    char part[16 * 1024];
+    ssize_t got = 0;
+    do {
+        got = ::read(fd, part, sizeof part);
+        if (got < 0 && errno != EINTR) return false;
+        if (got > 0) out.append(part, static_cast<std::size_t>(got));
+        // A regular file gives less than was asked for at its end alone.
+    } while (got < 0 || (got == sizeof part && out.size() <= longest_spool_job));
     return true;
 }
 
@@ -394,9 +403,7 @@ inline bool read_whole(int fd, std::size_t expected, std::string& out) {
 inline std::string read_own_file(int folder, const std::string& name) {
     const spool_file file = open_spool_file(folder, name);
     std::string out;
-    if (!file.fd || file.sys_errno != 0 ||
-        !read_whole(file.fd.get(), static_cast<std::size_t>(file.about.st_size), out))
-        out.clear();
+    if (!file.fd || file.sys_errno != 0 || !read_whole(file.fd.get(), out)) out.clear();
     return out;
 }
 

@@ -1,13 +1,30 @@
 // What waits in request/: which files there are, in the order of their names, and which of them may be run now.
 #pragma once
 
-#include <cstring>
+#include <poll.h>
 
-#include "../../base/detail/exchange.hpp"
-#include "entries.ipp"
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "../../base/detail/light.hpp"
+#include "../../base/duration.hpp"
+#include "../../core/detail/wake.hpp"
+#include "../spool_transport.hpp"
 #include "settle.ipp"
 
 namespace ojs::detail {
+
+// What is known of a file by its name.
+struct spool_entry {
+    time_point until = time_point::min();  // not to be looked at before
+    std::string identity;  // of a file of a queue that is not ours, as long as it is what it was
+    std::string queue;     // that queue
+};
+using spool_entries = std::map<std::string, spool_entry>;
 
 // A file of request/ as it was examined.
 struct spool_candidate {
@@ -96,60 +113,49 @@ class spool_waiting {
 
     // The first name after `last` that is worth a look; null: no more.
     const std::string* next(const std::string& last) const {
-        std::size_t place = ready_.place_of(last);
-        if (place < ready_.size() && ready_[place].name == last) ++place;
-        return place < ready_.size() ? &ready_[place].name : nullptr;
+        const auto found = ready_.upper_bound(last);
+        return found == ready_.end() ? nullptr : &found->first;
     }
-    bool has_ready() const noexcept { return ready_.size() != 0; }
-    void forget(const std::string& name) { ready_.take(name); }
+    bool has_ready() const noexcept { return !ready_.empty(); }
+    void forget(const std::string& name) { ready_.erase(name); }
     void put_off(const std::string& name, std::chrono::milliseconds pause) {
         // A person may put another file in its place, which only the kernel could tell us.
         const std::chrono::milliseconds longest = watched_ >= 0 ? look_seldom : look_rarely;
-        spool_entry entry = ready_.take(name);
-        entry.until = steady_clock::now() + (pause < longest ? pause : longest);
-        note_due(entry.until);
-        put_off_.put(std::move(entry));
+        spool_entry& entry = (put_off_[name] = std::move(ready_[name]));
+        ready_.erase(name);
+        entry.until = steady_clock::now() + std::min(pause, longest);
+        next_due_ = std::min(next_due_, entry.until);
     }
     // Those put off may be wanted now.
     void look_at_all_again() { look_again_until(time_point::max()); }
     void note_foreign(const std::string& name, std::string identity, std::string queue) {
-        if (spool_entry* const entry = ready_.find(name)) {
-            entry->identity = std::move(identity);
-            entry->queue = std::move(queue);
-        }
+        const auto found = ready_.find(name);
+        if (found != ready_.end()) found->second = {time_point::min(), std::move(identity), std::move(queue)};
     }
     // Null where it is not known to be of another queue.
-    const spool_entry* find_foreign(const std::string& name) {
-        const spool_entry* const found = ready_.find(name);
-        return found == nullptr || found->identity.empty() ? nullptr : found;
+    const spool_entry* find_foreign(const std::string& name) const {
+        const auto found = ready_.find(name);
+        return found == ready_.end() || found->second.identity.empty() ? nullptr : &found->second;
     }
     // When the next of those put off is due, or some of them may be.
-    time_point next_due() const { return next_due_ < not_before_ ? not_before_ : next_due_; }
+    time_point next_due() const { return std::max(next_due_, not_before_); }
 
   private:
-    void note_due(time_point when) noexcept {
-        if (when < next_due_) next_due_ = when;
-    }
     // Never more than a twentieth of the time goes into looking through many names.
     static steady_clock::duration pause_after(steady_clock::duration took) noexcept {
         return took > std::chrono::milliseconds(1) ? took * 20 : steady_clock::duration(0);
     }
     void look_again_until(time_point now) {
         const time_point began = steady_clock::now();
-        spool_entries due;
-        spool_entries later;
         next_due_ = time_point::max();
-        for (std::size_t i = 0; i < put_off_.size(); ++i) {
-            spool_entry& each = put_off_[i];
-            if (each.until > now) {
-                note_due(each.until);
-                later.append(std::move(each));
+        for (auto each = put_off_.begin(); each != put_off_.end();) {
+            const auto here = each++;
+            if (here->second.until <= now) {
+                ready_.insert(put_off_.extract(here));
             } else {
-                due.append(std::move(each));
+                next_due_ = std::min(next_due_, here->second.until);
             }
         }
-        ready_.put_all(std::move(due));
-        detail::swap(put_off_, later);
         const time_point done = steady_clock::now();
         not_before_ = done + pause_after(done - began);
     }
@@ -162,21 +168,18 @@ class spool_waiting {
         spool_entries ready;
         spool_entries put_off;
         next_due_ = time_point::max();
-        std::size_t at_ready = 0;
-        std::size_t at_put_off = 0;
-        for (const std::string* const name : in_order(found)) {
-            if (name->front() == '.') continue;
-            if (spool_entry* const known = put_off_.walk_to(*name, at_put_off)) {
-                note_due(known->until);
-                put_off.append(std::move(*known));
-            } else if (spool_entry* const seen = ready_.walk_to(*name, at_ready)) {
-                ready.append(std::move(*seen));
+        for (const std::string& name : found) {
+            if (name.front() == '.') continue;
+            if (const auto later = put_off_.find(name); later != put_off_.end()) {
+                put_off.insert(*later);
+                next_due_ = std::min(next_due_, later->second.until);
             } else {
-                ready.append(spool_entry(*name));
+                const auto seen = ready_.find(name);
+                ready.emplace(name, seen != ready_.end() ? seen->second : spool_entry());
             }
         }
-        detail::swap(ready_, ready);
-        detail::swap(put_off_, put_off);
+        ready_.swap(ready);
+        put_off_.swap(put_off);
         scanned_ = steady_clock::now();
         pause_ = pause_after(scanned_ - now);
         return 0;
@@ -197,31 +200,21 @@ class spool_waiting {
     }
     void read_news() {
         alignas(struct inotify_event) char buffer[16 * 1024];
-        std::vector<std::string> names;
         ssize_t got = 0;
         while (watched_ >= 0 && (got = ::read(watch_.get(), buffer, sizeof buffer)) > 0) {
             for (ssize_t at = 0; at < got;) {
                 struct inotify_event event {};
                 std::memcpy(&event, buffer + at, sizeof event);
-                take_event(event, buffer + at + sizeof event, names);
+                take_event(event, buffer + at + sizeof event);
                 at += static_cast<ssize_t>(sizeof event + event.len);
             }
         }
-        take_names(names);
     }
-    void take_event(const struct inotify_event& event, const char* name, std::vector<std::string>& names) {
+    void take_event(const struct inotify_event& event, const char* name) {
         if ((event.mask & IN_Q_OVERFLOW) != 0) scanned_ = time_point::min();
         if ((event.mask & IN_IGNORED) != 0 && event.wd == watched_) watched_ = -1;
-        if (event.len != 0 && *name != '.') names.emplace_back(name);
-    }
-    // All at once: each of those that come in no order would move many that wait.
-    void take_names(const std::vector<std::string>& names) {
-        spool_entries news;
-        for (const std::string* const name : in_order(names)) {
-            if (ready_.find(*name) == nullptr && news.find(*name) == nullptr)
-                news.append(put_off_.take(*name));
-        }
-        ready_.put_all(std::move(news));
+        if (event.len == 0 || *name == '.') return;
+        if (!ready_.insert(put_off_.extract(name)).inserted) ready_.try_emplace(name);
     }
 #else
     void listen(const std::string& /*spool_path*/, bool /*forked*/) {}
@@ -247,7 +240,7 @@ class spool_examiner {
     examined examine(const spool_folders& spool, const std::string& name,
                      const std::vector<std::string>& queues, spool_waiting& waiting,
                      spool_candidate& out) const {
-        const int folder = spool.request.get();
+        const int folder = spool.request();
         if (is_known_foreign(folder, name, queues, waiting)) return look_later(look_seldom);
         spool_file file = open_spool_file(folder, name);
         if (!file.refused.empty()) return refuse(std::move(file.refused));
@@ -267,7 +260,7 @@ class spool_examiner {
         out.about = file.about;
         const std::chrono::milliseconds settles_in = fresh ? options_.settle_time - age : look_rarely;
         if (options_.any_file) return writing < 0 && fresh ? look_later(settles_in) : examine_any(spool, out);
-        if (size <= longest_spool_job && !read_whole(file.fd.get(), size, out.text))
+        if (size <= longest_spool_job && !read_whole(file.fd.get(), out.text))
             return cannot_examine(name, errno);
         if (is_foreign(out.text, queues, queue))
             return leave_to_others(name, file.about, queue, fresh, waiting);
@@ -280,9 +273,10 @@ class spool_examiner {
   private:
     examined examine_any(const spool_folders& spool, spool_candidate& out) const {
         out.opaque = true;
-        out.sidecar = read_sidecar(spool.request.get(), out.name, out.about);
+        out.sidecar = read_sidecar(spool.request(), out.name, out.about);
         // Moved back from failed/ by a person, who sees no hidden file.
-        if (out.sidecar.empty()) out.sidecar = read_sidecar(spool.failed.get(), out.name, out.about);
+        if (out.sidecar.empty())
+            out.sidecar = read_sidecar(spool.end(spool_end::failed), out.name, out.about);
         const std::chrono::milliseconds left = delay_left(out.sidecar);
         if (left.count() > 0) return look_later(left);
         out.job = ojs::job();
@@ -303,10 +297,7 @@ class spool_examiner {
     }
 
     static bool is_served(const std::string& queue, const std::vector<std::string>& queues) {
-        for (const std::string& each : queues) {
-            if (each == queue) return true;
-        }
-        return false;
+        return std::find(queues.begin(), queues.end(), queue) != queues.end();
     }
     // Whether what has been read of a file says a queue that is not ours. It need not be JSON: others will see to that.
     static bool is_foreign(std::string_view text, const std::vector<std::string>& queues,
@@ -357,6 +348,67 @@ class spool_examiner {
     }
 
     const spool_options& options_;
+};
+
+// A thread that waits for the kernel to tell of a new file, or for one that was put off to be due.
+class spool_watcher {
+  public:
+    // Where that is not to be had the worker polls, and finds it a little later.
+    void start(function<void()> tell, int news_fd) {
+        if (changed_.fd() < 0) {  // once: a FETCH under way may use it
+            result<wake> made = wake::create();
+            if (!made) return;
+            changed_ = std::move(*made);
+        }
+        running_.store(true, memory_order::release);
+        thread_options options;
+        options.stack_size = 256 * 1024;
+        options.name = "ojs-spool";
+        result<thread> started = thread::start([this, tell, news_fd] { run(tell, news_fd); }, options);
+        if (started) {
+            thread_ = std::move(*started);
+        } else {
+            running_.store(false, memory_order::release);
+        }
+    }
+
+    void stop() {
+        if (!running_.exchange(false, memory_order::acq_rel)) return;
+        changed_.notify();
+        thread_.join();
+    }
+
+    // A FETCH has taken in all news, and `due` is when the next file that it has put off is worth another look.
+    void looked(time_point due) {
+        const steady_clock::rep until = due.time_since_epoch().count();
+        const steady_clock::rep before = due_.exchange(until, memory_order::acq_rel);
+        const bool told = told_.exchange(false, memory_order::acq_rel);
+        const bool concerns_thread = told || until < before;
+        if (concerns_thread && running_.load(memory_order::acquire)) changed_.notify();
+    }
+
+  private:
+    // Tells once, and then waits until a FETCH has looked: a worker that has enough to do does not want to hear more.
+    void run(const function<void()>& tell, int news_fd) {
+        while (running_.load(memory_order::acquire)) {
+            const bool told = told_.load(memory_order::acquire);
+            const auto due = time_point(steady_clock::duration(due_.load(memory_order::acquire)));
+            pollfd waits[2] = {{changed_.fd(), POLLIN, 0}, {told ? -1 : news_fd, POLLIN, 0}};
+            ::poll(waits, 2, poll_timeout(told ? time_point::max() : due));
+            if (waits[0].revents != 0) {
+                changed_.clear();
+                continue;
+            }
+            told_.store(true, memory_order::release);
+            tell();
+        }
+    }
+
+    wake changed_;
+    thread thread_;
+    atomic<bool> running_{false};
+    atomic<bool> told_{false};
+    atomic<steady_clock::rep> due_{time_point::max().time_since_epoch().count()};
 };
 
 }  // namespace ojs::detail

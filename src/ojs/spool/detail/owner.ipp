@@ -4,10 +4,9 @@
 #include <pthread.h>
 #include <sys/file.h>
 
-#include "../../base/detail/atomic.hpp"
-#include "../../base/detail/exchange.hpp"
+#include "../../base/detail/clock.ipp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/proc.ipp"
-#include "../../base/detail/random.hpp"
 #include "files.ipp"
 
 namespace ojs::detail {
@@ -161,11 +160,8 @@ inline bool is_linked(int fd) noexcept {
 // A folder in processing/ and its lock. What is claimed is renamed into it, and so owned from that instant on.
 class spool_owner : public ref_counted {
   public:
-    spool_owner(std::string its_name, unique_fd processing, unique_fd folder, owner_lock lock)
-        : name(std::move(its_name)),
-          folder_(std::move(folder)),
-          processing_(std::move(processing)),
-          lock_(std::move(lock)) {}
+    spool_owner(std::string its_name, const ref<spool_folders>& spool, unique_fd folder, owner_lock lock)
+        : name(std::move(its_name)), folder_(std::move(folder)), spool_(spool), lock_(std::move(lock)) {}
     // Takes the folder away if no job is in it; else others recover what is. The lock goes last.
     ~spool_owner() override {
         std::vector<std::string> names;
@@ -175,7 +171,7 @@ class spool_owner : public ref_counted {
             if (each != owner_file && !is_temporary(each)) return;
         }
         for (const std::string& each : names) ::unlinkat(folder_.get(), each.c_str(), 0);
-        ::unlinkat(processing_.get(), name.c_str(), AT_REMOVEDIR);
+        ::unlinkat(spool_->processing.get(), name.c_str(), AT_REMOVEDIR);
     }
 
     int folder() const noexcept { return folder_.get(); }
@@ -188,7 +184,7 @@ class spool_owner : public ref_counted {
 
   private:
     const unique_fd folder_;
-    const unique_fd processing_;
+    const ref<spool_folders> spool_;
     const owner_lock lock_;
     atomic<std::uint64_t> temporary_{0};
 };
@@ -203,36 +199,33 @@ inline result<void> check_locks_work(int folder) {
 }
 
 // Makes a folder of a name that nobody has. errc::busy: someone who looked for dead owners was quicker; try again.
-inline result<ref<spool_owner>> try_make_owner(const spool_folders& spool) {
+inline result<ref<spool_owner>> try_make_owner(const ref<spool_folders>& spool) {
     const std::string name = cat({static_cast<long>(getpid()), "-", hex_text(random_number())});
     const error taken = {errc::busy, 0, "spool: the folder was taken away"};
-    if (::mkdirat(spool.processing.get(), name.c_str(), 0700) != 0)
+    if (::mkdirat(spool->processing.get(), name.c_str(), 0700) != 0)
         return errno == EEXIST ? taken : spool_error("make a folder in processing/", errno, errc::system);
-    unique_fd folder(open_folder_at(spool.processing.get(), name));
+    unique_fd folder(open_folder_at(spool->processing.get(), name));
     if (!folder)
         return errno == ENOENT ? taken : spool_error("open a folder in processing/", errno, errc::system);
     const result<void> written = write_new_spool_file(folder.get(), owner_file, owner_record());
     if (!written && written.error().sys_errno == ENOENT) return taken;
     if (!written) {
-        ::unlinkat(spool.processing.get(), name.c_str(), AT_REMOVEDIR);
+        ::unlinkat(spool->processing.get(), name.c_str(), AT_REMOVEDIR);
         return written.error();
     }
     unique_fd lock = open_owner_file(folder.get());
     if (!lock) return errno == ENOENT ? taken : spool_error("open its lock file", errno, errc::system);
     const int failed = try_lock(folder.get(), lock);
     if (failed == EWOULDBLOCK || (failed == 0 && !is_linked(lock.get()))) return taken;
-    unique_fd processing(::fcntl(spool.processing.get(), F_DUPFD_CLOEXEC, 3));
-    if (!processing) return spool_error("copy a descriptor", errno, errc::system);
-    ref<spool_owner> out =
-        make_ref<spool_owner>(name, std::move(processing), std::move(folder), owner_lock(std::move(lock)));
+    ref<spool_owner> out = make_ref<spool_owner>(name, spool, std::move(folder), owner_lock(std::move(lock)));
     if (failed != 0) return spool_error("lock a file in processing/", failed, errc::unsupported);
     const result<void> works = check_locks_work(out->folder());
     if (!works) return works.error();
-    sync_descriptor(spool.processing.get());
+    sync_descriptor(spool->processing.get());
     return out;
 }
 
-inline result<ref<spool_owner>> make_owner(const spool_folders& spool) {
+inline result<ref<spool_owner>> make_owner(const ref<spool_folders>& spool) {
     for (int left = 100;; --left) {
         result<ref<spool_owner>> made = try_make_owner(spool);
         if (made || made.error().code != errc::busy || left == 0) return made;
@@ -250,54 +243,37 @@ struct judged_owner {
     owner_lock lock;
 };
 
+inline judged_owner unjudged(std::string why) {
+    return {owner_state::unjudged, std::move(why), {}, {}};
+}
+
 // A folder without a lock file: half made or half taken away, or somebody has meddled with it.
-inline void judge_unlocked(const spool_folders& spool, const std::string& name, judged_owner& out) {
-    out.state = owner_state::gone;
+inline judged_owner judge_unlocked(const spool_folders& spool, const std::string& name, int folder) {
     std::vector<std::string> names;
-    if (list_folder(out.folder.get(), names) != 0 || !names.empty()) {
-        out.state = owner_state::unjudged;
-        out.why = "it has no lock file";
-        return;
-    }
+    if (list_folder(folder, names) != 0 || !names.empty()) return unjudged("it has no lock file");
     struct stat about {};
-    const bool old = ::fstat(out.folder.get(), &about) == 0 && age_of(about) > std::chrono::minutes(1);
+    const bool old = ::fstat(folder, &about) == 0 && age_of(about) > std::chrono::minutes(1);
     if (old) ::unlinkat(spool.processing.get(), name.c_str(), AT_REMOVEDIR);
+    return {owner_state::gone, {}, {}, {}};
 }
 
 // Checked, never guessed: dead is whose lock can be had, and the kernel gives it away only when its process is gone.
 inline judged_owner judge_owner(const spool_folders& spool, const std::string& name) {
-    judged_owner out;
-    out.folder = unique_fd(open_folder_at(spool.processing.get(), name));
-    if (!out.folder) {
-        out.state = errno == ENOENT ? owner_state::gone : owner_state::unjudged;
-        out.why = errno_text(errno);
-        return out;
-    }
-    unique_fd lock = open_owner_file(out.folder.get());
-    if (!lock && errno == ENOENT) {
-        judge_unlocked(spool, name, out);
-        return out;
-    }
-    const int failed = lock ? try_lock(out.folder.get(), lock) : errno;
-    if (failed == EWOULDBLOCK) return out;
-    if (failed != 0) {
-        out.state = owner_state::unjudged;
-        out.why = errno_text(failed);
-        return out;
-    }
-    if (!is_linked(lock.get())) {
-        out.state = owner_state::gone;
-        return out;
-    }
-    out.lock = owner_lock(std::move(lock));
-    out.state = owner_state::dead;
-    if (may_be_elsewhere(read_own_file(out.folder.get(), owner_file), is_of_one_machine(out.folder.get()))) {
-        out.state = owner_state::unjudged;
-        out.why =
+    unique_fd folder(open_folder_at(spool.processing.get(), name));
+    unique_fd lock = folder ? open_owner_file(folder.get()) : unique_fd();
+    if (!lock && errno == ENOENT)
+        return folder ? judge_unlocked(spool, name, folder.get())
+                      : judged_owner{owner_state::gone, {}, {}, {}};
+    const int failed = lock ? try_lock(folder.get(), lock) : errno;
+    if (failed == EWOULDBLOCK) return {owner_state::alive, {}, {}, {}};
+    if (failed != 0) return unjudged(errno_text(failed));
+    if (!is_linked(lock.get())) return {owner_state::gone, {}, {}, {}};
+    owner_lock held(std::move(lock));
+    if (may_be_elsewhere(read_own_file(folder.get(), owner_file), is_of_one_machine(folder.get())))
+        return unjudged(
             "it is of another boot or machine, on a file system that machines may share: it may be alive "
-            "there";
-    }
-    return out;
+            "there");
+    return {owner_state::dead, {}, std::move(folder), std::move(held)};
 }
 
 }  // namespace ojs::detail

@@ -1,7 +1,8 @@
 // Takes back what dead workers have left in a spool.
 #pragma once
 
-#include "entries.ipp"
+#include <set>
+
 #include "settle.ipp"
 
 namespace ojs::detail {
@@ -17,14 +18,12 @@ class spool_teller {
     void tell_once(spool_event::kind what, const std::string& name, const std::string& text) {
         if (told_.size() > 10000) told_.clear();
         std::string key = cat({static_cast<int>(what), name, "\n", text});
-        if (told_.find(key) != nullptr) return;
-        told_.put(spool_entry(std::move(key)));
-        tell(what, name, text);
+        if (told_.insert(std::move(key)).second) tell(what, name, text);
     }
 
   private:
     const spool_options& options_;
-    spool_entries told_;
+    std::set<std::string> told_;
 };
 
 // Used by one thread at a time; several processes may recover at once, as each dead owner is locked meanwhile.
@@ -164,7 +163,7 @@ class spool_recovery {
                                   spool_verdict& verdict) {
         claim.opaque = true;
         // One in request/ that is of this very file is the last word: it was not yet run again, or is back already.
-        verdict.text = read_sidecar(file.spool.request.get(), file.name, about);
+        verdict.text = read_sidecar(file.spool.request(), file.name, about);
         if (!verdict.text.empty()) return false;
         std::string own = read_own_file(file.owner, sidecar_name(file.name));
         if (!is_json(own)) return false;
@@ -176,7 +175,7 @@ class spool_recovery {
     static bool read_dead_envelope(const spool_file& found, const claimed_file& file, spool_claim& claim,
                                    job_error& why) {
         const auto size = static_cast<std::size_t>(found.about.st_size);
-        if (size <= longest_spool_job && !read_whole(found.fd.get(), size, claim.text)) return false;
+        if (size <= longest_spool_job && !read_whole(found.fd.get(), claim.text)) return false;
         const std::string fault =
             envelope_fault(claim.text.size() > size ? claim.text.size() : size, claim.text);
         if (!fault.empty()) {

@@ -1,21 +1,11 @@
 // How a claimed file of a spool is settled, so that dying at any point leaves it settled or not, and never twice.
 #pragma once
 
-#include "../../base/detail/array.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../worker/transports/job_json.ipp"
 #include "owner.ipp"
 
 namespace ojs::detail {
-
-enum class spool_end : unsigned char { request, done, failed };
-inline constexpr const char* spool_end_names[] = {"request", "done", "failed"};
-inline constexpr spool_end spool_ends[] = {spool_end::request, spool_end::done, spool_end::failed};
-
-inline int folder_of(const spool_folders& spool, spool_end end) noexcept {
-    return end == spool_end::request ? spool.request.get()
-           : end == spool_end::done  ? spool.done.get()
-                                     : spool.failed.get();
-}
 
 // ".done.NAME": what is to become of a file of that name is decided and must only be carried out.
 inline std::string decision_name(spool_end end, const std::string& name) {
@@ -95,14 +85,13 @@ struct claimed_file {
 };
 
 inline result<void> sync_end(const claimed_file& file, spool_end end) {
-    if (sync_descriptor(folder_of(file.spool, end))) return {};
+    if (sync_descriptor(file.spool.end(end))) return {};
     return spool_error(cat({"write ", spool_end_names[static_cast<std::size_t>(end)], "/"}), errno);
 }
 
 // As it is. One rename, and so decided and done at once.
 inline result<void> move_to_end(const claimed_file& file, spool_end end) {
-    const result<std::string> moved =
-        move_spool_file(file.owner, file.name, folder_of(file.spool, end), file.name);
+    const result<std::string> moved = move_spool_file(file.owner, file.name, file.spool.end(end), file.name);
     return moved ? result<void>() : result<void>(moved.error());
 }
 
@@ -112,7 +101,7 @@ inline result<void> carry_out(const claimed_file& file, spool_end end) {
     if (::unlinkat(file.owner, file.name.c_str(), 0) != 0 && errno != ENOENT)
         return spool_error(cat({"remove ", printable(file.name)}), errno);
     const result<std::string> moved =
-        move_spool_file(file.owner, decision_name(end, file.name), folder_of(file.spool, end), file.name);
+        move_spool_file(file.owner, decision_name(end, file.name), file.spool.end(end), file.name);
     return moved ? result<void>() : result<void>(moved.error());
 }
 
@@ -149,7 +138,7 @@ inline void remove_sidecar(int folder, const std::string& name, const struct sta
 // Puts the sidecar beside where the file will be, then the file there: whoever claims it has both.
 inline result<void> return_with_sidecar(const claimed_file& file, std::string_view sidecar,
                                         const std::string& temporary) {
-    const int request = file.spool.request.get();
+    const int request = file.spool.request();
     struct stat about {};
     if (!stat_at(file.owner, file.name, about))
         return spool_error(cat({"move ", printable(file.name)}), errno);
@@ -171,10 +160,11 @@ inline result<void> return_with_sidecar(const claimed_file& file, std::string_vi
 inline result<void> fail_with_sidecar(const claimed_file& file) {
     const std::string own = sidecar_name(file.name);
     const result<std::string> moved =
-        move_spool_file(file.owner, file.name, file.spool.failed.get(), file.name);
+        move_spool_file(file.owner, file.name, file.spool.end(spool_end::failed), file.name);
     if (!moved && moved.error().sys_errno != ENOENT) return moved.error();
     const std::string beside = sidecar_name(moved ? *moved : file.name);
-    if (::renameat(file.owner, own.c_str(), file.spool.failed.get(), beside.c_str()) != 0 && errno != ENOENT)
+    if (::renameat(file.owner, own.c_str(), file.spool.end(spool_end::failed), beside.c_str()) != 0 &&
+        errno != ENOENT)
         return spool_error(cat({"write ", printable(beside)}), errno);
     return {};
 }

@@ -3,8 +3,7 @@
 
 #include <unistd.h>
 
-#include "../../base/detail/array.hpp"
-#include "../../base/detail/atomic.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../core/detail/wake.hpp"
 #include "../heartbeat/beat_schedule.ipp"
 #include "../jobs/active_job.ipp"

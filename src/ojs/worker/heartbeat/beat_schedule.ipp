@@ -1,10 +1,10 @@
 // beat_schedule: when the next heartbeat is due, which thread sends it, and who waits for its answer.
 #pragma once
 
+#include <algorithm>
 #include <string>
 
-#include "../../base/detail/atomic.hpp"
-#include "../../base/detail/exchange.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 
 namespace ojs::detail {
@@ -26,7 +26,7 @@ class beat_schedule {
     // The same for a handler: however often it asks, beats come no closer than a fifth of the interval, or a second.
     void request_soon() {
         const lock_guard held(mutex_);
-        ask(began_ + min_of(interval_ / 5, max_ask_gap));
+        ask(began_ + std::min(interval_ / 5, max_ask_gap));
     }
     // For a claim that began at `since`: it is renewed when half its time is over.
     void cover(time_point since, std::chrono::milliseconds lease) {
@@ -57,8 +57,8 @@ class beat_schedule {
             const bool is_due = now >= due();
             if (is_due && now >= free) return begin(now);
             if (finishing() && !is_due && (!in_flight() || now >= last_due_)) return begin_last();
-            const time_point wanted = min_of(due(), last_due_);
-            changed_.wait_until(held, free < wanted ? wanted : free);
+            const time_point wanted = std::min(due(), last_due_);
+            changed_.wait_until(held, std::max(free, wanted));
         }
         return no_beat;
     }
@@ -110,7 +110,7 @@ class beat_schedule {
     void finish(time_point deadline) {
         const lock_guard held(mutex_);
         const time_point now = steady_clock::now();
-        last_due_ = min_of(now + (deadline - now) / 2, now + max_wait);
+        last_due_ = std::min(now + (deadline - now) / 2, now + max_wait);
         deadline_ = deadline;
         changed_.notify_all();
         answered_.notify_all();
@@ -118,14 +118,14 @@ class beat_schedule {
     // When a call must end that may take until `ordinary`.
     time_point deadline(time_point ordinary) const {
         const lock_guard held(mutex_);
-        return min_of(ordinary, deadline_);
+        return std::min(ordinary, deadline_);
     }
 
   private:
     // All with the mutex held.
     bool finishing() const noexcept { return last_due_ != time_point::max(); }
     bool in_flight() const noexcept { return beats_in_flight_ > 0 || querying_; }
-    time_point due() const noexcept { return finishing() ? asked_ : min_of(asked_, began_ + interval_); }
+    time_point due() const noexcept { return finishing() ? asked_ : std::min(asked_, began_ + interval_); }
     void ask(time_point when) {
         if (finishing() || when >= asked_) return;
         asked_ = when;
@@ -136,7 +136,7 @@ class beat_schedule {
     time_point free_at(bool helper, time_point now) const noexcept {
         if (finishing()) return time_point::min();
         if (begun_ > 0 && beats_in_flight_ > 0) return began_ + max_wait;
-        return helper ? (now < due() ? due() : now) + interval_ + max_wait : time_point::min();
+        return helper ? std::max(now, due()) + interval_ + max_wait : time_point::min();
     }
     std::uint64_t begin(time_point now) noexcept {
         asked_ = time_point::max();

@@ -1,8 +1,10 @@
 // heartbeat: the threads that beat, to the very last request of the worker.
 #pragma once
 
-#include "../../base/detail/array.hpp"
-#include "../../base/detail/backoff.hpp"
+#include <algorithm>
+
+#include "../../base/detail/clock.ipp"
+#include "../../base/detail/light.hpp"
 #include "../detail/worker_context.ipp"
 
 namespace ojs::detail {
@@ -180,7 +182,7 @@ class heartbeat : public ref_counted {
             if (worker_.beats.is_finishing()) break;
             each->note_asked();
             const time_point deadline =
-                deadline_after(min_of(worker_.options.request_timeout, max_query_time));
+                deadline_after(std::min(worker_.options.request_timeout, max_query_time));
             const result<bool> ours = worker_.backend.call([&](ojs::transport& transport) {
                 return transport.confirm_claim(
                     {&worker_.identity, each->job.id, [this] { return !worker_.beats.is_over(); }}, deadline);

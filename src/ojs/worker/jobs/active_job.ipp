@@ -3,9 +3,7 @@
 
 #include <pthread.h>
 
-#include "../../base/detail/array.hpp"
-#include "../../base/detail/atomic.hpp"
-#include "../../base/detail/exchange.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../core/drain_barrier.hpp"
 #include "../job_context.hpp"

@@ -4,8 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "../../base/detail/array.hpp"
-#include "../../base/detail/atomic.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../core/lifecycle.hpp"

@@ -1,7 +1,7 @@
 // job_tally: what the backend is told about a job, and what became of all jobs, as report(), the log and parts tell it.
 #pragma once
 
-#include "../../base/detail/atomic.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/log.hpp"
 #include "../../core/cancel_token.hpp"

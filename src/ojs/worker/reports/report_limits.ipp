@@ -1,7 +1,7 @@
 // report_limits: until when a stop lets jobs be reported, and when a failed report is tried again.
 #pragma once
 
-#include "../../base/detail/atomic.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/duration.hpp"
 

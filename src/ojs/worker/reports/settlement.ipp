@@ -2,7 +2,7 @@
 // active_job::take() it.
 #pragma once
 
-#include "../../base/detail/backoff.hpp"
+#include "../../base/detail/clock.ipp"
 #include "../../net/json_view.ipp"
 #include "../detail/worker_context.ipp"
 

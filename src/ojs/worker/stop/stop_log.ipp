@@ -1,10 +1,10 @@
 // stop_log: what a worker's log says of its phases, of its stop and of the jobs that hold it up.
 #pragma once
 
-#include "../../base/detail/array.hpp"
 #include "../../base/detail/clock.ipp"
+#include "../../base/detail/light.hpp"
 #include "../../core/signals.hpp"
-#include "../startup_findings.hpp"
+#include "../detail/startup_findings.hpp"
 #include "stuck_watch.ipp"
 
 namespace ojs::detail {

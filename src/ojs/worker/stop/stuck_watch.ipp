@@ -1,7 +1,9 @@
 // stuck_watch: looks after single jobs: timeouts, cancellation by the backend, stuck and held ones.
 #pragma once
 
-#include "../../base/detail/array.hpp"
+#include <algorithm>
+
+#include "../../base/detail/light.hpp"
 #include "../threads/job_pool.ipp"
 
 namespace ojs::detail {
@@ -75,7 +77,7 @@ class stuck_watch {
         array<ref<active_job>> held;       // of unknown types: their back-off is over, or the drain has begun
         time_point next = never;
 
-        void look_again(time_point when) noexcept { next = min_of(when, next); }
+        void look_again(time_point when) noexcept { next = std::min(when, next); }
     };
 
     overdue find(time_point now) {

@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-#include "../../base/detail/backoff.hpp"
+#include "../../base/detail/clock.ipp"
 #include "../jobs/cancel_calls.ipp"
 #include "../jobs/job_intake.ipp"
 #include "../jobs/run_job.ipp"

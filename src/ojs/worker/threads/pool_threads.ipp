@@ -1,10 +1,7 @@
 // pool_threads: the threads of a pool, from their start until they are joined or left to themselves.
 #pragma once
 
-#include "../../base/detail/array.hpp"
-#include "../../base/detail/atomic.hpp"
-#include "../../base/detail/exchange.hpp"
-#include "../../base/detail/ref.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../core/detail/wake.hpp"
 

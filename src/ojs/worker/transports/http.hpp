@@ -1,7 +1,7 @@
 // http_transport: the OJS worker protocol over HTTP/1.1. [WP, HTTP binding]
 #pragma once
 
-#include "../../base/detail/atomic.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../net/http_client.hpp"
 #include "../transport.hpp"
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "../dialect.hpp"
 #include "http.hpp"
 #include "http/answers.ipp"
 #include "http/requests.ipp"

@@ -1,8 +1,6 @@
 #pragma once
 
-#include "../../base/detail/array.hpp"
-#include "../../base/detail/exchange.hpp"
-#include "../../base/detail/ref.hpp"
+#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../net/json_view.hpp"

@@ -1,7 +1,7 @@
 // What the HTTP transport makes of the answers it gets. [WIRE 1]
 #pragma once
 
-#include "../../../base/detail/array.hpp"
+#include "../../../base/detail/light.hpp"
 #include "../../../net/http_message.hpp"
 #include "../job_json.ipp"
 

@@ -1,0 +1,152 @@
+// http_messages: what a server reads and writes: requests, taken apart as their bytes arrive, and answers.
+#pragma once
+
+#include <errno.h>
+
+#include "../../base/detail/sync.hpp"
+#include "../../base/detail/text.hpp"
+#include "../../net/detail/http_parser.ipp"
+#include "../../net/detail/socket.ipp"
+#include "../../net/http_message.ipp"
+#include "../draining_server.hpp"
+
+namespace ojs::detail {
+
+class request_parser final : public http_parser {
+  public:
+    using http_parser::http_parser;
+
+    // Nothing of the request is here yet, but perhaps empty lines before it.
+    bool untouched() const noexcept { return state_ == state::start_line && !has_surplus(); }
+    bool head_complete() const noexcept { return state_ > state::header_line && state_ != state::failed; }
+    // Once the head is complete.
+    bool expects_continue() const noexcept { return expects_continue_; }
+
+  private:
+    void on_start_line(std::string_view line) override {
+        if (line.empty()) return;  // left by old clients after a body
+        const std::size_t first = line.find(' ');
+        const std::size_t last = line.rfind(' ');
+        if (first == std::string_view::npos || first == last)
+            return fail(400, "the request line is not HTTP");
+        const std::string_view method = line.substr(0, first);
+        std::string_view target = line.substr(first + 1, last - first - 1);
+        if (!is_token(method) || !is_target(target)) return fail(400, "the request line is not HTTP");
+        authority_.clear();
+        if (same_word(target.substr(0, 7), "http://")) {  // as sent to a proxy
+            target.remove_prefix(7);
+            const std::size_t path = target.find_first_of("/?");
+            authority_ = std::string(target.substr(0, path));
+            if (authority_.empty()) return fail(400, "the request line names no host");
+            target.remove_prefix(path == std::string_view::npos ? target.size() : path);
+        }
+        message_.method = std::string(method);
+        message_.target = cat({target.empty() || target.front() == '?' ? "/" : "", target});
+        on_version(line.substr(last + 1));
+    }
+    void on_head_end() override {
+        int hosts = 0;
+        for (http_header& header : message_.headers) {
+            if (!same_word(header.name, "Host")) continue;
+            ++hosts;
+            if (!authority_.empty()) header.value = authority_;  // which goes before Host [RFC 9112 3.2.2]
+        }
+        if (hosts > 1 || (hosts == 0 && minor_version_ > 0))
+            return fail(400, "exactly one Host header is required");
+        note_keep_alive();
+        expects_continue_ = minor_version_ > 0 && has_list_word(message_.headers, "Expect", "100-continue");
+        choose_framing(state::complete);
+    }
+
+    std::string authority_;  // of a target that is a whole URL
+    bool expects_continue_ = false;
+};
+
+inline constexpr auto linger_time = std::chrono::seconds(1);
+inline constexpr auto accept_retry_time = std::chrono::milliseconds(50);
+
+inline const char* reason_phrase(int status) noexcept {
+    static constexpr struct {
+        int status;
+        const char* phrase;
+    } known[] = {{200, "OK"},
+                 {201, "Created"},
+                 {202, "Accepted"},
+                 {204, "No Content"},
+                 {304, "Not Modified"},
+                 {400, "Bad Request"},
+                 {401, "Unauthorized"},
+                 {403, "Forbidden"},
+                 {404, "Not Found"},
+                 {405, "Method Not Allowed"},
+                 {408, "Request Timeout"},
+                 {409, "Conflict"},
+                 {413, "Content Too Large"},
+                 {422, "Unprocessable Content"},
+                 {429, "Too Many Requests"},
+                 {431, "Request Header Fields Too Large"},
+                 {500, "Internal Server Error"},
+                 {501, "Not Implemented"},
+                 {503, "Service Unavailable"},
+                 {505, "HTTP Version Not Supported"}};
+    for (const auto& each : known) {
+        if (each.status == status) return each.phrase;
+    }
+    return "";
+}
+
+inline http_response plain_answer(int status, std::string_view text) {
+    http_response out;
+    out.status = status;
+    out.headers.push_back({"Content-Type", "text/plain; charset=utf-8"});
+    out.body = cat({text, "\n"});
+    return out;
+}
+
+inline bool can_be_sent(const http_response& answer) noexcept {
+    if (answer.status < 200 || answer.status > 599) return false;
+    for (const http_header& header : answer.headers) {
+        if (!is_token(header.name) || !is_field_value(header.value)) return false;
+    }
+    return true;
+}
+
+// What the handler makes of a request. What goes wrong there is the handler's to log, not a stranger's to read.
+inline http_response call_handler(const http_handler& handler, const http_request& request) {
+    try {
+        http_response made = handler(request);
+        if (made.drop || can_be_sent(made)) return made;
+    } catch (...) {
+        pass_on_thread_end();
+    }
+    return plain_answer(500, "internal error");
+}
+
+OJS_SHUTDOWN_INLINE bool is_abandoned(const http_request& request) noexcept {
+    const ssize_t got = peek(static_cast<const served_request&>(request).socket);
+    return got == 0 || (got < 0 && !would_block(errno));
+}
+
+// Whether accept() failed for a reason that concerns that peer alone, or for a signal.
+inline bool peer_gave_up(int accept_errno) noexcept {
+    return accept_errno == ECONNABORTED || accept_errno == EINTR || accept_errno == EPROTO;
+}
+
+inline constexpr std::string_view continue_answer = "HTTP/1.1 100 Continue\r\n\r\n";
+
+inline std::string compose_answer(const http_response& answer, bool to_head, bool closes) {
+    std::string text;
+    text.reserve(answer.body.size() + 512);
+    append(text, {cat({"HTTP/1.1 ", answer.status, " ", reason_phrase(answer.status), "\r\n"})});
+    for (const http_header& header : answer.headers) {
+        if (!is_framing_header(header.name)) append_header(text, header.name, header.value);
+    }
+    const bool bodiless = answer.status == 204 || answer.status == 304;
+    if (!bodiless) append_header(text, "Content-Length", cat({answer.body.size()}));
+    append_header(text, "Connection", closes ? "close" : "keep-alive");
+    append(text, {"\r\n"});
+    if (!bodiless && !to_head) append(text, {answer.body});
+    return text;
+}
+
+}  // namespace ojs::detail

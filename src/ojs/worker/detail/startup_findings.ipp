@@ -1,0 +1,244 @@
+#pragma once
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "../../base/detail/light.hpp"
+#include "../../base/detail/text.hpp"
+#include "../../host/detail/container_evidence.ipp"
+#include "../../host/termination_mode.hpp"
+#include "../worker_options.ipp"
+#include "startup_findings.hpp"
+
+extern "C" char** environ;
+
+namespace ojs::detail {
+
+// The parts of stop_timeout: the last heartbeat's; and of the rest, what remains for reporting cancelled handlers.
+inline std::chrono::milliseconds last_beat_time(std::chrono::milliseconds stop_timeout) noexcept {
+    return std::min(stop_timeout / 5, std::chrono::milliseconds(500));
+}
+inline steady_clock::duration report_time(steady_clock::duration left) noexcept {
+    return std::min<steady_clock::duration>(left / 2, std::chrono::seconds(3));
+}
+
+// Negative ones count as 0; the longest there is where the sum would overflow.
+inline std::chrono::milliseconds sum(std::chrono::milliseconds a, std::chrono::milliseconds b) noexcept {
+    constexpr auto none = std::chrono::milliseconds::zero();
+    a = std::max(a, none);
+    b = std::max(b, none);
+    return a > no_limit - b ? no_limit : a + b;
+}
+
+// What comes after the drain, at least `min` of it.
+inline std::chrono::milliseconds tail_of(const worker_options& options, std::chrono::milliseconds closing,
+                                         std::chrono::milliseconds min) noexcept {
+    return std::max(min, sum(options.times.stop_timeout, closing));
+}
+
+inline std::string shown_need(const worker_options& options) {
+    std::string out = "the grace period without a limit";
+    if (options.times.shutdown_grace_period != no_limit)
+        out = cat({"the grace period of ", format_duration(options.times.shutdown_grace_period)});
+    if (options.prestop_delay.count() > 0)
+        append(out, {" plus the preStop delay of ", format_duration(options.prestop_delay)});
+    return out;
+}
+
+// The two ways out: a longer grace period of the container, or, where there is room for one, a shorter one of ours.
+inline std::string budget_fix(const worker_options& options, const stop_platform& platform,
+                              std::chrono::milliseconds granted, std::chrono::milliseconds closing) {
+    const auto spent = sum(options.prestop_delay, tail_of(options, closing, std::chrono::seconds(10)));
+    const auto need = sum(options.times.shutdown_grace_period, spent);
+    std::string out;
+    if (*platform.setting == '\0') {
+        out = cat({platform.name, " grants no more: let longer jobs save checkpoints"});
+    } else if (need < no_limit) {
+        out = cat({"let ", platform.name, " grant ", format_duration(need), " (", platform.setting,
+                   "), and say so in OJS_CONTAINER_GRACE_PERIOD"});
+    }
+    if (spent < granted)
+        append(out, {out.empty() ? "" : "; or ", "set OJS_SHUTDOWN_GRACE_PERIOD to ",
+                     format_duration(granted - spent), " or less"});
+    return out;
+}
+
+// What the container is known to grant.
+inline void check_granted(const worker_options& options, std::chrono::milliseconds closing,
+                          const stop_platform& platform, std::vector<finding>& out) {
+    const auto granted = options.container_grace_period;
+    const auto need = sum(options.times.shutdown_grace_period, options.prestop_delay);
+    const auto tail = tail_of(options, closing, std::chrono::seconds(5));
+    if (need < granted && sum(need, tail) <= granted) return;
+    const std::string fix = budget_fix(options, platform, granted, closing);
+    if (need >= granted)
+        return out.push_back({severity::error, "budget-exceeded",
+                              cat({shown_need(options), " cannot fit into the ", format_duration(granted),
+                                   " the container grants: SIGKILL comes before the drain ends"}),
+                              fix});
+    out.push_back(
+        {severity::warning, "budget-tight",
+         cat({shown_need(options), " leaves ", format_duration(granted - need), " of the ",
+              format_duration(granted),
+              " the container grants; interrupting, reporting and exiting may take ", format_duration(tail)}),
+         fix});
+}
+
+// What the platform grants by default. [GS 6.3]
+inline void check_default(const worker_options& options, std::chrono::milliseconds closing,
+                          const stop_platform& platform, std::vector<finding>& out) {
+    const auto tail = tail_of(options, closing, std::chrono::seconds(5));
+    const auto need = sum(sum(options.times.shutdown_grace_period, options.prestop_delay), tail);
+    const bool is_fixed = *platform.setting == '\0';
+    const std::string grant =
+        cat({format_duration(platform.grant), " that ", platform.name, " grants", is_fixed ? "" : " unless ",
+             platform.setting, is_fixed ? "" : " says otherwise"});
+    if (need > platform.grant)
+        return out.push_back(
+            {severity::warning, "budget-unknown",
+             cat({shown_need(options), " and the ", format_duration(tail),
+                  " for reporting need more than the ", grant, "; OJS_CONTAINER_GRACE_PERIOD is unset"}),
+             budget_fix(options, platform, platform.grant, closing)});
+    out.push_back({severity::info, cat({"budget-", platform.runtime}),
+                   cat({shown_need(options), " fits into the ", grant}),
+                   is_fixed
+                       ? std::string("let jobs that take longer save checkpoints")
+                       : cat({"where jobs take longer, set OJS_SHUTDOWN_GRACE_PERIOD, ", platform.setting,
+                              " to 10s more, and OJS_CONTAINER_GRACE_PERIOD to that"})});
+}
+
+inline void check_cancel_wait(const worker_options& options, std::vector<finding>& out) {
+    const auto wanted = std::max(options.times.cancel_wait, options.times.reclaim_wait);
+    const auto left = options.times.stop_timeout - last_beat_time(options.times.stop_timeout);
+    const auto granted = left - std::chrono::duration_cast<std::chrono::milliseconds>(report_time(left));
+    if (wanted <= granted) return;
+    out.push_back(
+        {severity::warning, "cancel-wait-cut",
+         cat({"cancelled handlers are to have ", format_duration(wanted),
+              " to return, but the stop_timeout of ", format_duration(options.times.stop_timeout),
+              " leaves them ", format_duration(granted)}),
+         cat({"set OJS_STOP_TIMEOUT to ", format_duration(sum(wanted, std::chrono::milliseconds(3500))),
+              ", or shorten the wait"})});
+}
+
+inline void check_heartbeat(const worker_options& options, std::vector<finding>& out) {
+    if (options.times.shutdown_grace_period > options.heartbeat_interval) return;
+    out.push_back(
+        {severity::warning, "grace-below-heartbeat",
+         cat({"the grace period of ", format_duration(options.times.shutdown_grace_period),
+              " is not longer than the heartbeat interval of ", format_duration(options.heartbeat_interval)}),
+         cat({"set OJS_SHUTDOWN_GRACE_PERIOD to your longest job and ",
+              format_duration(sum(options.heartbeat_interval, std::chrono::seconds(10))),
+              " more (the heartbeat interval and 10s)"})});
+}
+
+OJS_SHUTDOWN_INLINE std::vector<finding> check_budget(const worker_options& options,
+                                                      std::chrono::milliseconds closing,
+                                                      const container_info& info) {
+    std::vector<finding> out;
+    const stop_platform* const platform = find_platform(info);
+    if (options.container_grace_period.count() > 0) {
+        check_granted(options, closing, platform != nullptr ? *platform : any_platform, out);
+    } else if (platform != nullptr) {
+        check_default(options, closing, *platform, out);
+    }
+    check_cancel_wait(options, out);
+    check_heartbeat(options, out);
+    return out;
+}
+
+// How many letters have to change to make one word of the other. Neither is longer than 64.
+inline std::size_t edit_distance(std::string_view a, std::string_view b) noexcept {
+    std::size_t row[65];
+    for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+    for (std::size_t i = 1; i <= a.size(); ++i) {
+        std::size_t diagonal = detail::exchange(row[0], i);
+        for (std::size_t j = 1; j <= b.size(); ++j) {
+            const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+            diagonal = row[j];
+            row[j] = std::min({changed, row[j] + 1, row[j - 1] + 1});
+        }
+    }
+    return row[b.size()];
+}
+
+inline std::string_view nearest_variable(std::string_view name, const array<std::string>& known) noexcept {
+    std::string_view nearest;
+    std::size_t limit = name.size() / 3 + 1;
+    for (const std::string& each : known) {
+        const std::size_t distance = edit_distance(name, each);
+        if (distance < limit) nearest = each;
+        limit = std::min(limit, distance);
+    }
+    return nearest;
+}
+
+inline void check_variables(std::vector<finding>& out) {
+    const array<std::string> known = known_variables();
+    for (const char* const* entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+        std::string_view name = *entry;
+        name = next_part(name, "=");
+        // Kubernetes sets some for every service, which may well be called "ojs".
+        const bool is_of_service = name.find("_SERVICE_") != name.npos || name.find("_PORT") != name.npos;
+        if (name.substr(0, 4) != "OJS_" || name.size() > 64 || is_of_service) continue;
+        const std::string_view nearest = nearest_variable(name, known);
+        if (nearest == name) continue;
+        out.push_back(
+            {severity::warning, "variable-unknown",
+             cat({printable(name), " is set, but no such variable is read"}),
+             nearest.empty() ? "see the list of variables, or unset it" : cat({"was ", nearest, " meant?"})});
+    }
+}
+
+// What the file says before any stop. It may be written later, so a missing one is no fault yet.
+inline void check_mode_file(const worker_options& options, std::vector<finding>& out) {
+    static constexpr struct {
+        severity level;
+        const char* id;
+        const char* consequence;
+    } faults[] = {{severity::info, "", ""},  // by termination_evidence, of which the first is no fault
+                  {severity::warning, "mode-file-stale", ": left over from an earlier stop?"},
+                  {severity::info, "mode-file-missing", ": without it every stop hands jobs back at once"},
+                  {severity::error, "mode-file-unreadable", ""},
+                  {severity::warning, "mode-file-content", ""}};
+    if (options.termination_mode_file.empty()) return;
+    const termination_mode mode = read_termination_mode(options.termination_mode_file);
+    if (!mode.is_reclaim()) return;
+    const auto& fault = faults[static_cast<std::size_t>(mode.evidence)];
+    out.push_back({fault.level, fault.id, cat({mode.message, fault.consequence}),
+                   "let a normal deployment write NORMAL_SHUTDOWN to it before the worker starts"});
+}
+
+inline constexpr const char* probe_advice =
+    "for probes, set OJS_HEALTH_ADDR=0.0.0.0:8081, and let the liveness probe ask /livez";
+
+// What was set, and what was not, as far as that can be judged where it is.
+inline void check_settings(const worker_options& options, const container_info& info,
+                           const container_probe& where, std::chrono::milliseconds closing,
+                           std::vector<finding>& out) {
+    for (finding& each : check_budget(options, closing, info)) out.push_back(std::move(each));
+    if (info.runtime == "kubernetes" && options.health_address.empty())
+        out.push_back({severity::info, "health-kubernetes",
+                       "no health address is set: the pod's probes would not be answered", probe_advice});
+    for (const worker_part_factory& each : options.parts.factories()) {
+        if (each.inspect) each.inspect(options, info, out);
+    }
+    if (!where.environment) check_variables(out);
+}
+
+OJS_SHUTDOWN_INLINE std::vector<finding> startup_findings(const worker_options& options,
+                                                          const container_probe& where,
+                                                          std::chrono::milliseconds closing) {
+    std::vector<finding> out;
+    const container_info info = detect_container(where);
+    check_settings(options, info, where, closing, out);
+    std::vector<finding> more = check_pid1(info);
+    check_mode_file(options, more);
+    for (finding& each : more) {
+        if (each.severity > severity::info) out.push_back(std::move(each));
+    }
+    return out;
+}
+
+}  // namespace ojs::detail

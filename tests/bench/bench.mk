@@ -1,0 +1,8 @@
+# `make bench`.
+
+.PHONY: bench
+bench: deps  ## measurements, each beside a floor measured in the same run
+	@$(MAKE) -s $(JOBS) examples $(BUILD)/bench
+	@CXX='$(CXX)' $(BUILD)/bench
+$(BUILD)/bench: $(patsubst %.cpp,$(OBJ)/%.o,$(wildcard tests/bench/*.cpp)) $(OBJ)/tests/link/implementation.o
+	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))

@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""Runs checks side by side, while make builds what they need, and sums them up.
+
+    checks.py all FOLDER NAME...           has make make each FOLDER/NAME; ends with the line "N passed, N failed"
+    checks.py one FOLDER/NAME COMMAND...   runs one check; always exits 0, so that make goes on with the next check
+
+Each check has a result file of its own, so one that fails, crashes, hangs or cannot even be built does not hide the
+others.
+"""
+
+import fcntl
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+# How a check runs: TESTS mostly wait, and measure time. What only COMPILES takes the processor that tests and their
+# compilers leave. One that runs ALONE has no other check beside it.
+TESTS, COMPILES, ALONE = range(3)
+# The first row that fits a check says how it runs and how many seconds it may take. Checks begin in the order of the
+# rows, the minutes first: what begins last must not go on alone.
+PLAN = [
+    (r"header/unit|asan/.*", TESTS, 600),
+    (r"tsan/.*", TESTS, 1500),
+    (r"packaging", COMPILES, 900),
+    (r"container|.*/(process|recovery)", TESTS, 600),
+    (r"duress/.*", ALONE, 3000),
+    (r".*-linux-musl.*/unit", TESTS, 1800),
+    (r".*/unit", TESTS, 600),
+    (r"recipes|tools", COMPILES, 600),
+    (r"warnings/g\+\+/optimised", COMPILES, 2400),
+    (r"warnings/.*/c\+\+17", COMPILES, 600),
+    (r".*/weak_memory", TESTS, 600),
+    (r"variants|warnings/.*", COMPILES, 600),
+    (r"observability/.*|interop|server", ALONE, 600),
+    (r"fuzz/.*", COMPILES, None),  # libFuzzer has limits of its own
+    (r"format|amalgamation|header/compile/.*|compiled/.*|adapters/warnings", COMPILES, 1200),
+    (r".*", TESTS, 600),
+]
+# Compilers yield to tests. The minute that compiles all tests as one file goes before the rest.
+LOWER = "LOWER=nice -n $(if $(filter %/rooms/rooms.o,$@),5,10)"
+
+DOCTEST = re.compile(r"\[doctest\] test cases:\s*\d+ \|\s*(\d+) passed \|\s*(\d+) failed \|\s*(\d+) skipped")
+# With --duration, doctest puts a heading above the one line that tells how long a case took.
+DURATION_HEADING = re.compile(r"={79}\n(?:[^\n]+\n)+\n(?=[\d.]+ s: )")
+DURATION = re.compile(r"^[\d.]+ s: .*\n", re.MULTILINE)
+LAST_DURATIONS = 3  # of a failed run: after a crash, the last case named is the last one that came to its end
+UNITTEST = re.compile(r"^Ran (\d+) tests? in ", re.MULTILINE)
+UNITTEST_BAD = re.compile(r"(?:failures|errors)=(\d+)")
+UNITTEST_SKIPPED = re.compile(r"skipped=(\d+)")
+SKIPPED = 77  # exit status of a script that cannot do here what it is for
+SCRIPT = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.MULTILINE)
+
+
+def count(output, status):
+    """(passed, failed, skipped) as the output of doctest, unittest or a script of ours tells; any other is one case."""
+    found = DOCTEST.search(output)
+    ran = UNITTEST.search(output)
+    script = SCRIPT.findall(output)
+    if found:
+        passed, failed, skipped = map(int, found.groups())
+    elif ran:
+        verdict = output[ran.end() :]
+        failed = sum(map(int, UNITTEST_BAD.findall(verdict)))
+        skipped = sum(map(int, UNITTEST_SKIPPED.findall(verdict)))
+        passed = int(ran.group(1)) - failed - skipped
+    elif script:
+        passed, failed, skipped = (int(number or 0) for number in script[-1])
+    elif status == SKIPPED:
+        return 0, 0, 1
+    else:
+        return (1, 0, 0) if status == 0 else (0, 1, 0)
+    # A test program that ran nothing proves nothing; one that fails without a failed case crashed on its way out, or
+    # a sanitizer spoke up.
+    if failed == 0 and (passed + skipped == 0 or status != 0):
+        failed = 1
+    return passed, failed, skipped
+
+
+def told(output):
+    """The output of a run that failed, without the cases that passed but the last ones."""
+    output = DURATION_HEADING.sub("", output)
+    passed = DURATION.findall(output)
+    return DURATION.sub("", output) + "".join(passed[-LAST_DURATIONS:])
+
+
+def row_of(name):
+    return next(at for at, (pattern, _, _) in enumerate(PLAN) if re.fullmatch(pattern, name))
+
+
+def one(result, command):
+    folder, name = result.split("results/")
+    _, how, limit = PLAN[row_of(name)]
+    result = Path(result)
+    result.parent.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    lock = open(f"{folder}results/.lock", "w")
+    fcntl.flock(lock, fcntl.LOCK_EX if how == ALONE else fcntl.LOCK_SH)
+    started = time.monotonic()
+
+    # A group of its own, so that a test which hangs, or is interrupted with us, ends together with its children. Not
+    # a session: there SIGTSTP would no longer stop anything.
+    def prepare():
+        os.setpgrp()
+        os.nice(19 if how == COMPILES else 0)
+
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=prepare
+    )
+    try:
+        output = process.communicate(timeout=limit)[0].decode("utf-8", "replace")
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        try:
+            output = process.communicate(timeout=5)[0].decode("utf-8", "replace")
+        except subprocess.TimeoutExpired:  # a child that left the group still holds the pipe
+            output = ""
+        output += f"\nkilled: still running after {limit:.0f} s\n"
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    status = process.returncode
+    if status is not None and status < 0:
+        output += f"\nended by signal {-status}\n"
+    passed, failed, skipped = count(output, status)
+    seconds = time.monotonic() - started
+    verdict = "FAILED" if failed else "ok"
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    took = f"{seconds:.1f} s, of a processor {used.ru_utime + used.ru_stime:.1f} s"
+    head = f"{verdict:6} {name}: {passed} passed, {failed} failed ({took})"
+    if skipped:  # neither passed nor failed, and not to be overlooked
+        head += f", {skipped} SKIPPED"
+    tell = failed or not passed
+    print((told(output) + "\n" if tell else "") + head, flush=True)
+    again = result.with_suffix(".failed")  # for the end of a long log, see .ci/run
+    if failed:
+        again.write_text(f"{told(output)}\n{head}\n")
+    else:
+        again.unlink(missing_ok=True)
+    result.write_text(f"{passed} {failed} {skipped}\n")
+
+
+def total(folder, names):
+    passed = failed = skipped = 0
+    for name in names:
+        result = folder / name
+        if result.exists():
+            good, bad, left_out = map(int, result.read_text().split())
+        else:
+            good, bad, left_out = 0, 1, 0
+            print(f"FAILED {name}: could not be built or started")
+        passed += good
+        failed += bad
+        skipped += left_out
+    if skipped:
+        print(f"{skipped} skipped: what they need is not there or not permitted on this machine")
+    print(f"{passed} passed, {failed} failed", flush=True)
+    return 1 if failed or not passed + skipped else 0
+
+
+def all_of(folder, names):
+    shutil.rmtree(folder, ignore_errors=True)
+    # The caller's -j is for what compiles, not for what waits.
+    flags = re.sub(r"(^| )(-j\d*|--jobserver\S*)", "", os.environ.get("MAKEFLAGS", ""))
+    goals = [str(folder / name) for name in sorted(names, key=row_of)]
+    command = [os.environ.get("MAKE", "make"), "-s", "-k", f"-j{os.cpu_count() + 4}", LOWER, *goals]
+    make = subprocess.Popen(command, env={**os.environ, "MAKEFLAGS": flags})
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: make.send_signal(number))
+    return 1 if make.wait() < 0 else total(folder, names)
+
+
+def main():
+    what, path, *rest = sys.argv[1:]
+    return one(path, rest) if what == "one" else all_of(Path(path), rest)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
