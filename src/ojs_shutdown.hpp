@@ -43,6 +43,7 @@
 #include "ojs/worker/worker_options.hpp"
 #include "ojs/worker/detail/startup_findings.hpp"
 #include "ojs/worker/worker.hpp"
+#include "ojs/worker/stop/stop_plan.hpp"
 // clang-format on
 
 #endif  // OJS_SHUTDOWN_HPP
@@ -115,7 +116,6 @@
 #include "ojs/worker/jobs/job_intake.ipp"
 #include "ojs/worker/threads/job_pool.ipp"
 #include "ojs/worker/stop/stuck_watch.ipp"
-#include "ojs/worker/stop/shutdown_steps.ipp"
 #include "ojs/worker/stop/stop_log.ipp"
 #include "ojs/worker/worker_part.ipp"
 #include "ojs/worker/stop/supervisor.ipp"

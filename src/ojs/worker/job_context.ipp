@@ -99,7 +99,7 @@ inline error without_handler() {
 // Success where the transport has no place for checkpoints: this one goes with the FAIL.
 inline result<void> send_checkpoint(worker_context& worker, const active_job& job, const std::string& state) {
     const time_point deadline = checkpoint_deadline(worker);
-    const result<settled> answer = worker.call([&](ojs::transport& transport) {
+    const result<settled> answer = worker.backend.call([&](ojs::transport& transport) {
         return transport.save_checkpoint({job.job.id, state}, deadline);
     });
     if (!answer) return answer.error().code == errc::unsupported ? result<void>() : answer.error();
@@ -112,7 +112,7 @@ inline void find_checkpoint(worker_context& worker, active_job& job) {
     const checkpoint_turn turn(job);
     if (!turn || job.word.has(job_word::asked)) return;
     const time_point deadline = checkpoint_deadline(worker);
-    const result<std::string> answer = worker.call(
+    const result<std::string> answer = worker.backend.call(
         [&](ojs::transport& transport) { return transport.load_checkpoint(job.job.id, deadline); });
     if (answer || answer.error().code == errc::unsupported) {
         job.note_found(answer ? *answer : "");
@@ -130,7 +130,7 @@ OJS_SHUTDOWN_INLINE std::string job_context::meta(std::string_view key) const {
 }
 
 OJS_SHUTDOWN_INLINE bool job_context::stop_requested() const noexcept {
-    return worker_.past_intake();
+    return worker_.stage.past_intake();
 }
 OJS_SHUTDOWN_INLINE bool job_context::abandoned() const noexcept {
     // Who is told so knows of the cancellation as well.
@@ -162,10 +162,10 @@ OJS_SHUTDOWN_INLINE std::string job_context::checkpoint() const {
 }
 
 OJS_SHUTDOWN_INLINE time_point job_context::deadline() const noexcept {
-    return worker_.drain_deadline();
+    return worker_.stage.drain_deadline();
 }
 OJS_SHUTDOWN_INLINE void job_context::heartbeat() const noexcept {
-    worker_.beats.soon();
+    worker_.beats.request_soon();
 }
 
 }  // namespace v0_1_0

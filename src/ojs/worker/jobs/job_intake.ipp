@@ -66,8 +66,8 @@ class job_intake {
         const fetch_status status = !answer    ? fetch_status::failed
                                     : came > 0 ? fetch_status::jobs
                                                : fetch_status::empty;
-        if (sent_at_all) worker_.tell_parts([status](worker_part& part) { part.on_fetch(status); });
-        if (answer) worker_.note_answer();
+        if (sent_at_all) worker_.user.tell_parts([status](worker_part& part) { part.on_fetch(status); });
+        if (answer) worker_.backend.note_answer();
         worker_.leave(ticket);
         if (!answer) return answer.error();
         return came;
@@ -76,7 +76,7 @@ class job_intake {
     // Of jobs whose types have no handler: see take_unknown().
     std::size_t held() const noexcept { return held_; }
     void hand_back(const ref<active_job>& job) {
-        verdict report = worker_.past_intake() ? handed_back(worker_) : of_unknown_type(worker_, *job);
+        verdict report = worker_.stage.past_intake() ? handed_back(worker_) : of_unknown_type(worker_, *job);
         held_.fetch_sub(1);
         report_unstarted(job, std::move(report));
     }
@@ -90,9 +90,9 @@ class job_intake {
         if (request.worker->queues.empty()) return error{errc::cancelled, 0, "every queue is quiet"};
         request.count = count;
         request.still_wanted = [this, version] {
-            return worker_.may_fetch() && worker_.queues.version() == version;
+            return worker_.stage.may_fetch() && worker_.queues.version() == version;
         };
-        return worker_.call([&](ojs::transport& transport) {
+        return worker_.backend.call([&](ojs::transport& transport) {
             return transport.fetch(request, sent + worker_.options.request_timeout);
         });
     }
@@ -144,7 +144,7 @@ class job_intake {
 
     // False: it is being reported.
     bool can_run(const ref<active_job>& job) {
-        if (worker_.past_intake()) return report_unstarted(job, handed_back(worker_));
+        if (worker_.stage.past_intake()) return report_unstarted(job, handed_back(worker_));
         if (!job->job.malformed.empty())
             return report_unstarted(job, failed({"invalid_payload", job->job.malformed, false, "{}"}));
         if (!job->handler) return take_unknown(job);

@@ -53,7 +53,7 @@ inline verdict of_unknown_type(const worker_context& worker, const active_job& j
 // A job the stop interrupted. [GS-005, GS 7.2]
 inline verdict interrupted(const worker_context& worker, const active_job& job, cancel_reason why,
                            std::string_view message) {
-    const lifecycle_state state = worker.life.state();
+    const lifecycle_state state = worker.stage.own.state();
     const ojs::dialect& dialect = worker.options.dialect;
     const std::chrono::milliseconds grace = worker.options.times.shutdown_grace_period;
     const bool long_running = job.handler && job.handler->options.long_running;
@@ -152,7 +152,7 @@ inline time_point try_deadline(const worker_context& worker) {
 
 inline result<settled> send_verdict(worker_context& worker, const active_job& job, const verdict& report) {
     const time_point deadline = try_deadline(worker);
-    return worker.call([&](ojs::transport& transport) {
+    return worker.backend.call([&](ojs::transport& transport) {
         if (report.ack) return transport.ack({job.job.id, report.result_json}, deadline);
         return transport.fail({job.job.id, report.failure, report.requeue, report.checkpoint}, deadline);
     });
@@ -180,7 +180,7 @@ inline time_point next_try(const worker_context& worker, const error& failure,
     time_point asked = deadline_after(failure.retry_after);
     const time_point now = steady_clock::now();
     const time_point stop = worker.reports.deadline();
-    const time_point last = stop == time_point::max() ? worker.drain_deadline() : stop;
+    const time_point last = stop == time_point::max() ? worker.stage.drain_deadline() : stop;
     if (last != time_point::max() && asked > now + (last - now) / 2) asked = now + (last - now) / 2;
     return asked > now + least ? asked : now + least;
 }
@@ -240,7 +240,7 @@ inline void note_settled(worker_context& worker, const active_job& job, const ve
                                                            : settled_state::discarded;
     const job_settlement settled{job.job.queue, job.handler ? job.handler->type : std::string_view(), state,
                                  steady_clock::now() - job.claimed_at};
-    worker.tell_parts([&](worker_part& part) { part.on_job_settled(settled); });
+    worker.user.tell_parts([&](worker_part& part) { part.on_job_settled(settled); });
 }
 
 // Names a job nobody could be told about, once.

@@ -417,7 +417,9 @@ class job_pool : public ref_counted {
         }
     }
 
-    bool may_fetch() const noexcept { return worker_.may_fetch() && worker_.beats.registration_tried(); }
+    bool may_fetch() const noexcept {
+        return worker_.stage.may_fetch() && worker_.beats.registration_tried();
+    }
     // Slots without a job, for which no FETCH is in flight. Up to max_held held jobs take none.
     std::size_t free_slots() const noexcept {
         const std::size_t held = intake_.held();
