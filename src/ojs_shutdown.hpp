@@ -96,7 +96,7 @@
 #include "ojs/worker/jobs/job_word.ipp"
 #include "ojs/worker/jobs/active_job.ipp"
 #include "ojs/worker/heartbeat/beat_schedule.ipp"
-#include "ojs/worker/jobs/queue_gate.ipp"
+#include "ojs/worker/jobs/paused_queues.ipp"
 #include "ojs/worker/reports/job_tally.ipp"
 #include "ojs/worker/detail/worker_context.ipp"
 #include "ojs/worker/job_context.ipp"

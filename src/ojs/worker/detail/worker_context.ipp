@@ -7,7 +7,7 @@
 #include "../../core/detail/wake.hpp"
 #include "../heartbeat/beat_schedule.ipp"
 #include "../jobs/active_job.ipp"
-#include "../jobs/queue_gate.ipp"
+#include "../jobs/paused_queues.ipp"
 #include "../reports/job_tally.ipp"
 #include "../transport.hpp"
 #include "../worker_options.hpp"
@@ -218,7 +218,7 @@ class worker_context : public ref_counted {
     backend_calls backend;
     worker_stage stage;
     beat_schedule beats;
-    queue_gate queues{options.queues, stage.own};
+    paused_queues queues{options.queues, stage.own};
     wake supervisor;
 
     drain_barrier claims;    // every FETCH under way and every claimed job holds a ticket

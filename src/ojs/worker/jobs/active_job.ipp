@@ -3,6 +3,8 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../core/drain_barrier.hpp"
@@ -53,7 +55,8 @@ class active_job : public ref_counted {
         : cancel(group->member()),
           job(std::move(claimed)),
           claimed_at(when),
-          lease(at_least_min(job.visibility_timeout.count() > 0 ? job.visibility_timeout : usual_lease)),
+          lease(
+              std::max(min_lease, job.visibility_timeout.count() > 0 ? job.visibility_timeout : usual_lease)),
           handler(std::move(its_handler)),
           group_(std::move(group)) {
         extend_lease(when);
@@ -135,8 +138,7 @@ class active_job : public ref_counted {
     }
     // When it was cancelled, alone or with all others; or never.
     time_point cancelled_at() const noexcept {
-        const time_point alone = cancelled_alone_at_.load(memory_order::relaxed);
-        return alone < group_->at() ? alone : group_->at();
+        return std::min(cancelled_alone_at_.load(memory_order::relaxed), group_->at());
     }
     bool known_stuck() const noexcept { return word.has(job_word::stuck); }
 
@@ -207,10 +209,7 @@ class active_job : public ref_counted {
         group_->changed.notify_all();
     }
     // A lease no beat could keep up is taken for one that can be; a backend that disagrees says so to the ACK.
-    static std::chrono::milliseconds at_least_min(std::chrono::milliseconds lease) noexcept {
-        constexpr std::chrono::milliseconds min_lease{20};
-        return lease < min_lease ? min_lease : lease;
-    }
+    static constexpr std::chrono::milliseconds min_lease{20};
 
     const ref<job_group> group_;
     pthread_t thread_{};  // that began

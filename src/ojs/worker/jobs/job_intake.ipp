@@ -1,6 +1,8 @@
 // job_intake: fetches jobs, and reports at once those that cannot run here.
 #pragma once
 
+#include <algorithm>
+
 #include "../reports/report_queue.ipp"
 
 namespace ojs::detail {
@@ -21,11 +23,9 @@ class unknown_types {
         const bool is_first = i == entries_.size();
         if (is_first) entries_.push_back({type, now, {}});
         entry& found = entries_[i];
-        if (now >= found.hand_back_at + max_pause) found.pause = {};
         if (now >= found.hand_back_at) {
-            found.pause = found.pause < min_pause       ? min_pause
-                          : found.pause * 2 < max_pause ? found.pause * 2
-                                                        : max_pause;
+            const bool soon = now < found.hand_back_at + max_pause;
+            found.pause = soon ? std::clamp(found.pause * 2, min_pause, max_pause) : min_pause;
             found.hand_back_at = now + found.pause;
         }
         return {found.hand_back_at, is_first};
@@ -69,8 +69,7 @@ class job_intake {
         if (sent_at_all) worker_.user.tell_parts([status](worker_part& part) { part.on_fetch(status); });
         if (answer) worker_.backend.note_answer();
         worker_.leave(ticket);
-        if (!answer) return answer.error();
-        return came;
+        return answer ? result<std::size_t>(came) : answer.error();
     }
 
     // Of jobs whose types have no handler: see take_unknown().
@@ -121,8 +120,7 @@ class job_intake {
         while (!came.empty()) {
             ref<active_job> job = came.pop();
             bool runs = false;
-            insist([&] { runs = can_run(job); });
-            if (runs) runnable.push(std::move(job));
+            if (insist([&] { runs = can_run(job); }) && runs) runnable.push(std::move(job));
         }
         return count;
     }
@@ -158,12 +156,11 @@ class job_intake {
             return report_unstarted(job, of_unknown_type(worker_, *job));
         const unknown_types::turn turn = unknown_.next(job->job.type, steady_clock::now());
         if (turn.is_first) {
-            worker_.log.write(
-                log_level::warn, "no handler for this job type; its jobs are handed back",
-                {field("job_type", printable(job->job.type)), field("job_id", job->job.id),
-                 field(
-                     "fix",
-                     "register a handler, serve the type from a queue of its own, or set OJS_UNKNOWN_TYPE")});
+            constexpr const char* fix =
+                "register a handler, serve the type from a queue of its own, or set OJS_UNKNOWN_TYPE";
+            worker_.log.write(log_level::warn, "no handler for this job type; its jobs are handed back",
+                              {field("job_type", printable(job->job.type)), field("job_id", job->job.id),
+                               field("fix", fix)});
         }
         held_.fetch_add(1);
         job->hold_until(turn.hand_back_at);
@@ -180,13 +177,12 @@ class job_intake {
         const std::chrono::milliseconds grace = worker_.options.times.shutdown_grace_period;
         if (job.job.timeout <= grace || job.handler->options.long_running) return;
         if (job.handler->told_too_long.exchange(true)) return;
+        constexpr const char* fix =
+            "raise the grace period and the container's, or register it as long_running and save checkpoints";
         worker_.log.write(
             log_level::warn, "jobs of this type may take longer than the grace period",
             {field("job_type", printable(job.job.type)), field("timeout_ms", job.job.timeout.count()),
-             field("grace_period", format_duration(grace)),
-             field("fix",
-                   "raise the grace period and the container's, or register it as "
-                   "long_running and save checkpoints")});
+             field("grace_period", format_duration(grace)), field("fix", fix)});
     }
 
     // Without an id or memory it cannot be reported; it comes back after its visibility timeout.

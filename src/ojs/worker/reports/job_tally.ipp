@@ -10,6 +10,8 @@ namespace ojs::detail {
 
 // What the backend was told of a job, or that it had taken it back. More are unreported, by name.
 enum class job_end : std::uint8_t { completed, failed, interrupted, handed_back, gone };
+inline constexpr const char* end_messages[] = {"job completed", "job failed", "job interrupted",
+                                               "job handed back"};
 inline constexpr std::size_t job_end_count = 5;
 
 // What to tell the backend about a job, and what that makes of it.
@@ -20,7 +22,6 @@ struct verdict {
     std::string checkpoint;   // FAIL: JSON; empty: none
     bool requeue = false;     // FAIL
     job_end end = job_end::completed;
-    const char* message = "job completed";
     log_level level = log_level::debug;
     cancel_reason reason = cancel_reason::none;  // of an interruption
     int signal = 0;                              // behind it, if there is one

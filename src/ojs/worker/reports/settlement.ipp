@@ -1,6 +1,8 @@
 // settle: tells the backend what became of a job, until it answers. Only the thread that could active_job::take() it does.
 #pragma once
 
+#include <algorithm>
+
 #include "../../base/detail/clock.ipp"
 #include "../../net/json_view.ipp"
 #include "../detail/worker_context.ipp"
@@ -14,64 +16,58 @@ inline verdict completed(std::string result_json) {
     return out;
 }
 
-inline verdict failed(job_error failure) {
+inline verdict fail_as(job_end end, log_level level, job_error failure, bool requeue = false) {
     verdict out;
     out.failure = std::move(failure);
-    out.end = job_end::failed;
-    out.message = "job failed";
-    out.level = out.failure.retryable ? log_level::warn : log_level::error;  // [LOG 6.1]
+    out.requeue = requeue;
+    out.end = end;
+    out.level = level;
     return out;
+}
+
+inline verdict failed(job_error failure) {
+    const log_level level = failure.retryable ? log_level::warn : log_level::error;  // [LOG 6.1]
+    return fail_as(job_end::failed, level, std::move(failure));
 }
 
 // A job that came after the intake was closed, and never started.
 inline verdict handed_back(const worker_context& worker) {
-    verdict out;
-    out.failure = {worker.options.dialect.interrupted_error,
-                   "the worker is shutting down; the job was not started", true,
-                   "{\"reason\":\"not_started\"}"};
-    out.requeue = true;
-    out.end = job_end::handed_back;
-    out.message = "job handed back";
-    out.level = log_level::info;
-    return out;
+    return fail_as(
+        job_end::handed_back, log_level::info,
+        {worker.options.dialect.interrupted_error, "the worker is shutting down; the job was not started",
+         true, "{\"reason\":\"not_started\"}"},
+        true);
 }
 
-// During a rollout, another worker may have a handler for its type. [WIRE 5]
+// During a rollout, another worker may have a handler for its type, which a warning names. [WIRE 5]
 inline verdict of_unknown_type(const worker_context& worker, const active_job& job) {
     const unknown_type_action action = worker.options.unknown_type;
-    verdict out =
-        failed({"unsupported", cat({"no handler is registered for job type '", printable(job.job.type), "'"}),
-                action != unknown_type_action::discard, "{}"});
-    if (action != unknown_type_action::requeue) return out;
-    out.requeue = true;
-    out.end = job_end::handed_back;
-    out.message = "job handed back";
-    out.level = log_level::debug;  // its type was named in a warning
-    return out;
+    job_error failure = {"unsupported",
+                         cat({"no handler is registered for job type '", printable(job.job.type), "'"}),
+                         action != unknown_type_action::discard, "{}"};
+    if (action != unknown_type_action::requeue) return failed(std::move(failure));
+    return fail_as(job_end::handed_back, log_level::debug, std::move(failure), true);
 }
 
 // A job the stop interrupted. [GS-005, GS 7.2]
 inline verdict interrupted(const worker_context& worker, const active_job& job, cancel_reason why,
                            std::string_view message) {
-    const lifecycle_state state = worker.stage.own.state();
+    const cause started = worker.stage.own.state().cause;
     const ojs::dialect& dialect = worker.options.dialect;
     const std::chrono::milliseconds grace = worker.options.times.shutdown_grace_period;
     const bool long_running = job.handler && job.handler->options.long_running;
-    verdict out;
-    out.failure.code = long_running ? dialect.long_running_error : dialect.interrupted_error;
-    out.failure.message =
-        cat({out.failure.code, ": ",
-             message.empty() ? "the worker is shutting down; the job was interrupted" : message});
-    out.reason = why;
-    if (state.cause.kind == cause_kind::signal) out.signal = state.cause.signal;
-    out.failure.details_json =
+    const std::string& code = long_running ? dialect.long_running_error : dialect.interrupted_error;
+    const int signal = started.kind == cause_kind::signal ? started.signal : 0;
+    if (message.empty()) message = "the worker is shutting down; the job was interrupted";
+    const std::string details =
         cat({"{\"reason\":\"", to_string(why), "\",\"elapsed_ms\":", milliseconds_since(job.claimed_at),
              ",\"grace_period_ms\":", grace == no_limit ? "null" : std::to_string(grace.count()),
-             ",\"signal\":", out.signal != 0 ? cat({"\"", signal_name(out.signal), "\""}) : "null", "}"});
-    out.requeue = dialect.requeue_interrupted || why == cancel_reason::spot_reclaim;
-    out.end = job_end::interrupted;
-    out.message = "job interrupted";
-    out.level = log_level::info;
+             ",\"signal\":", signal != 0 ? cat({"\"", signal_name(signal), "\""}) : "null", "}"});
+    verdict out =
+        fail_as(job_end::interrupted, log_level::info, {code, cat({code, ": ", message}), true, details},
+                dialect.requeue_interrupted || why == cancel_reason::spot_reclaim);
+    out.reason = why;
+    out.signal = signal;
     return out;
 }
 
@@ -136,18 +132,14 @@ inline verdict judge_exception(const worker_context& worker, const active_job& j
     return failed({"handler_error", std::move(message), true, "{}"});
 }
 
-enum class settle_end { accepted, gone, lease_lost, rejected, out_of_time };
+enum class settle_end { accepted, gone, unreported };
+inline constexpr steady_clock::duration min_try = std::chrono::milliseconds(100);
 
 // When one try must end: in a stop, half of what is left, so that a lost answer leaves time for another try.
 inline time_point try_deadline(const worker_context& worker) {
     const time_point now = steady_clock::now();
-    const time_point ordinary = now + worker.options.request_timeout;
-    const time_point last = worker.reports.deadline();
-    if (last == time_point::max()) return ordinary;
-    const time_point half = now + (last - now) / 2;
-    const time_point least = now + std::chrono::milliseconds(100);
-    const time_point soon = half > least ? half : least;
-    return soon < ordinary ? soon : ordinary;
+    const steady_clock::duration half = (worker.reports.deadline() - now) / 2;
+    return now + std::min<steady_clock::duration>(std::max(half, min_try), worker.options.request_timeout);
 }
 
 inline result<settled> send_verdict(worker_context& worker, const active_job& job, const verdict& report) {
@@ -166,8 +158,8 @@ inline result<settle_end> report_once(worker_context& worker, active_job& job, c
         const result<void> asked = worker.beats.answered(try_deadline(worker));
         if (!asked) return asked.error();
         // An earlier beat's answer, read only now, renews no more than it did then.
-        if (job.lease_until() <= asking) return settle_end::lease_lost;
-        if (steady_clock::now() >= worker.reports.deadline()) return settle_end::out_of_time;
+        if (job.lease_until() <= asking) return settle_end::gone;
+        if (steady_clock::now() >= worker.reports.deadline()) return settle_end::unreported;
     }
     const result<settled> answer = send_verdict(worker, job, report);
     if (!answer) return answer.error();
@@ -176,13 +168,11 @@ inline result<settle_end> report_once(worker_context& worker, active_job& job, c
 
 // When to try again. Retry-After counts, in a drain or stop for at most half of the remaining time.
 inline time_point next_try(const worker_context& worker, const error& failure,
-                           std::chrono::milliseconds least) {
-    time_point asked = deadline_after(failure.retry_after);
+                           std::chrono::milliseconds min_pause) {
     const time_point now = steady_clock::now();
     const time_point stop = worker.reports.deadline();
-    const time_point last = stop == time_point::max() ? worker.stage.drain_deadline() : stop;
-    if (last != time_point::max() && asked > now + (last - now) / 2) asked = now + (last - now) / 2;
-    return asked > now + least ? asked : now + least;
+    const time_point last = stop == never ? worker.stage.drain_deadline() : stop;
+    return std::max(std::min(deadline_after(failure.retry_after), now + (last - now) / 2), now + min_pause);
 }
 
 // Tells the backend until it answers. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]
@@ -205,13 +195,13 @@ inline settle_end report_until_answered(worker_context& worker, active_job& job,
         if (failure.code == errc::rejected || (stray && ++stray_answers >= max_stray_answers)) {
             // Perhaps it was too large. The work is done, or failed, all the same.
             std::string& load = report.ack ? report.result_json : report.checkpoint;
-            if (load.empty()) return settle_end::rejected;
+            if (load.empty()) return settle_end::unreported;
             load.clear();
         } else {
             worker.reports.pause(next_try(worker, failure, pauses.next()), seen);
         }
     }
-    return settle_end::out_of_time;
+    return settle_end::unreported;
 }
 
 // What a record about a job says of it: never its arguments.
@@ -250,18 +240,14 @@ inline void mark_unreported(worker_context& worker, active_job& job) {
 
 // Reports a job this caller has taken, counts it, and lets it go. The log comes after: nobody waits for its reader.
 inline settle_end conclude(worker_context& worker, active_job& job, verdict& report) {
-    const time_point soon = try_deadline(worker);
-    const time_point stop_bound = worker.reports.saves();
-    job.await_turn(soon < stop_bound ? soon : stop_bound);
+    job.await_turn(std::min(try_deadline(worker), worker.reports.saves()));
     if (!report.ack) insist([&] { report.checkpoint = job.kept_checkpoint(); });
     const settle_end end = report_until_answered(worker, job, report);
+    if (end == settle_end::unreported) mark_unreported(worker, job);
+    if (end == settle_end::gone) worker.tally.note(job_end::gone);
     if (end == settle_end::accepted) {
         worker.tally.note(report.end);
         note_settled(worker, job, report);
-    } else if (end == settle_end::gone || end == settle_end::lease_lost) {
-        worker.tally.note(job_end::gone);
-    } else {
-        mark_unreported(worker, job);
     }
     worker.jobs.end_report(job);
     worker.leave(job.ticket);
@@ -270,17 +256,12 @@ inline settle_end conclude(worker_context& worker, active_job& job, verdict& rep
 
 inline void log_settled(const worker_context& worker, const active_job& job, const verdict& report,
                         settle_end end) {
-    switch (end) {
-        case settle_end::accepted: return log_job(worker, job, report.level, report.message, report);
-        case settle_end::gone:
-        case settle_end::lease_lost:
-            if (job.lost())
-                return log_job(worker, job, log_level::info, "job no longer this worker's; not reported");
-            return log_job(worker, job, log_level::warn, "the job's reservation is gone; settled elsewhere");
-        case settle_end::rejected:
-        case settle_end::out_of_time:
-            return log_job(worker, job, log_level::error, "job could not be reported");
-    }
+    if (end == settle_end::accepted)
+        return log_job(worker, job, report.level, end_messages[static_cast<std::size_t>(report.end)], report);
+    if (end == settle_end::unreported)
+        return log_job(worker, job, log_level::error, "job could not be reported");
+    if (job.lost()) return log_job(worker, job, log_level::info, "job no longer this worker's; not reported");
+    log_job(worker, job, log_level::warn, "the job's reservation is gone; settled elsewhere");
 }
 
 // All of it, for a job this caller has taken.

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 
@@ -50,8 +51,7 @@ class fetch_schedule {
         if (backing_off_ && now < due_) return true;  // another FETCH, that overlapped with this one, failed
         backing_off_ = !got && got.error().code != errc::cancelled;
         if (backing_off_) {
-            const std::chrono::milliseconds pause = pauses_.next();
-            due_ = deadline_after(got.error().retry_after > pause ? got.error().retry_after : pause);
+            due_ = deadline_after(std::max(got.error().retry_after, pauses_.next()));
             return false;
         }
         pauses_.reset();
@@ -332,18 +332,18 @@ class job_pool : public ref_counted {
 
     // Runs user code: whatever it throws is a FAIL.
     verdict call_handler(active_job& job) {
-        verdict report = failed({"handler_error", "out of memory", true, "{}"});
         try {
-            report = judge(worker_, job, job.call_handler(worker_));
+            return judge(worker_, job, job.call_handler(worker_));
         } catch (const std::exception& thrown) {
-            insist([&] { report = judge_exception(worker_, job, printable(thrown.what(), 2000)); });
+            return judge_thrown(job, thrown.what());
         } catch (...) {
             pass_on_thread_end();
-            insist([&] {
-                report =
-                    judge_exception(worker_, job, "the handler threw something that is not a std::exception");
-            });
+            return judge_thrown(job, "the handler threw something that is not a std::exception");
         }
+    }
+    verdict judge_thrown(const active_job& job, std::string_view what) const {
+        verdict report = failed({"handler_error", "out of memory", true, "{}"});  // too short to be allocated
+        insist([&] { report = judge_exception(worker_, job, printable(what, 2000)); });
         return report;
     }
 
@@ -361,8 +361,7 @@ class job_pool : public ref_counted {
     void thread_lost(const ref<active_job>& job) {
         leave_forked_child();
         job->end_handler();
-        verdict report = failed({"handler_error", "thread ended", true, "{}"});
-        attempt([&] { report = judge_exception(worker_, *job, "the handler ended its thread"); });
+        verdict report = judge_thrown(*job, "the handler ended its thread");
         if (job->began() && job->take()) reports_.add(job, std::move(report));
         leave(*job);
         lock_guard held(mutex_);
@@ -422,11 +421,9 @@ class job_pool : public ref_counted {
     }
     // Slots without a job, for which no FETCH is in flight. Up to max_held held jobs take none.
     std::size_t free_slots() const noexcept {
-        const std::size_t held = intake_.held();
-        const std::size_t room = slots_ + (held < max_held ? held : max_held);
+        const std::size_t room = slots_ + std::min(intake_.held(), max_held);
         const std::size_t used = worker_.jobs.size() + asked_for_ + kept_slots_;
-        const std::size_t free = used < room ? room - used : 0;
-        return free < slots_ ? free : slots_;
+        return used < room ? std::min(room - used, slots_) : 0;
     }
     std::size_t max_slots() const noexcept { return static_cast<std::size_t>(worker_.options.concurrency); }
     void rest(lock_guard& held) {
