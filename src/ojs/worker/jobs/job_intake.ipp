@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "../reports/report_queue.ipp"
+#include "../reports/settlement.ipp"
 
 namespace ojs::detail {
 

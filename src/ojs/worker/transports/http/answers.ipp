@@ -17,16 +17,10 @@ inline std::chrono::milliseconds retry_after(const http_response& answer) {
 // What a status other than 2xx means to the worker. Credentials may be fixed while it runs, so 401 and 403
 // are worth another try.
 inline errc status_meaning(int status) noexcept {
-    switch (status) {
-        case 401:
-        case 403:
-        case 408:
-        case 425:
-        case 429: return errc::unavailable;
-        default: break;
+    for (const int each : {401, 403, 408, 425, 429}) {
+        if (status == each) return errc::unavailable;
     }
-    if (status >= 500) return errc::unavailable;
-    return status >= 400 ? errc::rejected : errc::bad_answer;
+    return status >= 500 ? errc::unavailable : status >= 400 ? errc::rejected : errc::bad_answer;
 }
 
 // error.code of an API error, or nothing where it does not look like one.
@@ -64,6 +58,13 @@ inline error status_error(std::string_view route, const http_response& answer, q
     return {status_meaning(answer.status), 0,
             cat({method, " ", route, " answered ", answer.status, said.empty() ? "" : ": ", said}),
             answer.status, retry_after(answer)};
+}
+
+// The error of a request that was not answered or has another status than 2xx.
+inline result<void> success(const result<http_response>& answer, std::string_view route, quoting quote,
+                            const char* method = "POST") {
+    if (!answer) return answer.error();
+    return is_success(answer->status) ? result<void>() : status_error(route, *answer, quote, method);
 }
 
 // A job whose id is not usable has none: nobody can be told about it.
