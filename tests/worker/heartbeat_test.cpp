@@ -57,6 +57,27 @@ TEST_CASE("heartbeat: quiet and the last one pass a beat whose answer does not c
     recorder::check_last_word(tested.wire);
 }
 
+TEST_CASE("heartbeat: one that was overtaken and is answered late is followed by what is true") {
+    worker_options options = recorder::options();
+    options.heartbeat_interval = 1h;
+    beating_worker tested(options);
+    recorder::counter began;
+    tested.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_answer> {
+        if (request.state == "running" && began.add() == 2) CHECK(tested.hung_may_end.wait());
+        return heartbeat_answer();
+    };
+    REQUIRE(tested.body.start());
+    REQUIRE(began.wait_for(2));
+    CHECK(tested.body.quiet());
+    REQUIRE(tested.wire.wait_for("beat", 1, "quiet"));
+    tested.hung_may_end.set();  // the backend may have noted "running" last
+    REQUIRE(tested.wire.wait_for("beat", 2, "quiet"));
+    tested.let_go.set();
+    tested.body.request_stop();
+    REQUIRE(tested.body.wait(deadline_after(recorder::guard)));
+    recorder::check_last_word(tested.wire);
+}
+
 TEST_CASE("heartbeat: quiet that did not arrive is not left to the next interval") {
     worker_options options = recorder::options();
     options.heartbeat_interval = 1h;

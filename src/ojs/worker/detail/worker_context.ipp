@@ -71,6 +71,8 @@ class worker_stage {
         return other >= phase::draining ? phase::draining : self < other ? other : self;
     }
     bool past_intake() const noexcept { return effective() >= phase::draining; }
+    // The one that signals drive.
+    lifecycle& signalled() noexcept { return outside == nullptr ? own : *outside; }
 
     // When the drain under way ends; time_point::max() while there is none. Known as soon as the drain has begun, even
     // before the supervisor has noticed; whoever comes first says when that was.
