@@ -215,7 +215,7 @@ TEST_CASE("coordinator: a signal begins the same, and a Shutdown that follows se
             return {};
         });
     });
-    life.apply(event::stop_signal, {cause_kind::signal, SIGTERM, 0, 0});
+    life.apply(event::stop_signal, {cause_kind::signal, SIGTERM});
     REQUIRE(begun.wait());
     CHECK(from_outside.state() == shutdown_state::draining);
     const time_point asked = steady_clock::now();
@@ -245,10 +245,10 @@ TEST_CASE("coordinator: a second stop signal, and the caller's token, cancel the
                 until.token());
             CHECK(ended);
         });
-        life.apply(event::stop_signal, {cause_kind::signal, SIGTERM, 0, 0});
+        life.apply(event::stop_signal, {cause_kind::signal, SIGTERM});
         REQUIRE(begun.wait());
         if (by_signal) {
-            life.apply(event::stop_signal, {cause_kind::signal, SIGTERM, 0, 0});
+            life.apply(event::stop_signal, {cause_kind::signal, SIGTERM});
         } else {
             until.cancel(cancel_reason::cancelled);
         }
@@ -315,7 +315,7 @@ TEST_CASE("coordinator: times without a limit are a day, and none of them overfl
         CHECK(from_outside.shut_down().estimated_seconds == 24 * 3600);
     }
     SUBCASE("of a signal") {
-        life.apply(event::stop_signal, {cause_kind::signal, SIGTERM, 0, 0});
+        life.apply(event::stop_signal, {cause_kind::signal, SIGTERM});
     }
     REQUIRE(program.begun.wait());
     CHECK_FALSE(from_outside.status().need_more_time);
@@ -359,10 +359,10 @@ TEST_CASE("coordinator: readiness is said, checked, and ends with the first requ
     CHECK(from_outside.readiness().message == "no backend");
     CHECK(state() == readiness_state::unhealthy);
     coordinator.ready();
-    life.apply(event::quiet_request, {cause_kind::api, 0, 0, 0});
+    life.apply(event::quiet_request, {cause_kind::api, 0});
     CHECK(state() == readiness_state::draining);
     CHECK(from_outside.state() == shutdown_state::running);
-    life.apply(event::resume_request, {cause_kind::api, 0, 0, 0});
+    life.apply(event::resume_request, {cause_kind::api, 0});
     CHECK(state() == readiness_state::ready);
     from_outside.shut_down();
     CHECK(state() == readiness_state::draining);
@@ -429,7 +429,7 @@ TEST_CASE("coordinator: without a launcher nothing is served, and run() works al
         coordinator.ready();
         cancel_source given_up;
         given_up.cancel(cancel_reason::cancelled);
-        life.apply(event::stop_request, {cause_kind::api, 0, 0, 0});
+        life.apply(event::stop_request, {cause_kind::api, 0});
         cancel_reason why = cancel_reason::none;
         const result<void> ended = coordinator.run([&](const cancel_token& token) -> result<void> {
             if (!token.sleep_for(test::hang_guard)) why = token.reason();
@@ -463,7 +463,7 @@ TEST_CASE("coordinator: of two that call run() at once, one is told that it was 
     };
     std::thread one(runs), other(runs);
     CHECK(busy.wait_for(1));
-    life.apply(event::stop_request, {cause_kind::api, 0, 0, 0});
+    life.apply(event::stop_request, {cause_kind::api, 0});
     one.join();
     other.join();
     CHECK(drained.count() == 1);
@@ -586,7 +586,7 @@ TEST_CASE("coordinator: one line for a worker: its jobs are the metrics, its end
         CHECK(launcher.ready.wait_for(by_signal ? 2 : 1));
         CHECK(from_outside.readiness().state == readiness_state::ready);
         if (by_signal) {
-            life.apply(event::stop_signal, {cause_kind::signal, SIGTERM, 0, 0});
+            life.apply(event::stop_signal, {cause_kind::signal, SIGTERM});
         } else {
             CHECK(from_outside.shut_down("{\"processId\":\"w-1\",\"maxShutdownSeconds\":3600}").acknowledged);
         }
