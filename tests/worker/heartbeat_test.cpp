@@ -58,24 +58,32 @@ TEST_CASE("heartbeat: quiet and the last one pass a beat whose answer does not c
 }
 
 TEST_CASE("heartbeat: one that was overtaken and is answered late is followed by what is true") {
-    worker_options options = recorder::options();
-    options.heartbeat_interval = 1h;
-    beating_worker tested(options);
+    recorder::event hung_may_end;
+    recorder::event let_go;
     recorder::counter began;
-    tested.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_answer> {
-        if (request.state == "running" && began.add() == 2) CHECK(tested.hung_may_end.wait());
+    recorder::transport wire;
+    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_answer> {
+        if (request.state == "running" && began.add() == 2) CHECK(hung_may_end.wait());
         return heartbeat_answer();
     };
-    REQUIRE(tested.body.start());
+    wire.give(make_job("a"));
+    worker tested(recorder::options(), wire);  // a beat an hour
+    tested.register_handler("work", [&](job_context& job) {
+        CHECK(wire.wait_for("beat", 1));
+        job.heartbeat();
+        CHECK(wire.wait_for("beat", 1, "quiet"));
+        job.heartbeat();
+        CHECK(let_go.wait());
+    });
+    REQUIRE(tested.start());
     REQUIRE(began.wait_for(2));
-    CHECK(tested.body.quiet());
-    REQUIRE(tested.wire.wait_for("beat", 1, "quiet"));
-    tested.hung_may_end.set();  // the backend may have noted "running" last
-    REQUIRE(tested.wire.wait_for("beat", 2, "quiet"));
-    tested.let_go.set();
-    tested.body.request_stop();
-    REQUIRE(tested.body.wait(deadline_after(recorder::guard)));
-    recorder::check_last_word(tested.wire);
+    CHECK(tested.quiet());
+    REQUIRE(wire.wait_for("beat", 2, "quiet"));  // the first of them has been answered
+    hung_may_end.set();                          // the backend may have noted "running" last
+    CHECK(wire.wait_for("beat", 3, "quiet"));
+    let_go.set();
+    CHECK(tested.stop(recorder::guard));
+    recorder::check_last_word(wire);
 }
 
 TEST_CASE("heartbeat: quiet that did not arrive is not left to the next interval") {
