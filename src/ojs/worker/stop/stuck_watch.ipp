@@ -50,9 +50,9 @@ class stuck_watch {
     void add_reported(array<ref<active_job>>& jobs) const {
         const std::size_t claimed = jobs.size();
         for (const ref<active_job>& each : pool_.jobs_in_handlers()) {
-            std::size_t i = each->known_stuck ? 0 : claimed;
+            std::size_t i = each->known_stuck() ? 0 : claimed;
             while (i < claimed && jobs[i].get() != each.get()) ++i;
-            if (each->known_stuck && i == claimed) jobs.push_back(each);
+            if (each->known_stuck() && i == claimed) jobs.push_back(each);
         }
     }
 
@@ -61,7 +61,7 @@ class stuck_watch {
     void add_stack(active_job& job, time_point deadline, std::vector<log_field>& fields) const {
         if (steady_clock::now() >= deadline) return;
         std::string stack;  // as far as a part tells
-        job.runner.use([&](pthread_t thread) {
+        job.with_thread([&](pthread_t thread) {
             worker_.user.each_part([&](worker_part& part) {
                 if (stack.empty()) stack = part.stack_of(thread, deadline);
             });
@@ -88,15 +88,15 @@ class stuck_watch {
             if (job.taken()) return;
             if (job.cancel_if_timed_out(now)) out.timed_out.push_back(ref<active_job>(&job));
             if (job.was_revoked()) out.revoked.push_back(ref<active_job>(&job));
-            out.look_again(job.timeout_at);
-            const time_point held = job.held_until;
+            out.look_again(job.timeout_at());
+            const time_point held = job.held_until();
             if (held <= now || (held != never && draining)) {
                 out.held.push_back(ref<active_job>(&job));
             } else {
                 out.look_again(held);
             }
             const time_point cancelled = job.cancelled_at();
-            if (cancelled == never || job.known_stuck || held != never) return;  // a held job has no handler
+            if (cancelled == never || job.known_stuck() || held != never) return;  // a held job has no handler
             if (now < cancelled + patience) {
                 out.look_again(cancelled + patience);
             } else {
