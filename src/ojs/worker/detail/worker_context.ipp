@@ -97,7 +97,8 @@ class worker_stage {
     mutable atomic<time_point> drain_deadline_{time_point::max()};
 };
 
-// Which of its queues a worker does not fetch from. Any resume of the worker's lifecycle resumes the queues that were paused before it, so that SIGCONT does. Thread-safe.
+// Which of its queues a worker does not fetch from. Any resume of the worker's lifecycle resumes the queues that were paused
+// before it, so that SIGCONT does. Thread-safe.
 class paused_queues {
   public:
     // Both must outlive it.
