@@ -69,7 +69,7 @@ struct worker_body : ref_counted {
         return changes;
     }
 
-    // For the destructor: refuses new calls to transports, hooks and callbacks, and waits for those in flight.
+    // For the destructor: refuses new calls to transports, hooks and callbacks; waits for those in flight.
     void end_calls(bool in_callback, time_point deadline) {
         worker_context& worker = *context;
         if (in_callback && !ended) leave_transport();
@@ -120,7 +120,7 @@ struct worker_body : ref_counted {
         return {};
     }
 
-    // With its own installer, or that of the lifecycle. With the spot policy, SIGUSR1 must not end the process.
+    // With its own installer, or that of the lifecycle. With a termination-mode file SIGUSR1 means reclaim.
     result<void> take_signals(signals& own) {
         const worker_options& options = context->options;
         signal_options wanted;
