@@ -1,6 +1,6 @@
 // messages: what a launcher and its child say to each other. [RFC-041 "Protocol Messages"]
 //
-// Plain structs, one per message, fields in the order of their numbers; examples/launcher/proto/lifecycle.proto says the
+// Plain structs, one per message, fields in the order of their numbers; examples/proto/lifecycle.proto says the
 // same for generated clients. A field left at its default is not sent, so zero, false and empty mean "not said".
 // Thread-safety: as for any struct. How they look as JSON: message_json.
 #pragma once

@@ -113,7 +113,7 @@ struct launcher_options {
     std::string admin_address;
     std::string
         admin_token;  // wanted for all but /metrics and /healthz; must be set where other machines can connect
-    // What that server answers at /, to a browser: HTML that asks it further, as examples/launcher/status.html does. Its origin
+    // What that server answers at /, to a browser: HTML that asks it further, as tools/launcher/status.html does. Its origin
     // alone may then ask too. Empty: nothing is there.
     std::string status_page;
     // Asked, by the threads of that server, for the configuration a group is to be replaced with. Empty: the one it has.
