@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "job_context.hpp"
 
 #include "detail/worker_context.ipp"
@@ -87,9 +89,7 @@ inline std::string usable_checkpoint(std::string_view state) {
 }
 
 inline time_point checkpoint_deadline(const worker_context& worker) {
-    const time_point ordinary = deadline_after(worker.options.request_timeout);
-    const time_point last = worker.reports.deadline();
-    return last < ordinary ? last : ordinary;
+    return std::min(deadline_after(worker.options.request_timeout), worker.reports.deadline());
 }
 
 inline error without_handler() {
