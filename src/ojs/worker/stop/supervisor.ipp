@@ -123,7 +123,7 @@ class supervisor {
             case stop_action::close_intake: return close_intake();
             case stop_action::share_time: return share_time();
             case stop_action::tell_parts: return tell_parts();
-            case stop_action::begin_fetching: return pool_->wake();
+            case stop_action::begin_fetching: return pool_->look_again();
             case stop_action::wake_pool: return pool_->wake();
             case stop_action::cancel: return static_cast<void>(pool_->cancel_all(stop_reason()));
             case stop_action::tell_jobs:
