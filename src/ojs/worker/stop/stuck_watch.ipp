@@ -122,7 +122,7 @@ class stuck_watch {
             const std::chrono::milliseconds cancelled(cancelled_ms(*job));
             entries.push_back({job, {job->job.id, job->job.type, ran, cancelled, abandoned, count, usual}});
         }
-        // On a thread of its own, because the listener may block. That thread holds the pool, and with it the context.
+        // On another thread, because the listener may block. That thread holds the pool, and so the context.
         const auto ask = [&worker = worker_, &pool = pool_, entries] {
             for (const stuck_entry& each : entries) act_on(worker, pool, each, true);
         };
