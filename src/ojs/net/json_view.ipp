@@ -8,7 +8,7 @@
 
 #include <limits>
 
-#include "../base/detail/text.hpp"
+#include "../base/detail/text.ipp"
 #include "json_view.hpp"
 
 namespace ojs {
@@ -29,19 +29,13 @@ OJS_SHUTDOWN_INLINE c_locale_scope::~c_locale_scope() {
 
 // ---- strings ----
 
-// The value of four hexadecimal digits; a number above them all where there are none.
-inline std::uint32_t four_hex_digits(std::string_view text) noexcept {
-    std::uint32_t out = 0;
-    for (std::size_t i = 0; i < 4; ++i) {
-        const char c = i < text.size() ? text[i] : '\0';
-        const int digit = c >= '0' && c <= '9'   ? c - '0'
-                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                                 : -1;
-        if (digit < 0) return 0x10000;
-        out = out * 16 + static_cast<std::uint32_t>(digit);
-    }
-    return out;
+// Takes the four digits of a \uXXXX.
+inline bool take_utf16(std::string_view& text, std::uint32_t& code) noexcept {
+    std::uint64_t unit = 0;
+    if (text.size() < 4 || !parse_hex(text.substr(0, 4), 0xffff, unit)) return false;
+    code = static_cast<std::uint32_t>(unit);
+    text.remove_prefix(4);
+    return true;
 }
 
 // Takes the escape whose backslash `text` begins with; a pair of surrogates is one character. False for what JSON does not
@@ -56,13 +50,13 @@ inline bool take_json_escape(std::string_view& text, std::uint32_t& code) noexce
         code = static_cast<unsigned char>(meanings[known]);
         return true;
     }
-    if (letter != 'u' || (code = four_hex_digits(text)) > 0xffff) return false;
-    text.remove_prefix(4);
+    if (letter != 'u' || !take_utf16(text, code)) return false;
     if (code < 0xd800 || code > 0xdfff) return true;
-    const std::uint32_t second = text.substr(0, 2) == "\\u" ? four_hex_digits(text.substr(2)) : 0;
-    if (code > 0xdbff || second < 0xdc00 || second > 0xdfff) return false;
+    std::uint32_t second = 0;
+    if (code > 0xdbff || text.substr(0, 2) != "\\u") return false;
+    text.remove_prefix(2);
+    if (!take_utf16(text, second) || second < 0xdc00 || second > 0xdfff) return false;
     code = 0x10000 + ((code - 0xd800) << 10U) + (second - 0xdc00);
-    text.remove_prefix(6);
     return true;
 }
 
