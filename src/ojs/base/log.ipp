@@ -134,8 +134,8 @@ class no_sigpipe {
 
 // Shared by all loggers of the process: who writes now, and how long lines may still wait for their reader.
 struct log_outlet {
-    // With the mutex held. Whether the descriptor takes more, within what is left of the patience. A reader, dead or slow,
-    // never takes more than a second and a tenth of the time that passes.
+    // With the mutex held. Whether the descriptor takes more, within what is left of the patience. A reader, dead or
+    // slow, never takes more than a second and a tenth of the time that passes.
     bool await_room(int fd) noexcept {
         pollfd ready{fd, POLLOUT, 0};
         if (::poll(&ready, 1, 0) > 0) return true;

@@ -38,8 +38,8 @@ inline bool take_utf16(std::string_view& text, std::uint32_t& code) noexcept {
     return true;
 }
 
-// Takes the escape whose backslash `text` begins with; a pair of surrogates is one character. False for what JSON does not
-// have, and for a surrogate that stands alone.
+// Takes the escape whose backslash `text` begins with; a pair of surrogates is one character. False for what JSON does
+// not have, and for a surrogate that stands alone.
 inline bool take_json_escape(std::string_view& text, std::uint32_t& code) noexcept {
     constexpr std::string_view letters = "\"\\/bfnrt";
     constexpr std::string_view meanings = "\"\\/\b\f\n\r\t";
@@ -154,7 +154,8 @@ inline bool is_json_blank(char c) noexcept {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-// Goes through JSON text. What takes something takes the blanks after it as well; false where something else comes next.
+// Goes through JSON text. What takes something takes the blanks after it as well; false where something else comes
+// next.
 class json_walk {
   public:
     explicit json_walk(std::string_view text) noexcept : text_(text) { skip_blanks(); }
@@ -263,8 +264,8 @@ class json_walk {
     const char* fault_ = nullptr;
 };
 
-// The next member, or the next element where `key` is null. `open` starts the walk on the first call; later ones find the
-// comma, or the closing bracket.
+// The next member, or the next element where `key` is null. `open` starts the walk on the first call; later ones find
+// the comma, or the closing bracket.
 inline bool next_raw_item(std::string_view& rest, char open, std::string_view* key, std::string_view& value) {
     json_walk walk(rest);
     if (!walk.take(open) && !walk.take(',')) return false;

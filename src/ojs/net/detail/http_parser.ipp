@@ -58,8 +58,8 @@ inline bool is_chunk_extension(std::string_view text) noexcept {
     return true;
 }
 
-// Strict where leniency has been exploited: lines end in CR LF, no folded headers, one unambiguous length, chunk framing
-// and trailers by the letter.
+// Strict where leniency has been exploited: lines end in CR LF, no folded headers, one unambiguous length, chunk
+// framing and trailers by the letter.
 class http_parser {
   public:
     enum class status { need_more, complete, failed };
