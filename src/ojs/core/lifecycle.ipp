@@ -141,8 +141,8 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, event wha
     return changed;
 }
 
-// Before a state is replaced it is in the history, whoever puts it there. False: `current` was replaced, and is it
-// anew.
+// Before a state is replaced it is in the history, whoever puts it there. False: another state had become the
+// current one, and `current` is that now.
 OJS_SHUTDOWN_INLINE bool lifecycle::replace(word& current, word next) noexcept {
     detail::atomic<word>& place = history_[detail::sequence_field.get(current) % history_size];
     word kept = place.load();

@@ -75,8 +75,8 @@ class [[nodiscard]] signals {
     // after run(). The first stop signal after that has its default effect.
     ~signals() = default;
 
-    // For your own poll loop: readable while there are signals that wait() has not returned yet. Of thousands that
-    // nobody waits for, the oldest are dropped. Do not read it. -1 if this holds nothing.
+    // For your own poll loop: readable while there are signals that wait() has not returned yet. When
+    // thousands are unread, the oldest are dropped. Do not read it. -1 if this holds nothing.
     int fd() const noexcept;
     // The next signal, or number 0 at the deadline (time_point::max(): never) and once `until` is cancelled. For one
     // thread at a time.

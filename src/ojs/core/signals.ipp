@@ -170,7 +170,7 @@ inline void stand_aside(const struct sigaction& previous, int number, siginfo_t*
 }
 
 inline void on_signal(int number, siginfo_t* info, void* context) {
-    // A handler set over ours may call ours, as is polite, and be chained by our next installer: that would never end.
+    // A handler set over ours may call ours, and be chained by our next installer: that would never end.
     if (info != nullptr && replace_chained(info, info)) return;
     const int saved = errno;
     const unsigned forks = process.forks.load();

@@ -154,8 +154,7 @@ inline bool is_json_blank(char c) noexcept {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-// Goes through JSON text. What takes something takes the blanks after it as well; false where something else comes
-// next.
+// A position in JSON text. take() also takes the blanks that follow; false: something else comes next.
 class json_walk {
   public:
     explicit json_walk(std::string_view text) noexcept : text_(text) { skip_blanks(); }
@@ -211,7 +210,7 @@ class json_walk {
         while (at_ < text_.size() && is_json_blank(text_[at_])) ++at_;
         return true;
     }
-    // To the end of the text if it has no closing quote.
+    // To the end of the text if the closing quote is missing.
     void skip_string() noexcept {
         for (++at_; at_ < text_.size() && text_[at_] != '"'; ++at_) at_ += text_[at_] == '\\' ? 1U : 0U;
         at_ = at_ < text_.size() ? at_ + 1 : text_.size();

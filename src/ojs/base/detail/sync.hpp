@@ -1,5 +1,5 @@
-// Mutex, condition and thread on pthreads: waits on the steady clock, and a stack size; unique_fd. With std::mutex and its
-// locks alone the header compiles 5 % longer.
+// Mutex, condition and thread on pthreads: waits on the steady clock, and a stack size; unique_fd. With std::mutex
+// and its locks alone the header compiles 5 % longer.
 #pragma once
 
 #include <pthread.h>
