@@ -210,7 +210,7 @@ inline std::int64_t decimal_exponent(std::string_view text) noexcept {
     return negative ? -out : out;
 }
 
-// The whole number that `source` writes, also as 3.0 or 3e0, to the last digit; false beyond `max` or `-max - 1`.
+// The whole number that `source` writes, also as 3.0 or 3e0, to the last digit. False beyond the range.
 inline bool read_whole_number(std::string_view source, std::uint64_t max, std::int64_t& out) {
     if (!is_json_number(source)) return false;
     const bool negative = source.front() == '-';

@@ -184,13 +184,13 @@ struct worker_options {
     function<stuck_action(const stuck_job&)> on_stuck_job;
 
     // Takes the dialect, with the values it has for other options.
-    void use(ojs::dialect wanted);
+    void use(ojs::dialect preset);
 
     // The defaults, overridden by the environment (docs/options.md has the table). The first error is returned, naming
     // variable and value. In Kubernetes, Amazon ECS and Cloud Run, if neither the grace period nor the container's is
     // set, it is the platform's default (30 s, 30 s, 10 s) minus reporting (stop_timeout, at least 5 s) and the preStop
-    // hook. The scheme of a URL may be added to `transports` later. `lookup` is for tests, as is `root`, a prefix of the
-    // paths a container is recognised by; empty: the process's environment and machine.
+    // hook. The scheme of a URL may be added to `transports` later. For tests: `lookup` stands in for the environment, and
+    // `root` is put before the paths by which a container is recognised.
     static result<worker_options> from_environment(const environment_lookup& lookup = nullptr,
                                                    const std::string& root = "");
 };
