@@ -42,7 +42,8 @@ enum class sigtstp_fate { passed_on, stops_us, dropped };
 struct pid1_info {
     pid1_kind kind = pid1_kind::unknown;
     std::string comm;  // its name; empty where /proc does not tell
-    // Its command line up to the first argument: later ones may hold secrets, as may what follows a '=', which is left out.
+    // Its command line up to the first argument: later ones may hold secrets, as may what follows a '=', which is left
+    // out.
     std::string command;
     sigtstp_fate sigtstp = sigtstp_fate::passed_on;
 };

@@ -39,8 +39,8 @@ inline bool holds(std::string_view text, std::string_view part) {
     return text.find(part) != std::string_view::npos;
 }
 
-// A command line for the log, up to its first argument: later ones may hold secrets, as in `sh -c "TOKEN=... ./worker"`.
-// By words, as some programs write their whole title into the first string.
+// A command line for the log, up to its first argument: later ones may hold secrets, as in `sh -c "TOKEN=...
+// ./worker"`. By words, as some programs write their whole title into the first string.
 inline std::string shown_command(const array<std::string>& arguments) {
     std::string whole;
     for (const std::string& each : arguments) append(whole, {whole.empty() ? "" : " ", each});
