@@ -109,10 +109,7 @@ class coordinator_body final : public ref_counted {
         steps.log.level = log_level::off;  // ours logs it
         steps.progress = [&](const step_result& each) { log_step(log_, each); };
         steps_.run(steps);
-        {
-            const lock_guard held(mutex_);
-            move(drain_event::begun);
-        }
+        advance(drain_event::begun);
         const cancel_registration with_until =
             until.on_cancel([this] { cancel_.cancel(cancel_reason::cancelled); });
         const result<void> drained = call_drain(drain, cancel_.token());
@@ -127,9 +124,10 @@ class coordinator_body final : public ref_counted {
             life_.apply(event::finished, cause());
             await_pushed();
         }
-        log_.write(drained ? log_level::info : log_level::error, drained ? "drain complete" : "drain failed",
-                   {field("process_id", options_.process_id),
-                    field("error", drained ? std::string() : drained.error().text)});
+        const log_field id = field("process_id", options_.process_id);
+        if (drained) log_.write(log_level::info, "drain complete", {id});
+        if (!drained)
+            log_.write(log_level::error, "drain failed", {id, field("error", drained.error().text)});
         return drained;
     }
     void finish(std::string message) {
@@ -305,6 +303,14 @@ class coordinator_body final : public ref_counted {
         cancel_at_ = from + max;
     }
     void move(drain_event what) { state_ = drain_move(what, state_); }
+    void advance(drain_event what) {
+        const lock_guard held(mutex_);
+        move(what);
+    }
+    result<void> subscribe(const wake& to) {
+        if (life_.subscribe(to.notify_fd())) return {};
+        return error{errc::busy, 0, "too many already follow this lifecycle"};
+    }
     bool under_way() const noexcept {
         return state_ != shutdown_state::running && state_ != shutdown_state::complete;
     }
@@ -313,9 +319,8 @@ class coordinator_body final : public ref_counted {
 
     result<void> start_thread() {
         if (thread_.joinable()) return {};
-        if (!life_.subscribe(wake_.notify_fd())) {
-            return error{errc::busy, 0, "too many already follow this lifecycle"};
-        }
+        const result<void> subscribed = subscribe(wake_);
+        if (!subscribed) return subscribed;
         thread_options named;
         named.name = "ojs-coord";
         result<thread> started = thread::start([this] { follow(); }, named);
@@ -401,9 +406,8 @@ class coordinator_body final : public ref_counted {
         result<wake> waker = wake::create();
         if (!waker) return waker.error();
         const wake& mine = *waker;
-        if (!life_.subscribe(mine.notify_fd())) {
-            return error{errc::busy, 0, "too many already follow this lifecycle"};
-        }
+        const result<void> subscribed = subscribe(mine);
+        if (!subscribed) return subscribed;
         {
             const cancel_registration ends = until.on_cancel([&] { mine.notify(); });
             while (life_.phase() < phase::draining && !until.cancelled()) mine.wait_until(time_point::max());
