@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -90,14 +91,13 @@ inline constexpr std::chrono::milliseconds max_shutdown_time{std::chrono::hours(
 
 // Rounded up, and at least 1: 0 would mean that nothing was said.
 inline std::int32_t wire_seconds(std::chrono::milliseconds time) noexcept {
-    const std::chrono::milliseconds bounded = time < max_shutdown_time ? time : max_shutdown_time;
-    return bounded.count() < 1 ? 1 : static_cast<std::int32_t>((bounded.count() + 999) / 1000);
+    const auto ms = std::min(time, max_shutdown_time).count();
+    return ms < 1 ? 1 : static_cast<std::int32_t>((ms + 999) / 1000);
 }
 
 // What a message says, or `fallback` where it says nothing.
 inline std::chrono::milliseconds said_or(std::int32_t seconds, std::chrono::milliseconds fallback) noexcept {
-    const std::chrono::milliseconds said = seconds == 0 ? fallback : std::chrono::seconds(seconds);
-    return said < max_shutdown_time ? said : max_shutdown_time;
+    return std::min(seconds == 0 ? fallback : std::chrono::seconds(seconds), max_shutdown_time);
 }
 
 // "shutdown_duration_ms" is "shutdownDurationMs".
@@ -217,7 +217,7 @@ inline bool read_whole_number(std::string_view source, std::uint64_t max, std::i
     if (negative) source.remove_prefix(1);
     const std::size_t e = source.find_first_of("eE");
     std::string digits(source.substr(0, e));
-    const std::size_t point = digits.find('.') < digits.size() ? digits.find('.') : digits.size();
+    const std::size_t point = std::min(digits.find('.'), digits.size());
     digits.erase(point, 1);
     const std::size_t zeros = digits.find_first_not_of('0');
     if (zeros == std::string::npos) {

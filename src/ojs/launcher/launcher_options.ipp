@@ -23,12 +23,8 @@ namespace detail {
 // Fit for an id and for a file's name.
 inline bool is_plain_name(std::string_view text) noexcept {
     if (text.empty() || text.size() > 48 || text.front() == '.') return false;
-    for (const char c : text) {
-        const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                           c == '.' || c == '_' || c == '-';
-        if (!plain) return false;
-    }
-    return true;
+    constexpr std::string_view plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    return text.find_first_not_of(plain) == std::string_view::npos;
 }
 
 // Of restarts and retries: they are doubled, and cut by fractions.

@@ -218,7 +218,7 @@ class coordinator_body final : public ref_counted {
         }
         const auto max = said_or(request.max_shutdown_seconds, options_.max_shutdown);
         const auto asked_grace = said_or(request.grace_period_seconds, options_.grace_period);
-        const auto grace = asked_grace < max ? asked_grace : max;
+        const auto grace = std::min(asked_grace, max);
         const bool idle = metrics().in_flight_requests == 0;
         shutdown_ack out;
         out.acknowledged = true;
@@ -397,7 +397,7 @@ class coordinator_body final : public ref_counted {
     time_point next_due() const {
         time_point next = under_way() && !cancelled_ ? cancel_at_ : time_point::max();
         for (const launcher_push* each : {&ready_push_, &complete_push_}) {
-            if (each->tries_left > 0 && each->at < next) next = each->at;
+            if (each->tries_left > 0) next = std::min(next, each->at);
         }
         return next;
     }

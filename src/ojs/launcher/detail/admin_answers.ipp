@@ -398,8 +398,7 @@ class launcher_admin {
             std::string out;
             if (events_->collect(query.after, query.wanted, out) || steady_clock::now() >= deadline)
                 return out;
-            const time_point look = deadline_after(peer_interval);
-            const bool more = events_->await_more(known, look < deadline ? look : deadline);
+            const bool more = events_->await_more(known, std::min(deadline_after(peer_interval), deadline));
             if (!more && (events_->ended() || is_abandoned(request))) return out;
         }
     }
@@ -423,7 +422,7 @@ class launcher_admin {
         if (!seen[3]) return "";
         const result<std::chrono::milliseconds> read = parse_duration(values[3]);
         if (!read) return cat({"wait: ", read.error().text});
-        out.wait = *read < max_wait ? *read : max_wait;
+        out.wait = std::min(*read, max_wait);
         return "";
     }
 
