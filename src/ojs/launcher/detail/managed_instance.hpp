@@ -99,7 +99,7 @@ class managed_instance final : public instance {
     void shut_down(const shutdown_order& order) override {
         {
             const lock_guard held(mutex_);
-            if (posted_.shut_down) return;
+            if (exchange(posted_.shut_down, true)) return;
             order_ = order;
         }
         post(&commands::shut_down);
