@@ -362,10 +362,9 @@ inline std::string read_members(std::string_view object, const array<message_fie
 }
 
 OJS_SHUTDOWN_INLINE result<void> read_fields(std::string_view json, const message_view& into) {
-    const result<void> checked = check_json(json);
-    if (!checked) return checked;
-    if (!is_utf8(json)) return bad_json("not UTF-8");
-    const std::string fault = read_members(json.substr(skip_json_blanks(json, 0)), into.fields);
+    const result<json_view> read = json_view::parse(json, json.size());
+    if (!read) return read.error();
+    const std::string fault = read_members(read->text(), into.fields);
     if (fault.empty()) return {};
     return error{errc::bad_answer, 0, cat({into.name, fault})};
 }

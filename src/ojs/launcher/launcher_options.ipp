@@ -449,8 +449,7 @@ OJS_SHUTDOWN_INLINE result<launcher_options> read_launcher_config(std::string_vi
                                  key("end_left_behind", out.end_left_behind),
                                  key("left_behind_grace", out.left_behind_grace),
                                  key("process_groups", groups)};
-    std::string fault =
-        detail::read_config(json.substr(detail::skip_json_blanks(json, 0)), detail::config_object(keys));
+    std::string fault = detail::read_config(json_view(json).text(), detail::config_object(keys));
     if (fault.empty() && out.groups.empty()) fault = ".process_groups: is empty";
     if (fault.empty()) return out;
     return error{errc::invalid_argument, 0, fault.substr(fault.front() == '.' ? 1 : 2)};

@@ -114,7 +114,7 @@ class rpc_service {
                target.substr(1, service.size()) == service && target[service.size() + 1] == '/';
     }
     http_response answer(const http_request& request) const {
-        if (!is_named_well(guard_, request)) {
+        if (!has_trusted_host(guard_, request)) {
             return rpc_refusal(403, "permission_denied",
                                "on loopback the Host must be an address or localhost");
         }
