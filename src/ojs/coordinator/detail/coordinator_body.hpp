@@ -17,7 +17,8 @@
 
 namespace ojs::detail {
 
-// Who may write to the folder could put a socket of his own in the place of ours. A sticky one keeps ours, once it is there.
+// Who may write to the folder could put a socket of his own in the place of ours. A sticky one keeps ours,
+// once it is there.
 inline result<void> check_folder(const std::string& folder, bool may_be_sticky) {
     struct stat found {};
     if (::stat(folder.c_str(), &found) != 0)
@@ -36,8 +37,8 @@ inline result<void> check_folder_of(const std::string& socket_path) {
 // What moves a shutdown on. `asked`: by a Shutdown, a signal or a call.
 enum class drain_event : unsigned char { asked, begun, blocked, unblocked, ended, failed };
 
-// Where each event leads. Nothing goes back but blocked to draining. That forced is missing is right: a process does not
-// say it of itself.
+// Where each event leads. Nothing goes back but blocked to draining. That forced is missing is right: a
+// process does not say it of itself.
 inline constexpr shutdown_state drain_moves[6][5] = {
     // clang-format off
     //              running                    requested                  draining                   blocked                    complete

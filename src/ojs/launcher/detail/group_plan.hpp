@@ -101,8 +101,8 @@ struct group_plan {
     array<std::size_t> ends;  // by index
 };
 
-// Who ends: those that are not ready first, for they serve nobody; then the unproven; then the oldest. One that is ready ends
-// only where min_healthy proven ones remain.
+// Who ends: those that are not ready first, for they serve nobody; then the unproven; then the oldest. One
+// that is ready ends only where min_healthy proven ones remain.
 inline group_plan plan_group(const array<plan_member>& processes, const group_goal& goal) {
     int count[2] = {0, 0};   // others, current ones
     int proven[2] = {0, 0};  // the same

@@ -189,8 +189,8 @@ inline void managed_instance::kill_child() {
     over(ended);
 }
 
-// Address space that must be left during a start: one that takes the last leaves none for those that run. Not of the heap,
-// which threads that found no arena cannot share.
+// Address space that must be left during a start: one that takes the last leaves none for those that run. Not
+// of the heap, which threads that found no arena cannot share.
 class spare_memory {
   public:
     spare_memory() = default;

@@ -52,7 +52,8 @@ class process_group : public ref_counted {
     time_point reconcile(time_point now) {
         forget_gone();
         group_options options;
-        // What fails at once has its turn the next time. A start may wait for the forks of others, so a stop precedes the next.
+        // What fails at once has its turn the next time. A start may wait for the forks of others, so a stop
+        // precedes the next.
         for (int left = decide(now); left > 0 && !is_stopped(); --left) {
             const ref<member> added = claim_due_slot(now, options);
             if (!added) break;
@@ -108,7 +109,8 @@ class process_group : public ref_counted {
         const lock_guard held(mutex_);
         return members_;
     }
-    // What its processes may take to end. Those of a rollout keep the times they were started with, whatever became of it.
+    // What its processes may take to end. Those of a rollout keep the times they were started with, whatever
+    // became of it.
     std::chrono::milliseconds max_stop_time() const {
         std::chrono::milliseconds out{0};
         const lock_guard held(mutex_);

@@ -152,8 +152,9 @@ inline int process_group::decide(time_point now) {
     return starts;
 }
 
-// One at a time: while a process is being started, others may shut the group down, hold it or replace it. In the moment that
-// a place is taken, its process is one of the group, with the configuration the group then has.
+// One at a time: while a process is being started, others may shut the group down, hold it or replace it. In
+// the moment that a place is taken, its process is one of the group, with the configuration the group then
+// has.
 inline ref<member> process_group::claim_due_slot(time_point now, group_options& options) {
     const lock_guard held(mutex_);
     members staying;
@@ -283,9 +284,9 @@ inline void process_group::pick_asked(time_point now, todo& left) {
 
 // ---- the rollout, by reconcile() ----
 //
-// At any moment at least min_healthy are ready, as far as that hangs on what is done here, and at most desired + max_surge
-// are there, those that drain included. The new ones have proven themselves before the old ones are asked to end, and those
-// have ended before the next are started.
+// At any moment at least min_healthy are ready, as far as that hangs on what is done here, and at most
+// desired + max_surge are there, those that drain included. The new ones have proven themselves before the
+// old ones are asked to end, and those have ended before the next are started.
 
 inline void process_group::advance(time_point now, todo& left) {
     rollout& r = *rollout_;
