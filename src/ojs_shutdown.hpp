@@ -6,11 +6,7 @@
 
 // clang-format off
 #include "ojs/base/config.hpp"
-#if OJS_SHUTDOWN_SEPARATE
-#define OJS_SHUTDOWN_INLINE
-#else
-#define OJS_SHUTDOWN_INLINE inline
-#endif
+#include "set_inline.hpp"
 #include "ojs/base/error.hpp"
 #include "ojs/base/detail/light.hpp"
 #include "ojs/base/detail/text.hpp"
@@ -43,25 +39,16 @@
 #include "ojs/worker/worker_options.hpp"
 #include "ojs/worker/detail/startup_findings.hpp"
 #include "ojs/worker/worker.hpp"
+#include "ojs/worker/stop/stop_plan.hpp"
 // clang-format on
 
 #endif  // OJS_SHUTDOWN_HPP
 
 // The definitions: everywhere, or with OJS_SHUTDOWN_SEPARATE only where OJS_SHUTDOWN_IMPLEMENTATION is 1.
-#if !OJS_SHUTDOWN_SEPARATE
-#define OJS_SHUTDOWN_DEFINE 1
-#elif defined(OJS_SHUTDOWN_IMPLEMENTATION)
-#define OJS_SHUTDOWN_DEFINE OJS_SHUTDOWN_IMPLEMENTATION
-#else
-#define OJS_SHUTDOWN_DEFINE 0
-#endif
+#include "set_define.hpp"
 #if OJS_SHUTDOWN_DEFINE && !defined(OJS_SHUTDOWN_DEFINED)
 #define OJS_SHUTDOWN_DEFINED 1
-#if OJS_SHUTDOWN_SEPARATE
-#define OJS_SHUTDOWN_INLINE
-#else
-#define OJS_SHUTDOWN_INLINE inline
-#endif
+#include "set_inline.hpp"
 
 // clang-format off
 #include "ojs/base/error.ipp"
@@ -92,14 +79,12 @@
 #include "ojs/net/http_client.ipp"
 #include "ojs/net/json_view.ipp"
 
+#include "ojs/worker/jobs/job_word.ipp"
 #include "ojs/worker/jobs/active_job.ipp"
 #include "ojs/worker/heartbeat/beat_schedule.ipp"
-#include "ojs/worker/jobs/queue_gate.ipp"
 #include "ojs/worker/reports/job_tally.ipp"
-#include "ojs/worker/reports/report_limits.ipp"
 #include "ojs/worker/detail/worker_context.ipp"
 #include "ojs/worker/job_context.ipp"
-#include "ojs/worker/transport.ipp"
 #include "ojs/worker/transports/memory.ipp"
 #include "ojs/worker/transports/job_json.ipp"
 #include "ojs/worker/transports/http/requests.ipp"
@@ -108,17 +93,13 @@
 #include "ojs/worker/transport_scheme.ipp"
 #include "ojs/worker/worker_options.ipp"
 #include "ojs/worker/detail/startup_findings.ipp"
+#include "ojs/worker/threads/pool_threads.ipp"
 #include "ojs/worker/reports/settlement.ipp"
 #include "ojs/worker/heartbeat/heartbeat.ipp"
-#include "ojs/worker/threads/pool_threads.ipp"
-#include "ojs/worker/jobs/running_jobs.ipp"
 #include "ojs/worker/jobs/cancel_calls.ipp"
-#include "ojs/worker/reports/report_queue.ipp"
-#include "ojs/worker/jobs/run_job.ipp"
 #include "ojs/worker/jobs/job_intake.ipp"
 #include "ojs/worker/threads/job_pool.ipp"
 #include "ojs/worker/stop/stuck_watch.ipp"
-#include "ojs/worker/stop/shutdown_steps.ipp"
 #include "ojs/worker/stop/stop_log.ipp"
 #include "ojs/worker/worker_part.ipp"
 #include "ojs/worker/stop/supervisor.ipp"

@@ -1,4 +1,5 @@
-// What src/ojs/core promises about who sees what first, tried in every order there is, also on processors that are not x86.
+// What src/ojs/core and a job's word promise about who sees what first, tried in every order there is, also on processors
+// that are not x86.
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -28,6 +29,7 @@ inline void sched_yield() {
 #include "ojs/base/detail/text.ipp"
 #include "ojs/core/drain_barrier.hpp"
 #include "ojs/core/lifecycle.ipp"
+#include "ojs/worker/jobs/job_word.ipp"
 
 namespace {
 
@@ -120,6 +122,29 @@ struct stop_behind_a_change {
     bool is_wrong() const { return seen.phase != phase::draining; }
 };
 
+// A reader finds each change once, in order, whoever is held up in making another.
+struct every_change {
+    ojs::lifecycle life;
+    ojs::lifecycle_state seen;
+    unsigned read = 0;
+    bool skipped = false;
+
+    void look() {
+        while (life.next_change(seen)) skipped = ++read != seen.sequence || skipped;
+    }
+    bodies threads() {
+        return {[this] { life.apply(event::quiet_request, {}); },
+                [this] {
+                    life.apply(event::stop_request, {});
+                    look();
+                }};
+    }
+    bool is_wrong() {
+        look();
+        return skipped || read != life.state().sequence;
+    }
+};
+
 // A descriptor is not written to once unsubscribe() has returned.
 struct unsubscribe_under_way {
     unsubscribe_under_way() {
@@ -141,6 +166,124 @@ struct unsubscribe_under_way {
     bool is_wrong() const { return wrote_to_nobody; }
 };
 
+// A job as its thread, the stop and the backend's answers see it: run_job(), report_queue and active_job::lose().
+struct claimed_job {
+    using job_word = ojs::detail::job_word;
+    job_word word;
+    int uses = 0;  // of the job, which is freed when it is removed
+    int settlements = 0;
+    int removals = 0;
+    bool handler_ran = false;
+    bool handed_back = false;  // as a job that was never begun
+    bool removed_in_use = false;
+
+    void remove() {
+        ++removals;
+        removed_in_use = removed_in_use || uses > 0;
+    }
+    void report() {
+        ++uses;
+        ++settlements;
+        --uses;
+        if (word.end_report()) remove();
+    }
+    void handle() {
+        if (!word.begin()) return;
+        ++uses;
+        handler_ran = true;
+        word.add(job_word::returned);
+        if (word.take()) report();
+        --uses;
+        if (word.leave()) remove();
+    }
+    void stop() {
+        if (!word.take()) return;
+        handed_back = !word.has(job_word::began);
+        report();
+    }
+    void lose() {
+        word.add(job_word::lost);
+        if (word.add(job_word::revoked)) word.remove(job_word::revoked);
+    }
+    bool is_wrong() {
+        const bool again = word.take();
+        return settlements != 1 || removals != 1 || removed_in_use || again || (handed_back && handler_ran);
+    }
+};
+
+struct handler_and_stop : claimed_job {
+    bodies threads() {
+        return {[this] { handle(); }, [this] { stop(); }};
+    }
+};
+
+// The job may be taken when its timeout is over, by a stop, and by its handler's thread.
+struct three_settle : claimed_job {
+    bodies threads() {
+        return {[this] { handle(); }, [this] { stop(); }, [this] { stop(); }};
+    }
+};
+
+struct settled_while_lost : claimed_job {
+    bodies threads() {
+        return {[this] { handle(); }, [this] { stop(); }, [this] { lose(); }};
+    }
+};
+
+// job_context::save_checkpoint() on two threads of a handler, and the FAIL.
+struct save_and_report {
+    using job_word = ojs::detail::job_word;
+    job_word word;
+    int saving = 0;
+    bool reported = false;
+    bool wrong = false;
+
+    void save() {
+        if (!word.add(job_word::in_turn, job_word::taken)) return;
+        wrong = wrong || ++saving > 1 || reported;
+        word.remove(job_word::in_turn);
+        --saving;
+    }
+    void report() {
+        if (!word.take() || word.has(job_word::in_turn)) return;  // or it waits
+        wrong = wrong || saving > 0;
+        reported = true;
+    }
+    bodies threads() {
+        return {[this] { save(); }, [this] { save(); }, [this] { report(); }};
+    }
+    bool is_wrong() const { return wrong; }
+};
+
+// active_job::with_thread() and end_handler().
+struct pinned_thread {
+    using job_word = ojs::detail::job_word;
+    job_word word;
+    bool has_thread = false;
+    bool in_use = false;
+    bool wrong = false;
+
+    void handle() {
+        has_thread = true;
+        word.begin();
+        word.add(job_word::returned);
+        while (word.has(job_word::pinned)) ojs::sched_yield();
+        has_thread = false;
+        wrong = wrong || in_use;
+    }
+    void use() {
+        if (!word.in_handler() || !word.add(job_word::pinned, job_word::returned)) return;
+        in_use = true;
+        wrong = wrong || !has_thread;
+        word.remove(job_word::pinned);
+        in_use = false;
+    }
+    bodies threads() {
+        return {[this] { handle(); }, [this] { use(); }};
+    }
+    bool is_wrong() const { return wrong; }
+};
+
 }  // namespace
 
 int main() {
@@ -151,6 +294,12 @@ int main() {
     wrong += checker.explore<fetch_and_drain>("no FETCH is sent after a drain was told to be over");
     wrong += checker.explore<fetch_quiet_and_look>("the same where somebody else asked for quiet");
     wrong += checker.explore<stop_behind_a_change>("a stop is seen, whatever holds up other changes");
+    wrong += checker.explore<every_change>("each change is found once, in order");
     wrong += checker.explore<unsubscribe_under_way>("nothing is written to a subscriber that has left");
+    wrong += checker.explore<handler_and_stop>("a job is settled once and removed once, after its last use");
+    wrong += checker.explore<three_settle>("the same where three settle it");
+    wrong += checker.explore<settled_while_lost>("the same while the backend takes it back");
+    wrong += checker.explore<save_and_report>("no checkpoint is sent beside another one or the FAIL");
+    wrong += checker.explore<pinned_thread>("a pinned thread stays in its job");
     return finds_it && wrong == 0 ? 0 : 1;
 }

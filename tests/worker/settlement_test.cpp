@@ -553,10 +553,7 @@ TEST_CASE("settlement: a job that one answer holds twice is settled once, whatev
     job unknown = make_job("unknown", "nobody's");
     job bad = make_job("bad");
     bad.malformed = "args is not an array";
-    job number = make_job("7");
-    number.id_json = "7";
-    number.malformed = "the id is a number";
-    for (const job& each : {make_job("good"), unknown, bad, number, make_job("7")}) {
+    for (const job& each : {make_job("good"), unknown, bad}) {
         for (int times = 0; times < 2; ++times) wire.give(each);
     }
     worker worker(recorder::options(10), wire);
@@ -566,8 +563,8 @@ TEST_CASE("settlement: a job that one answer holds twice is settled once, whatev
     const char* what_good = "ack";
     SUBCASE("while it runs") {
         answer.set();
-        REQUIRE(wire.wait_for("fail", 3));
-        REQUIRE(wire.wait_for("ack", 2));
+        REQUIRE(wire.wait_for("fail", 2));
+        REQUIRE(wire.wait_for("ack", 1));
     }
     SUBCASE("in the drain") {
         what_good = "fail";
@@ -576,10 +573,9 @@ TEST_CASE("settlement: a job that one answer holds twice is settled once, whatev
     }
     REQUIRE(worker.stop(recorder::guard));
     for (const char* id : {"good", "unknown", "bad"}) CHECK(wire.settlements(id).size() == 1);
-    CHECK(wire.settlements("7").size() == 2);  // the number and the string
     REQUIRE(!wire.settlements("good").empty());
     CHECK(wire.settlements("good")[0].what == what_good);
-    CHECK(worker.report().claimed == 5);
+    CHECK(worker.report().claimed == 3);
     CHECK(worker.exit_code() == 0);
 }
 

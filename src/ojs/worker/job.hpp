@@ -21,7 +21,6 @@ struct job {
     std::chrono::milliseconds visibility_timeout{0};  // 0: the worker's
     std::string envelope_json;                        // the whole source text, unknown fields included
     std::string malformed;                            // why it cannot be run; empty for a good job
-    std::string id_json;  // an id that is a number: the malformed job is FAILed by it
 };
 
 }  // namespace v0_1_0

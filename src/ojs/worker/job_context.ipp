@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "job_context.hpp"
 
 #include "detail/worker_context.ipp"
@@ -61,16 +63,16 @@ OJS_SHUTDOWN_INLINE result<bool> bool_argument(std::string_view source, std::siz
 // One thread's turn to save or load; none when the job is being reported.
 class checkpoint_turn {
   public:
-    explicit checkpoint_turn(saved_state& of) : saved_(of), ours_(of.begin_turn()) {}
+    explicit checkpoint_turn(active_job& job) : job_(job), ours_(job.begin_turn()) {}
     checkpoint_turn(const checkpoint_turn&) = delete;
     checkpoint_turn& operator=(const checkpoint_turn&) = delete;
     ~checkpoint_turn() {
-        if (ours_) saved_.end_turn();
+        if (ours_) job_.end_turn();
     }
     explicit operator bool() const noexcept { return ours_; }
 
   private:
-    saved_state& saved_;
+    active_job& job_;
     const bool ours_;
 };
 
@@ -87,9 +89,7 @@ inline std::string usable_checkpoint(std::string_view state) {
 }
 
 inline time_point checkpoint_deadline(const worker_context& worker) {
-    const time_point ordinary = deadline_after(worker.options.request_timeout);
-    const time_point last = worker.reports.deadline();
-    return last < ordinary ? last : ordinary;
+    return std::min(deadline_after(worker.options.request_timeout), worker.reports.deadline());
 }
 
 inline error without_handler() {
@@ -99,7 +99,7 @@ inline error without_handler() {
 // Success where the transport has no place for checkpoints: this one goes with the FAIL.
 inline result<void> send_checkpoint(worker_context& worker, const active_job& job, const std::string& state) {
     const time_point deadline = checkpoint_deadline(worker);
-    const result<settled> answer = worker.call([&](ojs::transport& transport) {
+    const result<settled> answer = worker.backend.call([&](ojs::transport& transport) {
         return transport.save_checkpoint({job.job.id, state}, deadline);
     });
     if (!answer) return answer.error().code == errc::unsupported ? result<void>() : answer.error();
@@ -109,13 +109,13 @@ inline result<void> send_checkpoint(worker_context& worker, const active_job& jo
 
 // Asks the backend, in a turn of ours, unless another thread has.
 inline void find_checkpoint(worker_context& worker, active_job& job) {
-    const checkpoint_turn turn(job.saved);
-    if (!turn || job.saved.asked()) return;
+    const checkpoint_turn turn(job);
+    if (!turn || job.word.has(job_word::asked)) return;
     const time_point deadline = checkpoint_deadline(worker);
-    const result<std::string> answer = worker.call(
+    const result<std::string> answer = worker.backend.call(
         [&](ojs::transport& transport) { return transport.load_checkpoint(job.job.id, deadline); });
     if (answer || answer.error().code == errc::unsupported) {
-        job.saved.note_found(answer ? *answer : "");
+        job.note_found(answer ? *answer : "");
         return;
     }
     worker.log.write(
@@ -130,7 +130,7 @@ OJS_SHUTDOWN_INLINE std::string job_context::meta(std::string_view key) const {
 }
 
 OJS_SHUTDOWN_INLINE bool job_context::stop_requested() const noexcept {
-    return worker_.past_intake();
+    return worker_.stage.past_intake();
 }
 OJS_SHUTDOWN_INLINE bool job_context::abandoned() const noexcept {
     // Who is told so knows of the cancellation as well.
@@ -143,17 +143,17 @@ OJS_SHUTDOWN_INLINE cancel_token job_context::token() const noexcept {
 OJS_SHUTDOWN_INLINE result<void> job_context::save_checkpoint(std::string_view state_json) {
     const result<void> fault = detail::checkpoint_fault(state_json);
     if (!fault) return fault;
-    const detail::checkpoint_turn turn(job_.saved);
+    const detail::checkpoint_turn turn(job_);
     std::string state(state_json);
-    if (!turn || job_.taken() || !job_.saved.keep(state)) return detail::without_handler();
+    if (!turn || !job_.keep_checkpoint(state)) return detail::without_handler();
     return detail::send_checkpoint(worker_, job_, state);
 }
 
 OJS_SHUTDOWN_INLINE std::string job_context::checkpoint() const {
-    const std::string state = job_.saved.kept();
+    const std::string state = job_.kept_checkpoint();
     if (!state.empty()) return detail::usable_checkpoint(state);
     detail::find_checkpoint(worker_, job_);
-    const std::string found = job_.saved.found();
+    const std::string found = job_.found_checkpoint();
     // In this order: the backend's answer, the claim, the last FAIL.
     const std::string_view claimed =
         detail::raw_member(detail::raw_member(job_.job.envelope_json, "checkpoint"), "state");
@@ -162,10 +162,10 @@ OJS_SHUTDOWN_INLINE std::string job_context::checkpoint() const {
 }
 
 OJS_SHUTDOWN_INLINE time_point job_context::deadline() const noexcept {
-    return worker_.drain_deadline();
+    return worker_.stage.drain_deadline();
 }
 OJS_SHUTDOWN_INLINE void job_context::heartbeat() const noexcept {
-    worker_.beats.soon();
+    worker_.beats.request_soon();
 }
 
 }  // namespace v0_1_0

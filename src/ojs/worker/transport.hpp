@@ -47,7 +47,6 @@ struct fail_request {
     job_error error;
     bool requeue = false;         // hand back: available at once, no attempt used up
     std::string checkpoint_json;  // the last one the handler saved, for the next run; empty: none
-    std::string job_id_json;      // job::id_json, to be sent in place of job_id; empty: job_id is the id
 };
 
 struct checkpoint_request {
@@ -75,13 +74,6 @@ struct heartbeat_answer {
     ojs::directive directive = ojs::directive::none;
     std::vector<std::string> queues;         // that `quiet` is for; empty: for all
     std::vector<std::string> jobs_extended;  // leases the backend says it renewed
-
-    bool extends(const std::string& job_id) const {
-        for (const std::string& id : jobs_extended) {
-            if (id == job_id) return true;
-        }
-        return false;
-    }
 };
 
 // Answer to ACK and FAIL. `gone`: the reservation is no longer ours (409, 404); nothing more to do about the job.
@@ -91,8 +83,6 @@ enum class settled { accepted, gone };
 // what to do: rejected is final; unavailable (with retry_after), unreachable, disconnected, timed_out are tried again.
 class transport : public detail::ref_counted {
   public:
-    OJS_SHUTDOWN_INLINE ~transport() override;
-
     // Claims jobs; an empty vector means there is no work. A request whose answer was lost must not be
     // repeated: it may have claimed jobs.
     virtual result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) = 0;

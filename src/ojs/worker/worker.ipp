@@ -63,33 +63,23 @@ struct worker_body : ref_counted {
         if (!over) return {until.cancelled() ? stop_end::cancelled : stop_end::timed_out};
         return {context->tally.unreported() == 0 ? stop_end::ended : stop_end::unreported};
     }
-    // As early as it may come.
     bool pause_queue(const std::string& queue, bool paused) {
         const bool changes = context->queues.set(queue, paused);
         if (changes && may_notify) context->supervisor.notify();
         return changes;
     }
 
-    // For the destructor: refuses new calls to transports, hooks and callbacks, and waits for those in flight.
+    // For the destructor: refuses new calls to transports, hooks and callbacks; waits for those in flight.
     void end_calls(bool in_callback, time_point deadline) {
         worker_context& worker = *context;
         if (in_callback && !ended) leave_transport();
-        user_call::leave(worker.calls);
-        worker.calls.close();
-        const std::uint64_t calls = worker.calls.wait_until(deadline);
-        worker.callbacks.close();  // last: the calls may log
-        if (worker.callbacks.wait_until(deadline) + calls > 0)
+        user_call::leave(worker.backend.calls);
+        worker.backend.calls.close();
+        const std::uint64_t calls = worker.backend.calls.wait_until(deadline);
+        worker.user.callbacks.close();  // last: the calls may log
+        if (worker.user.callbacks.wait_until(deadline) + calls > 0)
             worker.log.write(log_level::error,
                              "a transport, a hook or a callback has not returned; the worker is destroyed");
-    }
-
-    const char* handler_fault(const std::string& type, const job_handler& handler) const {
-        if (type.empty()) return "has no type";
-        if (!handler) return "is empty";
-        for (const ref<registered_handler>& each : handlers) {
-            if (each->type == type) return "is registered twice";
-        }
-        return nullptr;
     }
 
     // Everything that can fail before anything runs.
@@ -115,33 +105,34 @@ struct worker_body : ref_counted {
         if (!waker) return waker.error();
         worker.owner = getpid();
         worker.identity = make_identity(worker.options);
-        worker.log = logger(worker.log_with_gate(), worker.identity.worker_id,
+        worker.log = logger(worker.user.through_gate(worker.options.log), worker.identity.worker_id,
                             {worker.options.auth_token, worker.options.health_token});
-        if (worker.transport == nullptr) {
+        if (worker.backend.transport == nullptr) {
             const result<transport_ref> made =
                 open_transport(worker.options, worker.identity,
                                [&worker](const log_record& each) { worker.log.write(each); });
             if (!made) return made.error();
             worker.own_transport = *made;
-            worker.transport = made->get();
+            worker.backend.transport = made->get();
         }
         worker.supervisor = std::move(*waker);
         may_notify = true;
         return {};
     }
 
-    // With its own installer, or that of the lifecycle. With the spot policy, SIGUSR1 must not end the process.
+    // With its own installer, or that of the lifecycle. With a termination-mode file SIGUSR1 means reclaim.
     result<void> take_signals(signals& own) {
         const worker_options& options = context->options;
         signal_options wanted;
         wanted.reclaim = !options.termination_mode_file.empty();
         wanted.stop_signals = options.stop_signals;
         result<std::vector<int>> ignored = std::vector<int>();
-        if (signals::installed_for(signalled())) {
-            ignored = signals::add(signalled(), wanted);
+        lifecycle& target = context->stage.signalled();
+        if (signals::installed_for(target)) {
+            ignored = signals::add(target, wanted);
             if (!ignored) return not_started(ignored.error());
         } else {
-            result<signals> installed = signals::install(signalled(), wanted);
+            result<signals> installed = signals::install(target, wanted);
             if (!installed) return not_started(installed.error());
             own = std::move(*installed);
             ignored = own.ignored();
@@ -159,10 +150,6 @@ struct worker_body : ref_counted {
         started = false;
         changed.notify_all();  // who waits for an end that will not come
         return why;
-    }
-
-    lifecycle& signalled() noexcept {
-        return context->followed != nullptr ? *context->followed : context->life;
     }
 
     void warn_of_missing_handlers() const {
@@ -190,12 +177,12 @@ struct worker_body : ref_counted {
         const result<void> parts = start_parts(owns_process);  // first, so that nothing runs where it fails
         if (!parts) return parts;
         const int notify_fd = worker.supervisor.notify_fd();
-        worker.life.subscribe(notify_fd);  // its first subscriber: there is a place
-        if (worker.followed != nullptr && !worker.followed->subscribe(notify_fd))
+        worker.stage.own.subscribe(notify_fd);  // its first subscriber: there is a place
+        if (worker.stage.outside != nullptr && !worker.stage.outside->subscribe(notify_fd))
             return error{errc::busy, 0, "too many workers follow one lifecycle (at most 16)"};
         const ref<job_pool> pool = make_ref<job_pool>(context, handlers);
-        worker.transport->when_work_may_wait([pool] { pool->wake(); });
-        worker.transport->when_jobs_are_revoked([context = context](const std::string& id) {
+        worker.backend.transport->when_work_may_wait([pool] { pool->wake(); });
+        worker.backend.transport->when_jobs_are_revoked([context = context](const std::string& id) {
             context->jobs.each_of(id, [&](active_job& job) {
                 if (job.revoke()) context->supervisor.notify();
             });
@@ -218,7 +205,7 @@ struct worker_body : ref_counted {
 
     // True: run() must not return; see end_run().
     bool supervise() {
-        const user_call entered(context->callbacks);
+        const user_call entered(context->user.callbacks);
         const int status = running->supervise();
         const bool must_exit = running->must_exit();
         let_go();
@@ -235,15 +222,15 @@ struct worker_body : ref_counted {
     }
 
     void leave_transport() {
-        context->transport->when_work_may_wait(nullptr);
-        context->transport->when_jobs_are_revoked(nullptr);
+        context->backend.transport->when_work_may_wait(nullptr);
+        context->backend.transport->when_jobs_are_revoked(nullptr);
     }
     void let_go() {
         worker_context& worker = *context;
         stop_worker_parts(worker, steady_clock::now());
-        if (!worker.callbacks.closed()) leave_transport();
-        if (worker.followed != nullptr) worker.followed->unsubscribe(worker.supervisor.notify_fd());
-        worker.life.unsubscribe(worker.supervisor.notify_fd());
+        if (!worker.user.callbacks.closed()) leave_transport();
+        if (worker.stage.outside != nullptr) worker.stage.outside->unsubscribe(worker.supervisor.notify_fd());
+        worker.stage.own.unsubscribe(worker.supervisor.notify_fd());
         delete detail::exchange(running, nullptr);
     }
 
@@ -281,7 +268,7 @@ OJS_SHUTDOWN_INLINE worker::~worker() {
         return;
     }
     // A callback on the supervising thread cannot wait for it: the stop continues without calls.
-    const bool in_callback = detail::user_call::leave(body_->context->callbacks);
+    const bool in_callback = detail::user_call::leave(body_->context->user.callbacks);
     if (in_callback) request_stop_and_cancel();
     if (!in_callback && !stopped()) stop();
     const time_point deadline =
@@ -297,7 +284,10 @@ OJS_SHUTDOWN_INLINE bool worker::add_handler(std::string type, job_handler handl
                                   {detail::field("job_type", type)});
         return false;
     }
-    const char* const fault = body_->handler_fault(type, handler);
+    const char* fault = type.empty() ? "has no type" : !handler ? "is empty" : nullptr;
+    for (const detail::ref<detail::registered_handler>& each : body_->handlers) {
+        if (each->type == type) fault = "is registered twice";
+    }
     if (fault != nullptr) {
         const std::string text =
             detail::cat({"the handler of job type '", detail::printable(type), "' ", fault});
@@ -371,12 +361,12 @@ OJS_SHUTDOWN_INLINE int worker::exit_code() const noexcept {
 }
 
 OJS_SHUTDOWN_INLINE bool worker::quiet() {
-    return body_->context->life.apply(event::quiet_request, {cause_kind::api, 0});
+    return body_->context->stage.own.apply(event::quiet_request, {cause_kind::api, 0});
 }
 OJS_SHUTDOWN_INLINE bool worker::resume() {
     detail::worker_context& context = *body_->context;
     const bool queues = context.queues.open().size() < context.options.queues.size();
-    return context.life.apply(event::resume_request, {cause_kind::api, 0}) || queues;
+    return context.stage.own.apply(event::resume_request, {cause_kind::api, 0}) || queues;
 }
 OJS_SHUTDOWN_INLINE bool worker::quiet(const std::string& queue) {
     return body_->pause_queue(queue, true);
@@ -385,10 +375,10 @@ OJS_SHUTDOWN_INLINE bool worker::resume(const std::string& queue) {
     return body_->pause_queue(queue, false);
 }
 OJS_SHUTDOWN_INLINE bool worker::request_stop() {
-    return body_->context->life.apply(event::stop_request, {cause_kind::api, 0});
+    return body_->context->stage.own.apply(event::stop_request, {cause_kind::api, 0});
 }
 OJS_SHUTDOWN_INLINE bool worker::request_stop_and_cancel() {
-    return body_->context->life.apply(event::cancel_request, {cause_kind::api, 0});
+    return body_->context->stage.own.apply(event::cancel_request, {cause_kind::api, 0});
 }
 OJS_SHUTDOWN_INLINE stop_result worker::stop(time_point deadline, const cancel_token& until) {
     request_stop();
@@ -402,11 +392,11 @@ OJS_SHUTDOWN_INLINE cancel_token worker::stopped_token() const {
     return body_->stop_source.token();
 }
 OJS_SHUTDOWN_INLINE cancel_token worker::answered_token() const {
-    return body_->context->answered.token();
+    return body_->context->backend.answered.token();
 }
 
 OJS_SHUTDOWN_INLINE phase worker::phase() const noexcept {
-    return body_->context->effective_phase();
+    return body_->context->stage.effective();
 }
 OJS_SHUTDOWN_INLINE std::size_t worker::active_jobs() const {
     return body_->context->jobs.size();

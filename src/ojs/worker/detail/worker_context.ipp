@@ -3,13 +3,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "../../base/detail/light.hpp"
 #include "../../core/detail/wake.hpp"
 #include "../heartbeat/beat_schedule.ipp"
 #include "../jobs/active_job.ipp"
-#include "../jobs/queue_gate.ipp"
 #include "../reports/job_tally.ipp"
-#include "../reports/report_limits.ipp"
 #include "../transport.hpp"
 #include "../worker_options.hpp"
 #include "../worker_part.hpp"
@@ -26,7 +26,7 @@ class user_call {
     ~user_call() { innermost() = outer_; }
     explicit operator bool() const noexcept { return bool(ticket_); }
 
-    // Returns the calling thread's own tickets of `gate`, so that it can wait for the others. True if it had any.
+    // Returns the calling thread's own tickets of `gate`, so that it can wait for the others. False: it had none.
     static bool leave(const drain_barrier& gate) noexcept {
         bool had = false;
         for (user_call* each = innermost(); each != nullptr; each = each->outer_) {
@@ -48,59 +48,111 @@ class user_call {
     user_call* const outer_;
 };
 
-// What the parts of one worker share. It lives as long as the last thread that uses it.
-class worker_context : public ref_counted {
+// Where a worker stands: its own lifecycle, and the outside one that it may follow.
+class worker_stage {
   public:
-    explicit worker_context(worker_options given, ojs::transport* outside, lifecycle* shared)
-        : options(std::move(given)),
-          log(log_with_gate()),
-          transport(outside),
-          followed(shared),
-          beats(options.heartbeat_interval),
-          life(shared == nullptr ? options.repeat_signal_gap : std::chrono::milliseconds(0)) {
-        life.set_first_signal_wins(shared == nullptr && options.dialect.first_signal_wins);
+    worker_stage(const worker_options& options, lifecycle* shared)
+        : own(shared == nullptr ? options.repeat_signal_gap : std::chrono::milliseconds(0)),
+          outside(shared),
+          grace_period_(options.times.shutdown_grace_period) {
+        own.set_first_signal_wins(shared == nullptr && options.dialect.first_signal_wins);
     }
-    ~worker_context() { delete_parts(); }
 
     // No FETCH begins once a stop or quiet was asked for, even before the supervisor has noticed.
     bool may_fetch() const noexcept {
-        return life.phase() == phase::running && (followed == nullptr || followed->phase() == phase::running);
+        return own.phase() == phase::running && (outside == nullptr || outside->phase() == phase::running);
     }
-    // The further one of this worker's own phase and that of the lifecycle it follows, which takes it as far as the drain:
-    // what comes after is the worker's own.
-    ojs::phase effective_phase() const noexcept {
-        const ojs::phase own = life.phase();
-        if (own >= phase::draining || followed == nullptr) return own;
-        const ojs::phase outside = followed->phase();
-        return outside >= phase::draining ? phase::draining : own < outside ? outside : own;
+    // The further one of the two phases. The outside lifecycle takes the worker as far as the drain.
+    ojs::phase effective() const noexcept {
+        const ojs::phase self = own.phase();
+        if (self >= phase::draining || outside == nullptr) return self;
+        const ojs::phase other = outside->phase();
+        return other >= phase::draining ? phase::draining : self < other ? other : self;
     }
-    bool past_intake() const noexcept { return effective_phase() >= phase::draining; }
+    bool past_intake() const noexcept { return effective() >= phase::draining; }
+    // The one that signals drive.
+    lifecycle& signalled() noexcept { return outside == nullptr ? own : *outside; }
 
-    // When the drain under way ends; time_point::max() while there is none. Known as soon as the drain has begun, even
-    // before the supervisor has noticed; whoever comes first says when that was.
+    // When the drain under way ends; time_point::max(): there is none. Known as soon as the drain has begun, even
+    // before the supervisor has noticed: the first to ask notes when that was.
     time_point drain_deadline() const noexcept {
-        time_point known = drain_deadline_.load(memory_order::acquire);
-        if (known != never || !past_intake()) return known;
-        const lifecycle& began = life.phase() >= phase::draining ? life : *followed;
-        const time_point ends = end_of_drain(lifecycle::changed_at(began.state()));
+        const time_point known = drain_deadline_.load(memory_order::acquire);
+        if (known != time_point::max() || !past_intake()) return known;
+        const lifecycle& began = own.phase() >= phase::draining ? own : *outside;
+        return begin_drain(lifecycle::changed_at(began.state()));
+    }
+    // Returns when it ends.
+    time_point begin_drain(time_point when) const noexcept {
+        time_point known = time_point::max();
+        const time_point ends = grace_period_ == no_limit ? known : when + grace_period_;
         return drain_deadline_.compare_exchange_strong(known, ends) ? ends : known;
     }
-    // Of the drain, the stop, and what the application then closes; time_point::max() where one of them has no limit.
-    time_point stop_deadline() const noexcept {
-        constexpr time_point latest = time_point::max();
-        if (closing == no_limit) return latest;
-        const time_point drained = drain_deadline();
-        const steady_clock::duration tail = options.times.stop_timeout + closing;
-        return drained < latest - tail ? drained + tail : latest;
+
+    lifecycle own;
+    lifecycle* const outside;
+
+  private:
+    const std::chrono::milliseconds grace_period_;
+    mutable atomic<time_point> drain_deadline_{time_point::max()};
+};
+
+// Which of its queues a worker does not fetch from. Any resume of the worker's lifecycle, as by SIGCONT, resumes the
+// queues that were paused before it. Thread-safe.
+class paused_queues {
+  public:
+    // Both must outlive it.
+    paused_queues(const std::vector<std::string>& all, const lifecycle& life)
+        : all_(all), life_(life), paused_at_(all.size()) {}
+
+    // False: nothing has changed, as with a queue that is none of the worker's.
+    bool set(const std::string& queue, bool paused) {
+        const lock_guard held(mutex_);
+        bool changed = false;
+        for (std::size_t i = 0; i < all_.size(); ++i) {
+            if (all_[i] != queue || is_paused(i) == paused) continue;
+            paused_at_[i] = paused ? resumes() : 0;
+            changed = true;
+        }
+        if (changed) changes_.fetch_add(1);
+        return changed;
     }
-    void drain_began(time_point when) noexcept {
-        time_point unknown = never;
-        drain_deadline_.compare_exchange_strong(unknown, end_of_drain(when));
-        reports.retry_now();  // no Retry-After from before the drain outlasts it
+    bool is_known(const std::string& queue) const noexcept {
+        return std::find(all_.begin(), all_.end(), queue) != all_.end();
     }
 
-    // Every call to the backend is made through here: none begins once `calls` is closed, so that nothing follows the
-    // last heartbeat, and whoever owns the transport can wait until nobody is in it.
+    // As long as it stays, open() does. 0 until the first pause: a resume before it changes nothing.
+    std::uint32_t version() const noexcept {
+        const std::uint32_t changes = changes_.load();
+        return changes == 0 ? 0 : changes + life_.resume_requests();
+    }
+    // Those to fetch from, in their order.
+    std::vector<std::string> open() const {
+        const lock_guard held(mutex_);
+        std::vector<std::string> out;
+        for (std::size_t i = 0; i < all_.size(); ++i) {
+            if (!is_paused(i)) out.push_back(all_[i]);
+        }
+        return out;
+    }
+
+  private:
+    std::uint64_t resumes() const noexcept { return life_.resume_requests() + std::uint64_t{1}; }
+    bool is_paused(std::size_t i) const noexcept { return paused_at_[i] == resumes(); }
+
+    const std::vector<std::string>& all_;
+    const lifecycle& life_;
+    mutable mutex mutex_;
+    array<std::uint64_t> paused_at_;  // the number of resumes when each was paused, from 1; 0: it was not
+    atomic<std::uint32_t> changes_{0};
+};
+
+// The calls of a worker to its backend.
+class backend_calls {
+  public:
+    explicit backend_calls(ojs::transport* outside) : transport(outside) {}
+
+    // Every call is made through here: none begins once `calls` is closed, so that nothing follows the last heartbeat,
+    // and the owner of the transport can wait until no thread is in it.
     template <class Call>
     auto call(Call make) -> decltype(make(std::declval<ojs::transport&>())) {
         const user_call entered(calls);
@@ -112,8 +164,27 @@ class worker_context : public ref_counted {
             return error{errc::disconnected, 0, "the transport threw an exception"};
         }
     }
+    // It has answered a heartbeat or a FETCH: the worker is ready. A thread that beats, and so runs no job, calls the
+    // callbacks.
+    void note_answer() {
+        if (!has_answered()) answered.request(cancel_reason::cancelled);
+    }
+    bool has_answered() const noexcept { return answered.requested(); }
 
-    // Calls on_transition or on_stuck_job; neither once the worker is destroyed.
+    ojs::transport* transport;  // set before any thread starts
+    drain_barrier calls;
+    cancel_source answered;
+};
+
+// The listeners, hooks and parts that a worker calls; none once it is destroyed.
+class user_code {
+  public:
+    explicit user_code(const logger& log) : log_(log) {}
+    user_code(const user_code&) = delete;
+    user_code& operator=(const user_code&) = delete;
+    ~user_code() { delete_parts(); }
+
+    // Calls on_transition or on_stuck_job.
     template <class Callback>
     void call_back(const char* if_thrown, Callback call) {
         const user_call entered(callbacks);
@@ -137,42 +208,54 @@ class worker_context : public ref_counted {
             call();
         } catch (...) {
             pass_on_thread_end();
-            log.write(log_level::error, if_thrown);
+            log_.write(log_level::error, if_thrown);
         }
     }
     void delete_parts() noexcept {
         for (worker_part* each : parts) delete each;
         parts.clear();
     }
-    // options.log, except that records go to standard error instead of the hook once the worker is destroyed.
-    log_options log_with_gate() {
-        log_options out = options.log;
+    // The same log, except that records go to standard error once the worker is destroyed, not to the hook.
+    log_options through_gate(const log_options& log) {
+        log_options out = log;
         if (!out.hook) return out;
-        out.hook = [this](const log_record& record) {
+        out.hook = [this, &log](const log_record& record) {
             const user_call entered(callbacks);
-            if (entered) return options.log.hook(record);
+            if (entered) return log.hook(record);
             log_options without_hook;
-            without_hook.format = options.log.format;
+            without_hook.format = log.format;
             logger(without_hook, record.worker_id).write(record);
         };
         return out;
     }
 
+    drain_barrier callbacks;        // the supervising thread's whole run, and every call from another thread
+    array<worker_part*> parts;      // made before any thread starts
+    std::size_t running_parts = 0;  // of them, those that were not stopped
+
+  private:
+    const logger& log_;
+};
+
+// What the parts of one worker share. It lives as long as the last thread that uses it.
+class worker_context : public ref_counted {
+  public:
+    explicit worker_context(worker_options given, ojs::transport* outside, lifecycle* shared)
+        : options(std::move(given)),
+          user(log),
+          log(user.through_gate(options.log)),
+          backend(outside),
+          stage(options, shared),
+          beats(options.heartbeat_interval) {}
+
     // Every ticket of `claims` is given back here: the last one ends the drain.
     void leave(drain_barrier::ticket& ticket) {
-        if (ticket.leave() || (!parts.empty() && drained())) supervisor.notify();
+        if (ticket.leave() || (!user.parts.empty() && drained())) supervisor.notify();
     }
-    // Nothing is in flight, and nothing can come: a FETCH holds a ticket, and none is sent after quiet. In this order.
-    bool drained() const noexcept { return !may_fetch() && claims.count() == 0; }
+    // Nothing is in flight or can come, as a FETCH holds a ticket, and none is sent after quiet. In this order.
+    bool drained() const noexcept { return !stage.may_fetch() && claims.count() == 0; }
 
-    // The backend has answered a heartbeat or a FETCH: the worker is ready. Callbacks are left to a thread that beats, which
-    // has no job in hand.
-    void note_answer() {
-        if (!has_answered()) answered.request(cancel_reason::cancelled);
-    }
-    bool has_answered() const noexcept { return answered.requested(); }
-
-    // Of threads that do not run jobs: they call transports, hooks and callbacks, which are the user's code as well.
+    // Of threads that do not run jobs: they call transports, hooks and callbacks, which may need much stack.
     thread_options service_thread(const char* name) const noexcept {
         thread_options out;
         out.stack_size = options.thread_stack_size;
@@ -182,38 +265,28 @@ class worker_context : public ref_counted {
     }
 
     const worker_options options;
+    user_code user;
     logger log;  // set up once more, with the worker's id, before any thread starts
-    worker_identity identity;
-    ojs::transport* transport;
-    lifecycle* const followed;  // an outside lifecycle, or null
+    backend_calls backend;
+    worker_stage stage;
     beat_schedule beats;
-    lifecycle life;  // this worker's own
-    queue_gate queues{options.queues, life};
+    paused_queues queues{options.queues, stage.own};
     wake supervisor;
-    drain_barrier claims;     // every FETCH under way and every claimed job holds a ticket
-    atomic<int> fetches{0};   // in flight, or their jobs not yet in the table
-    drain_barrier calls;      // see call()
-    drain_barrier callbacks;  // the supervising thread's whole run, log hooks, and see call_back()
+
+    drain_barrier claims;    // every FETCH under way and every claimed job holds a ticket
+    atomic<int> fetches{0};  // in flight, or their jobs not yet in the table
     job_table jobs;
-    atomic<std::size_t> held_jobs{0};   // of them, those of unknown types
     atomic<bool> stopped_stuck{false};  // by stuck_action::stop
-    job_tally tally;
+    job_tally tally{jobs};
     report_limits reports;
-    cancel_source answered;         // see note_answer()
-    array<worker_part*> parts;      // these five are set once, before any thread starts
-    std::size_t running_parts = 0;  // of them, those that were not stopped
+
+    // Set once, before any thread starts.
+    worker_identity identity;
     std::vector<std::string> job_types;
     std::chrono::milliseconds closing{0};  // what the steps of on_shutdown() may take
     bool owns_process = false;    // run() was called: where a handler is stuck the process may be ended
     pid_t owner = 0;              // the process it was started in, which is not always the one that made it
     transport_ref own_transport;  // none: it was given; the last member, so that it may log to its end
-
-  private:
-    time_point end_of_drain(time_point began) const noexcept {
-        const std::chrono::milliseconds grace = options.times.shutdown_grace_period;
-        return grace == no_limit ? time_point::max() : began + grace;
-    }
-    mutable atomic<time_point> drain_deadline_{never};
 };
 
 inline std::vector<std::string> ids_of(const array<ref<active_job>>& jobs) {

@@ -1,6 +1,7 @@
-// beat_schedule: when the next heartbeat is due, and who waits for its answer.
+// beat_schedule: when the next heartbeat is due, which thread sends it, and who waits for its answer.
 #pragma once
 
+#include <algorithm>
 #include <string>
 
 #include "../../base/detail/light.hpp"
@@ -8,28 +9,24 @@
 
 namespace ojs::detail {
 
-struct beat_turn {
-    enum class kind { beat, last, leave } what = kind::leave;
-    std::uint64_t number = 0;  // of a beat, from 1
-};
-
-// Between those who want a heartbeat and the threads that send them: one, and a spare one for what is due while a beat
-// is on its way.
+// Beats are numbered; the registration is number 0. Two threads send them: the sender all of them, the helper those
+// that are due while one is unanswered for 250 ms. Thread-safe.
 class beat_schedule {
   public:
-    explicit beat_schedule(std::chrono::milliseconds interval)
-        : interval_(interval), ask_gap_(interval / 5 < most_ask_gap ? interval / 5 : most_ask_gap) {}
+    static constexpr std::uint64_t last_beat = ~std::uint64_t{0};
+    static constexpr std::uint64_t no_beat = last_beat - 1;  // the thread ends
 
-    // A beat at once, or by `when`, besides the regular ones.
-    void now() { by(time_point::min()); }
+    explicit beat_schedule(std::chrono::milliseconds interval) : interval_(interval) {}
+
+    // A beat by then, besides the regular ones.
     void by(time_point when) {
         const lock_guard held(mutex_);
-        want(when);
+        ask(when);
     }
-    // The same for a handler: however often it asks, beats come no closer than a fifth of the interval, or a second.
-    void soon() {
+    // The same for a handler, which may ask often: at least a fifth of the interval, or a second, lies between beats.
+    void request_soon() {
         const lock_guard held(mutex_);
-        want(last_began_ == time_point::min() ? last_began_ : last_began_ + ask_gap_);
+        ask(began_ + std::min(interval_ / 5, max_ask_gap));
     }
     // For a claim that began at `since`: it is renewed when half its time is over.
     void cover(time_point since, std::chrono::milliseconds lease) {
@@ -40,153 +37,140 @@ class beat_schedule {
     // Waits for the answer to a beat that begins from now on. All who wait at a time share one.
     result<void> answered(time_point deadline) {
         lock_guard held(mutex_);
-        if (finishing_) return last_beat_error();
         const std::uint64_t wanted = begun_ + 1;
-        want(time_point::min());
-        bool in_time = true;
-        while (ended_ < wanted && !finishing_ && in_time) in_time = answered_.wait_until(held, deadline);
-        if (ended_ >= wanted) return answer_;
-        return in_time ? last_beat_error() : error{errc::timed_out, 0, "no heartbeat was answered in time"};
+        ask(time_point::min());
+        while (heard_.number < wanted && !finishing() && answered_.wait_until(held, deadline)) {
+        }
+        if (heard_.number >= wanted) return heard_.answer;
+        if (finishing()) return error{errc::cancelled, 0, "the worker is at its last heartbeat"};
+        return error{errc::timed_out, 0, "no heartbeat was answered in time"};
     }
 
-    // Waits for something to do. A beat that was asked for before finish() is still sent: it announces `quiet`. The last
-    // one is sent once, and gives those on their way a moment. Nobody is woken for a beat that begins: the spare thread
-    // looks by itself, when the one after it is due.
-    beat_turn wait(bool spare) {
+    // Waits for a beat to send, and returns its number. One that was asked for before finish() is still sent: it
+    // announces `quiet`. The last one is sent once, when no other is in flight, or after a moment. No beat wakes the
+    // helper: it wakes by itself when the beat after the next is due.
+    std::uint64_t next(bool helper) {
         lock_guard held(mutex_);
-        for (;;) {
-            if (last_begun_) return {};
+        while (!over_) {
             const time_point now = steady_clock::now();
-            const time_point next = next_turn(spare);
-            const bool due = now >= due_ && (!finishing_ || asked_);
-            if (due && now >= next) return begin(now);
-            if (finishing_ && !due && (on_their_way_ + queries_ == 0 || now >= last_due_)) {
-                last_begun_ = true;
-                changed_.notify_all();
-                return {beat_turn::kind::last, 0};
-            }
-            const time_point wanted = finishing_ ? last_due_ : due_;
-            const time_point earliest = next < wanted ? wanted : next;
-            const time_point look = (now < due_ ? due_ : now) + interval_ + most_yielding;
-            changed_.wait_until(held, earliest < look ? earliest : look);
+            const time_point free = free_at(helper, now);
+            const bool is_due = now >= due();
+            if (is_due && now >= free) return begin(now);
+            if (finishing() && !is_due && (!in_flight() || now >= last_due_)) return begin_last();
+            const time_point wanted = std::min(due(), last_due_);
+            changed_.wait_until(held, std::max(free, wanted));
         }
+        return no_beat;
     }
-    // The registration, tried before the first beat, counts as one on its way until then.
-    void note_registration_tried() {
-        const lock_guard held(mutex_);
-        --on_their_way_;
-        registration_tried_ = true;
-        changed_.notify_all();
-    }
-    // The answer to that beat, which said `state`; errc::cancelled: it was not sent, as another one is wanted.
+    // The answer to a beat, which said `state`; errc::cancelled: it was not sent, as another one is wanted.
     void end(std::uint64_t number, result<void> answer, std::string state) noexcept {
         const lock_guard held(mutex_);
-        --on_their_way_;
-        if (asked_ || finishing_) changed_.notify_all();
-        const bool sent = answer || answer.error().code != errc::cancelled;
+        --beats_in_flight_;
+        if (number == 0) registration_tried_ = true;
+        if (asked_ != time_point::max() || finishing()) changed_.notify_all();
+        if (number == last_beat || (!answer && answer.error().code == errc::cancelled)) return;
         // One that was overtaken may have come to the backend last: it hears once more what is true.
-        if (sent && number < ended_ && state != told_) want(time_point::min());
-        if (!sent || number <= ended_) return;  // a later one says more
-        if (answer) told_.swap(state);
-        answer_ = std::move(answer);
-        ended_ = number;
+        if (number < heard_.number && state != heard_.state) ask(time_point::min());
+        if (number <= heard_.number) return;  // a later one says more
+        heard_.number = number;
+        if (answer) heard_.state.swap(state);
+        heard_.answer = std::move(answer);
         answered_.notify_all();
     }
     // Whether the backend has not been told this state.
     bool is_news(const std::string& state) const {
         const lock_guard held(mutex_);
-        return state != told_;
+        return state != heard_.state;
     }
-    bool any_on_its_way() const {
+    // Around queries about jobs, in parallel with beats. False: others are in flight, or only the last beat may follow.
+    bool begin_queries() {
         const lock_guard held(mutex_);
-        return on_their_way_ + queries_ > 0;
+        return !finishing() && !detail::exchange(querying_, true);
     }
-    // Around a query about a job, in parallel with the beats. False: only the last beat may follow.
-    bool begin_query() {
+    void end_queries() {
         const lock_guard held(mutex_);
-        queries_ += finishing_ ? 0 : 1;
-        return !finishing_;
+        querying_ = false;
+        if (finishing()) changed_.notify_all();
     }
-    void end_query() {
+    bool is_finishing() const {
         const lock_guard held(mutex_);
-        --queries_;
-        if (finishing_) changed_.notify_all();
+        return finishing();
     }
-    // Whether no beat but the last may be sent any more.
-    bool last_begun() const {
+    // Whether no beat but the last may be sent any more, and whether that one has ended, and all others.
+    bool is_over() const {
         const lock_guard held(mutex_);
-        return last_begun_;
+        return over_;
     }
-    void pause(time_point when) {
-        lock_guard held(mutex_);
-        while (changed_.wait_until(held, when)) {
-        }
+    bool all_finished() const {
+        const lock_guard held(mutex_);
+        return over_ && !in_flight();
     }
 
     // Nothing but the last beat from now on, which ends by `deadline`.
     void finish(time_point deadline) {
         const lock_guard held(mutex_);
         const time_point now = steady_clock::now();
-        const auto moment = (deadline - now) / 2;
-        last_deadline_ = deadline;
-        last_due_ = now + (moment < most_yielding ? moment : most_yielding);
-        finishing_ = true;
+        last_due_ = std::min(now + (deadline - now) / 2, now + max_wait);
+        deadline_ = deadline;
         changed_.notify_all();
         answered_.notify_all();
     }
-    time_point latest(time_point ordinary) const {
+    // When a call must end that may take until `ordinary`.
+    time_point deadline(time_point ordinary) const {
         const lock_guard held(mutex_);
-        return finishing_ && last_deadline_ < ordinary ? last_deadline_ : ordinary;
+        return std::min(ordinary, deadline_);
     }
 
   private:
-    // With the mutex held. Once the last beat is all that is left, nobody can ask for another one.
-    void want(time_point when) {
-        if (finishing_ || when >= due_) return;
-        asked_ = true;
-        due_ = when;
+    // All with the mutex held.
+    bool finishing() const noexcept { return last_due_ != time_point::max(); }
+    bool in_flight() const noexcept { return beats_in_flight_ > 0 || querying_; }
+    time_point due() const noexcept { return finishing() ? asked_ : std::min(asked_, began_ + interval_); }
+    void ask(time_point when) {
+        if (finishing() || when >= asked_) return;
+        asked_ = when;
         changed_.notify_all();
     }
-    // With the mutex held. From when on this thread may begin a beat that is due. One on its way is not overtaken before
-    // it took long: the backend might see the two in the other order. The spare thread is for that alone, and the first
-    // beat comes after the registration, unless the end does.
-    time_point next_turn(bool spare) const noexcept {
-        if (finishing_) return time_point::min();
-        if (on_their_way_ == 0 || begun_ == 0) return spare ? time_point::max() : time_point::min();
-        return last_began_ + most_yielding;
+    // From when on this thread may begin a beat that is due. One in flight is not overtaken before it took long: the
+    // backend might see the two in the other order. The first beat follows the registration, or finish().
+    time_point free_at(bool helper, time_point now) const noexcept {
+        if (finishing()) return time_point::min();
+        if (begun_ > 0 && beats_in_flight_ > 0) return began_ + max_wait;
+        return helper ? std::max(now, due()) + interval_ + max_wait : time_point::min();
     }
-    // With the mutex held.
-    beat_turn begin(time_point now) {
-        asked_ = false;
-        due_ = now + interval_;
-        last_began_ = now;
-        ++on_their_way_;
-        return {beat_turn::kind::beat, ++begun_};
+    std::uint64_t begin(time_point now) noexcept {
+        asked_ = time_point::max();
+        began_ = now;
+        ++beats_in_flight_;
+        return ++begun_;
+    }
+    std::uint64_t begin_last() noexcept {
+        over_ = true;
+        ++beats_in_flight_;
+        changed_.notify_all();
+        return last_beat;
     }
 
-    static error last_beat_error() { return {errc::cancelled, 0, "the worker is at its last heartbeat"}; }
-
-    static constexpr std::chrono::milliseconds most_ask_gap{1000};
-    static constexpr std::chrono::milliseconds most_yielding{250};  // of a beat to those on their way
+    static constexpr std::chrono::milliseconds max_ask_gap{1000};
+    static constexpr std::chrono::milliseconds max_wait{250};  // for an answer, before another beat
 
     const std::chrono::milliseconds interval_;
-    const std::chrono::milliseconds ask_gap_;
     mutable mutex mutex_;
-    condition changed_;                   // for the threads that beat
-    condition answered_;                  // for those who wait for an answer
-    time_point due_ = time_point::min();  // the first beat is the registration where there is no route for it
-    time_point last_began_ = time_point::min();
-    time_point last_deadline_ = time_point::max();
-    time_point last_due_ = time_point::max();
+    condition changed_;                     // for the threads that beat
+    condition answered_;                    // for those who wait for an answer
+    time_point asked_ = time_point::min();  // besides the regular beats; the first one at once
     std::uint64_t begun_ = 0;
-    std::uint64_t ended_ = 0;  // the latest of those that have
-    int queries_ = 0;          // about jobs, in flight
-    int on_their_way_ = 1;     // see note_registration_tried()
-    std::string told_;         // the state in it
-    result<void> answer_;      // to it
-    bool asked_ = true;        // the first one is
-    bool finishing_ = false;
-    bool last_begun_ = false;
+    time_point began_ = time_point::min();  // the latest of them
+    int beats_in_flight_ = 1;               // the registration
+    bool querying_ = false;
+    struct {
+        std::uint64_t number = 0;
+        std::string state;  // in the latest that was answered without an error
+        result<void> answer;
+    } heard_;                                  // of the latest that has ended
+    time_point last_due_ = time_point::max();  // of the last beat, once nothing else may follow
+    time_point deadline_ = time_point::max();  // for its answer
+    bool over_ = false;                        // the last beat has begun
     atomic<bool> registration_tried_{false};
 };
 

@@ -1,12 +1,15 @@
-// active_job: a claimed job until it is settled, and the table of all of them.
+// active_job: a claimed job until it is reported and its handler has returned, and the table of all of them.
 #pragma once
 
 #include <pthread.h>
+
+#include <algorithm>
 
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../core/drain_barrier.hpp"
 #include "../job_context.hpp"
+#include "job_word.ipp"
 
 namespace ojs::detail {
 
@@ -17,73 +20,10 @@ struct registered_handler : ref_counted {
     atomic<bool> told_too_long{false};  // the log says that its jobs may outlast the grace period
 };
 
-// Who may report a job: the first to take it, and nobody after.
-enum class settler : std::uint8_t { nobody, handler, stop };
-
-// What a handler saved, and its turns to talk to the backend about it: one at a time, and none once the job is being
-// reported. So a checkpoint never overtakes the FAIL or follows the last heartbeat.
-class saved_state {
-  public:
-    // Waits for the turn of another thread. False: the job is being reported.
-    bool begin_turn() {
-        lock_guard held(mutex_);
-        while (taken_ && !closed_) changed_.wait(held);
-        if (closed_) return false;
-        return taken_ = true;
-    }
-    void end_turn() {
-        const lock_guard held(mutex_);
-        taken_ = false;
-        changed_.notify_all();
-    }
-    // No turn begins from now on. Waits for the one under way, until `deadline`.
-    void close(time_point deadline) {
-        lock_guard held(mutex_);
-        closed_ = true;
-        changed_.notify_all();
-        while (taken_ && changed_.wait_until(held, deadline)) {
-        }
-    }
-
-    // In a turn. False: the job is being reported, without this.
-    bool keep(std::string state) {
-        const lock_guard held(mutex_);
-        if (!closed_) detail::swap(kept_, state);
-        return !closed_;
-    }
-    std::string kept() const {
-        const lock_guard held(mutex_);
-        return kept_;
-    }
-    // What an earlier run left with the backend, once that was asked.
-    void note_found(std::string state) {
-        const lock_guard held(mutex_);
-        found_ = std::move(state);
-        asked_ = true;
-    }
-    bool asked() const {
-        const lock_guard held(mutex_);
-        return asked_;
-    }
-    std::string found() const {
-        const lock_guard held(mutex_);
-        return found_;
-    }
-
-  private:
-    mutable mutex mutex_;
-    condition changed_;
-    bool taken_ = false;
-    bool closed_ = false;
-    bool asked_ = false;
-    std::string kept_;   // JSON of this run; empty: nothing saved
-    std::string found_;  // JSON of an earlier run
-};
-
 inline constexpr time_point never = time_point::max();
 
-// Cancels every job of a worker by one store.
-class all_jobs_cancel : public cancel_group {
+// What the jobs of a worker share: one store cancels all of them.
+class job_group : public cancel_group {
   public:
     // False: they were cancelled before.
     bool request(cancel_reason why, time_point now) noexcept {
@@ -97,78 +37,36 @@ class all_jobs_cancel : public cancel_group {
     void abandon() noexcept { abandoned_.store(true, memory_order::release); }
     bool abandoned() const noexcept { return abandoned_.load(memory_order::acquire); }
 
+    // Guards checkpoints, and what a thread waits for that finds another one's fact in a job's word.
+    mutex guard;
+    condition changed;
+
   private:
     atomic<bool> abandoned_{false};
     atomic<time_point> at_{never};
 };
 
-// The thread that is in a job's handler, while it is: whoever does something with it holds it there meanwhile.
-class handler_thread {
-  public:
-    class inside {
-      public:
-        explicit inside(handler_thread& of) noexcept : of_(of) { of_.set(true); }
-        inside(const inside&) = delete;
-        inside& operator=(const inside&) = delete;
-        ~inside() { of_.set(false); }
-
-      private:
-        handler_thread& of_;
-    };
-
-    template <class Use>
-    void use(Use with) noexcept {
-        if (!mutex_.try_lock()) return;  // it is about to be through
-        if (inside_) with(thread_);
-        mutex_.unlock();
-    }
-    // False as well while that is just changing.
-    bool is_inside() noexcept {
-        if (!mutex_.try_lock()) return false;
-        const bool found = inside_;
-        mutex_.unlock();
-        return found;
-    }
-
-  private:
-    void set(bool is_inside) noexcept {
-        const lock_guard held(mutex_);
-        thread_ = pthread_self();
-        inside_ = is_inside;
-    }
-
-    mutex mutex_;
-    pthread_t thread_{};
-    bool inside_ = false;
-};
-
-// The slot of a job's thread. `kept`: the job is reported, the handler runs on. `replaced`: another thread has the slot.
-// `left`: the handler has returned.
-enum class slot_state : std::uint8_t { own, kept, replaced, left };
-
-// A claimed job until it is settled, shared by the thread that runs it, the table and the stop.
+// Shared by the thread that runs it, the table and the stop.
 class active_job : public ref_counted {
   public:
     // `usual_lease` is how long the claim holds, unless the job itself says.
     active_job(ojs::job&& claimed, time_point when, std::chrono::milliseconds usual_lease,
-               ref<all_jobs_cancel> all_jobs)
-        : cancel(all_jobs->member()),
+               ref<registered_handler> its_handler, ref<job_group> group)
+        : cancel(group->member()),
           job(std::move(claimed)),
           claimed_at(when),
-          lease(longer_than_least(job.visibility_timeout.count() > 0 ? job.visibility_timeout : usual_lease)),
-          all_jobs_(std::move(all_jobs)) {
+          lease(
+              std::max(min_lease, job.visibility_timeout.count() > 0 ? job.visibility_timeout : usual_lease)),
+          handler(std::move(its_handler)),
+          group_(std::move(group)) {
         extend_lease(when);
     }
 
-    // The one settlement: true for one caller ever.
-    bool take(settler who) noexcept {
-        settler expected = settler::nobody;
-        return settler_.compare_exchange_strong(expected, who, memory_order::acq_rel);
-    }
-
-    // A stop may have taken all jobs at once, to report each when its turn comes, unless its handler is faster.
-    bool abandoned() const noexcept { return taken() || all_jobs_->abandoned(); }
-    bool taken() const noexcept { return settler_.load(memory_order::acquire) != settler::nobody; }
+    // The one settlement: true for one caller ever, who reports the job.
+    bool take() noexcept { return word.take(); }
+    bool taken() const noexcept { return word.has(job_word::taken); }
+    // A stop may have abandoned all jobs at once. It reports each when its turn comes, unless its handler is faster.
+    bool abandoned() const noexcept { return taken() || group_->abandoned(); }
 
     void extend_lease(time_point from) noexcept {
         const time_point until = from + lease;
@@ -179,44 +77,60 @@ class active_job : public ref_counted {
     time_point lease_until() const noexcept { return lease_until_.load(memory_order::relaxed); }
     bool lease_expired(time_point now) const noexcept { return now >= lease_until(); }
 
-    // The clock of its own timeout starts with the handler, not with the claim.
-    void handler_begins() noexcept {
-        began_.store(true, memory_order::relaxed);
-        if (job.timeout.count() > 0) timeout_at = deadline_after(job.timeout);
+    // On the thread that is about to call the handler. False: the stop was faster. The clock of the job's own timeout starts
+    // here, not with the claim.
+    bool begin_handler() noexcept {
+        thread_ = pthread_self();
+        if (group_->abandoned() || !word.begin()) return false;
+        if (job.timeout.count() > 0) due_at_ = deadline_after(job.timeout);
+        return true;
     }
-    bool began() const noexcept { return began_.load(memory_order::relaxed); }
     outcome call_handler(worker_context& worker) {
         job_context context(worker, *this, job);
         const cancellable on(true);
         return handler->call(context);
     }
+    // Returns when nobody uses the thread, see with_thread().
+    void end_handler() noexcept {
+        word.add(job_word::returned);
+        await_none(job_word::pinned, never);
+    }
+    bool began() const noexcept { return word.has(job_word::began); }
+    // Calls `use` with the thread that is in the handler, and keeps it there meanwhile.
+    template <class Use>
+    void with_thread(Use use) noexcept {
+        if (!word.in_handler() || !word.add(job_word::pinned, job_word::returned)) return;
+        use(thread_);
+        let_go(job_word::pinned);
+    }
+
+    // When a job without a handler is handed back, and when one with a handler is cancelled for its timeout; or never.
+    void hold_until(time_point when) noexcept { due_at_ = when; }
+    time_point held_until() const noexcept { return handler ? never : due_at_.load(); }
+    time_point timeout_at() const noexcept { return handler ? due_at_.load() : never; }
     // True once: its time is over, and it is cancelled for that.
     bool cancel_if_timed_out(time_point now) {
-        if (now < timeout_at.load()) return false;
-        timeout_at = never;
+        if (now < timeout_at()) return false;
+        due_at_ = never;
         return cancel_alone(cancel_reason::timeout, now);
     }
     // From any thread: the backend has cancelled it. True if that is news, which the supervisor is to be woken for.
     bool revoke() {
         if (taken() || !cancel_alone(cancel_reason::revoked, steady_clock::now())) return false;
-        revoked_.store(true);
-        return true;
+        return word.add(job_word::revoked);
     }
     // revoke(), and another worker may have the job: nothing is reported for it.
     bool lose() {
-        lost_.store(true);
+        word.add(job_word::lost);
         return revoke();
     }
-    bool lost() const noexcept { return lost_.load(); }
-
-    // The answer to a heartbeat sent at `sent` lists it in jobs_extended.
-    void note_listed(time_point sent) noexcept { listed_at_ = sent; }
-    // Whether that answer omits it, and the backend was not asked about it since it was last listed.
-    bool is_missing(time_point sent) const noexcept { return !taken() && listed_at_.load() < sent; }
-    void note_asked() noexcept { listed_at_ = never; }
-
+    bool lost() const noexcept { return word.has(job_word::lost); }
     // For the supervisor, true once.
-    bool was_revoked() noexcept { return revoked_.load(memory_order::relaxed) && revoked_.exchange(false); }
+    bool was_revoked() noexcept {
+        const bool news = word.has(job_word::revoked);
+        if (news) word.remove(job_word::revoked);
+        return news;
+    }
     // For its own timeout or by the backend, not by a stop.
     bool cancelled_alone() const noexcept {
         const cancel_reason why = cancel.reason();
@@ -224,121 +138,238 @@ class active_job : public ref_counted {
     }
     // When it was cancelled, alone or with all others; or never.
     time_point cancelled_at() const noexcept {
-        const time_point alone = cancelled_alone_at_;
-        const time_point with_all = all_jobs_->at();
-        return alone < with_all ? alone : with_all;
+        return std::min(cancelled_alone_at_.load(memory_order::relaxed), group_->at());
     }
+    bool known_stuck() const noexcept { return word.has(job_word::stuck); }
+
+    // The answer to a heartbeat sent at `sent` lists it in jobs_extended.
+    void note_listed(time_point sent) noexcept { listed_at_ = sent; }
+    // Whether that answer omits it, and the backend was not asked about it since it was last listed.
+    bool is_missing(time_point sent) const noexcept { return !taken() && listed_at_.load() < sent; }
+    void note_asked() noexcept { listed_at_ = never; }
+
+    // Threads of a handler take turns to talk to the backend about a checkpoint, and none begins once the job is taken: so a
+    // checkpoint never overtakes the FAIL or follows the last heartbeat. False: the job is being reported.
+    bool begin_turn() noexcept {
+        lock_guard held(group_->guard);
+        while (!word.add(job_word::in_turn, job_word::taken)) {
+            if (taken()) return false;
+            group_->changed.wait(held);
+        }
+        return true;
+    }
+    void end_turn() noexcept { let_go(job_word::in_turn); }
+    // For the thread that has taken the job.
+    void await_turn(time_point deadline) noexcept { await_none(job_word::in_turn, deadline); }
+    // In a turn. False: the job is being reported, without this.
+    bool keep_checkpoint(std::string state) {
+        const lock_guard held(group_->guard);
+        if (taken()) return false;
+        detail::swap(kept_, state);
+        return true;
+    }
+    std::string kept_checkpoint() const {
+        const lock_guard held(group_->guard);
+        return kept_;
+    }
+    // In a turn: what an earlier run has left with the backend.
+    void note_found(std::string state) noexcept {
+        found_.swap(state);
+        word.add(job_word::asked);
+    }
+    std::string found_checkpoint() const { return word.has(job_word::asked) ? found_ : std::string(); }
 
     cancel_source cancel;  // first: if it throws, `claimed` is not moved from
     const ojs::job job;
     const time_point claimed_at;
     const std::chrono::milliseconds lease;  // how long the claim holds without a heartbeat
-    ref<registered_handler> handler;        // none: no handler of that type
-    saved_state saved;
-    drain_barrier::ticket ticket;  // held until settled
-
-    atomic<time_point> timeout_at{never};
-    atomic<time_point> held_until{never};  // when a job without a handler is handed back
-    atomic<bool> known_stuck{false};
-    slot_state slot = slot_state::own;  // the pool's mutex guards it
-    atomic<bool> known_unreported{false};
-    handler_thread runner;
-    std::size_t place = 0;          // in the pool's list of running jobs
-    ref<active_job> next_in_table;  // the table's
+    const ref<registered_handler> handler;  // none: no handler of that type
+    drain_barrier::ticket ticket;           // held until settled
+    job_word word;
 
   private:
+    friend class job_queue;
+    friend class job_table;
+
     bool cancel_alone(cancel_reason why, time_point now) {
         if (!cancel.request(why)) return false;
-        cancelled_alone_at_ = now;
+        cancelled_alone_at_.store(now, memory_order::relaxed);
         return true;
     }
-
-    // A lease no beat could keep up is taken for one that can be; a backend that disagrees says so to the ACK.
-    static std::chrono::milliseconds longer_than_least(std::chrono::milliseconds wanted) noexcept {
-        constexpr std::chrono::milliseconds least{20};
-        return wanted < least ? least : wanted;
+    void await_none(job_word::facts one, time_point deadline) noexcept {
+        if (!word.has(one)) return;
+        lock_guard held(group_->guard);
+        group_->changed.notify_all();  // who waits for a turn finds that the job is taken
+        while (word.has(one) && group_->changed.wait_until(held, deadline)) {
+        }
     }
+    void let_go(job_word::facts one) noexcept {
+        const lock_guard held(group_->guard);
+        word.remove(one);
+        group_->changed.notify_all();
+    }
+    // A lease no beat could keep up is taken for one that can be; a backend that disagrees says so to the ACK.
+    static constexpr std::chrono::milliseconds min_lease{20};
 
-    const ref<all_jobs_cancel> all_jobs_;
-    atomic<time_point> cancelled_alone_at_{never};
-    atomic<bool> revoked_{false};  // and nobody was told
-    atomic<bool> lost_{false};
-    atomic<time_point> listed_at_{time_point()};  // never: the backend was asked about it
-    atomic<settler> settler_{settler::nobody};
-    atomic<bool> began_{false};
+    const ref<job_group> group_;
+    pthread_t thread_{};  // that began
+    std::string kept_;    // JSON of this run; empty: nothing saved
+    std::string found_;   // JSON of an earlier run
     atomic<time_point> lease_until_{time_point()};
+    atomic<time_point> due_at_{never};
+    atomic<time_point> cancelled_alone_at_{never};
+    atomic<time_point> listed_at_{time_point()};  // never: the backend was asked about it
+    ref<active_job> next_in_queue_;
+    active_job* next_in_bucket_ = nullptr;  // these are the table's
+    active_job* before_ = nullptr;
+    active_job* after_ = nullptr;
 };
 
-// The jobs claimed and not settled, by id. Adding, finding and removing one take the same time however many there are.
+// Jobs in line. It takes no memory, so that no claimed job is lost for want of it.
+class job_queue {
+  public:
+    job_queue() = default;
+    job_queue(const job_queue&) = delete;
+    job_queue& operator=(const job_queue&) = delete;
+    ~job_queue() {
+        while (!empty()) pop();  // one by one: a chain of destructors could need much stack
+    }
+
+    bool empty() const noexcept { return size_ == 0; }
+    std::size_t size() const noexcept { return size_; }
+    void push(ref<active_job> job) noexcept {
+        active_job* const added = job.get();
+        (empty() ? first_ : last_->next_in_queue_) = std::move(job);
+        last_ = added;
+        ++size_;
+    }
+    // Not of an empty one.
+    ref<active_job> pop() noexcept {
+        ref<active_job> job = std::move(first_);
+        first_ = std::move(job->next_in_queue_);
+        --size_;
+        return job;
+    }
+    void append(job_queue& others) noexcept {
+        while (!others.empty()) push(others.pop());
+    }
+
+  private:
+    ref<active_job> first_;
+    active_job* last_ = nullptr;  // where there is one
+    std::size_t size_ = 0;
+};
+
+// The claimed jobs in their order, each until it is reported and no thread uses it. Thread-safe; every function given to it is
+// called under its mutex. Adding, finding and removing one hardly takes longer the more there are.
 class job_table {
   public:
-    void add(const ref<active_job>& job) {
-        const lock_guard held(mutex_);
-        if (count_ >= buckets_.size()) grow();
-        insert(job);
-        ++count_;
+    job_table() = default;
+    job_table(const job_table&) = delete;
+    job_table& operator=(const job_table&) = delete;
+    ~job_table() {
+        while (first_ != nullptr) drop(*first_);
     }
-    void remove(const active_job& job) {
+
+    void add(active_job& job) noexcept {
         const lock_guard held(mutex_);
-        if (buckets_.empty()) return;
-        ref<active_job>* at = &bucket_of(job.job.id);
-        while (*at && at->get() != &job) at = &(*at)->next_in_table;
-        if (!*at) return;
-        *at = detail::exchange((*at)->next_in_table, {});
-        --count_;
+        job.retain();
+        job.before_ = last_;
+        (last_ == nullptr ? first_ : last_->after_) = &job;
+        last_ = &job;
+        job.next_in_bucket_ = detail::exchange(bucket_of(job.job.id), &job);
+        unsettled_.fetch_add(1, memory_order::relaxed);
+    }
+    // Each once, while the caller holds a reference: what became of the job was reported, and its thread uses it no more.
+    void end_report(active_job& job) noexcept {
+        unsettled_.fetch_sub(1, memory_order::relaxed);
+        if (job.word.end_report()) remove(job);
+    }
+    void leave(active_job& job) noexcept {
+        if (job.word.leave()) remove(job);
+    }
+
+    // The jobs not yet reported.
+    std::size_t size() const noexcept { return unsettled_.load(memory_order::relaxed); }
+    template <class Look>
+    void each(Look look) const {
+        each_if([](const active_job& job) { return !job.word.has(job_word::reported); }, look);
+    }
+    array<ref<active_job>> snapshot() const {
+        array<ref<active_job>> out;
+        out.reserve(size());  // outside the mutex: among busy handlers an allocation can take long
+        each([&](active_job& job) { out.push_back(ref<active_job>(&job)); });
+        return out;
     }
     // More than one may have an id: one that is being reported, and the next claim of it.
     template <class Look>
     void each_of(const std::string& id, Look look) {
         const lock_guard held(mutex_);
-        if (buckets_.empty()) return;
-        for (active_job* each = bucket_of(id).get(); each != nullptr; each = each->next_in_table.get()) {
-            if (each->job.id == id) look(*each);
+        for (active_job* each = bucket_of(id); each != nullptr; each = each->next_in_bucket_) {
+            if (each->job.id == id && !each->word.has(job_word::reported)) look(*each);
         }
     }
-    std::size_t size() const noexcept { return count_.load(memory_order::relaxed); }
+    // Those a thread uses, reported or not.
     template <class Look>
-    void each(Look look) const {
-        const lock_guard held(mutex_);
-        for (const ref<active_job>& first : buckets_) {
-            for (active_job* job = first.get(); job != nullptr; job = job->next_in_table.get()) look(*job);
-        }
+    void each_with_thread(Look look) const {
+        each_if([](const active_job& job) { return job.word.has_thread(); }, look);
     }
-    // Allocates nothing under the mutex but for jobs that are claimed meanwhile, and nothing at all if `out` has room.
-    void append_to(array<ref<active_job>>& out) const {
-        out.reserve(size());
-        each([&](active_job& job) { out.push_back(ref<active_job>(&job)); });
-    }
-    array<ref<active_job>> snapshot() const {
-        array<ref<active_job>> out;
-        append_to(out);
+    std::vector<std::string> stuck_ids() const {
+        std::vector<std::string> out;
+        each_with_thread([&](const active_job& job) {
+            if (job.known_stuck()) out.push_back(job.job.id);
+        });
         return out;
     }
 
-  private:
-    ref<active_job>& bucket_of(const std::string& id) {
-        return buckets_[std::hash<std::string>()(id) & (buckets_.size() - 1)];
+    // For a stop, which begins one walk: takes the next job that nobody has taken. None: all are.
+    void begin_taking() noexcept {
+        const lock_guard held(mutex_);
+        untaken_ = first_;
     }
-    void insert(ref<active_job> job) {
-        ref<active_job>& first = bucket_of(job->job.id);
-        job->next_in_table = detail::exchange(first, {});
-        first = std::move(job);
-    }
-    void grow() {
-        array<ref<active_job>> old(buckets_.empty() ? 16 : buckets_.size() * 2);
-        detail::swap(buckets_, old);
-        for (ref<active_job>& first : old) {
-            while (first) {
-                ref<active_job> job = detail::exchange(first, {});
-                first = detail::exchange(job->next_in_table, {});
-                insert(std::move(job));
-            }
+    ref<active_job> take_next() noexcept {
+        const lock_guard held(mutex_);
+        while (untaken_ != nullptr) {
+            active_job* const job = detail::exchange(untaken_, untaken_->after_);
+            if (job->take()) return ref<active_job>(job);
         }
+        return {};
     }
 
+  private:
+    template <class Wanted, class Look>
+    void each_if(Wanted wanted, Look look) const {
+        const lock_guard held(mutex_);
+        for (active_job* job = first_; job != nullptr; job = job->after_) {
+            if (wanted(*job)) look(*job);
+        }
+    }
+    active_job*& bucket_of(const std::string& id) noexcept {
+        return buckets_[std::hash<std::string>()(id) % bucket_count];
+    }
+    void remove(active_job& job) noexcept {
+        const lock_guard held(mutex_);
+        drop(job);
+    }
+    // With the mutex held.
+    void drop(active_job& job) noexcept {
+        active_job** place = &bucket_of(job.job.id);
+        while (*place != &job) place = &(*place)->next_in_bucket_;
+        *place = job.next_in_bucket_;
+        if (untaken_ == &job) untaken_ = job.after_;
+        (job.before_ == nullptr ? first_ : job.before_->after_) = job.after_;
+        (job.after_ == nullptr ? last_ : job.after_->before_) = job.before_;
+        job.release();
+    }
+
+    static constexpr std::size_t bucket_count = 1024;
+
     mutable mutex mutex_;
-    array<ref<active_job>> buckets_;  // a power of two, each a chain
-    atomic<std::size_t> count_{0};
+    active_job* first_ = nullptr;  // a list in the order of claims; each member is held
+    active_job* last_ = nullptr;
+    active_job* untaken_ = nullptr;
+    active_job* buckets_[bucket_count] = {};
+    atomic<std::size_t> unsettled_{0};
 };
 
 }  // namespace ojs::detail

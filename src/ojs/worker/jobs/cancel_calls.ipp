@@ -1,4 +1,4 @@
-// cancel_calls: calls back who asked to be told of a job's cancellation.
+// cancel_calls: ends the waits of cancelled jobs and runs their callbacks.
 #pragma once
 
 #include <sched.h>
@@ -14,8 +14,8 @@ class cancel_calls {
   public:
     cancel_calls(const worker_context& worker, pool_threads& threads) : worker_(worker), threads_(threads) {}
 
-    // After one store has cancelled all jobs: ends their waits and runs their callbacks, in the order in which they began,
-    // because the kernel wakes the oldest waiter fastest. Only jobs whose handlers run can have either.
+    // After one store has cancelled all jobs. In the order in which they were claimed, because the kernel wakes the oldest
+    // waiter fastest. Only jobs whose handlers run can have waits or callbacks.
     template <class Jobs>
     void notify_all(const Jobs& jobs_in_handlers) {
         ref<cancel_round> round;
@@ -33,14 +33,12 @@ class cancel_calls {
     }
     // For a thread whose handler has returned: among thousands of busy threads, one thread alone gets too little CPU time.
     void help_notify_all() {
-        ref<cancel_round> round;
-        {
-            const lock_guard held(mutex_);
-            round = current_round_;
-        }
+        lock_guard held(mutex_);
+        const ref<cancel_round> round = current_round_;
+        held.unlock();
         if (round) join(round);
     }
-
+    // For jobs that were cancelled alone.
     void run(const array<ref<active_job>>& jobs) {
         if (jobs.empty()) return;
         ref<cancel_round> round;
@@ -65,48 +63,43 @@ class cancel_calls {
     };
 
     bool add_thread(const ref<cancel_round>& round) {
+        const auto body = [this, round] {
+            sched_yield();  // the thread that started this one is about to call one itself; if that is quick, it calls the rest
+            work(round);
+        };
         round->free_threads.fetch_add(1);
-        const result<void> added = threads_.start_service(worker_.service_thread("ojs-cancel"), [this,
-                                                                                                 round] {
-            sched_yield();  // who started this is about to call one itself, and if that is quick, goes on with the others
-            start_wanted(round);
-            call_jobs(round);
-        });
-        if (!added) round->free_threads.fetch_sub(1);
-        return added.has_value();
+        if (threads_.start_service(worker_.service_thread("ojs-cancel"), body)) return true;
+        round->free_threads.fetch_sub(1);
+        return false;
+    }
+    void join(const ref<cancel_round>& round) {
+        round->free_threads.fetch_add(1);
+        work(round);
     }
     // Each thread starts two more: faster than one thread that starts all.
-    void start_wanted(const ref<cancel_round>& round) {
+    void work(const ref<cancel_round>& round) {
         for (int i = 0; i < 2; ++i) {
             std::size_t wanted = round->threads_wanted.load();
             while (wanted > 0 && !round->threads_wanted.compare_exchange_strong(wanted, wanted - 1)) {
             }
-            if (wanted == 0 || !add_thread(round)) return;
+            if (wanted > 0) add_thread(round);
         }
+        for (std::size_t i; (i = round->next.fetch_add(1)) < round->jobs.size();) call(round, i);
     }
-
-    void join(const ref<cancel_round>& round) {
+    void call(const ref<cancel_round>& round, std::size_t place) {
+        const ref<active_job> job = round->jobs[place];
+        const bool last_free = round->free_threads.fetch_sub(1) <= 1;
+        job->cancel.end_waits();
+        if (job->cancel.callbacks_due()) {
+            if (last_free && place + 1 < round->jobs.size()) add_thread(round);
+            // A callback may end its thread: another thread then calls the rest.
+            call_guarded([&] { job->cancel.run_callbacks(); },
+                         [&] {
+                             insist([&] { run({job}); });
+                             join(round);
+                         });
+        }
         round->free_threads.fetch_add(1);
-        start_wanted(round);
-        call_jobs(round);
-    }
-
-    void call_jobs(const ref<cancel_round>& round) {
-        for (std::size_t i; (i = round->next.fetch_add(1)) < round->jobs.size();) {
-            const ref<active_job> job = round->jobs[i];
-            const bool last_free = round->free_threads.fetch_sub(1) <= 1;
-            job->cancel.end_waits();
-            if (job->cancel.callbacks_due()) {
-                if (last_free && i + 1 < round->jobs.size()) add_thread(round);
-                // A callback may end its thread: another thread then calls the rest.
-                call_guarded([&] { job->cancel.run_callbacks(); },
-                             [&] {
-                                 insist([&] { run({job}); });
-                                 join(round);
-                             });
-            }
-            round->free_threads.fetch_add(1);
-        }
     }
 
     const worker_context& worker_;

@@ -1,7 +1,9 @@
 // job_intake: fetches jobs, and reports at once those that cannot run here.
 #pragma once
 
-#include "../reports/report_queue.ipp"
+#include <algorithm>
+
+#include "../reports/settlement.ipp"
 
 namespace ojs::detail {
 
@@ -21,11 +23,9 @@ class unknown_types {
         const bool is_first = i == entries_.size();
         if (is_first) entries_.push_back({type, now, {}});
         entry& found = entries_[i];
-        if (now >= found.hand_back_at + max_pause) found.pause = {};
         if (now >= found.hand_back_at) {
-            found.pause = found.pause < min_pause       ? min_pause
-                          : found.pause * 2 < max_pause ? found.pause * 2
-                                                        : max_pause;
+            const bool soon = now < found.hand_back_at + max_pause;
+            found.pause = soon ? std::clamp(found.pause * 2, min_pause, max_pause) : min_pause;
             found.hand_back_at = now + found.pause;
         }
         return {found.hand_back_at, is_first};
@@ -48,15 +48,12 @@ class unknown_types {
 // Thread-safe: FETCHes may overlap.
 class job_intake {
   public:
-    job_intake(worker_context& worker, array<ref<registered_handler>> handlers, ref<all_jobs_cancel> all_jobs,
+    job_intake(worker_context& worker, array<ref<registered_handler>> handlers, ref<job_group> group,
                report_queue& reports)
-        : worker_(worker),
-          handlers_(std::move(handlers)),
-          all_jobs_(std::move(all_jobs)),
-          reports_(reports) {}
+        : worker_(worker), handlers_(std::move(handlers)), group_(std::move(group)), reports_(reports) {}
 
     // One FETCH. Returns how many jobs came, and in `runnable` those to run; the others are being reported.
-    result<std::size_t> fetch(std::size_t count, array<ref<active_job>>& runnable) {
+    result<std::size_t> fetch(std::size_t count, job_queue& runnable) {
         drain_barrier::ticket ticket = worker_.claims.enter();
         if (!ticket) return error{errc::cancelled, 0, "the intake is closed"};
         const time_point sent = steady_clock::now();
@@ -69,17 +66,17 @@ class job_intake {
         const fetch_status status = !answer    ? fetch_status::failed
                                     : came > 0 ? fetch_status::jobs
                                                : fetch_status::empty;
-        if (sent_at_all) worker_.tell_parts([status](worker_part& part) { part.on_fetch(status); });
-        if (answer) worker_.note_answer();
+        if (sent_at_all) worker_.user.tell_parts([status](worker_part& part) { part.on_fetch(status); });
+        if (answer) worker_.backend.note_answer();
         worker_.leave(ticket);
-        if (!answer) return answer.error();
-        return came;
+        return answer ? result<std::size_t>(came) : answer.error();
     }
 
-    // For a held job.
+    // Of jobs whose types have no handler: see take_unknown().
+    std::size_t held() const noexcept { return held_; }
     void hand_back(const ref<active_job>& job) {
-        verdict report = worker_.past_intake() ? handed_back(worker_) : of_unknown_type(worker_, *job);
-        worker_.held_jobs.fetch_sub(1);
+        verdict report = worker_.stage.past_intake() ? handed_back(worker_) : of_unknown_type(worker_, *job);
+        held_.fetch_sub(1);
         report_unstarted(job, std::move(report));
     }
 
@@ -92,9 +89,9 @@ class job_intake {
         if (request.worker->queues.empty()) return error{errc::cancelled, 0, "every queue is quiet"};
         request.count = count;
         request.still_wanted = [this, version] {
-            return worker_.may_fetch() && worker_.queues.version() == version;
+            return worker_.stage.may_fetch() && worker_.queues.version() == version;
         };
-        return worker_.call([&](ojs::transport& transport) {
+        return worker_.backend.call([&](ojs::transport& transport) {
             return transport.fetch(request, sent + worker_.options.request_timeout);
         });
     }
@@ -110,49 +107,42 @@ class job_intake {
     // Claimed jobs become active ones, all of them before the first is reported: so one that an answer holds twice is known
     // the second time. Returns how many there were.
     std::size_t accept(std::vector<job> claimed, time_point sent, const drain_barrier::ticket& ticket,
-                       array<ref<active_job>>& runnable) {
-        array<ref<active_job>> came;
-        const auto make_room = [&] {
-            came.reserve(claimed.size());
-            runnable.reserve(claimed.size());
-        };
-        const bool has_room = insist(make_room);
+                       job_queue& runnable) {
+        job_queue came;
         for (job& each : claimed) {
-            if (each.id.empty() || !has_room) {
+            if (each.id.empty()) {
                 name_unreportable(each);
             } else if (!renews_open_job(each, sent)) {
                 take_in(each, sent, ticket, came);
             }
         }
-        for (const ref<active_job>& job : came) {
+        const std::size_t count = came.size();
+        while (!came.empty()) {
+            ref<active_job> job = came.pop();
             bool runs = false;
-            insist([&] { runs = can_run(job); });
-            if (runs) runnable.push_back(job);
+            if (insist([&] { runs = can_run(job); }) && runs) runnable.push(std::move(job));
         }
-        return came.size();
+        return count;
     }
 
-    void take_in(job& claimed, time_point sent, const drain_barrier::ticket& ticket,
-                 array<ref<active_job>>& came) {
+    void take_in(job& claimed, time_point sent, const drain_barrier::ticket& ticket, job_queue& came) {
         ref<active_job> job;
-        const auto add = [&] {
-            if (!job)
-                job = make_ref<active_job>(std::move(claimed), sent, worker_.options.visibility_timeout,
-                                           all_jobs_);
-            worker_.jobs.add(job);
+        const auto make = [&] {
+            job = make_ref<active_job>(std::move(claimed), sent, worker_.options.visibility_timeout,
+                                       find_handler(claimed.type), group_);
         };
-        if (!insist(add)) return name_unreportable(job ? job->job : claimed);
+        if (!insist(make)) return name_unreportable(claimed);
         job->ticket = ticket.split();
-        job->handler = find_handler(job->job.type);
+        worker_.jobs.add(*job);
         worker_.beats.cover(sent, job->lease);
         worker_.tally.note_claimed();
         attempt([&] { log_job(worker_, *job, log_level::debug, "job fetched"); });
-        came.push_back(std::move(job));
+        came.push(std::move(job));
     }
 
     // False: it is being reported.
     bool can_run(const ref<active_job>& job) {
-        if (worker_.past_intake()) return report_unstarted(job, handed_back(worker_));
+        if (worker_.stage.past_intake()) return report_unstarted(job, handed_back(worker_));
         if (!job->job.malformed.empty())
             return report_unstarted(job, failed({"invalid_payload", job->job.malformed, false, "{}"}));
         if (!job->handler) return take_unknown(job);
@@ -166,20 +156,19 @@ class job_intake {
             return report_unstarted(job, of_unknown_type(worker_, *job));
         const unknown_types::turn turn = unknown_.next(job->job.type, steady_clock::now());
         if (turn.is_first) {
-            worker_.log.write(
-                log_level::warn, "no handler for this job type; its jobs are handed back",
-                {field("job_type", printable(job->job.type)), field("job_id", job->job.id),
-                 field(
-                     "fix",
-                     "register a handler, serve the type from a queue of its own, or set OJS_UNKNOWN_TYPE")});
+            constexpr const char* fix =
+                "register a handler, serve the type from a queue of its own, or set OJS_UNKNOWN_TYPE";
+            worker_.log.write(log_level::warn, "no handler for this job type; its jobs are handed back",
+                              {field("job_type", printable(job->job.type)), field("job_id", job->job.id),
+                               field("fix", fix)});
         }
-        worker_.held_jobs.fetch_add(1);
-        job->held_until = turn.hand_back_at;
+        held_.fetch_add(1);
+        job->hold_until(turn.hand_back_at);
         worker_.supervisor.notify();  // which hands it back, in a drain at once
         return false;
     }
     bool report_unstarted(const ref<active_job>& job, verdict report) {
-        if (job->take(settler::handler)) reports_.add(job, std::move(report));
+        if (job->take()) reports_.add(job, std::move(report));
         return false;
     }
 
@@ -188,13 +177,12 @@ class job_intake {
         const std::chrono::milliseconds grace = worker_.options.times.shutdown_grace_period;
         if (job.job.timeout <= grace || job.handler->options.long_running) return;
         if (job.handler->told_too_long.exchange(true)) return;
+        constexpr const char* fix =
+            "raise the grace period and the container's, or register it as long_running and save checkpoints";
         worker_.log.write(
             log_level::warn, "jobs of this type may take longer than the grace period",
             {field("job_type", printable(job.job.type)), field("timeout_ms", job.job.timeout.count()),
-             field("grace_period", format_duration(grace)),
-             field("fix",
-                   "raise the grace period and the container's, or register it as "
-                   "long_running and save checkpoints")});
+             field("grace_period", format_duration(grace)), field("fix", fix)});
     }
 
     // Without an id or memory it cannot be reported; it comes back after its visibility timeout.
@@ -207,12 +195,11 @@ class job_intake {
                           {field("job_type", printable(claimed.type)), field("error", why)});
     }
 
-    // A job whose claim had run out and that came to us again while it still runs here: running it twice helps nobody. The
-    // number 7 is not the job "7".
+    // A job whose claim had run out and that came to us again while it still runs here: running it twice helps nobody.
     bool renews_open_job(const job& claimed, time_point sent) {
         bool known = false;
         worker_.jobs.each_of(claimed.id, [&](active_job& job) {
-            if (job.taken() || job.job.id_json != claimed.id_json) return;
+            if (job.taken()) return;
             job.extend_lease(sent);
             known = true;
         });
@@ -234,8 +221,9 @@ class job_intake {
 
     worker_context& worker_;
     const array<ref<registered_handler>> handlers_;
-    const ref<all_jobs_cancel> all_jobs_;
+    const ref<job_group> group_;
     report_queue& reports_;
+    atomic<std::size_t> held_{0};
     unknown_types unknown_;
 };
 

@@ -1,10 +1,8 @@
-// job_tally: what the backend is told about a job, and what became of all jobs, as report(), the log and parts tell it.
+// job_tally: what becomes of jobs, counted; and how long a stop lets them be reported.
 #pragma once
 
-#include "../../base/detail/light.hpp"
-#include "../../base/detail/sync.hpp"
 #include "../../base/log.hpp"
-#include "../../core/cancel_token.hpp"
+#include "../jobs/active_job.ipp"
 #include "../transport.hpp"
 #include "../worker.hpp"
 
@@ -12,6 +10,8 @@ namespace ojs::detail {
 
 // What the backend was told of a job, or that it had taken it back. More are unreported, by name.
 enum class job_end : std::uint8_t { completed, failed, interrupted, handed_back, gone };
+inline constexpr const char* end_messages[] = {"job completed", "job failed", "job interrupted",
+                                               "job handed back"};
 inline constexpr std::size_t job_end_count = 5;
 
 // What to tell the backend about a job, and what that makes of it.
@@ -22,71 +22,94 @@ struct verdict {
     std::string checkpoint;   // FAIL: JSON; empty: none
     bool requeue = false;     // FAIL
     job_end end = job_end::completed;
-    const char* message = "job completed";
     log_level level = log_level::debug;
     cancel_reason reason = cancel_reason::none;  // of an interruption
     int signal = 0;                              // behind it, if there is one
 };
 
-// Thread-safe.
+// What report(), the log and parts say about the jobs so far. Thread-safe.
 class job_tally {
   public:
+    explicit job_tally(const job_table& jobs) : jobs_(jobs) {}
+
     void note_claimed() noexcept { count_one(claimed_); }
     void note(job_end how) noexcept { count_one(ends_[static_cast<std::size_t>(how)]); }
-    // A job nobody could be told about, by its id or by why it has none. A backend that goes on like that must not grow the
+    // A job nobody could be told about, by its id or by why it has none. A backend that sends many must not grow the
     // worker: the log has them all.
     void name_unreported(std::string_view name) {
         count_one(unreported_count_);
         const lock_guard held(mutex_);
-        if (unreported_.size() < most_unreported) attempt([&] { unreported_.emplace_back(name); });
-    }
-    void add_stuck(const std::string& id) {
-        const lock_guard held(mutex_);
-        attempt([&] { stuck_.push_back(id); });
-    }
-    void remove_stuck(const std::string& id) {
-        const lock_guard held(mutex_);
-        std::size_t i = 0;
-        while (i < stuck_.size() && stuck_[i] != id) ++i;
-        if (i < stuck_.size()) stuck_.erase(stuck_.begin() + static_cast<std::ptrdiff_t>(i));
-    }
-    std::vector<std::string> stuck() const {
-        const lock_guard held(mutex_);
-        return stuck_;
+        if (unreported_.size() < max_unreported) attempt([&] { unreported_.emplace_back(name); });
     }
     void set_steps(std::vector<step_result> steps) {
         const lock_guard held(mutex_);
         steps_.swap(steps);
     }
 
-    std::uint64_t claimed() const noexcept { return read_counter(claimed_); }
-    std::uint64_t count(job_end how) const noexcept {
-        return read_counter(ends_[static_cast<std::size_t>(how)]);
-    }
+    std::vector<std::string> stuck() const { return jobs_.stuck_ids(); }
     std::uint64_t unreported() const noexcept { return read_counter(unreported_count_); }
     worker_report report() const {
+        const auto count = [this](job_end how) { return read_counter(ends_[static_cast<std::size_t>(how)]); };
+        std::vector<std::string> stuck_now =
+            stuck();  // before: who walks through the table may name jobs here
         const lock_guard held(mutex_);
-        return {claimed(),
+        return {read_counter(claimed_),
                 count(job_end::completed),
                 count(job_end::failed),
                 count(job_end::interrupted),
                 count(job_end::handed_back),
                 count(job_end::gone),
                 unreported_,
-                stuck_,
+                std::move(stuck_now),
                 steps_};
     }
 
   private:
-    static constexpr std::size_t most_unreported = 10000;
+    static constexpr std::size_t max_unreported = 10000;
 
+    const job_table& jobs_;
     counter claimed_{0};
     counter ends_[job_end_count] = {};
     counter unreported_count_{0};
     mutable mutex mutex_;
     std::vector<std::string> unreported_;
-    std::vector<std::string> stuck_;
     std::vector<step_result> steps_;
+};
+
+// Until when a stop lets jobs be reported, and when a failed report is tried again; time_point::max() until the stop begins.
+// Thread-safe.
+class report_limits {
+  public:
+    // Settling calls give up at this moment.
+    time_point deadline() const noexcept { return deadline_.load(memory_order::acquire); }
+    void set(time_point when) {
+        deadline_.store(when, memory_order::release);
+        retry_now();
+    }
+    // No FAIL waits for a checkpoint under way after this moment: what it holds goes with the FAIL anyway.
+    time_point saves() const noexcept { return saves_.load(memory_order::acquire); }
+    void set_saves(time_point when) noexcept { saves_.store(when, memory_order::release); }
+
+    // Ends every pause between two attempts of a settling call, also one that begins with an older number of changes().
+    void retry_now() {
+        const lock_guard held(mutex_);
+        changes_.fetch_add(1);
+        changed_.notify_all();
+    }
+    std::uint32_t changes() const noexcept { return changes_; }
+    void pause(time_point until, std::uint32_t seen) {
+        lock_guard held(mutex_);
+        const time_point last = deadline();
+        while (changes_ == seen && changed_.wait_until(held, until < last ? until : last)) {
+        }
+    }
+
+  private:
+    atomic<time_point> deadline_{time_point::max()};
+    atomic<time_point> saves_{time_point::max()};
+    atomic<std::uint32_t> changes_{0};
+    mutex mutex_;
+    condition changed_;
 };
 
 }  // namespace ojs::detail

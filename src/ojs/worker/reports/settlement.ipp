@@ -1,10 +1,13 @@
-// settle: tells the backend what became of a job, until it answers. Who may report a job is the first to
-// active_job::take() it.
+// settle() and report_queue: tell the backend what became of a job, until it answers. Only the thread that could
+// active_job::take() it does.
 #pragma once
+
+#include <algorithm>
 
 #include "../../base/detail/clock.ipp"
 #include "../../net/json_view.ipp"
 #include "../detail/worker_context.ipp"
+#include "../threads/pool_threads.ipp"
 
 namespace ojs::detail {
 
@@ -15,64 +18,58 @@ inline verdict completed(std::string result_json) {
     return out;
 }
 
-inline verdict failed(job_error failure) {
+inline verdict fail_as(job_end end, log_level level, job_error failure, bool requeue = false) {
     verdict out;
     out.failure = std::move(failure);
-    out.end = job_end::failed;
-    out.message = "job failed";
-    out.level = out.failure.retryable ? log_level::warn : log_level::error;  // [LOG 6.1]
+    out.requeue = requeue;
+    out.end = end;
+    out.level = level;
     return out;
+}
+
+inline verdict failed(job_error failure) {
+    const log_level level = failure.retryable ? log_level::warn : log_level::error;  // [LOG 6.1]
+    return fail_as(job_end::failed, level, std::move(failure));
 }
 
 // A job that came after the intake was closed, and never started.
 inline verdict handed_back(const worker_context& worker) {
-    verdict out;
-    out.failure = {worker.options.dialect.interrupted_error,
-                   "the worker is shutting down; the job was not started", true,
-                   "{\"reason\":\"not_started\"}"};
-    out.requeue = true;
-    out.end = job_end::handed_back;
-    out.message = "job handed back";
-    out.level = log_level::info;
-    return out;
+    return fail_as(
+        job_end::handed_back, log_level::info,
+        {worker.options.dialect.interrupted_error, "the worker is shutting down; the job was not started",
+         true, "{\"reason\":\"not_started\"}"},
+        true);
 }
 
-// During a rollout, another worker may have a handler for its type. [WIRE 5]
+// During a rollout, another worker may have a handler for its type, which a warning names. [WIRE 5]
 inline verdict of_unknown_type(const worker_context& worker, const active_job& job) {
     const unknown_type_action action = worker.options.unknown_type;
-    verdict out =
-        failed({"unsupported", cat({"no handler is registered for job type '", printable(job.job.type), "'"}),
-                action != unknown_type_action::discard, "{}"});
-    if (action != unknown_type_action::requeue) return out;
-    out.requeue = true;
-    out.end = job_end::handed_back;
-    out.message = "job handed back";
-    out.level = log_level::debug;  // its type was named in a warning
-    return out;
+    job_error failure = {"unsupported",
+                         cat({"no handler is registered for job type '", printable(job.job.type), "'"}),
+                         action != unknown_type_action::discard, "{}"};
+    if (action != unknown_type_action::requeue) return failed(std::move(failure));
+    return fail_as(job_end::handed_back, log_level::debug, std::move(failure), true);
 }
 
 // A job the stop interrupted. [GS-005, GS 7.2]
 inline verdict interrupted(const worker_context& worker, const active_job& job, cancel_reason why,
                            std::string_view message) {
-    const lifecycle_state state = worker.life.state();
+    const cause started = worker.stage.own.state().cause;
     const ojs::dialect& dialect = worker.options.dialect;
     const std::chrono::milliseconds grace = worker.options.times.shutdown_grace_period;
     const bool long_running = job.handler && job.handler->options.long_running;
-    verdict out;
-    out.failure.code = long_running ? dialect.long_running_error : dialect.interrupted_error;
-    out.failure.message =
-        cat({out.failure.code, ": ",
-             message.empty() ? "the worker is shutting down; the job was interrupted" : message});
-    out.reason = why;
-    if (state.cause.kind == cause_kind::signal) out.signal = state.cause.signal;
-    out.failure.details_json =
+    const std::string& code = long_running ? dialect.long_running_error : dialect.interrupted_error;
+    const int signal = started.kind == cause_kind::signal ? started.signal : 0;
+    if (message.empty()) message = "the worker is shutting down; the job was interrupted";
+    const std::string details =
         cat({"{\"reason\":\"", to_string(why), "\",\"elapsed_ms\":", milliseconds_since(job.claimed_at),
              ",\"grace_period_ms\":", grace == no_limit ? "null" : std::to_string(grace.count()),
-             ",\"signal\":", out.signal != 0 ? cat({"\"", signal_name(out.signal), "\""}) : "null", "}"});
-    out.requeue = dialect.requeue_interrupted || why == cancel_reason::spot_reclaim;
-    out.end = job_end::interrupted;
-    out.message = "job interrupted";
-    out.level = log_level::info;
+             ",\"signal\":", signal != 0 ? cat({"\"", signal_name(signal), "\""}) : "null", "}"});
+    verdict out =
+        fail_as(job_end::interrupted, log_level::info, {code, cat({code, ": ", message}), true, details},
+                dialect.requeue_interrupted || why == cancel_reason::spot_reclaim);
+    out.reason = why;
+    out.signal = signal;
     return out;
 }
 
@@ -130,27 +127,28 @@ inline verdict judge(const worker_context& worker, const active_job& job, const 
     return completed(as_result_json(worker, job, said.text()));
 }
 
-enum class settle_end { accepted, gone, lease_lost, rejected, out_of_time };
+// What an exception means: throwing is also a way to return on cancellation.
+inline verdict judge_exception(const worker_context& worker, const active_job& job, std::string message) {
+    const cancel_token token = job.cancel.token();
+    if (token.seen()) return cut_short(worker, job, token.reason(), message);
+    return failed({"handler_error", std::move(message), true, "{}"});
+}
+
+enum class settle_end { accepted, gone, unreported };
+inline constexpr steady_clock::duration min_try = std::chrono::milliseconds(100);
 
 // When one try must end: in a stop, half of what is left, so that a lost answer leaves time for another try.
 inline time_point try_deadline(const worker_context& worker) {
     const time_point now = steady_clock::now();
-    const time_point ordinary = now + worker.options.request_timeout;
-    const time_point last = worker.reports.deadline();
-    if (last == time_point::max()) return ordinary;
-    const time_point half = now + (last - now) / 2;
-    const time_point least = now + std::chrono::milliseconds(100);
-    const time_point soon = half > least ? half : least;
-    return soon < ordinary ? soon : ordinary;
+    const steady_clock::duration half = (worker.reports.deadline() - now) / 2;
+    return now + std::min<steady_clock::duration>(std::max(half, min_try), worker.options.request_timeout);
 }
 
 inline result<settled> send_verdict(worker_context& worker, const active_job& job, const verdict& report) {
     const time_point deadline = try_deadline(worker);
-    return worker.call([&](ojs::transport& transport) {
-        return report.ack ? transport.ack({job.job.id, report.result_json}, deadline)
-                          : transport.fail({job.job.id, report.failure, report.requeue, report.checkpoint,
-                                            job.job.id_json},
-                                           deadline);
+    return worker.backend.call([&](ojs::transport& transport) {
+        if (report.ack) return transport.ack({job.job.id, report.result_json}, deadline);
+        return transport.fail({job.job.id, report.failure, report.requeue, report.checkpoint}, deadline);
     });
 }
 
@@ -162,8 +160,8 @@ inline result<settle_end> report_once(worker_context& worker, active_job& job, c
         const result<void> asked = worker.beats.answered(try_deadline(worker));
         if (!asked) return asked.error();
         // An earlier beat's answer, read only now, renews no more than it did then.
-        if (job.lease_until() <= asking) return settle_end::lease_lost;
-        if (steady_clock::now() >= worker.reports.deadline()) return settle_end::out_of_time;
+        if (job.lease_until() <= asking) return settle_end::gone;
+        if (steady_clock::now() >= worker.reports.deadline()) return settle_end::unreported;
     }
     const result<settled> answer = send_verdict(worker, job, report);
     if (!answer) return answer.error();
@@ -172,13 +170,11 @@ inline result<settle_end> report_once(worker_context& worker, active_job& job, c
 
 // When to try again. Retry-After counts, in a drain or stop for at most half of the remaining time.
 inline time_point next_try(const worker_context& worker, const error& failure,
-                           std::chrono::milliseconds least) {
-    time_point asked = deadline_after(failure.retry_after);
+                           std::chrono::milliseconds min_pause) {
     const time_point now = steady_clock::now();
     const time_point stop = worker.reports.deadline();
-    const time_point last = stop == time_point::max() ? worker.drain_deadline() : stop;
-    if (last != time_point::max() && asked > now + (last - now) / 2) asked = now + (last - now) / 2;
-    return asked > now + least ? asked : now + least;
+    const time_point last = stop == never ? worker.stage.drain_deadline() : stop;
+    return std::max(std::min(deadline_after(failure.retry_after), now + (last - now) / 2), now + min_pause);
 }
 
 // Tells the backend until it answers. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]
@@ -201,13 +197,13 @@ inline settle_end report_until_answered(worker_context& worker, active_job& job,
         if (failure.code == errc::rejected || (stray && ++stray_answers >= max_stray_answers)) {
             // Perhaps it was too large. The work is done, or failed, all the same.
             std::string& load = report.ack ? report.result_json : report.checkpoint;
-            if (load.empty()) return settle_end::rejected;
+            if (load.empty()) return settle_end::unreported;
             load.clear();
         } else {
             worker.reports.pause(next_try(worker, failure, pauses.next()), seen);
         }
     }
-    return settle_end::out_of_time;
+    return settle_end::unreported;
 }
 
 // What a record about a job says of it: never its arguments.
@@ -236,49 +232,38 @@ inline void note_settled(worker_context& worker, const active_job& job, const ve
                                                            : settled_state::discarded;
     const job_settlement settled{job.job.queue, job.handler ? job.handler->type : std::string_view(), state,
                                  steady_clock::now() - job.claimed_at};
-    worker.tell_parts([&](worker_part& part) { part.on_job_settled(settled); });
+    worker.user.tell_parts([&](worker_part& part) { part.on_job_settled(settled); });
 }
 
 // Names a job nobody could be told about, once.
 inline void mark_unreported(worker_context& worker, active_job& job) {
-    if (!job.known_unreported.exchange(true)) worker.tally.name_unreported(job.job.id);
+    if (job.word.add(job_word::unreported)) worker.tally.name_unreported(job.job.id);
 }
 
 // Reports a job this caller has taken, counts it, and lets it go. The log comes after: nobody waits for its reader.
 inline settle_end conclude(worker_context& worker, active_job& job, verdict& report) {
-    const time_point soon = try_deadline(worker);
-    const time_point stop_bound = worker.reports.saves();
-    job.saved.close(soon < stop_bound ? soon : stop_bound);
-    if (!report.ack) insist([&] { report.checkpoint = job.saved.kept(); });
-    settle_end end = report_until_answered(worker, job, report);
-    // Claimed a moment ago: a backend that does not know such an id has not understood it.
-    if (end == settle_end::gone && !job.job.id_json.empty()) end = settle_end::rejected;
+    job.await_turn(std::min(try_deadline(worker), worker.reports.saves()));
+    if (!report.ack) insist([&] { report.checkpoint = job.kept_checkpoint(); });
+    const settle_end end = report_until_answered(worker, job, report);
+    if (end == settle_end::unreported) mark_unreported(worker, job);
+    if (end == settle_end::gone) worker.tally.note(job_end::gone);
     if (end == settle_end::accepted) {
         worker.tally.note(report.end);
         note_settled(worker, job, report);
-    } else if (end == settle_end::gone || end == settle_end::lease_lost) {
-        worker.tally.note(job_end::gone);
-    } else {
-        mark_unreported(worker, job);
     }
-    worker.jobs.remove(job);
+    worker.jobs.end_report(job);
     worker.leave(job.ticket);
     return end;
 }
 
 inline void log_settled(const worker_context& worker, const active_job& job, const verdict& report,
                         settle_end end) {
-    switch (end) {
-        case settle_end::accepted: return log_job(worker, job, report.level, report.message, report);
-        case settle_end::gone:
-        case settle_end::lease_lost:
-            if (job.lost())
-                return log_job(worker, job, log_level::info, "job no longer this worker's; not reported");
-            return log_job(worker, job, log_level::warn, "the job's reservation is gone; settled elsewhere");
-        case settle_end::rejected:
-        case settle_end::out_of_time:
-            return log_job(worker, job, log_level::error, "job could not be reported");
-    }
+    if (end == settle_end::accepted)
+        return log_job(worker, job, report.level, end_messages[static_cast<std::size_t>(report.end)], report);
+    if (end == settle_end::unreported)
+        return log_job(worker, job, log_level::error, "job could not be reported");
+    if (job.lost()) return log_job(worker, job, log_level::info, "job no longer this worker's; not reported");
+    log_job(worker, job, log_level::warn, "the job's reservation is gone; settled elsewhere");
 }
 
 // All of it, for a job this caller has taken.
@@ -286,5 +271,182 @@ inline void settle(worker_context& worker, active_job& job, verdict report) {
     const settle_end end = conclude(worker, job, report);
     attempt([&] { log_settled(worker, job, report, end); });
 }
+
+// Many round trips at once, each on a thread of the pool, because a stop has little time. Thread-safe.
+class report_queue {
+  public:
+    // `settled_one` is called after each. `first_task` may block.
+    report_queue(worker_context& worker, pool_threads& threads, function<void()> settled_one,
+                 function<void()> first_task)
+        : worker_(worker),
+          threads_(threads),
+          settled_one_(std::move(settled_one)),
+          first_task_(std::move(first_task)) {}
+
+    // A job that the caller has taken. Reports it on this thread if there is no memory to queue it.
+    void add(ref<active_job> job, verdict report) {
+        entry added{std::move(job), std::move(report)};
+        if (keep(added)) return start_wanted();
+        settle(worker_, *added.job, std::move(added.report));
+        settled_one_();
+    }
+
+    // Reports all jobs as interrupted, unless their handlers are faster: each is taken in its turn. Allocates nothing if
+    // threads wait: busy handlers may hold up each malloc().
+    void interrupt_all(cancel_reason why) {
+        worker_.jobs.begin_taking();
+        bool some_wait = false;
+        {
+            const lock_guard held(mutex_);
+            why_ = why;
+            interrupting_ = true;
+            expected_ = 0;
+            some_wait = running_ > busy_;
+            work_.notify_all();
+        }
+        if (!some_wait) start_wanted();  // or those do
+    }
+
+    // Runs the first task before the next report, on another thread. The same holds.
+    void run_first() {
+        {
+            const lock_guard held(mutex_);
+            first_due_ = true;
+            if (expected_ > 0) --expected_;
+            work_.notify_one();
+        }
+        start_wanted();
+    }
+
+    // Starts this many threads, which is slow while handlers are busy.
+    void expect(std::size_t threads) {
+        {
+            const lock_guard held(mutex_);
+            expected_ = threads;
+        }
+        start_wanted();
+    }
+
+    // The threads end when all is reported.
+    void close() {
+        const lock_guard held(mutex_);
+        closed_ = true;
+        expected_ = 0;
+        work_.notify_all();
+    }
+
+  private:
+    struct entry {
+        ref<active_job> job;
+        verdict report;
+        settle_end end = settle_end::accepted;
+    };
+    static constexpr std::size_t max_threads = 128;
+
+    bool keep(entry& added) {
+        const lock_guard held(mutex_);
+        if (!attempt([&] { taken_.reserve_one(); })) return false;
+        taken_.push_back(std::move(added));
+        work_.notify_one();
+        return true;
+    }
+
+    // True if one more thread would have something to do; it counts as started.
+    bool wants_thread() {
+        const lock_guard held(mutex_);
+        const std::size_t untaken = interrupting_ ? worker_.jobs.size() : 0;  // about
+        if (running_ - busy_ >= taken_.size() + untaken + expected_ + (first_due_ ? 1 : 0) ||
+            running_ >= max_threads)
+            return false;
+        ++running_;
+        return true;
+    }
+    // One more if that has work. Each starts two more, so that a stop does not wait for one thread to start them all. Where
+    // there is none, the caller does its work.
+    void start_wanted() {
+        if (!wants_thread()) return;
+        if (threads_.start_service(worker_.service_thread("ojs-report"), [this] { work(); })) return;
+        lock_guard held(mutex_);
+        if (--running_ == 0) work_off(held);
+    }
+
+    void work() {
+        for (;;) {
+            for (int i = 0; i < 2; ++i) start_wanted();
+            lock_guard held(mutex_);
+            ++busy_;
+            work_off(held);
+            --busy_;
+            if (closed_)
+                return static_cast<void>(--running_);  // what a late FETCH brings needs another thread
+            work_.wait(held);
+        }
+    }
+
+    // Reports all there is, then logs what became of it.
+    void work_off(lock_guard& held) {
+        array<entry> settled;
+        entry next;
+        if (first_due_) {
+            first_due_ = false;
+            held.unlock();
+            first_task_();
+            held.lock();
+        }
+        while (take(next, held)) {
+            next.end = conclude(worker_, *next.job, next.report);
+            settled_one_();
+            if (attempt([&] { settled.reserve_one(); })) settled.push_back(std::move(next));
+            held.lock();
+        }
+        if (settled.empty()) return;
+        held.unlock();
+        for (const entry& each : settled)
+            attempt([&] { log_settled(worker_, *each.job, each.report, each.end); });
+        settled.clear();
+        held.lock();
+    }
+
+    // The next job to report, taken, with the mutex let go of; false, with the mutex held, when there is none. Their order
+    // does not matter: a stop reports all it has at once.
+    bool take(entry& next, lock_guard& held) {
+        if (!taken_.empty()) {
+            next = std::move(taken_.back());
+            taken_.pop_back();
+            held.unlock();
+            return true;
+        }
+        while (interrupting_) {
+            next.job = worker_.jobs.take_next();
+            interrupting_ = bool(next.job);
+            if (!next.job) break;
+            held.unlock();
+            if (insist([&] { next.report = shutdown_result(*next.job); })) return true;
+            held.lock();  // unreported, and logged as such
+        }
+        return false;
+    }
+
+    verdict shutdown_result(const active_job& job) const {
+        if (!job.began()) return handed_back(worker_);
+        // A job that took too long before the stop came: that was its fault. One that was cancelled stays so.
+        return cut_short(worker_, job, job.cancelled_alone() ? job.cancel.reason() : why_, "");
+    }
+
+    worker_context& worker_;
+    pool_threads& threads_;
+    const function<void()> settled_one_;
+    const function<void()> first_task_;
+    mutex mutex_;
+    condition work_;
+    array<entry> taken_;
+    cancel_reason why_ = cancel_reason::none;
+    bool first_due_ = false;
+    bool interrupting_ = false;  // some jobs are not yet taken
+    std::size_t expected_ = 0;   // jobs and tasks yet to come
+    std::size_t running_ = 0;    // threads
+    std::size_t busy_ = 0;       // of them
+    bool closed_ = false;
+};
 
 }  // namespace ojs::detail

@@ -12,42 +12,37 @@ namespace ojs::detail {
 // The supervisor's; it changes nothing.
 class stop_log {
   public:
-    explicit stop_log(worker_context& worker) : worker_(worker) {}
+    explicit stop_log(worker_context& worker) : worker_(worker), log_(worker.log) {}
 
     void started() const {
-        worker_.log.write(
-            log_level::info, "worker started",
-            {field("pid", worker_.identity.pid), field("queues", join_ids(worker_.identity.queues)),
-             field("concurrency", worker_.options.concurrency),
-             field("grace_period", format_duration(worker_.options.times.shutdown_grace_period))});
+        const worker_identity& self = worker_.identity;
+        const std::string grace = format_duration(worker_.options.times.shutdown_grace_period);
+        log_.write(log_level::info, "worker started",
+                   {field("pid", self.pid), field("queues", join(self.queues)),
+                    field("concurrency", self.concurrency), field("grace_period", grace)});
     }
 
     // What will spoil the stop, said while there is time to mend it. [GS 4.3, 6.3]
     void findings() const {
-        if (!worker_.log.enabled(log_level::warn)) return;
+        if (!log_.enabled(log_level::warn)) return;
         for (const finding& each : startup_findings(worker_.options, {}, worker_.closing)) {
-            worker_.log.write(each.severity == severity::info ? log_level::info : log_level::warn, each.what,
-                              {field("finding", each.id), field("fix", each.fix)});
+            log_.write(each.severity == severity::info ? log_level::info : log_level::warn, each.what,
+                       {field("finding", each.id), field("fix", each.fix)});
         }
     }
 
     void change(ojs::phase before, const lifecycle_state& now) const {
+        const bool in_vain = now.last_event == event::grace_expired;  // jobs are about to be interrupted
         std::vector<log_field> fields = {
             field("phase", to_string(now.phase)), field("before", to_string(before)),
             field("event", to_string(now.last_event)), field("mode", to_string(now.mode)),
             field("active_jobs", worker_.jobs.size())};
         // These follow from the worker's own jobs; nobody asked for them.
-        const bool asked_for = now.last_event != event::drained && now.last_event != event::finished &&
-                               now.last_event != event::grace_expired;
-        if (asked_for) fields.push_back(field("cause", to_string(now.cause.kind)));
-        if (asked_for && now.cause.kind == cause_kind::signal) {
-            add_sender(now.cause, fields);
-        }
-        const bool in_vain = now.last_event == event::grace_expired;  // jobs are about to be interrupted
-        worker_.log.write({in_vain ? log_level::warn : log_level::info,
-                           before == now.phase ? "stop event" : "phase changed",
-                           std::move(fields),
-                           {}});
+        const bool by_itself =
+            in_vain || now.last_event == event::drained || now.last_event == event::finished;
+        if (!by_itself) add_cause(now.cause, fields);
+        write(in_vain ? log_level::warn : log_level::info,
+              before == now.phase ? "stop event" : "phase changed", std::move(fields));
     }
 
     // A stop by signal, in the words of the controller guide. [Spot]
@@ -55,76 +50,76 @@ class stop_log {
         const std::chrono::milliseconds grace = worker_.options.times.shutdown_grace_period;
         const std::string until =
             grace == no_limit ? "" : cat({" (until ", utc_seconds(wall_clock_ms() + grace.count()), ")"});
-        worker_.log.write(log_level::info, cat({"Received ", signal_name(why.signal),
-                                                ". Grace period: ", in_seconds(grace), until}));
+        log_.write(log_level::info,
+                   cat({"Received ", signal_name(why.signal), ". Grace period: ", in_seconds(grace), until}));
     }
     void reclaim(bool named) const {
         const std::string& file = worker_.options.termination_mode_file;
-        worker_.log.write(log_level::warn,
-                          cat({"Spot instance reclamation detected",
-                               named ? cat({" (SIGUSR1 or ", file, "=SPOT_RECLAIM)"}) : ""}));
-        worker_.log.write(log_level::warn,
-                          "Initiating immediate shutdown to requeue job before VM termination");
+        log_.write(log_level::warn, cat({"Spot instance reclamation detected",
+                                         named ? cat({" (SIGUSR1 or ", file, "=SPOT_RECLAIM)"}) : ""}));
+        log_.write(log_level::warn, "Initiating immediate shutdown to requeue job before VM termination");
     }
 
     // Which jobs hold up the drain, and for how long they have run. [GS-R003]
     void progress(time_point now) const {
-        std::string list;
-        const array<ref<active_job>> jobs = worker_.jobs.snapshot();
-        for (std::size_t i = 0; i < jobs.size() && i < 20; ++i) {
-            append(list, {cat({i == 0 ? "" : ",", printable(jobs[i]->job.id, 64), ":",
-                               milliseconds_since(jobs[i]->claimed_at) / 1000, "s"})});
+        std::vector<std::string> jobs;
+        for (const ref<active_job>& each : worker_.jobs.snapshot()) {
+            const long long seconds = milliseconds_since(each->claimed_at) / 1000;
+            jobs.push_back(cat({printable(each->job.id, 64), ":", seconds, "s"}));
         }
-        if (jobs.size() > 20) append(list, {cat({",... ", jobs.size() - 20, " more"})});
-        std::vector<log_field> fields = {field("active_jobs", jobs.size()), field("jobs", list)};
-        const time_point deadline = worker_.drain_deadline();
+        std::vector<log_field> fields = {field("active_jobs", jobs.size()), field("jobs", join(jobs))};
+        const time_point deadline = worker_.stage.drain_deadline();
         if (deadline != time_point::max())
             fields.push_back(field("grace_left_ms", deadline > now ? -milliseconds_since(deadline) : 0));
-        worker_.log.write({log_level::info, "draining", std::move(fields), {}});
+        write(log_level::info, "draining", std::move(fields));
     }
 
     void jobs_in_flight(stuck_watch& stuck) const {
         const time_point stacks_until = stuck_watch::stacks_deadline();
         array<ref<active_job>> jobs = worker_.jobs.snapshot();
         stuck.add_reported(jobs);
-        worker_.log.answer("jobs in flight", {field("phase", to_string(worker_.life.phase())),
-                                              field("active_jobs", jobs.size())});
+        log_.answer("jobs in flight", {field("phase", to_string(worker_.stage.own.phase())),
+                                       field("active_jobs", jobs.size())});
         for (const ref<active_job>& job : jobs) {
             std::vector<log_field> fields = job_fields(*job);
             fields.push_back(field("cancelled", job->cancel.requested() ? "yes" : "no"));
             fields.push_back(field("reporting", job->taken() ? "yes" : "no"));
             if (job->cancel.requested()) stuck.add_stack(*job, stacks_until, fields);
-            worker_.log.answer("job in flight", std::move(fields));
+            log_.answer("job in flight", std::move(fields));
         }
     }
 
     void unreported(const array<ref<active_job>>& left) const {
         for (const ref<active_job>& job : left)
             log_job(worker_, *job, log_level::error, "job could not be reported in time");
-        if (worker_.fetches > 0) {
-            worker_.log.write(log_level::warn,
-                              "a FETCH is still unanswered; jobs it may have claimed come back after their "
-                              "visibility timeout");
-        }
+        if (worker_.fetches == 0) return;
+        log_.write(log_level::warn,
+                   "a FETCH is still unanswered; jobs it may have claimed come back after their "
+                   "visibility timeout");
     }
     void leaving_at_once(const cause& why) const {
         const std::vector<std::string> left = ids_of(worker_.jobs.snapshot());
-        worker_.log.write(log_level::error, "third stop signal: leaving at once",
-                          {field("signal", signal_name(why.signal)), field("unreported_jobs", left.size()),
-                           field("unanswered_fetches", worker_.fetches.load()),
-                           field("job_ids", join_ids(left, left.size()))});
+        log_.write(
+            log_level::error, "third stop signal: leaving at once",
+            {field("signal", signal_name(why.signal)), field("unreported_jobs", left.size()),
+             field("unanswered_fetches", worker_.fetches.load()), field("job_ids", join(left, left.size()))});
     }
-    void stuck(const std::vector<std::string>& ids) const {
-        worker_.log.write(log_level::warn, "handlers have not returned; leaving without them",
-                          {field("job_ids", join_ids(ids))});
+    void stuck(const array<ref<active_job>>& jobs) const {
+        log_.write(log_level::warn, "handlers have not returned; leaving without them",
+                   {field("job_ids", join(ids_of(jobs)))});
     }
     void left_behind(std::size_t threads) const {
-        worker_.log.write(log_level::warn, "threads have not ended; leaving without them",
-                          {field("threads", threads)});
+        log_.write(log_level::warn, "threads have not ended; leaving without them",
+                   {field("threads", threads)});
+    }
+    void steps_without_limit(const error& why) const {
+        log_.write(log_level::warn, "cannot create a thread; shutdown steps run without a time limit",
+                   {field("error", why.text)});
     }
     // Everything about a run in one line: what became of its jobs, how long it took, and why it ended.
     void ended(int status, time_point draining_since) const {
-        const lifecycle_state state = worker_.life.state();
+        const lifecycle_state state = worker_.stage.own.state();
+        const bool signalled = state.cause.kind == cause_kind::signal;
         const worker_report told = worker_.tally.report();
         std::vector<log_field> fields = {
             field("status", status),
@@ -138,17 +133,22 @@ class stop_log {
             field("uptime_ms", milliseconds_since(started_)),
             field("stop_ms", milliseconds_since(draining_since)),
             field("mode", to_string(state.mode)),
-            field("cause", state.cause.kind == cause_kind::signal ? signal_name(state.cause.signal)
-                                                                  : to_string(state.cause.kind))};
+            field("cause", signalled ? signal_name(state.cause.signal) : to_string(state.cause.kind))};
         std::string steps;  // "flush: done, close: timed out"
         for (const step_result& each : told.steps)
             append(steps, {steps.empty() ? "" : ", ", each.name, ": ", to_string(each.how)});
         if (!steps.empty()) fields.push_back(field("steps", steps));
-        worker_.log.write({log_level::info, "worker stopped", std::move(fields), {}});
+        write(log_level::info, "worker stopped", std::move(fields));
     }
 
   private:
-    static void add_sender(const cause& why, std::vector<log_field>& fields) {
+    void write(log_level level, const char* text, std::vector<log_field> fields) const {
+        log_.write({level, text, std::move(fields), {}});
+    }
+
+    static void add_cause(const cause& why, std::vector<log_field>& fields) {
+        fields.push_back(field("cause", to_string(why.kind)));
+        if (why.kind != cause_kind::signal) return;
         const received_signal last = signals::last_received(why.signal);
         fields.push_back(field("signal", signal_name(why.signal)));
         fields.push_back(field("sender_pid", last.sender_pid));
@@ -156,18 +156,18 @@ class stop_log {
         if (!last.sender_name.empty()) fields.push_back(field("sender", last.sender_name));
     }
 
-    static std::string join_ids(const std::vector<std::string>& ids, std::size_t most = 20) {
+    static std::string join(const std::vector<std::string>& names, std::size_t max = 20) {
         std::string out;
-        for (std::size_t i = 0; i < ids.size() && i < most; ++i)
-            append(out, {i == 0 ? "" : ",", printable(ids[i], 64)});
-        return ids.size() > most ? cat({out, ",... ", ids.size() - most, " more"}) : out;
+        for (std::size_t i = 0; i < names.size() && i < max; ++i)
+            append(out, {i == 0 ? "" : ",", printable(names[i], 80)});
+        return names.size() > max ? cat({out, ",... ", names.size() - max, " more"}) : out;
     }
 
     // "3550s", as the controller guide writes it, or "1500ms".
     static std::string in_seconds(std::chrono::milliseconds duration) {
-        if (duration == no_limit) return format_duration(duration);
         const long long ms = duration.count();
-        return ms % 1000 == 0 ? cat({ms / 1000, "s"}) : cat({ms, "ms"});
+        if (duration == no_limit || ms % 1000 != 0) return format_duration(duration);
+        return cat({ms / 1000, "s"});
     }
     // "2026-01-02T03:04:05Z"
     static std::string utc_seconds(std::int64_t ms_since_1970) {
@@ -176,6 +176,7 @@ class stop_log {
     }
 
     worker_context& worker_;
+    const logger& log_;
     const time_point started_ = steady_clock::now();
 };
 

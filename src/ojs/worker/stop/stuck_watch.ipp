@@ -1,6 +1,7 @@
-// stuck_watch: cancels jobs at their timeout, logs those that the backend has cancelled, reports stuck ones, and hands back
-// held ones.
+// stuck_watch: looks after single jobs: timeouts, cancellation by the backend, stuck and held ones.
 #pragma once
+
+#include <algorithm>
 
 #include "../../base/detail/light.hpp"
 #include "../threads/job_pool.ipp"
@@ -13,21 +14,6 @@ struct stuck_entry {
     stuck_job info;
 };
 
-inline stuck_action ask_listener(worker_context& worker, const stuck_job& job) {
-    stuck_action answer = job.usual;
-    worker.call_back("on_stuck_job threw; ignored", [&] { answer = worker.options.on_stuck_job(job); });
-    return answer;
-}
-
-inline void act_on_stuck(worker_context& worker, job_pool& pool, const stuck_entry& stuck,
-                         stuck_action action) {
-    if (action == stuck_action::replace) pool.replace_thread(*stuck.job);
-    if (action != stuck_action::stop || !worker.life.apply(event::stop_request, {cause_kind::api, 0})) return;
-    worker.stopped_stuck = true;
-    worker.log.write(log_level::error, "handlers are stuck; the worker stops",
-                     {field("stuck_jobs", stuck.info.count)});
-}
-
 // For the supervising thread.
 class stuck_watch {
   public:
@@ -38,12 +24,12 @@ class stuck_watch {
         pool_.looks().begins();
         const overdue found = find(now);
         pool_.looks().ends(found.next);
+        pool_.run_cancel_callbacks(found.timed_out);
+        pool_.run_cancel_callbacks(found.revoked);
         for (const ref<active_job>& job : found.timed_out)
             log_job(worker_, *job, log_level::warn, "job cancelled: its timeout is over");
-        pool_.run_cancel_callbacks(found.timed_out);
         for (const ref<active_job>& job : found.revoked)
             log_job(worker_, *job, log_level::info, "job cancelled by its backend");
-        pool_.run_cancel_callbacks(found.revoked);
         for (const ref<active_job>& job : found.held) pool_.hand_back(job);
         array<ref<active_job>> stuck;
         for (const ref<active_job>& job : found.stuck) {
@@ -64,9 +50,9 @@ class stuck_watch {
     void add_reported(array<ref<active_job>>& jobs) const {
         const std::size_t claimed = jobs.size();
         for (const ref<active_job>& each : pool_.jobs_in_handlers()) {
-            std::size_t i = each->known_stuck ? 0 : claimed;
+            std::size_t i = each->known_stuck() ? 0 : claimed;
             while (i < claimed && jobs[i].get() != each.get()) ++i;
-            if (each->known_stuck && i == claimed) jobs.push_back(each);
+            if (each->known_stuck() && i == claimed) jobs.push_back(each);
         }
     }
 
@@ -75,8 +61,8 @@ class stuck_watch {
     void add_stack(active_job& job, time_point deadline, std::vector<log_field>& fields) const {
         if (steady_clock::now() >= deadline) return;
         std::string stack;  // as far as a part tells
-        job.runner.use([&](pthread_t thread) {
-            worker_.each_part([&](worker_part& part) {
+        job.with_thread([&](pthread_t thread) {
+            worker_.user.each_part([&](worker_part& part) {
                 if (stack.empty()) stack = part.stack_of(thread, deadline);
             });
         });
@@ -91,26 +77,27 @@ class stuck_watch {
         array<ref<active_job>> held;       // of unknown types: their back-off is over, or the drain has begun
         time_point next = never;
 
-        void look_again(time_point when) noexcept { next = when < next ? when : next; }
+        void look_again(time_point when) noexcept { next = std::min(when, next); }
     };
 
     overdue find(time_point now) {
         overdue out;
         const std::chrono::milliseconds patience = worker_.options.stuck_after;
-        const bool draining = worker_.past_intake();
+        const bool draining = worker_.stage.past_intake();
         worker_.jobs.each([&](active_job& job) {
             if (job.taken()) return;
             if (job.cancel_if_timed_out(now)) out.timed_out.push_back(ref<active_job>(&job));
             if (job.was_revoked()) out.revoked.push_back(ref<active_job>(&job));
-            out.look_again(job.timeout_at);
-            const time_point held = job.held_until;
+            out.look_again(job.timeout_at());
+            const time_point held = job.held_until();
             if (held <= now || (held != never && draining)) {
                 out.held.push_back(ref<active_job>(&job));
             } else {
                 out.look_again(held);
             }
             const time_point cancelled = job.cancelled_at();
-            if (cancelled == never || job.known_stuck || held != never) return;  // a held job has no handler
+            if (cancelled == never || job.known_stuck() || held != never)
+                return;  // a held job has no handler
             if (now < cancelled + patience) {
                 out.look_again(cancelled + patience);
             } else {
@@ -131,20 +118,29 @@ class stuck_watch {
         array<stuck_entry> entries;
         for (const ref<active_job>& job : jobs) {
             log(*job, abandoned, count, deadline);
-            entries.push_back(
-                {job,
-                 {job->job.id, job->job.type, std::chrono::milliseconds(milliseconds_since(job->claimed_at)),
-                  std::chrono::milliseconds(cancelled_ms(*job)), abandoned, count, usual}});
+            const std::chrono::milliseconds ran(milliseconds_since(job->claimed_at));
+            const std::chrono::milliseconds cancelled(cancelled_ms(*job));
+            entries.push_back({job, {job->job.id, job->job.type, ran, cancelled, abandoned, count, usual}});
         }
-        // On a thread of its own, because the listener may block. That thread holds the pool, and with it the context.
-        worker_context& worker = worker_;
-        job_pool& pool = pool_;
-        const auto ask = [&worker, &pool, entries] {
-            for (const stuck_entry& each : entries)
-                act_on_stuck(worker, pool, each, ask_listener(worker, each.info));
+        // On another thread, because the listener may block. That thread holds the pool, and so the context.
+        const auto ask = [&worker = worker_, &pool = pool_, entries] {
+            for (const stuck_entry& each : entries) act_on(worker, pool, each, true);
         };
         if (worker_.options.on_stuck_job && pool_.start_service("ojs-stuck", ask)) return;
-        for (const stuck_entry& each : entries) act_on_stuck(worker_, pool_, each, usual);
+        for (const stuck_entry& each : entries) act_on(worker_, pool_, each, false);
+    }
+    static void act_on(worker_context& worker, job_pool& pool, const stuck_entry& stuck, bool asks) {
+        stuck_action action = stuck.info.usual;
+        if (asks)
+            worker.user.call_back("on_stuck_job threw; ignored",
+                                  [&] { action = worker.options.on_stuck_job(stuck.info); });
+        if (action == stuck_action::replace) pool.replace_thread(*stuck.job);
+        if (action != stuck_action::stop ||
+            !worker.stage.own.apply(event::stop_request, {cause_kind::api, 0}))
+            return;
+        worker.stopped_stuck = true;
+        worker.log.write(log_level::error, "handlers are stuck; the worker stops",
+                         {field("stuck_jobs", stuck.info.count)});
     }
 
     void log(active_job& job, bool abandoned, std::size_t count, time_point deadline) const {

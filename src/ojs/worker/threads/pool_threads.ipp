@@ -7,33 +7,6 @@
 
 namespace ojs::detail {
 
-// Its members know their place in it, so that taking one out takes the same time however many there are.
-template <class T>
-class placed_list {
-  public:
-    // Reserves memory for `members`.
-    void make_room(std::size_t members) {
-        std::size_t room = 16;
-        while (room < members) room *= 2;
-        all_.reserve(room);
-    }
-    void add(const ref<T>& member) {
-        member->place = all_.size();
-        all_.push_back(member);
-    }
-    void remove(const T& member) {
-        const std::size_t place = member.place;
-        all_.back()->place = place;
-        detail::swap(all_[place], all_.back());
-        all_.pop_back();
-    }
-    void clear() noexcept { all_.clear(); }
-    const array<ref<T>>& all() const noexcept { return all_; }
-
-  private:
-    array<ref<T>> all_;
-};
-
 // Threads that begin together: whoever starts them does not compete with those it has started.
 class start_gate : public ref_counted {
   public:
@@ -65,7 +38,6 @@ class pool_threads {
         result<thread> started = unless_out_of_memory([&] {
             entry = make_ref<pool_thread>();
             pool_thread* const own = entry.get();  // no reference: a thread cannot join itself
-            make_room();
             return thread::start(
                 [this, pool, own, body] {
                     const auto over = [&] { ended(*own); };
@@ -78,7 +50,10 @@ class pool_threads {
             live_.fetch_sub(1);
             return started.error();
         }
-        keep(entry, std::move(*started));
+        entry->handle = std::move(*started);
+        const lock_guard held(mutex_);
+        if (abandoned_) entry->handle.detach();
+        if (!abandoned_) list(std::move(entry));
         return {};
     }
     // One for which nobody waits: at its end it joins those that have ended before.
@@ -93,19 +68,16 @@ class pool_threads {
     // Joins the ended threads, which else would keep their stacks; their thread_local destructors may block. Returns
     // how many have not ended by `deadline`: they are joined later.
     std::size_t join(time_point deadline) {
-        ref<pool_thread> ended;
-        {
-            const lock_guard held(mutex_);
-            ended = std::move(gone_);
-        }
+        ref<pool_thread> next = take_ended();
         std::size_t left = 0;
-        for (ref<pool_thread> next; ended; ended = std::move(next)) {
-            next = detail::exchange(ended->next_gone, {});
-            if (ended->handle.join_until(deadline)) continue;
+        while (next) {
+            ref<pool_thread> entry = detail::exchange(next, {});
+            next = detail::exchange(entry->next, {});
+            if (entry->handle.join_until(deadline)) continue;
             ++left;
             const lock_guard held(mutex_);
-            if (abandoned_) ended->handle.detach();
-            if (!abandoned_) to_be_joined(*ended);
+            if (abandoned_) entry->handle.detach();
+            if (!abandoned_) list(std::move(entry));
         }
         return left;
     }
@@ -119,61 +91,53 @@ class pool_threads {
     void abandon() {
         const lock_guard held(mutex_);
         abandoned_ = true;
-        for (const ref<pool_thread>& each : threads_.all()) each->handle.detach();
-        threads_.clear();
-        for (; gone_; gone_ = detail::exchange(gone_->next_gone, {})) gone_->handle.detach();
+        for (; threads_; threads_ = detail::exchange(threads_->next, {})) threads_->handle.detach();
     }
 
   private:
-    // Listed while it lives, and moved to those that ended by itself.
     struct pool_thread : ref_counted {
         thread handle;
-        std::size_t place = 0;
         bool ended = false;
-        ref<pool_thread> next_gone;
+        ref<pool_thread> next;
     };
 
-    void make_room() {
-        const lock_guard held(mutex_);
-        threads_.make_room(live_);
-    }
-    // The thread may have ended meanwhile.
-    void keep(const ref<pool_thread>& entry, thread handle) {
-        const lock_guard held(mutex_);
-        if (abandoned_) return handle.detach();
-        entry->handle = std::move(handle);
-        if (entry->ended) {
-            to_be_joined(*entry);
-        } else {
-            threads_.add(entry);
-        }
+    // With the mutex held.
+    void list(ref<pool_thread> entry) {
+        entry->next = std::move(threads_);
+        threads_ = std::move(entry);
+        any_ended_ = any_ended_ || threads_->ended;
     }
     void ended(pool_thread& entry) {
-        list_ended(entry);
+        {
+            const lock_guard held(mutex_);
+            if (!abandoned_) entry.ended = any_ended_ = true;
+        }
         --live_;
         if (over()) supervisor_.notify();
     }
-    void list_ended(pool_thread& entry) {
+    ref<pool_thread> take_ended() {
         const lock_guard held(mutex_);
-        if (abandoned_) return;
-        entry.ended = true;
-        if (!entry.handle.joinable()) return;  // it is about to be kept
-        to_be_joined(entry);
-        threads_.remove(entry);
-    }
-    // With the mutex held.
-    void to_be_joined(pool_thread& entry) {
-        entry.next_gone = std::move(gone_);
-        gone_ = ref<pool_thread>(&entry);
+        ref<pool_thread> out;
+        if (!detail::exchange(any_ended_, false)) return out;
+        for (ref<pool_thread>* place = &threads_; *place;) {
+            if (!(*place)->ended) {
+                place = &(*place)->next;
+                continue;
+            }
+            ref<pool_thread> entry = detail::exchange(*place, {});
+            *place = detail::exchange(entry->next, detail::exchange(out, {}));
+            out = std::move(entry);
+        }
+        return out;
     }
 
     ref_counted& pool_;
     const atomic<std::size_t>& in_handlers_;
     wake& supervisor_;
     mutex mutex_;
-    placed_list<pool_thread> threads_;
-    ref<pool_thread> gone_;        // those that ended, to be joined: a list
+    ref<pool_thread> threads_;     // a list; some have ended and are to be joined
     atomic<std::size_t> live_{0};  // threads that have not ended
+    bool any_ended_ = false;
     bool abandoned_ = false;
 };
 

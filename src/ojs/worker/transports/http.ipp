@@ -63,19 +63,17 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(const char* metho
     request.body = std::move(body);
     result<http_response> answer = client_.send(request, call);
     // read_jobs() checks each job of a FETCH.
-    if (answer && detail::is_success(answer->status) && !answer->body.empty() &&
-        route != detail::fetch_route && !detail::is_json(answer->body)) {
-        return error{
-            errc::unavailable, 0,
-            detail::cat({method, " ", route, " answered ", answer->status, " with a body that is not JSON"}),
-            answer->status};
-    }
-    return answer;
+    if (!answer || !detail::is_success(answer->status) || route == detail::fetch_route ||
+        answer->body.empty() || detail::is_json(answer->body))
+        return answer;
+    const std::string what =
+        detail::cat({method, " ", route, " answered ", answer->status, " with a body that is not JSON"});
+    return error{errc::unavailable, 0, what, answer->status};
 }
 
 // Whether it is time to try the forms from the full one on, although the backend has refused it. Of many calls, one does.
 OJS_SHUTDOWN_INLINE bool http_transport::is_full_due(form_choice& form) noexcept {
-    steady_clock::rep due = form.full_again.load(detail::memory_order::relaxed);
+    steady_clock::rep due = form.full_again;
     if (steady_clock::now().time_since_epoch().count() < due) return false;
     const steady_clock::rep next = deadline_after(options_.form_retry).time_since_epoch().count();
     return form.full_again.compare_exchange_strong(due, next);
@@ -98,7 +96,7 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_in_form(form_choi
                                                                        const body_maker& body,
                                                                        const http_call& call) {
     const std::string route = detail::cat({"/workers/", form.operation});
-    const int in_use = form.in_use.load(detail::memory_order::relaxed);
+    const int in_use = form.in_use;
     const bool due = in_use != 0 && is_full_due(form);
     const int order[] = {due || matters ? 0 : in_use, due ? 0 : in_use, 0, 1, 2};
     unsigned tried = 0;
@@ -123,11 +121,9 @@ OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_r
                                               {deadline, resend::if_unsent, request.still_wanted});
     if (!answer && answer.error().code == errc::bad_answer)
         return detail::refused_answer(answer.error().text);
-    if (!answer) return answer.error();
-    if (answer->status == 204) return std::vector<job>();
-    if (!detail::is_success(answer->status))
-        return detail::status_error(detail::fetch_route, *answer, detail::quoting::yes);
-    return detail::read_jobs(answer->body, request.count);
+    const result<void> fine = detail::success(answer, detail::fetch_route, detail::quoting::yes);
+    if (!fine) return fine.error();
+    return answer->status == 204 ? std::vector<job>() : detail::read_jobs(answer->body, request.count);
 }
 
 OJS_SHUTDOWN_INLINE result<settled> http_transport::ack(const ack_request& request, time_point deadline) {
@@ -140,7 +136,7 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::ack(const ack_request& reque
 OJS_SHUTDOWN_INLINE result<settled> http_transport::fail(const fail_request& request, time_point deadline) {
     constexpr std::string_view route = "/workers/nack";
     const http_call call = {deadline, resend::always, nullptr};
-    const bool in_full = request.requeue || fail_form_.in_use.load(detail::memory_order::relaxed) == 0;
+    const bool in_full = request.requeue || fail_form_.in_use == 0;
     if (!request.checkpoint_json.empty() && in_full) {
         const result<http_response> whole = send("POST", route, detail::fail_body(request, true), call);
         if (!whole || !detail::refuses_form(*whole)) return detail::read_settled(route, whole);
@@ -162,9 +158,8 @@ OJS_SHUTDOWN_INLINE result<heartbeat_answer> http_transport::heartbeat(const hea
     const http_call call = {deadline, request.matters ? resend::always : resend::if_unsent,
                             request.still_wanted};
     const result<http_response> answer = post_in_form(beat_form_, request.matters, body, call);
-    if (!answer) return answer.error();
-    if (!detail::is_success(answer->status))
-        return detail::status_error("/workers/heartbeat", *answer, detail::quoting::yes);
+    const result<void> fine = detail::success(answer, "/workers/heartbeat", detail::quoting::yes);
+    if (!fine) return fine.error();
     if (answer->body.empty()) return heartbeat_answer();
     return detail::read_heartbeat(answer->body, request.active_jobs);
 }
@@ -173,35 +168,29 @@ OJS_SHUTDOWN_INLINE result<bool> http_transport::confirm_claim(const claim_query
                                                                time_point deadline) {
     const result<http_response> answer =
         send("GET", detail::job_route(query.job_id), "", {deadline, resend::if_unsent, query.still_wanted});
-    if (!answer) return answer.error();
-    if (!detail::is_success(answer->status))
-        return detail::status_error("/jobs/{id}", *answer, detail::quoting::no, "GET");
+    const result<void> fine = detail::success(answer, "/jobs/{id}", detail::quoting::no, "GET");
+    if (!fine) return fine.error();
     return detail::is_held_by(answer->body, query.worker->worker_id);
 }
 
 OJS_SHUTDOWN_INLINE result<void> http_transport::register_worker(const worker_identity& worker,
                                                                  time_point deadline) {
-    if (options_.registration_path.empty()) return {};
-    return tell_registrar("POST", options_.registration_path,
-                          detail::cat({"{", detail::identity_members(worker), "}"}), deadline);
+    return tell_registrar("POST", "", detail::cat({"{", detail::identity_members(worker), "}"}), deadline);
 }
 
 OJS_SHUTDOWN_INLINE result<void> http_transport::deregister_worker(const worker_identity& worker,
                                                                    time_point deadline) {
-    const std::string& path = options_.registration_path;
-    if (path.empty()) return {};
-    return tell_registrar("DELETE", detail::cat({path, "/", detail::path_segment(worker.worker_id)}), "",
-                          deadline);
+    return tell_registrar("DELETE", "/" + detail::path_segment(worker.worker_id), "", deadline);
 }
 
-OJS_SHUTDOWN_INLINE result<void> http_transport::tell_registrar(const char* method, const std::string& path,
+OJS_SHUTDOWN_INLINE result<void> http_transport::tell_registrar(const char* method, const std::string& below,
                                                                 std::string body, time_point deadline) {
+    if (options_.registration_path.empty()) return {};
+    const std::string path = options_.registration_path + below;
     const result<http_response> answer =
         send(method, path, std::move(body), {deadline, resend::always, nullptr});
-    if (!answer) return answer.error();
-    const bool fine = detail::is_success(answer->status) || answer->status == 404 || answer->status == 405;
-    return fine ? result<void>()
-                : result<void>(detail::status_error(path, *answer, detail::quoting::yes, method));
+    if (answer && (answer->status == 404 || answer->status == 405)) return {};
+    return detail::success(answer, path, detail::quoting::yes, method);
 }
 
 // 404 may mean the route or the job. A backend that knows the job has no such route; nor has one whose 404 is not the
@@ -213,50 +202,48 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::read_missing(const std::stri
     if (!info) return info.error();
     if (detail::status_meaning(info->status) == errc::unavailable)
         return detail::status_error("/jobs/{id}", *info, detail::quoting::no, "GET");
-    if (info->status == 404 && !detail::api_error_code(missing).empty()) {
-        if (checkpoint_route_seen_.load(detail::memory_order::relaxed)) return settled::gone;
-        return detail::no_checkpoint_route();
-    }
-    keeps_checkpoints_.store(false, detail::memory_order::relaxed);
+    const bool both_unknown = info->status == 404 && !detail::api_error_code(missing).empty();
+    if (both_unknown && checkpoint_route_seen_) return settled::gone;
+    if (!both_unknown) keeps_checkpoints_ = false;
     return detail::no_checkpoint_route();
 }
 
 OJS_SHUTDOWN_INLINE result<settled> http_transport::save_checkpoint(const checkpoint_request& request,
                                                                     time_point deadline) {
-    if (!keeps_checkpoints_.load(detail::memory_order::relaxed)) return detail::no_checkpoint_route();
+    if (!keeps_checkpoints_) return detail::no_checkpoint_route();
     const http_call call = {deadline, resend::if_unsent, nullptr};
     const auto send_by = [&](const char* method) {
         return send(method, detail::job_route(request.job_id, "/checkpoint"),
                     detail::cat({"{\"state\":", request.state_json, "}"}), call);
     };
-    const bool puts = puts_checkpoints_.load(detail::memory_order::relaxed);
+    const bool puts = puts_checkpoints_;
     result<http_response> answer = send_by(puts ? "PUT" : "POST");
     if (answer && answer->status == 405 && !puts) {
         answer = send_by("PUT");
-        if (answer && detail::is_success(answer->status))
-            puts_checkpoints_.store(true, detail::memory_order::relaxed);
+        if (answer && detail::is_success(answer->status)) puts_checkpoints_ = true;
     }
     if (answer && answer->status == 404) return read_missing(request.job_id, *answer, call);
     if (answer && (answer->status == 405 || answer->status == 501)) {
-        keeps_checkpoints_.store(false, detail::memory_order::relaxed);
+        keeps_checkpoints_ = false;
         return detail::no_checkpoint_route();
     }
     if (answer && (detail::is_success(answer->status) || answer->status == 409))
-        checkpoint_route_seen_.store(true, detail::memory_order::relaxed);
+        checkpoint_route_seen_ = true;
     return detail::read_settled(detail::checkpoint_route_name, answer);
 }
 
 OJS_SHUTDOWN_INLINE result<std::string> http_transport::load_checkpoint(const std::string& job_id,
                                                                         time_point deadline) {
-    if (!keeps_checkpoints_.load(detail::memory_order::relaxed)) return std::string();
+    if (!keeps_checkpoints_) return std::string();
     const result<http_response> answer =
         send("GET", detail::job_route(job_id, "/checkpoint"), "", {deadline, resend::if_unsent, nullptr});
     if (!answer) return answer.error();
     const int status = answer->status;
     if (status == 204 || status == 404 || status == 405 || status == 501) return std::string();
-    if (!detail::is_success(status))
-        return detail::status_error(detail::checkpoint_route_name, *answer, detail::quoting::no, "GET");
-    checkpoint_route_seen_.store(true, detail::memory_order::relaxed);
+    const result<void> fine =
+        detail::success(answer, detail::checkpoint_route_name, detail::quoting::no, "GET");
+    if (!fine) return fine.error();
+    checkpoint_route_seen_ = true;
     const std::string_view nested =
         detail::raw_member(detail::raw_member(answer->body, "checkpoint"), "state");
     return std::string(nested.empty() ? detail::raw_member(answer->body, "state") : nested);

@@ -17,16 +17,10 @@ inline std::chrono::milliseconds retry_after(const http_response& answer) {
 // What a status other than 2xx means to the worker. Credentials may be fixed while it runs, so 401 and 403
 // are worth another try.
 inline errc status_meaning(int status) noexcept {
-    switch (status) {
-        case 401:
-        case 403:
-        case 408:
-        case 425:
-        case 429: return errc::unavailable;
-        default: break;
+    for (const int each : {401, 403, 408, 425, 429}) {
+        if (status == each) return errc::unavailable;
     }
-    if (status >= 500) return errc::unavailable;
-    return status >= 400 ? errc::rejected : errc::bad_answer;
+    return status >= 500 ? errc::unavailable : status >= 400 ? errc::rejected : errc::bad_answer;
 }
 
 // error.code of an API error, or nothing where it does not look like one.
@@ -66,21 +60,22 @@ inline error status_error(std::string_view route, const http_response& answer, q
             answer.status, retry_after(answer)};
 }
 
-// What is wrong with the id; empty: nothing. Of a number, `id_json` gets the digits, and `id` a name.
-inline std::string id_fault(std::string_view source, job& out) {
-    if (is_utf8(out.id) && !out.id.empty()) return {};
-    out.id.clear();
-    if (source.empty()) return "the job has no id";
-    if (source == "\"\"") return "the id is empty";
-    if (!is_json_number(source)) return cat({"the id is not a string in UTF-8: ", printable(source)});
-    out.id = out.id_json = std::string(source);
-    return "the id is a number";
+// The error of a request that was not answered or has another status than 2xx.
+inline result<void> success(const result<http_response>& answer, std::string_view route, quoting quote,
+                            const char* method = "POST") {
+    if (!answer) return answer.error();
+    return is_success(answer->status) ? result<void>() : status_error(route, *answer, quote, method);
 }
 
+// A job whose id is not usable has none: nobody can be told about it.
 inline job read_claimed_job(std::string_view source) {
     job out = read_job(source);
-    const std::string fault = id_fault(raw_member(source, "id"), out);
-    if (!fault.empty()) out.malformed = fault;
+    if (is_utf8(out.id) && !out.id.empty()) return out;
+    const std::string_view id = raw_member(source, "id");
+    out.id.clear();
+    out.malformed = id.empty()     ? "the job has no id"
+                    : id == "\"\"" ? "the id is empty"
+                                   : cat({"the id is not a string in UTF-8: ", printable(id)});
     return out;
 }
 

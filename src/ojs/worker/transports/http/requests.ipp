@@ -27,10 +27,6 @@ inline std::string ack_body(const ack_request& request) {
     return out + "}";
 }
 
-inline std::string id_of(const fail_request& request) {
-    return request.job_id_json.empty() ? json_quote(request.job_id) : request.job_id_json;
-}
-
 // [WIRE 1]
 inline std::string checkpoint_member(const fail_request& request) {
     const std::string& state = request.checkpoint_json;
@@ -40,7 +36,7 @@ inline std::string checkpoint_member(const fail_request& request) {
 inline std::string fail_body(const fail_request& request, bool with_checkpoint) {
     const job_error& failure = request.error;
     const std::string code = json_quote(failure.code);
-    return cat({"{\"job_id\":", id_of(request), ",\"error\":{\"code\":", code, ",\"type\":", code,
+    return cat({"{\"job_id\":", json_quote(request.job_id), ",\"error\":{\"code\":", code, ",\"type\":", code,
                 ",\"message\":", json_quote(failure.message),
                 ",\"retryable\":", failure.retryable ? "true" : "false", ",\"details\":", details_of(failure),
                 "}", request.requeue ? ",\"requeue\":true" : "",
@@ -77,7 +73,7 @@ inline std::string schema_fail_body(const fail_request& request) {
         failure.code = "handler_error";
     }
     if (failure.message.empty()) failure.message = failure.code;
-    return cat({"{\"job_id\":", id_of(request), ",\"error\":{\"code\":", json_quote(failure.code),
+    return cat({"{\"job_id\":", json_quote(request.job_id), ",\"error\":{\"code\":", json_quote(failure.code),
                 ",\"message\":", json_quote(failure.message),
                 ",\"retryable\":", failure.retryable ? "true" : "false", ",\"details\":", details, "}}"});
 }

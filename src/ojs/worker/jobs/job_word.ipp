@@ -1,0 +1,66 @@
+// job_word: what is known of a claimed job, in one atomic.
+#pragma once
+
+#include "../../base/detail/light.hpp"
+
+namespace ojs::detail {
+
+// A set of facts. Of threads that add facts which exclude each other, one succeeds. tests/model/weak_memory.cpp tries every
+// order.
+class job_word {
+  public:
+    using facts = std::uint32_t;
+    // Never removed, except for the last three. A handler goes from `began` to `returned` to `left`.
+    static constexpr facts taken = 1U << 0;          // one thread reports the job, and no other ever will
+    static constexpr facts began = 1U << 1;          // a thread calls its handler
+    static constexpr facts returned = 1U << 2;       // the handler has returned
+    static constexpr facts left = 1U << 3;           // the thread no longer uses the job
+    static constexpr facts reported = 1U << 4;       // the backend has answered, or is not asked any more
+    static constexpr facts lost = 1U << 5;           // another worker may have it: nothing is reported
+    static constexpr facts stuck = 1U << 6;          // cancelled for long, and named in the log
+    static constexpr facts unreported = 1U << 7;     // named as such
+    static constexpr facts slot_kept = 1U << 8;      // the slot stays taken although the job is reported
+    static constexpr facts slot_replaced = 1U << 9;  // another thread has the slot
+    static constexpr facts asked = 1U << 10;         // the backend was asked for a checkpoint
+    static constexpr facts revoked =
+        1U << 11;  // the backend has cancelled it; the supervisor has yet to see that
+    static constexpr facts in_turn = 1U << 12;  // a thread talks to the backend about a checkpoint
+    static constexpr facts pinned = 1U << 13;   // the handler's thread must not leave the job
+
+    bool has(facts any) const noexcept { return (load() & any) != 0; }
+    // Whether the handler is running.
+    bool in_handler() const noexcept { return (load() & (began | returned)) == began; }
+    // Whether a thread has called the handler and still uses the job.
+    bool has_thread() const noexcept { return (load() & (began | left)) == began; }
+
+    // True once ever: the caller reports the job.
+    bool take() noexcept { return add(taken); }
+    // False: the job is being reported, and its handler must not be called.
+    bool begin() noexcept { return add(began, taken); }
+    // False: it was known before.
+    bool add(facts one) noexcept { return (word_.fetch_or(one, memory_order::acq_rel) & one) == 0; }
+    // False: one of these was known before, and nothing has changed.
+    bool add(facts added, facts unless) noexcept {
+        facts known = load();
+        while ((known & (added | unless)) == 0) {
+            if (word_.compare_exchange_weak(known, known | added, memory_order::acq_rel)) return true;
+        }
+        return false;
+    }
+    // By the thread that has added it.
+    void remove(facts one) noexcept { word_.fetch_sub(one, memory_order::acq_rel); }
+
+    // Both end a use of the job, at most once each. True: it was the last one.
+    bool end_report() noexcept {
+        const facts known = word_.fetch_or(reported, memory_order::acq_rel);
+        return (known & (began | left)) != began;
+    }
+    bool leave() noexcept { return (word_.fetch_or(left, memory_order::acq_rel) & reported) != 0; }
+
+  private:
+    facts load() const noexcept { return word_.load(memory_order::acquire); }
+
+    atomic<facts> word_{0};
+};
+
+}  // namespace ojs::detail

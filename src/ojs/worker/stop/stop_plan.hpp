@@ -1,0 +1,117 @@
+// stop_plan: what a worker's supervisor does about what has changed, as a pure function.
+#pragma once
+
+#include <csignal>
+
+#include "../../core/lifecycle.hpp"
+
+namespace ojs::detail {
+
+// What the supervisor knows. Whoever changes one of these wakes it; it reads them all at once.
+struct stop_facts {
+    lifecycle_state own;             // after the latest change that was noticed
+    lifecycle_state outside;         // the same of the lifecycle that the worker follows
+    std::uint32_t resumes = 0;       // requested of `outside`
+    std::uint32_t reports = 0;       // requested by SIGTTIN
+    std::uint32_t queues = 0;        // the version of the paused queues
+    bool registered = false;         // that has been tried: FETCH may begin
+    bool idle = true;                // no job is in flight
+    bool lead_over = false;          // stop_times::cancel_lead before the drain ends
+    bool has_mode_file = false;      // an option
+    bool first_signal_wins = false;  // another
+};
+
+enum class stop_action : std::uint8_t {
+    follow,        // apply what the outside lifecycle has done
+    resume,        // SIGCONT, for a worker that is quiet by itself
+    beat,          // say at once whether it works or is quiet
+    close_intake,  // begin the drain
+    share_time,    // begin the stop: divide stop_timeout
+    tell_parts,
+    begin_fetching,  // the registration has been tried
+    wake_pool,       // what a FETCH depends on has changed
+    cancel,          // the jobs in flight
+    tell_jobs,       // call their on_cancel() callbacks
+    log_change,      // after these: the log's reader may be slow
+    decide_mode,     // may make the stop a reclaim: a change like any other, noticed next
+    log_reclaim,
+    tell_reclaimed,  // the same as tell_jobs, after the lines that the controller guide begins with
+    call_listener,   // on_transition
+    give_up,
+    report_jobs
+};
+inline constexpr int stop_action_count = 17;
+
+// In the order in which they are done.
+class stop_plan {
+  public:
+    constexpr void add_if(bool wanted, stop_action action) noexcept {
+        if (wanted) actions_[size_++] = action;
+    }
+    constexpr bool empty() const noexcept { return size_ == 0; }
+    constexpr const stop_action* begin() const noexcept { return actions_; }
+    constexpr const stop_action* end() const noexcept { return actions_ + size_; }
+
+  private:
+    stop_action actions_[stop_action_count] = {};
+    int size_ = 0;
+};
+
+constexpr bool has_changed(const lifecycle_state& before, const lifecycle_state& now) noexcept {
+    return before.sequence != now.sequence || before.phase != now.phase;
+}
+
+constexpr bool cancels_jobs(const stop_facts& facts) noexcept {
+    return facts.own.phase >= phase::stopping || facts.own.cancel_requested || facts.lead_over;
+}
+
+// Who is behind the drain, as far as a signal is; it may have come to the outside lifecycle only.
+constexpr cause drain_cause(const stop_facts& facts) noexcept {
+    const bool is_outside =
+        facts.own.cause.kind != cause_kind::signal && facts.outside.phase >= phase::draining;
+    return is_outside ? facts.outside.cause : facts.own.cause;
+}
+
+// Whether the termination-mode file says which stop this is. The signal may come late in a drain.
+constexpr bool asks_mode_file(const stop_facts& facts) noexcept {
+    const cause why = drain_cause(facts);
+    return facts.has_mode_file && facts.own.phase == phase::draining && why.kind == cause_kind::signal &&
+           why.signal != SIGUSR1;
+}
+
+// Whether the third stop signal came.
+constexpr bool exits_now(const stop_facts& facts) noexcept {
+    return facts.own.exit_now || (facts.outside.exit_now && !facts.first_signal_wins);
+}
+
+// The supervisor acts on one change of a lifecycle at a time, so that listeners hear of each.
+constexpr stop_plan plan_stop(const stop_facts& before, const stop_facts& now) noexcept {
+    const ojs::phase was = before.own.phase;
+    const ojs::phase is = now.own.phase;
+    const bool moves = was != is;
+    const bool follows = has_changed(before.outside, now.outside);
+    const bool resumes = before.resumes != now.resumes && now.outside.phase == phase::running;
+    const bool cancels = cancels_jobs(now) && !cancels_jobs(before) && !now.idle;
+    const bool reclaims = moves && is == phase::stopping && now.own.mode == stop_mode::reclaim;
+    stop_plan out;
+    out.add_if(follows, stop_action::follow);
+    out.add_if(resumes, stop_action::resume);
+    out.add_if(moves && (was == phase::running || is == phase::running), stop_action::beat);
+    out.add_if(was < phase::draining && is >= phase::draining, stop_action::close_intake);
+    out.add_if(was < phase::stopping && is >= phase::stopping, stop_action::share_time);
+    out.add_if(moves, stop_action::tell_parts);
+    out.add_if(now.registered && !before.registered, stop_action::begin_fetching);
+    out.add_if(moves || follows || before.queues != now.queues, stop_action::wake_pool);
+    out.add_if(cancels, stop_action::cancel);
+    out.add_if(cancels && !reclaims, stop_action::tell_jobs);
+    out.add_if(has_changed(before.own, now.own), stop_action::log_change);
+    out.add_if(asks_mode_file(now) && !asks_mode_file(before), stop_action::decide_mode);
+    out.add_if(reclaims, stop_action::log_reclaim);
+    out.add_if(cancels && reclaims, stop_action::tell_reclaimed);
+    out.add_if(moves, stop_action::call_listener);
+    out.add_if(exits_now(now) && !exits_now(before), stop_action::give_up);
+    out.add_if(before.reports != now.reports, stop_action::report_jobs);
+    return out;
+}
+
+}  // namespace ojs::detail

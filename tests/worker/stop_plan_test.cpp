@@ -1,0 +1,226 @@
+// What the supervisor does about each change, row by row.
+#include <algorithm>
+#include <csignal>
+#include <functional>
+#include <initializer_list>
+#include <vector>
+
+#include "test.hpp"
+
+using namespace ojs;
+using action = detail::stop_action;
+using facts = detail::stop_facts;
+
+namespace {
+
+// A busy worker in this phase, after as many changes of its lifecycle.
+facts in(ojs::phase where, const std::function<void(facts&)>& edit = nullptr) {
+    facts out;
+    out.own.phase = where;
+    out.own.sequence = static_cast<std::uint8_t>(where);
+    out.registered = true;
+    out.idle = false;
+    if (edit) edit(out);
+    return out;
+}
+void reclaimed(facts& now) {
+    now.own.mode = stop_mode::reclaim;
+}
+void signalled(facts& now) {
+    now.has_mode_file = true;
+    now.own.cause = {cause_kind::signal, SIGTERM};
+}
+// The lifecycle that the worker follows drains as well; whoever asked for that, it was no signal.
+void outside_drains(facts& now) {
+    now.has_mode_file = true;
+    now.outside.phase = phase::draining;
+    now.outside.sequence = 1;
+}
+void outside_is_signalled(facts& now, int signal) {
+    outside_drains(now);
+    now.outside.sequence = 2;
+    now.outside.cause = {cause_kind::signal, signal};
+}
+
+struct row {
+    const char* what;
+    facts before;
+    facts now;
+    std::vector<action> actions;
+};
+
+const row phases[] = {
+    {"nothing has changed", in(phase::running), in(phase::running), {}},
+    {"quiet",
+     in(phase::running),
+     in(phase::quiet),
+     {action::beat, action::tell_parts, action::wake_pool, action::log_change, action::call_listener}},
+    {"resumed",
+     in(phase::quiet),
+     in(phase::running),
+     {action::beat, action::tell_parts, action::wake_pool, action::log_change, action::call_listener}},
+    {"a drain",
+     in(phase::running),
+     in(phase::draining),
+     {action::beat, action::close_intake, action::tell_parts, action::wake_pool, action::log_change,
+      action::call_listener}},
+    {"a drain after quiet: the beat has been sent",
+     in(phase::quiet),
+     in(phase::draining),
+     {action::close_intake, action::tell_parts, action::wake_pool, action::log_change,
+      action::call_listener}},
+    {"a drained worker stops",
+     in(phase::draining),
+     in(phase::stopping, [](facts& now) { now.idle = true; }),
+     {action::share_time, action::tell_parts, action::wake_pool, action::log_change, action::call_listener}},
+    {"a stop cancels jobs, and logs afterwards",
+     in(phase::draining),
+     in(phase::stopping),
+     {action::share_time, action::tell_parts, action::wake_pool, action::cancel, action::tell_jobs,
+      action::log_change, action::call_listener}},
+    {"stop_and_cancel() of a running worker",
+     in(phase::running),
+     in(phase::stopping, [](facts& now) { now.own.cancel_requested = true; }),
+     {action::beat, action::close_intake, action::share_time, action::tell_parts, action::wake_pool,
+      action::cancel, action::tell_jobs, action::log_change, action::call_listener}},
+    {"the end",
+     in(phase::stopping),
+     in(phase::terminated),
+     {action::tell_parts, action::wake_pool, action::log_change, action::call_listener}},
+};
+
+const row stops[] = {
+    {"jobs of a reclaim hear of it after the lines of the controller guide",
+     in(phase::draining),
+     in(phase::stopping, reclaimed),
+     {action::share_time, action::tell_parts, action::wake_pool, action::cancel, action::log_change,
+      action::log_reclaim, action::tell_reclaimed, action::call_listener}},
+    {"a reclaim of an idle worker",
+     in(phase::running),
+     in(phase::stopping,
+        [](facts& now) {
+            reclaimed(now);
+            now.idle = true;
+        }),
+     {action::beat, action::close_intake, action::share_time, action::tell_parts, action::wake_pool,
+      action::log_change, action::log_reclaim, action::call_listener}},
+    {"cancel_lead begins",
+     in(phase::draining),
+     in(phase::draining, [](facts& now) { now.lead_over = true; }),
+     {action::cancel, action::tell_jobs}},
+    {"and the stop after it cancels nothing again",
+     in(phase::draining, [](facts& now) { now.lead_over = true; }),
+     in(phase::stopping, [](facts& now) { now.lead_over = true; }),
+     {action::share_time, action::tell_parts, action::wake_pool, action::log_change, action::call_listener}},
+    {"the third signal",
+     in(phase::stopping),
+     in(phase::stopping,
+        [](facts& now) {
+            ++now.own.sequence;
+            now.own.exit_now = true;
+        }),
+     {action::log_change, action::give_up}},
+    {"a drain by signal asks the termination-mode file before anybody hears of it",
+     in(phase::quiet),
+     in(phase::draining, signalled),
+     {action::close_intake, action::tell_parts, action::wake_pool, action::log_change, action::decide_mode,
+      action::call_listener}},
+    {"a drain that is signalled later asks it then",
+     in(phase::draining),
+     in(phase::draining,
+        [](facts& now) {
+            signalled(now);
+            ++now.own.sequence;
+        }),
+     {action::log_change, action::decide_mode}},
+    {"and once only",
+     in(phase::draining, signalled),
+     in(phase::draining,
+        [](facts& now) {
+            signalled(now);
+            ++now.own.sequence;
+        }),
+     {action::log_change}},
+};
+
+const row others[] = {
+    {"the outside lifecycle changes",
+     in(phase::running),
+     in(phase::running, [](facts& now) { now.outside.sequence = 1; }),
+     {action::follow, action::wake_pool}},
+    {"its drain is signalled",
+     in(phase::draining, outside_drains),
+     in(phase::draining, [](facts& now) { outside_is_signalled(now, SIGTERM); }),
+     {action::follow, action::wake_pool, action::decide_mode}},
+    {"SIGUSR1 is a reclaim whatever the file says",
+     in(phase::draining, outside_drains),
+     in(phase::draining, [](facts& now) { outside_is_signalled(now, SIGUSR1); }),
+     {action::follow, action::wake_pool}},
+    {"its third signal",
+     in(phase::draining, outside_drains),
+     in(phase::draining,
+        [](facts& now) {
+            outside_drains(now);
+            now.outside.exit_now = true;
+        }),
+     {action::give_up}},
+    {"its third signal where the first one wins",
+     in(phase::draining, outside_drains),
+     in(phase::draining,
+        [](facts& now) {
+            outside_drains(now);
+            now.outside.exit_now = true;
+            now.first_signal_wins = true;
+        }),
+     {}},
+    {"SIGCONT to a running one",
+     in(phase::quiet),
+     in(phase::quiet, [](facts& now) { now.resumes = 1; }),
+     {action::resume}},
+    {"SIGCONT to a quiet one: its change is yet to come",
+     in(phase::quiet, [](facts& now) { now.outside.phase = phase::quiet; }),
+     in(phase::quiet,
+        [](facts& now) {
+            now.outside.phase = phase::quiet;
+            now.resumes = 1;
+        }),
+     {}},
+    {"a queue is paused",
+     in(phase::running),
+     in(phase::running, [](facts& now) { now.queues = 1; }),
+     {action::wake_pool}},
+    {"the registration has been tried",
+     in(phase::running, [](facts& now) { now.registered = false; }),
+     in(phase::running),
+     {action::begin_fetching}},
+    {"SIGTTIN",
+     in(phase::draining),
+     in(phase::draining, [](facts& now) { now.reports = 1; }),
+     {action::report_jobs}},
+};
+
+void check(const row& tested) {
+    const detail::stop_plan plan = detail::plan_stop(tested.before, tested.now);
+    const std::vector<action> got(plan.begin(), plan.end());
+    CHECK_MESSAGE(got == tested.actions, tested.what);
+    // Acting on the same facts twice does nothing, so the supervisor comes to rest.
+    CHECK_MESSAGE(detail::plan_stop(tested.now, tested.now).empty(), tested.what);
+}
+
+}  // namespace
+
+TEST_CASE("stop plan: each change asks for its actions, in this order") {
+    for (const row& each : phases) check(each);
+    for (const row& each : stops) check(each);
+    for (const row& each : others) check(each);
+}
+
+TEST_CASE("stop plan: all that a change can ask for at once fits") {
+    facts now = in(phase::stopping, reclaimed);
+    now.lead_over = now.own.exit_now = true;
+    now.outside.sequence = now.own.sequence = 9;
+    now.resumes = now.reports = now.queues = 1;
+    const detail::stop_plan plan = detail::plan_stop(facts(), now);
+    CHECK(plan.end() - plan.begin() <= detail::stop_action_count);
+    CHECK(std::is_sorted(plan.begin(), plan.end()));  // the order of the enumeration is that of the acts
+}
