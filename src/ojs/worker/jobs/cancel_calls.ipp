@@ -8,14 +8,14 @@
 
 namespace ojs::detail {
 
-// On threads of the pool, because user code may block. If none can be created, the caller's thread makes the calls: a job
-// that misses its cancellation might wait for ever.
+// On threads of the pool, because user code may block. If none can be created, the caller's thread makes the
+// calls: a job that misses its cancellation might wait for ever.
 class cancel_calls {
   public:
     cancel_calls(const worker_context& worker, pool_threads& threads) : worker_(worker), threads_(threads) {}
 
-    // After one store has cancelled all jobs. In the order in which they were claimed, because the kernel wakes the oldest
-    // waiter fastest. Only jobs whose handlers run can have waits or callbacks.
+    // After one store has cancelled all jobs. In the order in which they were claimed, because the kernel
+    // wakes the oldest waiter fastest. Only jobs whose handlers run can have waits or callbacks.
     template <class Jobs>
     void notify_all(const Jobs& jobs_in_handlers) {
         ref<cancel_round> round;
@@ -31,7 +31,8 @@ class cancel_calls {
         }
         join(round);
     }
-    // For a thread whose handler has returned: among thousands of busy threads, one thread alone gets too little CPU time.
+    // For a thread whose handler has returned: among thousands of busy threads, one thread alone gets too
+    // little CPU time.
     void help_notify_all() {
         lock_guard held(mutex_);
         const ref<cancel_round> round = current_round_;
@@ -64,7 +65,7 @@ class cancel_calls {
 
     bool add_thread(const ref<cancel_round>& round) {
         const auto body = [this, round] {
-            sched_yield();  // the thread that started this one is about to call one itself; if that is quick, it calls the rest
+            sched_yield();  // the caller makes a call itself, and if that is quick, the others as well
             work(round);
         };
         round->free_threads.fetch_add(1);

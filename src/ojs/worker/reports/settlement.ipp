@@ -1,5 +1,5 @@
-// settle() and report_queue: tell the backend what became of a job, until it answers. Only the thread that could
-// active_job::take() it does.
+// settle() and report_queue: tell the backend what became of a job, until it answers. Only the thread that
+// could active_job::take() it does.
 #pragma once
 
 #include <algorithm>
@@ -152,8 +152,8 @@ inline result<settled> send_verdict(worker_context& worker, const active_job& jo
     });
 }
 
-// One try. A claim whose lease ran out (a frozen process, a long outage) is not reported unless the backend says that it is
-// still ours: by a heartbeat, one for all jobs that want to know.
+// One try. A claim whose lease ran out (a frozen process, a long outage) is not reported unless the backend
+// says that it is still ours: by a heartbeat, one for all jobs that want to know.
 inline result<settle_end> report_once(worker_context& worker, active_job& job, const verdict& report) {
     const time_point asking = steady_clock::now();
     if (job.lease_expired(asking)) {
@@ -240,7 +240,7 @@ inline void mark_unreported(worker_context& worker, active_job& job) {
     if (job.word.add(job_word::unreported)) worker.tally.name_unreported(job.job.id);
 }
 
-// Reports a job this caller has taken, counts it, and lets it go. The log comes after: nobody waits for its reader.
+// Reports a job the caller has taken, and counts it. The log comes after: nobody waits for its reader.
 inline settle_end conclude(worker_context& worker, active_job& job, verdict& report) {
     job.await_turn(std::min(try_deadline(worker), worker.reports.saves()));
     if (!report.ack) insist([&] { report.checkpoint = job.kept_checkpoint(); });
@@ -291,8 +291,8 @@ class report_queue {
         settled_one_();
     }
 
-    // Reports all jobs as interrupted, unless their handlers are faster: each is taken in its turn. Allocates nothing if
-    // threads wait: busy handlers may hold up each malloc().
+    // Reports all jobs as interrupted, unless their handlers are faster: each is taken in its turn. Allocates
+    // nothing if threads wait: busy handlers may hold up each malloc().
     void interrupt_all(cancel_reason why) {
         worker_.jobs.begin_taking();
         bool some_wait = false;
@@ -361,8 +361,8 @@ class report_queue {
         ++running_;
         return true;
     }
-    // One more if that has work. Each starts two more, so that a stop does not wait for one thread to start them all. Where
-    // there is none, the caller does its work.
+    // One more if that has work. Each starts two more, so that a stop does not wait for one thread to start
+    // them all. Where there is none, the caller does its work.
     void start_wanted() {
         if (!wants_thread()) return;
         if (threads_.start_service(worker_.service_thread("ojs-report"), [this] { work(); })) return;
@@ -407,8 +407,8 @@ class report_queue {
         held.lock();
     }
 
-    // The next job to report, taken, with the mutex let go of; false, with the mutex held, when there is none. Their order
-    // does not matter: a stop reports all it has at once.
+    // The next job to report, taken, with the mutex let go of; false, with the mutex held, when there is
+    // none. Their order does not matter: a stop reports all it has at once.
     bool take(entry& next, lock_guard& held) {
         if (!taken_.empty()) {
             next = std::move(taken_.back());
