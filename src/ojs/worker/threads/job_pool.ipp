@@ -152,8 +152,9 @@ class job_pool : public ref_counted {
         lead_.notify_one();
         pass_lead(held);
     }
-    result<void> start_service(const char* name, function<void()> body) {
-        return threads_.start_service(worker_.service_thread(name), std::move(body));
+    template <class Body>
+    result<void> start_service(const char* name, const Body& body) {
+        return threads_.start_service(worker_.service_thread(name), body);
     }
 
     report_queue& reports() noexcept { return reports_; }
@@ -208,7 +209,7 @@ class job_pool : public ref_counted {
         ref<active_job> job;
         for (; missing > 0 && last; missing -= last ? 1U : 0U) {
             job = jobs.empty() ? ref<active_job>() : jobs.pop();
-            last = start_job_thread(job, gate);
+            last = unless_out_of_memory([&] { return start_job_thread(job, gate); });
         }
         if (gate) gate->open();
         held.lock();
