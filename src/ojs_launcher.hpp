@@ -14,42 +14,26 @@ static_assert(false, "ojs_launcher.hpp is version 0.1.0, ojs_shutdown.hpp is ver
 #error "ojs_launcher.hpp 0.1.0 and ojs_shutdown.hpp are of different versions: copy both from one release"
 #endif
 
-#if OJS_SHUTDOWN_SEPARATE
-#define OJS_SHUTDOWN_INLINE
-#else
-#define OJS_SHUTDOWN_INLINE inline
-#endif
+#include "set_inline.hpp"
 // clang-format off
 #include "ojs/launcher/admin_messages.hpp"
-#include "ojs/launcher/process_info.hpp"
+#include "ojs/launcher/launcher_options.hpp"
 #include "ojs/launcher/detail/instance.hpp"
-#include "ojs/launcher/group_options.hpp"
 #include "ojs/launcher/launcher.hpp"
-#include "ojs/launcher/launcher_config.hpp"
 // clang-format on
 #undef OJS_SHUTDOWN_INLINE
 
 #endif  // OJS_SHUTDOWN_LAUNCHER_HPP
 
-#if !OJS_SHUTDOWN_SEPARATE
-#define OJS_SHUTDOWN_DEFINE 1
-#elif defined(OJS_SHUTDOWN_IMPLEMENTATION)
-#define OJS_SHUTDOWN_DEFINE OJS_SHUTDOWN_IMPLEMENTATION
-#else
-#define OJS_SHUTDOWN_DEFINE 0
-#endif
+#include "set_define.hpp"
 #if OJS_SHUTDOWN_DEFINE && !defined(OJS_SHUTDOWN_LAUNCHER_DEFINED)
 #define OJS_SHUTDOWN_LAUNCHER_DEFINED 1
-#if OJS_SHUTDOWN_SEPARATE
-#define OJS_SHUTDOWN_INLINE
-#else
-#define OJS_SHUTDOWN_INLINE inline
-#endif
+#include "set_inline.hpp"
 
 // clang-format off
 #include "ojs/launcher/admin_messages.ipp"
 #include "ojs/launcher/detail/state_file.ipp"
-#include "ojs/launcher/group_options.ipp"
+#include "ojs/launcher/launcher_options.ipp"
 #include "ojs/launcher/detail/managed_instance.hpp"
 #include "ojs/launcher/detail/managed_instance.ipp"
 #include "ojs/launcher/detail/routing.ipp"
@@ -60,7 +44,6 @@ static_assert(false, "ojs_launcher.hpp is version 0.1.0, ojs_shutdown.hpp is ver
 #include "ojs/launcher/detail/process_group.hpp"
 #include "ojs/launcher/detail/process_group.ipp"
 #include "ojs/launcher/detail/admin_answers.ipp"
-#include "ojs/launcher/launcher_config.ipp"
 #include "ojs/launcher/launcher.ipp"
 // clang-format on
 

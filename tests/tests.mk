@@ -17,7 +17,7 @@ compiler.header-separate := $(CXX) $(TEST) $(HEADERS) $(SEPARATE)
 compiler.header-hidden   := $(CXX) $(TEST) $(HEADERS) -fPIC -fvisibility=hidden
 # Separate where the form is not what is tested: that compiles in half the time.
 compiler.fallback        := $(CXX) $(TEST) $(HEADERS) $(SEPARATE) \
-                            $(patsubst %,-DOJS_SHUTDOWN_USE_%=0,EVENTFD PROC UNWIND PIDFD CLOSE_RANGE INOTIFY)
+                            $(patsubst %,-DOJS_SHUTDOWN_USE_%=0,EVENTFD PROC UNWIND PIDFD CLOSE_RANGE INOTIFY EPOLL)
 compiler.clang           := $(CLANGXX) $(TEST) $(HEADERS) $(SEPARATE)
 # What compiles fastest: optimised, the first one takes three times as long, and the second one half as long again.
 compiler.asan            := $(SANITIZED) -O0 -fsanitize=address -fsanitize=undefined $(SEPARATE)

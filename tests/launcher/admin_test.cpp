@@ -599,14 +599,14 @@ TEST_CASE("launcher_metrics: SIGKILL, more time and what a shutdown took") {
     before.pid = 1;
     now = before;
     now.shutdown.need_more_time = true;
-    counted.told(before, now, true);
-    counted.told(now, now, true);
+    counted.on_process_changed(before, now, true);
+    counted.on_process_changed(now, now, true);
     CHECK(counted.extensions == 1);
     before = now;
     now.state = instance_state::forced;
     now.killed = true;
     now.shutdown_took = 2500ms;
-    counted.told(before, now, true);
+    counted.on_process_changed(before, now, true);
     CHECK(counted.killed == 1);
     CHECK(counted.terminated == 0);
     std::string text;
@@ -616,7 +616,7 @@ TEST_CASE("launcher_metrics: SIGKILL, more time and what a shutdown took") {
     now.state = before.state = instance_state::draining;
     now.state = instance_state::crashed;
     now.killed = false;
-    counted.told(before, now, true);
+    counted.on_process_changed(before, now, true);
     CHECK(counted.crashes == 0);  // it had been asked to end
     CHECK(counted.shutdown[2].count() == 1);
 }

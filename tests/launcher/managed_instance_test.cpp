@@ -189,8 +189,8 @@ TEST_CASE("managed_instance: TestShutdownStateMachine: every event in every stat
     using event = instance_event;
     state now = state::spawning;
     states path;
-    for (const event each :
-         {event::runs, event::warms, event::is_ready, event::is_asked, event::drains, event::ends_well})
+    for (const event each : {event::spawned, event::warming, event::ready, event::shutdown_requested,
+                             event::draining, event::completed})
         path.push_back(now = next_state(now, each));
     CHECK(path == states{state::starting, state::warming, state::ready, state::shutdown_requested,
                          state::draining, state::complete});
@@ -202,7 +202,7 @@ TEST_CASE("managed_instance: TestShutdownStateMachine: every event in every stat
     for (int i = 0; i <= int(state::crashed); ++i) {
         const state from = state(i);
         CAPTURE(i);
-        for (int what = 0; what <= int(event::is_ended); ++what) {
+        for (int what = 0; what <= int(event::forced); ++what) {
             const state to = next_state(from, event(what));
             CAPTURE(what);
             CHECK(rank(to) >= rank(from));
@@ -210,12 +210,13 @@ TEST_CASE("managed_instance: TestShutdownStateMachine: every event in every stat
             if (is_stopping(from)) CHECK(is_stopping(to));
         }
         if (is_over(from)) continue;
-        CHECK(next_state(from, event::is_ended) == state::forced);
-        CHECK(next_state(from, event::ends_badly) == state::crashed);
+        CHECK(next_state(from, event::forced) == state::forced);
+        CHECK(next_state(from, event::crashed) == state::crashed);
         const bool may_end = is_stopping(from) || from == state::spawning;  // before it ran
-        CHECK(next_state(from, event::ends_well) == (may_end ? state::complete : state::crashed));
-        CHECK(next_state(from, event::is_asked) == (is_stopping(from) ? from : state::shutdown_requested));
-        CHECK(next_state(from, event::drains) == (is_stopping(from) ? state::draining : from));
+        CHECK(next_state(from, event::completed) == (may_end ? state::complete : state::crashed));
+        CHECK(next_state(from, event::shutdown_requested) ==
+              (is_stopping(from) ? from : state::shutdown_requested));
+        CHECK(next_state(from, event::draining) == (is_stopping(from) ? state::draining : from));
     }
 }
 #endif

@@ -158,11 +158,11 @@ TEST_SUITE("state_file") {
         }
         SUBCASE("before the machine was started again") {
             REQUIRE(opened(path)->write({entry}));
-            replace(path, "\"boot_id\":\"", "\"boot_id\":\"0");
+            replace(path, "\"bootId\":\"", "\"bootId\":\"0");
         }
         SUBCASE("of another PID namespace") {
             REQUIRE(opened(path)->write({entry}));
-            replace(path, "\"pid_namespace\":\"", "\"pid_namespace\":\"0");
+            replace(path, "\"pidNamespace\":\"", "\"pidNamespace\":\"0");
         }
         CHECK(opened(path)->left_behind().empty());
     }

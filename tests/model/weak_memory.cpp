@@ -122,6 +122,29 @@ struct stop_behind_a_change {
     bool is_wrong() const { return seen.phase != phase::draining; }
 };
 
+// A reader finds each change once, in order, whoever is held up in making another.
+struct every_change {
+    ojs::lifecycle life;
+    ojs::lifecycle_state seen;
+    unsigned read = 0;
+    bool skipped = false;
+
+    void look() {
+        while (life.next_change(seen)) skipped = ++read != seen.sequence || skipped;
+    }
+    bodies threads() {
+        return {[this] { life.apply(event::quiet_request, {}); },
+                [this] {
+                    life.apply(event::stop_request, {});
+                    look();
+                }};
+    }
+    bool is_wrong() {
+        look();
+        return skipped || read != life.state().sequence;
+    }
+};
+
 // A descriptor is not written to once unsubscribe() has returned.
 struct unsubscribe_under_way {
     unsubscribe_under_way() {
@@ -272,6 +295,7 @@ int main() {
     wrong += checker.explore<fetch_and_drain>("no FETCH is sent after a drain was told to be over");
     wrong += checker.explore<fetch_quiet_and_look>("the same where somebody else asked for quiet");
     wrong += checker.explore<stop_behind_a_change>("a stop is seen, whatever holds up other changes");
+    wrong += checker.explore<every_change>("each change is found once, in order");
     wrong += checker.explore<unsubscribe_under_way>("nothing is written to a subscriber that has left");
     wrong += checker.explore<handler_and_stop>("a job is settled once and removed once, after its last use");
     wrong += checker.explore<three_settle>("the same where three settle it");

@@ -114,7 +114,7 @@ def parse_json(block):
             assert f'{{"{key}"' in read("tools/controller.cpp"), f"the controller reads no {key}"
     if block.where.startswith("docs/launcher.md"):  # tests/process/launcher_admin.cpp runs it
         for key in keys_of(said):
-            assert f'"{key}"' in read("src/ojs/launcher/launcher_config.ipp"), f"the launcher reads no {key}"
+            assert f'"{key}"' in read("src/ojs/launcher/launcher_options.ipp"), f"the launcher reads no {key}"
 
 
 def keys_of(said):

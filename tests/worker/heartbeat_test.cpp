@@ -57,6 +57,35 @@ TEST_CASE("heartbeat: quiet and the last one pass a beat whose answer does not c
     recorder::check_last_word(tested.wire);
 }
 
+TEST_CASE("heartbeat: one that was overtaken and is answered late is followed by what is true") {
+    recorder::event hung_may_end;
+    recorder::event let_go;
+    recorder::counter began;
+    recorder::transport wire;
+    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_answer> {
+        if (request.state == "running" && began.add() == 2) CHECK(hung_may_end.wait());
+        return heartbeat_answer();
+    };
+    wire.give(make_job("a"));
+    worker tested(recorder::options(), wire);  // a beat an hour
+    tested.register_handler("work", [&](job_context& job) {
+        CHECK(wire.wait_for("beat", 1));
+        job.heartbeat();
+        CHECK(wire.wait_for("beat", 1, "quiet"));
+        job.heartbeat();
+        CHECK(let_go.wait());
+    });
+    REQUIRE(tested.start());
+    REQUIRE(began.wait_for(2));
+    CHECK(tested.quiet());
+    REQUIRE(wire.wait_for("beat", 2, "quiet"));  // the first of them has been answered
+    hung_may_end.set();                          // the backend may have noted "running" last
+    CHECK(wire.wait_for("beat", 3, "quiet"));
+    let_go.set();
+    CHECK(tested.stop(recorder::guard));
+    recorder::check_last_word(wire);
+}
+
 TEST_CASE("heartbeat: quiet that did not arrive is not left to the next interval") {
     worker_options options = recorder::options();
     options.heartbeat_interval = 1h;

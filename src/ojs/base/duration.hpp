@@ -21,10 +21,7 @@ inline constexpr std::chrono::milliseconds no_limit = std::chrono::milliseconds:
 namespace detail {
 inline constexpr std::uint64_t longest_duration_ms = 0x7fffffff;  // what poll(2) can wait: about 24 days
 
-// Less than 0: it is still to come.
-inline long long milliseconds_since(time_point then) noexcept {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - then).count();
-}
+long long milliseconds_since(time_point then) noexcept;  // less than 0: it is still to come
 }  // namespace detail
 
 // The moment `duration` from now; time_point::max(), "never", where that is beyond the clock's range.

@@ -18,6 +18,10 @@ struct duration_unit {
 inline constexpr duration_unit duration_units[] = {{"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
 inline constexpr std::uint64_t max_bare_seconds = 3600;  // a larger one is probably in milliseconds
 
+OJS_SHUTDOWN_INLINE long long milliseconds_since(time_point then) noexcept {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - then).count();
+}
+
 // Takes one number and its unit off the front of `text`; `first_unit` moves past the unit.
 OJS_SHUTDOWN_INLINE bool take_duration_part(std::string_view& text, std::size_t& first_unit,
                                             std::uint64_t& total) {
@@ -25,20 +29,14 @@ OJS_SHUTDOWN_INLINE bool take_duration_part(std::string_view& text, std::size_t&
     if (digits == 0 || digits == std::string_view::npos) return false;
     std::string_view unit = text.substr(digits);
     unit = unit.substr(0, unit.find_first_of("0123456789"));
+    while (first_unit < std::size(duration_units) && duration_units[first_unit].name != unit) ++first_unit;
+    if (first_unit == std::size(duration_units)) return false;
+    const std::uint64_t ms = duration_units[first_unit++].milliseconds;
     std::uint64_t number = 0;
-    for (; first_unit < std::size(duration_units); ++first_unit) {
-        const duration_unit& known = duration_units[first_unit];
-        if (unit != known.name) continue;
-        if (!parse_number(text.substr(0, digits), (longest_duration_ms - total) / known.milliseconds,
-                          number)) {
-            return false;
-        }
-        total += number * known.milliseconds;
-        text.remove_prefix(digits + unit.size());
-        ++first_unit;
-        return true;
-    }
-    return false;
+    if (!parse_number(text.substr(0, digits), (longest_duration_ms - total) / ms, number)) return false;
+    total += number * ms;
+    text.remove_prefix(digits + unit.size());
+    return true;
 }
 
 }  // namespace detail

@@ -31,19 +31,14 @@ inline void append_logfmt(std::string& out, const char* gap, std::string_view na
     append(out, {gap, name, "=", bare ? printable(value, value.size()) : json_quote(value)});
 }
 
-inline std::string format_text(const log_record& record, const std::string& time) {
+inline std::string format_text(const log_record& record, const std::string& time, bool is_logfmt) {
     std::string out = cat({time, " ", to_string(record.level), "   "});
     out.resize(time.size() + 7, ' ');
     out += printable(record.message, record.message.size());
-    for (const log_field& f : record.fields) append_logfmt(out, "  ", f.name, f.value);
-    return out;
-}
-
-inline std::string format_logfmt(const log_record& record, const std::string& time) {
-    std::string out =
-        cat({"time=", time, " level=", to_string(record.level), " msg=", json_quote(record.message)});
-    if (!record.worker_id.empty()) append_logfmt(out, " ", "worker_id", record.worker_id);
-    for (const log_field& f : record.fields) append_logfmt(out, " ", f.name, f.value);
+    if (is_logfmt)
+        out = cat({"time=", time, " level=", to_string(record.level), " msg=", json_quote(record.message)});
+    if (is_logfmt && !record.worker_id.empty()) append_logfmt(out, " ", "worker_id", record.worker_id);
+    for (const log_field& f : record.fields) append_logfmt(out, is_logfmt ? " " : "  ", f.name, f.value);
     return out;
 }
 
@@ -288,13 +283,8 @@ OJS_SHUTDOWN_INLINE void logger::tell_lost() const {
 
 OJS_SHUTDOWN_INLINE std::string format_log_record(const log_record& record, log_format format) {
     const std::string time = detail::utc_timestamp();
-    switch (format) {
-        case log_format::logfmt: return detail::format_logfmt(record, time);
-        case log_format::json: return detail::format_json(record, time);
-        case log_format::text:
-        case log_format::automatic: break;
-    }
-    return detail::format_text(record, time);
+    if (format == log_format::json) return detail::format_json(record, time);
+    return detail::format_text(record, time, format == log_format::logfmt);
 }
 
 }  // namespace v0_1_0

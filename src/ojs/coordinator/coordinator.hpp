@@ -29,13 +29,11 @@ struct coordinator_options {
     // unix:/PATH (mode 0600; its folder is ours or root's, and nobody else may take files out of it) or 127.0.0.1:PORT.
     // Empty: no launcher; nothing is served or sent.
     std::string address;
-    std::string process_id;  // whom a request must be for; empty: any
-    std::string
-        launcher_address;  // where readiness and completion are pushed to; empty: they are only asked for
+    std::string process_id;        // whom a request must be for; empty: any
+    std::string launcher_address;  // is told of readiness and completion; empty: they are only asked for
     std::chrono::milliseconds grace_period{
-        3000};  // until more time must be asked for, where a request says 0
-    std::chrono::milliseconds max_shutdown{
-        10000};  // until what is still at work is cancelled, likewise; a day at most
+        3000};  // until more time must be asked for; where a request says 0
+    std::chrono::milliseconds max_shutdown{10000};  // until work is cancelled, likewise; a day at most
     // Asked at every status, from several threads; must be short, and not throw. Empty: what set_metrics() said.
     function<shutdown_metrics()> metrics;
     log_options log;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "../base/detail/text.hpp"
 #include "../server/detail/listener.ipp"
 #include "../worker/worker_options.ipp"
 #include "coordinator.hpp"

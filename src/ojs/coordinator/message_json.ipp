@@ -210,7 +210,7 @@ inline std::int64_t decimal_exponent(std::string_view text) noexcept {
     return negative ? -out : out;
 }
 
-// The whole number that `source` writes, also as 3.0 or 3e0, to the last digit; false beyond `max` or `-max - 1`.
+// The whole number that `source` writes, also as 3.0 or 3e0, to the last digit. False beyond the range.
 inline bool read_whole_number(std::string_view source, std::uint64_t max, std::int64_t& out) {
     if (!is_json_number(source)) return false;
     const bool negative = source.front() == '-';
@@ -362,10 +362,9 @@ inline std::string read_members(std::string_view object, const array<message_fie
 }
 
 OJS_SHUTDOWN_INLINE result<void> read_fields(std::string_view json, const message_view& into) {
-    const result<void> checked = check_json(json);
-    if (!checked) return checked;
-    if (!is_utf8(json)) return bad_json("not UTF-8");
-    const std::string fault = read_members(json.substr(skip_json_blanks(json, 0)), into.fields);
+    const result<json_view> read = json_view::parse(json, json.size());
+    if (!read) return read.error();
+    const std::string fault = read_members(read->text(), into.fields);
     if (fault.empty()) return {};
     return error{errc::bad_answer, 0, cat({into.name, fault})};
 }

@@ -1,6 +1,6 @@
 // messages: what a launcher and its child say to each other. [RFC-041 "Protocol Messages"]
 //
-// Plain structs, one per message, fields in the order of their numbers; examples/launcher/proto/lifecycle.proto says the
+// Plain structs, one per message, fields in the order of their numbers; examples/proto/lifecycle.proto says the
 // same for generated clients. A field left at its default is not sent, so zero, false and empty mean "not said".
 // Thread-safety: as for any struct. How they look as JSON: message_json.
 #pragma once
@@ -19,7 +19,7 @@ inline constexpr const char* lifecycle_service = "prism.interfaces.ProcessLifecy
 enum class shutdown_state : std::int32_t {
     running,    // normal operation
     requested,  // has the request, begins to drain
-    draining,   // finishes the work in hand
+    draining,   // finishes the work in flight
     blocked,    // something outside holds it up
     complete,   // clean end
     forced      // killed by the launcher

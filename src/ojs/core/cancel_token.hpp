@@ -58,9 +58,7 @@ class cancel_token {
     cancel_reason reason() const noexcept;
     // Sleeps; true when the time passed, false (at once) when cancelled.
     [[nodiscard]] bool sleep_until(time_point deadline) const;
-    [[nodiscard]] bool sleep_for(std::chrono::nanoseconds duration) const {
-        return sleep_until(deadline_after(duration));
-    }
+    [[nodiscard]] bool sleep_for(std::chrono::nanoseconds duration) const;
     // Calls `callback` once, from the cancelling thread; if cancelled already, right here and now, unless callbacks
     // are being called at this moment: then from there. It must be short, and what it throws is dropped.
     cancel_registration on_cancel(function<void()> callback) const;

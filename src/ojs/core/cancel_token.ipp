@@ -165,6 +165,10 @@ OJS_SHUTDOWN_INLINE bool cancel_token::sleep_until(time_point deadline) const {
     return state_->look() == cancel_reason::none;
 }
 
+OJS_SHUTDOWN_INLINE bool cancel_token::sleep_for(std::chrono::nanoseconds duration) const {
+    return sleep_until(deadline_after(duration));
+}
+
 // Nothing is allocated or freed under the mutex: among thousands of threads the allocator's locks take their time.
 OJS_SHUTDOWN_INLINE cancel_registration cancel_token::on_cancel(function<void()> callback) const {
     cancel_registration out;

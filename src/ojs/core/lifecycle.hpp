@@ -152,7 +152,7 @@ class lifecycle {
 
     // Moves `seen`, which begins as lifecycle_state() or as a state(), on to the change after it; false when there is none
     // yet. A reader that falls more than 15 changes behind misses the oldest, but never where they led to: it ends at
-    // state(), and a stop is shown without waiting for who made the changes before it. Thread-safe for one `seen` a thread.
+    // state(). Waits for no writer. Thread-safe for one `seen` a thread.
     bool next_change(lifecycle_state& seen) const noexcept;
 
     // The steady-clock moment of a state's `changed_ms`, right for states younger than 24 days.
@@ -174,10 +174,8 @@ class lifecycle {
     };
 
     bool next_state(lifecycle_state& state, event what, cause why) const noexcept;
-    bool is_overruled(const lifecycle_state& state, event what) const noexcept;
     bool repeats_last_signal(const lifecycle_state& state, std::uint32_t now_ms) const noexcept;
-    bool is_recent(const lifecycle_state& change) const noexcept;
-    void remember(const lifecycle_state& change) noexcept;
+    bool replace(word& current, word next) noexcept;
     void notify_subscribers() noexcept;
 
     detail::atomic<word> word_;

@@ -86,15 +86,6 @@ inline lifecycle_state unpack(std::uint64_t packed) noexcept {
     return out;
 }
 
-// Whether `kept`, of the same place in the history, came with `change` or after it, where that is one of the last 16. A
-// writer may be held up for more changes than the sequence can count, so the time decides first; a difference of minutes is
-// that of a place long unused.
-inline bool came_later(const lifecycle_state& kept, const lifecycle_state& change) noexcept {
-    const auto later_ms = static_cast<std::int32_t>(kept.changed_ms - change.changed_ms);
-    if (later_ms == 0) return kept.sequence == change.sequence;
-    return later_ms > 0 && later_ms < 60000;
-}
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE lifecycle::lifecycle(std::chrono::milliseconds repeat_signal_gap) noexcept
@@ -119,19 +110,14 @@ OJS_SHUTDOWN_INLINE bool lifecycle::repeats_last_signal(const lifecycle_state& s
     return state.stop_signals > 0 && now_ms - last_ms < repeat_gap_ms_.load(detail::memory_order::relaxed);
 }
 
-// Where the first signal wins: whether one has come, so that this one changes nothing.
-OJS_SHUTDOWN_INLINE bool lifecycle::is_overruled(const lifecycle_state& state, event what) const noexcept {
-    const bool signalled = state.stop_signals > 0 || state.mode == stop_mode::reclaim;
-    return signalled && (what == event::stop_signal || what == event::reclaim) &&
-           state.phase >= phase::draining && first_signal_wins_.load(detail::memory_order::relaxed);
-}
-
 // Looks the event up in the table; false when it changes nothing.
 OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, event what, cause why) const noexcept {
     const std::uint32_t now_ms = detail::steady_ms();
-    if (is_overruled(state, what)) return false;
-    const bool only_noted = what == event::stop_signal && state.phase >= phase::draining &&
+    const bool comes_late = (what == event::stop_signal || what == event::reclaim) &&
+                            state.phase >= phase::draining &&
                             first_signal_wins_.load(detail::memory_order::relaxed);
+    if (comes_late && (state.stop_signals > 0 || state.mode == stop_mode::reclaim)) return false;
+    const bool only_noted = comes_late && what == event::stop_signal;
     const transition& cell = only_noted ? detail::cells::none : transition_for(what, state.phase);
     lifecycle_state next = state;
     if (what == event::stop_signal && state.phase != phase::terminated) {
@@ -155,6 +141,16 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, event wha
     return changed;
 }
 
+// Before a state is replaced it is in the history, whoever puts it there. False: `current` was replaced, and is it anew.
+OJS_SHUTDOWN_INLINE bool lifecycle::replace(word& current, word next) noexcept {
+    detail::atomic<word>& place = history_[detail::sequence_field.get(current) % history_size];
+    word kept = place.load();
+    // Looked at after `kept` was read: that is no newer than `current`.
+    if (const word now = word_.load(); now != current) return current = now, false;
+    if (kept != current) place.compare_exchange_strong(kept, current);
+    return word_.compare_exchange_weak(current, next);
+}
+
 OJS_SHUTDOWN_INLINE bool lifecycle::apply(event what, cause why) noexcept {
     const int saved = errno;
     const bool counted = what == event::resume_request || what == event::report_request;
@@ -165,30 +161,11 @@ OJS_SHUTDOWN_INLINE bool lifecycle::apply(event what, cause why) noexcept {
     do {
         next = detail::unpack(current);
         changed = next_state(next, what, why);
-    } while (changed && !word_.compare_exchange_weak(current, detail::pack(next)));
+    } while (changed && !replace(current, detail::pack(next)));
     if (changed && what == event::stop_signal) last_stop_signal_ms_.store(next.changed_ms);
-    if (changed) remember(next);
     if (changed || counted) notify_subscribers();
     errno = saved;
     return changed;
-}
-
-OJS_SHUTDOWN_INLINE bool lifecycle::is_recent(const lifecycle_state& change) const noexcept {
-    return static_cast<std::uint8_t>(detail::unpack(word_.load()).sequence - change.sequence) < history_size;
-}
-
-// Others may make many changes between a writer's exchange and this; the newest one stays.
-OJS_SHUTDOWN_INLINE void lifecycle::remember(const lifecycle_state& change) noexcept {
-    detail::atomic<word>& place = history_[change.sequence % history_size];
-    word kept = place.load(detail::memory_order::acquire);
-    // The word is looked at after `kept` was read: its place is left to a change that comes in between.
-    while (is_recent(change) && (kept == 0 || !detail::came_later(detail::unpack(kept), change))) {
-        word ours = detail::pack(change);
-        if (!place.compare_exchange_weak(kept, ours, detail::memory_order::acq_rel)) continue;
-        // After 240 more changes in the same millisecond the place looks as it did: what it held is the newest then.
-        if (!is_recent(change)) place.compare_exchange_strong(ours, kept, detail::memory_order::acq_rel);
-        return;
-    }
 }
 
 // Whoever finds a place taken says so in it before it looks once more, and unsubscribe() does it the other way round: one
@@ -231,26 +208,15 @@ OJS_SHUTDOWN_INLINE void lifecycle::after_fork() noexcept {
 
 // States are told apart by the whole word: its sequence alone would be the same again after 256 changes.
 OJS_SHUTDOWN_INLINE bool lifecycle::next_change(lifecycle_state& seen) const noexcept {
-    const lifecycle_state current = state();
-    if (detail::pack(current) == detail::pack(seen)) return false;
-    const std::uint8_t newest = current.sequence;
-    const auto behind = static_cast<std::uint8_t>(newest - seen.sequence);
-    const auto oldest_kept = static_cast<std::uint8_t>(newest - (history_size - 1));
+    const lifecycle_state newest = state();
+    if (detail::pack(newest) == detail::pack(seen)) return false;
+    const auto behind = static_cast<std::uint8_t>(newest.sequence - seen.sequence);
     const bool is_kept = behind != 0 && behind < history_size;
-    const auto wanted = is_kept ? static_cast<std::uint8_t>(seen.sequence + 1) : oldest_kept;
-    // The newest is read from the word itself, so that a reader never lags behind state().
-    if (wanted != newest) {
-        const lifecycle_state found =
-            detail::unpack(history_[wanted % history_size].load(detail::memory_order::acquire));
-        if (found.sequence == wanted) {
-            seen = found;
-            return true;
-        }
-        // Its writer is between the exchange and the store, and will notify after it, or it was overwritten meanwhile.
-        // Whatever holds that writer up, a stop does not wait for it.
-        if (current.phase < phase::draining) return false;
-    }
-    seen = current;
+    const auto wanted =
+        static_cast<std::uint8_t>(is_kept ? seen.sequence + 1 : newest.sequence - (history_size - 1));
+    seen = detail::unpack(history_[wanted % history_size].load());
+    // The newest is in the word alone. An older one may have been overwritten meanwhile.
+    if (wanted == newest.sequence || seen.sequence != wanted) seen = newest;
     return true;
 }
 

@@ -105,39 +105,25 @@ class shutdown_sequence {
     detail::array<entry> steps_;
 };
 
-namespace detail {
-
-template <class Step, class = void>
-inline constexpr bool takes_context = false;
-template <class Step>
-inline constexpr bool takes_context<Step, decltype(static_cast<void>(std::declval<Step&>()(
-                                              std::declval<const step_context&>())))> = true;
-
-template <class Step>
-decltype(auto) call_step(Step& step, const step_context& context) {
-    if constexpr (takes_context<Step>) {
-        return step(context);
-    } else {
-        return step();
-    }
-}
-
-}  // namespace detail
-
 template <class Step>
 shutdown_sequence::step_call shutdown_sequence::as_call(Step&& step) {
     using target = std::decay_t<Step>;
     if (detail::is_empty<target>(step)) return nullptr;
     return [call = target(std::forward<Step>(step))](const step_context& context) mutable -> result<void> {
-        using returned = decltype(detail::call_step(call, context));
-        constexpr bool nothing = std::is_same_v<returned, void>;
-        static_assert(nothing || std::is_same_v<returned, result<void>>,
-                      "a step returns nothing, or a result<void>");
-        if constexpr (nothing) {
-            detail::call_step(call, context);
+        const auto run = [&]() -> decltype(auto) {
+            if constexpr (std::is_invocable_v<target&, const step_context&>) {
+                return call(context);
+            } else {
+                return call();
+            }
+        };
+        if constexpr (std::is_void_v<decltype(run())>) {
+            run();
             return {};
         } else {
-            return detail::call_step(call, context);
+            static_assert(std::is_same_v<decltype(run()), result<void>>,
+                          "a step returns nothing, or a result<void>");
+            return run();
         }
     };
 }

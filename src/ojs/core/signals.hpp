@@ -12,6 +12,11 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
+namespace detail {
+class signal_claim;
+// Not {a, b}: every file would compile what that is made of.
+std::vector<int> signal_list(int one, int two, int three = 0);
+}  // namespace detail
 
 struct signal_options {
     // What to do about a signal that already has a handler from elsewhere: false refuses with errc::busy,
@@ -23,7 +28,7 @@ struct signal_options {
     // The signals that request a stop; all are equivalent. An existing handler for SIGHUP stays, unless chain_foreign is
     // set. errc::invalid_argument: an empty list; SIGKILL and SIGSTOP; faults (SIGSEGV, ...); signals with another meaning
     // (SIGTSTP, SIGCONT, SIGTTIN, SIGPIPE, SIGCHLD, SIGTTOU, SIGURG; with `reclaim` SIGUSR1).
-    std::vector<int> stop_signals = {SIGTERM, SIGINT};
+    std::vector<int> stop_signals = detail::signal_list(SIGTERM, SIGINT);
 };
 
 // A signal that arrived. `number` is 0 where wait() ended at its deadline, or was cancelled.
@@ -63,17 +68,12 @@ class [[nodiscard]] signals {
     static result<std::vector<int>> add(const lifecycle& target, signal_options options);
 
     signals() = default;  // holds nothing
-    signals(signals&& other) noexcept
-        : claim_(detail::exchange(other.claim_, 0)), ignored_(std::move(other.ignored_)) {}
-    signals& operator=(signals&& other) noexcept {
-        detail::swap(claim_, other.claim_);
-        ignored_.swap(other.ignored_);
-        return *this;
-    }
+    signals(signals&& other) noexcept = default;
+    signals& operator=(signals&& other) noexcept = default;
     // Restores the previous dispositions, whole. Exception: after worker::run() a stop signal with the default disposition
     // stays handled for `repeat_signal_gap` after the last one, so that a repetition does not kill main() after run().
     // The first stop signal after that has its default effect.
-    ~signals();
+    ~signals() = default;
 
     // For your own poll loop: readable while there are signals that wait() has not returned yet. Of thousands that nobody
     // waits for, the oldest are dropped. Do not read it. -1 if this holds nothing.
@@ -85,13 +85,12 @@ class [[nodiscard]] signals {
     // Thread-safe.
     static received_signal last_received(int number);
     // Numbers of the signals left alone because the process was started with them ignored.
-    const std::vector<int>& ignored() const noexcept { return ignored_; }
+    std::vector<int> ignored() const;
 
   private:
     bool active() const noexcept;
 
-    std::uint64_t claim_ = 0;  // 0: holds nothing
-    std::vector<int> ignored_;
+    detail::ref<detail::signal_claim> claim_;
 };
 
 // "SIGTERM", "SIGRTMIN+3", ... or "signal 99" for an unknown number. Thread-safe.

@@ -95,31 +95,25 @@ inline bool same_handler(const struct sigaction& a, const struct sigaction& b) n
     return (a.sa_flags & SA_SIGINFO) != 0 ? a.sa_sigaction == b.sa_sigaction : a.sa_handler == b.sa_handler;
 }
 
-// A handler set over ours may call ours, as is polite, and be chained by our next installer: that would go round for ever.
-inline bool is_chained(const siginfo_t* info) noexcept {
-    for (const atomic<const siginfo_t*>& place : process.chained) {
-        if (info != nullptr && place.load() == info) return true;
+// False: none of the places held `from`.
+inline bool replace_chained(const siginfo_t* from, const siginfo_t* to) noexcept {
+    for (atomic<const siginfo_t*>& place : process.chained) {
+        const siginfo_t* expected = from;
+        if (place.compare_exchange_strong(expected, to)) return true;
     }
     return false;
 }
 
-inline atomic<const siginfo_t*>* note_chained(const siginfo_t* info) noexcept {
-    for (atomic<const siginfo_t*>& place : process.chained) {
-        const siginfo_t* expected = nullptr;
-        if (place.compare_exchange_strong(expected, info)) return &place;
-    }
-    return nullptr;  // many threads at once: a later round finds a place
-}
-
 inline void call_previous(const struct sigaction& previous, int number, siginfo_t* info, void* context) {
     if (!is_foreign(previous) || info == nullptr) return;
-    atomic<const siginfo_t*>* noted = note_chained(info);
+    const bool noted =
+        replace_chained(nullptr, info);  // no place, many threads at once: a later round finds one
     if ((previous.sa_flags & SA_SIGINFO) != 0) {
         previous.sa_sigaction(number, info, context);
     } else {
         previous.sa_handler(number);
     }
-    if (noted != nullptr) noted->store(nullptr);
+    if (noted) replace_chained(info, nullptr);
 }
 
 // steady_ms() with a bit that is always set.
@@ -176,7 +170,8 @@ inline void stand_aside(const struct sigaction& previous, int number, siginfo_t*
 }
 
 inline void on_signal(int number, siginfo_t* info, void* context) {
-    if (is_chained(info)) return;
+    // A handler set over ours may call ours, as is polite, and be chained by our next installer: that would never end.
+    if (info != nullptr && replace_chained(info, info)) return;
     const int saved = errno;
     const unsigned forks = process.forks.load();
     process.handlers_running.fetch_add(1);  // sequentially consistent with uninstall()
@@ -277,6 +272,31 @@ inline std::uint64_t claim_signals() noexcept {
     return own;
 }
 
+// What a signals object holds.
+class signal_claim : public ref_counted {
+  public:
+    explicit signal_claim(std::uint64_t number) : number_(number) {}
+    ~signal_claim() override {
+        if (!active()) return;
+        uninstall_handlers();
+        delete detail::exchange(process.unread, nullptr);
+        process.claim.store(0);
+    }
+    // False in the child of a fork, whatever that has installed since.
+    bool active() const noexcept { return process.claim.load() == number_; }
+
+    std::vector<int> ignored;
+
+  private:
+    const std::uint64_t number_;
+};
+
+OJS_SHUTDOWN_INLINE std::vector<int> signal_list(int one, int two, int three) {
+    std::vector<int> out{one, two, three};
+    if (three == 0) out.pop_back();
+    return out;
+}
+
 OJS_SHUTDOWN_INLINE result<void> check_stop_signals(const std::vector<int>& numbers, bool reclaim) {
     for (const int number : numbers) {
         const char* const fault = stop_signal_fault(number, reclaim);
@@ -348,10 +368,10 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
     delete detail::exchange(process.unread, new detail::wake(std::move(*unread)));
     process.owner = getpid();
     process.repeat_gap_ms = 0;
-    process.target.store(&target);
     signals out;
-    out.claim_ = claim;
-    detail::install_handlers(rules, out.ignored_);
+    out.claim_ = detail::make_ref<detail::signal_claim>(claim);
+    process.target.store(&target);
+    detail::install_handlers(rules, out.claim_->ignored);
     return result<signals>(std::move(out));
 }
 
@@ -374,16 +394,12 @@ OJS_SHUTDOWN_INLINE result<std::vector<int>> signals::add(const lifecycle& targe
     return result<std::vector<int>>(std::move(ignored));
 }
 
-// False in the child of a fork, whatever that has installed since.
 OJS_SHUTDOWN_INLINE bool signals::active() const noexcept {
-    return claim_ != 0 && detail::process.claim.load() == claim_;
+    return claim_ && claim_->active();
 }
 
-OJS_SHUTDOWN_INLINE signals::~signals() {
-    if (!active()) return;
-    detail::uninstall_handlers();
-    delete detail::exchange(detail::process.unread, nullptr);
-    detail::process.claim.store(0);
+OJS_SHUTDOWN_INLINE std::vector<int> signals::ignored() const {
+    return claim_ ? claim_->ignored : std::vector<int>();
 }
 
 OJS_SHUTDOWN_INLINE int signals::fd() const noexcept {

@@ -1,7 +1,7 @@
 // admin_messages: what an operator's tool and a launcher say to each other. [RFC-041 "Admin Delegated Shutdown"]
 //
 // The RFC names ShutdownProcess and GetProcessStatus and wants the rest (P1 "Admin delegation", "Status API", P2 "dry-run",
-// "Canary"); the numbers are ours, as examples/launcher/proto/admin.proto lists them. As messages otherwise.
+// "Canary"); the numbers are ours, as examples/proto/admin.proto lists them. As messages otherwise.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ enum class instance_state : std::int32_t {
     ready,               // takes work
     unhealthy,           // failed a check, or was not ready in time
     shutdown_requested,  // was asked to shut down
-    draining,            // finishes the work in hand
+    draining,            // finishes the work in flight
     complete,            // ended cleanly, because it was asked to
     forced,              // ended by SIGTERM or SIGKILL
     crashed              // ended otherwise
@@ -105,7 +105,8 @@ struct shutdown_group_request {
 struct shutdown_group_response {
     bool acknowledged = false;
     std::string message;
-    std::vector<process_status> processes;  // of a dry run: what would be drained, and what they have in hand
+    std::vector<process_status>
+        processes;  // of a dry run: what would be drained, and what they have in flight
 };
 
 // ---- GetGroupStatus ----

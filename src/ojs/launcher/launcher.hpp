@@ -8,7 +8,7 @@
 #include "../core/cancel_token.hpp"
 #include "../core/lifecycle.hpp"
 #include "detail/instance.hpp"
-#include "group_options.hpp"
+#include "launcher_options.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -6,10 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "../core/detail/wake.hpp"
-#include "../core/signals.hpp"
 #include "../server/service_notifier.ipp"
-#include "../worker/worker.hpp"
 #include "detail/admin_answers.ipp"
 
 namespace ojs {
@@ -32,54 +29,28 @@ inline pid_t peer_process(int socket) noexcept {
 #endif
 }
 
-inline constexpr const char* notification_socket = "launcher.sock";
-
-// The notifying methods of ProcessLifecycleInterface; the others are a child's. Only the folder's owner reaches it, and
-// what is said is but a reason to look: of a process group's own processes where the system tells who they are.
-class notification_server {
-  public:
-    result<void> start(const std::string& folder, process_groups groups) {
-        http_server_options limits;
-        limits.limits.head = 8 * 1024;
-        limits.limits.body = rpc_body_limit;
-        limits.idle_timeout = std::chrono::seconds(5);
-        limits.request_timeout = std::chrono::seconds(2);  // a slow one has but its own connection
-        server_ = http_server::start(
-            cat({"unix:", folder, "/", notification_socket}),
-            [groups = std::move(groups)](const http_request& asked) { return answer(groups, asked); },
-            limits);
-        return server_ ? result<void>() : server_.error();
+// The notifying methods of ProcessLifecycleInterface; the others are a child's. A notification only makes us
+// poll the process, and only its own process group may send it, where the system tells who that is.
+template <class Ack>
+result<Ack> notify_group(const process_groups& groups, pid_t from, const std::string& id) {
+    for (const ref<process_group>& each : groups) {
+        if (each->notified(from, id)) return Ack{true};
     }
-    std::string address() const { return server_ ? server_->address() : std::string(); }
-    void stop() { server_ = error{}; }
-
-  private:
-    static http_response answer(const process_groups& groups, const http_request& asked) {
-        const pid_t peer = peer_process(static_cast<const served_request&>(asked).socket);
-        const pid_t from = peer > 0 ? ::getpgid(peer) : 0;
-        rpc_service service(lifecycle_service, http_guard());
-        service.add<ready_notification, ready_ack>("NotifyReady", [&](const ready_notification& what) {
-            return passed_on<ready_ack>(groups, from, what.process_id);
+    return error{errc::rejected, 0, cat({"no such process of yours: ", printable(id, 60)})};
+}
+inline http_response answer_child(const process_groups& groups, const http_request& request) {
+    const pid_t peer = peer_process(static_cast<const served_request&>(request).socket);
+    const pid_t from = peer > 0 ? ::getpgid(peer) : 0;
+    rpc_service service(lifecycle_service, http_guard());
+    service.add<ready_notification, ready_ack>("NotifyReady", [&](const ready_notification& of) {
+        return notify_group<ready_ack>(groups, from, of.process_id);
+    });
+    service.add<shutdown_complete, shutdown_complete_ack>(
+        "NotifyShutdownComplete", [&](const shutdown_complete& of) {
+            return notify_group<shutdown_complete_ack>(groups, from, of.process_id);
         });
-        service.add<shutdown_complete, shutdown_complete_ack>(
-            "NotifyShutdownComplete", [&](const shutdown_complete& what) {
-                return passed_on<shutdown_complete_ack>(groups, from, what.process_id);
-            });
-        return service.answer(asked);
-    }
-    template <class Ack>
-    static result<Ack> passed_on(const process_groups& groups, pid_t from, const std::string& id) {
-        for (const ref<process_group>& each : groups) {
-            if (!each->notified(from, id)) continue;
-            Ack out;
-            out.acknowledged = true;
-            return out;
-        }
-        return error{errc::rejected, 0, cat({"no such process of yours: ", printable(id, 60)})};
-    }
-
-    result<http_server> server_ = error{};  // none: it does not serve
-};
+    return service.answer(request);
+}
 
 // Lives as long as a process that may want to wake it.
 struct shared_wake : ref_counted {
@@ -100,8 +71,6 @@ class launcher_body : public ref_counted {
         context_->life = &life_;
         context_->wake = [woken = wake_] { woken->it.notify(); };
     }
-
-    lifecycle& life() noexcept { return life_; }
 
     int run() {
         const cancellable off(false);
@@ -125,7 +94,7 @@ class launcher_body : public ref_counted {
         const ref<launcher_body> self(this);
         result<thread> started = thread::start([self] { static_cast<void>(self->supervise(false)); },
                                                {0, 0, false, "ojs-launcher"});
-        if (!started) return abandon(started.error()).error();
+        if (!started) end(exit_status::usage);
         return started;
     }
     bool wait(time_point deadline) {
@@ -135,16 +104,11 @@ class launcher_body : public ref_counted {
         }
         return true;
     }
-    int exit_code() const noexcept {
-        const lock_guard held(mutex_);
-        return status_;
-    }
     bool runs() const noexcept {
         const lock_guard held(mutex_);
         return state_ == state::running;
     }
 
-    std::string admin_address() const { return admin_.address(); }
     // Also those that were given up and have ended since.
     void forget_gone() const {
         for (const ref<process_group>& each : groups()) each->forget_gone();
@@ -157,6 +121,7 @@ class launcher_body : public ref_counted {
     }
 
   private:
+    friend class ojs::launcher;
     enum class state { fresh, running, ended };
 
     // ---- the beginning ----
@@ -212,11 +177,24 @@ class launcher_body : public ref_counted {
         context_->socket_folder = folder_.path();
         opened = context_->routing->start();
         if (opened) opened = admin_.start(groups, *context_);
-        if (opened) opened = notifications_.start(folder_.path(), groups);
-        if (opened) context_->launcher_address = notifications_.address();
+        if (opened) opened = listen(groups);
         if (opened && !life_.subscribe(wake_->it.notify_fd()))
             opened = error{errc::busy, 0, "the lifecycle has no room for another listener"};
         return opened;
+    }
+    // For children.
+    result<void> listen(const process_groups& groups) {
+        http_server_options limits;
+        limits.limits.head = 8 * 1024;
+        limits.limits.body = rpc_body_limit;
+        limits.idle_timeout = std::chrono::seconds(5);
+        limits.request_timeout = std::chrono::seconds(2);  // a slow one has but its own connection
+        children_ = http_server::start(
+            cat({"unix:", folder_.path(), "/launcher.sock"}),
+            [groups](const http_request& request) { return answer_child(groups, request); }, limits);
+        if (!children_) return children_.error();
+        context_->launcher_address = children_->address();
+        return {};
     }
     // Before all else: what was left behind may listen where ours will.
     result<void> open_state() {
@@ -225,13 +203,8 @@ class launcher_body : public ref_counted {
         if (!opened) return opened.error();
         context_->state = *opened;
         if (options_.end_left_behind)
-            context_->state->end_left_behind(options_.left_behind_grace, kill_patience, life_);
+            context_->state->end_left_behind(options_.left_behind_grace, kill_timeout, life_);
         return context_->state->begin();
-    }
-    // Prepared, and nothing runs yet.
-    result<void> abandon(const error& why) {
-        end(exit_status::usage);
-        return why;
     }
 
     // ---- the supervisor ----
@@ -242,7 +215,7 @@ class launcher_body : public ref_counted {
         });
         if (owns_process) service_.start(steady_clock::now());
         for (;;) {
-            time_point next = deadline_after(std::chrono::milliseconds(memory_pause));
+            time_point next = deadline_after(std::chrono::milliseconds(memory_retry_ms));
             attempt([&] { next = take_turn(owns_process); });
             if (draining_ && (all_empty() || steady_clock::now() >= give_up_at_)) break;
             wake_->it.wait_until(earlier(next, give_up_at_));
@@ -317,7 +290,7 @@ class launcher_body : public ref_counted {
             each->stop_starting();
             each->leave(each->running(), order);
         }
-        context_->routing->await_told(deadline_after(std::chrono::seconds(1)));
+        context_->routing->await_calls(deadline_after(std::chrono::seconds(1)));
         for (const ref<process_group>& each : groups_) each->ask_to_end(each->running());
         draining_ = true;
     }
@@ -360,7 +333,7 @@ class launcher_body : public ref_counted {
 
     void close() {
         context_->routing->stop();
-        notifications_.stop();
+        children_ = error{};
         folder_.remove();
         if (context_->state) context_->state->close();
     }
@@ -371,7 +344,7 @@ class launcher_body : public ref_counted {
     const ref<launcher_context> context_;
     const ref<shared_wake> wake_;
     socket_folder folder_;
-    notification_server notifications_;  // ended before its folder
+    result<http_server> children_ = error{};  // none: it does not serve; ended before its folder
     launcher_admin admin_;
     mutable mutex mutex_;
     condition ended_;
@@ -423,20 +396,21 @@ OJS_SHUTDOWN_INLINE bool launcher::wait(time_point deadline) {
     return body_->wait(deadline);
 }
 OJS_SHUTDOWN_INLINE int launcher::exit_code() const noexcept {
-    return body_->exit_code();
+    const detail::lock_guard held(body_->mutex_);
+    return body_->status_;
 }
 OJS_SHUTDOWN_INLINE bool launcher::request_stop() {
-    return body_->life().apply(event::stop_request, {cause_kind::api, 0});
+    return body_->life_.apply(event::stop_request, {cause_kind::api, 0});
 }
 OJS_SHUTDOWN_INLINE bool launcher::quiet() {
-    return body_->life().apply(event::quiet_request, {cause_kind::api, 0});
+    return body_->life_.apply(event::quiet_request, {cause_kind::api, 0});
 }
 OJS_SHUTDOWN_INLINE bool launcher::resume() {
-    return body_->life().apply(event::resume_request, {cause_kind::api, 0});
+    return body_->life_.apply(event::resume_request, {cause_kind::api, 0});
 }
 
 OJS_SHUTDOWN_INLINE std::string launcher::admin_address() const {
-    return body_->admin_address();
+    return body_->admin_.address();
 }
 OJS_SHUTDOWN_INLINE std::vector<std::string> launcher::groups() const {
     std::vector<std::string> out;

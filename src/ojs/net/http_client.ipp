@@ -260,7 +260,7 @@ class http_exchange final : public ref_counted {
         }
         const io_result sent = line.send_all(text, call.deadline);
         if (sent.status == io_status::timed_out) {
-            return {failure(errc::timed_out, "the deadline passed while the request was sent"), false, false};
+            return {failure(errc::timed_out, "the deadline passed while the request was sent")};
         }
         const bool all_sent = sent.status == io_status::ok;
         if (!all_sent && sent.bytes == 0) {
@@ -280,10 +280,10 @@ class http_exchange final : public ref_counted {
         for (int interim = 0;;) {
             const io_result got = line.receive(buffer, sizeof buffer, {call.deadline, call.interrupt_fd});
             if (got.status == io_status::interrupted) {
-                return {failure(errc::cancelled, "interrupted before the answer was complete"), false, false};
+                return {failure(errc::cancelled, "interrupted before the answer was complete")};
             }
             if (got.status == io_status::timed_out) {
-                return {failure(errc::timed_out, "no complete answer before the deadline"), false, false};
+                return {failure(errc::timed_out, "no complete answer before the deadline")};
             }
             if (got.status == io_status::failed) {
                 return {broken(errc::disconnected, "the connection broke before the answer was complete",
@@ -298,14 +298,13 @@ class http_exchange final : public ref_counted {
             }
             while (reached == status::complete && parser.code() < 200) {
                 if (parser.code() == 101 || ++interim > max_interim_answers) {
-                    return {failure(errc::bad_answer, "bad answer: a 101, or too many other 1xx"), false,
-                            false};
+                    return {failure(errc::bad_answer, "bad answer: a 101, or too many other 1xx")};
                 }
                 parser.begin(is_head);
                 reached = parser.feed({});
             }
             if (reached == status::failed) {
-                return {failure(errc::bad_answer, cat({"bad answer: ", parser.failure()})), false, false};
+                return {failure(errc::bad_answer, cat({"bad answer: ", parser.failure()}))};
             }
             if (reached == status::complete) return finish(parser, std::move(line), may_keep && open);
         }
@@ -318,7 +317,7 @@ class http_exchange final : public ref_counted {
         answer.status = parser.code();
         answer.headers.swap(parser.message().headers);
         answer.body = std::move(parser.message().body);
-        return {std::move(answer), false, false};
+        return {std::move(answer)};
     }
 
     const endpoint target_;

@@ -27,108 +27,6 @@ OJS_SHUTDOWN_INLINE c_locale_scope::~c_locale_scope() {
     ::uselocale(static_cast<locale_t>(previous_));
 }
 
-// ---- walking over JSON text ----
-
-inline bool is_json_blank(char c) noexcept {
-    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-
-inline std::size_t skip_json_blanks(std::string_view text, std::size_t at) noexcept {
-    while (at < text.size() && is_json_blank(text[at])) ++at;
-    return at;
-}
-
-// One past the closing quote of the string whose opening quote is at `at`; the size of `text` if there is none.
-inline std::size_t json_string_end(std::string_view text, std::size_t at) noexcept {
-    const char* const data = text.data();
-    const std::size_t size = text.size();
-    for (++at; at < size; ++at) {
-        if (data[at] == '"') return at + 1;
-        if (data[at] == '\\') ++at;
-    }
-    return size;
-}
-
-// One past the value that starts at `at`.
-inline std::size_t json_value_end(std::string_view text, std::size_t at) noexcept {
-    if (at < text.size() && text[at] == '"') return json_string_end(text, at);
-    for (std::size_t depth = 0; at < text.size();) {
-        const char c = text[at];
-        if (c == '"') {
-            at = json_string_end(text, at);
-            continue;
-        }
-        if (depth == 0 && (c == ',' || c == ']' || c == '}' || is_json_blank(c))) return at;
-        ++at;
-        if (c == '[' || c == '{') ++depth;
-        if ((c == ']' || c == '}') && --depth == 0) return at;
-    }
-    return at;
-}
-
-inline bool json_key_is(std::string_view quoted, std::string_view key) {
-    std::string unescaped;
-    if (quoted.find('\\') == std::string_view::npos) return quoted.substr(1, quoted.size() - 2) == key;
-    return raw_string(quoted, unescaped) && unescaped == key;
-}
-
-// The next member, or the next element where `key` is null. `open` starts the walk on the first call; later ones find the
-// comma, or the closing bracket.
-inline bool next_raw_item(std::string_view& rest, char open, std::string_view* key, std::string_view& value) {
-    std::size_t at = skip_json_blanks(rest, 0);
-    if (at >= rest.size() || (rest[at] != open && rest[at] != ',')) return false;
-    at = skip_json_blanks(rest, at + 1);
-    if (key != nullptr) {
-        if (at >= rest.size() || rest[at] != '"') return false;
-        const std::size_t key_end = json_string_end(rest, at);
-        *key = rest.substr(at, key_end - at);
-        at = skip_json_blanks(rest, key_end);
-        if (at >= rest.size() || rest[at] != ':') return false;
-        at = skip_json_blanks(rest, at + 1);
-    }
-    const std::size_t end = json_value_end(rest, at);
-    if (end == at) return false;
-    value = rest.substr(at, end - at);
-    rest.remove_prefix(end);
-    return true;
-}
-
-OJS_SHUTDOWN_INLINE bool next_raw_element(std::string_view& rest, std::string_view& element) {
-    return next_raw_item(rest, '[', nullptr, element);
-}
-OJS_SHUTDOWN_INLINE bool next_raw_member(std::string_view& rest, std::string_view& key,
-                                         std::string_view& value) {
-    return next_raw_item(rest, '{', &key, value);
-}
-
-OJS_SHUTDOWN_INLINE bool raw_walk_ended(std::string_view rest, char open, char close) noexcept {
-    std::size_t at = skip_json_blanks(rest, 0);
-    if (at < rest.size() && rest[at] == open) at = skip_json_blanks(rest, at + 1);  // there was nothing in it
-    return at < rest.size() && rest[at] == close && skip_json_blanks(rest, at + 1) == rest.size();
-}
-
-OJS_SHUTDOWN_INLINE std::string_view raw_member(std::string_view object, std::string_view key) {
-    std::string_view found;
-    std::string_view name;
-    std::string_view value;
-    while (next_raw_member(object, name, value)) {
-        if (json_key_is(name, key)) found = value;  // of several, the last one counts
-    }
-    return found;
-}
-
-OJS_SHUTDOWN_INLINE std::string with_raw_member(std::string_view object, std::string_view key,
-                                                std::string_view value) {
-    std::string out = "{";
-    std::string_view name;
-    std::string_view source;
-    while (next_raw_member(object, name, source)) {
-        if (!json_key_is(name, key)) append(out, {out.size() > 1 ? "," : "", name, ":", source});
-    }
-    if (!value.empty()) append(out, {out.size() > 1 ? "," : "", json_quote(key), ":", value});
-    return out + "}";
-}
-
 // ---- strings ----
 
 // The value of four hexadecimal digits; a number above them all where there are none.
@@ -245,33 +143,59 @@ OJS_SHUTDOWN_INLINE bool is_json_number(std::string_view source) noexcept {
     return number_end(source, 0) == source.size();
 }
 
-inline double to_double(std::string_view number) {
-    const c_locale_scope plain;
-    return ::strtod(std::string(number).c_str(), nullptr);
-}
-
-// Whether a double can hold a number that JSON allows. It takes an exponent or 309 digits to be too large.
-inline bool is_finite_number(std::string_view number) {
-    constexpr double max = std::numeric_limits<double>::max();
-    if (number.size() < 309 && number.find_first_of("eE") == std::string_view::npos) return true;
-    const double value = to_double(number);
-    return value >= -max && value <= max;
-}
-
+// False: no number of JSON's, or none that a double can hold.
 OJS_SHUTDOWN_INLINE bool json_number(std::string_view source, double& out) {
-    if (!is_json_number(source) || !is_finite_number(source)) return false;
-    out = to_double(source);
+    if (!is_json_number(source)) return false;
+    constexpr double max = std::numeric_limits<double>::max();
+    const c_locale_scope plain;
+    const double value = ::strtod(std::string(source).c_str(), nullptr);
+    if (value > max || value < -max) return false;
+    out = value;
     return true;
 }
 
-// ---- checking ----
+// ---- walking over JSON text ----
 
-// Goes through one JSON value, to json_view::max_depth at most.
+inline bool is_json_blank(char c) noexcept {
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+// Goes through JSON text. What takes something takes the blanks after it as well; false where something else comes next.
 class json_walk {
   public:
     explicit json_walk(std::string_view text) noexcept : text_(text) { skip_blanks(); }
 
-    // Null, or what is wrong.
+    std::string_view rest() const noexcept { return text_.substr(at_); }
+    char next() const noexcept { return at_ < text_.size() ? text_[at_] : '\0'; }
+    bool take(char mark) noexcept {
+        if (next() != mark) return false;
+        ++at_;
+        return skip_blanks();
+    }
+    // With the colon; `quoted` is the key as it is written.
+    bool take_key(std::string_view& quoted) {
+        const std::size_t begin = at_;
+        if (!take_string()) return false;
+        quoted = text_.substr(begin, at_ - begin);
+        return skip_blanks() && (take(':') || fail());
+    }
+    // The value that comes next, whatever its brackets hold; empty where there is none.
+    std::string_view skip_value() noexcept {
+        const std::size_t begin = at_;
+        for (std::size_t depth = 0; at_ < text_.size();) {
+            const char c = text_[at_];
+            const bool closes = c == ']' || c == '}';
+            if (depth == 0 && (c == ',' || closes || is_json_blank(c))) break;
+            if (c == '"') skip_string();
+            if (c != '"') ++at_;
+            if (c == '[' || c == '{') ++depth;
+            if (closes) --depth;
+            if (depth == 0 && (closes || c == '"')) break;
+        }
+        return text_.substr(begin, at_ - begin);
+    }
+
+    // Checks that all of the text is one value: null, or what is wrong.
     const char* fault() {
         if (at_ == text_.size()) return "there is nothing";
         if (take_value(0) && at_ < text_.size()) fault_ = "something follows the value in line ";
@@ -288,44 +212,33 @@ class json_walk {
         fault_ = why;
         return false;
     }
-    char next() const noexcept { return at_ < text_.size() ? text_[at_] : '\0'; }
-    void skip_blanks() noexcept { at_ = skip_json_blanks(text_, at_); }
-    // If it comes next, with the blanks after it.
-    bool take(char mark) noexcept {
-        if (next() != mark) return false;
-        at_ = skip_json_blanks(text_, at_ + 1);
+    bool skip_blanks() noexcept {
+        while (at_ < text_.size() && is_json_blank(text_[at_])) ++at_;
         return true;
     }
+    // To the end of the text if it has no closing quote.
+    void skip_string() noexcept {
+        for (++at_; at_ < text_.size() && text_[at_] != '"'; ++at_) at_ += text_[at_] == '\\' ? 1U : 0U;
+        at_ = at_ < text_.size() ? at_ + 1 : text_.size();
+    }
 
-    // A value, and the blanks after it.
     bool take_value(std::size_t depth) {
         const bool is_object = next() == '{';
         const char close = is_object ? '}' : ']';
-        if (!is_object && next() != '[') return take_scalar();
+        if (!is_object && next() != '[') return take_scalar() && skip_blanks();
         if (depth == json_view::max_depth) return fail("nested deeper than 100");
         take(next());
         if (take(close)) return true;
+        std::string_view key;
         do {
-            if (is_object && !take_key()) return false;
+            if (is_object && !take_key(key)) return false;
             if (!take_value(depth + 1)) return false;
         } while (take(','));
         return take(close) || fail();
     }
-
-    bool take_key() noexcept {
-        if (!take_string()) return false;
-        skip_blanks();
-        return take(':') || fail();
-    }
-
     bool take_scalar() {
-        const bool is_number = next() == '-' || is_digit_at(text_, at_);
-        const bool taken = next() == '"' ? take_string() : is_number ? take_number() : take_word();
-        skip_blanks();
-        return taken;
-    }
-
-    bool take_word() noexcept {
+        if (next() == '"') return take_string();
+        if (next() == '-' || is_digit_at(text_, at_)) return take_number();
         for (const std::string_view word : {"true", "false", "null"}) {
             if (text_.substr(at_, word.size()) != word) continue;
             at_ += word.size();
@@ -333,19 +246,21 @@ class json_walk {
         }
         return fail();
     }
-
     bool take_number() {
         const std::size_t end = number_end(text_, at_);
         if (end == std::string_view::npos) return fail();
-        if (!is_finite_number(text_.substr(at_, end - at_))) return fail("a number is too large");
+        const std::string_view number = text_.substr(at_, end - at_);
+        // It takes an exponent or 309 digits to be too large.
+        const bool is_small = number.size() < 309 && number.find_first_of("eE") == number.npos;
+        double value = 0;
+        if (!is_small && !json_number(number, value)) return fail("a number is too large");
         at_ = end;
         return true;
     }
-
-    bool take_string() noexcept {
-        std::string_view rest = text_.substr(at_);
-        const bool taken = take_json_string(rest, nullptr);
-        at_ = text_.size() - rest.size();
+    bool take_string() {
+        std::string_view left = rest();
+        const bool taken = take_json_string(left, nullptr);
+        at_ = text_.size() - left.size();
         return taken || fail();
     }
 
@@ -353,6 +268,61 @@ class json_walk {
     std::size_t at_ = 0;
     const char* fault_ = nullptr;
 };
+
+// The next member, or the next element where `key` is null. `open` starts the walk on the first call; later ones find the
+// comma, or the closing bracket.
+inline bool next_raw_item(std::string_view& rest, char open, std::string_view* key, std::string_view& value) {
+    json_walk walk(rest);
+    if (!walk.take(open) && !walk.take(',')) return false;
+    if (key != nullptr && !walk.take_key(*key)) return false;
+    const std::string_view found = walk.skip_value();
+    if (found.empty()) return false;
+    value = found;
+    rest = walk.rest();
+    return true;
+}
+
+OJS_SHUTDOWN_INLINE bool next_raw_element(std::string_view& rest, std::string_view& element) {
+    return next_raw_item(rest, '[', nullptr, element);
+}
+OJS_SHUTDOWN_INLINE bool next_raw_member(std::string_view& rest, std::string_view& key,
+                                         std::string_view& value) {
+    return next_raw_item(rest, '{', &key, value);
+}
+
+OJS_SHUTDOWN_INLINE bool raw_walk_ended(std::string_view rest, char open, char close) noexcept {
+    json_walk walk(rest);
+    walk.take(open);  // there was nothing in it
+    return walk.take(close) && walk.rest().empty();
+}
+
+inline bool json_key_is(std::string_view quoted, std::string_view key) {
+    std::string unescaped;
+    if (quoted.find('\\') == std::string_view::npos) return quoted.substr(1, quoted.size() - 2) == key;
+    return raw_string(quoted, unescaped) && unescaped == key;
+}
+
+OJS_SHUTDOWN_INLINE std::string_view raw_member(std::string_view object, std::string_view key) {
+    std::string_view found;
+    std::string_view name;
+    std::string_view value;
+    while (next_raw_member(object, name, value)) {
+        if (json_key_is(name, key)) found = value;  // of several, the last one counts
+    }
+    return found;
+}
+
+OJS_SHUTDOWN_INLINE std::string with_raw_member(std::string_view object, std::string_view key,
+                                                std::string_view value) {
+    std::string out = "{";
+    std::string_view name;
+    std::string_view source;
+    while (next_raw_member(object, name, source)) {
+        if (!json_key_is(name, key)) append(out, {out.size() > 1 ? "," : "", name, ":", source});
+    }
+    if (!value.empty()) append(out, {out.size() > 1 ? "," : "", json_quote(key), ":", value});
+    return out + "}";
+}
 
 inline error bad_json(std::string_view why) {
     return error{errc::bad_answer, 0, cat({"invalid JSON: ", why})};
@@ -371,8 +341,7 @@ OJS_SHUTDOWN_INLINE bool is_json(std::string_view text) {
 }
 
 OJS_SHUTDOWN_INLINE bool is_json_object(std::string_view text) {
-    const std::size_t at = skip_json_blanks(text, 0);
-    return at < text.size() && text[at] == '{' && is_json(text);
+    return json_walk(text).next() == '{' && is_json(text);
 }
 
 }  // namespace detail

@@ -5,6 +5,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "../base/detail/text.hpp"
 #include "../core/signals.hpp"
 #include "../host/termination_mode.hpp"
@@ -204,9 +206,7 @@ OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options, c
 
 OJS_SHUTDOWN_INLINE severity worst(const std::vector<finding>& findings) noexcept {
     severity out = severity::info;
-    for (const finding& each : findings) {
-        if (each.severity > out) out = each.severity;
-    }
+    for (const finding& each : findings) out = std::max(out, each.severity);
     return out;
 }
 

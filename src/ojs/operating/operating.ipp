@@ -53,10 +53,10 @@ class operating_part final : public worker_part {
     }
 
     void on_heartbeat(bool answered) override {
-        if (counted_) counted_->note_heartbeat(answered);
+        if (counted_) count_one(answered ? counted_->beats_ok : counted_->beats_failed);
     }
     void on_fetch(fetch_status status) override {
-        if (counted_) counted_->note_fetch(status);
+        if (counted_) count_one(counted_->fetches[static_cast<std::size_t>(status)]);
     }
     void on_job_settled(const job_settlement& job) override {
         if (counted_) counted_->jobs.settled(job);
@@ -117,8 +117,7 @@ inline bool reap(pid_t program, int& status) {
     ::_exit(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
 }
 
-// Makes the program's process group that of the terminal, so that Ctrl-C reaches it once, and not by way of us as well.
-// SIGTTOU is blocked, or this would stop it.
+// So that Ctrl-C reaches the program once, not through us as well. SIGTTOU, which would stop it, is blocked.
 inline void take_terminal() {
     if (::tcgetpgrp(STDIN_FILENO) != ::getpgrp()) return;
     ::setpgid(0, 0);

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -38,10 +39,8 @@ inline int signal_for(std::string_view word) {
 }
 
 inline bool is_among(const array<process_facts>& processes, pid_t pid) {
-    for (const process_facts& each : processes) {
-        if (each.pid == pid) return true;
-    }
-    return false;
+    const auto is_it = [pid](const process_facts& each) { return each.pid == pid; };
+    return std::any_of(processes.begin(), processes.end(), is_it);
 }
 
 // All others that run our program.
@@ -91,8 +90,7 @@ inline error not_prepared(pid_t pid) {
     return {errc::unsupported, 0, cat({"process ", pid, " is not prepared for SIGUSR1, which would end it"})};
 }
 
-// Who passes signals on has a handler for all of them, or waits for them; while it waits, /proc shows none as blocked. What
-// counts is whether a child of its is prepared.
+// An init that passes signals on handles or awaits all of them: one of its children must be prepared.
 inline result<void> check_child(std::string_view root, pid_t init, int number) {
     bool has_child = false;
     for (const pid_t pid : all_processes(root)) {

@@ -33,8 +33,8 @@ inline bool has_ended(pid_t pid) {
     return state == 0 || state == 'Z' || state == 'X';
 }
 
-// Whether anyone but its leader is in the group and has not ended; false where /proc does not tell. kill(-group, 0) does not:
-// it finds the leader, whose status is not taken before the group is over, so that its number stays its own.
+// Whether others than its leader run in the group; false without /proc. kill(-group, 0) cannot tell: it finds
+// the leader, whose status is taken last, so that the number stays the group's.
 inline bool group_has_others(pid_t group) {
     for (const pid_t pid : all_processes("")) {
         if (pid != group && ::getpgid(pid) == group && !has_ended(pid)) return true;
@@ -58,22 +58,14 @@ inline bool look_for_end(pid_t pid, int flags, bool& ended) noexcept {
     return failed == 0;
 }
 
-inline unique_fd open_pidfd(pid_t pid) {
-#if OJS_SHUTDOWN_USE_PIDFD && defined(SYS_pidfd_open)
-    return unique_fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-#else
-    static_cast<void>(pid);
-    return unique_fd();
-#endif
-}
-
-// Becomes readable when the child has ended: a pidfd, or where the kernel or a sandbox has none, the wake-up of a
-// thread that waits for it. Neither takes its status.
+// Readable once the child has ended: a pidfd or, without one, the wake of a thread. Neither takes the status.
 class end_watch {
   public:
     result<void> start(pid_t pid) {
-        pidfd_ = open_pidfd(pid);
+#if OJS_SHUTDOWN_USE_PIDFD && defined(SYS_pidfd_open)
+        pidfd_ = unique_fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
         if (pidfd_) return {};
+#endif
         result<wake> waker = wake::create();
         if (!waker) return waker.error();
         shared_ = make_ref<ended_flag>();
@@ -89,9 +81,13 @@ class end_watch {
         return {};
     }
 
-    int fd() const noexcept { return pidfd_ ? pidfd_.get() : shared_ ? shared_->waker.fd() : -1; }
+    int fd() const noexcept {
+        return pidfd_ ? pidfd_.get() : shared_ ? shared_->waker.fd() : -1;
+    }
     // The thread is still there if the child is.
-    void end(bool child_is_gone) { child_is_gone ? thread_.join() : thread_.detach(); }
+    void end(bool child_is_gone) {
+        child_is_gone ? thread_.join() : thread_.detach();
+    }
 
   private:
     struct ended_flag : ref_counted {
@@ -138,7 +134,7 @@ class child_state : public ref_counted {
             const bool lingers = now_is == standing::lingering;
             const time_point soon = now + between_looks;
             pollfd watched[] = {{lingers ? -1 : fd(), POLLIN, 0}, {wake_fd, POLLIN, 0}};
-            ::poll(watched, 2, poll_timeout(lingers && soon < deadline ? soon : deadline));
+            ::poll(watched, 2, poll_timeout(lingers ? std::min(soon, deadline) : deadline));
             if (watched[1].revents != 0 && look() != standing::over)
                 return error{errc::cancelled, 0, cat({"cancelled; process ", pid_, " still runs"})};
         }
@@ -189,7 +185,7 @@ class child_state : public ref_counted {
         return standing_ = standing::over;
     }
 
-    // The group's number is nobody else's while it has members; where there is a process of that number, it has none.
+    // The number is the group's while it has members; a process of that number means that it has none.
     standing lose(int failed) {
         if (kill_rest_ && ::kill(pid_, 0) != 0 && errno == ESRCH) ::kill(-pid_, SIGKILL);
         outcome_ =
@@ -203,8 +199,7 @@ class child_state : public ref_counted {
     result<child_exit> end() {
         lock_guard held(mutex_);
         if (thread_ && !forked_off()) {
-            const time_point least = steady_clock::now() + last_lines;
-            thread_->until.store(pass_on_until_ < least ? least : pass_on_until_);
+            thread_->until.store(std::max(pass_on_until_, steady_clock::now() + last_lines));
             held.unlock();
             thread_->finish();
             held.lock();
@@ -325,8 +320,7 @@ OJS_SHUTDOWN_INLINE void child_process::close_input() noexcept {
 }
 
 OJS_SHUTDOWN_INLINE result<child_exit> child_process::wait(time_point deadline) {
-    if (!state_) return detail::no_child();
-    return state_->wait(deadline, -1);
+    return state_ ? state_->wait(deadline, -1) : detail::no_child();
 }
 
 OJS_SHUTDOWN_INLINE result<child_exit> child_process::wait_until(time_point deadline,

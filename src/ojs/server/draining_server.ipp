@@ -10,7 +10,6 @@
 #include "../base/detail/light.hpp"
 #include "../base/detail/text.hpp"
 #include "../core/detail/wake.hpp"
-#include "detail/active_threads.ipp"
 #include "detail/event_queue.ipp"
 #include "detail/listener.ipp"
 #include "detail/server_connection.ipp"
@@ -26,7 +25,7 @@ inline constexpr int accepted_at_once = 64;
 inline constexpr int tries_for_queue = 30;
 // A client that connected before the drain may have sent a request that is still on its way.
 inline constexpr auto time_for_late = std::chrono::milliseconds(100);
-// A client between two requests learns of the drain with its next answer: closing could cross with its next request.
+// A client between two requests learns of the drain with an answer: closing could cross its next request.
 inline constexpr auto time_to_hand_over = std::chrono::milliseconds(100);
 
 // The body of a draining_server.
@@ -115,7 +114,7 @@ class server_body final : public ref_counted {
 
     // ---- starting ----
 
-    // The first accepts, the last is for the drain alone. A small one has a thread for each connection, begun and ended with it.
+    // The first accepts, the last is for the drain. A small server has one for each connection.
     result<void> start_threads() {
         const result<void> opened = queue_.open();
         if (!opened) return opened;
@@ -166,8 +165,7 @@ class server_body final : public ref_counted {
         ++serving_;
         return true;
     }
-    // Whether this thread ends: in a small server there is one for each connection; `by_handler`: it ends in any case, and
-    // another takes its place. It joins, once the mutex is free, the one that ended before.
+    // True: this thread ends, as a small server's surplus or by its handler. It joins the one before it.
     bool end_thread(std::size_t place, bool by_handler = false) {
         if (!context.is_small && !by_handler) return false;
         thread before;
@@ -232,8 +230,7 @@ class server_body final : public ref_counted {
         const lock_guard held(mutex_);
         return connections_.size() < context.options.max_connections;
     }
-    // For who waits: the connection that has been idle longest goes, or the next that would be idle, or the slowest client's is
-    // cut. Until one has gone, nobody is accepted.
+    // Closes the longest idle connection, or the next to become idle, or cuts the slowest client's.
     void make_room() noexcept {
         const lock_guard held(mutex_);
         if (connections_.size() < context.options.max_connections) return;

@@ -30,7 +30,7 @@ class http_server : private draining_server {
         return http_server(std::move(*started));
     }
 
-    // Where it listens, with the real port: "127.0.0.1:40123", "[::1]:40123" or "unix:/path"; port() is 0 for unix:.
+    // With the real port: "127.0.0.1:40123", "[::1]:40123" or "unix:/path", whose port() is 0.
     using draining_server::address;
     using draining_server::port;
 

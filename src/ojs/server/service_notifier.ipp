@@ -5,6 +5,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -121,8 +122,7 @@ OJS_SHUTDOWN_INLINE result<void> service_notifier::stopping(std::string_view tex
 OJS_SHUTDOWN_INLINE result<void> service_notifier::extend_timeout(std::chrono::milliseconds from_now) const {
     constexpr std::chrono::milliseconds longest =
         std::chrono::hours(24 * 365);  // no overflow in microseconds
-    const std::chrono::milliseconds asked = from_now < longest ? from_now : longest;
-    const long long usec = asked.count() > 0 ? asked.count() * 1000 : 0;
+    const long long usec = std::max<long long>(std::min(from_now, longest).count(), 0) * 1000;
     return send(detail::cat({"EXTEND_TIMEOUT_USEC=", usec}));
 }
 
@@ -153,8 +153,7 @@ OJS_SHUTDOWN_INLINE result<void> service_notifier::send(std::string_view assignm
 
 namespace detail {
 
-// Tells the service manager how a program is doing: ready, stopping, alive, needing more time.
-// For one thread. Without a service manager nothing is ever due. [sd_notify]
+// What a program reports to the service manager, and when. For one thread. [sd_notify]
 class service_report {
   public:
     explicit service_report(const logger& log) : log_(log) {}
@@ -185,11 +184,8 @@ class service_report {
         extension_due_ = time_point::min();
     }
 
-    time_point next_due() const noexcept {
-        return watchdog_due_ < extension_due_ ? watchdog_due_ : extension_due_;
-    }
-    // Sends what is due. `end`: when a stop under way will be over. More time is asked for a few seconds at a time, for as long as
-    // that deadline is kept: a program that hangs is not extended. True: it was asked for.
+    time_point next_due() const noexcept { return std::min(watchdog_due_, extension_due_); }
+    // Sends what is due. Before `end`, a stop's deadline, it asks for more time in small steps; true: it did.
     bool tick(time_point now, time_point end) {
         if (now >= watchdog_due_) {
             tell(notifier_.watchdog());
@@ -198,9 +194,8 @@ class service_report {
         if (now < extension_due_) return false;
         extension_due_ = now + extension_interval;
         if (now >= end) return false;
-        const auto left =
-            std::chrono::duration_cast<std::chrono::milliseconds>(end - now) + extension_interval;
-        return tell(notifier_.extend_timeout(left < longest_extension ? left : longest_extension));
+        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - now);
+        return tell(notifier_.extend_timeout(std::min(left + extension_interval, longest_extension)));
     }
 
   private:

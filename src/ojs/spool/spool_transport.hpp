@@ -46,15 +46,14 @@ struct spool_options {
     function<void(const spool_event&)> on_event;
 };
 
-// Opens a directory as a queue. Jobs are files in request/, in the order of their names (as bytes). One is claimed by
-// rename(2) into a folder of this transport's own in processing/, which an advisory lock says to be ours for as long as this
-// process lives; settling moves it to done/, failed/ or back. Any number of transports, threads and processes may share a
-// directory. A claimed job has the absolute path of its claimed file in meta.spool_path.
+// Opens a directory as a queue. Jobs are files in request/, in the order of their names (as bytes). FETCH
+// claims one by rename(2) into the transport's own folder in processing/, which an advisory lock protects
+// while this process lives; settling moves it to done/, failed/ or back. Any number of transports, threads
+// and processes may share a directory. meta.spool_path of a job is the absolute path of its claimed file.
 //
-// The transport's errors are errc::unavailable: nothing is lost, and the same call may succeed later. Deadlines bound how
-// much is begun; what a disk takes nobody can bound. Its end gives up its folder in processing/: jobs not settled are
-// recovered by another worker, the run counted. Errors: errc::invalid_argument, unsupported (a file system without locks)
-// or system.
+// The transport's errors are errc::unavailable: nothing is lost, and the call may succeed later. Deadlines do
+// not interrupt the disk. When it is destroyed, others recover the jobs that are not settled, and their run
+// counts. Errors: errc::invalid_argument, unsupported (a file system without locks) or system.
 result<transport_ref> open_spool(spool_options options);
 
 // For worker_options::transports: spool:DIR. A FETCH looks for the jobs of dead workers every heartbeat_interval; events go to

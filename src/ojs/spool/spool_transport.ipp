@@ -18,7 +18,7 @@ class spool_transport final : public transport {
   public:
     explicit spool_transport(spool_options options)
         : options_(std::move(options)),
-          examiner_(options_),
+          examiner_(options_, waiting_),
           teller_(options_),
           recovery_(options_, teller_),
           claimer_(options_, waiting_, teller_) {}
@@ -182,9 +182,8 @@ class spool_transport final : public transport {
                                 std::vector<job>& out) {
         const std::string fault = spool_name_fault(name);
         spool_candidate found;
-        const examined look = fault.empty()
-                                  ? examiner_.examine(*place_, name, request.worker->queues, waiting_, found)
-                                  : refuse(fault);
+        const examined look =
+            fault.empty() ? examiner_.examine(*place_, name, request.worker->queues, found) : refuse(fault);
         switch (look.what) {
             case readiness::ready: break;
             case readiness::later: waiting_.put_off(name, look.look_again); return {};

@@ -63,14 +63,13 @@ struct worker_body : ref_counted {
         if (!over) return {until.cancelled() ? stop_end::cancelled : stop_end::timed_out};
         return {context->tally.unreported() == 0 ? stop_end::ended : stop_end::unreported};
     }
-    // As early as it may come.
     bool pause_queue(const std::string& queue, bool paused) {
         const bool changes = context->queues.set(queue, paused);
         if (changes && may_notify) context->supervisor.notify();
         return changes;
     }
 
-    // For the destructor: refuses new calls to transports, hooks and callbacks, and waits for those in flight.
+    // For the destructor: refuses new calls to transports, hooks and callbacks; waits for those in flight.
     void end_calls(bool in_callback, time_point deadline) {
         worker_context& worker = *context;
         if (in_callback && !ended) leave_transport();
@@ -81,15 +80,6 @@ struct worker_body : ref_counted {
         if (worker.user.callbacks.wait_until(deadline) + calls > 0)
             worker.log.write(log_level::error,
                              "a transport, a hook or a callback has not returned; the worker is destroyed");
-    }
-
-    const char* handler_fault(const std::string& type, const job_handler& handler) const {
-        if (type.empty()) return "has no type";
-        if (!handler) return "is empty";
-        for (const ref<registered_handler>& each : handlers) {
-            if (each->type == type) return "is registered twice";
-        }
-        return nullptr;
     }
 
     // Everything that can fail before anything runs.
@@ -130,18 +120,19 @@ struct worker_body : ref_counted {
         return {};
     }
 
-    // With its own installer, or that of the lifecycle. With the spot policy, SIGUSR1 must not end the process.
+    // With its own installer, or that of the lifecycle. With a termination-mode file SIGUSR1 means reclaim.
     result<void> take_signals(signals& own) {
         const worker_options& options = context->options;
         signal_options wanted;
         wanted.reclaim = !options.termination_mode_file.empty();
         wanted.stop_signals = options.stop_signals;
         result<std::vector<int>> ignored = std::vector<int>();
-        if (signals::installed_for(signalled())) {
-            ignored = signals::add(signalled(), wanted);
+        lifecycle& target = context->stage.signalled();
+        if (signals::installed_for(target)) {
+            ignored = signals::add(target, wanted);
             if (!ignored) return not_started(ignored.error());
         } else {
-            result<signals> installed = signals::install(signalled(), wanted);
+            result<signals> installed = signals::install(target, wanted);
             if (!installed) return not_started(installed.error());
             own = std::move(*installed);
             ignored = own.ignored();
@@ -159,10 +150,6 @@ struct worker_body : ref_counted {
         started = false;
         changed.notify_all();  // who waits for an end that will not come
         return why;
-    }
-
-    lifecycle& signalled() noexcept {
-        return context->stage.outside != nullptr ? *context->stage.outside : context->stage.own;
     }
 
     void warn_of_missing_handlers() const {
@@ -297,7 +284,10 @@ OJS_SHUTDOWN_INLINE bool worker::add_handler(std::string type, job_handler handl
                                   {detail::field("job_type", type)});
         return false;
     }
-    const char* const fault = body_->handler_fault(type, handler);
+    const char* fault = type.empty() ? "has no type" : !handler ? "is empty" : nullptr;
+    for (const detail::ref<detail::registered_handler>& each : body_->handlers) {
+        if (each->type == type) fault = "is registered twice";
+    }
     if (fault != nullptr) {
         const std::string text =
             detail::cat({"the handler of job type '", detail::printable(type), "' ", fault});

@@ -10,6 +10,7 @@
 #include "../base/function.hpp"
 #include "../base/log.hpp"
 #include "../core/lifecycle.hpp"
+#include "../core/signals.hpp"
 #include "../net/byte_stream.hpp"
 #include "../net/http_message.hpp"
 #include "transport_scheme.hpp"
@@ -146,7 +147,7 @@ struct worker_options {
     std::chrono::milliseconds repeat_signal_gap{250};  // two stop signals closer together are one stop event
     // The signals that stop run(), see signal_options::stop_signals. Those ignored at process start stay ignored, as SIGHUP
     // under nohup.
-    std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP};
+    std::vector<int> stop_signals = detail::signal_list(SIGTERM, SIGINT, SIGHUP);
     std::chrono::milliseconds progress_interval{5000};  // between progress lines of the drain [GS 5.2]
     // The container's time from SIGTERM to SIGKILL, and its preStop hook's part of that; 0: unset. Only for warnings. [GS 6.3]
     std::chrono::milliseconds container_grace_period{0};
@@ -183,13 +184,13 @@ struct worker_options {
     function<stuck_action(const stuck_job&)> on_stuck_job;
 
     // Takes the dialect, with the values it has for other options.
-    void use(ojs::dialect wanted);
+    void use(ojs::dialect preset);
 
     // The defaults, overridden by the environment (docs/options.md has the table). The first error is returned, naming
     // variable and value. In Kubernetes, Amazon ECS and Cloud Run, if neither the grace period nor the container's is
     // set, it is the platform's default (30 s, 30 s, 10 s) minus reporting (stop_timeout, at least 5 s) and the preStop
-    // hook. The scheme of a URL may be added to `transports` later. `lookup` is for tests, as is `root`, a prefix of the
-    // paths a container is recognised by; empty: the process's environment and machine.
+    // hook. The scheme of a URL may be added to `transports` later. For tests: `lookup` stands in for the environment, and
+    // `root` is put before the paths by which a container is recognised.
     static result<worker_options> from_environment(const environment_lookup& lookup = nullptr,
                                                    const std::string& root = "");
 };

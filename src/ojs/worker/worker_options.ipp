@@ -81,25 +81,14 @@ inline std::vector<std::string> split_list(std::string_view text) {
     return out;
 }
 
-// Of a word among words; -1: it is none of them.
-inline int index_of(std::string_view word, std::string_view words) noexcept {
-    for (int i = 0; !words.empty(); ++i) {
-        if (next_part(words, " ") == word) return i;
-    }
-    return -1;
-}
-
-// Reads variables into options; bounds_check has the bounds of durations.
+// Reads variables into options.
 class environment_reader {
   public:
     explicit environment_reader(const environment_lookup& lookup) : lookup_(lookup) {}
 
     template <class Value, class... Constraints>
     void operator()(const char*, const char* variables, Value& out, Constraints... constraints) {
-        if (!is_set(variables)) return;
-        const std::string fault = parse(out, constraints...);
-        if (!fault.empty() && status)
-            status = error{errc::invalid_argument, 0, cat({name_, "='", shown(value_), "': ", fault})};
+        if (is_set(variables)) note(parse(out, constraints...));
     }
     bool is_set(std::string_view variables) {
         for (value_ = nullptr; value_ == nullptr && !variables.empty();) {
@@ -114,6 +103,10 @@ class environment_reader {
   private:
     using milliseconds = std::chrono::milliseconds;
 
+    void note(const std::string& fault) {
+        if (status && !fault.empty())
+            status = error{errc::invalid_argument, 0, cat({name_, "='", shown(value_), "': ", fault})};
+    }
     // What is wrong with the value; empty: nothing.
     std::string parse(std::string& out) {
         out = value_;
@@ -142,10 +135,11 @@ class environment_reader {
         }
         return "";
     }
-    std::string parse(milliseconds& out, milliseconds /*min*/, milliseconds /*max*/ = {}) {
+    std::string parse(milliseconds& out, milliseconds min, milliseconds /*max*/ = {}) {
         const result<milliseconds> parsed = parse_duration(value_);
         out = parsed.value_or(out);
-        return parsed ? "" : parsed.error().text;
+        if (!parsed) return parsed.error().text;
+        return out < min ? cat({"must be at least ", format_duration(min)}) : "";
     }
     std::string parse(std::int64_t& out, int min, int max) {
         std::uint64_t parsed = 0;
@@ -157,17 +151,25 @@ class environment_reader {
         static constexpr ojs::dialect (*presets[])() = {dialect::graceful_shutdown, dialect::website,
                                                         dialect::worker_protocol, dialect::river,
                                                         dialect::spot_controller};
-        std::size_t preset = 0;
+        int preset = 0;
         std::string fault = parse(preset, names);
         out.use(presets[preset]());
         return fault;
     }
     template <class Choice>
     std::string parse(Choice& out, const char* names) {
-        const int index = index_of(value_, names);
-        if (index < 0) return cat({"not one of: ", names});
+        int index = 0;
+        std::string fault = parse(index, names);
         out = static_cast<Choice>(index);
-        return "";
+        return fault;
+    }
+    std::string parse(int& index, const char* names) {
+        std::string_view rest = names;
+        for (index = 0; !rest.empty(); ++index) {
+            if (next_part(rest, " ") == value_) return "";
+        }
+        index = 0;
+        return cat({"not one of: ", names});
     }
 
     const environment_lookup& lookup_;
@@ -283,10 +285,10 @@ inline result<void> check_extensions(const worker_options& options) {
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE void worker_options::use(ojs::dialect wanted) {
-    times = wanted.times;
-    termination_mode_file = wanted.termination_mode_file;
-    dialect = std::move(wanted);
+OJS_SHUTDOWN_INLINE void worker_options::use(ojs::dialect preset) {
+    times = preset.times;
+    termination_mode_file = preset.termination_mode_file;
+    dialect = std::move(preset);
 }
 
 OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(const environment_lookup& lookup,
@@ -311,6 +313,20 @@ OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
 OJS_SHUTDOWN_INLINE int report_usage(const error& failure) {
     detail::write_line(STDERR_FILENO, detail::cat({"error: ", failure.text}));
     return 64;
+}
+
+OJS_SHUTDOWN_INLINE void worker_parts::add(worker_part_factory factory) {
+    for (worker_part_factory& each : factories_) {
+        if (each.name == factory.name) return static_cast<void>(each = std::move(factory));
+    }
+    factories_.push_back(std::move(factory));
+}
+
+OJS_SHUTDOWN_INLINE bool worker_parts::has(std::string_view name) const noexcept {
+    for (const worker_part_factory& each : factories_) {
+        if (each.name == name) return true;
+    }
+    return false;
 }
 
 }  // namespace v0_1_0

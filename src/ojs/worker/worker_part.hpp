@@ -111,18 +111,8 @@ struct worker_part_factory {
 class worker_parts {
   public:
     // Replaces one of the same name.
-    void add(worker_part_factory factory) {
-        for (worker_part_factory& each : factories_) {
-            if (each.name == factory.name) return static_cast<void>(each = std::move(factory));
-        }
-        factories_.push_back(std::move(factory));
-    }
-    bool has(std::string_view name) const noexcept {
-        for (const worker_part_factory& each : factories_) {
-            if (each.name == name) return true;
-        }
-        return false;
-    }
+    void add(worker_part_factory factory);
+    bool has(std::string_view name) const noexcept;
     const std::vector<worker_part_factory>& factories() const noexcept { return factories_; }
 
   private:

@@ -38,24 +38,9 @@ inline std::string proc_link(std::string_view root, std::string_view name) {
     return length > 0 ? std::string(target, static_cast<std::size_t>(length)) : std::string();
 }
 
-inline std::string without_newlines(std::string text) {
-    while (!text.empty() && text.back() == '\n') text.pop_back();
-    return text;
-}
-
-// Names one boot of one machine; empty where that is not to be known.
+// Names one boot of one machine; empty where that is unknown.
 inline std::string boot_id() {
-    return without_newlines(proc_file("", "sys/kernel/random/boot_id"));
-}
-
-inline array<std::string> split_at_nul(std::string_view text) {
-    array<std::string> out;
-    while (!text.empty()) {
-        const std::size_t end = text.find('\0');
-        out.push_back(std::string(text.substr(0, end)));
-        text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    }
-    return out;
+    return std::string(trim_blanks(proc_file("", "sys/kernel/random/boot_id"), "\n"));
 }
 
 // A process id at the front of `text`, which is 0 where there is none.
@@ -80,27 +65,20 @@ inline process_stat read_stat(std::string_view root, std::string_view id) {
     const std::size_t comm_end = stat.rfind(')');
     out.pid = leading_pid(stat);
     if (comm_end == std::string::npos) return out;
-    std::string_view rest = std::string_view(stat).substr(comm_end + 1);
-    constexpr int state = 1, parent = 2, start = 20;
-    for (int field = 1; field <= start && !rest.empty(); ++field) {
-        rest.remove_prefix(1);
-        const std::string_view text = rest.substr(0, rest.find(' '));
-        if (field == state && !text.empty()) out.state = text.front();
-        if (field == parent) out.parent = leading_pid(text);
-        if (field == start) parse_number(text, ~std::uint64_t{0}, out.start_ticks);
-        rest.remove_prefix(text.size());
-    }
+    std::string_view rest = trim_blanks(std::string_view(stat).substr(comm_end + 1));
+    if (!rest.empty()) out.state = next_part(rest, " ").front();
+    out.parent = leading_pid(next_part(rest, " "));
+    for (int field = 5; field < 22; ++field) next_part(rest, " ");
+    parse_number(next_part(rest, " "), ~std::uint64_t{0}, out.start_ticks);
     return out;
 }
 
 // The name of its main thread: 15 bytes at most.
 inline std::string process_name(std::string_view root, std::string_view id) {
-    return without_newlines(proc_file(root, cat({id, "/comm"})).substr(0, 64));
+    return std::string(trim_blanks(proc_file(root, cat({id, "/comm"})).substr(0, 64), "\n"));
 }
 
-struct process_facts {
-    pid_t pid = 0;
-    pid_t parent = 0;              // see process_stat
+struct process_facts : process_stat {
     std::string comm;              // see process_name()
     array<std::string> arguments;  // empty for a zombie
 };
@@ -108,11 +86,11 @@ struct process_facts {
 // All empty where the process is not there.
 inline process_facts read_process(std::string_view root, std::string_view id) {
     process_facts out;
-    const process_stat stat = read_stat(root, id);
-    out.pid = stat.pid;
-    out.parent = stat.parent;
+    static_cast<process_stat&>(out) = read_stat(root, id);
     out.comm = process_name(root, id);
-    out.arguments = split_at_nul(proc_file(root, cat({id, "/cmdline"})));
+    const std::string line = proc_file(root, cat({id, "/cmdline"}));
+    for (std::string_view rest = line; !rest.empty();)
+        out.arguments.push_back(std::string(next_part(rest, std::string_view("\0", 1))));
     return out;
 }
 

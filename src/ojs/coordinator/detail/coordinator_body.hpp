@@ -10,9 +10,6 @@
 
 #include "../../base/detail/clock.ipp"
 #include "../../base/detail/sync.ipp"
-#include "../../core/detail/wake.hpp"
-#include "../../core/shutdown_sequence.hpp"
-#include "../../net/http_client.hpp"
 #include "../../server/http_server.hpp"
 #include "../coordinator.hpp"
 #include "readiness.ipp"
@@ -109,7 +106,7 @@ class coordinator_body final : public ref_counted {
         if (!asked) return asked;
         notice();
         sequence_options steps;
-        steps.log.level = log_level::off;  // it is told by ours
+        steps.log.level = log_level::off;  // ours logs it
         steps.progress = [&](const step_result& each) { log_step(log_, each); };
         steps_.run(steps);
         {
@@ -285,7 +282,7 @@ class coordinator_body final : public ref_counted {
         return error{errc::rejected, 0, cat({"this is process ", options_.process_id})};
     }
 
-    // ---- what happens, whoever is behind it ----
+    // ---- what happens, whatever its cause ----
 
     ojs::phase phase() const noexcept { return worker_ != nullptr ? worker_->phase() : life_.phase(); }
     // Where the lifecycle stands, as far as it concerns the shutdown.
@@ -438,7 +435,7 @@ class coordinator_body final : public ref_counted {
     std::string address_;
     wake wake_;
     cancel_source cancel_;
-    result<http_client> launcher_ = error{};  // none: there is no launcher to be told
+    result<http_client> launcher_ = error{};  // none: there is no launcher to notify
     result<http_server> server_ = error{};    // none: nothing is served
     thread thread_;
     cancel_registration answered_;

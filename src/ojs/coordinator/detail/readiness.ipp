@@ -20,7 +20,7 @@ class asked_check : public ref_counted {
     asked_check(std::string called, function<bool()> call)
         : name(std::move(called)), call_(std::move(call)) {}
 
-    // Unless it has not returned since the last time. Where no thread is to be had it has failed.
+    // Unless it has not returned since the last time. Where no thread can be created it has failed.
     static void begin(const ref<asked_check>& self) {
         lock_guard held(self->mutex_);
         if (self->busy_) return;

@@ -6,12 +6,7 @@
 #include <utility>
 
 #include "../../base/detail/clock.ipp"
-#include "../../base/detail/light.hpp"
-#include "../../base/detail/text.hpp"
-#include "../../base/error.hpp"
-#include "../../base/function.hpp"
 #include "../../net/http_client.hpp"
-#include "../../net/http_message.ipp"
 #include "../../server/detail/http_routes.ipp"
 #include "../message_json.ipp"
 
@@ -65,28 +60,29 @@ inline std::string_view media_type(const http_request& request) noexcept {
     return trim_blanks(type.substr(0, type.find(';')));
 }
 
-// Null: the request's form is right.
-inline const char* rpc_form_fault(const http_request& request, int& status, const char*& code) noexcept {
-    status = 415;
-    code = "unimplemented";
-    if (!same_word(media_type(request), "application/json")) {
-        return "the Content-Type must be application/json: the binary codec, gRPC and streams are not served";
-    }
+struct rpc_fault {
+    int status;
+    const char* code;
+    const char* why;  // null: there is none
+};
+// In the request's form.
+inline rpc_fault rpc_form_fault(const http_request& request) noexcept {
+    if (!same_word(media_type(request), "application/json"))
+        return {
+            415, "unimplemented",
+            "the Content-Type must be application/json: the binary codec, gRPC and streams are not served"};
     const std::string_view encoding = find_header(request.headers, "Content-Encoding");
-    status = 404;
-    if (!encoding.empty() && !same_word(encoding, "identity")) return "compressed bodies are not read";
+    if (!encoding.empty() && !same_word(encoding, "identity"))
+        return {404, "unimplemented", "compressed bodies are not read"};
     const std::string_view version = find_header(request.headers, "Connect-Protocol-Version");
-    status = 400;
-    code = "invalid_argument";
-    if (version.data() != nullptr && version != "1") return "the Connect-Protocol-Version must be 1";
+    if (version.data() != nullptr && version != "1")
+        return {400, "invalid_argument", "the Connect-Protocol-Version must be 1"};
     const std::string_view time = find_header(request.headers, "Connect-Timeout-Ms");
     const bool is_time = time.find_first_not_of("0123456789") == std::string_view::npos;
-    if (time.data() != nullptr && (time.empty() || time.size() > 10 || !is_time)) {
-        return "the Connect-Timeout-Ms must be a number of at most ten digits";
-    }
-    status = 413;
-    code = "resource_exhausted";
-    return request.body.size() > rpc_body_limit ? "the body is too large" : nullptr;
+    if (time.data() != nullptr && (time.empty() || time.size() > 10 || !is_time))
+        return {400, "invalid_argument", "the Connect-Timeout-Ms must be a number of at most ten digits"};
+    const bool large = request.body.size() > rpc_body_limit;
+    return {413, "resource_exhausted", large ? "the body is too large" : nullptr};
 }
 
 // What one service answers. Built before its server starts, then only read: answer() is as thread-safe as the handlers. A
@@ -118,7 +114,7 @@ class rpc_service {
                target.substr(1, service.size()) == service && target[service.size() + 1] == '/';
     }
     http_response answer(const http_request& request) const {
-        if (!is_named_well(guard_, request)) {
+        if (!has_trusted_host(guard_, request)) {
             return rpc_refusal(403, "permission_denied",
                                "on loopback the Host must be an address or localhost");
         }
@@ -137,10 +133,8 @@ class rpc_service {
                                .body;
             return refused;
         }
-        int status = 0;
-        const char* code = "";
-        const char* const fault = rpc_form_fault(request, status, code);
-        if (fault != nullptr) return rpc_refusal(status, code, fault);
+        const rpc_fault fault = rpc_form_fault(request);
+        if (fault.why != nullptr) return rpc_refusal(fault.status, fault.code, fault.why);
         const result<std::string> answered = asked->call(request.body);
         return answered ? json_answer(200, *answered) : rpc_failure(answered.error());
     }

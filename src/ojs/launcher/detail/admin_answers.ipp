@@ -1,18 +1,11 @@
-// launcher_admin: what a launcher answers an operator: states, shutdowns, replacements and their progress, metrics. [RFC-041
-// "Admin Delegated Shutdown"]
+// launcher_admin: what a launcher answers an operator. [RFC-041 "Admin Delegated Shutdown"]
 //
 // POST /prism.interfaces.ProcessManagerInterface/METHOD is the service of admin.proto; every method answers at once. GET
 // /events follows what comes of it, /metrics and /healthz are for machines. Nothing here takes a command line: who may
 // administrate a launcher may not make it run programs. New configurations come from launcher_options::reload.
 #pragma once
 
-#include "../../base/detail/light.hpp"
 #include "../../coordinator/coordinator.ipp"
-#include "../../coordinator/detail/rpc.ipp"
-#include "../../core/lifecycle.hpp"
-#include "../../server/detail/http_routes.ipp"
-#include "../../server/detail/listener.ipp"
-#include "../../server/http_server.hpp"
 #include "process_group.ipp"
 
 namespace ojs::detail {
@@ -99,7 +92,7 @@ inline result<http_guard> admin_guard(const launcher_options& options) {
     return out;
 }
 
-// Answers from several threads at once. What it touches outlives it: groups by references, the rest as it stops first.
+// Answers from several threads at once. It stops before what it refers to ends.
 class launcher_admin {
   public:
     launcher_admin(const launcher_options& options, const lifecycle& life) : options_(options), life_(life) {}

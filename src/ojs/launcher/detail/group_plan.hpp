@@ -1,12 +1,10 @@
-// group_plan: what a group needs next, as pure functions of its processes: whether one that ended is started again, and how many
-// start or end. Restarts and rollouts follow the same plan.
+// group_plan: pure functions that say which processes of a group start and end next.
 #pragma once
 
 #include <string>
 
 #include "../../base/detail/clock.ipp"
-#include "../../base/detail/light.hpp"
-#include "../group_options.hpp"
+#include "../launcher_options.hpp"
 #include "instance.hpp"
 
 namespace ojs::detail {
@@ -96,10 +94,9 @@ struct plan_member {
 };
 
 struct group_goal {
-    int wanted = 0;  // processes of the current configuration
-    bool replaces =
-        false;           // others make way once current ones are proven; else others count like current ones
-    int max_others = 0;  // of a replacement: while no current one is proven
+    int wanted = 0;         // processes of the current configuration
+    bool replaces = false;  // others make way for proven current ones; else they count like current ones
+    int max_others = 0;     // of a replacement: while no current one is proven
     int min_healthy = 0;
     int max_starts = 0;  // now, by back-offs and by room
     bool may_end = true;

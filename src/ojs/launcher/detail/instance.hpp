@@ -4,12 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include "../../base/detail/light.hpp"
-#include "../../base/duration.hpp"
-#include "../../base/error.hpp"
-#include "../../base/function.hpp"
 #include "../../base/log.hpp"
-#include "../process_info.hpp"
+#include "../launcher_options.hpp"
 
 namespace ojs::detail {
 

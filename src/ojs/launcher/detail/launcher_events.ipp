@@ -6,10 +6,7 @@
 #include <string_view>
 
 #include "../../base/detail/clock.ipp"
-#include "../../base/detail/light.hpp"
-#include "../../base/detail/sync.hpp"
-#include "../../base/detail/text.hpp"
-#include "../group_options.hpp"
+#include "../launcher_options.hpp"
 
 namespace ojs::detail {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../../server/detail/prometheus.ipp"
-#include "../group_options.hpp"
+#include "../launcher_options.hpp"
 
 namespace ojs::detail {
 
@@ -27,7 +27,7 @@ inline constexpr const char* replacement_end_names[] = {"done", "rolled_back", "
 class group_metrics {
   public:
     // A process was `before`, and is `now`; `was_ready`, at any time before.
-    void told(const process_info& before, const process_info& now, bool was_ready) noexcept {
+    void on_process_changed(const process_info& before, const process_info& now, bool was_ready) noexcept {
         if (!was_ready && now.state == instance_state::ready) startup.observe(startup_bounds, now.startup);
         if (now.shutdown.need_more_time && !before.shutdown.need_more_time) count_one(extensions);
         if (is_over(now.state) && !is_over(before.state) && now.pid != 0) ended(before, now);

@@ -7,16 +7,39 @@
 #include <string>
 #include <string_view>
 
-#include "../../base/detail/sync.hpp"
 #include "../../coordinator/detail/rpc.ipp"
-#include "../../core/detail/wake.hpp"
-#include "../../net/http_client.hpp"
-#include "../group_options.ipp"
+#include "../launcher_options.ipp"
 #include "instance.hpp"
 
 namespace ojs::detail {
 
-enum class instance_event { runs, warms, is_ready, fails, is_asked, drains, ends_well, ends_badly, is_ended };
+enum class instance_event {
+    spawned,
+    warming,
+    ready,
+    failed,
+    shutdown_requested,
+    draining,
+    completed,
+    crashed,
+    forced
+};
+
+// What the log says of a state that is reached.
+struct state_log {
+    log_level level;
+    const char* text;
+};
+inline constexpr state_log state_logs[] = {{log_level::info, ""},
+                                           {log_level::info, "process spawned"},
+                                           {log_level::info, "process warming"},
+                                           {log_level::info, "process ready"},
+                                           {log_level::warn, "process unhealthy"},
+                                           {log_level::info, "shutdown requested"},
+                                           {log_level::info, "process draining"},
+                                           {log_level::info, "process complete"},
+                                           {log_level::warn, "process forced"},
+                                           {log_level::error, "process crashed"}};
 
 // What becomes of a state. `same`: nothing. A process that is ended by us is what it was until it has ended.
 inline instance_state next_state(instance_state now, instance_event what) noexcept {
@@ -24,7 +47,7 @@ inline instance_state next_state(instance_state now, instance_event what) noexce
     constexpr s same = s(-1);
     static constexpr s table[][9] = {
         // clang-format off
-        //                        runs         warms       is_ready  fails         is_asked               drains       ends_well    ends_badly  is_ended
+        //                        spawned      warming     ready     failed        shutdown_requested     draining     completed    crashed     forced
         /* spawning           */ {s::starting, same,       same,     same,         s::shutdown_requested, same,        s::complete, s::crashed, s::forced},
         /* starting           */ {same,        s::warming, s::ready, s::unhealthy, s::shutdown_requested, same,        s::crashed,  s::crashed, s::forced},
         /* warming            */ {same,        same,       s::ready, s::unhealthy, s::shutdown_requested, same,        s::crashed,  s::crashed, s::forced},
@@ -39,9 +62,9 @@ inline instance_state next_state(instance_state now, instance_event what) noexce
     return next == same ? now : next;
 }
 
-inline constexpr std::chrono::milliseconds kill_patience{5000};  // a SIGKILL that takes longer is told
-inline constexpr int memory_pause = 100;      // ms, until what found no memory is tried again
-inline constexpr unsigned told_failure = 10;  // of questions in a row, each so many-th
+inline constexpr std::chrono::milliseconds kill_timeout{5000};  // a SIGKILL that takes longer is logged
+inline constexpr int memory_retry_ms = 100;     // ms, until what found no memory is tried again
+inline constexpr unsigned logged_failure = 10;  // of questions in a row, each so many-th
 
 // In process_info 0 is "not yet".
 inline std::chrono::milliseconds took_since(time_point then) noexcept {
@@ -53,11 +76,11 @@ inline time_point earlier(time_point one, time_point other) noexcept {
     return one < other ? one : other;
 }
 
-// One thread watches the child, asks its coordinator, and alone takes its status. Other threads leave wishes.
+// Its thread watches the child, asks its coordinator and takes its status. Others post commands.
 class managed_instance final : public instance {
   public:
     managed_instance(const instance_spec& spec, instance_changed changed, const logger& log)
-        : spec_(spec), told_(std::move(changed)), log_(log) {
+        : spec_(spec), on_changed_(std::move(changed)), log_(log) {
         info_.id = spec.id;
         info_.group = spec.group;
         info_.address = spec.options.participates ? spec.address : std::string();
@@ -66,7 +89,7 @@ class managed_instance final : public instance {
     }
     // Kills what still runs, and joins. Not from the own thread, that is, not from `changed`.
     ~managed_instance() override {
-        wish(&wishes::abandoned);
+        post(&commands::abandoned);
         thread_.join();
     }
 
@@ -79,15 +102,13 @@ class managed_instance final : public instance {
     void shut_down(const shutdown_order& order) override {
         {
             const lock_guard held(mutex_);
-            if (wishes_.shut_down) return;
+            if (posted_.shut_down) return;
             order_ = order;
-            wishes_.shut_down = true;
-            interrupt_.notify();
         }
-        waker_.notify();
+        post(&commands::shut_down);
     }
-    void force() override { wish(&wishes::force); }
-    void poll() override { wish(&wishes::look); }
+    void force() override { post(&commands::force); }
+    void poll() override { post(&commands::poll); }
     result<shutdown_status> ask_status(time_point deadline) override {
         if (!spec_.options.participates)
             return error{errc::unsupported, 0, cat({spec_.id, " does not take part in the protocol"})};
@@ -95,28 +116,28 @@ class managed_instance final : public instance {
     }
 
   private:
-    struct wishes {
+    struct commands {
         bool shut_down = false;
         bool force = false;
-        bool look = false;
+        bool poll = false;
         bool abandoned = false;
     };
-    enum class manner { by_itself, asked, asked_by_signal, forced };
+    enum class stop_method { none, request, signal, force };
     using fields = std::initializer_list<log_field>;
 
-    void wish(bool wishes::*which) {
+    void post(bool commands::*which) {
         {
             const lock_guard held(mutex_);
-            wishes_.*which = true;
-            if (which != &wishes::look) interrupt_.notify();  // with the mutex held, as where it is cleared
+            posted_.*which = true;
+            if (which != &commands::poll) interrupt_.notify();  // with the mutex held, as where it is cleared
         }
         waker_.notify();
     }
-    wishes take_wishes() {
+    commands take_commands() {
         const lock_guard held(mutex_);
         interrupt_.clear();
-        const wishes out = wishes_;
-        wishes_.look = false;
+        const commands out = posted_;
+        posted_.poll = false;
         return out;
     }
     // An outer launcher's variables are of this process, and not of its children.
@@ -134,17 +155,35 @@ class managed_instance final : public instance {
 
     // A step for which there is no memory is done once more.
     void work() {
-        while (!is_over(state()) || untold_) {
+        while (!is_over(state()) || unreported_) {
             const bool done = attempt([this] {
-                if (untold_) return update([](process_info&) {});
+                if (unreported_) return update([](process_info&) {});
                 if (state() == instance_state::spawning) return begin();
                 watch();
             });
-            if (!done) ::poll(nullptr, 0, memory_pause);
+            if (!done) ::poll(nullptr, 0, memory_retry_ms);
         }
     }
-    void begin();
-    void not_started(const error& why);
+    // exec() may hang, and that holds up nobody else: any command interrupts it.
+    void begin() {
+        if (child_.pid() == 0) {
+            result<child_process> child = unless_out_of_memory(
+                [this] { return start_child(options_of_child(), interrupt_.fd(), true); });
+            if (!child) return not_started(child.error());
+            child_ = std::move(*child);
+        }
+        next_poll_ = steady_clock::now();
+        if (client_) ready_by_ = deadline_after(spec_.options.readiness_timeout);
+        update([this](process_info& now) { now.pid = child_.pid(); });
+        change(instance_event::spawned, "");
+    }
+    void not_started(const error& why) {
+        const instance_event end = why.code != errc::cancelled ? instance_event::crashed
+                                   : take_commands().force     ? instance_event::forced
+                                                               : instance_event::completed;
+        change(end, end == instance_event::crashed ? log_level::error : log_level::info,
+               "process not started", why.text);
+    }
     // False: the child has ended, and its status was taken.
     bool sleep_until(time_point deadline) {
         pollfd watched[] = {{child_.fd(), POLLIN, 0}, {waker_.fd(), POLLIN, 0}};
@@ -155,35 +194,33 @@ class managed_instance final : public instance {
         return false;
     }
     void watch() {
-        const time_point limit = end_of_patience();
-        if (!sleep_until(earlier(next_look_, limit))) return;
-        const wishes wanted = take_wishes();
+        const time_point limit = force_deadline();
+        if (!sleep_until(earlier(next_poll_, limit))) return;
+        const commands wanted = take_commands();
         if (wanted.abandoned) return kill_child();
-        if (wanted.force) {
-            return end_by_signal(manner::forced, deadline_after(spec_.options.shutdown.kill_delay),
-                                 "forcing shutdown with SIGTERM", "the launcher was told to");
-        }
+        if (wanted.force) return end_by_force("the launcher was told to");
         act(wanted, limit);
     }
-    void act(const wishes& wanted, time_point limit) {
+    void act(const commands& wanted, time_point limit) {
         const time_point now = steady_clock::now();
-        const bool look = now >= next_look_ || (wanted.look && client_);
-        if (manner_ == manner::asked) {
-            say_overdue();
-            if (now >= limit) {
-                return end_by_signal(manner::forced, deadline_after(spec_.options.shutdown.kill_delay),
-                                     "forcing shutdown with SIGTERM", why_no_longer());
-            }
-            if (look) return request_due_ ? send_request() : look_at_status();
+        const bool look = now >= next_poll_ || (wanted.poll && client_);
+        if (stop_method_ == stop_method::request) {
+            log_overdue();
+            if (now >= limit) return end_by_force(why_forced());
+            if (look) return request_due_ ? send_shutdown() : poll_status();
             return;
         }
-        if (wanted.shut_down) return ask_to_shut_down();
+        if (wanted.shut_down) return request_shutdown();
         const bool too_late =
             now >= ready_by_;  // or this process stood still meanwhile: it is asked once more
-        if (look || too_late) look_at_readiness(too_late ? time_point::max() : ready_by_);
+        if (look || too_late) poll_readiness(too_late ? time_point::max() : ready_by_);
         if (!too_late || ready_by_ == time_point::max()) return;
         ready_by_ = time_point::max();
-        be_unhealthy(cat({"not ready within ", format_duration(spec_.options.readiness_timeout)}));
+        change(instance_event::failed,
+               cat({"not ready within ", format_duration(spec_.options.readiness_timeout)}));
+    }
+    time_point request_deadline(time_point latest) const {
+        return earlier(deadline_after(spec_.options.rpc_timeout), latest);
     }
     // Its coordinator. Everything may be asked twice: a repeated Shutdown changes nothing.
     template <class Answer, class Request>
@@ -194,7 +231,13 @@ class managed_instance final : public instance {
         call.policy = resend::always;
         return rpc_call<Answer>(*client_, lifecycle_service, method, request, call);
     }
-    result<readiness_response> ask_ready_url(time_point deadline) {
+    result<readiness_response> ask_readiness(time_point deadline) {
+        if (spec_.options.participates)
+            return ask<readiness_response>("GetReadinessStatus", readiness_request{spec_.id}, deadline,
+                                           interrupt_.fd());
+        readiness_response ready;
+        ready.state = readiness_state::ready;
+        if (!client_) return ready;  // nothing else can be known
         http_request request;
         request.target = ready_.target;
         http_call call;
@@ -202,99 +245,123 @@ class managed_instance final : public instance {
         call.interrupt_fd = interrupt_.fd();
         const result<http_response> answer = client_->send(request, call);
         if (!answer) return answer.error();
-        if (answer->status != 200)
-            return error{errc::unavailable, 0, cat({"ready_url answered with status ", answer->status})};
-        readiness_response out;
-        out.state = readiness_state::ready;
-        return out;
+        if (answer->status == 200) return ready;
+        return error{errc::unavailable, 0, cat({"ready_url answered with status ", answer->status})};
     }
-    // By a wish: what was asked is asked again at once, if it still matters then.
+    // By a command: what was asked is asked again at once, if it still matters then.
     template <class Answer>
     bool was_interrupted(const result<Answer>& answer) noexcept {
         if (answer || answer.error().code != errc::cancelled) return false;
-        next_look_ = steady_clock::now();
+        next_poll_ = steady_clock::now();
         return true;
     }
-    void look_at_readiness(time_point latest) {
-        if (!client_) {
-            readiness_response as_it_is;  // nothing else can be known
-            as_it_is.state = readiness_state::ready;
-            heard(as_it_is);
-            next_look_ = time_point::max();
-            return;
-        }
-        const time_point deadline = earlier(deadline_after(spec_.options.rpc_timeout), latest);
-        const result<readiness_response> answer =
-            spec_.options.participates
-                ? ask<readiness_response>("GetReadinessStatus", readiness_request{spec_.id}, deadline,
-                                          interrupt_.fd())
-                : ask_ready_url(deadline);
+    void poll_readiness(time_point latest) {
+        const result<readiness_response> answer = ask_readiness(request_deadline(latest));
         if (was_interrupted(answer)) return;
         if (answer) {
-            failed_looks_ = 0;
-            failed_questions_ = 0;
-            heard(*answer);
+            failed_polls_ = 0;
+            failed_requests_ = 0;
+            on_readiness(*answer);
         } else {
-            look_failed(answer.error());
+            poll_failed(answer.error());
         }
         const bool is_ready = state() == instance_state::ready;
         const std::chrono::milliseconds pause =
             is_ready ? spec_.options.health_interval : spec_.options.readiness_interval;
-        next_look_ = is_ready && pause.count() == 0 ? time_point::max() : deadline_after(pause);
+        const bool no_more = !client_ || (is_ready && pause.count() == 0);
+        next_poll_ = no_more ? time_point::max() : deadline_after(pause);
     }
-    void heard(const readiness_response& answer) {
+    void on_readiness(const readiness_response& answer) {
         const std::string said = printable(answer.message);
         update([&](process_info& now) {
             now.readiness = answer;
             now.message = said;
         });
         if (answer.state == readiness_state::warming) {
-            change(instance_event::warms, log_level::info, "process warming", said);
+            change(instance_event::warming, said);
         } else if (answer.state == readiness_state::unhealthy) {
-            be_unhealthy(said);
+            change(instance_event::failed, said);
         } else if (answer.state == readiness_state::ready) {
             ready_by_ = time_point::max();
-            change(instance_event::is_ready, log_level::info, "process ready", said);
+            change(instance_event::ready, said);
         }
     }
-    void look_failed(const error& why) {
+    void poll_failed(const error& why) {
         const bool is_ready = state() == instance_state::ready;
-        tell_failure("readiness not known", is_ready ? log_level::warn : log_level::debug, why);
+        log_failure("readiness not known", is_ready ? log_level::warn : log_level::debug, why);
         if (!is_ready) update([&](process_info& now) { now.message = printable(why.text); });
-        if (is_ready && ++failed_looks_ >= spec_.options.unhealthy_after) be_unhealthy(why.text);
+        if (is_ready && ++failed_polls_ >= spec_.options.unhealthy_after)
+            change(instance_event::failed, why.text);
     }
-    void be_unhealthy(const std::string& why) {
-        change(instance_event::fails, log_level::warn, "process unhealthy", why);
+    void request_shutdown();
+    void send_shutdown();
+    void poll_status();
+    void log_overdue() {
+        const time_point now = steady_clock::now();
+        if (now >= grace_deadline_ && !exchange(past_grace_, true))
+            say(log_level::warn, "past its grace period", "");
+        if (now >= hard_deadline_ && now < report_deadline_ && !exchange(past_max_, true))
+            say(log_level::warn, "past its maximum, it may still report", "",
+                {field("report_time_ms", spec_.options.shutdown.report_time.count())});
     }
-    void ask_to_shut_down();
-    void send_request();
-    void look_at_status();
-    void say_overdue();
-    void heard(const shutdown_status& answer);
-    void grant_time(const shutdown_status& answer, bool is_new);
+    void on_status(const shutdown_status& answer);
+    // Up to the hard deadline, and never past it.
+    void grant_time(const shutdown_status& answer, bool is_new) {
+        const time_point wanted = deadline_after(std::chrono::seconds(answer.additional_seconds));
+        if (wanted > granted_deadline_) granted_deadline_ = earlier(wanted, hard_deadline_);
+        if (!is_new) return;
+        say(log_level::warn, "more time asked for", printable(answer.message),
+            {field("additional_seconds", answer.additional_seconds)});
+    }
     // The first of a row, and then now and again.
-    void tell_failure(const char* text, log_level level, const error& why) {
-        if (failed_questions_++ % told_failure == 0)
-            say(level, text, state(), state(), why.text, {field("failures", failed_questions_)});
+    void log_failure(const char* text, log_level level, const error& why) {
+        if (failed_requests_++ % logged_failure == 0)
+            say(level, text, why.text, {field("failures", failed_requests_)});
     }
     // When something else must happen, whatever the process says.
-    time_point end_of_patience() const {
-        if (manner_ != manner::asked) return ready_by_;
-        return earlier(complete_end_,
-                       spec_.options.shutdown.force_without_request ? granted_end_ : report_end_);
+    time_point force_deadline() const {
+        if (stop_method_ != stop_method::request) return ready_by_;
+        return earlier(complete_deadline_,
+                       spec_.options.shutdown.force_without_request ? granted_deadline_ : report_deadline_);
     }
-    std::string why_no_longer() const {
+    std::string why_forced() const {
         const time_point now = steady_clock::now();
-        if (now >= complete_end_) return "it said that it is complete, and runs on";
-        if (now >= hard_end_) return "it was not over at its hard deadline";
+        if (now >= complete_deadline_) return "it said that it is complete, and runs on";
+        if (now >= hard_deadline_) return "it was not over at its hard deadline";
         return "its grace period is over, and so is what time it asked for";
     }
-    void end_by_signal(manner how, time_point kill_at, const char* text, const std::string& why);
+    void end_by_signal(stop_method method, time_point kill_at, const char* text, const std::string& why);
+    void end_by_force(const std::string& why) {
+        end_by_signal(stop_method::force, deadline_after(spec_.options.shutdown.kill_delay),
+                      "forcing shutdown with SIGTERM", why);
+    }
     void await_end(time_point kill_at);
-    bool has_rest();
+    // Anyone but its leader is in the group; that signals still reach it says that its number is ours.
+    bool has_rest() {
+        return spec_.options.child.own_group && child_.signal(0) && group_has_others(child_.pid());
+    }
     void kill_child();
-    instance_event kind_of_end(const result<child_exit>& ended) const;
-    void over(const result<child_exit>& ended);
+    instance_event kind_of_end(const result<child_exit>& ended) const {
+        if (stop_method_ == stop_method::force) return instance_event::forced;
+        if (!ended) return instance_event::crashed;
+        if (ended->ok()) return instance_event::completed;
+        const bool by_ours =
+            ended->signal == SIGTERM || ended->signal == SIGKILL || ended->code == 128 + SIGTERM;
+        return stop_method_ == stop_method::signal && by_ours ? instance_event::forced
+                                                              : instance_event::crashed;
+    }
+    void over(const result<child_exit>& ended) {
+        const child_exit status = ended.value_or(child_exit());
+        const bool unasked = stop_method_ == stop_method::none;
+        std::string message = ended ? status.describe() : ended.error().text;
+        if (unasked && ended && status.ok()) message = "exited by itself with status 0";
+        update([&](process_info& now) {
+            now.exit = status;
+            now.killed = !unasked && status.signal == SIGKILL;
+            if (!unasked) now.shutdown_took = took_since(asked_at_);
+        });
+        change(kind_of_end(ended), message);
+    }
 
     // ---- what others see of it ----
 
@@ -303,6 +370,10 @@ class managed_instance final : public instance {
         return info_.state;
     }
     // False: the state stays. The log comes first, so that who acts on a change finds it there.
+    bool change(instance_event what, const std::string& message) {
+        const state_log& log = state_logs[static_cast<int>(next_state(state(), what))];
+        return change(what, log.level, log.text, message);
+    }
     bool change(instance_event what, log_level level, const char* text, const std::string& message) {
         const instance_state before = state();
         const instance_state next = next_state(before, what);
@@ -328,41 +399,43 @@ class managed_instance final : public instance {
         how(next);
         next.routable = next.state == instance_state::ready && next.readiness.state == readiness_state::ready;
         const bool same = before == next.state && was_routable == next.routable &&
-                          wanted_time == next.shutdown.need_more_time && !untold_;
+                          wanted_time == next.shutdown.need_more_time && !unreported_;
         const process_info now = same ? process_info() : next;
         info_ = std::move(next);
         if (same) return;
-        untold_ = true;
+        unreported_ = true;
         held.unlock();
-        told_(now, told_state_);
-        told_state_ = now.state;
-        untold_ = false;
+        on_changed_(now, reported_state_);
+        reported_state_ = now.state;
+        unreported_ = false;
     }
     void say(log_level level, const char* text, instance_state from, instance_state now,
              std::string_view reason, fields more = {}) const {
         if (!log_.enabled(level)) return;
-        attempt([&] { log_.write(record_of(level, text, from, now, reason, more)); });
+        attempt([&] {
+            log_record record{
+                level,
+                text,
+                {field("process_id", spec_.id), field("group", spec_.group), field("state", to_string(now)),
+                 field("from", to_string(from)), field("elapsed_ms", milliseconds_since(started_))},
+                {}};
+            if (child_.pid() > 0) record.fields.push_back(field("pid", static_cast<long>(child_.pid())));
+            if (!reason.empty()) record.fields.push_back(field("reason", reason));
+            for (const log_field& each : more) record.fields.push_back(each);
+            log_.write(std::move(record));
+        });
     }
-    log_record record_of(log_level level, const char* text, instance_state from, instance_state now,
-                         std::string_view reason, const fields& more) const {
-        log_record record;
-        record.level = level;
-        record.message = text;
-        record.fields = {field("process_id", spec_.id), field("group", spec_.group),
-                         field("state", to_string(now)), field("from", to_string(from)),
-                         field("elapsed_ms", milliseconds_since(started_))};
-        if (child_.pid() > 0) record.fields.push_back(field("pid", static_cast<long>(child_.pid())));
-        if (!reason.empty()) record.fields.push_back(field("reason", reason));
-        for (const log_field& each : more) record.fields.push_back(each);
-        return record;
+    // While it stays as it is.
+    void say(log_level level, const char* text, std::string_view reason, fields more = {}) const {
+        say(level, text, state(), state(), reason, more);
     }
 
     const instance_spec spec_;
-    const instance_changed told_;
+    const instance_changed on_changed_;
     const logger log_;
     time_point started_{};
     wake waker_;
-    wake interrupt_;  // of a question: something is wished for that does not wait for its answer
+    wake interrupt_;                        // of a request: a command does not wait for its answer
     result<http_client> client_ = error{};  // of its coordinator, or its ready_url; none: nothing is asked
     ready_address ready_;
     child_process child_;
@@ -370,28 +443,28 @@ class managed_instance final : public instance {
 
     mutable mutex mutex_;  // of the next three; held for no call to anybody
     process_info info_;
-    wishes wishes_;
+    commands posted_;
     shutdown_order order_;
 
     // Of the thread alone.
-    bool untold_ = false;  // a change
-    instance_state told_state_ = instance_state::spawning;
-    time_point next_look_{};
+    bool unreported_ = false;  // a change
+    instance_state reported_state_ = instance_state::spawning;
+    time_point next_poll_{};
     time_point ready_by_ = time_point::max();
-    int failed_looks_ = 0;
-    unsigned failed_questions_ = 0;
-    manner manner_ = manner::by_itself;
+    int failed_polls_ = 0;
+    unsigned failed_requests_ = 0;
+    stop_method stop_method_ = stop_method::none;
     bool request_due_ = true;    // not sent, or a status says that it has not arrived
     bool acknowledged_ = false;  // the request
     bool past_grace_ = false;
     bool past_max_ = false;
     shutdown_request request_;
     time_point asked_at_{};
-    time_point grace_end_ = time_point::max();
-    time_point granted_end_ = time_point::max();   // where only what is asked for is granted
-    time_point hard_end_ = time_point::max();      // of the drain
-    time_point report_end_ = time_point::max();    // of what reports it
-    time_point complete_end_ = time_point::max();  // when it must be gone that said it is complete
+    time_point grace_deadline_ = time_point::max();
+    time_point granted_deadline_ = time_point::max();   // where only what is asked for is granted
+    time_point hard_deadline_ = time_point::max();      // of the drain
+    time_point report_deadline_ = time_point::max();    // of what reports it
+    time_point complete_deadline_ = time_point::max();  // when it must be gone that said it is complete
 };
 
 }  // namespace ojs::detail

@@ -1,4 +1,4 @@
-// process_group: keeps a number of processes of one kind running, and replaces them. What changes them goes through here.
+// process_group: keeps a number of processes of one kind running, and replaces them.
 #pragma once
 
 #include <signal.h>
@@ -6,13 +6,7 @@
 
 #include <string>
 
-#include "../../base/detail/light.hpp"
-#include "../../base/detail/sync.hpp"
-#include "../../base/log.hpp"
-#include "group_plan.hpp"
-#include "instance.hpp"
 #include "launcher_events.ipp"
-#include "launcher_metrics.ipp"
 #include "rollout.ipp"
 #include "routing.ipp"
 #include "state_file.ipp"
@@ -40,8 +34,8 @@ inline void add_newest(const ref<instance>& running, process_info& known) {
     known.shutdown = std::move(now.shutdown);
 }
 
-// Its own mutex is held for no call to a process, a hook or the log. What a process says comes by on_process_changed(). What
-// becomes of it is decided by reconcile() alone, from plan_group(), in the supervisor's thread and by the time it is given.
+// Its mutex is held for no call to a process, a hook or the log. Only reconcile() decides, in the supervisor's
+// thread, from plan_group() and the time it is given; on_process_changed() notes what a process says.
 class process_group : public ref_counted {
   public:
     process_group(group_options options, ref<launcher_context> context)
@@ -54,7 +48,7 @@ class process_group : public ref_counted {
 
     // ---- for the supervisor ----
 
-    // Starts and ends what the plan says, and takes the rollout a step further. Returns when it is to be called again.
+    // Starts and ends what the plan says, and advances the rollout. Returns when it is due again.
     time_point reconcile(time_point now) {
         forget_gone();
         group_options options;
@@ -168,7 +162,7 @@ class process_group : public ref_counted {
         }
         return false;
     }
-    // One says something, for which it is asked again. `from`: its process group; 0: unknown. False: it is none of ours.
+    // Polls the process that notified us. `from`: its process group; 0: unknown. False: none of ours.
     bool notified(pid_t from, const std::string& id) {
         lock_guard held(mutex_);
         const ref<member> found = find_running(id);
@@ -192,7 +186,7 @@ class process_group : public ref_counted {
     // Takes them off the routing, and asks them to end. Their places stay empty until the group is replaced as a whole.
     void drain(const members& all, const shutdown_order& order) {
         leave(all, order);
-        context_->routing->await_told(deadline_after(max_hook_time));
+        context_->routing->await_calls(deadline_after(max_hook_time));
         ask_to_end(all);
     }
     // The two halves of it, so that many groups wait for the hooks together.
@@ -235,7 +229,7 @@ class process_group : public ref_counted {
             all = members_;
             mark_leaving(all, order);
         }
-        context_->routing->await_told(deadline_after(max_hook_time));
+        context_->routing->await_calls(deadline_after(max_hook_time));
         ask_to_end(all);
         return {};
     }
@@ -375,8 +369,18 @@ class process_group : public ref_counted {
 
     void advance(time_point now, todo& left);
     void find_faults(time_point now, todo& left);
-    void note_fault(const member& of, const char* why);
-    bool all_replaced() const;
+    static const char* reason_of(const member& failed) noexcept {
+        return failed.was_ready ? "did not stay ready" : "failed before it was ready";
+    }
+    // It counts where it is of a process that the rollout has started, and still needs.
+    void note_fault(const member& of, const char* why) {
+        if (of.fresh && replacing() && of.generation == wanted_generation()) rollout_->fail(of.id, why);
+    }
+    bool all_replaced() const {
+        const int proven = count([](const member& each) { return each.fresh && each.proven; });
+        return goes_forward() && rollout_->canaries == rollout::canary_step::passed && proven == wanted() &&
+               proven == count_all();
+    }
     bool is_complete(time_point now) const;
     void conclude(replacement_end result);
     void finish(todo& left);

@@ -83,7 +83,7 @@ inline void process_group::on_process_changed(const ref<member>& of, const proce
         if (!find_running(of->id)) return;
         process_info next = now;
         context_->events->tell(now, of->info.state);
-        metrics_.told(of->info, now, of->was_ready);
+        metrics_.on_process_changed(of->info, now, of->was_ready);
         if (of->info.state == instance_state::spawning && now.state != instance_state::spawning) --starting_;
         const bool fails = now.state == instance_state::unhealthy || now.state == instance_state::crashed;
         if (fails && !of->was_ready && !of->leaving) note_failed(*of);
@@ -209,9 +209,7 @@ inline void process_group::replace_ended(time_point now, todo& left) {
     for (const ref<member>& each : over_) {
         const process_info& info = each->info;
         if (each->fresh) {
-            note_fault(*each, each->was_ready ? "did not stay ready"
-                              : info.pid == 0 ? info.message.c_str()
-                                              : "failed before it was ready");
+            note_fault(*each, info.pid == 0 && !each->was_ready ? info.message.c_str() : reason_of(*each));
             continue;
         }
         const bool was_degraded = is_degraded();
@@ -280,7 +278,7 @@ inline void process_group::pick_asked(time_point now, todo& left) {
             each->gone_by = now + each->stop_time;
         }
         if (each->asked || each->forced || !each->process) continue;
-        if (context_->routing->was_told(each->unrouted) || now >= each->ask_by) left.ask.push_back(each);
+        if (context_->routing->was_called(each->unrouted) || now >= each->ask_by) left.ask.push_back(each);
     }
 }
 
@@ -339,9 +337,7 @@ inline void process_group::find_faults(time_point now, todo& left) {
         if (!late && !unhealthy) continue;
         if (late && !each->was_ready) note_failed(*each);
         const bool timed_out = late || now >= each->place->started + options.health_check_timeout;
-        note_fault(*each, each->was_ready ? "did not stay ready"
-                          : timed_out     ? "was not ready in time"
-                                          : "failed before it was ready");
+        note_fault(*each, timed_out && !each->was_ready ? "was not ready in time" : reason_of(*each));
         mark_leaving({each}, {"rolled back", {}, {}});
         left.force.push_back(each);
     }
@@ -352,17 +348,6 @@ inline void process_group::find_faults(time_point now, todo& left) {
     // What leaves should have ended long ago.
     if (wants_room && full && some_leave && !drains(now))
         rollout_->fail_for_good("others did not end in time");
-}
-
-// It counts where it is of a process that the rollout has started, and still needs.
-inline void process_group::note_fault(const member& of, const char* why) {
-    if (of.fresh && replacing() && of.generation == wanted_generation()) rollout_->fail(of.id, why);
-}
-
-inline bool process_group::all_replaced() const {
-    const int proven = count([](const member& each) { return each.fresh && each.proven; });
-    const bool watched = rollout_->canaries == rollout::canary_step::passed;
-    return goes_forward() && watched && proven == wanted() && proven == count_all();
 }
 
 // Of a group that becomes as it was, what is ready of the new configuration may be all there is: that is kept.
@@ -408,7 +393,7 @@ inline void process_group::finish(todo& left) {
     touch();
 }
 
-// New ones that are not ready have nothing in flight, and nobody needs them once it is taken back or cancelled.
+// New processes that are not ready have nothing in flight: a rollback or a cancellation ends them at once.
 inline void process_group::drop_unready(todo& left) {
     const rollout& r = *rollout_;
     const bool cancelled = r.at == rollout::stage::ending && r.ending != replacement_end::done;

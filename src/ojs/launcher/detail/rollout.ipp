@@ -1,16 +1,13 @@
-// rollout: one rolling replacement of a group: its stages, what it waits for, and what it reports. [RFC-041 "Rolling
-// Replacement Algorithm"]
+// rollout: one rolling replacement: its stages, waits and report. [RFC-041 "Rolling Replacement Algorithm"]
 #pragma once
 
-#include "../../base/detail/clock.ipp"
-#include "../../base/detail/light.hpp"
-#include "../group_options.ipp"
+#include "../launcher_options.ipp"
 #include "group_plan.hpp"
 #include "launcher_metrics.ipp"
 
 namespace ojs::detail {
 
-// Its fields are under the group's mutex, but for what is const. The group says what its processes do, and asks what follows.
+// Under the mutex of its group, which says what the processes do and asks what follows.
 struct rollout : ref_counted {
     enum class stage { forward, rolling_back, ending, ended };
     enum class canary_step { starting, watched, check_due, checking, passed };

@@ -1,9 +1,7 @@
 // routing: tells the program which processes may be given work, in order and from one thread.
 #pragma once
 
-#include "../../base/detail/light.hpp"
-#include "../../base/detail/sync.hpp"
-#include "../group_options.hpp"
+#include "../launcher_options.hpp"
 
 namespace ojs::detail {
 
@@ -14,12 +12,13 @@ class routing : public ref_counted {
   public:
     enum class kind { routable, unroutable, changed };
 
-    // `told` is called after each `unroutable`.
+    // `on_unrouted` is called after each `unroutable`.
     routing(function<void(const process_info&)> routable, function<void(const process_info&)> unroutable,
-            function<void(const process_info&)> changed, const logger& log, function<void()> told = nullptr)
+            function<void(const process_info&)> changed, const logger& log,
+            function<void()> on_unrouted = nullptr)
         : hooks_{std::move(routable), std::move(unroutable), std::move(changed)},
           log_(log),
-          on_told_(std::move(told)) {}
+          on_unrouted_(std::move(on_unrouted)) {}
     ~routing() override { stop(); }
 
     result<void> start() {
@@ -30,7 +29,7 @@ class routing : public ref_counted {
         running_ = true;
         return {};
     }
-    // What was posted is still told.
+    // What was posted is still called.
     void stop() {
         {
             const lock_guard held(mutex_);
@@ -40,7 +39,7 @@ class routing : public ref_counted {
         thread_.join();
     }
 
-    // The number of the entry, for was_told(); 0: there is no hook.
+    // The number of the entry, for was_called(); 0: there is no hook.
     std::uint64_t post(kind what, const process_info& of) {
         if (!running_ || !hooks_[static_cast<int>(what)]) return 0;
         const lock_guard held(mutex_);
@@ -48,21 +47,18 @@ class routing : public ref_counted {
         posted_.notify_all();
         return ++count_;
     }
-    bool was_told(std::uint64_t number) {
+    bool was_called(std::uint64_t number) {
         const lock_guard held(mutex_);
-        return told_ >= number;
+        return called_ >= number;
     }
-    // Until everything posted so far was told.
-    void await_told(time_point deadline) {
+    // Until everything posted so far was called.
+    void await_calls(time_point deadline) {
         lock_guard held(mutex_);
         const std::uint64_t wanted = count_;
-        while (told_ < wanted && told_once_.wait_until(held, deadline)) {
+        while (called_ < wanted && call_ended_.wait_until(held, deadline)) {
         }
-        if (told_ >= wanted) return;
+        if (called_ >= wanted) return;
         held.unlock();
-        log_late();
-    }
-    void log_late() const {
         log_.write(log_level::warn, "a hook of the routing takes long, processes are shut down without it");
     }
 
@@ -83,9 +79,9 @@ class routing : public ref_counted {
                 held.unlock();
                 call(each);
                 held.lock();
-                ++told_;
-                told_once_.notify_all();
-                if (on_told_ && each.what == kind::unroutable) on_told_();
+                ++called_;
+                call_ended_.notify_all();
+                if (on_unrouted_ && each.what == kind::unroutable) on_unrouted_();
             }
         }
     }
@@ -100,14 +96,14 @@ class routing : public ref_counted {
 
     const function<void(const process_info&)> hooks_[3];
     const logger& log_;
-    const function<void()> on_told_;
+    const function<void()> on_unrouted_;
     bool running_ = false;  // before anything is posted
     mutex mutex_;
     condition posted_;
-    condition told_once_;
+    condition call_ended_;
     array<entry> queue_;
     std::uint64_t count_ = 0;
-    std::uint64_t told_ = 0;
+    std::uint64_t called_ = 0;
     bool ending_ = false;
     thread thread_;
 };

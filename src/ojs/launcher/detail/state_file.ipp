@@ -1,5 +1,4 @@
-// state_file: what a launcher leaves on disk: the folder of its sockets, and what it runs, so that one that was killed leaves
-// nothing its successor does not know.
+// state_file: what a launcher has on disk: the folder of its sockets, and what it runs, for its successor.
 #pragma once
 
 #include <dirent.h>
@@ -17,9 +16,7 @@
 #include "../../base/detail/files.ipp"
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/proc.ipp"
-#include "../../base/detail/sync.hpp"
 #include "../../coordinator/detail/coordinator_body.hpp"
-#include "../../net/json_view.hpp"
 
 namespace ojs::detail {
 
@@ -88,11 +85,28 @@ class socket_folder {
 struct state_entry {
     std::string id;
     std::string group;
-    std::string address;            // of its coordinator
-    pid_t pid = 0;                  // of its process group as well
-    pid_t session = 0;              // that of the launcher
-    std::uint64_t start_ticks = 0;  // since the boot: tells it from another process that has its number later
+    std::string address;           // of its coordinator
+    std::int32_t pid = 0;          // of its process group as well
+    std::int32_t session = 0;      // that of the launcher
+    std::int64_t start_ticks = 0;  // since the boot: tells it from another process that has its number later
 };
+// What the file holds.
+struct launcher_state {
+    std::string boot_id;
+    std::string pid_namespace;
+    std::vector<state_entry> processes;
+    std::vector<std::string> socket_folders;
+};
+inline message_view describe(state_entry& of, in_detail) {
+    return {"state_entry",
+            {item("id", of.id), item("group", of.group), item("address", of.address), item("pid", of.pid),
+             item("session", of.session), item("start_ticks", of.start_ticks)}};
+}
+inline message_view describe(launcher_state& of, in_detail) {
+    return {"launcher_state",
+            {item("boot_id", of.boot_id), item("pid_namespace", of.pid_namespace),
+             item("processes", of.processes), item("socket_folders", of.socket_folders)}};
+}
 
 inline constexpr std::size_t max_state_file = 4 * 1024 * 1024;
 // Nothing reports the end of processes that are not our children, so they are polled.
@@ -101,9 +115,9 @@ inline constexpr int poll_strangers = 10;  // ms
 inline constexpr std::chrono::milliseconds lock_timeout{500};
 
 // Of a process that runs; 0: there is none, or /proc does not tell.
-inline std::uint64_t start_ticks_of(pid_t pid) {
+inline std::int64_t start_ticks_of(pid_t pid) {
     const process_stat about = read_stat("", cat({static_cast<long>(pid)}));
-    return about.state == 'Z' || about.state == 'X' ? 0 : about.start_ticks;
+    return about.state == 'Z' || about.state == 'X' ? 0 : static_cast<std::int64_t>(about.start_ticks);
 }
 
 // A number that another process has is another's group as well: ours had ended before. A number that no process has is held
@@ -111,7 +125,7 @@ inline std::uint64_t start_ticks_of(pid_t pid) {
 inline bool is_still_there(const state_entry& entry) {
     if (entry.start_ticks == 0) return false;
     const process_stat leader = read_stat("", cat({static_cast<long>(entry.pid)}));
-    if (leader.pid != 0 && leader.start_ticks != entry.start_ticks) return false;
+    if (leader.pid != 0 && static_cast<std::int64_t>(leader.start_ticks) != entry.start_ticks) return false;
     if (leader.pid != 0 && leader.state != 'Z' && leader.state != 'X') return true;
     for (const pid_t pid : all_processes("")) {
         const bool member = ::getpgid(pid) == entry.pid && ::getsid(pid) == entry.session;
@@ -123,20 +137,6 @@ inline bool is_still_there(const state_entry& entry) {
 // Which numbers of processes are meant. The kernel uses the name of a namespace again, but not with an init of that age.
 inline std::string pid_namespace() {
     return cat({proc_link("", "self/ns/pid"), "@", read_stat("", "1").start_ticks});
-}
-
-inline bool read_entry(std::string_view json, state_entry& out) {
-    std::uint64_t pid = 0;
-    std::uint64_t session = 0;
-    const bool whole = raw_string(raw_member(json, "id"), out.id) &&
-                       raw_string(raw_member(json, "group"), out.group) &&
-                       raw_string(raw_member(json, "address"), out.address) &&
-                       parse_number(raw_member(json, "pid"), 0x7fffffff, pid) &&
-                       parse_number(raw_member(json, "session"), 0x7fffffff, session) &&
-                       parse_number(raw_member(json, "start_ticks"), UINT64_MAX, out.start_ticks);
-    out.pid = static_cast<pid_t>(pid);
-    out.session = static_cast<pid_t>(session);
-    return whole && pid > 1;  // a signal to group 0 is one to ours, and to 1 one to all
 }
 
 // It may have moved to another group of its session.
@@ -171,14 +171,14 @@ inline void log_entry(const logger& log, log_level level, const char* text, cons
                field("pid", static_cast<long>(which.pid))});
 }
 
-// Thread-safe, once it has begun. Processes come and go in many threads, and each change is on disk before it goes on. Nothing is
-// adopted: a process that is not our child cannot be waited for.
+// Thread-safe, once it has begun. Each change is on disk before it returns. Nothing is adopted: a process that
+// is not our child cannot be waited for.
 class state_file : public ref_counted {
   public:
     state_file(std::string path, logger log) : path_(std::move(path)), log_(std::move(log)) {}
 
-    // Takes a lock that lasts until close(): a second launcher is errc::busy. What is there and cannot be read, or belongs to
-    // another user, is errc::invalid_argument: it may name processes, so it is not written over.
+    // Takes a lock that lasts until close(): a second launcher is errc::busy. errc::invalid_argument: the file
+    // cannot be read, or is another user's. It may name processes, so it is not written over.
     static result<ref<state_file>> open(const std::string& path, logger log = logger()) {
         const ref<state_file> out = make_ref<state_file>(path, std::move(log));
         result<void> opened = out->take_lock();
@@ -209,7 +209,7 @@ class state_file : public ref_counted {
             log_entry(log_, log_level::error, "SIGKILL did not end the process", each);
         return out;
     }
-    // Names those that are left, removes the folders of predecessors, unless somebody may listen there, and writes the file.
+    // Names those that are left, removes folders where none of them may listen, and writes the file.
     result<void> begin() {
         for (const state_entry& each : left_behind_)
             log_entry(log_, log_level::warn, "process left behind by an earlier launcher still runs", each);
@@ -290,48 +290,25 @@ class state_file : public ref_counted {
         if (file.status == file_status::unreadable) return failure("read it", file.sys_errno);
         if (file.status != file_status::read || file.is_cut) return refusal("it is no state file");
         if (file.owner != ::geteuid()) return refusal("it is another user's");
-        if (!is_json_object(file.text)) return refusal("it is no JSON object");
-        std::string_view folders = raw_member(file.text, "socket_folders");
-        std::string_view each;
-        while (next_raw_element(folders, each)) {
-            folders_.emplace_back();
-            static_cast<void>(raw_string(each, folders_.back()));
+        const result<launcher_state> state = read_message<launcher_state>(file.text);
+        if (!state) return refusal("it is no state of a launcher");
+        folders_ = state->socket_folders;
+        if (state->boot_id.empty() || state->pid_namespace.empty())
+            return refusal("it names no boot, or no PID namespace");
+        if (state->boot_id != boot_id() || state->pid_namespace != pid_namespace()) return {};
+        for (const state_entry& each : state->processes) {
+            // A signal to group 0 is one to ours, and to 1 one to all.
+            if (each.id.empty() || each.pid <= 1 || each.session <= 0)
+                return refusal("an entry is not whole");
+            if (is_still_there(each)) left_behind_.push_back(each);
         }
-        std::string boot;
-        std::string numbers;
-        if (!raw_string(raw_member(file.text, "boot_id"), boot)) return refusal("it names no boot");
-        if (!raw_string(raw_member(file.text, "pid_namespace"), numbers))
-            return refusal("it names no PID namespace");
-        if (boot != boot_id() || numbers != pid_namespace()) return {};
-        std::string_view rest = raw_member(file.text, "processes");
-        while (next_raw_element(rest, each)) {
-            state_entry entry;
-            if (!read_entry(each, entry)) return refusal("an entry is not whole");
-            if (is_still_there(entry)) left_behind_.push_back(std::move(entry));
-        }
-        return raw_walk_ended(rest, '[', ']') ? result<void>() : refusal("it has no list of processes");
+        return {};
     }
     // All of it, and what is left behind, so that a reader finds the old or the new, whenever we or the machine end.
     result<void> write_file() {
-        std::string text = cat({"{\"boot_id\":", json_quote(boot_id()),
-                                ",\"pid_namespace\":", json_quote(pid_namespace()), ",\"processes\":["});
-        const char* before = "\n";
-        for (const std::vector<state_entry>* list : {&left_behind_, &entries_}) {
-            for (const state_entry& each : *list) {
-                append(text, {before, "{\"id\":", json_quote(each.id), ",\"group\":", json_quote(each.group),
-                              ",\"address\":", json_quote(each.address), ",\"pid\":",
-                              static_cast<long>(each.pid), ",\"session\":", static_cast<long>(each.session),
-                              ",\"start_ticks\":", each.start_ticks, "}"});
-                before = ",\n";
-            }
-        }
-        text += "],\"socket_folders\":[";
-        before = "";
-        for (const std::string& each : folders_) {
-            append(text, {before, json_quote(each)});
-            before = ",";
-        }
-        text += "]}\n";
+        launcher_state now{boot_id(), pid_namespace(), left_behind_, folders_};
+        for (const state_entry& each : entries_) now.processes.push_back(each);
+        const std::string text = write_message(std::move(now)) + "\n";
         const std::string fresh = path_ + ".new";
         if (::unlink(fresh.c_str()) != 0 && errno != ENOENT) return failure("replace it", errno);
         const int failed = write_new_file(AT_FDCWD, fresh, text);

@@ -4,6 +4,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "../../base/detail/clock.ipp"
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/proc.ipp"
@@ -49,10 +51,10 @@ inline void show_phase(metrics_page& page, const running_worker& worker, phase n
 
 inline void show_active_jobs(metrics_page& page, const running_worker& worker, const label_names& queues,
                              std::size_t stuck) {
-    array<unsigned long long> busy(queues.size());
+    array<unsigned long long> busy(queues.all.size());
     worker.visit_active_jobs([&](const job& each) { ++busy[queues.place_of(each.queue)]; });
     page.family("ojs_workers_busy", "gauge", "Jobs claimed and not yet settled.");
-    for (std::size_t i = 0; i < busy.size(); ++i) page.sample(busy[i], label("queue", queues[i]));
+    for (std::size_t i = 0; i < busy.size(); ++i) page.sample(busy[i], label("queue", queues.all[i]));
     page.single("ojs_worker_stuck_jobs", "gauge",
                 "Cancelled jobs whose handlers have not returned for stuck_after.", stuck);
     page.single("ojs_worker_concurrency", "gauge", "Jobs the worker takes at a time.",
@@ -114,7 +116,7 @@ inline std::string metrics_text(const running_worker& worker, const worker_metri
     const phase now = worker.phase();
     const worker_report so_far = worker.report();
     show_phase(page, worker, now);
-    show_active_jobs(page, worker, counted.jobs.queues(), so_far.stuck.size());
+    show_active_jobs(page, worker, counted.jobs.queues, so_far.stuck.size());
     show_outcomes(page, so_far, worker.unreported_jobs());
     counted.jobs.show(page);
     show_requests(page, counted);
@@ -168,20 +170,22 @@ class health_answers : public ref_counted {
     }
 
     http_response answer(const http_request& request) {
-        static constexpr http_route routes[] = {
-            {"/healthz", {"GET", "HEAD"}, false}, {"/readyz", {"GET", "HEAD"}, false},
-            {"/livez", {"GET", "HEAD"}, false},   {"/metrics", {"GET", "HEAD"}, false},
-            {"/quiet", {"POST", nullptr}, true},  {"/resume", {"POST", nullptr}, true},
-            {"/stop", {"POST", nullptr}, true},   {"/drain", {"GET", "POST"}, true},
+        struct route : http_route {
+            http_response (health_answers::*answer)(const http_request&);
         };
-        static constexpr http_response (health_answers::*answers[])(const http_request&) = {
-            &health_answers::readiness, &health_answers::readiness, &health_answers::liveness,
-            &health_answers::metrics,   &health_answers::quiet,     &health_answers::resume,
-            &health_answers::stop,      &health_answers::drain,
+        static constexpr route routes[] = {
+            {{"/healthz", {"GET", "HEAD"}, false}, &health_answers::readiness},
+            {{"/readyz", {"GET", "HEAD"}, false}, &health_answers::readiness},
+            {{"/livez", {"GET", "HEAD"}, false}, &health_answers::liveness},
+            {{"/metrics", {"GET", "HEAD"}, false}, &health_answers::metrics},
+            {{"/quiet", {"POST", nullptr}, true}, &health_answers::quiet},
+            {{"/resume", {"POST", nullptr}, true}, &health_answers::resume},
+            {{"/stop", {"POST", nullptr}, true}, &health_answers::stop},
+            {{"/drain", {"GET", "POST"}, true}, &health_answers::drain},
         };
         http_response refused;
         const int chosen = choose_route(routes, 8, guard_, request, refused);
-        return chosen < 0 ? refused : (this->*answers[chosen])(request);
+        return chosen < 0 ? refused : (this->*routes[chosen].answer)(request);
     }
 
     // The worker has ended: nobody waits for it any longer.
@@ -271,7 +275,7 @@ class health_answers : public ref_counted {
         };
         for (;;) {
             const time_point look = deadline_after(peer_look);
-            if (counted_->changes.await(look < deadline ? look : deadline, settled)) return;
+            if (counted_->changes.await(std::min(look, deadline), settled)) return;
             if (steady_clock::now() >= deadline || is_abandoned(request)) return;
         }
     }

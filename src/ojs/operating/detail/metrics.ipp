@@ -1,6 +1,7 @@
 // metrics: what a worker counts for /metrics, bounded whatever the backend sends. metrics_text() in health.ipp shows it.
 #pragma once
 
+#include <algorithm>
 #include <new>
 #include <string>
 #include <vector>
@@ -18,8 +19,7 @@ namespace ojs::detail {
 // Lets a thread wait for a change in a worker; while nobody waits, announcing one costs one atomic.
 class watch {
   public:
-    // Something may have come about. Both sides begin with a read-modify-write of the same atomic, so that either the
-    // waiter sees what happened before this, or this sees the waiter.
+    // A read-modify-write of one atomic on both sides: the waiter sees the change, or this the waiter.
     void announce() noexcept {
         if (waiting_.fetch_add(0, memory_order::acq_rel) == 0) return;
         const lock_guard held(mutex_);
@@ -64,35 +64,29 @@ inline constexpr std::size_t settled_state_count = 4;
 inline constexpr const char* fetch_status_names[] = {"jobs", "empty", "failed"};
 
 // A bounded set of label values: names known from the configuration, and "other" at place 0 for all the rest.
-class label_names {
-  public:
+struct label_names {
     label_names(const std::vector<std::string>& known, std::size_t most) {
-        names_.push_back("other");
         for (const std::string& each : known) {
             // A page with anything but UTF-8 in it would be refused as a whole.
-            const bool known_already = each == names_[0] || place_of(each) != 0;
-            if (!known_already && names_.size() <= most && is_utf8(each)) names_.push_back(each);
+            const bool known_already = each == all[0] || place_of(each) != 0;
+            if (!known_already && all.size() <= most && is_utf8(each)) all.push_back(each);
         }
     }
     std::size_t place_of(std::string_view name) const noexcept {
-        for (std::size_t i = 1; i < names_.size(); ++i) {
-            if (names_[i] == name) return i;
-        }
-        return 0;
+        const auto found = std::find(all.begin() + 1, all.end(), name);
+        return found == all.end() ? 0 : static_cast<std::size_t>(found - all.begin());
     }
-    std::size_t size() const noexcept { return names_.size(); }
-    const std::string& operator[](std::size_t place) const noexcept { return names_[place]; }
 
-  private:
-    std::vector<std::string> names_;
+    std::vector<std::string> all = {"other"};
 };
 
-// Jobs settled, by queue, type and state. Counting takes no lock; a pair of queue and type gets its memory when it is
-// first seen, up to a limit, beyond which it counts as other.
+// Jobs settled, by queue, type and state, without locks. A pair beyond the limit counts as other.
 class job_metrics {
   public:
-    job_metrics(const std::vector<std::string>& queues, const std::vector<std::string>& types)
-        : queues_(queues, most_queues), types_(types, most_types), pairs_(queues_.size() * types_.size()) {
+    job_metrics(const std::vector<std::string>& its_queues, const std::vector<std::string>& types)
+        : queues(its_queues, most_queues),
+          types_(types, most_types),
+          pairs_(queues.all.size() * types_.all.size()) {
         pairs_[0].store(new pair, memory_order::relaxed);
     }
     job_metrics(const job_metrics&) = delete;
@@ -102,7 +96,7 @@ class job_metrics {
     }
 
     void settled(const job_settlement& job) noexcept {
-        pair& counted = find(queues_.place_of(job.queue) * types_.size() + types_.place_of(job.type));
+        pair& counted = find(queues.place_of(job.queue) * types_.all.size() + types_.place_of(job.type));
         counted.by_state[static_cast<std::size_t>(job.state)].observe(job_bounds, job.duration);
     }
 
@@ -125,7 +119,7 @@ class job_metrics {
         }
     }
 
-    const label_names& queues() const noexcept { return queues_; }
+    const label_names queues;
 
   private:
     struct pair {
@@ -155,11 +149,11 @@ class job_metrics {
         return *known;
     }
     std::string labels_of(std::size_t place) const {
-        return cat({label("queue", queues_[place / types_.size()]), ",",
-                    label("type", types_[place % types_.size()])});
+        const std::size_t types = types_.all.size();
+        return cat(
+            {label("queue", queues.all[place / types]), ",", label("type", types_.all[place % types])});
     }
 
-    const label_names queues_;
     const label_names types_;
     array<atomic<pair*>> pairs_;  // [queue][type]
     atomic<std::size_t> made_{0};
@@ -173,8 +167,6 @@ class worker_metrics : public ref_counted {
         phase_began(phase::running);
     }
 
-    void note_heartbeat(bool answered) noexcept { count_one(answered ? beats_ok : beats_failed); }
-    void note_fetch(fetch_status status) noexcept { count_one(fetches[static_cast<std::size_t>(status)]); }
     void note_turn() noexcept {
         count_one(turns);
         changes.announce();

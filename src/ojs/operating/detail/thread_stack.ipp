@@ -126,8 +126,7 @@ inline std::string format_stack() {
     return out;
 }
 
-// True when the thread has answered. At the deadline a request nobody has begun to answer is taken back; one caught in
-// the middle of its answer is given up, and whoever answers it makes the place free.
+// True: answered. At the deadline a request is taken back, or freed by the answer under way.
 inline bool await_stack(time_point deadline) {
     while (asked_stack.now.load() != stack_request::written) {
         if (asked_stack.answered->wait_until(deadline)) continue;
@@ -168,11 +167,10 @@ inline bool ask_for_stack(pthread_t thread, time_point deadline) {
     return false;
 }
 
-// The return addresses on the stack of `thread`, which must live until this returns: "program+0x1234
-// libc.so.6+0x5678 ...", innermost first and the frames of the signal handler before all; addr2line -e PROGRAM 0x1234
-// names them. Sends
-// the thread a SIGTTIN, which ends a sleep() or poll() early. Empty where the thread does not answer by the deadline,
-// where the signals have no installer, where there is no unwinder, or while another request is under way. Thread-safe.
+// The return addresses on the stack of a living thread: "program+0x1234 libc.so.6+0x5678 ...", innermost
+// first, for addr2line -e PROGRAM 0x1234. Sends it a SIGTTIN, which ends a sleep() or poll() early. Empty at
+// the deadline, without installed signals or an unwinder, and while another request is under way.
+// Thread-safe.
 inline std::string capture_stack(pthread_t thread, time_point deadline) {
     if (!comes_to_us()) return {};
     process.asks_threads.store(

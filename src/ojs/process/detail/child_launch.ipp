@@ -15,6 +15,9 @@
 #include <sys/syscall.h>
 #endif
 
+#include <algorithm>
+#include <iterator>
+
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
@@ -41,7 +44,7 @@ inline pid_t take_status(pid_t child, int* status = nullptr, int flags = 0) noex
 
 inline constexpr int first_free_descriptor = 3;  // after the standard streams
 inline constexpr long max_descriptors = 65536;   // looked at where they have to be closed one by one
-inline constexpr int min_descriptors = 4096;     // some may be older than a limit that is lower
+inline constexpr long min_descriptors = 4096;    // some may be older than a limit that is lower
 // Of this process alone: its secrets, and the variables of its service manager.
 inline constexpr const char* own_variables[] = {"OJS_AUTH_TOKEN", "OJS_HEALTH_TOKEN", "NOTIFY_SOCKET",
                                                 "WATCHDOG_PID", "WATCHDOG_USEC"};
@@ -54,10 +57,8 @@ inline error wrong_child(std::string text) {
 }
 
 inline bool has_nul(const std::vector<std::string>& texts) {
-    for (const std::string& each : texts) {
-        if (each.find('\0') != std::string::npos) return true;
-    }
-    return false;
+    const auto has_one = [](const std::string& each) { return each.find('\0') != std::string::npos; };
+    return std::any_of(texts.begin(), texts.end(), has_one);
 }
 
 inline bool same_variable(const char* a, const char* b) noexcept {
@@ -66,10 +67,8 @@ inline bool same_variable(const char* a, const char* b) noexcept {
 }
 
 inline bool is_own_variable(const char* text) noexcept {
-    for (const char* each : own_variables) {
-        if (same_variable(each, text)) return true;
-    }
-    return false;
+    const auto is_it = [text](const char* each) { return same_variable(each, text); };
+    return std::any_of(std::begin(own_variables), std::end(own_variables), is_it);
 }
 
 // Out of the way of 0, 1 and 2, which are set one after the other.
@@ -101,18 +100,7 @@ inline bool await_readable(int fd, time_point deadline, int interrupt_fd = -1) n
     }
 }
 
-inline bool close_at_once(int from, int to) noexcept {
-#if OJS_SHUTDOWN_USE_CLOSE_RANGE && defined(SYS_close_range)
-    return ::syscall(SYS_close_range, from, to, 0) == 0;
-#else
-    static_cast<void>(from);
-    static_cast<void>(to);
-    return false;
-#endif
-}
-
-// A child about to be started: all that the child side needs, made before the fork, as it may not allocate.
-// Points into the options, which must outlive it.
+// What the child side needs, made before the fork, as it may not allocate. Points into the options.
 class child_launch {
   public:
     child_launch() = default;
@@ -127,9 +115,9 @@ class child_launch {
         arguments_.push_back(nullptr);
         choose_environment(options);
         choose_candidates(options);
-        const long most = ::sysconf(_SC_OPEN_MAX);
-        descriptor_limit_ = static_cast<int>(most < 0 || most > max_descriptors ? max_descriptors : most);
-        if (descriptor_limit_ < min_descriptors) descriptor_limit_ = min_descriptors;
+        const long limit = ::sysconf(_SC_OPEN_MAX);
+        descriptor_limit_ = static_cast<int>(limit < 0 ? max_descriptors
+                                                       : std::clamp(limit, min_descriptors, max_descriptors));
         const child_stream* streams[] = {&options.input, &options.output, &options.errors};
         for (int number = 0; number < 3; ++number) {
             const result<void> opened = open_stream(number, *streams[number]);
@@ -138,8 +126,7 @@ class child_launch {
         return {};
     }
 
-    // fork(), not posix_spawn(), which has no directory, limits or death signal and does not say what failed; nor vfork(),
-    // whose child would do all this on our stack. All signals are blocked across it, so no handler of ours runs there.
+    // Not posix_spawn(), which has no limits and no death signal. Signals are blocked across the fork.
     result<pid_t> run() {
         unique_fd reader;
         if (!make_pipe(reader, report_)) return cannot_start("a pipe", errno);
@@ -337,12 +324,13 @@ class child_launch {
         ::_exit(127);
     }
 
-    // First of all: the report of a child that is started beside this one ends when every copy of its pipe is closed, and this
-    // one may never come to its exec().
+    // First: another child is known to run once every copy of its pipe is closed, this one's as well.
     int close_others() const noexcept {
         for (int from = first_free_descriptor, next = 0; from < INT_MAX; from = next + 1) {
             next = next_kept(from);
-            if (next == from || close_at_once(from, next - 1)) continue;
+#if OJS_SHUTDOWN_USE_CLOSE_RANGE && defined(SYS_close_range)
+            if (::syscall(SYS_close_range, from, next - 1, 0) == 0) continue;
+#endif
             for (int fd = from; fd < next && fd < descriptor_limit_; ++fd) ::close(fd);
         }
         return 0;
@@ -350,7 +338,7 @@ class child_launch {
 
     int next_kept(int from) const noexcept {
         int out = INT_MAX - 1;
-        const auto keep = [&](int fd) { out = fd >= from && fd < out ? fd : out; };
+        const auto keep = [&](int fd) { out = fd >= from ? std::min(fd, out) : out; };
         for (const unique_fd* each : {&report_, &gate_, &child_ends_[0], &child_ends_[1], &child_ends_[2]})
             keep(each->get());
         for (const int fd : options_->keep_descriptors) keep(fd);

@@ -13,8 +13,7 @@
 namespace ojs::detail {
 
 inline constexpr std::size_t longest_line = 8 * 1024;
-// What is still read of a stream once the child has ended: as much as a pipe can hold. Whoever has left the group may
-// write on for ever.
+// Read after the child's end: what a pipe can hold. A process that left the group may write on.
 inline constexpr std::size_t most_after_end = 1024 * 1024;
 
 class line_stream {

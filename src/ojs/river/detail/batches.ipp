@@ -24,18 +24,18 @@ namespace river {
 // How long a batch waits for further calls. A commit, which they share, takes longer.
 inline constexpr std::chrono::milliseconds batch_delay{1};
 
-// Concurrent calls that are done together: the first to find none under way does them for all that wait by then.
+// Concurrent calls that are done together: the first to find none under way does those that wait by then.
 template <class Call>
 class batch {
   public:
     using calls = std::vector<std::shared_ptr<Call>>;
 
-    // True once `own` is over; false at the deadline, when another thread may still be at it. `lead` makes calls over: it
-    // takes them from `waiting`, and may release the lock meanwhile.
+    // True once `own` is over; false at the deadline, when another thread may still be at it. `lead` takes
+    // calls from `waiting` and makes them over; it may release the lock meanwhile.
     template <class Lead>
     bool join(lock_guard& held, const std::shared_ptr<Call>& own, time_point deadline, Lead lead) {
         waiting.push_back(own);
-        joined_.notify_one();
+        joined.notify_one();
         while (!own->over) {
             if (!std::exchange(under_way_, true)) {
                 lead();
@@ -47,18 +47,12 @@ class batch {
         }
         return true;
     }
-    // For the one that leads: until enough wait.
-    template <class Enough>
-    void await_more(lock_guard& held, time_point deadline, Enough enough) {
-        wait_until(joined_, held, deadline, enough);
-    }
-
     mutex guard;  // of what follows, and of the calls in it
     calls waiting;
+    condition joined;  // one more waits
 
   private:
     condition changed_;
-    condition joined_;
     bool under_way_ = false;
 };
 
@@ -117,8 +111,8 @@ class claims {
     // Claims for all pending FETCHes of the same queues. Called with the lock, which it releases meanwhile.
     void claim_for_all(lock_guard& lock, const pending_fetch& own, time_point deadline) {
         fetches& pending = batch_.waiting;
-        batch_.await_more(lock, std::min(deadline, free_slots_until_),
-                          [&] { return wanted_by(pending) >= free_slots_; });
+        wait_until(batch_.joined, lock, std::min(deadline, free_slots_until_),
+                   [&] { return wanted_by(pending) >= free_slots_; });
         const std::vector<std::string> queues = own.request->worker->queues;
         const auto others = std::partition(pending.begin(), pending.end(), [&](const auto& each) {
             return each->request->worker->queues == queues;
@@ -341,8 +335,8 @@ class reports {
   private:
     // Settles all that wait by now. Called with the lock, which it releases meanwhile.
     void settle_waiting(lock_guard& lock, time_point deadline) {
-        batch_.await_more(lock, std::min(deadline, steady_clock::now() + batch_delay),
-                          [this] { return batch_.waiting.size() >= jobs_.size(); });
+        wait_until(batch_.joined, lock, std::min(deadline, steady_clock::now() + batch_delay),
+                   [this] { return batch_.waiting.size() >= jobs_.size(); });
         const settlements all = std::exchange(batch_.waiting, {});
         lock.unlock();
         try {

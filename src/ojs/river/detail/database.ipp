@@ -23,7 +23,7 @@ inline constexpr postgres_statement version = {
 inline constexpr postgres_statement lock = {"lock", "SELECT pg_advisory_lock(hashtextextended($1, 0))"};
 
 // $1 queue, $2 how many, $3 owner, $4 most bytes, $5 kinds or NULL, $6 ids to leave out, $7 and $8 the first and last id.
-// A job that weighs too much, or lacks what a job has, is not claimed: it comes back without a kind.
+// A job that is too large, or incomplete, is not claimed: it comes back without a kind.
 inline constexpr postgres_statement claim = {"claim", R"(
 WITH picked AS MATERIALIZED (
     SELECT id, attempt, args, metadata FROM @river_job
@@ -284,8 +284,7 @@ class database {
         return bool(done);
     }
 
-    // For a statement whose last two values are the first and the last id. Where a constraint refuses a row, and with it the
-    // statement, each half is run by itself until that row is alone: it is logged and left out.
+    // The last two values are the first and last id. A refused range is halved down to one row.
     result<void> run_by_halves(shared_connection& on, const postgres_statement& what,
                                const function<values()>& others,
                                const function<void(const postgres_rows&)>& take, time_point deadline,

@@ -1,8 +1,6 @@
-// A connection to PostgreSQL by libpq: one deadline a statement, and no doubt about what became of one whose answer was lost.
-//
-// Where an answer does not come, the connection is given up, and its statement may have been done, or may yet be. The next
-// one goes over a new connection, and only once the server has ended the old one: from then on the database says what
-// became of it.
+// postgres_connection: PostgreSQL by libpq, with one deadline a statement, and no doubt about a lost answer.
+// A statement without an answer may have been executed, or may yet be: the next one uses a new connection,
+// once the server has ended the old one, so that the database can tell.
 #pragma once
 
 #include <errno.h>
@@ -110,8 +108,7 @@ OJS_SHUTDOWN_INLINE error failure(errc code, std::string text) {
 // Of one thread at a time.
 class postgres_connection {
   public:
-    // `url` is a URI or a connection string of libpq, which overrides the values below. `schema` replaces "@" in prepared
-    // statements.
+    // `url` is a URI or connection string of libpq. `schema` replaces "@" in prepared statements.
     postgres_connection(std::string url, std::string name, std::string schema = {})
         : url_(std::move(url)), name_(std::move(name)), schema_(std::move(schema)) {}
 
@@ -257,8 +254,7 @@ class postgres_connection {
 
     result<void> prepare_on(const postgres_statement& what, time_point deadline) {
         if (what.name[0] == '\0' || prepared_.count(what.name) != 0) return {};
-        // Statements are planned once: each time anew would take as long as the statement. A lock that others keep ends
-        // the statement and not, after the deadline, the connection.
+        // Planning takes as long as the statement. A held lock ends the statement, not the connection.
         static const postgres_statement settings = {
             "",
             "SELECT set_config('plan_cache_mode', 'force_generic_plan', false),"

@@ -1,4 +1,4 @@
-// session: the jobs that are held, and the lock that says whose they are: listens, rescues orphans, schedules what is due.
+// session: the held jobs, and the lock that says whose they are; listens, rescues, schedules due jobs.
 #pragma once
 
 #include <errno.h>

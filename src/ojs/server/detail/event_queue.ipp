@@ -1,8 +1,9 @@
-// event_queue: which of many sockets can be read or written, told once to one of several threads.
+// event_queue: tells one thread of a socket's event; active_threads: how many threads wait for one.
 #pragma once
 
 #include <errno.h>
 #include <poll.h>
+#include <time.h>
 
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
@@ -13,10 +14,8 @@
 
 namespace ojs::detail {
 
-// A socket that was told of is not looked at until it is watched again. Every member is thread-safe, once open() has
-// returned. `who` is what wait() returns. `events` are those of poll(). add() and watch() return false where the socket
-// cannot be watched (out of memory, or of places). remove() comes before the socket is closed. wait() returns null after
-// stop().
+// An event disarms its socket until the next watch(). Thread-safe after open(). `events` are those of poll().
+// add() and watch() are false when the system has no room; remove() a socket before closing it.
 class event_queue {
   public:
     result<void> open() {
@@ -48,6 +47,7 @@ class event_queue {
     void remove(int fd) noexcept {
         control(EPOLL_CTL_DEL, fd, nullptr, 0);
     }
+    // The `who` of a socket with an event; null after stop().
     void* wait() noexcept {
         const cancellable off(false);
         epoll_event found{};
@@ -139,6 +139,94 @@ class event_queue {
 #endif
     wake changed_;  // with epoll never cleared, so that it ends the wait of every thread
     atomic<bool> stopping_{false};
+};
+
+inline constexpr auto activity_interval = std::chrono::milliseconds(1);
+
+// Each thread that waits for events costs a context switch an event: so few wait, and the others are parked.
+class active_threads {
+  public:
+    // Until then, every thread looks for events.
+    void begin(int base, int all) noexcept {
+        base_ = allowed_ = base;
+        all_ = all;
+    }
+    void enter() noexcept { ++active_; }
+    void leave() noexcept { --active_; }
+    // What `wait` returns, once this thread may call it. `nobody_waits`: called where no other thread does by then.
+    template <class Wait, class NobodyWaits>
+    void* next(Wait wait, NobodyWaits nobody_waits) noexcept {
+        if (base_ < all_ && active_.load() > allowed_.load()) park();
+        waiting_.fetch_add(1);
+        void* const found = wait();
+        events_.fetch_add(1);
+        if (waiting_.fetch_sub(1) == 1 && base_ < all_ && !is_adjusting_.load() &&
+            !is_adjusting_.exchange(true))
+            nobody_waits();
+        return found;
+    }
+    bool needs_adjusting() const noexcept { return is_adjusting_.load(); }
+    // By one thread, every activity_interval while needs_adjusting(): doubles while handlers wait.
+    void adjust() noexcept {
+        const time_point now = steady_clock::now();
+        if (!needs_adjusting() || now - adjusted_at_ < activity_interval) return;
+        timespec used{};
+        ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+        const auto computed = std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
+        const unsigned events = events_.load();
+        const lock_guard held(mutex_);
+        const bool stands_still = detail::exchange(seen_events_, events) == events;
+        const bool is_idle = (computed - computed_) * 4 < (now - adjusted_at_) * active_.load();
+        computed_ = computed;
+        adjusted_at_ = now;
+        if (detail::exchange(is_first_, false)) return;
+        if (waiting_.load() == 0) {
+            if (!stands_still && !is_idle) return;
+            needed_at_ = now;
+            const int twice = active_ * 2;  // 0 while the only thread is replaced by another
+            allowed_ = twice < base_ ? base_ : twice < all_ ? twice : all_;
+            unparked_.notify_all();
+        } else if (allowed_ > base_) {
+            if (now - needed_at_ < 10 * activity_interval) return;
+            needed_at_ = now;
+            --allowed_;
+        } else {
+            is_first_ = true;
+            is_adjusting_ = false;
+            // A thread that took the last waiting place meanwhile saw it set.
+            if (waiting_.load() == 0) is_adjusting_ = true;
+        }
+    }
+    void stop() noexcept {
+        const lock_guard held(mutex_);
+        stopped_ = true;
+        unparked_.notify_all();
+    }
+
+  private:
+    void park() noexcept {
+        lock_guard held(mutex_);
+        if (active_ <= allowed_) return;
+        --active_;
+        while (active_ >= allowed_ && !stopped_) unparked_.wait(held);
+        ++active_;
+    }
+
+    int base_ = 0;
+    int all_ = 0;
+    atomic<int> active_{0};   // neither parked nor ended
+    atomic<int> allowed_{0};  // so many may be active
+    atomic<int> waiting_{0};
+    atomic<unsigned> events_{0};
+    atomic<bool> is_adjusting_{false};
+    mutex mutex_;  // guards what follows, and the first two where threads park
+    condition unparked_;
+    bool stopped_ = false;
+    bool is_first_ = true;  // there is nothing to compare with yet
+    unsigned seen_events_ = 0;
+    std::chrono::nanoseconds computed_{0};
+    time_point adjusted_at_;
+    time_point needed_at_;
 };
 
 }  // namespace ojs::detail

@@ -66,33 +66,29 @@ inline constexpr auto linger_time = std::chrono::seconds(1);
 inline constexpr auto accept_retry_time = std::chrono::milliseconds(50);
 
 inline const char* reason_phrase(int status) noexcept {
-    static constexpr struct {
-        int status;
-        const char* phrase;
-    } known[] = {{200, "OK"},
-                 {201, "Created"},
-                 {202, "Accepted"},
-                 {204, "No Content"},
-                 {304, "Not Modified"},
-                 {400, "Bad Request"},
-                 {401, "Unauthorized"},
-                 {403, "Forbidden"},
-                 {404, "Not Found"},
-                 {405, "Method Not Allowed"},
-                 {408, "Request Timeout"},
-                 {409, "Conflict"},
-                 {413, "Content Too Large"},
-                 {422, "Unprocessable Content"},
-                 {429, "Too Many Requests"},
-                 {431, "Request Header Fields Too Large"},
-                 {500, "Internal Server Error"},
-                 {501, "Not Implemented"},
-                 {503, "Service Unavailable"},
-                 {505, "HTTP Version Not Supported"}};
-    for (const auto& each : known) {
-        if (each.status == status) return each.phrase;
+    switch (status) {
+        case 200: return "OK";
+        case 201: return "Created";
+        case 202: return "Accepted";
+        case 204: return "No Content";
+        case 304: return "Not Modified";
+        case 400: return "Bad Request";
+        case 401: return "Unauthorized";
+        case 403: return "Forbidden";
+        case 404: return "Not Found";
+        case 405: return "Method Not Allowed";
+        case 408: return "Request Timeout";
+        case 409: return "Conflict";
+        case 413: return "Content Too Large";
+        case 422: return "Unprocessable Content";
+        case 429: return "Too Many Requests";
+        case 431: return "Request Header Fields Too Large";
+        case 500: return "Internal Server Error";
+        case 501: return "Not Implemented";
+        case 503: return "Service Unavailable";
+        case 505: return "HTTP Version Not Supported";
+        default: return "";
     }
-    return "";
 }
 
 inline http_response plain_answer(int status, std::string_view text) {

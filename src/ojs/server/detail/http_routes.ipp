@@ -24,8 +24,7 @@ struct http_guard {
     bool own_page = false;     // a page of this server's own may ask, as whoever opened it
 };
 
-// Whether a Host header holds an address or localhost, with or without a port: what nobody's DNS can point elsewhere. A
-// wildcard address, and one that hides an IPv4 address, does not count.
+// Whether a Host header holds what no DNS can point elsewhere: localhost, or an address that is no wildcard.
 inline bool is_fixed_host(std::string_view header) {
     std::string host;
     std::string_view port;
@@ -97,15 +96,13 @@ inline bool takes_method(const http_route& route, const std::string& method) {
     return method == route.methods[0] || (route.methods[1] != nullptr && method == route.methods[1]);
 }
 
-// A web page can give its own name the address of loopback, and so come here as to its own server; not by another
-// name. Who sends no Host, as HTTP/1.0 allows, is no browser.
-inline bool is_named_well(const http_guard& guard, const http_request& request) {
+// Against DNS rebinding: a page may point its own name at loopback. Without Host it is no browser.
+inline bool has_trusted_host(const http_guard& guard, const http_request& request) {
     const std::string_view host = find_header(request.headers, "Host");
     return !guard.on_loopback || host.data() == nullptr || is_fixed_host(host);
 }
 
-// Whether the page that a browser asks for came from here, by the same name. A name that a foreign page pointed here is that
-// as well, so it must be none that can be pointed, or the token be wanted, which such a page does not know.
+// Whether a page of this server asks. A rebound name looks the same, but does not know the token.
 inline bool is_own_page(const http_guard& guard, const http_request& request) {
     const std::string_view host = find_header(request.headers, "Host");
     if (!guard.own_page || host.empty() || (guard.token.empty() && !is_fixed_host(host))) return false;
@@ -130,9 +127,10 @@ inline bool passes_guard(const http_guard& guard, const http_request& request, h
 }
 
 // Which of `routes` the request is for: its place. -1: none that it may have; `refused` is the answer then. Thread-safe.
-inline int choose_route(const http_route* routes, std::size_t count, const http_guard& guard,
-                        const http_request& request, http_response& refused) {
-    if (!is_named_well(guard, request)) {
+template <class Route>
+int choose_route(const Route* routes, std::size_t count, const http_guard& guard, const http_request& request,
+                 http_response& refused) {
+    if (!has_trusted_host(guard, request)) {
         refused = json_problem(403, "on loopback the Host must be an address or localhost");
         return -1;
     }

@@ -89,8 +89,7 @@ inline int remove_dead_socket(const socket_address& address, const std::string& 
     struct stat found {};
     if (::lstat(path.c_str(), &found) != 0) return errno == ENOENT ? 0 : errno;
     if (!S_ISSOCK(found.st_mode)) return EADDRINUSE;  // someone's file: not ours to remove
-    // Refused only where the file belongs to no socket any more. A stream socket that is there, listening or not yet,
-    // is of the wrong type for this one, and is not disturbed.
+    // Refused only where no socket has the file: a live stream socket says EPROTOTYPE, undisturbed.
     const unique_fd probe = open_socket(AF_UNIX, SOCK_DGRAM);
     if (!probe) return errno;
     if (::connect(probe.get(), address.get(), address.length) == 0 || errno != ECONNREFUSED)
@@ -98,8 +97,7 @@ inline int remove_dead_socket(const socket_address& address, const std::string& 
     return ::unlink(path.c_str()) == 0 || errno == ENOENT ? 0 : errno;
 }
 
-// Between the look at a dead socket's file and its removal nobody may put a live one there: only who holds the lock
-// removes. Who comes second, however closely, finds the path taken.
+// Only the holder of the lock removes, so that no live socket's file is taken for the dead one's.
 inline int clear_unix_path(const socket_address& address, const std::string& path) {
     const std::string lock_path = path + ".ojs-lock";
     const unique_fd lock(
@@ -133,8 +131,7 @@ inline int bind_tcp(int fd, const socket_address& address, bool reuse_port) noex
     return ::bind(fd, address.get(), address.length) == 0 ? 0 : errno;
 }
 
-// A unix path that is taken is cleared only of the file of a dead socket. `reuse_port`: others that say so, too, may listen
-// on the same TCP port. Errors: invalid_argument, busy, system.
+// Clears a unix path of a dead socket's file only. `reuse_port`: SO_REUSEPORT. Errors: busy, system.
 inline result<unique_fd> listen_socket(const endpoint& where, bool reuse_port = false) {
     const socket_address address = known_addresses(where)[0];  // never a name: parse_listen_address saw to it
     unique_fd out = open_socket(address.storage.ss_family);
@@ -172,7 +169,7 @@ class listener {
 
     int fd() const noexcept { return socket_.get(); }
     const endpoint& where() const noexcept { return where_; }  // with the real port, also once it is closed
-    // Whoever connects from now on is refused, and who waits in its queue is reset; unless it is shared and others have it.
+    // New connections are refused, and queued ones reset, unless another process shares the socket.
     void close() noexcept {
         if (!socket_) return;
         // The file goes before the socket: while that lives, nobody else takes over the path.
@@ -203,21 +200,18 @@ inline constexpr int first_activated = 3;  // where socket activation begins [sd
 
 inline std::string name_of_socket(int fd) {
     const socket_address local = local_address(fd);
-    char text[INET6_ADDRSTRLEN] = "";
-    if (local.storage.ss_family == AF_INET) {
-        sockaddr_in in{};
-        std::memcpy(&in, &local.storage, sizeof in);
-        ::inet_ntop(AF_INET, &in.sin_addr, text, sizeof text);
-    } else if (local.storage.ss_family == AF_INET6) {
-        sockaddr_in6 in{};
-        std::memcpy(&in, &local.storage, sizeof in);
-        ::inet_ntop(AF_INET6, &in.sin6_addr, text, sizeof text);
-    } else {
-        sockaddr_un un{};
-        std::memcpy(&un, &local.storage, sizeof un);
+    const int family = local.storage.ss_family;
+    sockaddr_in in{};
+    sockaddr_in6 in6{};
+    sockaddr_un un{};
+    std::memcpy(&in, &local.storage, sizeof in);
+    std::memcpy(&in6, &local.storage, sizeof in6);
+    std::memcpy(&un, &local.storage, sizeof un);
+    if (family != AF_INET && family != AF_INET6)
         return cat({"unix:", std::string_view(un.sun_path, ::strnlen(un.sun_path, sizeof un.sun_path))});
-    }
-    return host_port(text, local_port(fd));
+    const void* const ip = family == AF_INET ? static_cast<const void*>(&in.sin_addr) : &in6.sin6_addr;
+    char text[INET6_ADDRSTRLEN] = "";
+    return host_port(::inet_ntop(family, ip, text, sizeof text), local_port(fd));
 }
 
 // One that somebody else made, and may have as well: its file is his to remove.
@@ -243,13 +237,9 @@ inline result<void> adopt_socket(int fd, array<listener>& out) {
 inline int activated_count() noexcept {
     const char* const pid = std::getenv("LISTEN_PID");
     const char* const count = std::getenv("LISTEN_FDS");
-    std::uint64_t whose = 0;
     std::uint64_t out = 0;
-    if (pid == nullptr || !parse_number(pid, 0x7fffffff, whose) ||
-        whose != static_cast<std::uint64_t>(::getpid()))
-        return 0;
-    if (count == nullptr || !parse_number(count, 1024, out)) return 0;
-    return static_cast<int>(out);
+    const bool is_ours = pid != nullptr && pid == std::to_string(::getpid());
+    return is_ours && count != nullptr && parse_number(count, 1024, out) ? static_cast<int>(out) : 0;
 }
 
 inline result<void> open_address(std::string_view address, bool reuse_port, array<listener>& out) {

@@ -65,7 +65,7 @@ class server_connection final : public ref_counted {
         if (now == state::lingering) return linger();
         return take_up() ? read_request() : next::close;
     }
-    // To the next such thread, which may be told before `watch` has returned, and waits for that. False where it says so.
+    // To the next such thread, which may have its event before `watch` returns, and waits for that.
     template <class Watch>
     bool pass_on(Watch watch) noexcept {
         passing_.store(true);
@@ -101,7 +101,7 @@ class server_connection final : public ref_counted {
         leaves_.store(true);
         leave_if_idle();
     }
-    // Since when it has had nothing to do, or its client has kept it waiting; max(): the handler has it, or it is being closed.
+    // Since when it is idle or waits for its client; max(): the handler has it, or it is being closed.
     time_point waits_since() const noexcept {
         const state now = state_.load();
         return now == state::answering || now == state::leaving ? time_point::max() : since_.load();
@@ -110,20 +110,11 @@ class server_connection final : public ref_counted {
     time_point end_if_overdue(time_point now) noexcept {
         const time_point deadline = deadline_.load();
         if (deadline > now) return deadline;
-        switch (state_.load()) {
-            case state::idle:
-                if (!has_bytes()) leave_if_idle();
-                break;
-            case state::reading:
-                timed_out_.store(true);
-                ::shutdown(socket_.get(), SHUT_RD);  // which its thread is told of
-                break;
-            case state::writing:
-            case state::lingering: ::shutdown(socket_.get(), SHUT_RDWR); break;
-            case state::leaving:
-            case state::answering:
-            case state::sending: break;
-        }
+        const state at = state_.load();
+        if (at == state::idle && !has_bytes()) leave_if_idle();
+        if (at == state::reading) timed_out_.store(true);
+        if (at == state::reading) ::shutdown(socket_.get(), SHUT_RD);  // an event for its thread
+        if (at == state::writing || at == state::lingering) ::shutdown(socket_.get(), SHUT_RDWR);
         return now + overdue_interval;
     }
     // True: it was, and it is being closed.
@@ -219,8 +210,7 @@ class server_connection final : public ref_counted {
         if (!parser_.untouched()) return next::read;
         set_deadline(idle_until_);  // which empty lines do not put off
         state_.store(state::idle);
-        // A drain that began meanwhile, or who waits for a place, may have found it busy. Before it leaves the hand, or the
-        // drain may be over in between.
+        // A drain may have found it busy. Before leave_hand(), or the drain could end in between.
         if (has_asked() && (server_.refusing.load() || gives_place())) notice_drain();
         leave_hand();
         return next::read;
@@ -256,8 +246,7 @@ class server_connection final : public ref_counted {
     // ---- writing ----
 
     next send(std::string text, bool closes) {
-        // Before the answer is on its way, which may take as long as the peer pleases. What follows on a connection that closes
-        // is not read.
+        // Before sending, which takes as long as the peer pleases. Nothing more is read from one that closes.
         if (closes) parser_ = request_parser(server_.options.limits);
         parser_.begin();
         forget_buffered();
@@ -286,8 +275,7 @@ class server_connection final : public ref_counted {
         sent_ = 0;
         return begin_next();
     }
-    // A request that is here already waits for its turn like those of other connections: that it can be written to is told at
-    // once.
+    // A pipelined request waits for its turn: the event that the socket can be written to comes at once.
     next begin_next() {
         if (closes_) {
             if (!lingers_) return next::close;

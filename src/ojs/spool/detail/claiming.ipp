@@ -81,10 +81,8 @@ class spool_claimer {
 
     // What was claimed by mistake must not stay in our hands, whatever is wrong just now.
     bool is_stray(const std::string& name) const {
-        for (const stray& each : strays_) {
-            if (each.name == name) return true;
-        }
-        return false;
+        const auto is_it = [&](const stray& each) { return each.name == name; };
+        return std::any_of(strays_.begin(), strays_.end(), is_it);
     }
     void put_back_strays(const spool_folders& spool) {
         const array<stray> again = detail::exchange(strays_, {});
@@ -143,8 +141,7 @@ class spool_claimer {
         return ref<spool_claim>();
     }
 
-    // Between the look and the claim somebody may have put another file of that name there, or written to it, or run it:
-    // then it is back, with another sidecar.
+    // Since the look somebody may have replaced the file, written to it, or run it (another sidecar).
     static bool is_what_was_examined(int request, int folder, const spool_candidate& found) {
         struct stat about {};
         if (!stat_at(folder, found.name, about)) return true;  // settling will see

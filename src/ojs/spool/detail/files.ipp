@@ -116,8 +116,7 @@ inline std::string of_stranger(uid_t owner) {
         {"it belongs to user ", static_cast<unsigned>(owner), ", who is neither the one we run as nor root"});
 }
 
-// Why jobs are not safe in a folder; empty if they are. Whoever may write to it may exchange them, or run them again.
-// The sticky bit does not help: it keeps no one from putting in what we are about to.
+// Why jobs are not safe in a folder: who may write to it may exchange them, also under a sticky bit.
 inline std::string folder_fault(const struct stat& about) {
     if (!is_trusted_owner(about.st_uid)) return of_stranger(about.st_uid);
     if ((about.st_mode & (S_IWGRP | S_IWOTH)) == 0) return {};
@@ -308,8 +307,7 @@ inline std::string free_name(int folder, const std::string& name) {
 
 inline constexpr int most_name_races = 1000;  // in which somebody else was quicker each time
 
-// Moves a file to a folder under its name or, where that is taken, with .1, .2, ... added. Returns the name; ENOENT is
-// in the error's sys_errno where there is no such file.
+// Moves a file under its name or, where that is taken, with .1, .2, ... added. Returns the name.
 inline result<std::string> move_spool_file(int from, const std::string& name, int to,
                                            const std::string& wanted) {
     std::string target = wanted;
@@ -331,12 +329,10 @@ struct spool_file {
     unique_fd fd;
 };
 
-// Whether someone has the file open for writing: the kernel grants a read lease only if not. It is given back at once.
-// 1: yes; 0: no; -1: the kernel does not say.
+// By a read lease: 1: somebody has the file open for writing; 0: nobody; -1: the kernel does not say.
 inline int is_open_for_writing(int fd) noexcept {
 #if defined(__linux__) && defined(F_SETLEASE) && defined(F_SETSIG)
-    // Someone who opens it in this very moment is stopped until the lease is gone, and we are told by a signal: by this
-    // one, whose default is that nothing happens, and not by SIGIO, whose default is the end of the process.
+    // Who opens it meanwhile breaks the lease: we get SIGURG, ignored by default, not SIGIO, which ends us.
     if (::fcntl(fd, F_SETSIG, SIGURG) != 0) return -1;
     if (::fcntl(fd, F_SETLEASE, F_RDLCK) == 0) {
         ::fcntl(fd, F_SETLEASE, F_UNLCK);

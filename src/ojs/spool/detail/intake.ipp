@@ -87,8 +87,7 @@ inline std::string id_from_name(const std::string& name) {
 // The names that wait, kept from one FETCH to the next, and what the kernel says is new among them.
 class spool_waiting {
   public:
-    // Begins to listen to the kernel; without it the folder is looked through more often. The descriptor stays the same.
-    // `forked`: since it was called before, so that the kernel would tell the other process or us.
+    // Starts inotify; without it the folder is scanned more often. `forked`: a child needs its own.
     void watch(const std::string& spool_path, bool forked) {
         ready_.clear();
         put_off_.clear();
@@ -235,13 +234,13 @@ class spool_waiting {
 // Judges the files of request/ by themselves.
 class spool_examiner {
   public:
-    explicit spool_examiner(const spool_options& options) : options_(options) {}
+    spool_examiner(const spool_options& options, spool_waiting& waiting)
+        : options_(options), waiting_(waiting) {}
 
     examined examine(const spool_folders& spool, const std::string& name,
-                     const std::vector<std::string>& queues, spool_waiting& waiting,
-                     spool_candidate& out) const {
+                     const std::vector<std::string>& queues, spool_candidate& out) const {
         const int folder = spool.request();
-        if (is_known_foreign(folder, name, queues, waiting)) return look_later(look_seldom);
+        if (is_known_foreign(folder, name, queues)) return look_later(look_seldom);
         spool_file file = open_spool_file(folder, name);
         if (!file.refused.empty()) return refuse(std::move(file.refused));
         if (file.sys_errno != 0) return cannot_examine(name, file.sys_errno);
@@ -252,7 +251,7 @@ class spool_examiner {
         std::string queue;
         if (!options_.any_file && size > peeked && size <= longest_spool_job &&
             is_foreign(peek(file.fd.get()), queues, queue))
-            return leave_to_others(name, file.about, queue, fresh, waiting);
+            return leave_to_others(name, file.about, queue, fresh);
         const int writing = is_open_for_writing(file.fd.get());
         if (writing == 1 && age < std::chrono::minutes(1)) return look_later(look_soon);
         if (writing == 1) return refuse("somebody has had it open for writing for long");
@@ -262,12 +261,11 @@ class spool_examiner {
         if (options_.any_file) return writing < 0 && fresh ? look_later(settles_in) : examine_any(spool, out);
         if (size <= longest_spool_job && !read_whole(file.fd.get(), out.text))
             return cannot_examine(name, errno);
-        if (is_foreign(out.text, queues, queue))
-            return leave_to_others(name, file.about, queue, fresh, waiting);
+        if (is_foreign(out.text, queues, queue)) return leave_to_others(name, file.about, queue, fresh);
         const examined look = examine_envelope(size, settles_in, fresh, out);
         const bool theirs =
             look.what == readiness::ready && out.job.malformed.empty() && !is_served(out.job.queue, queues);
-        return theirs ? leave_to_others(name, file.about, out.job.queue, fresh, waiting) : look;
+        return theirs ? leave_to_others(name, file.about, out.job.queue, fresh) : look;
     }
 
   private:
@@ -304,18 +302,17 @@ class spool_examiner {
                            std::string& queue) {
         return raw_string(raw_member(text, "queue"), queue) && !queue.empty() && !is_served(queue, queues);
     }
-    static bool is_known_foreign(int folder, const std::string& name, const std::vector<std::string>& queues,
-                                 spool_waiting& waiting) {
-        const spool_entry* known = waiting.find_foreign(name);
+    bool is_known_foreign(int folder, const std::string& name, const std::vector<std::string>& queues) const {
+        const spool_entry* known = waiting_.find_foreign(name);
         struct stat about {};
         return known != nullptr && !is_served(known->queue, queues) && stat_at(folder, name, about) &&
                identity_of(about) == known->identity;
     }
     // A fresh file may change within the tick of its clock, and is read once more.
-    static examined leave_to_others(const std::string& name, const struct stat& about,
-                                    const std::string& queue, bool fresh, spool_waiting& waiting) {
+    examined leave_to_others(const std::string& name, const struct stat& about, const std::string& queue,
+                             bool fresh) const {
         if (fresh) return look_later(look_rarely);
-        waiting.note_foreign(name, identity_of(about), queue);
+        waiting_.note_foreign(name, identity_of(about), queue);
         return look_later(look_seldom);
     }
 
@@ -348,6 +345,7 @@ class spool_examiner {
     }
 
     const spool_options& options_;
+    spool_waiting& waiting_;
 };
 
 // A thread that waits for the kernel to tell of a new file, or for one that was put off to be due.
@@ -361,15 +359,10 @@ class spool_watcher {
             changed_ = std::move(*made);
         }
         running_.store(true, memory_order::release);
-        thread_options options;
-        options.stack_size = 256 * 1024;
-        options.name = "ojs-spool";
-        result<thread> started = thread::start([this, tell, news_fd] { run(tell, news_fd); }, options);
-        if (started) {
-            thread_ = std::move(*started);
-        } else {
-            running_.store(false, memory_order::release);
-        }
+        const auto work = [this, tell, news_fd] { run(tell, news_fd); };
+        result<thread> started = thread::start(work, {256 * 1024, 0, false, "ojs-spool"});
+        if (started) thread_ = std::move(*started);
+        if (!started) running_.store(false, memory_order::release);
     }
 
     void stop() {
@@ -380,19 +373,17 @@ class spool_watcher {
 
     // A FETCH has taken in all news, and `due` is when the next file that it has put off is worth another look.
     void looked(time_point due) {
-        const steady_clock::rep until = due.time_since_epoch().count();
-        const steady_clock::rep before = due_.exchange(until, memory_order::acq_rel);
+        const bool is_earlier = due < due_.exchange(due, memory_order::acq_rel);
         const bool told = told_.exchange(false, memory_order::acq_rel);
-        const bool concerns_thread = told || until < before;
-        if (concerns_thread && running_.load(memory_order::acquire)) changed_.notify();
+        if ((told || is_earlier) && running_.load(memory_order::acquire)) changed_.notify();
     }
 
   private:
-    // Tells once, and then waits until a FETCH has looked: a worker that has enough to do does not want to hear more.
+    // Tells once, and then waits until a FETCH has looked: a busy worker needs no more news.
     void run(const function<void()>& tell, int news_fd) {
         while (running_.load(memory_order::acquire)) {
             const bool told = told_.load(memory_order::acquire);
-            const auto due = time_point(steady_clock::duration(due_.load(memory_order::acquire)));
+            const time_point due = due_.load(memory_order::acquire);
             pollfd waits[2] = {{changed_.fd(), POLLIN, 0}, {told ? -1 : news_fd, POLLIN, 0}};
             ::poll(waits, 2, poll_timeout(told ? time_point::max() : due));
             if (waits[0].revents != 0) {
@@ -408,7 +399,7 @@ class spool_watcher {
     thread thread_;
     atomic<bool> running_{false};
     atomic<bool> told_{false};
-    atomic<steady_clock::rep> due_{time_point::max().time_since_epoch().count()};
+    atomic<time_point> due_{time_point::max()};
 };
 
 }  // namespace ojs::detail

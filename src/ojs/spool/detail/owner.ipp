@@ -4,6 +4,9 @@
 #include <pthread.h>
 #include <sys/file.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "../../base/detail/clock.ipp"
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/proc.ipp"
@@ -31,8 +34,7 @@ inline std::string owner_record() {
                 ",\"host\":", json_quote(host), ",\"since\":", json_quote(utc_timestamp()), "}\n"});
 }
 
-// File systems that one machine alone has mounted, so that a lock nobody holds there says that nobody is alive. Others
-// (of a network, of a cluster, of a hypervisor, in user space) may keep locks to themselves, whatever they are called.
+// Of one machine: a free lock means a dead owner. Networks, clusters, hypervisors and FUSE may not tell.
 inline bool is_local_type(std::uint32_t type) noexcept {
     // ext2 to ext4, XFS, btrfs, tmpfs, ramfs, overlayfs, F2FS, ZFS, bcachefs, reiserfs, JFS, NILFS2, UBIFS, JFFS2, FAT,
     // exFAT, NTFS 3
@@ -40,10 +42,7 @@ inline bool is_local_type(std::uint32_t type) noexcept {
                                               0x794c7630, 0xf2f52010, 0x2fc12fc1, 0xca451a4e, 0x52654973,
                                               0x3153464a, 0x3434,     0x24051905, 0x72b6,     0x4d44,
                                               0x2011bab0, 0x7366746e};
-    for (const std::uint32_t each : local) {
-        if (type == each) return true;
-    }
-    return false;
+    return std::find(std::begin(local), std::end(local), type) != std::end(local);
 }
 
 inline bool is_of_one_machine(int folder) noexcept {
@@ -81,8 +80,7 @@ inline int lock_now(int fd) noexcept {
     return 0;
 }
 
-// 0, or the errno; EWOULDBLOCK: someone holds it. NFS has no exclusive lock for who may only read; elsewhere a file open
-// for writing would keep the disk from being made read-only.
+// 0 or the errno; EWOULDBLOCK: it is held. NFS wants the file writable, which elsewhere blocks a remount,ro.
 inline int try_lock(int folder, unique_fd& lock) {
     const int failed = lock_now(lock.get());
     if (failed != EBADF) return failed;
@@ -92,11 +90,10 @@ inline int try_lock(int folder, unique_fd& lock) {
 
 // ---- locks and fork() ----
 
-// A lock is that of an open file, which a forked process has as well: it would hold the lock of a dead owner for as long
-// as it lives. So fork() closes ours in the child. What makes a process without running fork()'s handlers (clone(2),
-// _Fork()) and then no exec keeps them, so that the jobs come back later: never too early. POSIX's own locks are not
-// inherited, but lost with any other descriptor of the file that its process closes, and no bar to another transport in
-// it; to ask whether the pid is alive is no better where one cannot see it: both could take a live worker's jobs.
+// A forked child shares the lock, and would hold it for a dead owner: so fork() closes ours in the child.
+// After clone(2) or _Fork(), which run no handlers, jobs come back late, never early. POSIX record locks are
+// lost with any other descriptor of the file, and a pid may be out of sight: a live worker's jobs could be
+// taken.
 class owner_lock {
   public:
     owner_lock() = default;

@@ -68,8 +68,7 @@ class spool_recovery {
         ::unlinkat(spool.processing.get(), name.c_str(), AT_REMOVEDIR);
     }
 
-    // One file that a dead worker has left: a decision, or a job without one. False: it is still there. What was never
-    // claimed, somebody has put there, a job's own command perhaps: it is no job, and must not become one.
+    // A decision, or a job without one. False: it is still there. What was never claimed is no job.
     bool recover_entry(const spool_folders& spool, int folder, const std::string& entry) {
         for (const spool_end end : spool_ends) {
             const std::string prefix = decision_name(end, "");
@@ -88,10 +87,8 @@ class spool_recovery {
     }
 
     static bool has_decision(int folder, const std::string& name) {
-        for (const spool_end end : spool_ends) {
-            if (exists_at(folder, decision_name(end, name))) return true;
-        }
-        return false;
+        const auto decides = [&](spool_end end) { return exists_at(folder, decision_name(end, name)); };
+        return std::any_of(std::begin(spool_ends), std::end(spool_ends), decides);
     }
 
     // What belongs to a job, where that is settled. False: something is left that is not to be thrown away.

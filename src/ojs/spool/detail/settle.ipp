@@ -19,8 +19,7 @@ inline std::string sidecar_name(const std::string& name) {
     return ".about." + name;
 }
 
-// Empty; says that the envelope of that name was claimed, and is nothing that was put beside those that were. A file that
-// is not ours to write into has its sidecar for that.
+// An empty file: the envelope of that name was claimed, not put there. Any other file has its sidecar.
 inline std::string mark_name(const std::string& name) {
     return ".claim." + name;
 }
@@ -95,8 +94,7 @@ inline result<void> move_to_end(const claimed_file& file, spool_end end) {
     return moved ? result<void>() : result<void>(moved.error());
 }
 
-// With a new text, which is a file beside it from the decision on. The old one goes first, so that there is never one
-// too many.
+// With the new text of the decision's file. The old file goes first, so that there is never one too many.
 inline result<void> carry_out(const claimed_file& file, spool_end end) {
     if (::unlinkat(file.owner, file.name.c_str(), 0) != 0 && errno != ENOENT)
         return spool_error(cat({"remove ", printable(file.name)}), errno);
@@ -105,8 +103,7 @@ inline result<void> carry_out(const claimed_file& file, spool_end end) {
     return moved ? result<void>() : result<void>(moved.error());
 }
 
-// Writes a file in the owner's folder and moves it to where it belongs, replacing one there is: whoever reads that,
-// also after a crash, finds all of it or the one before.
+// Replaces a file as a whole: a reader, also after a crash, finds all of the new one or the one before.
 inline result<void> write_owned(const claimed_file& file, const std::string& temporary, int folder,
                                 const std::string& name, std::string_view text) {
     const result<void> written = write_new_spool_file(file.owner, temporary, text);
@@ -272,8 +269,7 @@ inline result<settled> settle_claim(const claimed_file& file, spool_claim& claim
 inline std::chrono::milliseconds retry_delay(const spool_options& options, std::int64_t attempt) {
     const auto& delays = options.retry_delays;
     if (delays.empty()) return std::chrono::milliseconds(0);
-    const auto at = static_cast<std::size_t>(attempt - 1);
-    return delays[at < delays.size() ? at : delays.size() - 1];
+    return delays[std::min(static_cast<std::size_t>(attempt - 1), delays.size() - 1)];
 }
 
 inline std::string delay_json(std::chrono::milliseconds delay) {

@@ -20,7 +20,7 @@ namespace ojs::detail {
 std::vector<finding> check_budget(const worker_options& options, std::chrono::milliseconds closing = {},
                                   const container_info& info = {});
 
-// The cheap checks of doctor(), without its mere notes on PID 1 and the mode file: budgets, variables, PID 1, the
+// The cheap checks of doctor(), without notes (info) on PID 1 and the mode file: budgets, variables, PID 1, the
 // termination-mode file, and in Kubernetes the probes. Thread-safe if the environment does not change meanwhile.
 std::vector<finding> startup_findings(const worker_options& options, const container_probe& where = {},
                                       std::chrono::milliseconds closing = {});

@@ -26,7 +26,7 @@ class user_call {
     ~user_call() { innermost() = outer_; }
     explicit operator bool() const noexcept { return bool(ticket_); }
 
-    // Returns the calling thread's own tickets of `gate`, so that it can wait for the others. True if it had any.
+    // Returns the calling thread's own tickets of `gate`, so that it can wait for the others. False: it had none.
     static bool leave(const drain_barrier& gate) noexcept {
         bool had = false;
         for (user_call* each = innermost(); each != nullptr; each = each->outer_) {
@@ -62,8 +62,7 @@ class worker_stage {
     bool may_fetch() const noexcept {
         return own.phase() == phase::running && (outside == nullptr || outside->phase() == phase::running);
     }
-    // The further one of the two phases. The outside lifecycle takes the worker as far as the drain: what comes after is the
-    // worker's own.
+    // The further one of the two phases. The outside lifecycle takes the worker as far as the drain.
     ojs::phase effective() const noexcept {
         const ojs::phase self = own.phase();
         if (self >= phase::draining || outside == nullptr) return self;
@@ -71,9 +70,11 @@ class worker_stage {
         return other >= phase::draining ? phase::draining : self < other ? other : self;
     }
     bool past_intake() const noexcept { return effective() >= phase::draining; }
+    // The one that signals drive.
+    lifecycle& signalled() noexcept { return outside == nullptr ? own : *outside; }
 
-    // When the drain under way ends; time_point::max() while there is none. Known as soon as the drain has begun, even
-    // before the supervisor has noticed; whoever comes first says when that was.
+    // When the drain under way ends; time_point::max(): there is none. Known as soon as the drain has begun, even
+    // before the supervisor has noticed: the first to ask notes when that was.
     time_point drain_deadline() const noexcept {
         const time_point known = drain_deadline_.load(memory_order::acquire);
         if (known != time_point::max() || !past_intake()) return known;
@@ -95,7 +96,8 @@ class worker_stage {
     mutable atomic<time_point> drain_deadline_{time_point::max()};
 };
 
-// Which of its queues a worker does not fetch from. Any resume of the worker's lifecycle resumes the queues that were paused before it, so that SIGCONT does. Thread-safe.
+// Which of its queues a worker does not fetch from. Any resume of the worker's lifecycle, as by SIGCONT, resumes the
+// queues that were paused before it. Thread-safe.
 class paused_queues {
   public:
     // Both must outlive it.
@@ -149,8 +151,8 @@ class backend_calls {
   public:
     explicit backend_calls(ojs::transport* outside) : transport(outside) {}
 
-    // Every call is made through here: none begins once `calls` is closed, so that nothing follows the last heartbeat, and
-    // whoever owns the transport can wait until nobody is in it.
+    // Every call is made through here: none begins once `calls` is closed, so that nothing follows the last heartbeat,
+    // and the owner of the transport can wait until no thread is in it.
     template <class Call>
     auto call(Call make) -> decltype(make(std::declval<ojs::transport&>())) {
         const user_call entered(calls);
@@ -162,8 +164,8 @@ class backend_calls {
             return error{errc::disconnected, 0, "the transport threw an exception"};
         }
     }
-    // It has answered a heartbeat or a FETCH: the worker is ready. Callbacks are left to a thread that beats, which has no
-    // job in hand.
+    // It has answered a heartbeat or a FETCH: the worker is ready. A thread that beats, and so runs no job, calls the
+    // callbacks.
     void note_answer() {
         if (!has_answered()) answered.request(cancel_reason::cancelled);
     }
@@ -174,7 +176,7 @@ class backend_calls {
     cancel_source answered;
 };
 
-// What of the application a worker calls, besides handlers: listeners, hooks and parts; none once it is destroyed.
+// The listeners, hooks and parts that a worker calls; none once it is destroyed.
 class user_code {
   public:
     explicit user_code(const logger& log) : log_(log) {}
@@ -213,7 +215,7 @@ class user_code {
         for (worker_part* each : parts) delete each;
         parts.clear();
     }
-    // The same log, except that records go to standard error instead of the hook once the worker is destroyed.
+    // The same log, except that records go to standard error once the worker is destroyed, not to the hook.
     log_options through_gate(const log_options& log) {
         log_options out = log;
         if (!out.hook) return out;
@@ -250,10 +252,10 @@ class worker_context : public ref_counted {
     void leave(drain_barrier::ticket& ticket) {
         if (ticket.leave() || (!user.parts.empty() && drained())) supervisor.notify();
     }
-    // Nothing is in flight, and nothing can come: a FETCH holds a ticket, and none is sent after quiet. In this order.
+    // Nothing is in flight or can come, as a FETCH holds a ticket, and none is sent after quiet. In this order.
     bool drained() const noexcept { return !stage.may_fetch() && claims.count() == 0; }
 
-    // Of threads that do not run jobs: they call transports, hooks and callbacks, which are the user's code as well.
+    // Of threads that do not run jobs: they call transports, hooks and callbacks, which may need much stack.
     thread_options service_thread(const char* name) const noexcept {
         thread_options out;
         out.stack_size = options.thread_stack_size;

@@ -72,7 +72,7 @@ constexpr cause drain_cause(const stop_facts& facts) noexcept {
     return is_outside ? facts.outside.cause : facts.own.cause;
 }
 
-// Whether the termination-mode file says which stop this is. A signal may come to a drain that nobody had signalled.
+// Whether the termination-mode file says which stop this is. The signal may come late in a drain.
 constexpr bool asks_mode_file(const stop_facts& facts) noexcept {
     const cause why = drain_cause(facts);
     return facts.has_mode_file && facts.own.phase == phase::draining && why.kind == cause_kind::signal &&

@@ -96,7 +96,8 @@ class stuck_watch {
                 out.look_again(held);
             }
             const time_point cancelled = job.cancelled_at();
-            if (cancelled == never || job.known_stuck() || held != never) return;  // a held job has no handler
+            if (cancelled == never || job.known_stuck() || held != never)
+                return;  // a held job has no handler
             if (now < cancelled + patience) {
                 out.look_again(cancelled + patience);
             } else {
@@ -121,7 +122,7 @@ class stuck_watch {
             const std::chrono::milliseconds cancelled(cancelled_ms(*job));
             entries.push_back({job, {job->job.id, job->job.type, ran, cancelled, abandoned, count, usual}});
         }
-        // On a thread of its own, because the listener may block. That thread holds the pool, and with it the context.
+        // On another thread, because the listener may block. That thread holds the pool, and so the context.
         const auto ask = [&worker = worker_, &pool = pool_, entries] {
             for (const stuck_entry& each : entries) act_on(worker, pool, each, true);
         };

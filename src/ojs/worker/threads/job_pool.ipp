@@ -89,10 +89,15 @@ class job_pool : public ref_counted {
         return start_thread(held);
     }
 
-    // What a FETCH depends on has changed: the phase, a slot that came free, or the registration.
+    // Something a FETCH depends on has changed: the phase, or a slot that came free.
     void wake() {
         const lock_guard held(mutex_);
         schedule_.expect_work();
+        lead_.notify_one();
+    }
+    // A FETCH that is due may begin now. One that has begun already is not repeated, as wake() would.
+    void look_again() {
+        const lock_guard held(mutex_);
         lead_.notify_one();
     }
 

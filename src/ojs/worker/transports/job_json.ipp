@@ -44,7 +44,7 @@ inline void read_job_member(job& out, std::string_view& args, std::string_view k
 inline std::string args_fault(std::string_view args) {
     const result<void> valid = check_json(args);
     if (!valid) return cat({"args: ", args.empty() ? "missing" : valid.error().text});
-    return args[skip_json_blanks(args, 0)] == '[' ? "" : "args is not an array";
+    return json_view(args).type() == json_type::array ? "" : "args is not an array";
 }
 
 inline std::string job_fault(const job& read, std::string_view args, std::string_view source) {

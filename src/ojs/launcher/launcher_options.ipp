@@ -1,0 +1,463 @@
+#pragma once
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdint>
+
+#include "../net/http_client.ipp"
+#include "../server/detail/listener.ipp"
+#include "../worker/worker_options.ipp"
+#include "launcher_options.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+
+OJS_SHUTDOWN_INLINE const char* to_string(restart_policy policy) noexcept {
+    constexpr const char* names[] = {"never", "on_failure", "always"};
+    return names[static_cast<std::size_t>(policy)];
+}
+
+namespace detail {
+
+// Fit for an id and for a file's name.
+inline bool is_plain_name(std::string_view text) noexcept {
+    if (text.empty() || text.size() > 48 || text.front() == '.') return false;
+    for (const char c : text) {
+        const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                           c == '.' || c == '_' || c == '-';
+        if (!plain) return false;
+    }
+    return true;
+}
+
+// Of restarts and retries: they are doubled, and cut by fractions.
+inline constexpr std::chrono::milliseconds max_pause{longest_duration_ms};
+
+inline std::chrono::milliseconds min_ready_time(const group_options& of) noexcept {
+    if (of.min_ready_time.count() >= 0) return of.min_ready_time;
+    return std::chrono::seconds(of.process.participates || !of.process.ready_url.empty() ? 5 : 1);
+}
+
+// A ready_url, as an http_client takes it.
+struct ready_address {
+    std::string url;
+    std::string target;
+};
+
+inline ready_address address_of_ready_url(std::string url, const std::string& id) {
+    for (std::size_t at = 0; (at = url.find("{id}", at)) != std::string::npos;) url.replace(at, 4, id);
+    const bool is_unix = url.compare(0, 5, "unix:") == 0;
+    const std::size_t end = is_unix ? url.find(":/", 5) : url.find('/', url.find("//") + 2);
+    if (end == std::string::npos) return {url, "/"};
+    return {url.substr(0, end), url.substr(is_unix ? end + 1 : end)};
+}
+
+inline std::string fault_in_ready_url(const process_options& of) {
+    if (of.ready_url.empty()) return "";
+    if (of.participates) return "ready_url: participates is true, so its coordinator is asked";
+    const ready_address address = address_of_ready_url(of.ready_url, "id-1");
+    if (!is_target(address.target)) return "ready_url: holds a blank or a control character";
+    const result<http_client> client = http_client::create(address.url);
+    return client ? "" : cat({"ready_url: ", client.error().text});
+}
+
+inline std::string fault_in_process(const process_options& of) {
+    constexpr std::chrono::milliseconds zero{0};
+    const shutdown_timeouts& times = of.shutdown;
+    if (of.child.command.empty()) return "command: is empty";
+    const std::string url_fault = fault_in_ready_url(of);
+    if (!url_fault.empty()) return url_fault;
+    if (of.rpc_timeout <= zero) return "rpc_timeout: is not above 0";
+    if (of.readiness_interval <= zero) return "readiness_interval: is not above 0";
+    if (of.health_interval < zero) return "health_interval: is negative";
+    if (of.unhealthy_after < 1) return "unhealthy_after: is not above 0";
+    if (times.grace_period <= zero) return "shutdown.grace_period: is not above 0";
+    if (times.max_duration < times.grace_period)
+        return cat({"shutdown.max_duration (", format_duration(times.max_duration),
+                    ") < shutdown.grace_period (", format_duration(times.grace_period), ")"});
+    if (times.report_time < zero) return "shutdown.report_time: is negative";
+    if (times.poll_interval <= zero) return "shutdown.poll_interval: is not above 0";
+    return times.kill_delay < zero ? "shutdown.kill_delay: is negative" : "";
+}
+
+inline std::string fault_in_pauses(const char* name, std::chrono::milliseconds first,
+                                   std::chrono::milliseconds last, int limit) {
+    if (first.count() < 0 || last < first) return cat({name, ": last pause < first pause"});
+    if (last > max_pause) return cat({name, ": a pause longer than 24 days"});
+    return limit < 0 ? cat({name, ".limit: is negative"}) : "";
+}
+
+// The first thing that is wrong with it; empty if nothing is.
+inline std::string fault_in_group(const group_options& group) {
+    if (!is_plain_name(group.name)) return "name: not 1 to 48 letters, digits, '.', '_' or '-'";
+    if (!group.id_prefix.empty() && !is_plain_name(group.id_prefix)) return "id_prefix: as for a name";
+    if (group.desired < 0) return "desired_instances: is negative";
+    if (group.min_healthy < 0) return "min_healthy_instances: is negative";
+    if (group.min_healthy > group.desired)
+        return cat(
+            {"min_healthy_instances (", group.min_healthy, ") > desired_instances (", group.desired, ")"});
+    if (group.max_surge < 0) return "max_surge: is negative";
+    if (group.health_check_timeout.count() <= 0) return "health_check_timeout: is not above 0";
+    if (group.min_ready_time.count() < -1) return "min_ready_time: is negative";
+    std::string fault = fault_in_process(group.process);
+    const restart_options& restart = group.restart;
+    const retry_options& retry = group.retry;
+    if (fault.empty()) fault = fault_in_pauses("restart", restart.first, restart.last, restart.limit);
+    if (fault.empty() && restart.stable.count() < 0) return "restart.stable: is negative";
+    if (fault.empty()) fault = fault_in_pauses("retry", retry.first, retry.last, retry.limit);
+    return fault;
+}
+
+// ---- the policies of retry_options, as files and requests name them ----
+
+inline retry_policy policy_of(const retry_options& options) noexcept {
+    if (options.limit == 0) return retry_policy::manual;
+    return options.last.count() == 0 ? retry_policy::immediate : retry_policy::backoff;
+}
+// Where `given` says nothing that a policy needs, it has what is usual.
+inline retry_options retry_of(retry_policy policy, const retry_options& given) noexcept {
+    constexpr int usual_limit = 3;
+    constexpr std::chrono::milliseconds none{0};
+    if (policy == retry_policy::manual) return {};
+    const int limit = given.limit > 0 ? given.limit : usual_limit;
+    if (policy == retry_policy::immediate) return {limit, none, none};
+    const retry_options pauses = given.last > none ? given : retry_options();
+    return {limit, pauses.first, pauses.last};
+}
+
+// ---- whether this machine can hold the processes of a launcher ----
+
+// UINT64_MAX: none.
+struct machine_limits {
+    std::uint64_t descriptors = UINT64_MAX;
+    std::uint64_t processes = UINT64_MAX;      // and threads
+    std::uint64_t address_space = UINT64_MAX;  // bytes, of this process
+    std::uint64_t memory = UINT64_MAX;         // bytes, of the machine
+};
+
+inline machine_limits limits_here() {
+    const auto limit = [](auto resource) {
+        rlimit found{};
+        const bool known = ::getrlimit(resource, &found) == 0 && found.rlim_cur != RLIM_INFINITY;
+        return known ? static_cast<std::uint64_t>(found.rlim_cur) : UINT64_MAX;
+    };
+    machine_limits out;
+    out.descriptors = limit(RLIMIT_NOFILE);
+    if (::geteuid() != 0) out.processes = limit(RLIMIT_NPROC);  // root has none
+    out.address_space = limit(RLIMIT_AS);
+    const long pages = ::sysconf(_SC_PHYS_PAGES);
+    const long page_size = ::sysconf(_SC_PAGESIZE);
+    if (pages > 0 && page_size > 0)
+        out.memory = static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page_size);
+    return out;
+}
+
+// What the smallest programs need; empty: there is enough.
+inline std::string fault_in_capacity(const std::vector<group_options>& groups, const machine_limits& limits) {
+    std::uint64_t instances = 0;
+    std::uint64_t descriptors = 128;  // for everything else
+    for (const group_options& each : groups) {
+        const auto count =
+            static_cast<std::uint64_t>(each.desired) + static_cast<std::uint64_t>(each.max_surge);
+        instances += count;
+        descriptors += count * (each.process.participates ? 5 : 3);
+    }
+    const struct {
+        std::uint64_t needed;
+        std::uint64_t limit;
+        const char* of;
+        const char* fix;
+    } needs[] = {
+        {descriptors, limits.descriptors, "descriptors", "raise LimitNOFILE= (ulimit -n)"},
+        {16 + instances * 2, limits.processes, "processes and threads", "raise LimitNPROC= (ulimit -u)"},
+        {instances * 320 / 1024, limits.address_space / 1048576, "MiB of address space",
+         "raise LimitAS= (ulimit -v)"},
+        {instances / 4, limits.memory / 1048576, "MiB of memory", "use a larger machine"},
+    };
+    for (const auto& each : needs) {
+        if (each.needed <= each.limit) continue;
+        return cat({instances, " instances (desired_instances and max_surge) need ", each.needed, " ",
+                    each.of, ", and there are ", each.limit, ": ", each.fix, " or lower desired_instances"});
+    }
+    return {};
+}
+
+// ---- values: each reader returns what is wrong, with the rest of the way to it; empty if nothing is ----
+
+inline std::string read_config(std::string_view source, std::string& out) {
+    return raw_string(source, out) ? "" : ": not a string";
+}
+inline std::string read_config(std::string_view source, bool& out) {
+    out = source == "true";
+    return out || source == "false" ? "" : ": not true or false";
+}
+inline std::string read_config(std::string_view source, int& out) {
+    std::uint64_t number = 0;
+    if (!parse_number(source, 1000000, number)) return ": not a whole number up to 1000000";
+    out = static_cast<int>(number);
+    return "";
+}
+inline std::string read_config(std::string_view source, std::chrono::milliseconds& out) {
+    std::string text(source);
+    if (source.front() == '"' && !raw_string(source, text)) text.clear();
+    const result<std::chrono::milliseconds> read = parse_duration(text);
+    if (!read) return ": " + read.error().text;
+    out = *read;
+    return "";
+}
+inline std::string read_config(std::string_view source, std::vector<std::string>& out) {
+    if (source.front() != '[') return ": not a list of strings";
+    std::string_view element;
+    while (next_raw_element(source, element)) {
+        out.emplace_back();
+        if (!raw_string(element, out.back())) return ": not a list of strings";
+        if (out.back().find('\0') != std::string::npos) return ": holds a zero byte";
+    }
+    return "";
+}
+inline std::string read_config(std::string_view source, restart_policy& out) {
+    std::string name;
+    static_cast<void>(raw_string(source, name));
+    if (name == "on-failure") name = "on_failure";  // [RFC-041, open question 4]
+    for (const restart_policy each :
+         {restart_policy::never, restart_policy::on_failure, restart_policy::always}) {
+        out = each;
+        if (name == to_string(each)) return "";
+    }
+    return ": not never, on-failure or always";
+}
+inline std::string read_config(std::string_view source, retry_policy& out) {
+    std::string name;
+    static_cast<void>(raw_string(source, name));
+    out = name == "immediate" ? retry_policy::immediate
+          : name == "backoff" ? retry_policy::backoff
+                              : retry_policy::manual;
+    return name == "manual" || out != retry_policy::manual ? "" : ": not manual, immediate or backoff";
+}
+
+// ---- objects ----
+
+struct config_key {
+    template <class Value>
+    config_key(const char* key, Value& value)
+        : name(key), into(&value), read([](std::string_view source, void* at) {
+              return read_config(source, *static_cast<Value*>(at));
+          }) {}
+
+    const char* name;
+    void* into;
+    std::string (*read)(std::string_view source, void* into);
+    bool given = false;
+};
+
+inline std::string named_key(std::string_view name) {
+    return cat({".", printable(name, 60)});
+}
+
+struct config_object {
+    template <std::size_t Count>
+    explicit config_object(config_key (&all)[Count]) : keys(all), count(Count) {}
+
+    config_key* find(std::string_view name) const noexcept {
+        for (config_key* each = keys; each != keys + count; ++each) {
+            if (name == each->name) return each;
+        }
+        return nullptr;
+    }
+    config_key* keys;
+    std::size_t count;
+};
+inline std::string read_config(std::string_view source, const config_object& out) {
+    if (source.front() != '{') return ": not an object";
+    std::string_view key;
+    std::string_view value;
+    while (next_raw_member(source, key, value)) {
+        std::string name;
+        static_cast<void>(raw_string(key, name));
+        config_key* const found = out.find(name);
+        if (found == nullptr) return named_key(name) + ": no such key";
+        if (exchange(found->given, true)) return named_key(name) + ": duplicate key";
+        const std::string fault = found->read(value, found->into);
+        if (!fault.empty()) return named_key(name) + fault;
+    }
+    return "";
+}
+
+struct config_environment {
+    std::vector<std::string>& into;
+};
+inline std::string read_config_variable(std::string_view key, std::string_view value, std::string& out) {
+    std::string text;
+    static_cast<void>(raw_string(key, out));
+    if (out.empty() || out.find('=') != std::string::npos) return ": not the name of a variable";
+    if (!raw_string(value, text)) return ": not a string";
+    out += "=" + text;
+    return out.find('\0') == std::string::npos ? "" : ": holds a zero byte";
+}
+inline std::string read_config(std::string_view source, const config_environment& out) {
+    if (source.front() != '{') return ": not an object";
+    std::string_view key;
+    std::string_view value;
+    while (next_raw_member(source, key, value)) {
+        std::string variable;
+        std::string fault = read_config_variable(key, value, variable);
+        const std::string name = variable.substr(0, variable.find('='));
+        for (const std::string& each : out.into) {
+            if (fault.empty() && each.compare(0, name.size() + 1, name + "=") == 0) fault = ": duplicate key";
+        }
+        if (!fault.empty()) return named_key(name) + fault;
+        out.into.push_back(std::move(variable));
+    }
+    return "";
+}
+
+struct config_address {
+    std::string& into;
+};
+inline std::string read_config(std::string_view source, const config_address& out) {
+    if (!raw_string(source, out.into)) return ": not a string";
+    const result<endpoint> where = parse_listen_address(out.into);
+    return where ? "" : ": " + where.error().text;
+}
+
+// ---- groups ----
+
+// What stands there without a policy that gives it a meaning.
+inline std::string fault_in_retry_keys(retry_policy policy, const retry_options& read,
+                                       const config_object& keys) {
+    const bool first = keys.find("first_pause")->given;
+    const bool pauses = first || keys.find("last_pause")->given;
+    if (pauses && policy == retry_policy::immediate)
+        return cat(
+            {first ? ".first_pause" : ".last_pause", ": retry_policy is immediate, so there is no pause"});
+    if (keys.find("limit")->given && read.limit == 0) return ".limit: 0 is retry_policy manual";
+    return pauses && read.last.count() == 0 ? ".last_pause: 0 is retry_policy immediate" : "";
+}
+
+inline std::string read_config(std::string_view source, group_options& out) {
+    using key = config_key;
+    process_options& run = out.process;
+    shutdown_timeouts& times = run.shutdown;
+    retry_policy policy = retry_policy::manual;
+    retry_options retry_read;
+    config_key shutdown_keys[] = {
+        key("grace_period", times.grace_period), key("max_duration", times.max_duration),
+        key("report_time", times.report_time),   key("poll_interval", times.poll_interval),
+        key("kill_delay", times.kill_delay),     key("force_without_request", times.force_without_request)};
+    config_key restart_keys[] = {key("first_pause", out.restart.first), key("last_pause", out.restart.last),
+                                 key("stable", out.restart.stable), key("limit", out.restart.limit)};
+    config_key retry_keys[] = {key("first_pause", retry_read.first), key("last_pause", retry_read.last),
+                               key("limit", retry_read.limit)};
+    config_environment environment{run.child.environment};
+    config_object shutdown(shutdown_keys);
+    config_object restart(restart_keys);
+    config_object retry(retry_keys);
+    config_key keys[] = {key("name", out.name),
+                         key("id_prefix", out.id_prefix),
+                         key("command", run.child.command),
+                         key("environment", environment),
+                         key("working_directory", run.child.working_directory),
+                         key("participates", run.participates),
+                         key("ready_url", run.ready_url),
+                         key("rpc_timeout", run.rpc_timeout),
+                         key("desired_instances", out.desired),
+                         key("min_healthy_instances", out.min_healthy),
+                         key("max_surge", out.max_surge),
+                         key("health_check_timeout", out.health_check_timeout),
+                         key("min_ready_time", out.min_ready_time),
+                         key("health_interval", run.health_interval),
+                         key("unhealthy_after", run.unhealthy_after),
+                         key("shutdown", shutdown),
+                         key("restart_policy", out.restart.policy),
+                         key("restart", restart),
+                         key("retry_policy", policy),
+                         key("retry", retry)};
+    const config_object all(keys);
+    std::string fault = read_config(source, all);
+    if (!fault.empty()) return fault;
+    if (all.find("restart")->given && out.restart.policy == restart_policy::never)
+        return ".restart: restart_policy is never, so it has no meaning";
+    if (all.find("retry")->given && policy == retry_policy::manual)
+        return ".retry: retry_policy is manual, so it has no meaning";
+    fault = fault_in_retry_keys(policy, retry_read, retry);
+    if (!fault.empty()) return ".retry" + fault;
+    out.retry = retry_of(policy, retry_read);
+    fault = fault_in_group(out);
+    return fault.empty() ? "" : "." + fault;
+}
+
+inline const std::string& prefix_of(const group_options& group) noexcept {
+    return group.id_prefix.empty() ? group.name : group.id_prefix;
+}
+
+// PREFIX-N, as the group numbers its processes.
+inline bool is_id_of(const group_options& group, std::string_view name) noexcept {
+    const std::string& prefix = prefix_of(group);
+    std::uint64_t number = 0;
+    return name.size() > prefix.size() && name.substr(0, prefix.size()) == prefix &&
+           name[prefix.size()] == '-' && parse_number(name.substr(prefix.size() + 1), UINT64_MAX, number);
+}
+
+// Names and ids are not shared, and no name is an id as well: `stop kv-1` has one meaning.
+inline std::string clash_in(const std::vector<group_options>& groups) {
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+        for (std::size_t other = 0; other < groups.size(); ++other) {
+            if (is_id_of(groups[other], groups[i].name))
+                return cat({"[", i, "].name: could also be a process of [", other, "]"});
+            const bool same_name = groups[i].name == groups[other].name;
+            if (other >= i || (!same_name && prefix_of(groups[i]) != prefix_of(groups[other]))) continue;
+            return cat({"[", i, "].", same_name ? "name" : "id_prefix", ": as that of [", other, "]"});
+        }
+    }
+    return "";
+}
+
+struct config_groups {
+    std::vector<group_options>& into;
+};
+inline std::string read_config(std::string_view source, const config_groups& out) {
+    if (source.front() != '[') return ": not a list";
+    std::string_view element;
+    while (next_raw_element(source, element)) {
+        out.into.emplace_back();
+        const std::string fault = read_config(element, out.into.back());
+        if (!fault.empty()) return cat({"[", out.into.size() - 1, "]", fault});
+    }
+    return clash_in(out.into);
+}
+
+}  // namespace detail
+
+OJS_SHUTDOWN_INLINE result<void> check_group(const group_options& group) {
+    const std::string fault = detail::fault_in_group(group);
+    if (fault.empty()) return {};
+    return error{errc::invalid_argument, 0,
+                 detail::cat({"group \"", detail::printable(group.name, 48), "\": ", fault})};
+}
+
+OJS_SHUTDOWN_INLINE result<launcher_options> read_launcher_config(std::string_view json,
+                                                                  const environment_lookup& lookup) {
+    launcher_options out;
+    const result<void> read = detail::read_log_options(lookup, out.log);
+    if (!read) return read.error();
+    const result<void> checked = detail::check_json(json);
+    if (!checked) return error{errc::invalid_argument, 0, checked.error().text};
+    if (!detail::is_utf8(json)) return error{errc::invalid_argument, 0, "not UTF-8"};
+    using key = detail::config_key;
+    detail::config_address admin{out.admin_address};
+    detail::config_groups groups{out.groups};
+    detail::config_key keys[] = {key("admin", admin),
+                                 key("socket_folder", out.socket_folder),
+                                 key("state_file", out.state_file),
+                                 key("end_left_behind", out.end_left_behind),
+                                 key("left_behind_grace", out.left_behind_grace),
+                                 key("process_groups", groups)};
+    std::string fault = detail::read_config(json_view(json).text(), detail::config_object(keys));
+    if (fault.empty() && out.groups.empty()) fault = ".process_groups: is empty";
+    if (fault.empty()) return out;
+    return error{errc::invalid_argument, 0, fault.substr(fault.front() == '.' ? 1 : 2)};
+}
+
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,62 @@
+"""checks.py with a make of its own, whose checks say when they ran, and how."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+CHECKS = Path(__file__).with_name("checks.py")
+
+
+class Checks(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        (self.folder / "make").write_text(f'#!/bin/sh\nexec make -f {self.folder}/Makefile "$@"\n')
+        (self.folder / "make").chmod(0o700)
+
+    def run_checks(self, *names, command="true"):
+        """(status, lines): every check is this command, except for build/*, which no rule makes."""
+        rule = f"%: FORCE\n\t@{sys.executable} {CHECKS} one $@ sh -c '{command}'\nFORCE:\n"
+        (self.folder / "Makefile").write_text(f"{self.folder}/results/{rule}{self.folder}/results/build/%:\n\t@false\n")
+        words = [sys.executable, str(CHECKS), "all", str(self.folder / "results"), *names]
+        done = subprocess.run(words, env={"PATH": "/usr/bin:/bin", "MAKE": str(self.folder / "make")},
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=120)  # fmt: skip
+        return done.returncode, done.stdout.splitlines()
+
+    def test_the_sum_is_the_last_line_and_counts_what_could_not_be_built(self):
+        self.assertEqual((0, "2 passed, 0 failed"), self.last(*self.run_checks("format", "a/unit")))
+        status, lines = self.run_checks("format", "build/unit")
+        self.assertEqual((1, "1 passed, 1 failed"), self.last(status, lines))
+        self.assertIn("FAILED build/unit: could not be built or started", lines)
+        counted = "echo 5 passed, 2 failed, 1 skipped; exit 1"
+        self.assertEqual((1, "5 passed, 2 failed"), self.last(*self.run_checks("a/unit", command=counted)))
+
+    def last(self, status, lines):
+        return status, lines[-1]
+
+    def test_what_only_compiles_yields_to_tests(self):
+        ours = os.nice(0)
+        for name, niceness in ("warnings/g++/src", 19), ("a/unit", ours):
+            _, lines = self.run_checks(name, command="nice; false")
+            self.assertEqual(str(niceness), lines[0])
+
+    def test_the_longest_begin_first_and_those_that_run_alone_have_none_beside_them(self):
+        seen = self.folder / "seen"
+        begin_and_end = f"echo $$PPID >>{seen}; sleep 0.1; echo $$PPID >>{seen}"
+        self.run_checks("interop", "server", "observability/a", "observability/b", command=begin_and_end)
+        ids = seen.read_text().split()
+        self.assertEqual(8, len(ids))
+        self.assertEqual(ids[0::2], ids[1::2])
+
+        (self.folder / "make").write_text('#!/bin/sh\necho "$@"\n')
+        _, lines = self.run_checks("amalgamation", "a/unit", "warnings/x", "a/process", "header/unit")
+        order = [word.split("results/")[1] for word in lines[0].split() if "results/" in word]
+        self.assertEqual(["header/unit", "a/process", "a/unit", "warnings/x", "amalgamation"], order)
+
+
+if __name__ == "__main__":
+    unittest.main()
