@@ -300,11 +300,12 @@ class report_queue {
             const lock_guard held(mutex_);
             why_ = why;
             interrupting_ = true;
+            starts_due_ = true;
             expected_ = 0;
             some_wait = running_ > busy_;
             work_.notify_all();
         }
-        if (!some_wait) start_wanted();  // or those do
+        if (!some_wait) start_wanted();  // or one of those does
     }
 
     // Runs the first task before the next report, on another thread. The same holds.
@@ -370,17 +371,25 @@ class report_queue {
         if (--running_ == 0) work_off(held);
     }
 
+    void start_two() {
+        for (int i = 0; i < 2; ++i) start_wanted();
+    }
+
     void work() {
+        start_two();
+        lock_guard held(mutex_);
         for (;;) {
-            for (int i = 0; i < 2; ++i) start_wanted();
-            lock_guard held(mutex_);
             ++busy_;
             work_off(held);
             --busy_;
-            if (closed_)
-                return static_cast<void>(--running_);  // what a late FETCH brings needs another thread
+            if (closed_) break;
             work_.wait(held);
+            if (!detail::exchange(starts_due_, false)) continue;
+            held.unlock();
+            start_two();
+            held.lock();
         }
+        --running_;  // what a late FETCH brings needs another thread
     }
 
     // Reports all there is, then logs what became of it.
@@ -443,6 +452,7 @@ class report_queue {
     cancel_reason why_ = cancel_reason::none;
     bool first_due_ = false;
     bool interrupting_ = false;  // some jobs are not yet taken
+    bool starts_due_ = false;    // one of the waiting threads is to start more
     std::size_t expected_ = 0;   // jobs and tasks yet to come
     std::size_t running_ = 0;    // threads
     std::size_t busy_ = 0;       // of them
