@@ -159,8 +159,8 @@ class heartbeat : public ref_counted {
         }
     }
 
-    // Asks once about each job that `jobs_extended` omits: the backend may have cancelled it. On another thread, so
-    // that no beat waits; jobs beyond max_queries wait for the next beat.
+    // Asks once about each job that `jobs_extended` omits: the backend may have cancelled it. On another
+    // thread, so that no beat waits; jobs beyond max_queries wait for the next beat.
     void ask_for_missing(const array<ref<active_job>>& jobs, time_point sent) {
         array<ref<active_job>> missing;
         for (const ref<active_job>& each : jobs) {
