@@ -72,17 +72,13 @@ class running_step : public ref_counted {
 };
 
 OJS_SHUTDOWN_INLINE void log_step(const logger& log, const step_result& each) {
-    const bool begins = each.how == step_end::running;
-    log_record record;
-    record.level = begins                       ? log_level::debug
-                   : each.how == step_end::done ? log_level::info
-                                                : log_level::error;
-    record.message = begins ? "shutdown step begins" : "shutdown step";
-    record.fields.push_back(field("step", each.name));
-    if (!begins) {
-        record.fields.push_back(field("end", to_string(each.how)));
-        record.fields.push_back(field("took_ms", each.took.count()));
-    }
+    if (each.how == step_end::running)
+        return log.write(log_level::debug, "shutdown step begins", {field("step", each.name)});
+    log_record record{
+        each.how == step_end::done ? log_level::info : log_level::error,
+        "shutdown step",
+        {field("step", each.name), field("end", to_string(each.how)), field("took_ms", each.took.count())},
+        {}};
     if (!each.error.empty()) record.fields.push_back(field("error", each.error));
     log.write(std::move(record));
 }

@@ -66,14 +66,13 @@ class connection {
             const io_status ready = await_ready(socket_.get(), POLLIN, until);
             if (ready == io_status::interrupted) return {ready, 0, 0};
         }
-        return await_some(socket_.get(), buffer, size, until.deadline);
+        return recv_some(socket_.get(), buffer, size, until.deadline);
     }
     // Whether it has been closed, or holds bytes nobody asked for.
     bool is_stale() {
-        if (!stream_) return detail::is_stale(socket_.get());
+        if (!stream_) return peek(socket_.get()) >= 0 || !would_block(errno);
         char byte = 0;
-        const stream_status now = stream_->read_some(&byte, 1).status;
-        return now != stream_status::wants_read;
+        return stream_->read_some(&byte, 1).status != stream_status::wants_read;
     }
     // Why the last call has failed, where the stream knows more than errno.
     std::string failure() const { return stream_ ? stream_->failure() : std::string(); }
@@ -190,7 +189,8 @@ class http_exchange final : public ref_counted {
             {
                 const lock_guard held(mutex_);
                 // In a child made by fork(): the parent goes on with its own.
-                if (exchange(owner_, ::getpid()) != ::getpid()) kept_.clear();
+                const pid_t pid = ::getpid();
+                if (exchange(owner_, pid) != pid) kept_.clear();
                 if (kept_.empty()) return candidate;
                 // A thread's own last one, if it is there: the system has that and its peer side by side.
                 std::size_t at = kept_.size() - 1;
