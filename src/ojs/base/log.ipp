@@ -234,13 +234,12 @@ OJS_SHUTDOWN_INLINE logger::logger(log_options options, std::string worker_id,
 
 OJS_SHUTDOWN_INLINE void logger::write(log_level level, std::string_view message,
                                        std::initializer_list<log_field> fields) const {
-    if (!enabled(level)) return;
-    if (!attempt([&] { pass_on({level, std::string(message), fields, {}}); })) outlet().lost.fetch_add(1);
+    if (enabled(level) && !attempt([&] { pass_on({level, std::string(message), fields, {}}); }))
+        outlet().lost.fetch_add(1);
 }
 
 OJS_SHUTDOWN_INLINE void logger::write(log_record record) const {
-    if (!enabled(record.level)) return;
-    if (!attempt([&] { pass_on(std::move(record)); })) outlet().lost.fetch_add(1);
+    if (enabled(record.level) && !attempt([&] { pass_on(std::move(record)); })) outlet().lost.fetch_add(1);
 }
 
 OJS_SHUTDOWN_INLINE void logger::answer(std::string_view message, std::vector<log_field> fields) const {

@@ -87,12 +87,7 @@ class sequence_run {
   public:
     using step = shutdown_sequence::entry;
 
-    sequence_run(array<step>& steps, const sequence_options& options)
-        : steps_(steps),
-          options_(options),
-          log_(options.log),
-          board_(make_ref<step_board>()),
-          end_(deadline_after(options.total)) {}
+    sequence_run(array<step>& steps, const sequence_options& options) : steps_(steps), options_(options) {}
 
     std::vector<step_result> run() {
         insist([this] { results_.reserve(steps_.size()); });
@@ -221,9 +216,9 @@ class sequence_run {
 
     array<step>& steps_;
     const sequence_options& options_;
-    const logger log_;
-    const ref<step_board> board_;
-    const time_point end_;
+    const logger log_{options_.log};
+    const ref<step_board> board_ = make_ref<step_board>();
+    const time_point end_ = deadline_after(options_.total);
     time_point began_;
     bool looks_ = false;  // at the steps and the lifecycle from time to time, as they cannot tell
     bool hurried_ = false;

@@ -83,13 +83,9 @@ class connection {
     io_result run(const Operation& operation, const io_limit& until) {
         for (;;) {
             const stream_result done = operation();
-            switch (done.status) {
-                case stream_status::ok: return {io_status::ok, done.bytes, 0};
-                case stream_status::closed: return {io_status::closed, 0, 0};
-                case stream_status::failed: return {io_status::failed, 0, 0};
-                case stream_status::wants_read:
-                case stream_status::wants_write: break;
-            }
+            if (done.status == stream_status::ok) return {io_status::ok, done.bytes, 0};
+            if (done.status == stream_status::closed) return {io_status::closed, 0, 0};
+            if (done.status == stream_status::failed) return {io_status::failed, 0, 0};
             const short event = done.status == stream_status::wants_read ? POLLIN : POLLOUT;
             const io_status ready = await_ready(socket_.get(), event, until);
             if (ready != io_status::ok) return {ready, 0, ready == io_status::failed ? errno : 0};

@@ -211,11 +211,8 @@ inline int connect_unix(int fd, const socket_address& address, time_point deadli
     while (failed == EINTR) {
         const int left = poll_timeout(deadline);
         if (left == 0) return ETIMEDOUT;
-        timeval limit{};  // zero: no limit
-        if (left > 0) {
-            limit.tv_sec = left / 1000;
-            limit.tv_usec = left % 1000 * 1000;
-        }
+        const timeval limit =
+            left < 0 ? timeval{} : timeval{left / 1000, left % 1000 * 1000};  // zero: no limit
         ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
         failed = ::connect(fd, address.get(), address.length) == 0 ? 0 : errno;
     }

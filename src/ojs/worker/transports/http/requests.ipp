@@ -53,10 +53,8 @@ inline constexpr std::string_view schema_codes[] = {
 // The same object with a member `error_class` before the others, unless it has one.
 inline std::string with_error_class(const std::string& details, const std::string& error_class) {
     if (!raw_member(details, "error_class").empty()) return details;
-    std::string_view rest = details;
-    std::string_view key;
-    std::string_view value;
-    const bool has_members = next_raw_member(rest, key, value);
+    const json_view given(details);
+    const bool has_members = given.begin() != given.end();
     return cat({"{\"error_class\":", json_quote(error_class), has_members ? "," : "",
                 std::string_view(details).substr(details.find('{') + 1)});
 }
