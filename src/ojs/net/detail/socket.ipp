@@ -17,7 +17,7 @@
 #include <string_view>
 
 #include "../../base/detail/light.hpp"
-#include "../../base/detail/sync.hpp"
+#include "../../base/detail/sync.ipp"
 #include "../../base/detail/text.hpp"
 #include "../../base/duration.hpp"
 #include "../../base/error.hpp"
@@ -280,11 +280,7 @@ class address_lookup final : public ref_counted {
     void finish(const addrinfo* list, const char* failure) noexcept {
         const lock_guard held(mutex_);
         failure_ = failure;
-        try {
-            keep(list);
-        } catch (...) {
-            failure_ = "out of memory";
-        }
+        if (!attempt([&] { keep(list); })) failure_ = "out of memory";
         done_ = true;
         if (!found_.empty()) fresh_until_ = steady_clock::now() + lookup_lifetime;
         finished_.notify_all();

@@ -113,18 +113,15 @@ inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t ask
     const result<std::string_view> found = find_jobs(body);
     if (!found) return found.error();
     std::string_view source;
-    array<std::string_view> sources;
     std::string_view rest = *found;
+    std::vector<job> jobs;
     while (next_raw_element(rest, source)) {
-        sources.push_back(source);
-        if (sources.size() > asked + most_unasked_jobs)
-            return refused_answer(cat({"the answer to FETCH holds more than ", sources.size() - 1,
-                                       " jobs, where ", asked, " were asked for"}));
+        if (jobs.size() >= asked + most_unasked_jobs)
+            return refused_answer(cat({"the answer to FETCH holds more than ", jobs.size(), " jobs, where ",
+                                       asked, " were asked for"}));
+        jobs.push_back(read_claimed_job(source));
     }
     if (!raw_walk_ended(rest, '[', ']')) return refused_answer("the answer to FETCH is not JSON");
-    std::vector<job> jobs;
-    jobs.reserve(sources.size());
-    for (const std::string_view each : sources) jobs.push_back(read_claimed_job(each));
     return jobs;
 }
 
