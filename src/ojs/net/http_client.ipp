@@ -154,7 +154,7 @@ class http_exchange final : public ref_counted {
 
     error failure(errc code, std::string_view what, int sys_errno = 0) const {
         error out{code, sys_errno, cat({target_.name, ": ", what})};
-        if (sys_errno != 0) append(out.text, {cat({": ", errno_text(sys_errno)})});
+        if (sys_errno != 0) append(out.text, {": ", errno_text(sys_errno)});
         return out;
     }
 
