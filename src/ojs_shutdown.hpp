@@ -83,7 +83,6 @@
 #include "ojs/core/signals.ipp"
 
 #include "ojs/host/termination_mode.ipp"
-#include "ojs/host/detail/container_evidence.ipp"
 #include "ojs/host/container.ipp"
 
 #include "ojs/net/http_message.ipp"

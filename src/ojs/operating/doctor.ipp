@@ -27,14 +27,11 @@ namespace detail {
 inline void check_container(const container_info& info, std::vector<finding>& out) {
     if (info.in_container) {
         std::string found;
-        for (const container_evidence& each : info.evidence)
-            append(found, {found.empty() ? "" : ", ", each.source});
+        for (const std::string& each : info.evidence) append(found, {found.empty() ? "" : ", ", each});
         out.push_back({severity::info, "container",
-                       cat({"runs in a container", info.runtime.empty() ? "" : cat({" (", info.runtime, ")"}),
-                            ", as process ", info.pid, "; told by ", found}),
-                       ""});
+                       cat({shown_container(info.runtime), ", recognised by ", found}), ""});
     }
-    for (finding& each : check_pid1(info)) out.push_back(std::move(each));
+    for (const finding& each : info.findings) out.push_back(each);
 }
 
 // The effect of ignoring the signal.
@@ -186,8 +183,9 @@ inline void check_limits(const worker_options& options, std::vector<finding>& ou
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options, const container_probe& where,
-                                                std::chrono::milliseconds timeout) {
+OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options,
+                                                std::chrono::milliseconds timeout,
+                                                const detail::container_probe& where) {
     std::vector<finding> out;
     detail::check_signals(options, out);  // first: nothing here may have changed the mask yet
     const result<void> valid = validate(options);

@@ -7,7 +7,7 @@
 #include "../base/detail/signal_names.ipp"
 #include "../base/detail/text.hpp"
 #include "../core/signals.hpp"
-#include "../host/container.hpp"
+#include "../host/container.ipp"
 #include "../net/http_message.ipp"
 #include "transport_scheme.ipp"
 #include "worker_options.hpp"

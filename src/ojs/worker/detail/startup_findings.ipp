@@ -6,7 +6,7 @@
 
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/text.hpp"
-#include "../../host/detail/container_evidence.ipp"
+#include "../../host/container.ipp"
 #include "../../host/termination_mode.hpp"
 #include "../worker_options.ipp"
 #include "startup_findings.hpp"
@@ -139,7 +139,7 @@ OJS_SHUTDOWN_INLINE std::vector<finding> check_budget(const worker_options& opti
     std::vector<finding> out;
     const stop_platform* const platform = find_platform(info);
     if (options.container_grace_period.count() > 0) {
-        check_granted(options, closing, platform != nullptr ? *platform : any_platform, out);
+        check_granted(options, closing, platform != nullptr ? *platform : *platform_of(""), out);
     } else if (platform != nullptr) {
         check_default(options, closing, *platform, out);
     }
@@ -231,11 +231,10 @@ OJS_SHUTDOWN_INLINE std::vector<finding> startup_findings(const worker_options& 
                                                           const container_probe& where,
                                                           std::chrono::milliseconds closing) {
     std::vector<finding> out;
-    const container_info info = detect_container(where);
+    container_info info = detect_container(where);
     check_settings(options, info, where, closing, out);
-    std::vector<finding> more = check_pid1(info);
-    check_mode_file(options, more);
-    for (finding& each : more) {
+    check_mode_file(options, info.findings);
+    for (finding& each : info.findings) {
         if (each.severity > severity::info) out.push_back(std::move(each));
     }
     return out;
