@@ -36,7 +36,6 @@
 #include "ojs/worker/job.hpp"
 #include "ojs/worker/job_context.hpp"
 #include "ojs/worker/transport.hpp"
-#include "ojs/worker/transport_scheme.hpp"
 #include "ojs/worker/transports/memory.hpp"
 #include "ojs/worker/transports/http.hpp"
 #include "ojs/worker/worker_part.hpp"

@@ -4,10 +4,10 @@
 
 #include "../base/detail/text.hpp"
 #include "../net/detail/url.ipp"
-#include "transport_scheme.hpp"
 #include "transports/http.hpp"
 #include "transports/memory.hpp"
 #include "worker_options.hpp"
+#include "worker_part.hpp"
 
 namespace ojs::detail {
 
@@ -35,15 +35,12 @@ inline result<transport_ref> open_http(const transport_setup& setup) {
     wire.on_form_change = [log = setup.log](std::string_view operation, std::string_view dropped,
                                             const error& why) {
         if (dropped.empty())
-            return log({log_level::info,
-                        "the backend takes a request in its full form again",
-                        {field("operation", operation)},
-                        {}});
+            return log({log_level::info, "the backend takes a request in its full form again",
+                        {field("operation", operation)}, {}});
         log({log_level::warn,
              "the backend takes a request only in another form, which is used for now; the full one is tried "
              "again",
-             {field("operation", operation), field("dropped", dropped), field("error", why.text)},
-             {}});
+             {field("operation", operation), field("dropped", dropped), field("error", why.text)}, {}});
     };
     return make_transport<http_transport>(std::move(*client), std::move(wire));
 }
@@ -59,7 +56,9 @@ struct backend_url {
     bool is_of_extension() const noexcept { return !scheme.empty() && !is_http && !is_memory; }
 };
 
-inline backend_url split_url(std::string_view url, const transport_schemes& schemes) noexcept {
+using scheme_list = extension_list<transport_scheme>;
+
+inline backend_url split_url(std::string_view url, const scheme_list& schemes) noexcept {
     const auto is_valid = [](char c) { return is_alphanumeric(c) || c == '+' || c == '-' || c == '.'; };
     const std::string_view scheme = url.substr(0, url.find(':'));
     backend_url out;
@@ -72,13 +71,13 @@ inline backend_url split_url(std::string_view url, const transport_schemes& sche
     out.address = url.substr(scheme.size() + 1);
     out.is_http = is("http") || is("https") || is("unix");
     out.is_memory = is("memory");
-    for (const transport_scheme& each : schemes.added()) {
+    for (const transport_scheme& each : schemes) {
         if (is(each.name)) out.added = &each;  // the last one counts
     }
     return out;
 }
 
-inline result<void> check_url(const backend_url& url, const transport_schemes& schemes, bool has_https) {
+inline result<void> check_url(const backend_url& url, const scheme_list& schemes, bool has_https) {
     if (url.added != nullptr || (url.is_memory && url.address.empty())) return {};
     if (url.is_memory) return error{errc::invalid_argument, 0, "nothing may follow memory:"};
     if (url.is_http) {
@@ -90,7 +89,7 @@ inline result<void> check_url(const backend_url& url, const transport_schemes& s
                      "spool: needs ojs_spool.hpp: include it, and call "
                      "options->transports.add(ojs::spool())"};
     std::string known = "http:, https:, unix:, memory:";
-    for (const transport_scheme& each : schemes.added()) append(known, {", ", each.name, ":"});
+    for (const transport_scheme& each : schemes) append(known, {", ", each.name, ":"});
     return error{errc::invalid_argument, 0,
                  cat({"no transport has this scheme; write http://HOST:PORT, or one of ", known})};
 }

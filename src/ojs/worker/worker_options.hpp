@@ -13,7 +13,6 @@
 #include "../core/signals.hpp"
 #include "../net/byte_stream.hpp"
 #include "../net/http_message.hpp"
-#include "transport_scheme.hpp"
 #include "worker_part.hpp"
 
 namespace ojs {
@@ -130,7 +129,7 @@ struct stuck_job {
 
 struct worker_options {
     std::string url = "http://127.0.0.1:8080";  // http://..., unix:/..., memory:, or of `transports`
-    transport_schemes transports;               // those that a program adds: transports.add(ojs::spool())
+    detail::extension_list<transport_scheme> transports;  // beside http, https, unix, memory: transports.add(ojs::spool())
     std::vector<std::string> queues = {"default"};
     std::int64_t concurrency = 10;  // jobs at a time, 1 to 10000
     stop_times times;
@@ -160,7 +159,7 @@ struct worker_options {
     stream_factory https_stream;         // what an https:// URL is spoken over; none: it is refused
     std::string registration_path;       // below /ojs/v1 ("/workers"); empty: heartbeats register the worker
     ojs::dialect dialect;
-    worker_parts parts;  // extensions: options.parts.add(ojs::operating())
+    detail::extension_list<worker_part_factory> parts;  // of every worker made with these: parts.add(ojs::operating())
     // With ojs_operating.hpp: where GET /healthz, /readyz, /livez and /metrics are answered, as http_server::start() takes
     // it; empty: nowhere. A worker whose address is taken does not start. /healthz and /readyz answer 200 while the worker
     // is running and the backend has answered it, else 503; /livez, for liveness probes, answers 200 in every phase. On

@@ -276,7 +276,7 @@ inline result<void> check_extensions(const worker_options& options) {
                      cat({"health_address (OJS_HEALTH_ADDR) and health_control (OJS_HEALTH_CONTROL) need an "
                           "extension: ",
                           add_operating})};
-    for (const worker_part_factory& each : options.parts.factories()) {
+    for (const worker_part_factory& each : options.parts) {
         const result<void> valid = each.check ? each.check(options) : result<void>();
         if (!valid) return valid;
     }
@@ -313,20 +313,6 @@ OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
 OJS_SHUTDOWN_INLINE int report_usage(const error& failure) {
     detail::write_line(STDERR_FILENO, detail::cat({"error: ", failure.text}));
     return 64;
-}
-
-OJS_SHUTDOWN_INLINE void worker_parts::add(worker_part_factory factory) {
-    for (worker_part_factory& each : factories_) {
-        if (each.name == factory.name) return static_cast<void>(each = std::move(factory));
-    }
-    factories_.push_back(std::move(factory));
-}
-
-OJS_SHUTDOWN_INLINE bool worker_parts::has(std::string_view name) const noexcept {
-    for (const worker_part_factory& each : factories_) {
-        if (each.name == name) return true;
-    }
-    return false;
 }
 
 }  // namespace v0_1_0

@@ -221,7 +221,7 @@ inline void check_settings(const worker_options& options, const container_info& 
     if (info.runtime == "kubernetes" && options.health_address.empty())
         out.push_back({severity::info, "health-kubernetes",
                        "no health address is set: the pod's probes would not be answered", probe_advice});
-    for (const worker_part_factory& each : options.parts.factories()) {
+    for (const worker_part_factory& each : options.parts) {
         if (each.inspect) each.inspect(options, info, out);
     }
     if (!where.environment) check_variables(out);
