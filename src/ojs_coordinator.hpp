@@ -14,11 +14,7 @@ static_assert(false,
 #error "ojs_coordinator.hpp 0.1.0 and ojs_shutdown.hpp are of different versions: copy both from one release"
 #endif
 
-#if OJS_SHUTDOWN_SEPARATE
-#define OJS_SHUTDOWN_INLINE
-#else
-#define OJS_SHUTDOWN_INLINE inline
-#endif
+#include "set_inline.hpp"
 // clang-format off
 #include "ojs/coordinator/messages.hpp"
 #include "ojs/coordinator/message_json.hpp"
@@ -28,20 +24,10 @@ static_assert(false,
 
 #endif  // OJS_SHUTDOWN_COORDINATOR_HPP
 
-#if !OJS_SHUTDOWN_SEPARATE
-#define OJS_SHUTDOWN_DEFINE 1
-#elif defined(OJS_SHUTDOWN_IMPLEMENTATION)
-#define OJS_SHUTDOWN_DEFINE OJS_SHUTDOWN_IMPLEMENTATION
-#else
-#define OJS_SHUTDOWN_DEFINE 0
-#endif
+#include "set_define.hpp"
 #if OJS_SHUTDOWN_DEFINE && !defined(OJS_SHUTDOWN_COORDINATOR_DEFINED)
 #define OJS_SHUTDOWN_COORDINATOR_DEFINED 1
-#if OJS_SHUTDOWN_SEPARATE
-#define OJS_SHUTDOWN_INLINE
-#else
-#define OJS_SHUTDOWN_INLINE inline
-#endif
+#include "set_inline.hpp"
 
 // clang-format off
 #include "ojs/coordinator/message_json.ipp"

@@ -15,11 +15,7 @@ static_assert(false, "ojs_process.hpp is version 0.1.0, ojs_shutdown.hpp is vers
 #error "ojs_process.hpp 0.1.0 and ojs_shutdown.hpp are of different versions: copy both from one release"
 #endif
 
-#if OJS_SHUTDOWN_SEPARATE
-#define OJS_SHUTDOWN_INLINE
-#else
-#define OJS_SHUTDOWN_INLINE inline
-#endif
+#include "set_inline.hpp"
 // clang-format off
 #include "ojs/process/child_process.hpp"
 // clang-format on
@@ -27,20 +23,10 @@ static_assert(false, "ojs_process.hpp is version 0.1.0, ojs_shutdown.hpp is vers
 
 #endif  // OJS_SHUTDOWN_PROCESS_HPP
 
-#if !OJS_SHUTDOWN_SEPARATE
-#define OJS_SHUTDOWN_DEFINE 1
-#elif defined(OJS_SHUTDOWN_IMPLEMENTATION)
-#define OJS_SHUTDOWN_DEFINE OJS_SHUTDOWN_IMPLEMENTATION
-#else
-#define OJS_SHUTDOWN_DEFINE 0
-#endif
+#include "set_define.hpp"
 #if OJS_SHUTDOWN_DEFINE && !defined(OJS_SHUTDOWN_PROCESS_DEFINED)
 #define OJS_SHUTDOWN_PROCESS_DEFINED 1
-#if OJS_SHUTDOWN_SEPARATE
-#define OJS_SHUTDOWN_INLINE
-#else
-#define OJS_SHUTDOWN_INLINE inline
-#endif
+#include "set_inline.hpp"
 
 // clang-format off
 #include "ojs/process/detail/child_launch.ipp"

@@ -13,11 +13,7 @@ static_assert(false, "ojs_river.hpp is version 0.1.0, ojs_shutdown.hpp is versio
 #error "ojs_river.hpp 0.1.0 and ojs_shutdown.hpp are of different versions: copy both from one release"
 #endif
 
-#if OJS_SHUTDOWN_SEPARATE
-#define OJS_SHUTDOWN_INLINE
-#else
-#define OJS_SHUTDOWN_INLINE inline
-#endif
+#include "set_inline.hpp"
 // clang-format off
 #include "ojs/river/river_transport.hpp"
 // clang-format on
@@ -25,20 +21,10 @@ static_assert(false, "ojs_river.hpp is version 0.1.0, ojs_shutdown.hpp is versio
 
 #endif  // OJS_SHUTDOWN_RIVER_HPP
 
-#if !OJS_SHUTDOWN_SEPARATE
-#define OJS_SHUTDOWN_DEFINE 1
-#elif defined(OJS_SHUTDOWN_IMPLEMENTATION)
-#define OJS_SHUTDOWN_DEFINE OJS_SHUTDOWN_IMPLEMENTATION
-#else
-#define OJS_SHUTDOWN_DEFINE 0
-#endif
+#include "set_define.hpp"
 #if OJS_SHUTDOWN_DEFINE && !defined(OJS_SHUTDOWN_RIVER_DEFINED)
 #define OJS_SHUTDOWN_RIVER_DEFINED 1
-#if OJS_SHUTDOWN_SEPARATE
-#define OJS_SHUTDOWN_INLINE
-#else
-#define OJS_SHUTDOWN_INLINE inline
-#endif
+#include "set_inline.hpp"
 
 // clang-format off
 #include "ojs/river/detail/postgres_connection.ipp"

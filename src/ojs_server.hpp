@@ -12,11 +12,7 @@ static_assert(false, "ojs_server.hpp is version 0.1.0, ojs_shutdown.hpp is versi
 #error "ojs_server.hpp 0.1.0 and ojs_shutdown.hpp are of different versions: copy both from one release"
 #endif
 
-#if OJS_SHUTDOWN_SEPARATE
-#define OJS_SHUTDOWN_INLINE
-#else
-#define OJS_SHUTDOWN_INLINE inline
-#endif
+#include "set_inline.hpp"
 // clang-format off
 #include "ojs/server/draining_server.hpp"
 #include "ojs/server/http_server.hpp"
@@ -26,20 +22,10 @@ static_assert(false, "ojs_server.hpp is version 0.1.0, ojs_shutdown.hpp is versi
 
 #endif  // OJS_SHUTDOWN_SERVER_HPP
 
-#if !OJS_SHUTDOWN_SEPARATE
-#define OJS_SHUTDOWN_DEFINE 1
-#elif defined(OJS_SHUTDOWN_IMPLEMENTATION)
-#define OJS_SHUTDOWN_DEFINE OJS_SHUTDOWN_IMPLEMENTATION
-#else
-#define OJS_SHUTDOWN_DEFINE 0
-#endif
+#include "set_define.hpp"
 #if OJS_SHUTDOWN_DEFINE && !defined(OJS_SHUTDOWN_SERVER_DEFINED)
 #define OJS_SHUTDOWN_SERVER_DEFINED 1
-#if OJS_SHUTDOWN_SEPARATE
-#define OJS_SHUTDOWN_INLINE
-#else
-#define OJS_SHUTDOWN_INLINE inline
-#endif
+#include "set_inline.hpp"
 
 // clang-format off
 #include "ojs/server/detail/http_messages.ipp"

@@ -6,11 +6,7 @@
 
 // clang-format off
 #include "ojs/base/config.hpp"
-#if OJS_SHUTDOWN_SEPARATE
-#define OJS_SHUTDOWN_INLINE
-#else
-#define OJS_SHUTDOWN_INLINE inline
-#endif
+#include "set_inline.hpp"
 #include "ojs/base/error.hpp"
 #include "ojs/base/detail/light.hpp"
 #include "ojs/base/detail/text.hpp"
@@ -48,20 +44,10 @@
 #endif  // OJS_SHUTDOWN_HPP
 
 // The definitions: everywhere, or with OJS_SHUTDOWN_SEPARATE only where OJS_SHUTDOWN_IMPLEMENTATION is 1.
-#if !OJS_SHUTDOWN_SEPARATE
-#define OJS_SHUTDOWN_DEFINE 1
-#elif defined(OJS_SHUTDOWN_IMPLEMENTATION)
-#define OJS_SHUTDOWN_DEFINE OJS_SHUTDOWN_IMPLEMENTATION
-#else
-#define OJS_SHUTDOWN_DEFINE 0
-#endif
+#include "set_define.hpp"
 #if OJS_SHUTDOWN_DEFINE && !defined(OJS_SHUTDOWN_DEFINED)
 #define OJS_SHUTDOWN_DEFINED 1
-#if OJS_SHUTDOWN_SEPARATE
-#define OJS_SHUTDOWN_INLINE
-#else
-#define OJS_SHUTDOWN_INLINE inline
-#endif
+#include "set_inline.hpp"
 
 // clang-format off
 #include "ojs/base/error.ipp"

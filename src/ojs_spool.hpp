@@ -11,11 +11,7 @@ static_assert(false, "ojs_spool.hpp is version 0.1.0, ojs_shutdown.hpp is versio
 #error "ojs_spool.hpp 0.1.0 and ojs_shutdown.hpp are of different versions: copy both from one release"
 #endif
 
-#if OJS_SHUTDOWN_SEPARATE
-#define OJS_SHUTDOWN_INLINE
-#else
-#define OJS_SHUTDOWN_INLINE inline
-#endif
+#include "set_inline.hpp"
 // clang-format off
 #include "ojs/spool/spool_transport.hpp"
 // clang-format on
@@ -23,20 +19,10 @@ static_assert(false, "ojs_spool.hpp is version 0.1.0, ojs_shutdown.hpp is versio
 
 #endif  // OJS_SHUTDOWN_SPOOL_HPP
 
-#if !OJS_SHUTDOWN_SEPARATE
-#define OJS_SHUTDOWN_DEFINE 1
-#elif defined(OJS_SHUTDOWN_IMPLEMENTATION)
-#define OJS_SHUTDOWN_DEFINE OJS_SHUTDOWN_IMPLEMENTATION
-#else
-#define OJS_SHUTDOWN_DEFINE 0
-#endif
+#include "set_define.hpp"
 #if OJS_SHUTDOWN_DEFINE && !defined(OJS_SHUTDOWN_SPOOL_DEFINED)
 #define OJS_SHUTDOWN_SPOOL_DEFINED 1
-#if OJS_SHUTDOWN_SEPARATE
-#define OJS_SHUTDOWN_INLINE
-#else
-#define OJS_SHUTDOWN_INLINE inline
-#endif
+#include "set_inline.hpp"
 
 // clang-format off
 #include "ojs/spool/detail/files.ipp"

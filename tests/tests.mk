@@ -60,7 +60,7 @@ $(BUILD)/test/$(ONCE)/static_worker: $(addprefix $(BUILD)/test/$(ONCE)/obj/, \
 $(BUILD)/test/$(ONCE)/obj/%.o: %.S
 	$(call compile,$(compiler.$(ONCE)))
 
-# Real code of src/ojs/core, with the atomics of a model checker under it.
+# Real code of src/ojs/core and the word of a job, with the atomics of a model checker under it.
 $T/weak_memory: $O/tests/model/weak_memory.o
 	$(call link,$(compiler.$*))
 

@@ -39,6 +39,7 @@ PRODUCT_OF = {room: product for product, (rooms, _) in PRODUCTS.items() for room
 # What no user may name stands in folders of these names, and in the namespace detail.
 INTERNAL = {"detail", "jobs", "threads", "reports", "heartbeat", "stop", "http"}
 FIRST_SCREEN = 100  # columns
+FRAGMENTS = ["set_inline.hpp", "set_define.hpp"]  # of the templates, in src/: their lines, but for the comment
 CONFIG = "base/config.hpp"  # part of every header: the version and the macros, which nobody includes by name
 
 ANY_LOCAL_INCLUDE = re.compile(r'\s*#\s*include\s*"')
@@ -133,6 +134,8 @@ class Tree:
             if path.exists() or product == MAIN
         }
         folder = root / "src" / "ojs"
+        fragments = [root / "src" / name for name in FRAGMENTS if (root / "src" / name).exists()]
+        self.fragments = {f'#include "{path.name}"': read(path).splitlines()[1:] for path in fragments}
         files = sorted(f for f in folder.rglob("*") if f.suffix in (".hpp", ".ipp"))
         names = [f.relative_to(folder).as_posix() for f in files]
         self.parts = {name: Part(name, read(file)) for name, file in zip(names, files)}
@@ -237,7 +240,7 @@ def check_template(tree, template, emitted):
     wanted = [f"ojs_{need}.hpp" for need in PRODUCTS[template.product][1]]
     replaced = {number for number, _ in template.order}
     for number, line in enumerate(template.lines, 1):
-        if ANY_LOCAL_INCLUDE.match(line) and number not in replaced:
+        if ANY_LOCAL_INCLUDE.match(line) and number not in replaced and line not in tree.fragments:
             if not (LOCAL_INCLUDE.match(line) and LOCAL_INCLUDE.match(line).group(1) in wanted):
                 raise Problem(template.at(number), "local include left over", 'write it as #include "ojs/ROOM/FILE"')
             wanted.remove(LOCAL_INCLUDE.match(line).group(1))
@@ -383,7 +386,7 @@ def assemble(tree, template, names):
         if number not in listed:
             if line:
                 spaces.close(out)
-            out.append(line)
+            out += tree.fragments.get(line, [line])
             continue
         if len(hoisted) == 2 or (len(hoisted) == 1 and number > end):  # the first part of its block
             out += include_lines(hoisted.pop(0))
@@ -557,6 +560,7 @@ def wrap(text):
 def digest(template, tree, names, picojson):
     sha = hashlib.sha256()
     inputs = [(template.path, template.lines)] + [(name, tree.parts[name].lines) for name in names]
+    inputs += tree.fragments.items()
     if picojson is not None:
         inputs.append(("picojson.h", picojson.splitlines()))
     for name, lines in inputs:

@@ -4,7 +4,6 @@
 
 using namespace ojs;
 using namespace std::chrono_literals;
-using detail::how_ended;
 using detail::restart_after;
 using detail::restart_decision;
 using detail::restart_history;
@@ -17,10 +16,10 @@ restart_options with_policy(restart_policy policy) {
     return out;
 }
 
-bool restarts(restart_policy policy, how_ended how) {
+bool restarts(restart_policy policy, bool failed) {
     const restart_options options = with_policy(policy);
     restart_history history(options);
-    return restart_after(options, how, history, steady_clock::now()).restart;
+    return restart_after(options, failed, history, steady_clock::now()).when != time_point::max();
 }
 
 }  // namespace
@@ -29,9 +28,8 @@ TEST_CASE("restart_policy: which ends lead to a restart") {
     for (const restart_policy each :
          {restart_policy::never, restart_policy::on_failure, restart_policy::always}) {
         CAPTURE(to_string(each));
-        CHECK_FALSE(restarts(each, how_ended::asked_for));
-        CHECK(restarts(each, how_ended::by_itself) == (each == restart_policy::always));
-        CHECK(restarts(each, how_ended::failed) == (each != restart_policy::never));
+        CHECK(restarts(each, false) == (each == restart_policy::always));
+        CHECK(restarts(each, true) == (each != restart_policy::never));
     }
 }
 
@@ -44,8 +42,7 @@ TEST_CASE("restart_policy: pauses double up to the last one, less at most their 
     const time_point now = steady_clock::now();
     history.started = now;
     for (const auto longest : {1000ms, 2000ms, 4000ms, 5000ms, 5000ms}) {
-        const restart_decision next = restart_after(options, how_ended::failed, history, now);
-        REQUIRE(next.restart);
+        const restart_decision next = restart_after(options, true, history, now);
         CHECK(next.when <= now + longest);
         CHECK(next.when >= now + longest / 2);
     }
@@ -58,13 +55,11 @@ TEST_CASE("restart_policy: too many restarts end in a degraded group, one that l
     restart_history history(options);
     time_point now = steady_clock::now();
     history.started = now;
-    for (int i = 0; i < 3; ++i) CHECK(restart_after(options, how_ended::failed, history, now).restart);
-    const restart_decision last = restart_after(options, how_ended::failed, history, now + 59s);
-    CHECK_FALSE(last.restart);
+    for (int i = 0; i < 3; ++i) CHECK(restart_after(options, true, history, now).when != time_point::max());
+    const restart_decision last = restart_after(options, true, history, now + 59s);
     CHECK(last.degraded);
     CHECK(last.when == time_point::max());
-    const restart_decision later = restart_after(options, how_ended::failed, history, now + 60s);
-    CHECK(later.restart);
+    const restart_decision later = restart_after(options, true, history, now + 60s);
     CHECK(later.when <= now + 61s);  // the first pause again
     CHECK(history.restarts == 1);
 }
@@ -75,8 +70,7 @@ TEST_CASE("restart_policy: what is not restarted is never a degradation") {
     restart_history history(options);
     history.started = steady_clock::now();
     history.restarts = 1;
-    CHECK_FALSE(restart_after(options, how_ended::asked_for, history, history.started).degraded);
-    CHECK_FALSE(restart_after(options, how_ended::by_itself, history, history.started).degraded);
+    CHECK_FALSE(restart_after(options, false, history, history.started).degraded);
     CHECK(history.restarts == 1);
 }
 

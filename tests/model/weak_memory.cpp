@@ -1,5 +1,5 @@
-// What src/ojs/core and a job's word promise about who sees what first, tried in every order there is, also on processors
-// that are not x86.
+// What src/ojs/core and a job's word promise about who sees what first, tried in every order there is, also
+// on processors that are not x86.
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -166,7 +166,8 @@ struct unsubscribe_under_way {
     bool is_wrong() const { return wrote_to_nobody; }
 };
 
-// A job as its thread, the stop and the backend's answers see it: run_job(), report_queue and active_job::lose().
+// A job as its thread, the stop and the backend's answers see it: run_job(), report_queue and
+// active_job::lose().
 struct claimed_job {
     using job_word = ojs::detail::job_word;
     job_word word;

@@ -15,13 +15,6 @@
 #define OJS_SHUTDOWN_VERSION_PATCH 0
 #define OJS_SHUTDOWN_VERSION "0.1.0"
 
-#ifdef OJS_SHUTDOWN_LAUNCHER
-#error "OJS_SHUTDOWN_LAUNCHER is gone: include ojs_launcher.hpp, or ojs_coordinator.hpp in a launcher's child"
-#endif
-#ifdef OJS_SHUTDOWN_SERVER
-#error "OJS_SHUTDOWN_SERVER is gone: include ojs_server.hpp"
-#endif
-
 #ifndef OJS_SHUTDOWN_SEPARATE
 #define OJS_SHUTDOWN_SEPARATE 0
 #endif

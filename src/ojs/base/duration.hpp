@@ -39,7 +39,8 @@ time_point deadline_after(std::chrono::duration<Rep, Period> duration) noexcept 
 // 24 days) is errc::invalid_argument; for a larger plain integer the text names both readings. Thread-safe. [GS 6.1]
 result<std::chrono::milliseconds> parse_duration(std::string_view text);
 
-// The shortest form parse_duration reads back: "1m30s", "250ms", "0s"; "unlimited" for no_limit, which it does not read.
+// The shortest form parse_duration reads back: "1m30s", "250ms", "0s"; "unlimited" for no_limit, which it does not
+// read.
 std::string format_duration(std::chrono::milliseconds duration);
 
 }  // namespace v0_1_0

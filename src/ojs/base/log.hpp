@@ -91,8 +91,8 @@ void limit_log_waiting(std::chrono::milliseconds total) noexcept;
 
 }  // namespace detail
 
-// For a log_hook of your own: writes a line, with its newline, as the logger writes its own. Lines of several threads do not
-// mix; a reader that is gone or does not read costs lines, never a SIGPIPE or a hang. Thread-safe.
+// For a log_hook of your own: writes a line, with its newline, as the logger writes its own. Lines of several threads
+// do not mix; a reader that is gone or does not read costs lines, never a SIGPIPE or a hang. Thread-safe.
 inline void write_log_line(int fd, std::string line) {
     static_cast<void>(detail::write_line(fd, std::move(line)));
 }

@@ -32,12 +32,16 @@ inline void append_logfmt(std::string& out, const char* gap, std::string_view na
 }
 
 inline std::string format_text(const log_record& record, const std::string& time, bool is_logfmt) {
-    std::string out = cat({time, " ", to_string(record.level), "   "});
-    out.resize(time.size() + 7, ' ');
-    out += printable(record.message, record.message.size());
-    if (is_logfmt)
-        out = cat({"time=", time, " level=", to_string(record.level), " msg=", json_quote(record.message)});
-    if (is_logfmt && !record.worker_id.empty()) append_logfmt(out, " ", "worker_id", record.worker_id);
+    const char* const level = to_string(record.level);
+    std::string out;
+    if (is_logfmt) {
+        out = cat({"time=", time, " level=", level, " msg=", json_quote(record.message)});
+        if (!record.worker_id.empty()) append_logfmt(out, " ", "worker_id", record.worker_id);
+    } else {
+        out = cat({time, " ", level, "   "});
+        out.resize(time.size() + 7, ' ');
+        out += printable(record.message, record.message.size());
+    }
     for (const log_field& f : record.fields) append_logfmt(out, is_logfmt ? " " : "  ", f.name, f.value);
     return out;
 }
@@ -130,8 +134,8 @@ class no_sigpipe {
 
 // Shared by all loggers of the process: who writes now, and how long lines may still wait for their reader.
 struct log_outlet {
-    // With the mutex held. Whether the descriptor takes more, within what is left of the patience. A reader, dead or slow,
-    // never takes more than a second and a tenth of the time that passes.
+    // With the mutex held. Whether the descriptor takes more, within what is left of the patience. A reader, dead or
+    // slow, never takes more than a second and a tenth of the time that passes.
     bool await_room(int fd) noexcept {
         pollfd ready{fd, POLLOUT, 0};
         if (::poll(&ready, 1, 0) > 0) return true;

@@ -38,8 +38,9 @@ struct coordinator_options {
     function<shutdown_metrics()> metrics;
     log_options log;
 
-    // OJS_LIFECYCLE_ADDR, OJS_PROCESS_ID and OJS_LAUNCHER_ADDR, as a launcher sets them, and OJS_LOG_LEVEL and
-    // OJS_LOG_FORMAT. errc::invalid_argument: one is set to what is no address, or no level or format; the text names it.
+    // OJS_LIFECYCLE_ADDR, OJS_PROCESS_ID and OJS_LAUNCHER_ADDR, as a launcher sets them, and OJS_LOG_LEVEL
+    // and OJS_LOG_FORMAT. errc::invalid_argument: one is set to what is no address, or no level or format;
+    // the text names it.
     static result<coordinator_options> from_environment(const environment_lookup& lookup = nullptr);
 };
 
@@ -50,8 +51,9 @@ class coordinator_body;
 // Members are thread-safe, and do not wait for the launcher unless they say so; none is async-signal-safe.
 class shutdown_coordinator {
   public:
-    // Listens when this returns. A Shutdown is event::stop_request with cause_kind::rpc for `life`, which outlives this.
-    // Errors: invalid_argument, busy (a live socket or somebody's file is at the path), system.
+    // Listens when this returns. A Shutdown is event::stop_request with cause_kind::rpc for `life`, which
+    // outlives this. Errors: invalid_argument, busy (a live socket or somebody's file is at the path),
+    // system.
     static result<shutdown_coordinator> start(coordinator_options options, lifecycle& life);
     // For a worker, with options from the environment, and the worker's log: ready() is said once the backend has
     // answered, in_flight_requests are its active jobs, the end is the worker's. `life` is the lifecycle the worker was
@@ -61,8 +63,8 @@ class shutdown_coordinator {
 
     shutdown_coordinator(shutdown_coordinator&& other) noexcept;
     shutdown_coordinator& operator=(shutdown_coordinator&& other) noexcept;
-    // finished(), where a shutdown is under way that did not fail; tells the launcher, for which it waits two seconds at
-    // most, and stops serving.
+    // finished(), where a shutdown is under way that did not fail; tells the launcher, for which it waits two
+    // seconds at most, and stops serving.
     ~shutdown_coordinator();
 
     bool active() const noexcept;  // a launcher is there to be served
@@ -79,9 +81,9 @@ class shutdown_coordinator {
     void set_server_ready(bool yes);
     void set_backend(bool connected, bool warmed);
     void set_check(std::string name, bool passed);
-    // Asked whenever the launcher asks, on a thread of its own. All of them have a second: who is late has failed, and is
-    // not asked again before it has returned. It must not refer to what may end before it returns; the coordinator's end
-    // waits a second for it.
+    // Asked whenever the launcher asks, on a thread of its own. All of them have a second: who is late has
+    // failed, and is not asked again before it has returned. It must not refer to what may end before it
+    // returns; the coordinator's end waits a second for it.
     void add_check(std::string name, function<bool()> check);
 
     // Progress.
@@ -89,16 +91,16 @@ class shutdown_coordinator {
     // Something outside holds up the drain ("Kafka flush"), until unblocked() says the same.
     void blocked(std::string operation);
     void unblocked(const std::string& operation);
-    // What the launcher grants up to its maximum; 0: no longer. Asked for by itself from four fifths of the grace period
-    // on, where this was never called.
+    // What the launcher grants up to its maximum; 0: no longer. Asked for by itself from four fifths of the
+    // grace period on, where this was never called.
     void need_more_time(std::chrono::seconds additional);
     // Called by run() before the drain, as by shutdown_sequence. False after that, or without a function.
     bool on_shutdown(std::string name, function<void()> step, std::chrono::milliseconds limit);
 
-    // For programs without a worker, once: waits until `life` drains (RPC, signal or call), drains, tells the launcher, and
-    // returns. The token is cancelled at the maximum, by a second stop signal, and with `until`. What
-    // `drain` returns as an error is BLOCKED, and returned; the launcher will end the process. Works without a launcher
-    // too. errc::cancelled: `until` was cancelled before anybody asked for the end.
+    // For programs without a worker, once: waits until `life` drains (RPC, signal or call), drains, tells the
+    // launcher, and returns. The token is cancelled at the maximum, by a second stop signal, and with
+    // `until`. What `drain` returns as an error is BLOCKED, and returned; the launcher will end the process.
+    // Works without a launcher too. errc::cancelled: `until` was cancelled before anybody asked for the end.
     result<void> run(const function<result<void>(const cancel_token&)>& drain,
                      const cancel_token& until = {});
     // For programs with a loop of their own: the drain has ended. Repeatable.

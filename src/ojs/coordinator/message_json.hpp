@@ -54,8 +54,8 @@ struct message_list {
     message_view (*element)(void* list, std::size_t index);  // index == size: one is added
 };
 
-// A field of one message that exists: where its value is, and what it is called. The member's own type picks the kind, so
-// no table can say it wrong. Its number in the .proto is its place in the table, from 1.
+// A field of one message that exists: where its value is, and what it is called. The member's own type picks
+// the kind, so no table can say it wrong. Its number in the .proto is its place in the table, from 1.
 struct message_field {
     message_field() = default;
     message_field(const char* id, void* at, field_kind of) : name(id), kind(of), value(at) {}

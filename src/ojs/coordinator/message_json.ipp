@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -90,14 +91,13 @@ inline constexpr std::chrono::milliseconds max_shutdown_time{std::chrono::hours(
 
 // Rounded up, and at least 1: 0 would mean that nothing was said.
 inline std::int32_t wire_seconds(std::chrono::milliseconds time) noexcept {
-    const std::chrono::milliseconds bounded = time < max_shutdown_time ? time : max_shutdown_time;
-    return bounded.count() < 1 ? 1 : static_cast<std::int32_t>((bounded.count() + 999) / 1000);
+    const auto ms = std::min(time, max_shutdown_time).count();
+    return ms < 1 ? 1 : static_cast<std::int32_t>((ms + 999) / 1000);
 }
 
 // What a message says, or `fallback` where it says nothing.
 inline std::chrono::milliseconds said_or(std::int32_t seconds, std::chrono::milliseconds fallback) noexcept {
-    const std::chrono::milliseconds said = seconds == 0 ? fallback : std::chrono::seconds(seconds);
-    return said < max_shutdown_time ? said : max_shutdown_time;
+    return std::min(seconds == 0 ? fallback : std::chrono::seconds(seconds), max_shutdown_time);
 }
 
 // "shutdown_duration_ms" is "shutdownDurationMs".
@@ -217,7 +217,7 @@ inline bool read_whole_number(std::string_view source, std::uint64_t max, std::i
     if (negative) source.remove_prefix(1);
     const std::size_t e = source.find_first_of("eE");
     std::string digits(source.substr(0, e));
-    const std::size_t point = digits.find('.') < digits.size() ? digits.find('.') : digits.size();
+    const std::size_t point = std::min(digits.find('.'), digits.size());
     digits.erase(point, 1);
     const std::size_t zeros = digits.find_first_not_of('0');
     if (zeros == std::string::npos) {
@@ -270,10 +270,9 @@ inline void put_number(const message_field& into, std::int64_t number) noexcept 
 
 inline std::string read_texts(std::string_view source, std::vector<std::string>& out) {
     if (source.front() != '[') return ": not a list";
-    std::string_view element;
-    while (next_raw_element(source, element)) {
+    for (const auto& each : json_view(source)) {
         out.emplace_back();
-        if (!raw_string(element, out.back())) return ": not a list of strings";
+        if (!raw_string(each.value.text(), out.back())) return ": not a list of strings";
     }
     return "";
 }
@@ -289,13 +288,11 @@ inline bool has_twice(const std::vector<std::string>& names) {
 inline std::string read_checks(std::string_view source, std::vector<readiness_check>& out) {
     if (source.front() != '{') return ": not an object";
     std::vector<std::string> names;
-    std::string_view key;
-    std::string_view value;
-    while (next_raw_member(source, key, value)) {
-        if (value != "true" && value != "false") return ": not an object of true and false";
-        names.emplace_back();
-        if (!raw_string(key, names.back())) return ": not an object";
-        out.push_back({names.back(), value == "true"});
+    for (const auto& each : json_view(source)) {
+        const result<bool> passed = each.value.boolean();
+        if (!passed) return ": not an object of true and false";
+        names.push_back(each.key.string().value_or(""));
+        out.push_back({names.back(), *passed});
     }
     return has_twice(names) ? ": duplicate name" : "";
 }
@@ -304,9 +301,9 @@ inline std::string read_members(std::string_view object, const array<message_fie
 
 inline std::string read_messages(std::string_view source, const message_field& into) {
     if (source.front() != '[') return ": not a list";
-    std::string_view element;
-    for (std::size_t i = 0; next_raw_element(source, element); ++i) {
-        const std::string fault = read_members(element, into.list.element(into.value, i).fields);
+    std::size_t i = 0;
+    for (const auto& each : json_view(source)) {
+        const std::string fault = read_members(each.value.text(), into.list.element(into.value, i++).fields);
         if (!fault.empty()) return fault;
     }
     return "";
@@ -347,14 +344,12 @@ inline const message_field* find_field(const array<message_field>& fields, std::
 inline std::string read_members(std::string_view object, const array<message_field>& fields) {
     if (object.front() != '{') return ": not an object";
     std::uint32_t seen = 0;
-    std::string_view key;
-    std::string_view value;
-    std::string name;
-    while (next_raw_member(object, key, value)) {
-        const message_field* const found = raw_string(key, name) ? find_field(fields, name) : nullptr;
+    for (const auto& each : json_view(object)) {
+        const message_field* const found = find_field(fields, each.key.string().value_or(""));
         if (found == nullptr) continue;
         const std::uint32_t bit = 1U << static_cast<unsigned>(found - fields.begin());
-        const std::string fault = (seen & bit) != 0 ? ": duplicate key" : read_value(*found, value);
+        const std::string fault =
+            (seen & bit) != 0 ? ": duplicate key" : read_value(*found, each.value.text());
         if (!fault.empty()) return cat({".", found->name, fault});
         seen |= bit;
     }

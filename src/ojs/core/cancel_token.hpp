@@ -143,7 +143,7 @@ class cancel_source {
     cancel_reason reason() const noexcept;
     // Ends the waits, once the group was cancelled.
     void end_waits();
-    // Whether run_callbacks() might call anyone. Also true while another thread is at it, so that the caller never waits.
+    // Whether run_callbacks() might call anyone. Never waits: true while another thread uses the source.
     bool callbacks_due() const;
     // Calls the callbacks that are still due, in the order they were registered.
     void run_callbacks();

@@ -46,14 +46,15 @@ class drain_barrier {
 
     // Lock-free while the barrier is open. Thread-safe.
     //
-    // enter(), leave() and count() are sequentially consistent, as lifecycle::phase() and apply() are, so that "nothing is
-    // in flight, and nothing will be" can be seen without closing the barrier:
+    // enter(), leave() and count() are sequentially consistent, as lifecycle::phase() and apply() are, so that "nothing
+    // is in flight, and nothing will be" can be seen without closing the barrier:
     //     a job thread:  enter(); if phase() is running, FETCH     (a store, then a load of something else)
     //     a drain:       apply(quiet); if count() is 0, it is over  (the same, the other way round)
-    // With acquire and release alone a processor that is not x86 may let both loads overtake the stores, or may show a third
-    // thread the quiet before the ticket: the FETCH is sent, and "drained" is answered. In the one order that all
-    // sequentially consistent operations have, a FETCH that found `running` came before the quiet, its ticket before that,
-    // and so every count() by who knows of the quiet finds the ticket. tests/model/weak_memory.cpp tries every case.
+    // With acquire and release alone a processor that is not x86 may let both loads overtake the stores, or may show a
+    // third thread the quiet before the ticket: the FETCH is sent, and "drained" is answered. In the one order that all
+    // sequentially consistent operations have, a FETCH that found `running` came before the quiet, its ticket before
+    // that, and so every count() by who knows of the quiet finds the ticket. tests/model/weak_memory.cpp tries every
+    // case.
     ticket enter() noexcept {
         std::uint64_t word = word_.load(detail::memory_order::relaxed);
         while ((word & closed_bit) == 0) {

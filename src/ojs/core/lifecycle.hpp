@@ -142,17 +142,17 @@ class lifecycle {
         first_signal_wins_.store(wins, detail::memory_order::relaxed);
     }
 
-    // Writes to `notify_fd` (8 bytes, an eventfd or a pipe) after every change, until unsubscribe() returns, which waits
-    // for the writes under way alone. False when all 16 places are taken. Thread-safe.
+    // Writes to `notify_fd` (8 bytes, an eventfd or a pipe) after every change, until unsubscribe() returns, which
+    // waits for the writes under way alone. False when all 16 places are taken. Thread-safe.
     bool subscribe(int notify_fd) noexcept;
     void unsubscribe(int notify_fd) noexcept;
 
     // In the child of a fork(): forgets notifications that other threads had under way. Async-signal-safe.
     void after_fork() noexcept;
 
-    // Moves `seen`, which begins as lifecycle_state() or as a state(), on to the change after it; false when there is none
-    // yet. A reader that falls more than 15 changes behind misses the oldest, but never where they led to: it ends at
-    // state(). Waits for no writer. Thread-safe for one `seen` a thread.
+    // Moves `seen`, which begins as lifecycle_state() or as a state(), on to the change after it; false when there is
+    // none yet. A reader that falls more than 15 changes behind misses the oldest, but never where they led to: it ends
+    // at state(). Waits for no writer. Thread-safe for one `seen` a thread.
     bool next_change(lifecycle_state& seen) const noexcept;
 
     // The steady-clock moment of a state's `changed_ms`, right for states younger than 24 days.

@@ -141,7 +141,8 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, event wha
     return changed;
 }
 
-// Before a state is replaced it is in the history, whoever puts it there. False: `current` was replaced, and is it anew.
+// Before a state is replaced it is in the history, whoever puts it there. False: another state had become the
+// current one, and `current` is that now.
 OJS_SHUTDOWN_INLINE bool lifecycle::replace(word& current, word next) noexcept {
     detail::atomic<word>& place = history_[detail::sequence_field.get(current) % history_size];
     word kept = place.load();
@@ -168,8 +169,8 @@ OJS_SHUTDOWN_INLINE bool lifecycle::apply(event what, cause why) noexcept {
     return changed;
 }
 
-// Whoever finds a place taken says so in it before it looks once more, and unsubscribe() does it the other way round: one
-// of the two sees the other. A place without a subscriber is not touched, so that who leaves waits for few.
+// Whoever finds a place taken says so in it before it looks once more, and unsubscribe() does it the other way round:
+// one of the two sees the other. A place without a subscriber is not touched, so that who leaves waits for few.
 OJS_SHUTDOWN_INLINE void lifecycle::notify_subscribers() noexcept {
     for (subscriber& place : subscribers_) {
         if (place.fd.load() < 0) continue;

@@ -46,25 +46,26 @@ struct step_context {
 };
 
 struct sequence_options {
-    // For all steps together; but each may take 50 ms, or its own limit if that is less, also when that is over, or when
-    // hurried.
+    // For all steps together; but each may take 50 ms, or its own limit if that is less, also when that is over, or
+    // when hurried.
     std::chrono::milliseconds total = no_limit;
     // Its second stop signal, or stop_and_cancel, hurries the steps. Null: nothing does. It must outlive run().
     ojs::lifecycle* lifecycle = nullptr;
-    // Called when a step begins and when it has ended, from the thread that called run(), which waits for it. It must not
-    // throw.
+    // Called when a step begins and when it has ended, from the thread that called run(), which waits for it. It must
+    // not throw.
     function<void(const step_result&)> progress;
     log_options log;                    // at debug when a step begins, at info or error when it has ended
     std::size_t thread_stack_size = 0;  // bytes, as in worker_options
 };
 
-// OJS_SERVER_SHUTDOWN_TIMEOUT as a duration, for `total`; 30 s where it is not set. `lookup` empty: of the process. Errors:
-// invalid_argument. Thread-safe while nobody changes the environment. [GS 9.2]
+// OJS_SERVER_SHUTDOWN_TIMEOUT as a duration, for `total`; 30 s where it is not set. `lookup` empty: of the process.
+// Errors: invalid_argument. Thread-safe while nobody changes the environment. [GS 9.2]
 result<std::chrono::milliseconds> server_shutdown_timeout(const environment_lookup& lookup = nullptr);
 
 // Runs its steps in the order they were added, each on a thread of its own, until it returns, fails, throws or its time
-// is over; then comes the next, whatever became of that one. That time includes the destructors of the thread's thread_local
-// objects. If no thread can be created, a step runs on the calling thread, without a limit. Of one thread at a time. [GS 9.1]
+// is over; then comes the next, whatever became of that one. That time includes the destructors of the thread's
+// thread_local objects. If no thread can be created, a step runs on the calling thread, without a limit. Of one thread
+// at a time. [GS 9.1]
 //
 //     ojs::shutdown_sequence steps;
 //     steps.add("http", [&](const ojs::step_context& step) { server->stop(step.deadline); }, 20s);
@@ -72,8 +73,8 @@ result<std::chrono::milliseconds> server_shutdown_timeout(const environment_look
 //     steps.run();
 class shutdown_sequence {
   public:
-    // `step` takes a const step_context& or nothing, and returns nothing or a result<void>. `limit`: how long it may take,
-    // no_limit for as long as run() has. False where it is an empty function.
+    // `step` takes a const step_context& or nothing, and returns nothing or a result<void>. `limit`: how long it may
+    // take, no_limit for as long as run() has. False where it is an empty function.
     template <class Step>
     bool add(std::string name, Step&& step, std::chrono::milliseconds limit = no_limit) {
         return add_step(std::move(name), as_call(std::forward<Step>(step)), limit, false);
@@ -83,7 +84,8 @@ class shutdown_sequence {
     bool add_beside(std::string name, Step&& step, std::chrono::milliseconds limit = no_limit) {
         return add_step(std::move(name), as_call(std::forward<Step>(step)), limit, true);
     }
-    // Runs all of them, once: one result for each, in the order they were added. What is added meanwhile is for the next run.
+    // Runs all of them, once: one result for each, in the order they were added. What is added meanwhile is for the
+    // next run.
     std::vector<step_result> run(const sequence_options& options = {});
     std::size_t size() const noexcept { return steps_.size(); }
     // What all of them may take.

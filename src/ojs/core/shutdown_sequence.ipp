@@ -16,8 +16,7 @@ inline constexpr std::chrono::milliseconds last_chance{50};
 // How long a step's thread may wait for a processor before it is given up.
 inline constexpr std::chrono::milliseconds start_patience{1000};
 
-// What the threads of a sequence wake, once a step begins or ends. Without a descriptor the sequence looks at its steps
-// from time to time.
+// Wakes the sequence when a step begins or ends. Without a descriptor, the sequence polls its steps.
 struct step_board : ref_counted {
     step_board() {
         if (result<wake> made = wake::create()) changed = std::move(*made);

@@ -37,8 +37,8 @@ struct claimed_signal {
     struct sigaction previous {};
 };
 
-// The whole process-wide state of the library. Constant initialisation: a handler never sees it half-built. All zero: it
-// adds nothing to the size of the executable.
+// The whole process-wide state of the library. Constant initialisation: a handler never sees it half-built. All zero:
+// it adds nothing to the size of the executable.
 struct process_state {
     static constexpr std::size_t chain_size = 16;
 
@@ -170,7 +170,7 @@ inline void stand_aside(const struct sigaction& previous, int number, siginfo_t*
 }
 
 inline void on_signal(int number, siginfo_t* info, void* context) {
-    // A handler set over ours may call ours, as is polite, and be chained by our next installer: that would never end.
+    // A handler set over ours may call ours, and be chained by our next installer: that would never end.
     if (info != nullptr && replace_chained(info, info)) return;
     const int saved = errno;
     const unsigned forks = process.forks.load();
@@ -260,8 +260,8 @@ inline void uninstall_handlers() {
     while (process.handlers_running.load() != 0) sched_yield();
 }
 
-// The claim on the signals of this process, or 0: somebody has it. One that is of another process was made before a fork
-// that ran no atfork handlers.
+// The claim on the signals of this process, or 0: somebody has it. One that is of another process was made before a
+// fork that ran no atfork handlers.
 inline std::uint64_t claim_signals() noexcept {
     const auto pid = static_cast<std::uint32_t>(getpid());
     const std::uint64_t own = static_cast<std::uint64_t>(process.claims.fetch_add(1) + 1) << 32 | pid;
@@ -317,7 +317,8 @@ inline result<void> remember_previous(const array<signal_rule>& rules, const sig
         struct sigaction found {};
         ::sigaction(rule.number, nullptr, &found);
         claimed_signal& claimed = process.of[rule.number];
-        // Our own handler is never a previous one: it may have outlasted its installer, or a foreign handler restored it.
+        // Our own handler is never a previous one: it may have outlasted its installer, or a foreign handler restored
+        // it.
         if (!is_ours(found)) claimed.previous = found;
         claimed.what = rule.what;
         claimed.known = true;

@@ -1,7 +1,8 @@
 // admin_messages: what an operator's tool and a launcher say to each other. [RFC-041 "Admin Delegated Shutdown"]
 //
-// The RFC names ShutdownProcess and GetProcessStatus and wants the rest (P1 "Admin delegation", "Status API", P2 "dry-run",
-// "Canary"); the numbers are ours, as examples/proto/admin.proto lists them. As messages otherwise.
+// The RFC names ShutdownProcess and GetProcessStatus and wants the rest (P1 "Admin delegation", "Status API",
+// P2 "dry-run", "Canary"); the numbers are ours, as examples/proto/admin.proto lists them. As messages
+// otherwise.
 #pragma once
 
 #include <cstdint>

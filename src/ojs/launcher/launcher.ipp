@@ -218,7 +218,7 @@ class launcher_body : public ref_counted {
             time_point next = deadline_after(std::chrono::milliseconds(memory_retry_ms));
             attempt([&] { next = take_turn(owns_process); });
             if (draining_ && (all_empty() || steady_clock::now() >= give_up_at_)) break;
-            wake_->it.wait_until(earlier(next, give_up_at_));
+            wake_->it.wait_until(std::min(next, give_up_at_));
         }
         int status = exit_status::unreported;
         insist([&] { status = name_left(); });
@@ -232,11 +232,11 @@ class launcher_body : public ref_counted {
         time_point next = time_point::max();
         follow(owns_process);
         for (const ref<process_group>& each : groups_) {
-            next = earlier(next, each->reconcile(steady_clock::now()));
+            next = std::min(next, each->reconcile(steady_clock::now()));
             follow(owns_process);
         }
         report_service();
-        return earlier(next, service_.next_due());
+        return std::min(next, service_.next_due());
     }
     bool all_empty() const noexcept {
         for (const ref<process_group>& each : groups_) {
@@ -285,8 +285,8 @@ class launcher_body : public ref_counted {
         give_up_at_ = deadline_after(std::chrono::seconds(1));
         const shutdown_order order{"the launcher stops", {}, {}};
         for (const ref<process_group>& each : groups_) {
-            const time_point latest = deadline_after(each->max_stop_time() + std::chrono::seconds(1));
-            if (latest > give_up_at_) give_up_at_ = latest;
+            give_up_at_ =
+                std::max(give_up_at_, deadline_after(each->max_stop_time() + std::chrono::seconds(1)));
             each->stop_starting();
             each->leave(each->running(), order);
         }

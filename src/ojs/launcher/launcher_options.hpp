@@ -57,8 +57,9 @@ struct process_options {
     child_options child;  // command, environment, streams, limits, ...
     // False: it does not speak the protocol, so it is ready once it runs, and is ended by signals. [RFC-041 goal 8]
     bool participates = true;
-    // For one that does not: http://HOST[:PORT][/TARGET] or unix:/PATH[:/TARGET], in which {id} is its id. It is ready once a GET
-    // is answered with 200, and unhealthy after `unhealthy_after` other answers, or none, in a row. Empty: ready once it runs.
+    // For one that does not: http://HOST[:PORT][/TARGET] or unix:/PATH[:/TARGET], in which {id} is its id. It
+    // is ready once a GET is answered with 200, and unhealthy after `unhealthy_after` other answers, or none,
+    // in a row. Empty: ready once it runs.
     std::string ready_url;
     std::chrono::milliseconds rpc_timeout{1000};         // of one request to it; what that began may go on
     std::chrono::milliseconds readiness_timeout{30000};  // from its start until it must have been ready
@@ -90,8 +91,8 @@ struct process_info {
 
 // ---- a group of them ----
 
-// What becomes of a process that ended though nobody asked it to. Apart from that stands the rolling replacement, during
-// which nothing is restarted. [RFC-041, open question 4]
+// What becomes of a process that ended though nobody asked it to. Apart from that stands the rolling
+// replacement, during which nothing is restarted. [RFC-041, open question 4]
 enum class restart_policy : std::uint8_t {
     never,
     on_failure,  // not where it exits with status 0 by itself
@@ -100,8 +101,8 @@ enum class restart_policy : std::uint8_t {
 // "never", "on_failure", "always". Never null. Thread-safe.
 const char* to_string(restart_policy policy) noexcept;
 
-// Pauses double from `first` to `last`, each cut by a random part of its half, and are 24 days at most. Of each place in a
-// group apart.
+// Pauses double from `first` to `last`, each cut by a random part of its half, and are 24 days at most. Of
+// each place in a group apart.
 struct restart_options {
     restart_policy policy = restart_policy::on_failure;
     std::chrono::milliseconds first{1000};
@@ -111,8 +112,9 @@ struct restart_options {
     int limit = 5;
 };
 
-// How often a replacement tries another process for one that did not become and stay ready, and the pause before: it doubles
-// from `first` to `last`, each cut by a random part of its half. Both 0: at once. [RFC-041 "Rollback on Failed Replacement" 4]
+// How often a replacement tries another process for one that did not become and stay ready, and the pause
+// before: it doubles from `first` to `last`, each cut by a random part of its half. Both 0: at once. [RFC-041
+// "Rollback on Failed Replacement" 4]
 struct retry_options {
     int limit = 0;  // 0: it is rolled back, and an operator decides
     std::chrono::milliseconds first{1000};
@@ -128,8 +130,9 @@ struct group_options {
     int min_healthy = 0;  // a replacement never leaves fewer ready
     int max_surge = 1;    // and never makes more than so many above `desired`; 0: 1
     std::chrono::milliseconds health_check_timeout{30000};  // for a new one to be ready
-    // Only a process that has been ready so long counts as a new one that is; one that fails before fails the replacement.
-    // -1: 5 s, and 1 s where it neither takes part nor has a ready_url, for it is ready once it runs.
+    // Only a process that has been ready so long counts as a new one that is; one that fails before fails the
+    // replacement. -1: 5 s, and 1 s where it neither takes part nor has a ready_url, for it is ready once it
+    // runs.
     std::chrono::milliseconds min_ready_time{-1};
     restart_options restart;
     retry_options retry;  // of a replacement by this configuration
@@ -186,17 +189,19 @@ struct launcher_options {
     std::string admin_address;
     // Wanted for all but /metrics and /healthz; must be set where other machines can connect.
     std::string admin_token;
-    // What that server answers at /, to a browser: HTML that asks it further, as tools/launcher/status.html does. Its origin
-    // alone may then ask too. Empty: nothing is there.
+    // What that server answers at /, to a browser: HTML that asks it further, as tools/launcher/status.html
+    // does. Its origin alone may then ask too. Empty: nothing is there.
     std::string status_page;
-    // Asked, by the threads of that server, for the configuration a group is to be replaced with. Empty: the one it has.
+    // Asked, by the threads of that server, for the configuration a group is to be replaced with. Empty: the
+    // one it has.
     function<result<group_options>(const std::string& name)> reload;
-    // Where children listen: ours or root's, and not writable by others. Empty: a new folder of 0700, removed at the end, or, where
-    // there is a state_file, by the next launcher.
+    // Where children listen: ours or root's, and not writable by others. Empty: a new folder of 0700, removed
+    // at the end, or, where there is a state_file, by the next launcher.
     std::string socket_folder;
-    // Holds what runs, so that the next launcher finds what one that was killed has left; its folder must be there, and is
-    // best in memory (/run). One launcher at a time has it, and no process is started that cannot be written there. Empty:
-    // none. Without /proc nobody can tell one process from a later one of its number, and nothing is found.
+    // Holds what runs, so that the next launcher finds what one that was killed has left; its folder must be
+    // there, and is best in memory (/run). One launcher at a time has it, and no process is started that
+    // cannot be written there. Empty: none. Without /proc nobody can tell one process from a later one of its
+    // number, and nothing is found.
     std::string state_file;
     bool end_left_behind = true;  // at the start, which takes as long; false: they are only named in the log
     std::chrono::milliseconds left_behind_grace{10000};  // from SIGTERM to SIGKILL, to their groups
@@ -229,13 +234,14 @@ result<void> check_group(const group_options& group);
 //        "retry_policy": "backoff",
 //        "retry": {"first_pause": "1s", "last_pause": "30s", "limit": 3}}]}
 //
-// retry_policy is of a replacement: manual, immediate or backoff. `admin` is admin_address. With "participates": false there
-// may be a ready_url, "http://127.0.0.1:8080/ready".
+// retry_policy is of a replacement: manual, immediate or backoff. `admin` is admin_address. With
+// "participates": false there may be a ready_url, "http://127.0.0.1:8080/ready".
 //
-// All but the name and the command of each group may be left out. Durations as parse_duration() reads them, or whole
-// numbers of seconds. errc::invalid_argument, with the way to it ("process_groups[0].max_surge"): an unknown key, one that is there
-// twice, a value of another type or that cannot be meant, and what contradicts something else. `log` is that of
-// OJS_LOG_LEVEL and OJS_LOG_FORMAT, for which the same holds. Thread-safe, as far as `lookup` is.
+// All but the name and the command of each group may be left out. Durations as parse_duration() reads them,
+// or whole numbers of seconds. errc::invalid_argument, with the way to it ("process_groups[0].max_surge"): an
+// unknown key, one that is there twice, a value of another type or that cannot be meant, and what contradicts
+// something else. `log` is that of OJS_LOG_LEVEL and OJS_LOG_FORMAT, for which the same holds. Thread-safe,
+// as far as `lookup` is.
 result<launcher_options> read_launcher_config(std::string_view json,
                                               const environment_lookup& lookup = nullptr);
 

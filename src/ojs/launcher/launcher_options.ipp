@@ -23,12 +23,8 @@ namespace detail {
 // Fit for an id and for a file's name.
 inline bool is_plain_name(std::string_view text) noexcept {
     if (text.empty() || text.size() > 48 || text.front() == '.') return false;
-    for (const char c : text) {
-        const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                           c == '.' || c == '_' || c == '-';
-        if (!plain) return false;
-    }
-    return true;
+    constexpr std::string_view plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    return text.find_first_not_of(plain) == std::string_view::npos;
 }
 
 // Of restarts and retries: they are doubled, and cut by fractions.
@@ -208,10 +204,9 @@ inline std::string read_config(std::string_view source, std::chrono::millisecond
 }
 inline std::string read_config(std::string_view source, std::vector<std::string>& out) {
     if (source.front() != '[') return ": not a list of strings";
-    std::string_view element;
-    while (next_raw_element(source, element)) {
+    for (const auto& each : json_view(source)) {
         out.emplace_back();
-        if (!raw_string(element, out.back())) return ": not a list of strings";
+        if (!raw_string(each.value.text(), out.back())) return ": not a list of strings";
         if (out.back().find('\0') != std::string::npos) return ": holds a zero byte";
     }
     return "";
@@ -270,15 +265,12 @@ struct config_object {
 };
 inline std::string read_config(std::string_view source, const config_object& out) {
     if (source.front() != '{') return ": not an object";
-    std::string_view key;
-    std::string_view value;
-    while (next_raw_member(source, key, value)) {
-        std::string name;
-        static_cast<void>(raw_string(key, name));
+    for (const auto& each : json_view(source)) {
+        const std::string name = each.key.string().value_or("");
         config_key* const found = out.find(name);
         if (found == nullptr) return named_key(name) + ": no such key";
         if (exchange(found->given, true)) return named_key(name) + ": duplicate key";
-        const std::string fault = found->read(value, found->into);
+        const std::string fault = found->read(each.value.text(), found->into);
         if (!fault.empty()) return named_key(name) + fault;
     }
     return "";
@@ -287,9 +279,9 @@ inline std::string read_config(std::string_view source, const config_object& out
 struct config_environment {
     std::vector<std::string>& into;
 };
-inline std::string read_config_variable(std::string_view key, std::string_view value, std::string& out) {
+// `out` is its name, and becomes NAME=VALUE.
+inline std::string read_config_variable(std::string_view value, std::string& out) {
     std::string text;
-    static_cast<void>(raw_string(key, out));
     if (out.empty() || out.find('=') != std::string::npos) return ": not the name of a variable";
     if (!raw_string(value, text)) return ": not a string";
     out += "=" + text;
@@ -297,11 +289,9 @@ inline std::string read_config_variable(std::string_view key, std::string_view v
 }
 inline std::string read_config(std::string_view source, const config_environment& out) {
     if (source.front() != '{') return ": not an object";
-    std::string_view key;
-    std::string_view value;
-    while (next_raw_member(source, key, value)) {
-        std::string variable;
-        std::string fault = read_config_variable(key, value, variable);
+    for (const auto& member : json_view(source)) {
+        std::string variable = member.key.string().value_or("");
+        std::string fault = read_config_variable(member.value.text(), variable);
         const std::string name = variable.substr(0, variable.find('='));
         for (const std::string& each : out.into) {
             if (fault.empty() && each.compare(0, name.size() + 1, name + "=") == 0) fault = ": duplicate key";
@@ -418,10 +408,9 @@ struct config_groups {
 };
 inline std::string read_config(std::string_view source, const config_groups& out) {
     if (source.front() != '[') return ": not a list";
-    std::string_view element;
-    while (next_raw_element(source, element)) {
+    for (const auto& each : json_view(source)) {
         out.into.emplace_back();
-        const std::string fault = read_config(element, out.into.back());
+        const std::string fault = read_config(each.value.text(), out.into.back());
         if (!fault.empty()) return cat({"[", out.into.size() - 1, "]", fault});
     }
     return clash_in(out.into);

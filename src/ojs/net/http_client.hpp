@@ -32,7 +32,8 @@ struct http_call {
     resend policy = resend::if_unsent;
     // Asked right before the first byte is written; false ends the call with errc::cancelled, nothing sent.
     function<bool()> still_wanted;
-    // Once it is readable, the wait for a handshake or the answer ends with errc::cancelled: perhaps processed. -1: none.
+    // Once it is readable, the wait for a handshake or the answer ends with errc::cancelled: perhaps processed. -1:
+    // none.
     int interrupt_fd = -1;
 };
 
@@ -43,8 +44,8 @@ class http_exchange;
 class http_client {
   public:
     // `url` is http://HOST[:PORT][/BASE] (HOST a name, an IPv4 address or an IPv6 address in brackets), the same with
-    // https:// where there is an https_stream, or unix:/PATH. Opens nothing yet. errc::invalid_argument: not such a URL, or
-    // CR, LF or NUL in a header or the token; errc::unsupported: https:// without a stream.
+    // https:// where there is an https_stream, or unix:/PATH. Opens nothing yet. errc::invalid_argument: not such a
+    // URL, or CR, LF or NUL in a header or the token; errc::unsupported: https:// without a stream.
     static result<http_client> create(std::string_view url, http_client_options options = {});
 
     // Destroying it closes the kept connections; no call may be under way.

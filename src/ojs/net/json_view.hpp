@@ -19,8 +19,9 @@ inline namespace v0_1_0 {
 
 enum class json_type { none, null, boolean, number, string, array, object };
 
-// One JSON value in a text that outlives the view. Members and elements are found by walking the text, in time proportional
-// to its length: nothing is built, so that numbers keep every digit and memory does not grow with the text. Thread-safe.
+// One JSON value in a text that outlives the view. Members and elements are found by walking the text, in time
+// proportional to its length: nothing is built, so that numbers keep every digit and memory does not grow with the
+// text. Thread-safe.
 class json_view {
   public:
     static constexpr std::size_t max_depth = 100;              // arrays and objects within each other
@@ -30,34 +31,35 @@ class json_view {
     class iterator;
 
     json_view() = default;  // no value
-    // A text that is JSON already, such as job_context::args_json(). In other text the functions below find something or
-    // nothing, safely.
+    // A text that is JSON already, such as job_context::args_json(). In other text the functions below find something
+    // or nothing, safely.
     explicit json_view(std::string_view json) noexcept;
 
     // A text that may be anything. errc::bad_answer unless all of it is one JSON value [RFC 8259] in UTF-8 of at most
-    // `max_bytes`, nested at most max_depth deep, whose numbers a double can hold. The error's text says why and in which
-    // line, and never quotes the text.
+    // `max_bytes`, nested at most max_depth deep, whose numbers a double can hold. The error's text says why and in
+    // which line, and never quotes the text.
     [[nodiscard]] static result<json_view> parse(std::string_view text, std::size_t max_bytes = max_size);
 
     json_type type() const noexcept;
     explicit operator bool() const noexcept { return !text_.empty(); }  // false: json_type::none
     std::string_view text() const noexcept { return text_; }            // as it is written
 
-    // errc::invalid_argument: not of that type. An integer has 64 bits, neither fraction nor exponent, and is read to the
-    // last digit.
+    // errc::invalid_argument: not of that type. An integer has 64 bits, neither fraction nor exponent, and is read to
+    // the last digit.
     result<std::string> string() const;
     result<double> number() const;
     result<std::int64_t> integer() const;
     result<bool> boolean() const;
-    // T is picojson::value, array or object: for files that include <picojson.h>. Checks what parse() does before, with its
-    // errors; errc::invalid_argument: the value is of another type. Numbers become doubles.
+    // T is picojson::value, array or object: for files that include <picojson.h>. Checks what parse() does before, with
+    // its errors; errc::invalid_argument: the value is of another type. Numbers become doubles.
     template <class T>
     result<T> as() const;
 
     // json_type::none where there is none. Of several members of one name the last counts.
     json_view member(std::string_view name) const;
     json_view element(std::size_t index) const;
-    // for (const auto& [key, value] : view): the members of an object, or the elements of an array, whose keys are none.
+    // for (const auto& [key, value] : view): the members of an object, or the elements of an array, whose keys are
+    // none.
     iterator begin() const;
     iterator end() const noexcept;
 
@@ -92,9 +94,10 @@ class json_view::iterator {
 
 namespace detail {
 
-// Whether the whole of `text` is one JSON value [RFC 8259], found by a walk that builds nothing. errc::bad_answer with a
-// short text (never an echo of the input) for anything else, and for a surrogate that stands alone, numbers that do not
-// fit a double, and nesting deeper than json_view::max_depth. Whether strings are UTF-8 is another question: is_utf8().
+// Whether the whole of `text` is one JSON value [RFC 8259], found by a walk that builds nothing. errc::bad_answer with
+// a short text (never an echo of the input) for anything else, and for a surrogate that stands alone, numbers that do
+// not fit a double, and nesting deeper than json_view::max_depth. Whether strings are UTF-8 is another question:
+// is_utf8().
 result<void> check_json(std::string_view text);
 bool is_json(std::string_view text);
 bool is_json_object(std::string_view text);
@@ -142,8 +145,8 @@ inline constexpr bool is_picojson<T, Value, decltype(static_cast<void>(typename 
 template <class V>
 using if_picojson = std::enable_if_t<std::is_same_v<V, picojson::value>, int>;
 
-// picojson would throw on numbers that no double can hold and overflow the stack on deep nesting: json_view refuses both
-// before. The type's name is a parameter, for it need not be complete here.
+// picojson would throw on numbers that no double can hold and overflow the stack on deep nesting: json_view refuses
+// both before. The type's name is a parameter, for it need not be complete here.
 template <class T, class Value = picojson::value>
 result<T> read_picojson(std::string_view json) {
     const result<json_view> checked = json_view::parse(json);

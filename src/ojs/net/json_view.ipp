@@ -8,7 +8,7 @@
 
 #include <limits>
 
-#include "../base/detail/text.hpp"
+#include "../base/detail/text.ipp"
 #include "json_view.hpp"
 
 namespace ojs {
@@ -29,23 +29,17 @@ OJS_SHUTDOWN_INLINE c_locale_scope::~c_locale_scope() {
 
 // ---- strings ----
 
-// The value of four hexadecimal digits; a number above them all where there are none.
-inline std::uint32_t four_hex_digits(std::string_view text) noexcept {
-    std::uint32_t out = 0;
-    for (std::size_t i = 0; i < 4; ++i) {
-        const char c = i < text.size() ? text[i] : '\0';
-        const int digit = c >= '0' && c <= '9'   ? c - '0'
-                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                                 : -1;
-        if (digit < 0) return 0x10000;
-        out = out * 16 + static_cast<std::uint32_t>(digit);
-    }
-    return out;
+// Takes the four digits of a \uXXXX.
+inline bool take_utf16(std::string_view& text, std::uint32_t& code) noexcept {
+    std::uint64_t unit = 0;
+    if (text.size() < 4 || !parse_hex(text.substr(0, 4), 0xffff, unit)) return false;
+    code = static_cast<std::uint32_t>(unit);
+    text.remove_prefix(4);
+    return true;
 }
 
-// Takes the escape whose backslash `text` begins with; a pair of surrogates is one character. False for what JSON does not
-// have, and for a surrogate that stands alone.
+// Takes the escape whose backslash `text` begins with; a pair of surrogates is one character. False for what JSON does
+// not have, and for a surrogate that stands alone.
 inline bool take_json_escape(std::string_view& text, std::uint32_t& code) noexcept {
     constexpr std::string_view letters = "\"\\/bfnrt";
     constexpr std::string_view meanings = "\"\\/\b\f\n\r\t";
@@ -56,13 +50,13 @@ inline bool take_json_escape(std::string_view& text, std::uint32_t& code) noexce
         code = static_cast<unsigned char>(meanings[known]);
         return true;
     }
-    if (letter != 'u' || (code = four_hex_digits(text)) > 0xffff) return false;
-    text.remove_prefix(4);
+    if (letter != 'u' || !take_utf16(text, code)) return false;
     if (code < 0xd800 || code > 0xdfff) return true;
-    const std::uint32_t second = text.substr(0, 2) == "\\u" ? four_hex_digits(text.substr(2)) : 0;
-    if (code > 0xdbff || second < 0xdc00 || second > 0xdfff) return false;
+    std::uint32_t second = 0;
+    if (code > 0xdbff || text.substr(0, 2) != "\\u") return false;
+    text.remove_prefix(2);
+    if (!take_utf16(text, second) || second < 0xdc00 || second > 0xdfff) return false;
     code = 0x10000 + ((code - 0xd800) << 10U) + (second - 0xdc00);
-    text.remove_prefix(6);
     return true;
 }
 
@@ -160,7 +154,7 @@ inline bool is_json_blank(char c) noexcept {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-// Goes through JSON text. What takes something takes the blanks after it as well; false where something else comes next.
+// A position in JSON text. take() also takes the blanks that follow; false: something else comes next.
 class json_walk {
   public:
     explicit json_walk(std::string_view text) noexcept : text_(text) { skip_blanks(); }
@@ -216,7 +210,7 @@ class json_walk {
         while (at_ < text_.size() && is_json_blank(text_[at_])) ++at_;
         return true;
     }
-    // To the end of the text if it has no closing quote.
+    // To the end of the text if the closing quote is missing.
     void skip_string() noexcept {
         for (++at_; at_ < text_.size() && text_[at_] != '"'; ++at_) at_ += text_[at_] == '\\' ? 1U : 0U;
         at_ = at_ < text_.size() ? at_ + 1 : text_.size();
@@ -269,8 +263,8 @@ class json_walk {
     const char* fault_ = nullptr;
 };
 
-// The next member, or the next element where `key` is null. `open` starts the walk on the first call; later ones find the
-// comma, or the closing bracket.
+// The next member, or the next element where `key` is null. `open` starts the walk on the first call; later ones find
+// the comma, or the closing bracket.
 inline bool next_raw_item(std::string_view& rest, char open, std::string_view* key, std::string_view& value) {
     json_walk walk(rest);
     if (!walk.take(open) && !walk.take(',')) return false;

@@ -104,9 +104,8 @@ class spool_transport final : public transport {
 
     result<heartbeat_answer> heartbeat(const heartbeat_request& request, time_point) override {
         heartbeat_answer out;
-        for (const std::string& id : request.active_jobs) {
+        for (const std::string& id : request.active_jobs)
             if (held_.find(id)) out.jobs_extended.push_back(id);
-        }
         return out;
     }
 
@@ -191,7 +190,7 @@ class spool_transport final : public transport {
             case readiness::gone: waiting_.forget(name); return {};
             case readiness::failed: return look.failure;
         }
-        if (held_.has(found) || claimer_.is_stray(name)) {
+        if (held_.find(found.job.id, found.name) || claimer_.is_stray(name)) {
             waiting_.put_off(name, look_soon);
             return {};
         }

@@ -94,10 +94,10 @@ job_handler make_handler(F&& callable) {
 
 class worker {
   public:
-    // The scheme of options.url picks the transport. A transport given here is used instead, whatever the URL, and must
-    // outlive the worker. A lifecycle given here is followed: several workers may share one, with one signal
-    // installer. Nothing is opened or started; what is wrong with the options is said by run() or start(). It belongs to
-    // the process that starts it, which may be a child made by fork() since.
+    // The scheme of options.url picks the transport. A transport given here is used instead, whatever the
+    // URL, and must outlive the worker. A lifecycle given here is followed: several workers may share one,
+    // with one signal installer. Nothing is opened or started; what is wrong with the options is said by
+    // run() or start(). It belongs to the process that starts it, which may be a child made by fork() since.
     explicit worker(worker_options options) : worker(std::move(options), nullptr, nullptr) {}
     worker(worker_options options, lifecycle& shared) : worker(std::move(options), nullptr, &shared) {}
     worker(worker_options options, ojs::transport& outside) : worker(std::move(options), &outside, nullptr) {}
@@ -105,42 +105,43 @@ class worker {
         : worker(std::move(options), &outside, &shared) {}
     worker(const worker&) = delete;
     worker& operator=(const worker&) = delete;
-    // Stops a running worker first, as stop() does. Abandoned handlers keep what they use. Waits for calls in flight, at
-    // most request_timeout and a second. After that no thread calls the transport, log.hook, on_transition or on_stuck_job:
-    // abandoned threads get errors, and log to standard error.
-    // A callback of stopped_token(), on_transition or on_stuck_job may destroy the worker. It then stops in the background,
-    // and unreported jobs come back after their visibility timeout. The shared
-    // lifecycle, and what shutdown steps use, must then live until stopped_token() is cancelled. A log hook must not destroy it.
+    // Stops a running worker first, as stop() does. Abandoned handlers keep what they use. Waits for calls in
+    // flight, at most request_timeout and a second. After that no thread calls the transport, log.hook,
+    // on_transition or on_stuck_job: abandoned threads get errors, and log to standard error.
+    // A callback of stopped_token(), on_transition or on_stuck_job may destroy the worker, a log hook must
+    // not. It then stops in the background, and unreported jobs come back after their visibility timeout. The
+    // shared lifecycle, and what shutdown steps use, must then live until stopped_token() is cancelled.
     ~worker();
 
     // Runs `handler(job_context&)` for jobs of this type, on several threads at once. It returns void, a
-    // result (JSON text or picojson::value) or an outcome. False where it is refused: a second handler of a type, an
-    // empty one or no type, which run() and start() then report, naming the type; or one that comes after them, which
-    // is an error in the log. Of one thread at a time.
+    // result (JSON text or picojson::value) or an outcome. False where it is refused: a second handler of a
+    // type, an empty one or no type, which run() and start() then report, naming the type; or one that comes
+    // after them, which is an error in the log. Of one thread at a time.
     template <class F>
     bool register_handler(std::string type, F&& handler, handler_options options = {}) {
         return add_handler(std::move(type), detail::make_handler(std::forward<F>(handler)), options);
     }
 
     // Works until stopped, in the calling thread, and returns main's exit status (see exit_status). Takes the
-    // signals for that long; an installer of the shared lifecycle gets the `stop_signals` that it lacks. 64: a signal has a
-    // foreign handler. A repeated stop signal does not end the process, see ~signals(). If a handler, a step or a call to
-    // the backend does not return, it calls _exit(). With other calls to run() in flight it blocks instead, and the last of
-    // them calls _exit() with the highest status of all. A third stop signal ends the process at once.
+    // signals for that long; an installer of the shared lifecycle gets the `stop_signals` that it lacks. 64:
+    // a signal has a foreign handler. A repeated stop signal does not end the process, see ~signals(). If a
+    // handler, a step or a call to the backend does not return, it calls _exit(). With other calls to run()
+    // in flight it blocks instead, and the last of them calls _exit() with the highest status of all. A third
+    // stop signal ends the process at once.
     [[nodiscard]] int run();
 
-    // The same in the background, without signals and without ever ending the process.
-    // errc::invalid_argument (an option, a handler that was refused), unsupported, busy (started before) or system.
+    // The same in the background, without signals and without ever ending the process. errc::invalid_argument
+    // (an option, a handler that was refused), unsupported, busy (started before) or system.
     result<void> start();
-    // Waits until the worker has ended: then no handler runs any more but those that report().stuck names. False at the
-    // deadline, and at once where nothing was started. Thread-safe.
+    // Waits until the worker has ended: then no handler runs any more but those that report().stuck names.
+    // False at the deadline, and at once where nothing was started. Thread-safe.
     bool wait(time_point deadline = time_point::max());
     bool stopped() const noexcept;
-    // Cancelled once the worker has ended: to wait for that beside signals, deadlines, condition variables and descriptors.
-    // [River Stopped()]
+    // Cancelled once the worker has ended: to wait for that beside signals, deadlines, condition variables
+    // and descriptors. [River Stopped()]
     cancel_token stopped_token() const;
-    // Cancelled once the backend has answered a heartbeat or a FETCH for the first time, as /readyz tells. Its
-    // callbacks run after a heartbeat.
+    // Cancelled once the backend has answered a heartbeat or a FETCH for the first time, as /readyz tells.
+    // Its callbacks run after a heartbeat.
     cancel_token answered_token() const;
     // run()'s status, once stopped() is true.
     int exit_code() const noexcept;
@@ -148,21 +149,21 @@ class worker {
     // Thread-safe, and callable from handlers. True if it changed anything. [GS 4.2]
     bool quiet();   // fetch no more, work on
     bool resume();  // undo quiet, that of single queues too, as SIGCONT does
-    // The same for one queue: no FETCH asks for it any more, the others go on. Jobs of it that come with a FETCH under way
-    // are run. A backend may ask for it: `quiet` in the answer to a heartbeat, with `queues`; where those are all of the
-    // worker's, it is the worker that is quiet.
+    // The same for one queue: no FETCH asks for it any more, the others go on. Jobs of it that come with a
+    // FETCH under way are run. A backend may ask for it: `quiet` in the answer to a heartbeat, with `queues`;
+    // where those are all of the worker's, it is the worker that is quiet.
     bool quiet(const std::string& queue);
     bool resume(const std::string& queue);
-    // Asks for a drain, without waiting, and for one that cancels jobs in flight at once: those have cancel_wait, or a
-    // second, to return.
+    // Asks for a drain, without waiting, and for one that cancels jobs in flight at once: those have
+    // cancel_wait, or a second, to return.
     bool request_stop();
     bool request_stop_and_cancel();
 
-    // The same, and waits for the end of the worker: as long as the options allow, or until the deadline, or until the
-    // token is cancelled. The grace period of the options applies whatever the deadline. Handlers that noticed their
-    // cancellation have what is left of stop_timeout to return, others 100 ms. Before run() or start() it stays asked for:
-    // those then drain at once. A handler, a callback or a step of this worker must not wait for it. [River Stop,
-    // StopAndCancel]
+    // The same, and waits for the end of the worker: as long as the options allow, or until the deadline, or
+    // until the token is cancelled. The grace period of the options applies whatever the deadline. Handlers
+    // that noticed their cancellation have what is left of stop_timeout to return, others 100 ms. Before
+    // run() or start() it stays asked for: those then drain at once. A handler, a callback or a step of this
+    // worker must not wait for it. [River Stop, StopAndCancel]
     stop_result stop(time_point deadline = time_point::max(), const cancel_token& until = {});
     stop_result stop_and_cancel(time_point deadline = time_point::max(), const cancel_token& until = {});
     stop_result stop(std::chrono::milliseconds timeout, const cancel_token& until = {}) {
@@ -172,11 +173,12 @@ class worker {
         return stop_and_cancel(deadline_after(timeout), until);
     }
 
-    // Runs `step` after the last report and before run() returns, or leaves by _exit() because of a handler that does not
-    // return: the place to close what handlers use. Steps run in the order they were added, each on a thread of its own,
-    // and at its limit is left behind (run() then leaves by _exit(), too); what they throw is logged. The limits come on
-    // top of stop_timeout, as the check of the container's grace period knows. A third stop signal leaves without them. False
-    // after the start, or without a function. Of one thread at a time, like register_handler().
+    // Runs `step` after the last report and before run() returns, or leaves by _exit() because of a handler
+    // that does not return: the place to close what handlers use. Steps run in the order they were added,
+    // each on a thread of its own, and at its limit is left behind (run() then leaves by _exit(), too); what
+    // they throw is logged. The limits come on top of stop_timeout, as the check of the container's grace
+    // period knows. A third stop signal leaves without them. False after the start, or without a function. Of
+    // one thread at a time, like register_handler().
     template <class F>
     bool on_shutdown(std::string name, F&& step,
                      std::chrono::milliseconds limit = std::chrono::milliseconds(5000)) {

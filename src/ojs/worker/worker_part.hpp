@@ -47,8 +47,8 @@ class extension_list : public array<Extension> {
 
 }  // namespace detail
 
-// A worker as its parts see it. Every function is thread-safe, never waits for the backend, and may be called until the
-// last reference is gone, also after the end of the worker. None is async-signal-safe.
+// A worker as its parts see it. Every function is thread-safe, never waits for the backend, and may be called
+// until the last reference is gone, also after the end of the worker. None is async-signal-safe.
 class running_worker : public detail::ref_counted {
   public:
     virtual const worker_options& options() const noexcept = 0;
@@ -67,7 +67,7 @@ class running_worker : public detail::ref_counted {
 
     // When the current drain ends; time_point::max(): there is none, or it has no limit.
     virtual time_point drain_deadline() const noexcept = 0;
-    // When the whole stop ends: the drain, stop_timeout, and the steps of worker::on_shutdown(). max() likewise.
+    // When the whole stop ends: the drain, stop_timeout and the steps of worker::on_shutdown(). max() likewise.
     virtual time_point stop_deadline() const noexcept = 0;
 
     // Applies an event to the worker's lifecycle, see lifecycle::apply().
@@ -82,7 +82,8 @@ enum class fetch_status : std::uint8_t { jobs, empty, failed };
 // The state that a settlement asked the backend for.
 enum class settled_state : std::uint8_t { completed, retryable, discarded, available };
 
-// A settlement that the backend accepted; none of a job handed back before it began. The texts are valid during the call.
+// A settlement that the backend accepted; none of a job handed back before it began. The texts are valid
+// during the call.
 struct job_settlement {
     std::string_view queue;
     std::string_view type;  // empty: it has no handler
@@ -90,8 +91,8 @@ struct job_settlement {
     steady_clock::duration duration{0};  // since it was claimed
 };
 
-// Derive from it, override what you need, and add a factory to worker_options::parts. Exceptions are logged. No function may
-// destroy the worker or wait for its end.
+// Derive from it, override what you need, and add a factory to worker_options::parts. Exceptions are logged.
+// No function may destroy the worker or wait for its end.
 class worker_part {
   public:
     worker_part() = default;
@@ -99,33 +100,34 @@ class worker_part {
     worker_part& operator=(const worker_part&) = delete;
     virtual ~worker_part() = default;
 
-    // Called before the first thread and the first request. An error or an exception ends the start: run() returns 64. The
-    // part may keep references to `worker` until stop().
+    // Called before the first thread and the first request. An error or an exception ends the start: run()
+    // returns 64. The part may keep references to `worker` until stop().
     virtual result<void> start(const running_worker_ref& worker) = 0;
 
-    // Called on the supervising thread, so it must not block: once the worker runs, then after every change of phase.
+    // Called on the supervising thread, so it must not block: once the worker runs, and after each new phase.
     virtual void on_phase(const lifecycle_state& /*state*/) {}
     // Called on the same thread whenever it has woken up. Returns the latest time of the next call.
     virtual time_point on_turn(time_point /*now*/) { return time_point::max(); }
-    // The stack of `thread`, which runs a stuck job, for the log; empty: unknown. Same thread; must return by the deadline.
+    // The stack of `thread`, which runs a stuck job, for the log; empty: unknown. Same thread; has a deadline.
     virtual std::string stack_of(pthread_t /*thread*/, time_point /*deadline*/) { return {}; }
 
-    // Called on the threads that send requests, several at once. Abandoned threads may call them after stop(), but not after
-    // the worker's destruction.
+    // Called on the threads that send requests, several at once. Abandoned threads may call them after
+    // stop(), but not after the worker's destruction.
     virtual void on_heartbeat(bool /*answered*/) {}
     virtual void on_fetch(fetch_status /*status*/) {}
     virtual void on_job_settled(const job_settlement& /*job*/) {}
 
-    // Called once: on the supervising thread as the worker ends, or after a start that failed, this part's included. Must
-    // return by the deadline and drop every reference to the worker, which deletes the part when no thread uses it.
+    // Called once: on the supervising thread as the worker ends, or after a start that failed, this part's
+    // included. Must return by the deadline and drop every reference to the worker, which deletes the part
+    // when no thread uses it.
     virtual void stop(time_point deadline) = 0;
 };
 
 struct worker_part_factory {
     std::string name;               // of the extension: "operating"
     function<worker_part*()> make;  // a new part for each start; the worker deletes it
-    // Both are optional and must not throw. check: whether the part can use the options, for validate(), run() and start().
-    // inspect: adds to startup_findings().
+    // Both are optional and must not throw. check: whether the part can use the options, for validate(),
+    // run() and start(). inspect: adds to startup_findings().
     function<result<void>(const worker_options& options)> check = nullptr;
     function<void(const worker_options& options, const container_info& where, std::vector<finding>& out)>
         inspect = nullptr;

@@ -1,4 +1,4 @@
-// clock: the time of day, and how it is written; random pauses. What waits uses the steady clock; see duration.hpp.
+// clock: the time of day, and how it is written; random pauses. What waits uses the steady clock.
 #pragma once
 
 #include <sys/random.h>

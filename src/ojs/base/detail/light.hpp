@@ -123,8 +123,8 @@ class ref_counted {
     atomic<long> uses_{0};
 };
 
-// A counted reference to a T derived from ref_counted, which need not be complete where it is only kept and copied.
-// Copying one is thread-safe, changing one is not.
+// A counted reference to a T derived from ref_counted. To keep and copy one, T need not be complete. Copying is
+// thread-safe, changing is not.
 template <class T>
 class ref {
   public:

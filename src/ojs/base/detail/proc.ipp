@@ -57,8 +57,8 @@ struct process_stat {
     std::uint64_t start_ticks = 0;  // when it was started, in clock ticks since the boot; 0: unknown
 };
 
-// `id` is a number or "self". The file: "PID (COMM) STATE PARENT ...", where COMM may itself hold anything. Field 22 of all
-// is when it was started.
+// `id` is a number or "self". The file: "PID (COMM) STATE PARENT ...", where COMM may itself hold anything. Field 22 of
+// all is when it was started.
 inline process_stat read_stat(std::string_view root, std::string_view id) {
     process_stat out;
     const std::string stat = proc_file(root, cat({id, "/stat"}));

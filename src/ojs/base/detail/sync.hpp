@@ -1,5 +1,5 @@
-// Mutex, condition and thread on pthreads: waits on the steady clock, and a stack size; unique_fd. With std::mutex and its
-// locks alone the header compiles 5 % longer.
+// Mutex, condition and thread on pthreads: waits on the steady clock, and a stack size; unique_fd. With std::mutex
+// and its locks alone the header compiles 5 % longer.
 #pragma once
 
 #include <pthread.h>
@@ -52,8 +52,8 @@ class lock_guard {
     bool held_ = true;
 };
 
-// Whether pthread_cancel() acts on this thread, while it lives. Off in all of our threads, but not in job handlers; and off
-// in our own waits, which are cancellation points in frames that no unwinding passes through. Async-signal-safe.
+// Whether pthread_cancel() acts on this thread, while it lives. Off in all of our threads, but not in job handlers; and
+// off in our own waits, which are cancellation points in frames that no unwinding passes through. Async-signal-safe.
 class cancellable {
   public:
     explicit cancellable(bool yes) noexcept {
@@ -70,8 +70,8 @@ class cancellable {
     int before_ = 0;
 };
 
-// In a catch (...): passes on what is no exception but the end of the thread, by pthread_exit() or pthread_cancel(). The C
-// library ends a process that keeps it.
+// In a catch (...): passes on what is no exception but the end of the thread, by pthread_exit() or pthread_cancel().
+// The C library ends a process that keeps it.
 void pass_on_thread_end();
 
 template <class Call>
@@ -79,7 +79,8 @@ void call_it(void* call) {
     (*static_cast<Call*>(call))();
 }
 
-// Calls `body`; `ended` as well where that ends the thread, on whose way out it then is. Not every C library unwinds it.
+// Calls `body`; `ended` as well where that ends the thread, on whose way out it then is. Not every C library unwinds
+// it.
 template <class Body, class Ended>
 void call_guarded(Body body, Ended ended) {
     pthread_cleanup_push(call_it<Ended>, &ended);
@@ -132,8 +133,8 @@ class thread {
     void join() noexcept {
         if (detail::exchange(joinable_, false)) pthread_join(native_, nullptr);
     }
-    // For a thread whose work is done. False: destructors of its thread_local objects still run at the deadline. Platforms
-    // other than Linux have no timed join and detach the thread.
+    // For a thread whose work is done. False: destructors of its thread_local objects still run at the deadline.
+    // Platforms other than Linux have no timed join and detach the thread.
     bool join_until(time_point deadline) noexcept;
     // join_until(), then detach().
     bool end_by(time_point deadline) noexcept {

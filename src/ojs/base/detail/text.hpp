@@ -36,8 +36,8 @@ class text_part {
     kind kind_;
 };
 
-// append(out, {"job ", 7, " lost"}); cat({"job ", 7, " lost"}) == "job 7 lost". Lists and no parameter packs: each mix of
-// types would be a function of its own to compile.
+// append(out, {"job ", 7, " lost"}); cat({"job ", 7, " lost"}) == "job 7 lost". Lists and no parameter packs: each mix
+// of types would be a function of its own to compile.
 void append(std::string& out, std::initializer_list<text_part> parts);
 std::string cat(std::initializer_list<text_part> parts);
 

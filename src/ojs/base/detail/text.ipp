@@ -49,6 +49,18 @@ OJS_SHUTDOWN_INLINE bool parse_number(std::string_view text, std::uint64_t max, 
     return true;
 }
 
+// The number that hexadecimal digits write; false once it is above `max`, and for anything else.
+inline bool parse_hex(std::string_view text, std::uint64_t max, std::uint64_t& out) noexcept {
+    out = 0;
+    for (const char c : text) {
+        const std::uint64_t at = std::string_view("0123456789abcdefABCDEF").find(c);
+        const std::uint64_t digit = at < 16 ? at : at - 6;
+        if (out > max / 16 || digit > max - out * 16) return false;
+        out = out * 16 + digit;
+    }
+    return true;
+}
+
 // strerror_r comes in two shapes, one per standard; overloading picks the right reading of either.
 inline const char* strerror_text(int /*failed*/, const char* buffer) {
     return buffer;

@@ -17,7 +17,8 @@
 
 namespace ojs::detail {
 
-// Who may write to the folder could put a socket of his own in the place of ours. A sticky one keeps ours, once it is there.
+// Who may write to the folder could put a socket of his own in the place of ours. A sticky one keeps ours,
+// once it is there.
 inline result<void> check_folder(const std::string& folder, bool may_be_sticky) {
     struct stat found {};
     if (::stat(folder.c_str(), &found) != 0)
@@ -36,8 +37,8 @@ inline result<void> check_folder_of(const std::string& socket_path) {
 // What moves a shutdown on. `asked`: by a Shutdown, a signal or a call.
 enum class drain_event : unsigned char { asked, begun, blocked, unblocked, ended, failed };
 
-// Where each event leads. Nothing goes back but blocked to draining. That forced is missing is right: a process does not
-// say it of itself.
+// Where each event leads. Nothing goes back but blocked to draining. That forced is missing is right: a
+// process does not say it of itself.
 inline constexpr shutdown_state drain_moves[6][5] = {
     // clang-format off
     //              running                    requested                  draining                   blocked                    complete
@@ -109,10 +110,7 @@ class coordinator_body final : public ref_counted {
         steps.log.level = log_level::off;  // ours logs it
         steps.progress = [&](const step_result& each) { log_step(log_, each); };
         steps_.run(steps);
-        {
-            const lock_guard held(mutex_);
-            move(drain_event::begun);
-        }
+        advance(drain_event::begun);
         const cancel_registration with_until =
             until.on_cancel([this] { cancel_.cancel(cancel_reason::cancelled); });
         const result<void> drained = call_drain(drain, cancel_.token());
@@ -127,9 +125,10 @@ class coordinator_body final : public ref_counted {
             life_.apply(event::finished, cause());
             await_pushed();
         }
-        log_.write(drained ? log_level::info : log_level::error, drained ? "drain complete" : "drain failed",
-                   {field("process_id", options_.process_id),
-                    field("error", drained ? std::string() : drained.error().text)});
+        const log_field id = field("process_id", options_.process_id);
+        if (drained) log_.write(log_level::info, "drain complete", {id});
+        if (!drained)
+            log_.write(log_level::error, "drain failed", {id, field("error", drained.error().text)});
         return drained;
     }
     void finish(std::string message) {
@@ -220,7 +219,7 @@ class coordinator_body final : public ref_counted {
         }
         const auto max = said_or(request.max_shutdown_seconds, options_.max_shutdown);
         const auto asked_grace = said_or(request.grace_period_seconds, options_.grace_period);
-        const auto grace = asked_grace < max ? asked_grace : max;
+        const auto grace = std::min(asked_grace, max);
         const bool idle = metrics().in_flight_requests == 0;
         shutdown_ack out;
         out.acknowledged = true;
@@ -305,6 +304,14 @@ class coordinator_body final : public ref_counted {
         cancel_at_ = from + max;
     }
     void move(drain_event what) { state_ = drain_move(what, state_); }
+    void advance(drain_event what) {
+        const lock_guard held(mutex_);
+        move(what);
+    }
+    result<void> subscribe(const wake& to) {
+        if (life_.subscribe(to.notify_fd())) return {};
+        return error{errc::busy, 0, "too many already follow this lifecycle"};
+    }
     bool under_way() const noexcept {
         return state_ != shutdown_state::running && state_ != shutdown_state::complete;
     }
@@ -313,9 +320,8 @@ class coordinator_body final : public ref_counted {
 
     result<void> start_thread() {
         if (thread_.joinable()) return {};
-        if (!life_.subscribe(wake_.notify_fd())) {
-            return error{errc::busy, 0, "too many already follow this lifecycle"};
-        }
+        const result<void> subscribed = subscribe(wake_);
+        if (!subscribed) return subscribed;
         thread_options named;
         named.name = "ojs-coord";
         result<thread> started = thread::start([this] { follow(); }, named);
@@ -392,7 +398,7 @@ class coordinator_body final : public ref_counted {
     time_point next_due() const {
         time_point next = under_way() && !cancelled_ ? cancel_at_ : time_point::max();
         for (const launcher_push* each : {&ready_push_, &complete_push_}) {
-            if (each->tries_left > 0 && each->at < next) next = each->at;
+            if (each->tries_left > 0) next = std::min(next, each->at);
         }
         return next;
     }
@@ -401,9 +407,8 @@ class coordinator_body final : public ref_counted {
         result<wake> waker = wake::create();
         if (!waker) return waker.error();
         const wake& mine = *waker;
-        if (!life_.subscribe(mine.notify_fd())) {
-            return error{errc::busy, 0, "too many already follow this lifecycle"};
-        }
+        const result<void> subscribed = subscribe(mine);
+        if (!subscribed) return subscribed;
         {
             const cancel_registration ends = until.on_cancel([&] { mine.notify(); });
             while (life_.phase() < phase::draining && !until.cancelled()) mine.wait_until(time_point::max());

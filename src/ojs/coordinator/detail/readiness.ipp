@@ -103,44 +103,38 @@ class readiness_board {
     }
 
     readiness_response look(bool takes_work) {
-        lock_guard held(mutex_);
-        const array<ref<asked_check>> asked = asked_;
-        held.unlock();
+        const array<ref<asked_check>> all = asked();
         const time_point deadline = steady_clock::now() + checks_time;
         std::vector<readiness_check> answers;
-        for (const auto& each : asked) asked_check::begin(each);
-        for (const auto& each : asked) answers.push_back({each->name, each->passed(deadline)});
-        held.lock();
+        for (const auto& each : all) asked_check::begin(each);
+        for (const auto& each : all) answers.push_back({each->name, each->passed(deadline)});
+        const lock_guard held(mutex_);
         readiness_response out = said_;
         for (readiness_check& each : answers) out.checks.custom_checks.push_back(std::move(each));
         const bool said_ready = said_.state == readiness_state::ready;
         readiness_checks& checks = out.checks;
         if (!server_said_) checks.grpc_server_ready = said_ready;
         if (!backend_said_) checks.backend_connected = checks.backend_warmed = said_ready;
+        const std::string failed = failed_check(checks);
         if (!takes_work) {
             out.state = readiness_state::draining;
+        } else if (said_ready && failed.empty()) {
+            was_ready_ = true;
         } else if (said_ready) {
-            judge(out);
+            out.state = was_ready_ ? readiness_state::unhealthy : readiness_state::warming;
+            out.message = cat({"not passed: ", failed});
         }
         return out;
     }
     // Checks that are under way have until the deadline.
     void await_checks(time_point deadline) {
-        lock_guard held(mutex_);
-        const array<ref<asked_check>> asked = asked_;
-        held.unlock();
-        for (const auto& each : asked) each->passed(deadline);
+        for (const auto& each : asked()) each->passed(deadline);
     }
 
   private:
-    void judge(readiness_response& out) {
-        const std::string failed = failed_check(out.checks);
-        if (failed.empty()) {
-            was_ready_ = true;
-            return;
-        }
-        out.state = was_ready_ ? readiness_state::unhealthy : readiness_state::warming;
-        out.message = cat({"not passed: ", failed});
+    array<ref<asked_check>> asked() {
+        const lock_guard held(mutex_);
+        return asked_;
     }
     static std::string failed_check(const readiness_checks& checks) {
         if (!checks.grpc_server_ready) return "server";

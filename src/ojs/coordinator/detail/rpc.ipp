@@ -12,8 +12,8 @@
 
 namespace ojs::detail {
 
-// Each errc of a failed call or handler, its Connect code and the status of that. Read in both directions, first match: an
-// unreadable body is invalid_argument when sent, which comes back as such.
+// Each errc of a failed call or handler, its Connect code and the status of that. Read in both directions,
+// first match: an unreadable body is invalid_argument when sent, which comes back as such.
 struct rpc_code {
     errc code;
     const char* name;
@@ -85,8 +85,8 @@ inline rpc_fault rpc_form_fault(const http_request& request) noexcept {
     return {413, "resource_exhausted", large ? "the body is too large" : nullptr};
 }
 
-// What one service answers. Built before its server starts, then only read: answer() is as thread-safe as the handlers. A
-// handler must not block: a connection's thread waits for it.
+// What one service answers. Built before its server starts, then only read: answer() is as thread-safe as the
+// handlers. A handler must not block: a connection's thread waits for it.
 class rpc_service {
   public:
     // `guard` as for routes: what it refuses is refused here, for every method.
@@ -182,8 +182,9 @@ inline error rpc_refused(const http_response& answer) {
     return out;
 }
 
-// The body of the answer to a call that went well. Errors: those of send(); of the table, for what the peer refused, with
-// its message made printable; unsupported where there is no such method, or nothing of the kind at this path.
+// The body of the answer to a call that went well. Errors: those of send(); of the table, for what the peer
+// refused, with its message made printable; unsupported where there is no such method, or nothing of the kind
+// at this path.
 inline result<std::string> rpc_send(http_client& peer, const char* service, const char* method,
                                     std::string body, http_call call) {
     http_request request;

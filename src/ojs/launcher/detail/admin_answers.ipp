@@ -1,8 +1,9 @@
 // launcher_admin: what a launcher answers an operator. [RFC-041 "Admin Delegated Shutdown"]
 //
-// POST /prism.interfaces.ProcessManagerInterface/METHOD is the service of admin.proto; every method answers at once. GET
-// /events follows what comes of it, /metrics and /healthz are for machines. Nothing here takes a command line: who may
-// administrate a launcher may not make it run programs. New configurations come from launcher_options::reload.
+// POST /prism.interfaces.ProcessManagerInterface/METHOD is the service of admin.proto; every method answers
+// at once. GET /events follows what comes of it, /metrics and /healthz are for machines. Nothing here takes a
+// command line: who may administrate a launcher may not make it run programs. New configurations come from
+// launcher_options::reload.
 #pragma once
 
 #include "../../coordinator/coordinator.ipp"
@@ -372,8 +373,8 @@ class launcher_admin {
         std::uint64_t after = 0;
         std::chrono::milliseconds wait{0};
     };
-    // Lines of JSON, each a change, after the number `after`; without any, once `wait` is over. The last line has the number
-    // to go on with. Without `after`: only that line.
+    // Lines of JSON, each a change, after the number `after`; without any, once `wait` is over. The last line
+    // has the number to go on with. Without `after`: only that line.
     http_response follow(const http_request& request) {
         events_query query;
         query.after = events_->last();
@@ -398,8 +399,7 @@ class launcher_admin {
             std::string out;
             if (events_->collect(query.after, query.wanted, out) || steady_clock::now() >= deadline)
                 return out;
-            const time_point look = deadline_after(peer_interval);
-            const bool more = events_->await_more(known, look < deadline ? look : deadline);
+            const bool more = events_->await_more(known, std::min(deadline_after(peer_interval), deadline));
             if (!more && (events_->ended() || is_abandoned(request))) return out;
         }
     }
@@ -423,7 +423,7 @@ class launcher_admin {
         if (!seen[3]) return "";
         const result<std::chrono::milliseconds> read = parse_duration(values[3]);
         if (!read) return cat({"wait: ", read.error().text});
-        out.wait = *read < max_wait ? *read : max_wait;
+        out.wait = std::min(*read, max_wait);
         return "";
     }
 

@@ -1,6 +1,7 @@
 // group_plan: pure functions that say which processes of a group start and end next.
 #pragma once
 
+#include <algorithm>
 #include <string>
 
 #include "../../base/detail/clock.ipp"
@@ -10,12 +11,6 @@
 namespace ojs::detail {
 
 // ---- restarts: no clock and no thread of their own ----
-
-enum class how_ended {
-    asked_for,  // also where it took signals
-    by_itself,  // with status 0
-    failed      // anything else, and what could not be started
-};
 
 // Of one place in a group, which one process after the other takes. Its owner locks.
 struct restart_history : ref_counted {
@@ -27,24 +22,23 @@ struct restart_history : ref_counted {
 };
 
 struct restart_decision {
-    bool restart = false;
-    time_point when = time_point::max();
-    bool degraded = false;  // it would be restarted, but was too often
+    time_point when = time_point::max();  // never
+    bool degraded = false;                // it would be restarted, but was too often
 };
 
-inline restart_decision restart_after(const restart_options& options, how_ended how, restart_history& history,
+// `failed`: it did not exit by itself with status 0, or could not be started.
+inline restart_decision restart_after(const restart_options& options, bool failed, restart_history& history,
                                       time_point now) {
-    const bool wanted = how == how_ended::failed
-                            ? options.policy != restart_policy::never
-                            : how == how_ended::by_itself && options.policy == restart_policy::always;
+    const bool wanted =
+        options.policy == restart_policy::always || (failed && options.policy == restart_policy::on_failure);
     if (!wanted) return {};
     if (now - history.started >= options.stable) {
         history.restarts = 0;
         history.pauses.reset();
     }
-    if (options.limit > 0 && history.restarts >= options.limit) return {false, time_point::max(), true};
+    if (options.limit > 0 && history.restarts >= options.limit) return {time_point::max(), true};
     ++history.restarts;
-    return {true, now + history.pauses.next(), false};
+    return {now + history.pauses.next(), false};
 }
 
 // ---- the member ----
@@ -107,12 +101,8 @@ struct group_plan {
     array<std::size_t> ends;  // by index
 };
 
-inline int at_least_zero(int number) noexcept {
-    return number > 0 ? number : 0;
-}
-
-// Who ends: those that are not ready first, for they serve nobody; then the unproven; then the oldest. One that is ready ends
-// only where min_healthy proven ones remain.
+// Who ends: those that are not ready first, for they serve nobody; then the unproven; then the oldest. One
+// that is ready ends only where min_healthy proven ones remain.
 inline group_plan plan_group(const array<plan_member>& processes, const group_goal& goal) {
     int count[2] = {0, 0};   // others, current ones
     int proven[2] = {0, 0};  // the same
@@ -122,12 +112,11 @@ inline group_plan plan_group(const array<plan_member>& processes, const group_go
     }
     group_plan out;
     const int filled = count[1] + (goal.replaces ? 0 : count[0]);
-    out.starts =
-        at_least_zero(goal.wanted - filled < goal.max_starts ? goal.wanted - filled : goal.max_starts);
+    out.starts = std::max(0, std::min(goal.wanted - filled, goal.max_starts));
     if (!goal.may_end) return out;
     const int room =
         goal.replaces ? (proven[1] < goal.wanted ? goal.max_others - proven[1] : 0) : goal.wanted - count[1];
-    int surplus[2] = {count[0] - at_least_zero(room), count[1] - goal.wanted};
+    int surplus[2] = {count[0] - std::max(0, room), count[1] - goal.wanted};
     int healthy = proven[0] + proven[1];
     for (int rank = 0; rank < 3; ++rank) {
         for (std::size_t i = 0; i < processes.size(); ++i) {

@@ -3,6 +3,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -69,11 +70,7 @@ inline constexpr unsigned logged_failure = 10;  // of questions in a row, each s
 // In process_info 0 is "not yet".
 inline std::chrono::milliseconds took_since(time_point then) noexcept {
     const long long took = milliseconds_since(then);
-    return std::chrono::milliseconds(took > 0 ? took : 1);
-}
-
-inline time_point earlier(time_point one, time_point other) noexcept {
-    return one < other ? one : other;
+    return std::chrono::milliseconds(std::max(took, 1LL));
 }
 
 // Its thread watches the child, asks its coordinator and takes its status. Others post commands.
@@ -102,7 +99,7 @@ class managed_instance final : public instance {
     void shut_down(const shutdown_order& order) override {
         {
             const lock_guard held(mutex_);
-            if (posted_.shut_down) return;
+            if (exchange(posted_.shut_down, true)) return;
             order_ = order;
         }
         post(&commands::shut_down);
@@ -195,7 +192,7 @@ class managed_instance final : public instance {
     }
     void watch() {
         const time_point limit = force_deadline();
-        if (!sleep_until(earlier(next_poll_, limit))) return;
+        if (!sleep_until(std::min(next_poll_, limit))) return;
         const commands wanted = take_commands();
         if (wanted.abandoned) return kill_child();
         if (wanted.force) return end_by_force("the launcher was told to");
@@ -220,7 +217,7 @@ class managed_instance final : public instance {
                cat({"not ready within ", format_duration(spec_.options.readiness_timeout)}));
     }
     time_point request_deadline(time_point latest) const {
-        return earlier(deadline_after(spec_.options.rpc_timeout), latest);
+        return std::min(deadline_after(spec_.options.rpc_timeout), latest);
     }
     // Its coordinator. Everything may be asked twice: a repeated Shutdown changes nothing.
     template <class Answer, class Request>
@@ -308,7 +305,7 @@ class managed_instance final : public instance {
     // Up to the hard deadline, and never past it.
     void grant_time(const shutdown_status& answer, bool is_new) {
         const time_point wanted = deadline_after(std::chrono::seconds(answer.additional_seconds));
-        if (wanted > granted_deadline_) granted_deadline_ = earlier(wanted, hard_deadline_);
+        if (wanted > granted_deadline_) granted_deadline_ = std::min(wanted, hard_deadline_);
         if (!is_new) return;
         say(log_level::warn, "more time asked for", printable(answer.message),
             {field("additional_seconds", answer.additional_seconds)});
@@ -321,8 +318,8 @@ class managed_instance final : public instance {
     // When something else must happen, whatever the process says.
     time_point force_deadline() const {
         if (stop_method_ != stop_method::request) return ready_by_;
-        return earlier(complete_deadline_,
-                       spec_.options.shutdown.force_without_request ? granted_deadline_ : report_deadline_);
+        return std::min(complete_deadline_,
+                        spec_.options.shutdown.force_without_request ? granted_deadline_ : report_deadline_);
     }
     std::string why_forced() const {
         const time_point now = steady_clock::now();

@@ -158,7 +158,7 @@ inline void managed_instance::end_by_signal(stop_method method, time_point kill_
 inline void managed_instance::await_end(time_point kill_at) {
     bool ended = false;  // it, but not what it has started, which has the rest of the time
     while (steady_clock::now() < kill_at) {
-        const time_point look_at = ended ? earlier(kill_at, deadline_after(between_looks)) : kill_at;
+        const time_point look_at = ended ? std::min(kill_at, deadline_after(between_looks)) : kill_at;
         // A child that has ended stays readable.
         pollfd watched[] = {{ended ? -1 : child_.fd(), POLLIN, 0}, {waker_.fd(), POLLIN, 0}};
         ::poll(watched, 2, poll_timeout(look_at));
@@ -169,7 +169,7 @@ inline void managed_instance::await_end(time_point kill_at) {
         if (wanted.abandoned) return kill_child();
         if (!wanted.force || stop_method_ == stop_method::force) continue;
         stop_method_ = stop_method::force;
-        kill_at = earlier(kill_at, deadline_after(spec_.options.shutdown.kill_delay));
+        kill_at = std::min(kill_at, deadline_after(spec_.options.shutdown.kill_delay));
     }
     say(log_level::warn, "SIGTERM timeout, sending SIGKILL", "");
     if (!ended) return kill_child();
@@ -189,8 +189,8 @@ inline void managed_instance::kill_child() {
     over(ended);
 }
 
-// Address space that must be left during a start: one that takes the last leaves none for those that run. Not of the heap,
-// which threads that found no arena cannot share.
+// Address space that must be left during a start: one that takes the last leaves none for those that run. Not
+// of the heap, which threads that found no arena cannot share.
 class spare_memory {
   public:
     spare_memory() = default;

@@ -52,7 +52,8 @@ class process_group : public ref_counted {
     time_point reconcile(time_point now) {
         forget_gone();
         group_options options;
-        // What fails at once has its turn the next time. A start may wait for the forks of others, so a stop precedes the next.
+        // What fails at once has its turn the next time. A start may wait for the forks of others, so a stop
+        // precedes the next.
         for (int left = decide(now); left > 0 && !is_stopped(); --left) {
             const ref<member> added = claim_due_slot(now, options);
             if (!added) break;
@@ -108,13 +109,12 @@ class process_group : public ref_counted {
         const lock_guard held(mutex_);
         return members_;
     }
-    // What its processes may take to end. Those of a rollout keep the times they were started with, whatever became of it.
+    // What its processes may take to end. Those of a rollout keep the times they were started with, whatever
+    // became of it.
     std::chrono::milliseconds max_stop_time() const {
         std::chrono::milliseconds out{0};
         const lock_guard held(mutex_);
-        for (const ref<member>& each : members_) {
-            if (each->stop_time > out) out = each->stop_time;
-        }
+        for (const ref<member>& each : members_) out = std::max(out, each->stop_time);
         return out;
     }
     // Adds its ready ones. False: they are fewer than min_healthy.
@@ -312,20 +312,20 @@ class process_group : public ref_counted {
         const int free = max_starting - starting_;
         out.wanted = wanted();
         out.replaces = replacing();
-        out.min_healthy = min_of(out.replaces ? rollout_->min_healthy : options_.min_healthy, out.wanted);
+        out.min_healthy = std::min(out.replaces ? rollout_->min_healthy : options_.min_healthy, out.wanted);
         if (!out.replaces) {
             for (const vacancy& each : vacancies_) out.max_starts += each.due > now ? 0 : 1;
-            out.max_starts = min_of(out.max_starts, free);
+            out.max_starts = std::min(out.max_starts, free);
             return out;
         }
         const rollout& r = *rollout_;
         out.max_others = r.max_others;
         if (now >= r.paused_until)
-            out.max_starts = min_of(r.max_total - static_cast<int>(members_.size()), free);
+            out.max_starts = std::min(r.max_total - static_cast<int>(members_.size()), free);
         if (!goes_forward() || r.canaries == rollout::canary_step::passed) return out;
         const int more = canaries() - count_of(r.generation);
         out.may_end = more > 0;  // those that they are to replace still run while they are watched
-        out.max_starts = min_of(out.max_starts, more);
+        out.max_starts = std::min(out.max_starts, more);
         return out;
     }
     group_plan plan_at(time_point now, members& staying) const {
@@ -408,17 +408,16 @@ class process_group : public ref_counted {
     const group_options& options_of(std::uint64_t generation) const noexcept {
         return rollout_ && rollout_->generation == generation ? rollout_->to : options_;
     }
-    int canaries() const noexcept { return min_of(rollout_->options.canary, wanted()); }
+    int canaries() const noexcept { return std::min(rollout_->options.canary, wanted()); }
     // Processes of the configuration that is wanted.
     int wanted() const noexcept {
-        if (goes_forward()) return at_least_zero(rollout_->to.desired - stopped_places_);
-        const int places = stopped_ ? 0 : at_least_zero(options_.desired - stopped_places_);
-        return replacing() ? at_least_zero(places - static_cast<int>(vacancies_.size())) : places;
+        if (goes_forward()) return std::max(0, rollout_->to.desired - stopped_places_);
+        const int places = stopped_ ? 0 : std::max(0, options_.desired - stopped_places_);
+        return replacing() ? std::max(0, places - static_cast<int>(vacancies_.size())) : places;
     }
 
     // ---- counting, with the mutex held ----
 
-    static int min_of(int one, int other) noexcept { return one < other ? one : other; }
     static bool is_ready(const member& of) noexcept {
         return of.info.state == instance_state::ready && of.info.routable && !of.leaving;
     }

@@ -152,8 +152,9 @@ inline int process_group::decide(time_point now) {
     return starts;
 }
 
-// One at a time: while a process is being started, others may shut the group down, hold it or replace it. In the moment that
-// a place is taken, its process is one of the group, with the configuration the group then has.
+// One at a time: while a process is being started, others may shut the group down, hold it or replace it. In
+// the moment that a place is taken, its process is one of the group, with the configuration the group then
+// has.
 inline ref<member> process_group::claim_due_slot(time_point now, group_options& options) {
     const lock_guard held(mutex_);
     members staying;
@@ -215,8 +216,7 @@ inline void process_group::replace_ended(time_point now, todo& left) {
         const bool was_degraded = is_degraded();
         const bool failed =
             each->given_up || info.state == instance_state::forced || !info.exit.ok() || info.pid == 0;
-        const restart_decision next = restart_after(
-            options_.restart, failed ? how_ended::failed : how_ended::by_itself, *each->place, now);
+        const restart_decision next = restart_after(options_.restart, failed, *each->place, now);
         vacancies_.push_back({each->place, next.when, next.degraded});
         if (was_degraded || !next.degraded) continue;
         left.records.push_back({log_level::error,
@@ -243,7 +243,7 @@ inline void process_group::update_proven(time_point now) {
 inline time_point process_group::proven_by(const member& of) const {
     const group_options& options = options_of(of.generation);
     const time_point timeout = of.place->started + options.health_check_timeout;
-    const time_point ready_by = timeout > of.answer_by ? timeout : of.answer_by;
+    const time_point ready_by = std::max(timeout, of.answer_by);
     return is_ready(of) ? ready_by + min_ready_time(options) : ready_by;
 }
 
@@ -252,7 +252,7 @@ inline time_point process_group::proven_by(const member& of) const {
 // point"]
 inline void process_group::take_unhealthy(todo& left) {
     if (stopping_ || held_) return;
-    const int min_ready = options_.min_healthy > 1 ? options_.min_healthy : 1;
+    const int min_ready = std::max(options_.min_healthy, 1);
     bool one_on_its_way = false;
     for (const ref<member>& each : members_) {
         const bool waits = each->info.state < instance_state::ready || each->given_up || each->leaving;
@@ -284,9 +284,9 @@ inline void process_group::pick_asked(time_point now, todo& left) {
 
 // ---- the rollout, by reconcile() ----
 //
-// At any moment at least min_healthy are ready, as far as that hangs on what is done here, and at most desired + max_surge
-// are there, those that drain included. The new ones have proven themselves before the old ones are asked to end, and those
-// have ended before the next are started.
+// At any moment at least min_healthy are ready, as far as that hangs on what is done here, and at most
+// desired + max_surge are there, those that drain included. The new ones have proven themselves before the
+// old ones are asked to end, and those have ended before the next are started.
 
 inline void process_group::advance(time_point now, todo& left) {
     rollout& r = *rollout_;

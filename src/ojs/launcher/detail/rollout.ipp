@@ -17,9 +17,9 @@ struct rollout : ref_counted {
         : to(std::move(given)),
           options(with.retries == -1 ? with_retries(std::move(with), to.retry) : std::move(with)),
           generation(number),
-          max_others(larger(before.desired, to.desired)),
-          max_total(max_others + larger(to.max_surge, 1)),
-          min_healthy(before.min_healthy < to.min_healthy ? before.min_healthy : to.min_healthy),
+          max_others(std::max(before.desired, to.desired)),
+          max_total(max_others + std::max(to.max_surge, 1)),
+          min_healthy(std::min(before.min_healthy, to.min_healthy)),
           pauses(options.retry_first, options.retry_last) {
         begin_stage(stage::forward);
         if (options.canary == 0) canaries = canary_step::passed;
@@ -74,7 +74,7 @@ struct rollout : ref_counted {
     }
     // How far it has come, with `old` processes left. True: farther than was logged.
     bool show(time_point now, int old, bool drains) {
-        report.replaced = at_least_zero(report.of - old);
+        report.replaced = std::max(0, report.of - old);
         status.phase = report.rolled_back    ? replacement_phase::rolling_back
                        : now < paused_until  ? replacement_phase::pausing
                        : watched_until > now ? replacement_phase::canaries
@@ -93,7 +93,7 @@ struct rollout : ref_counted {
         const bool done = ending == replacement_end::done;
         at = stage::ended;
         report.cancelled = ending == replacement_end::cancelled;
-        report.replaced = done ? report.of : report.rolled_back ? fresh : at_least_zero(report.of - old);
+        report.replaced = done ? report.of : report.rolled_back ? fresh : std::max(0, report.of - old);
         report.mixed = !done && fresh > 0 && (report.rolled_back || old > 0);
         status.phase = done               ? replacement_phase::done
                        : report.cancelled ? replacement_phase::cancelled
@@ -130,7 +130,6 @@ struct rollout : ref_counted {
         pauses.reset();
         paused_until = time_point();
     }
-    static int larger(int one, int other) noexcept { return one > other ? one : other; }
     static rolling_options with_retries(rolling_options out, const retry_options& configured) {
         out.retries = configured.limit;
         out.retry_first = configured.first;

@@ -44,7 +44,8 @@ class socket_folder {
     socket_folder& operator=(const socket_folder&) = delete;
     ~socket_folder() { remove(); }
 
-    // The given one, made if need be, and no other user's; without one, a new folder below $XDG_RUNTIME_DIR or /tmp. 0700.
+    // The given one, made if need be, and no other user's; without one, a new folder below $XDG_RUNTIME_DIR
+    // or /tmp. 0700.
     result<void> open(const std::string& given) {
         path_ = given;
         if (given.empty()) return make_own();
@@ -120,8 +121,9 @@ inline std::int64_t start_ticks_of(pid_t pid) {
     return about.state == 'Z' || about.state == 'X' ? 0 : static_cast<std::int64_t>(about.start_ticks);
 }
 
-// A number that another process has is another's group as well: ours had ended before. A number that no process has is held
-// by the rest of our group; or, had it ended and the numbers gone round, by one of our session that lost its leader too.
+// A number that another process has is another's group as well: ours had ended before. A number that no
+// process has is held by the rest of our group; or, had it ended and the numbers gone round, by one of our
+// session that lost its leader too.
 inline bool is_still_there(const state_entry& entry) {
     if (entry.start_ticks == 0) return false;
     const process_stat leader = read_stat("", cat({static_cast<long>(entry.pid)}));
@@ -134,7 +136,8 @@ inline bool is_still_there(const state_entry& entry) {
     return false;
 }
 
-// Which numbers of processes are meant. The kernel uses the name of a namespace again, but not with an init of that age.
+// Which numbers of processes are meant. The kernel uses the name of a namespace again, but not with an init
+// of that age.
 inline std::string pid_namespace() {
     return cat({proc_link("", "self/ns/pid"), "@", read_stat("", "1").start_ticks});
 }
@@ -185,11 +188,12 @@ class state_file : public ref_counted {
         if (opened) opened = out->read();
         return opened ? result<ref<state_file>>(out) : opened.error();
     }
-    // Of a predecessor on this boot of the machine, and still the same processes; also where only the rest of a group is left,
-    // and its leader is not.
+    // Of a predecessor on this boot of the machine, and still the same processes; also where only the rest of
+    // a group is left, and its leader is not.
     const std::vector<state_entry>& left_behind() const noexcept { return left_behind_; }
-    // SIGTERM to the groups of those left behind, SIGKILL after `grace`, or when `life` is stopping. How many there were. What
-    // even that does not end within `kill_time`, or before a third stop signal, stays in left_behind().
+    // SIGTERM to the groups of those left behind, SIGKILL after `grace`, or when `life` is stopping. How many
+    // there were. What even that does not end within `kill_time`, or before a third stop signal, stays in
+    // left_behind().
     std::size_t end_left_behind(std::chrono::milliseconds grace, std::chrono::milliseconds kill_time,
                                 const lifecycle& life) {
         const std::size_t out = left_behind_.size();

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "../../base/detail/text.hpp"
+#include "../../base/detail/text.ipp"
 #include "../http_message.ipp"
 
 namespace ojs::detail {
@@ -20,17 +20,6 @@ inline const char* split_field(std::string_view line, std::string_view& name,
     name = line.substr(0, colon);
     value = trim_blanks(line.substr(colon + 1));
     return is_field_value(value) ? nullptr : "a header holds a control character";
-}
-
-// The number written by hexadecimal digits, or false once it is above `max`.
-inline bool parse_hex(std::string_view digits, std::uint64_t max, std::uint64_t& out) noexcept {
-    out = 0;
-    for (const char c : digits) {
-        const std::uint64_t digit = std::string_view("0123456789abcdef").find(lower_ascii(c));
-        if (out > max / 16 || digit > max - out * 16) return false;
-        out = out * 16 + digit;
-    }
-    return true;
 }
 
 // Takes off a mark and the blanks around it, if it is what comes next.
@@ -69,8 +58,8 @@ inline bool is_chunk_extension(std::string_view text) noexcept {
     return true;
 }
 
-// Strict where leniency has been exploited: lines end in CR LF, no folded headers, one unambiguous length, chunk framing
-// and trailers by the letter.
+// Strict where leniency has been exploited: lines end in CR LF, no folded headers, one unambiguous length, chunk
+// framing and trailers by the letter.
 class http_parser {
   public:
     enum class status { need_more, complete, failed };

@@ -147,7 +147,8 @@ inline io_result recv_some(int fd, char* buffer, std::size_t size, time_point de
     return out;
 }
 
-// The same from a connect_socket(), in one call where there is time for it: waiting for it to be readable takes another.
+// The same from a connect_socket(), in one call where there is time for it: waiting for it to be readable takes
+// another.
 inline io_result await_some(int fd, char* buffer, std::size_t size, time_point deadline) noexcept {
     io_result out;
     if (deadline - steady_clock::now() < receive_limit) return recv_some(fd, buffer, size, deadline);
@@ -297,8 +298,8 @@ inline int connect_one(const socket_address& address, time_point deadline, uniqu
                                                 : connect_tcp(out.get(), address, deadline);
 }
 
-// Tries each address in turn, with a fair share of the time left. Receiving from the socket blocks, for a second at most:
-// see await_some(). Errors: unreachable.
+// Tries each address in turn, with a fair share of the time left. Receiving from the socket blocks, for a second at
+// most: see await_some(). Errors: unreachable.
 inline result<unique_fd> connect_socket(const socket_addresses& addresses, time_point deadline,
                                         std::string_view name) {
     int first_failure = 0;
@@ -396,10 +397,10 @@ class address_lookup final : public ref_counted {
     socket_addresses found_;
 };
 
-// Finds the addresses of an endpoint and connects to it. Numeric addresses, localhost and unix paths need no lookup, so no
-// file. Other names are looked up in a thread of their own, so that the deadline holds however long DNS takes; there is at
-// most one such thread a resolver. Addresses are used for 30 s. Older ones are the fallback when a lookup fails or takes
-// longer than 200 ms: name servers may stop before the backend does.
+// Finds the addresses of an endpoint and connects to it. Numeric addresses, localhost and unix paths need no lookup, so
+// no file. Other names are looked up in a thread of their own, so that the deadline holds however long DNS takes; there
+// is at most one such thread a resolver. Addresses are used for 30 s. Older ones are the fallback when a lookup fails
+// or takes longer than 200 ms: name servers may stop before the backend does.
 class resolver {
   public:
     // As connect_socket(). Errors: unreachable (also when the deadline passed). Thread-safe.

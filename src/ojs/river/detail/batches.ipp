@@ -180,7 +180,7 @@ class claims {
     }
     // Claims nothing unless it can be reported and its lease renewed. A connection in use is up.
     result<void> connect_others(time_point deadline) {
-        const std::pair<shared_connection*, const postgres_statement*> others[] = {
+        const std::pair<postgres_connection*, const postgres_statement*> others[] = {
             {&db_.settling, &sql::settle}, {&db_.beating, &sql::confirm}};
         for (const auto& [each, what] : others) {
             const bool stands = each->server_process() != 0;

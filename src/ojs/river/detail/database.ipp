@@ -244,7 +244,7 @@ inline constexpr postgres_statement load = {
 
 }  // namespace sql
 
-using turn = shared_connection::turn;
+using turn = postgres_connection::turn;
 using values = std::vector<postgres_value>;
 
 // PostgreSQL stores no NUL, and only whole characters.
@@ -285,7 +285,7 @@ class database {
     }
 
     // The last two values are the first and last id. A refused range is halved down to one row.
-    result<void> run_by_halves(shared_connection& on, const postgres_statement& what,
+    result<void> run_by_halves(postgres_connection& on, const postgres_statement& what,
                                const function<values()>& others,
                                const function<void(const postgres_rows&)>& take, time_point deadline,
                                const function<bool()>& still_wanted = nullptr,
@@ -315,11 +315,11 @@ class database {
 
     const river_options options;
     const std::string schema;  // as statements have it
-    shared_connection claiming;
-    shared_connection settling;
-    shared_connection beating;
-    shared_connection saving;
-    shared_connection listening;  // the session's: it holds the lock
+    postgres_connection claiming;
+    postgres_connection settling;
+    postgres_connection beating;
+    postgres_connection saving;
+    postgres_connection listening;  // the session's: it holds the lock
 };
 
 }  // namespace river

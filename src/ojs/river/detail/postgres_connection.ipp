@@ -105,12 +105,44 @@ OJS_SHUTDOWN_INLINE error failure(errc code, std::string text) {
     return {code, 0, std::move(text), 0, {}};
 }
 
+// Whether `holds()` by the deadline.
+template <class Holds>
+bool wait_until(condition& changed, lock_guard& held, time_point deadline, Holds holds) {
+    while (!holds()) {
+        if (!changed.wait_until(held, deadline)) return holds();
+    }
+    return true;
+}
+
 // Of one thread at a time.
 class postgres_connection {
   public:
     // `url` is a URI or connection string of libpq. `schema` replaces "@" in prepared statements.
     postgres_connection(std::string url, std::string name, std::string schema = {})
         : url_(std::move(url)), name_(std::move(name)), schema_(std::move(schema)) {}
+
+    // A thread's turn to use it. False: it was another's until the deadline.
+    class turn {
+      public:
+        turn(postgres_connection& of, time_point deadline) : of_(of) {
+            lock_guard held(of_.mutex_);
+            mine_ = wait_until(of_.free_again_, held, deadline, [&of] { return !of.taken_; });
+            if (mine_) of_.taken_ = true;
+        }
+        turn(const turn&) = delete;
+        turn& operator=(const turn&) = delete;
+        ~turn() {
+            if (!mine_) return;
+            const lock_guard held(of_.mutex_);
+            of_.taken_ = false;
+            of_.free_again_.notify_one();
+        }
+        explicit operator bool() const noexcept { return mine_; }
+
+      private:
+        postgres_connection& of_;
+        bool mine_ = false;
+    };
 
     // Connects where there is no connection. `still_wanted` is asked right before the statement is sent; false:
     // errc::cancelled, and nothing is sent. Errors:
@@ -368,46 +400,6 @@ class postgres_connection {
     std::string since_;
     long long lost_process_ = 0;  // that may still be at a statement of ours
     std::string lost_since_;
-};
-
-// Whether `holds()` by the deadline.
-template <class Holds>
-bool wait_until(condition& changed, lock_guard& held, time_point deadline, Holds holds) {
-    while (!holds()) {
-        if (!changed.wait_until(held, deadline)) return holds();
-    }
-    return true;
-}
-
-// A connection, and whose turn it is.
-class shared_connection : public postgres_connection {
-  public:
-    using postgres_connection::postgres_connection;
-
-    // False: it was another's until the deadline.
-    class turn {
-      public:
-        turn(shared_connection& of, time_point deadline) : of_(of) {
-            lock_guard held(of_.mutex_);
-            mine_ = wait_until(of_.free_again_, held, deadline, [&of] { return !of.taken_; });
-            if (mine_) of_.taken_ = true;
-        }
-        turn(const turn&) = delete;
-        turn& operator=(const turn&) = delete;
-        ~turn() {
-            if (!mine_) return;
-            const lock_guard held(of_.mutex_);
-            of_.taken_ = false;
-            of_.free_again_.notify_one();
-        }
-        explicit operator bool() const noexcept { return mine_; }
-
-      private:
-        shared_connection& of_;
-        bool mine_ = false;
-    };
-
-  private:
     mutex mutex_;
     condition free_again_;
     bool taken_ = false;

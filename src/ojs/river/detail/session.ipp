@@ -221,9 +221,9 @@ class session {
     // A transaction pooler gives two connections the same session, or one connection two.
     result<void> look_for_pooler(time_point deadline) {
         static const postgres_statement ask = {"", "SELECT pg_backend_pid()"};
-        std::set<std::pair<shared_connection*, long long>> seen;
+        std::set<std::pair<postgres_connection*, long long>> seen;
         std::set<long long> sessions;
-        for (shared_connection* const each :
+        for (postgres_connection* const each :
              {&db_.listening, &db_.listening, &db_.claiming, &db_.claiming, &db_.listening, &db_.claiming}) {
             const turn taken(*each, deadline);
             if (!taken) return failure(errc::timed_out, "the connection is in use");

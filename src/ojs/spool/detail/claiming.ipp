@@ -15,28 +15,17 @@ class spool_claims {
         const lock_guard held(mutex_);
         all_.push_back(claim);
     }
-    ref<spool_claim> find(const std::string& id) {
+    // By the job's id, or the file's name: neither is claimed twice at a time.
+    ref<spool_claim> find(const std::string& id, const std::string& name = {}) {
         const lock_guard held(mutex_);
-        for (const ref<spool_claim>& each : all_) {
-            if (each->job_id == id) return each;
-        }
+        for (const ref<spool_claim>& each : all_)
+            if (each->job_id == id || each->name == name) return each;
         return {};
-    }
-    // The same name or id must not be in our hands twice: each is how a job is found again.
-    bool has(const spool_candidate& found) {
-        const lock_guard held(mutex_);
-        for (const ref<spool_claim>& each : all_) {
-            if (each->job_id == found.job.id || each->name == found.name) return true;
-        }
-        return false;
     }
     void remove(const spool_claim& claim) {
         const lock_guard held(mutex_);
-        for (ref<spool_claim>& each : all_) {
-            if (each.get() != &claim) continue;
-            detail::swap(each, all_.back());
-            return all_.pop_back();
-        }
+        for (std::size_t i = 0; i < all_.size(); ++i)
+            if (all_[i].get() == &claim) return all_.remove(i);
     }
 
   private:

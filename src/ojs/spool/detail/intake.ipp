@@ -55,12 +55,8 @@ inline examined refuse(std::string why) {
 // What is wrong with one file must not hold up the others; what is wrong with us does.
 inline examined cannot_examine(const std::string& name, int failed) {
     const bool ours = failed == EMFILE || failed == ENFILE || failed == ENOMEM;
-    return {failed == ENOENT ? readiness::gone
-            : ours           ? readiness::failed
-                             : readiness::refused,
-            errno_text(failed),
-            spool_error(cat({"read request/", printable(name)}), failed),
-            {}};
+    const auto what = failed == ENOENT ? readiness::gone : ours ? readiness::failed : readiness::refused;
+    return {what, errno_text(failed), spool_error(cat({"read request/", printable(name)}), failed), {}};
 }
 
 inline constexpr std::chrono::milliseconds look_rarely{5000};  // at what is not likely to change
@@ -277,7 +273,6 @@ class spool_examiner {
             out.sidecar = read_sidecar(spool.end(spool_end::failed), out.name, out.about);
         const std::chrono::milliseconds left = delay_left(out.sidecar);
         if (left.count() > 0) return look_later(left);
-        out.job = ojs::job();
         out.job.id = out.name;
         out.job.type = "file";
         out.job.queue = "default";
@@ -320,12 +315,8 @@ class spool_examiner {
 
     static examined examine_envelope(std::size_t size, std::chrono::milliseconds settles_in, bool fresh,
                                      spool_candidate& out) {
-        const std::string fault = envelope_fault(out.text.size() > size ? out.text.size() : size, out.text);
-        if (!fault.empty() && fresh) return look_later(settles_in);
-        if (!fault.empty()) {
-            make_malformed(fault, out);
-            return {};
-        }
+        const std::string fault = envelope_fault(std::max(out.text.size(), size), out.text);
+        if (!fault.empty()) return fresh ? look_later(settles_in) : make_malformed(fault, out);
         const std::chrono::milliseconds left = delay_left(out.text);
         if (left.count() > 0) return look_later(left);
         out.job = read_job(out.text);
@@ -335,13 +326,13 @@ class spool_examiner {
     }
 
     // It is claimed like any job, and FAILed by whoever would run it.
-    static void make_malformed(const std::string& fault, spool_candidate& out) {
+    static examined make_malformed(const std::string& fault, spool_candidate& out) {
         out.opaque = true;
         out.text.clear();
-        out.job = ojs::job();
         out.job.id = id_from_name(out.name);
         out.job.queue = "default";
         out.job.malformed = fault;
+        return {};
     }
 
     const spool_options& options_;

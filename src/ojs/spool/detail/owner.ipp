@@ -164,9 +164,8 @@ class spool_owner : public ref_counted {
         std::vector<std::string> names;
         if (!lock_.is_held()) return;  // we were forked: it is another process's
         if (!is_linked(folder_.get()) || list_folder(folder_.get(), names) != 0) return;
-        for (const std::string& each : names) {
+        for (const std::string& each : names)
             if (each != owner_file && !is_temporary(each)) return;
-        }
         for (const std::string& each : names) ::unlinkat(folder_.get(), each.c_str(), 0);
         ::unlinkat(spool_->processing.get(), name.c_str(), AT_REMOVEDIR);
     }

@@ -35,9 +35,8 @@ class spool_recovery {
     void recover_all(const spool_folders& spool, const std::string& own, time_point deadline) {
         std::vector<std::string> names;
         if (list_folder(spool.processing.get(), names) != 0) return;
-        for (const std::string& name : names) {
+        for (const std::string& name : names)
             if (name != own && steady_clock::now() < deadline) recover_owner(spool, name);
-        }
     }
 
   private:
@@ -173,8 +172,7 @@ class spool_recovery {
                                    job_error& why) {
         const auto size = static_cast<std::size_t>(found.about.st_size);
         if (size <= longest_spool_job && !read_whole(found.fd.get(), claim.text)) return false;
-        const std::string fault =
-            envelope_fault(claim.text.size() > size ? claim.text.size() : size, claim.text);
+        const std::string fault = envelope_fault(std::max(claim.text.size(), size), claim.text);
         if (!fault.empty()) {
             const std::string sidecar = read_own_file(file.owner, sidecar_name(file.name));
             read_counts(is_json_object(sidecar) ? sidecar : "{}", claim);

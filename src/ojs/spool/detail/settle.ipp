@@ -61,9 +61,8 @@ inline std::string edited_json(std::string_view object, const array<json_edit>& 
         for (const json_edit& each : edits) replaced = replaced || json_key_is(key, each.key);
         if (!replaced) add(key, value);
     }
-    for (const json_edit& each : edits) {
+    for (const json_edit& each : edits)
         if (!each.value.empty()) add(json_quote(each.key), each.value);
-    }
     return out + "}";
 }
 

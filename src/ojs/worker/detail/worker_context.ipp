@@ -26,7 +26,7 @@ class user_call {
     ~user_call() { innermost() = outer_; }
     explicit operator bool() const noexcept { return bool(ticket_); }
 
-    // Returns the calling thread's own tickets of `gate`, so that it can wait for the others. False: it had none.
+    // Returns the calling thread's own tickets of `gate`, so that it can wait for others. False: it had none.
     static bool leave(const drain_barrier& gate) noexcept {
         bool had = false;
         for (user_call* each = innermost(); each != nullptr; each = each->outer_) {
@@ -73,8 +73,8 @@ class worker_stage {
     // The one that signals drive.
     lifecycle& signalled() noexcept { return outside == nullptr ? own : *outside; }
 
-    // When the drain under way ends; time_point::max(): there is none. Known as soon as the drain has begun, even
-    // before the supervisor has noticed: the first to ask notes when that was.
+    // When the drain under way ends; time_point::max(): there is none. Known as soon as the drain has begun,
+    // even before the supervisor has noticed: the first to ask notes when that was.
     time_point drain_deadline() const noexcept {
         const time_point known = drain_deadline_.load(memory_order::acquire);
         if (known != time_point::max() || !past_intake()) return known;
@@ -96,8 +96,8 @@ class worker_stage {
     mutable atomic<time_point> drain_deadline_{time_point::max()};
 };
 
-// Which of its queues a worker does not fetch from. Any resume of the worker's lifecycle, as by SIGCONT, resumes the
-// queues that were paused before it. Thread-safe.
+// Which of its queues a worker does not fetch from. Any resume of the worker's lifecycle, as by SIGCONT,
+// resumes the queues that were paused before it. Thread-safe.
 class paused_queues {
   public:
     // Both must outlive it.
@@ -151,8 +151,8 @@ class backend_calls {
   public:
     explicit backend_calls(ojs::transport* outside) : transport(outside) {}
 
-    // Every call is made through here: none begins once `calls` is closed, so that nothing follows the last heartbeat,
-    // and the owner of the transport can wait until no thread is in it.
+    // Every call is made through here: none begins once `calls` is closed, so that nothing follows the last
+    // heartbeat, and the owner of the transport can wait until no thread is in it.
     template <class Call>
     auto call(Call make) -> decltype(make(std::declval<ojs::transport&>())) {
         const user_call entered(calls);
@@ -164,8 +164,8 @@ class backend_calls {
             return error{errc::disconnected, 0, "the transport threw an exception"};
         }
     }
-    // It has answered a heartbeat or a FETCH: the worker is ready. A thread that beats, and so runs no job, calls the
-    // callbacks.
+    // It has answered a heartbeat or a FETCH: the worker is ready. A thread that beats, and so runs no job,
+    // calls the callbacks.
     void note_answer() {
         if (!has_answered()) answered.request(cancel_reason::cancelled);
     }
@@ -252,7 +252,7 @@ class worker_context : public ref_counted {
     void leave(drain_barrier::ticket& ticket) {
         if (ticket.leave() || (!user.parts.empty() && drained())) supervisor.notify();
     }
-    // Nothing is in flight or can come, as a FETCH holds a ticket, and none is sent after quiet. In this order.
+    // Nothing is in flight or can come: a FETCH holds a ticket; after quiet none is sent. In this order.
     bool drained() const noexcept { return !stage.may_fetch() && claims.count() == 0; }
 
     // Of threads that do not run jobs: they call transports, hooks and callbacks, which may need much stack.

@@ -9,8 +9,8 @@
 
 namespace ojs::detail {
 
-// Beats are numbered; the registration is number 0. Two threads send them: the sender all of them, the helper those
-// that are due while one is unanswered for 250 ms. Thread-safe.
+// Beats are numbered; the registration is number 0. Two threads send them: the sender all of them, the helper
+// those that are due while one is unanswered for 250 ms. Thread-safe.
 class beat_schedule {
   public:
     static constexpr std::uint64_t last_beat = ~std::uint64_t{0};
@@ -23,7 +23,7 @@ class beat_schedule {
         const lock_guard held(mutex_);
         ask(when);
     }
-    // The same for a handler, which may ask often: at least a fifth of the interval, or a second, lies between beats.
+    // The same for a handler, which may ask often: a fifth of the interval, or a second, lies between beats.
     void request_soon() {
         const lock_guard held(mutex_);
         ask(began_ + std::min(interval_ / 5, max_ask_gap));
@@ -46,9 +46,9 @@ class beat_schedule {
         return error{errc::timed_out, 0, "no heartbeat was answered in time"};
     }
 
-    // Waits for a beat to send, and returns its number. One that was asked for before finish() is still sent: it
-    // announces `quiet`. The last one is sent once, when no other is in flight, or after a moment. No beat wakes the
-    // helper: it wakes by itself when the beat after the next is due.
+    // Waits for a beat to send, and returns its number. One that was asked for before finish() is still sent:
+    // it announces `quiet`. The last one is sent once, when no other is in flight, or after a moment. No beat
+    // wakes the helper: it wakes by itself when the beat after the next is due.
     std::uint64_t next(bool helper) {
         lock_guard held(mutex_);
         while (!over_) {
@@ -82,7 +82,7 @@ class beat_schedule {
         const lock_guard held(mutex_);
         return state != heard_.state;
     }
-    // Around queries about jobs, in parallel with beats. False: others are in flight, or only the last beat may follow.
+    // Around queries about jobs, which delay no beat. False: others are in flight, or finish() was called.
     bool begin_queries() {
         const lock_guard held(mutex_);
         return !finishing() && !detail::exchange(querying_, true);
@@ -131,8 +131,8 @@ class beat_schedule {
         asked_ = when;
         changed_.notify_all();
     }
-    // From when on this thread may begin a beat that is due. One in flight is not overtaken before it took long: the
-    // backend might see the two in the other order. The first beat follows the registration, or finish().
+    // From when on this thread may begin a beat that is due. One in flight is not overtaken before it took
+    // long: the backend might see the two in the other order. The first beat follows the registration.
     time_point free_at(bool helper, time_point now) const noexcept {
         if (finishing()) return time_point::min();
         if (begun_ > 0 && beats_in_flight_ > 0) return began_ + max_wait;

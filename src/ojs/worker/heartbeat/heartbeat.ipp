@@ -118,12 +118,18 @@ class heartbeat : public ref_counted {
         }
     }
 
-    result<void> beat(std::string state, bool must_arrive, function<bool()> still_wanted) {
-        array<ref<active_job>> jobs;
-        jobs.reserve(worker_.jobs.size());  // not under the table's mutex
+    // But for those that are another worker's by now.
+    array<ref<active_job>> claimed_jobs() const {
+        array<ref<active_job>> out;
+        out.reserve(worker_.jobs.size());  // not under the table's mutex
         worker_.jobs.each([&](active_job& job) {
-            if (!job.lost()) jobs.push_back(ref<active_job>(&job));
+            if (!job.lost()) out.push_back(ref<active_job>(&job));
         });
+        return out;
+    }
+
+    result<void> beat(std::string state, bool must_arrive, function<bool()> still_wanted) {
+        const array<ref<active_job>> jobs = claimed_jobs();
         const time_point sent = steady_clock::now();
         const heartbeat_request request = {&worker_.identity, std::move(state), ids_of(jobs), must_arrive,
                                            std::move(still_wanted)};
@@ -159,8 +165,8 @@ class heartbeat : public ref_counted {
         }
     }
 
-    // Asks once about each job that `jobs_extended` omits: the backend may have cancelled it. On another thread, so
-    // that no beat waits; jobs beyond max_queries wait for the next beat.
+    // Asks once about each job that `jobs_extended` omits: the backend may have cancelled it. On another
+    // thread, so that no beat waits; jobs beyond max_queries wait for the next beat.
     void ask_for_missing(const array<ref<active_job>>& jobs, time_point sent) {
         array<ref<active_job>> missing;
         for (const ref<active_job>& each : jobs) {

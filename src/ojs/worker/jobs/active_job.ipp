@@ -65,7 +65,7 @@ class active_job : public ref_counted {
     // The one settlement: true for one caller ever, who reports the job.
     bool take() noexcept { return word.take(); }
     bool taken() const noexcept { return word.has(job_word::taken); }
-    // A stop may have abandoned all jobs at once. It reports each when its turn comes, unless its handler is faster.
+    // A stop abandons all jobs at once, and then reports one after the other, unless a handler is faster.
     bool abandoned() const noexcept { return taken() || group_->abandoned(); }
 
     void extend_lease(time_point from) noexcept {
@@ -77,8 +77,8 @@ class active_job : public ref_counted {
     time_point lease_until() const noexcept { return lease_until_.load(memory_order::relaxed); }
     bool lease_expired(time_point now) const noexcept { return now >= lease_until(); }
 
-    // On the thread that is about to call the handler. False: the stop was faster. The clock of the job's own timeout starts
-    // here, not with the claim.
+    // On the thread that is about to call the handler. False: the stop was faster. The clock of the job's own
+    // timeout starts here, not with the claim.
     bool begin_handler() noexcept {
         thread_ = pthread_self();
         if (group_->abandoned() || !word.begin()) return false;
@@ -104,7 +104,7 @@ class active_job : public ref_counted {
         let_go(job_word::pinned);
     }
 
-    // When a job without a handler is handed back, and when one with a handler is cancelled for its timeout; or never.
+    // When a job without a handler is handed back; when one with a handler is cancelled for its timeout.
     void hold_until(time_point when) noexcept { due_at_ = when; }
     time_point held_until() const noexcept { return handler ? never : due_at_.load(); }
     time_point timeout_at() const noexcept { return handler ? due_at_.load() : never; }
@@ -114,7 +114,7 @@ class active_job : public ref_counted {
         due_at_ = never;
         return cancel_alone(cancel_reason::timeout, now);
     }
-    // From any thread: the backend has cancelled it. True if that is news, which the supervisor is to be woken for.
+    // From any thread: the backend has cancelled it. True if that is news: wake the supervisor then.
     bool revoke() {
         if (taken() || !cancel_alone(cancel_reason::revoked, steady_clock::now())) return false;
         return word.add(job_word::revoked);
@@ -148,8 +148,9 @@ class active_job : public ref_counted {
     bool is_missing(time_point sent) const noexcept { return !taken() && listed_at_.load() < sent; }
     void note_asked() noexcept { listed_at_ = never; }
 
-    // Threads of a handler take turns to talk to the backend about a checkpoint, and none begins once the job is taken: so a
-    // checkpoint never overtakes the FAIL or follows the last heartbeat. False: the job is being reported.
+    // Threads of a handler take turns to talk to the backend about a checkpoint, and none begins once the job
+    // is taken: so a checkpoint never overtakes the FAIL or follows the last heartbeat. False: the job is
+    // being reported.
     bool begin_turn() noexcept {
         lock_guard held(group_->guard);
         while (!word.add(job_word::in_turn, job_word::taken)) {
@@ -208,7 +209,7 @@ class active_job : public ref_counted {
         word.remove(one);
         group_->changed.notify_all();
     }
-    // A lease no beat could keep up is taken for one that can be; a backend that disagrees says so to the ACK.
+    // A shorter lease no beat could keep up. A backend that insists on it says so to the ACK.
     static constexpr std::chrono::milliseconds min_lease{20};
 
     const ref<job_group> group_;
@@ -260,8 +261,9 @@ class job_queue {
     std::size_t size_ = 0;
 };
 
-// The claimed jobs in their order, each until it is reported and no thread uses it. Thread-safe; every function given to it is
-// called under its mutex. Adding, finding and removing one hardly takes longer the more there are.
+// The claimed jobs in their order, each until it is reported and no thread uses it. Thread-safe; every
+// function given to it is called under its mutex. Adding, finding and removing one hardly takes longer the
+// more there are.
 class job_table {
   public:
     job_table() = default;
@@ -280,7 +282,8 @@ class job_table {
         job.next_in_bucket_ = detail::exchange(bucket_of(job.job.id), &job);
         unsettled_.fetch_add(1, memory_order::relaxed);
     }
-    // Each once, while the caller holds a reference: what became of the job was reported, and its thread uses it no more.
+    // Each once, while the caller holds a reference: what became of the job was reported, and its thread uses
+    // it no more.
     void end_report(active_job& job) noexcept {
         unsettled_.fetch_sub(1, memory_order::relaxed);
         if (job.word.end_report()) remove(job);

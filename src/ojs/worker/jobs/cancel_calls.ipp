@@ -8,14 +8,14 @@
 
 namespace ojs::detail {
 
-// On threads of the pool, because user code may block. If none can be created, the caller's thread makes the calls: a job
-// that misses its cancellation might wait for ever.
+// On threads of the pool, because user code may block. If none can be created, the caller's thread makes the
+// calls: a job that misses its cancellation might wait for ever.
 class cancel_calls {
   public:
     cancel_calls(const worker_context& worker, pool_threads& threads) : worker_(worker), threads_(threads) {}
 
-    // After one store has cancelled all jobs. In the order in which they were claimed, because the kernel wakes the oldest
-    // waiter fastest. Only jobs whose handlers run can have waits or callbacks.
+    // After one store has cancelled all jobs. In the order in which they were claimed, because the kernel
+    // wakes the oldest waiter fastest. Only jobs whose handlers run can have waits or callbacks.
     template <class Jobs>
     void notify_all(const Jobs& jobs_in_handlers) {
         ref<cancel_round> round;
@@ -29,14 +29,15 @@ class cancel_calls {
             const lock_guard held(mutex_);
             current_round_ = round;
         }
-        join(round);
+        join(*round);
     }
-    // For a thread whose handler has returned: among thousands of busy threads, one thread alone gets too little CPU time.
+    // For a thread whose handler has returned: among thousands of busy threads, one thread alone gets too
+    // little CPU time.
     void help_notify_all() {
         lock_guard held(mutex_);
         const ref<cancel_round> round = current_round_;
         held.unlock();
-        if (round) join(round);
+        if (round) join(*round);
     }
     // For jobs that were cancelled alone.
     void run(const array<ref<active_job>>& jobs) {
@@ -48,7 +49,7 @@ class cancel_calls {
                 if (job->cancel.callbacks_due()) round->jobs.push_back(job);
             }
         };
-        if (insist(collect) && !round->jobs.empty() && !add_thread(round)) join(round);
+        if (insist(collect) && !round->jobs.empty() && !add_thread(*round)) join(*round);
     }
 
   private:
@@ -62,36 +63,36 @@ class cancel_calls {
         atomic<int> free_threads{0};  // not in a callback
     };
 
-    bool add_thread(const ref<cancel_round>& round) {
-        const auto body = [this, round] {
-            sched_yield();  // the thread that started this one is about to call one itself; if that is quick, it calls the rest
-            work(round);
+    bool add_thread(cancel_round& round) {
+        const auto body = [this, kept = ref<cancel_round>(&round)] {
+            sched_yield();  // the caller makes a call itself, and if that is quick, the others as well
+            work(*kept);
         };
-        round->free_threads.fetch_add(1);
+        round.free_threads.fetch_add(1);
         if (threads_.start_service(worker_.service_thread("ojs-cancel"), body)) return true;
-        round->free_threads.fetch_sub(1);
+        round.free_threads.fetch_sub(1);
         return false;
     }
-    void join(const ref<cancel_round>& round) {
-        round->free_threads.fetch_add(1);
+    void join(cancel_round& round) {
+        round.free_threads.fetch_add(1);
         work(round);
     }
     // Each thread starts two more: faster than one thread that starts all.
-    void work(const ref<cancel_round>& round) {
+    void work(cancel_round& round) {
         for (int i = 0; i < 2; ++i) {
-            std::size_t wanted = round->threads_wanted.load();
-            while (wanted > 0 && !round->threads_wanted.compare_exchange_strong(wanted, wanted - 1)) {
+            std::size_t wanted = round.threads_wanted.load();
+            while (wanted > 0 && !round.threads_wanted.compare_exchange_strong(wanted, wanted - 1)) {
             }
             if (wanted > 0) add_thread(round);
         }
-        for (std::size_t i; (i = round->next.fetch_add(1)) < round->jobs.size();) call(round, i);
+        for (std::size_t i; (i = round.next.fetch_add(1)) < round.jobs.size();) call(round, i);
     }
-    void call(const ref<cancel_round>& round, std::size_t place) {
-        const ref<active_job> job = round->jobs[place];
-        const bool last_free = round->free_threads.fetch_sub(1) <= 1;
+    void call(cancel_round& round, std::size_t place) {
+        const ref<active_job> job = round.jobs[place];
+        const bool last_free = round.free_threads.fetch_sub(1) <= 1;
         job->cancel.end_waits();
         if (job->cancel.callbacks_due()) {
-            if (last_free && place + 1 < round->jobs.size()) add_thread(round);
+            if (last_free && place + 1 < round.jobs.size()) add_thread(round);
             // A callback may end its thread: another thread then calls the rest.
             call_guarded([&] { job->cancel.run_callbacks(); },
                          [&] {
@@ -99,7 +100,7 @@ class cancel_calls {
                              join(round);
                          });
         }
-        round->free_threads.fetch_add(1);
+        round.free_threads.fetch_add(1);
     }
 
     const worker_context& worker_;

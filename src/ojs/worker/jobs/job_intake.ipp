@@ -7,9 +7,9 @@
 
 namespace ojs::detail {
 
-// How long jobs of types without a handler are held. All jobs of a type go back together, after a back-off that doubles from
-// 100 ms to 5 s: their number does not make FETCHes more frequent. Remembers 64 types; all others share the back-off of the
-// last. Thread-safe.
+// How long jobs of types without a handler are held. All jobs of a type go back together, after a back-off
+// that doubles from 100 ms to 5 s: their number does not make FETCHes more frequent. Remembers 64 types; all
+// others share the back-off of the last. Thread-safe.
 class unknown_types {
   public:
     struct turn {
@@ -104,8 +104,8 @@ class job_intake {
         return &some;
     }
 
-    // Claimed jobs become active ones, all of them before the first is reported: so one that an answer holds twice is known
-    // the second time. Returns how many there were.
+    // Claimed jobs become active ones, all of them before the first is reported: so one that an answer holds
+    // twice is known the second time. Returns how many there were.
     std::size_t accept(std::vector<job> claimed, time_point sent, const drain_barrier::ticket& ticket,
                        job_queue& runnable) {
         job_queue came;
@@ -149,8 +149,8 @@ class job_intake {
         warn_if_too_long(*job);
         return true;
     }
-    // Held before it goes back: a lone worker would fetch it again at once. A held job takes no slot (see job_slots), so that
-    // no other job waits, as it would during a pause between FETCHes.
+    // Held before it goes back: a lone worker would fetch it again at once. A held job takes no slot (see
+    // job_slots), so that no other job waits, as it would during a pause between FETCHes.
     bool take_unknown(const ref<active_job>& job) {
         if (worker_.options.unknown_type != unknown_type_action::requeue)
             return report_unstarted(job, of_unknown_type(worker_, *job));
@@ -172,7 +172,8 @@ class job_intake {
         return false;
     }
 
-    // A job that may be interrupted by any stop, as its own time is longer than the grace period; once a type. [GS 6.2, 7.2]
+    // A job that may be interrupted by any stop, as its own time is longer than the grace period; once a
+    // type. [GS 6.2, 7.2]
     void warn_if_too_long(const active_job& job) {
         const std::chrono::milliseconds grace = worker_.options.times.shutdown_grace_period;
         if (job.job.timeout <= grace || job.handler->options.long_running) return;
@@ -195,7 +196,7 @@ class job_intake {
                           {field("job_type", printable(claimed.type)), field("error", why)});
     }
 
-    // A job whose claim had run out and that came to us again while it still runs here: running it twice helps nobody.
+    // The claim of a job had run out, and the job came again while it still runs here: it is not run twice.
     bool renews_open_job(const job& claimed, time_point sent) {
         bool known = false;
         worker_.jobs.each_of(claimed.id, [&](active_job& job) {

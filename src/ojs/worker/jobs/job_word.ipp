@@ -5,8 +5,8 @@
 
 namespace ojs::detail {
 
-// A set of facts. Of threads that add facts which exclude each other, one succeeds. tests/model/weak_memory.cpp tries every
-// order.
+// A set of facts. Of threads that add facts which exclude each other, one succeeds.
+// tests/model/weak_memory.cpp tries every order.
 class job_word {
   public:
     using facts = std::uint32_t;

@@ -34,8 +34,8 @@ class job_tally {
 
     void note_claimed() noexcept { count_one(claimed_); }
     void note(job_end how) noexcept { count_one(ends_[static_cast<std::size_t>(how)]); }
-    // A job nobody could be told about, by its id or by why it has none. A backend that sends many must not grow the
-    // worker: the log has them all.
+    // A job nobody could be told about, by its id or by why it has none. A backend that sends many must not
+    // grow the worker: the log has them all.
     void name_unreported(std::string_view name) {
         count_one(unreported_count_);
         const lock_guard held(mutex_);
@@ -76,8 +76,8 @@ class job_tally {
     std::vector<step_result> steps_;
 };
 
-// Until when a stop lets jobs be reported, and when a failed report is tried again; time_point::max() until the stop begins.
-// Thread-safe.
+// Until when a stop lets jobs be reported, and when a failed report is tried again; time_point::max() until
+// the stop begins. Thread-safe.
 class report_limits {
   public:
     // Settling calls give up at this moment.
@@ -90,7 +90,7 @@ class report_limits {
     time_point saves() const noexcept { return saves_.load(memory_order::acquire); }
     void set_saves(time_point when) noexcept { saves_.store(when, memory_order::release); }
 
-    // Ends every pause between two attempts of a settling call, also one that begins with an older number of changes().
+    // Ends every pause() between two tries of a settling call, also one with an older number of changes().
     void retry_now() {
         const lock_guard held(mutex_);
         changes_.fetch_add(1);

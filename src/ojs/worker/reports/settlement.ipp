@@ -1,5 +1,5 @@
-// settle() and report_queue: tell the backend what became of a job, until it answers. Only the thread that could
-// active_job::take() it does.
+// settle() and report_queue: tell the backend what became of a job, until it answers. Only the thread that
+// could active_job::take() it does.
 #pragma once
 
 #include <algorithm>
@@ -152,8 +152,8 @@ inline result<settled> send_verdict(worker_context& worker, const active_job& jo
     });
 }
 
-// One try. A claim whose lease ran out (a frozen process, a long outage) is not reported unless the backend says that it is
-// still ours: by a heartbeat, one for all jobs that want to know.
+// One try. A claim whose lease ran out (a frozen process, a long outage) is not reported unless the backend
+// says that it is still ours: by a heartbeat, one for all jobs that want to know.
 inline result<settle_end> report_once(worker_context& worker, active_job& job, const verdict& report) {
     const time_point asking = steady_clock::now();
     if (job.lease_expired(asking)) {
@@ -240,7 +240,7 @@ inline void mark_unreported(worker_context& worker, active_job& job) {
     if (job.word.add(job_word::unreported)) worker.tally.name_unreported(job.job.id);
 }
 
-// Reports a job this caller has taken, counts it, and lets it go. The log comes after: nobody waits for its reader.
+// Reports a job the caller has taken, and counts it. The log comes after: nobody waits for its reader.
 inline settle_end conclude(worker_context& worker, active_job& job, verdict& report) {
     job.await_turn(std::min(try_deadline(worker), worker.reports.saves()));
     if (!report.ack) insist([&] { report.checkpoint = job.kept_checkpoint(); });
@@ -291,8 +291,8 @@ class report_queue {
         settled_one_();
     }
 
-    // Reports all jobs as interrupted, unless their handlers are faster: each is taken in its turn. Allocates nothing if
-    // threads wait: busy handlers may hold up each malloc().
+    // Reports all jobs as interrupted, unless their handlers are faster: each is taken in its turn. Allocates
+    // nothing if threads wait: busy handlers may hold up each malloc().
     void interrupt_all(cancel_reason why) {
         worker_.jobs.begin_taking();
         bool some_wait = false;
@@ -300,11 +300,12 @@ class report_queue {
             const lock_guard held(mutex_);
             why_ = why;
             interrupting_ = true;
+            starts_due_ = true;
             expected_ = 0;
             some_wait = running_ > busy_;
             work_.notify_all();
         }
-        if (!some_wait) start_wanted();  // or those do
+        if (!some_wait) start_wanted();  // or one of those does
     }
 
     // Runs the first task before the next report, on another thread. The same holds.
@@ -361,8 +362,8 @@ class report_queue {
         ++running_;
         return true;
     }
-    // One more if that has work. Each starts two more, so that a stop does not wait for one thread to start them all. Where
-    // there is none, the caller does its work.
+    // One more if that has work. Each starts two more, so that a stop does not wait for one thread to start
+    // them all. Where there is none, the caller does its work.
     void start_wanted() {
         if (!wants_thread()) return;
         if (threads_.start_service(worker_.service_thread("ojs-report"), [this] { work(); })) return;
@@ -370,17 +371,25 @@ class report_queue {
         if (--running_ == 0) work_off(held);
     }
 
+    void start_two() {
+        for (int i = 0; i < 2; ++i) start_wanted();
+    }
+
     void work() {
+        start_two();
+        lock_guard held(mutex_);
         for (;;) {
-            for (int i = 0; i < 2; ++i) start_wanted();
-            lock_guard held(mutex_);
             ++busy_;
             work_off(held);
             --busy_;
-            if (closed_)
-                return static_cast<void>(--running_);  // what a late FETCH brings needs another thread
+            if (closed_) break;
             work_.wait(held);
+            if (!detail::exchange(starts_due_, false)) continue;
+            held.unlock();
+            start_two();
+            held.lock();
         }
+        --running_;  // what a late FETCH brings needs another thread
     }
 
     // Reports all there is, then logs what became of it.
@@ -407,8 +416,8 @@ class report_queue {
         held.lock();
     }
 
-    // The next job to report, taken, with the mutex let go of; false, with the mutex held, when there is none. Their order
-    // does not matter: a stop reports all it has at once.
+    // The next job to report, taken, with the mutex let go of; false, with the mutex held, when there is
+    // none. Their order does not matter: a stop reports all it has at once.
     bool take(entry& next, lock_guard& held) {
         if (!taken_.empty()) {
             next = std::move(taken_.back());
@@ -443,6 +452,7 @@ class report_queue {
     cancel_reason why_ = cancel_reason::none;
     bool first_due_ = false;
     bool interrupting_ = false;  // some jobs are not yet taken
+    bool starts_due_ = false;    // one of the waiting threads is to start more
     std::size_t expected_ = 0;   // jobs and tasks yet to come
     std::size_t running_ = 0;    // threads
     std::size_t busy_ = 0;       // of them

@@ -15,8 +15,8 @@
 
 namespace ojs::detail {
 
-// A run() has ended. If any of them abandoned a thread, the last to end calls _exit() with the highest status,
-// so that the others can settle their jobs. True: the caller must not return.
+// A run() has ended. If any of them abandoned a thread, the last to end calls _exit() with the highest
+// status, so that the others can settle their jobs. True: the caller must not return.
 inline bool end_run(int status, bool leaves_threads) noexcept {
     int worst = process.worst_status.load();
     while (status > worst && !process.worst_status.compare_exchange_weak(worst, status)) {
@@ -29,9 +29,9 @@ inline bool end_run(int status, bool leaves_threads) noexcept {
     return leaves_threads;
 }
 
-// Runs one worker from its first heartbeat to its last: supervise() has the stages, act() what each change asks for
-// on the way, in the order of stop_plan. Sleeps on one descriptor and makes no slow call itself, so it notices every
-// signal at once. Calls the listeners.
+// Runs one worker from its first heartbeat to its last: supervise() has the stages, act() what each change
+// asks for on the way, in the order of stop_plan. Sleeps on one descriptor and makes no slow call itself, so
+// it notices every signal at once. Calls the listeners.
 class supervisor {
   public:
     supervisor(ref<worker_context> context, ref<job_pool> pool, shutdown_sequence& at_shutdown)
@@ -210,8 +210,8 @@ class supervisor {
         worker_.user.each_part([this](worker_part& part) { part.on_phase(facts_.own); });
     }
 
-    // Brings the worker's lifecycle to where the outside one stands. By its state, not its events: the worker may be
-    // further already, and one SIGTERM must not be its second.
+    // Brings the worker's lifecycle to where the outside one stands. By its state, not its events: the worker
+    // may be further already, and one SIGTERM must not be its second.
     void follow(const lifecycle_state& was) {
         const lifecycle_state& is = facts_.outside;
         const bool first_wins = facts_.first_signal_wins;
@@ -228,8 +228,8 @@ class supervisor {
         const bool forced = is.last_event == event::stop_signal && is.mode == stop_mode::forced;
         apply_if(forced && !first_wins, event::stop_signal);
     }
-    // SIGCONT also undoes a quiet that was this worker's alone. A resume is counted before its change is made: where
-    // that is yet to be noticed, follow() does the rest.
+    // SIGCONT also undoes a quiet that was this worker's alone. A resume is counted before its change is
+    // made: where that is yet to be noticed, follow() does the rest.
     void resume() {
         const bool signalled = signals::last_received(SIGCONT).number != 0;
         const cause why = signalled ? cause{cause_kind::signal, SIGCONT} : cause{cause_kind::api, 0};
@@ -249,7 +249,7 @@ class supervisor {
         if (const std::size_t jobs = worker_.jobs.size()) pool_->reports().expect(jobs > many_jobs ? 16 : 2);
     }
 
-    // Whether a stop by signal is a normal one or a reclaim, in the words of the controller guide. [Spot, WIRE 3]
+    // Whether a stop by signal is a reclaim, in the words of the controller guide. [Spot, WIRE 3]
     void decide_mode() {
         const cause why = drain_cause(facts_);
         const termination_mode mode = read_termination_mode(worker_.options.termination_mode_file);
@@ -298,7 +298,7 @@ class supervisor {
         return worker_.stage.own.state().stop_signals > stop_signals;
     }
 
-    // Everything in flight is cancelled: lets handlers return for a moment, and leaves time to report the rest.
+    // All jobs are cancelled: lets handlers return for a moment, and leaves time to report the rest.
     void interrupt_jobs(unsigned signals, time_point report_deadline) {
         const time_point latest = report_deadline - report_time(report_deadline - steady_clock::now());
         await(std::min(deadline_after(time_to_return()), latest),
@@ -306,8 +306,8 @@ class supervisor {
         pool_->interrupt_all(stop_reason());
     }
 
-    // Every job is reported. Handlers that know of it, and threads on their way back from one, have what is left of
-    // the stop to return; others, a moment. Another signal ends that.
+    // Every job is reported. Handlers that know of it, and threads on their way back from one, have what is
+    // left of the stop to return; others, a moment. Another signal ends that.
     void await_handlers(unsigned signals) {
         const time_point soon = steady_clock::now() + stuck_wait;
         if (await(soon, [this] { return !pool_->any_in_handler(); })) return;

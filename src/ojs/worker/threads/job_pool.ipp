@@ -13,8 +13,8 @@
 
 namespace ojs::detail {
 
-// When the supervisor looks at the jobs next. It says so before it walks through them, and again after: so either it sees
-// what others have set, or they see that it has to be woken. Thread-safe.
+// When the supervisor looks at the jobs next. It says so before it walks through them, and again after: so
+// either it sees what others have set, or they see that it has to be woken. Thread-safe.
 class next_look {
   public:
     explicit next_look(wake& supervisor) : supervisor_(supervisor) {}
@@ -30,8 +30,8 @@ class next_look {
     atomic<time_point> at_{never};
 };
 
-// When the next FETCH is due: at once while jobs arrive or there is news, then by the poll interval; after a failure, when its
-// pause is over. The pool's mutex guards it.
+// When the next FETCH is due: at once while jobs arrive or there is news, then by the poll interval; after a
+// failure, when its pause is over. The pool's mutex guards it.
 class fetch_schedule {
   public:
     explicit fetch_schedule(std::chrono::milliseconds interval) : interval_(interval) {}
@@ -68,8 +68,8 @@ class fetch_schedule {
     backoff pauses_{std::chrono::milliseconds(100), std::chrono::milliseconds(10000)};
 };
 
-// The threads that run jobs, at most `concurrency`, each with at most one job. They FETCH for themselves, and hand what
-// they cannot run to others; so a busy worker changes threads rarely, and with one slot never.
+// The threads that run jobs, at most `concurrency`, each with at most one job. They FETCH for themselves, and
+// hand what they cannot run to others; so a busy worker changes threads rarely, and with one slot never.
 class job_pool : public ref_counted {
   public:
     job_pool(ref<worker_context> context, array<ref<registered_handler>> handlers)
@@ -109,7 +109,7 @@ class job_pool : public ref_counted {
         work_.notify_all();
     }
 
-    // For the supervisor: after a shortage of threads, tries for one more when it is time. Returns when to try again.
+    // For the supervisor: after a shortage, starts one more thread when it is time. Returns the next time.
     time_point retry_threads(time_point now) {
         const time_point due = retry_at_;
         if (now < due) return due;
@@ -157,14 +157,15 @@ class job_pool : public ref_counted {
         lead_.notify_one();
         pass_lead(held);
     }
-    result<void> start_service(const char* name, function<void()> body) {
-        return threads_.start_service(worker_.service_thread(name), std::move(body));
+    template <class Body>
+    result<void> start_service(const char* name, const Body& body) {
+        return threads_.start_service(worker_.service_thread(name), body);
     }
 
     report_queue& reports() noexcept { return reports_; }
     // The supervisor is woken when they are over.
     pool_threads& threads() noexcept { return threads_; }
-    // Cancels all jobs, by one store; false where they were before. And tells those who wait for that, beside the caller.
+    // Cancels all jobs by one store; false: they were before. tell_all_cancelled() then ends their waits.
     bool cancel_all(cancel_reason why) { return group_->request(why, steady_clock::now()); }
     void tell_all_cancelled() { reports_.run_first(); }
     // The same for some.
@@ -178,12 +179,12 @@ class job_pool : public ref_counted {
         worker_.jobs.each_with_thread([&](active_job& job) { out.push_back(ref<active_job>(&job)); });
         return out;
     }
-    // Whether a handler is at work, or its thread has yet to leave the job. After both questions, the supervisor is woken when
-    // a thread has left its job.
+    // Whether a handler is at work, or its thread has yet to leave the job. After both questions, the
+    // supervisor is woken when a thread has left its job.
     bool any_in_handler() {
         return any_with_thread([](const active_job&) { return true; });
     }
-    // Whether one of them may be about to leave: the job knows that it is cancelled, or its handler has returned.
+    // Whether one may be about to leave: its job knows that it is cancelled, or its handler has returned.
     bool any_returning() {
         return any_with_thread([](const active_job& job) {
             return job.cancel.token().seen() || job.word.has(job_word::returned);
@@ -199,8 +200,7 @@ class job_pool : public ref_counted {
         return found;
     }
 
-    // ---- starting threads: with the mutex held, which is let go of meanwhile; among handlers that keep every processor busy
-    // this takes its time ----
+    // ---- starting threads: the mutex is held, and let go of meanwhile, as this can take long ----
 
     // One for each job; those without a thread are ready for others.
     result<void> start_threads(lock_guard& held, job_queue& jobs) {
@@ -214,7 +214,7 @@ class job_pool : public ref_counted {
         ref<active_job> job;
         for (; missing > 0 && last; missing -= last ? 1U : 0U) {
             job = jobs.empty() ? ref<active_job>() : jobs.pop();
-            last = start_job_thread(job, gate);
+            last = unless_out_of_memory([&] { return start_job_thread(job, gate); });
         }
         if (gate) gate->open();
         held.lock();
@@ -234,7 +234,7 @@ class job_pool : public ref_counted {
         options.takes_signals = true;  // a handler may start programs, and those inherit the mask
         options.name = "ojs-job";
         return threads_.start(options, [this, job, gate] {
-            // The first allocation of a thread may wait for a lock of all of them; not when thousands begin at once.
+            // A thread's first allocation may wait for a lock of all threads; not when thousands begin.
             void* volatile const first = std::malloc(1);  // volatile: or the compiler would leave it out
             std::free(first);
             if (gate) gate->pass();
@@ -290,8 +290,8 @@ class job_pool : public ref_counted {
 
     // ---- a job thread ----
 
-    // What it does until close(). One that starts with a job takes no lock for it: among handlers that keep every processor
-    // busy, each wait for a lock can cost a turn of all of them.
+    // What it does until close(). One that starts with a job takes no lock for it: among handlers that keep
+    // every processor busy, each wait for a lock can cost a turn of all of them.
     void work(ref<active_job> job) {
         for (;;) {
             if (job) run_to_end(job);
@@ -356,7 +356,8 @@ class job_pool : public ref_counted {
         _exit(70);
     }
 
-    // The handler ended its thread, by pthread_exit() or pthread_cancel(): its job and its part in the pool pass to others.
+    // The handler ended its thread, by pthread_exit() or pthread_cancel(): its job and its part in the pool
+    // pass to others.
     void thread_lost(const ref<active_job>& job) {
         leave_forked_child();
         job->end_handler();
@@ -390,8 +391,8 @@ class job_pool : public ref_counted {
 
     // ---- what a thread without a job does next, with the mutex held ----
 
-    // The first that can be done. A thread FETCHes for the slots nobody asks for yet; where that has to wait, one thread waits
-    // for the moment, the leader, and the others rest until they are called.
+    // The first that can be done. A thread FETCHes for the slots nobody asks for yet; where that has to wait,
+    // one thread waits for the moment, the leader, and the others rest until they are called.
     enum class turn : std::uint8_t { run, end, fetch, lead, rest };
     turn choose(time_point fetch_at) const noexcept {
         if (!ready_.empty()) return turn::run;

@@ -26,7 +26,8 @@ class start_gate : public ref_counted {
 // Thread-safe. Each thread holds the pool, of which this is a part, for as long as it lives.
 class pool_threads {
   public:
-    // `in_handlers`: how many of them only a handler's return brings home. `supervisor` is woken when no others are left.
+    // `in_handlers`: how many of them only a handler's return brings home. `supervisor` is woken when no
+    // others are left.
     pool_threads(ref_counted& pool, const atomic<std::size_t>& in_handlers, wake& supervisor)
         : pool_(pool), in_handlers_(in_handlers), supervisor_(supervisor) {}
 
@@ -65,8 +66,8 @@ class pool_threads {
         });
     }
 
-    // Joins the ended threads, which else would keep their stacks; their thread_local destructors may block. Returns
-    // how many have not ended by `deadline`: they are joined later.
+    // Joins the ended threads, which else would keep their stacks; their thread_local destructors may block.
+    // Returns how many have not ended by `deadline`: they are joined later.
     std::size_t join(time_point deadline) {
         ref<pool_thread> next = take_ended();
         std::size_t left = 0;
